@@ -1,0 +1,37 @@
+# cairn_library(name DIR d... [USES other...] [EXTERNAL lib...]): every .c of a folder as one static library cairn_<name>.
+function(cairn_library name)
+  cmake_parse_arguments(ARG "" "" "DIR;USES;EXTERNAL" ${ARGN})
+  list(TRANSFORM ARG_DIR REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.c")
+  file(GLOB sources CONFIGURE_DEPENDS ${ARG_DIR})
+  add_library(cairn_${name} STATIC ${sources})
+  add_library(${name} ALIAS cairn_${name})
+  target_include_directories(cairn_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  foreach(used ${ARG_USES})
+    target_link_libraries(cairn_${name} PUBLIC cairn_${used})
+  endforeach()
+  foreach(lib ${ARG_EXTERNAL})
+    target_link_libraries(cairn_${name} PRIVATE cairn::${lib})
+  endforeach()
+  target_link_libraries(cairn_${name} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+endfunction()
+
+# A program that loads backends: it exports its symbols and holds all of base and kernels, whether it uses it itself or not.
+function(cairn_host target)
+  set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
+  target_link_libraries(${target} PRIVATE -Wl,--whole-archive cairn_base cairn_kernels -Wl,--no-whole-archive)
+endfunction()
+
+# cairn_backend(name): kernels/<name>/*.c as the module cairn_<name>.so, beside the program in the build tree and in
+# lib/cairn when installed.
+function(cairn_backend name)
+  cmake_parse_arguments(ARG "" "" "EXTERNAL" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.c)
+  add_library(backend_${name} MODULE ${sources})
+  set_target_properties(backend_${name} PROPERTIES PREFIX "" OUTPUT_NAME cairn_${name}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(backend_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  foreach(lib ${ARG_EXTERNAL})
+    target_link_libraries(backend_${name} PRIVATE cairn::${lib})
+  endforeach()
+  install(TARGETS backend_${name} LIBRARY DESTINATION lib/cairn)
+endfunction()

@@ -1,0 +1,15 @@
+/* Everything of base. It knows nobody. */
+#ifndef CAIRN_BASE_BASE_H
+#define CAIRN_BASE_BASE_H
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/philox.h"
+#include "base/status.h"
+
+#endif

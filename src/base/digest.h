@@ -1,0 +1,28 @@
+/* Digests: XXH3-128 (xxhash, only included in digest.c) for state on disk, CRC-32C for TensorFlow's formats. */
+#ifndef CAIRN_BASE_DIGEST_H
+#define CAIRN_BASE_DIGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    uint64_t hi, lo;
+} Digest;
+
+typedef struct DigestStream DigestStream;
+
+DigestStream *digest_new(void);
+void digest_update(DigestStream *s, const void *data, size_t len);
+Digest digest_value(const DigestStream *s);
+void digest_free(DigestStream *s);
+
+Digest digest_of(const void *data, size_t len);
+/* 32 hexadecimal digits and a NUL. */
+void digest_format(Digest d, char out[33]);
+int digest_equal(Digest a, Digest b);
+
+uint32_t crc32c(uint32_t crc, const void *data, size_t len); /* start with 0 */
+/* TensorFlow's masked form (tfevents, TF1 bundles). */
+static inline uint32_t crc32c_mask(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
+
+#endif

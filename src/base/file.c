@@ -1,0 +1,285 @@
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* In messages %m is what the system said (errno), so errno is kept over clean-up calls. */
+
+enum { READ_BYTES = 256 * 1024 };
+
+/* ---- Reading ---- */
+
+static int open_for_reading(const char *path, int flags)
+{
+    int fd;
+    do fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static ssize_t read_some(int fd, void *out, size_t len)
+{
+    ssize_t n;
+    do n = read(fd, out, len);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+Status file_map(FileMap *map, const char *path)
+{
+    Status status = OK;
+    *map = (FileMap){0};
+    int fd = open_for_reading(path, O_NONBLOCK); /* so that a pipe is refused below, not waited for */
+    if (fd < 0) return fail(E_IO, "%s: cannot open: %m", path);
+    struct stat st;
+    if (fstat(fd, &st) != 0) TRY_DONE(fail(E_IO, "%s: cannot examine: %m", path));
+    if (!S_ISREG(st.st_mode)) TRY_DONE(fail(E_IO, "%s: expected a regular file", path));
+    map->data = (const uint8_t *)"";
+    if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            map->data = NULL;
+            TRY_DONE(fail(E_IO, "%s: cannot map %lld bytes: %m", path, (long long)st.st_size));
+        }
+        map->data = p;
+        map->size = (size_t)st.st_size;
+    }
+done:
+    close(fd);
+    return status;
+}
+
+void file_unmap(FileMap *map)
+{
+    if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (FileMap){0};
+}
+
+Status file_read(const char *path, size_t max, Buf *out)
+{
+    Status status = OK;
+    char *piece = mem_alloc(READ_BYTES);
+    if (out->data) out->len = 0;
+    int fd = open_for_reading(path, 0);
+    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
+    for (;;) {
+        ssize_t n = read_some(fd, piece, READ_BYTES);
+        if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
+        if ((size_t)n > max - out->len) {
+            TRY_DONE(fail(E_FORMAT, "%s: larger than the %zu bytes that such a file may have", path, max));
+        }
+        buf_append(out, piece, (size_t)n);
+        if (n == 0) break;
+    }
+done:
+    if (fd >= 0) close(fd);
+    free(piece);
+    return status;
+}
+
+Status file_digest(const char *path, Digest *digest, uint64_t *size)
+{
+    Status status = OK;
+    uint64_t total = 0;
+    char *piece = mem_alloc(READ_BYTES);
+    DigestStream *stream = digest_new();
+    int fd = open_for_reading(path, 0);
+    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
+    for (;;) {
+        ssize_t n = read_some(fd, piece, READ_BYTES);
+        if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
+        if (n == 0) break;
+        digest_update(stream, piece, (size_t)n);
+        total += (uint64_t)n;
+    }
+    if (digest) *digest = digest_value(stream);
+    if (size) *size = total;
+done:
+    if (fd >= 0) close(fd);
+    digest_free(stream);
+    free(piece);
+    return status;
+}
+
+/* ---- Questions ---- */
+
+bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool file_is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+Status file_size(const char *path, uint64_t *size)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return fail(E_IO, "%s: cannot examine: %m", path);
+    if (!S_ISREG(st.st_mode)) return fail(E_IO, "%s: expected a regular file", path);
+    *size = (uint64_t)st.st_size;
+    return OK;
+}
+
+Status file_free_bytes(const char *path, uint64_t *bytes)
+{
+    struct statvfs fs;
+    char *place = mem_strdup(path);
+    int result = statvfs(place, &fs);
+    while (result != 0 && errno == ENOENT && strcmp(place, ".") != 0 && strcmp(place, "/") != 0) {
+        char *above = file_directory(place);
+        free(place);
+        place = above;
+        result = statvfs(place, &fs);
+    }
+    free(place);
+    if (result != 0) return fail(E_IO, "%s: cannot tell the free space there: %m", path);
+    *bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return OK;
+}
+
+/* ---- Directories and names ---- */
+
+Status file_sync_directory(const char *path)
+{
+    int fd = open_for_reading(path, O_DIRECTORY);
+    if (fd < 0) return fail(E_IO, "%s: cannot open the directory: %m", path);
+    int result;
+    do result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    int why = errno;
+    close(fd);
+    errno = why;
+    /* EINVAL: a file system on which directories cannot be flushed one by one. There is nothing left to do then. */
+    if (result != 0 && why != EINVAL) return fail(E_IO, "%s: cannot make the directory durable: %m", path);
+    return OK;
+}
+
+static Status sync_parent(const char *path)
+{
+    char *parent = file_directory(path);
+    Status status = file_sync_directory(parent);
+    free(parent);
+    return status;
+}
+
+Status file_make_directories(const char *path)
+{
+    Status status = OK;
+    if (file_is_directory(path)) return OK;
+    char *part = mem_strdup(path);
+    for (char *end = part + (*part == '/'); status == OK && *part; *end++ = '/') {
+        end += strcspn(end, "/");
+        bool at_end = *end == '\0';
+        *end = '\0';
+        if (mkdir(part, 0777) == 0) {
+            status = sync_parent(part);
+        } else {
+            int why = errno; /* what stands already is fine, whatever the reason that it cannot be made */
+            bool stands = file_is_directory(part);
+            errno = why == EEXIST ? ENOTDIR : why;
+            if (!stands) status = fail(E_IO, "%s: cannot make the directory %s: %m", path, part);
+        }
+        if (at_end) break;
+    }
+    if (!*part) status = fail(E_IO, "cannot make a directory with an empty name");
+    free(part);
+    return status;
+}
+
+Status file_rename(const char *from, const char *to)
+{
+    Status status = OK;
+    char *old_place = file_directory(from), *new_place = file_directory(to);
+    if (rename(from, to) != 0) TRY_DONE(fail(E_IO, "%s: cannot rename to %s: %m", from, to));
+    TRY_DONE(file_sync_directory(new_place));
+    if (strcmp(old_place, new_place) != 0) TRY_DONE(file_sync_directory(old_place));
+done:
+    free(old_place);
+    free(new_place);
+    return status;
+}
+
+static Status remove_entry(int parent, const char *name, const char *path);
+
+/* Takes over `fd`. Symbolic links inside are removed, never followed. */
+static Status remove_entries(int fd, const char *path)
+{
+    Status status = OK;
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        status = fail(E_IO, "%s: cannot list: %m", path);
+        close(fd);
+        return status;
+    }
+    while (status == OK) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno) status = fail(E_IO, "%s: cannot list: %m", path);
+        if (!entry) break;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        char *below = file_join(path, entry->d_name);
+        status = remove_entry(dirfd(dir), entry->d_name, below);
+        free(below);
+    }
+    closedir(dir);
+    return status;
+}
+
+/* `name` in the directory `parent`; `path` is for messages. */
+static Status remove_entry(int parent, const char *name, const char *path)
+{
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT) return OK;
+    int why = errno; /* EISDIR, and EPERM on some systems, for a directory */
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        if (errno == ENOTDIR || errno == ELOOP) errno = why;
+        return fail(E_IO, "%s: cannot remove: %m", path);
+    }
+    TRY(remove_entries(fd, path));
+    if (unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
+        return fail(E_IO, "%s: cannot remove the directory: %m", path);
+    }
+    return OK;
+}
+
+Status file_remove_tree(const char *path)
+{
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') len--;
+    char *name = mem_strndup(path, len);
+    const char *last = file_basename(name);
+    Status status = *last == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0
+                        ? fail(E_IO, "'%s': refusing to remove this; give the name of a file or folder", path)
+                        : remove_entry(AT_FDCWD, name, name);
+    free(name);
+    return status;
+}
+
+char *file_join(const char *directory, const char *name)
+{
+    size_t len = strlen(directory);
+    return mem_printf("%s%s%s", directory, len == 0 || directory[len - 1] == '/' ? "" : "/", name);
+}
+
+char *file_directory(const char *path)
+{
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/') len--;        /* "a/b//" → "a/b" */
+    while (len > 0 && path[len - 1] != '/') len--;        /* → "a/" */
+    while (len > 1 && path[len - 1] == '/') len--;        /* → "a" */
+    return len ? mem_strndup(path, len) : mem_strdup(".");
+}
+
+const char *file_basename(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}

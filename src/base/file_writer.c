@@ -1,0 +1,155 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+Status file_writer_open(FileWriter *w, const char *path)
+{
+    *w = (FileWriter){0};
+    char *temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
+    int fd;
+    do fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        Status status = fail(E_IO, "%s: cannot create it for writing: %m", temporary);
+        free(temporary);
+        return status;
+    }
+    *w = (FileWriter){.path = mem_strdup(path),
+                      .temporary = temporary,
+                      .fd = fd,
+                      .block = mem_alloc(FILE_BLOCK),
+                      .digest = digest_new()};
+    return OK;
+}
+
+/* After errno was set by a call that did `what`; `missing` bytes did not get onto the disk. */
+static Status writing_failed(FileWriter *w, const char *what, uint64_t missing)
+{
+    int why = errno;
+    uint64_t available;
+    w->broken = true;
+    if ((why == ENOSPC || why == EDQUOT) && file_free_bytes(w->path, &available) == OK) {
+        errno = why;
+        return fail(E_IO,
+                    "%s: cannot %s: %m: at least %" PRIu64 " more bytes are needed after the %" PRIu64
+                    " already written, %" PRIu64 " bytes are free there; make room or choose another place",
+                    w->path, what, missing, w->size, available);
+    }
+    errno = why;
+    return fail(E_IO, "%s: cannot %s: %m", w->path, what);
+}
+
+/* Past the buffer. Signals and short writes are no errors. */
+static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
+{
+    digest_update(w->digest, data, len);
+    while (len > 0) {
+        ssize_t n = write(w->fd, data, len);
+        if (n == 0) errno = EIO; /* no progress and no reason: do not try for ever */
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return writing_failed(w, "write", len);
+        data += n;
+        len -= (size_t)n;
+        w->size += (uint64_t)n;
+    }
+    return OK;
+}
+
+static Status flush(FileWriter *w)
+{
+    size_t used = w->used;
+    w->used = 0;
+    return write_out(w, w->block, used);
+}
+
+Status file_writer_write(FileWriter *w, const void *data, size_t len)
+{
+    CHECK(w->path, "file_writer_write on a writer that is not open");
+    if (w->broken) return fail(E_IO, "%s: cannot go on writing after an error", w->path);
+    const uint8_t *p = data;
+    while (len > 0) {
+        if (w->used == 0 && len >= FILE_BLOCK) {
+            size_t whole = len - len % FILE_BLOCK;
+            TRY(write_out(w, p, whole));
+            p += whole;
+            len -= whole;
+            continue;
+        }
+        size_t n = FILE_BLOCK - w->used < len ? FILE_BLOCK - w->used : len;
+        memcpy(w->block + w->used, p, n);
+        w->used += n;
+        p += n;
+        len -= n;
+        if (w->used == FILE_BLOCK) TRY(flush(w));
+    }
+    return OK;
+}
+
+static Status make_durable(FileWriter *w)
+{
+    if (w->broken) return fail(E_IO, "%s: not put in place, since writing it failed", w->path);
+    TRY(flush(w));
+    int result;
+    do result = fsync(w->fd);
+    while (result != 0 && errno == EINTR);
+    if (result != 0) return writing_failed(w, "flush to the disk", 0);
+    int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) != 0 && errno != EINTR) return writing_failed(w, "close", 0);
+    return OK;
+}
+
+static void release(FileWriter *w)
+{
+    if (w->fd >= 0) close(w->fd);
+    digest_free(w->digest);
+    free(w->block);
+    free(w->temporary);
+    free(w->path);
+    *w = (FileWriter){0};
+}
+
+Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size)
+{
+    CHECK(w->path, "file_writer_close on a writer that is not open");
+    Status status = make_durable(w);
+    if (status != OK) {
+        file_writer_abandon(w);
+        return status;
+    }
+    if (rename(w->temporary, w->path) != 0) {
+        status = fail(E_IO, "%s: cannot rename to %s: %m", w->temporary, w->path);
+        file_writer_abandon(w);
+        return status;
+    }
+    char *place = file_directory(w->path);
+    status = file_sync_directory(place);
+    free(place);
+    if (digest) *digest = digest_value(w->digest);
+    if (size) *size = w->size;
+    release(w);
+    return status;
+}
+
+void file_writer_abandon(FileWriter *w)
+{
+    if (!w->path) return;
+    unlink(w->temporary);
+    release(w);
+}
+
+Status file_write_durable(const char *path, const void *data, size_t len)
+{
+    FileWriter w;
+    TRY(file_writer_open(&w, path));
+    Status status = file_writer_write(&w, data, len);
+    if (status == OK) return file_writer_close(&w, NULL, NULL);
+    file_writer_abandon(&w);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* JSON documents, read-only (jansson, only included in json.c). Duplicate keys and depth beyond 64 are errors.
+   For writing use Buf with buf_json and buf_double. */
+#ifndef CAIRN_BASE_JSON_H
+#define CAIRN_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct Json Json; /* a value inside a document; valid until the document is freed */
+
+typedef enum { JSON_KIND_NULL, JSON_KIND_BOOL, JSON_KIND_INT, JSON_KIND_REAL, JSON_KIND_STRING, JSON_KIND_ARRAY, JSON_KIND_OBJECT } JsonKind;
+
+/* `name` is what errors call the text (a path). The root must be an object or an array. */
+Status js_parse(const char *name, const char *text, size_t len, Json **doc);
+Status js_read(const char *path, Json **doc);
+void js_free(Json *doc);
+
+JsonKind js_kind(const Json *v);
+size_t js_size(const Json *v);                          /* members of an object or array, else 0 */
+const Json *js_get(const Json *object, const char *key); /* NULL if missing or not an object */
+const Json *js_at(const Json *array, size_t i);          /* NULL if out of range or not an array */
+/* Walks an object: `for (void *it = js_first(o); it; it = js_next(o, it))`. */
+void *js_first(const Json *object);
+void *js_next(const Json *object, void *it);
+const char *js_key(void *it);
+const Json *js_value(void *it);
+
+/* Of the wrong kind or missing (v may be NULL): the fallback. */
+const char *js_string(const Json *v, const char *fallback);
+size_t js_string_length(const Json *v);
+int64_t js_int(const Json *v, int64_t fallback);
+double js_real(const Json *v, double fallback); /* takes integers too */
+bool js_bool(const Json *v, bool fallback);
+
+#endif

@@ -1,0 +1,63 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static const char *const prefix[] = {
+    [LOG_ERROR] = "error: ", [LOG_WARN] = "warning: ", [LOG_INFO] = "", [LOG_DEBUG] = "debug: "};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hooks and of stderr */
+static void (*hook_before)(void);
+static void (*hook_after)(void);
+static atomic_int level_now = LOG_INFO;
+
+void log_set_level(LogLevel level) { atomic_store(&level_now, (int)level); }
+
+void log_set_hook(void (*before)(void), void (*after)(void))
+{
+    pthread_mutex_lock(&lock);
+    hook_before = before;
+    hook_after = after;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Messages quote file names and file contents: those must not steer a terminal. */
+static void neutralise(Buf *line)
+{
+    for (size_t i = 0; i < line->len; i++) {
+        unsigned char c = (unsigned char)line->data[i];
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) line->data[i] = '?';
+    }
+}
+
+void log_printf(LogLevel level, const char *format, ...)
+{
+    if ((int)level > atomic_load(&level_now)) return;
+    int saved = errno;
+    Buf line = {0};
+    buf_puts(&line, prefix[level]);
+    va_list args;
+    va_start(args, format);
+    errno = saved; /* for %m */
+    buf_vprintf(&line, format, args);
+    va_end(args);
+    neutralise(&line);
+    if (line.data[line.len - (line.len > 0)] != '\n') buf_puts(&line, "\n");
+
+    pthread_mutex_lock(&lock);
+    if (hook_before) hook_before();
+    for (size_t done = 0; done < line.len;) { /* one write, unless a signal or a pipe cuts it short */
+        ssize_t n = write(STDERR_FILENO, line.data + done, line.len - done);
+        if (n <= 0 && errno != EINTR) break; /* nobody to tell */
+        if (n > 0) done += (size_t)n;
+    }
+    if (hook_after) hook_after();
+    pthread_mutex_unlock(&lock);
+    buf_free(&line);
+    errno = saved;
+}

@@ -1,0 +1,17 @@
+/* Messages to people, on stderr, one line each. The live progress line is told to step aside. */
+#ifndef CAIRN_BASE_LOG_H
+#define CAIRN_BASE_LOG_H
+
+typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
+
+void log_set_level(LogLevel level); /* default LOG_INFO */
+void log_printf(LogLevel level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. */
+void log_set_hook(void (*before)(void), void (*after)(void));
+
+#define log_error(...) log_printf(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_printf(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_printf(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_printf(LOG_DEBUG, __VA_ARGS__)
+
+#endif

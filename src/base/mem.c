@@ -1,0 +1,191 @@
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+void mem_exhausted(size_t bytes)
+{
+    char text[160];
+    int n = snprintf(text, sizeof text,
+                     "error: the system has no memory left (%zu bytes were asked for); free some memory or use a "
+                     "smaller configuration\n",
+                     bytes);
+    ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
+    (void)ignored;
+    _exit(status_exit_code(E_MEMORY));
+}
+
+void *mem_alloc(size_t bytes) { return mem_array(bytes, 1); }
+
+void *mem_array(size_t count, size_t size)
+{
+    void *p = count && size ? calloc(count, size) : calloc(1, 1);
+    if (!p) mem_exhausted(size && count > SIZE_MAX / size ? SIZE_MAX : count * size);
+    return p;
+}
+
+void *mem_resize(void *p, size_t count, size_t size)
+{
+    if (size && count > SIZE_MAX / size) mem_exhausted(SIZE_MAX);
+    size_t bytes = count * size;
+    void *q = realloc(p, bytes ? bytes : 1);
+    if (!q) mem_exhausted(bytes);
+    return q;
+}
+
+char *mem_strdup(const char *s) { return mem_strndup(s, strlen(s)); }
+
+char *mem_strndup(const char *s, size_t n)
+{
+    size_t len = strnlen(s, n);
+    char *copy = mem_alloc(len + 1);
+    memcpy(copy, s, len);
+    return copy;
+}
+
+char *mem_printf(const char *format, ...)
+{
+    Buf b = {0};
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(&b, format, args);
+    va_end(args);
+    return b.data;
+}
+
+/* Room for `more` bytes and the NUL. */
+static void make_room(Buf *b, size_t more)
+{
+    if (more >= SIZE_MAX / 2 - b->len) mem_exhausted(more);
+    size_t need = b->len + more + 1;
+    if (need <= b->cap) return;
+    size_t cap = b->cap < 32 ? 64 : 2 * b->cap;
+    b->cap = cap < need ? need : cap;
+    b->data = mem_resize(b->data, b->cap, 1);
+}
+
+void buf_append(Buf *b, const void *data, size_t len)
+{
+    make_room(b, len);
+    if (len) memcpy(b->data + b->len, data, len);
+    b->len += len;
+    b->data[b->len] = '\0';
+}
+
+void buf_puts(Buf *b, const char *s) { buf_append(b, s, strlen(s)); }
+
+void buf_printf(Buf *b, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(b, format, args);
+    va_end(args);
+}
+
+void buf_vprintf(Buf *b, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    make_room(b, 0);
+    int n = vsnprintf(b->data + b->len, b->cap - b->len, format, args);
+    CHECK(n >= 0, "the format \"%s\" cannot be printed", format);
+    if ((size_t)n >= b->cap - b->len) {
+        make_room(b, (size_t)n);
+        vsnprintf(b->data + b->len, b->cap - b->len, format, again);
+    }
+    va_end(again);
+    b->len += (size_t)n;
+}
+
+/* Length of the UTF-8 character at `s`, which ends with a NUL. If what is there is none, *valid is 0 and the length is
+   that of the longest beginning of one, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
+static size_t utf8_span(const unsigned char *s, int *valid)
+{
+    unsigned char first = s[0], low = 0x80, high = 0xbf; /* of the second byte */
+    size_t need = first < 0x80                      ? 1
+                  : first >= 0xc2 && first <= 0xdf ? 2
+                  : first >= 0xe0 && first <= 0xef ? 3
+                  : first >= 0xf0 && first <= 0xf4 ? 4
+                                                   : 0;
+    if (first == 0xe0) low = 0xa0;  /* not longer than needed */
+    if (first == 0xed) high = 0x9f; /* no surrogates */
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f; /* not above U+10FFFF */
+    size_t n = 1;
+    for (; n < need && s[n] >= low && s[n] <= high; n++) {
+        low = 0x80;
+        high = 0xbf;
+    }
+    *valid = n == need;
+    return n;
+}
+
+static void json_escape(Buf *b, char c)
+{
+    static const char names[][2] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
+                                    {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i][0] == c) {
+            buf_append(b, (char[]){'\\', names[i][1]}, 2);
+            return;
+        }
+    }
+    buf_printf(b, "\\u%04x", (unsigned)(unsigned char)c);
+}
+
+void buf_json(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    while (*s) {
+        size_t plain = 0; /* a run that needs no escape, in one piece */
+        int valid = 1;
+        while (s[plain] && (unsigned char)s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\') {
+            size_t n = utf8_span((const unsigned char *)s + plain, &valid);
+            if (!valid) break;
+            plain += n;
+        }
+        buf_append(b, s, plain);
+        s += plain;
+        if (!valid) {
+            s += utf8_span((const unsigned char *)s, &valid);
+            buf_puts(b, "\xef\xbf\xbd");
+        } else if (*s) {
+            json_escape(b, *s++);
+        }
+    }
+    buf_puts(b, "\"");
+}
+
+static int reads_back(char *text, size_t size, int digits, double x)
+{
+    snprintf(text, size, "%.*g", digits, x);
+    return strtod(text, NULL) == x;
+}
+
+void buf_double(Buf *b, double x)
+{
+    char text[32];
+    if (!isfinite(x)) {
+        buf_puts(b, "null");
+    } else if (x == 0) {
+        buf_puts(b, signbit(x) ? "-0.0" : "0"); /* "-0" would be read as an integer, and lose its sign */
+    } else if (x == trunc(x) && fabs(x) < 1e15) {
+        buf_printf(b, "%.0f", x); /* 100, not 1e+02 */
+    } else {
+        int digits = reads_back(text, sizeof text, 15, x) ? 1 : 16;
+        while (!reads_back(text, sizeof text, digits, x)) digits++;
+        buf_puts(b, text);
+    }
+}
+
+void buf_free(Buf *b)
+{
+    free(b->data);
+    *b = (Buf){0};
+}

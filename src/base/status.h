@@ -1,0 +1,61 @@
+/* Errors. Every fallible function returns Status; `return fail(E_IO, "%s: ...", path)` records where and what in a
+   per-thread message, TRY passes it on, TRY_DONE passes it on through the function's one `done:` label.
+   A message says what was expected, what was found, where, and what to do. CHECK is for programmer errors only. */
+#ifndef CAIRN_BASE_STATUS_H
+#define CAIRN_BASE_STATUS_H
+
+/* X(name, exit code, meaning) */
+#define STATUS_LIST(X)                                                                                                 \
+    X(OK, 0, "done")                                                                                                   \
+    X(E_FAIL, 1, "failed")                                                                                             \
+    X(E_USAGE, 2, "usage")                                                                                             \
+    X(E_IO, 1, "input/output error")                                                                                   \
+    X(E_FORMAT, 1, "bad input")                                                                                        \
+    X(E_NUMERIC, 1, "not a finite number")                                                                             \
+    X(E_STOPPED, 75, "stopped with a durable checkpoint, run again to go on")                                          \
+    X(E_MEMORY, 76, "does not fit in memory")                                                                          \
+    X(E_PEER, 77, "peer lost, snapshot kept")                                                                          \
+    X(E_CORRUPT, 79, "checkpoint corrupt and no good one left")
+
+typedef enum {
+#define X(name, code, meaning) name,
+    STATUS_LIST(X)
+#undef X
+} Status;
+
+#define fail(status, ...) status_fail(status, __FILE__, __LINE__, __VA_ARGS__)
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        Status try_status_ = (call);                                                                                   \
+        if (try_status_ != OK) return try_status_;                                                                     \
+    } while (0)
+
+/* For functions that hold something: `Status status = OK;` at the top, `done:` before the clean-up. */
+#define TRY_DONE(call)                                                                                                 \
+    do {                                                                                                               \
+        status = (call);                                                                                               \
+        if (status != OK) goto done;                                                                                   \
+    } while (0)
+
+/* Never compiled out. Prints the condition and the message, then aborts. */
+#define CHECK(cond, ...)                                                                                               \
+    do {                                                                                                               \
+        if (!(cond)) status_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                                             \
+    } while (0)
+
+/* Records the message of this thread and returns `status`. */
+Status status_fail(Status status, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);` */
+Status status_context(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* This thread's last message, without the place in the source. Never NULL. */
+const char *status_message(void);
+/* "file.c:123" of this thread's last message, for debug output. */
+const char *status_where(void);
+const char *status_name(Status status);
+int status_exit_code(Status status);
+void status_abort(const char *file, int line, const char *cond, const char *format, ...)
+    __attribute__((noreturn, format(printf, 4, 5)));
+
+#endif

@@ -1,0 +1,178 @@
+/* The plan: every instruction of a run and the place of every tensor, made and checked before the first step.
+
+   READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
+   emitting forward instrs (model/bert.c) and then running passes over it, one file each:
+
+       emit ▸ backward ▸ recompute ▸ (offload ▸ reduce: with a device, with ranks) ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
+
+   Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once per
+   micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
+
+   plan/ is pure C11 and knows no BERT: it sees ops, shapes, and on each tensor the level at which it is given up. */
+#ifndef CAIRN_PLAN_PLAN_H
+#define CAIRN_PLAN_PLAN_H
+
+#include "base/base.h"
+#include "kernels/op.h"
+
+typedef int32_t TensorId;
+typedef int32_t InstrId;
+#define NONE (-1)
+
+/* Where a tensor lies. X(name, printed name) */
+#define REGION_LIST(X)                                                                                                 \
+    X(INPUT, "input")       /* written by the host before a micro-batch */                                             \
+    X(OUTPUT, "output")     /* read by the host: logits, losses, stats */                                              \
+    X(CONST, "const")       /* written once */                                                                         \
+    X(WEIGHT, "weights")    /* fp32 parameters, the flat space */                                                      \
+    X(COPY, "copies")       /* compute copies of weights, made by PACK */                                              \
+    X(GRAD, "gradients")    /* fp32, the same offsets as WEIGHT */                                                     \
+    X(MOMENT, "optimizer")  /* m, then v, the same offsets as WEIGHT */                                                \
+    X(ACT, "activations")   /* placed by layout, by lifetime */                                                        \
+    X(SCRATCH, "scratch")   /* one instr at a time */                                                                  \
+    X(SAVE, "save")         /* copy of the state that is being written to disk */                                      \
+    X(HOST, "host")         /* offloaded activations */
+
+typedef enum {
+#define X(name, text) REGION_##name,
+    REGION_LIST(X)
+#undef X
+        N_REGIONS
+} Region;
+const char *region_name(Region r);
+
+typedef enum { PHASE_BEGIN, PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_UPDATE, N_PHASES } Phase;
+typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM } Lane;
+
+/* How much a layer gives up between forward and backward, lightest first. A tensor is recomputed if its layer's level is at
+   or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
+typedef enum {
+    LEVEL_NONE,      /* keeps x qkv o y1 pre g */
+    LEVEL_LEAN,      /* gives up g */
+    LEVEL_FFN,       /* and pre */
+    LEVEL_SELECTIVE, /* and qkv */
+    LEVEL_FULL,      /* and o, y1: keeps the layer's input */
+    LEVEL_INNER,     /* and x: a layer inside a block of every:K */
+    N_LEVELS
+} Level;
+#define DROP_NEVER ((int8_t)N_LEVELS) /* kept at every level */
+#define DROP_ALWAYS ((int8_t)0)       /* never kept: recomputed if backward asks for it */
+
+typedef struct {
+    char name[48];
+    Dtype dtype;
+    Rows rows;
+    int64_t cols;
+    Region region;
+    int16_t layer;         /* whose level decides; NONE outside layers */
+    int8_t drop;           /* lowest level at which it is given up */
+    TensorId grad;         /* of a parameter or its copy: where its gradient is accumulated; else NONE */
+    TensorId twin;         /* of a forward copy: the copy DGRAD reads; else NONE */
+    TensorId original;     /* of a recomputed tensor: what it stands for; else NONE */
+    TensorId shares;       /* set by liveness: lies in the memory of this tensor; else NONE */
+    InstrId first, last;   /* set by liveness, within micro: first write, last use */
+    size_t bytes, offset;  /* at capacity; offset in the region, bytes from its start */
+} Tensor;
+
+typedef struct {
+    Op op;
+    OpAttr attr;
+    Phase phase;
+    Lane lane;
+    int16_t layer;                /* NONE outside layers */
+    TensorId in[OP_MAX_IN], out[OP_MAX_OUT];
+    InstrId wait[2];              /* instrs of other lanes that must have finished; NONE */
+    InstrId origin;               /* of a recomputed or backward instr: the forward instr; else NONE */
+    size_t scratch;               /* bytes at capacity, set by bind */
+} Instr;
+
+typedef struct {
+    InstrId first, count;
+} Range;
+
+typedef struct {
+    Tensor *tensors;
+    Instr *instrs;
+    int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
+    Range begin, micro, update, pack;
+    RowCounts capacity;             /* largest micro-batch: tokens, sequences, masked positions */
+    int16_t n_layers;
+    Dtype compute;                  /* F32 or BF16 */
+    uint8_t *levels;                /* (n_layers) Level of each, after recompute */
+    size_t region_bytes[N_REGIONS]; /* after layout */
+    bool exact;                     /* scratch came from the backend, not from the table of estimates */
+} Plan;
+
+void plan_init(Plan *p, RowCounts capacity, int n_layers, Dtype compute);
+void plan_free(Plan *p); /* takes a zeroed one */
+
+/* ---- emitting (model/, optim/) ---- */
+static inline Rows rows_fixed(int64_t n) { return (Rows){ROWS_FIXED, n}; }
+static inline Rows rows_of(RowKind kind) { return (Rows){kind, 0}; }
+
+TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t cols, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* Appends an instr with its operands by position; lists end with PLAN_END; NONE leaves an optional one out. CHECKs
+   the count and that required operands are there. */
+#define PLAN_END (-2)
+InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
+#define IDS(...) ((const TensorId[]){__VA_ARGS__, PLAN_END})
+TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
+size_t plan_tensor_bytes(const Plan *p, TensorId t, const RowCounts *rows);
+/* The call of an instr: shapes filled, data NULL. */
+void plan_call(const Plan *p, const Instr *instr, OpCall *call);
+
+/* ---- passes, in order ---- */
+
+/* Appends backward instrs for all forward instrs, from the loss ops back. Where a tensor has several consumers its
+   gradient is written by the first and accumulated in place by the others. */
+void plan_backward(Plan *p);
+
+/* What to give up per layer. `levels` is (n_layers). Inserts RECOMPUTE instrs before the backward instr that first needs
+   them and points backward at the new tensors. */
+void plan_recompute(Plan *p, const uint8_t *levels);
+
+/* A recompute policy as the user names it. */
+typedef enum {
+    POLICY_NONE,
+    POLICY_LEAN,
+    POLICY_FFN,
+    POLICY_SELECTIVE,
+    POLICY_HALF_ATTENTION,
+    POLICY_FULL,
+    POLICY_EVERY, /* every:K */
+    POLICY_AUTO,
+    N_POLICIES
+} PolicyKind;
+typedef struct {
+    PolicyKind kind;
+    int every; /* K of every:K */
+} Policy;
+Status policy_parse(const char *text, Policy *policy); /* "offload" is refused: it needs a device */
+void policy_format(Policy policy, char out[24]);
+/* Fills (n_layers) levels. Not for POLICY_AUTO. */
+void policy_levels(Policy policy, int n_layers, uint8_t *levels);
+
+/* Scratch of every instr from the backend. NULL: the table of estimates, and the plan is marked not exact. */
+void plan_bind(Plan *p, ScratchFn (*scratch_of)(void *context, Op op), void *context);
+
+void plan_liveness(Plan *p); /* first, last, shares */
+void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into the smallest gap */
+/* Walks the plan with symbolic memory and checks that every read sees the value that was written for it, that nothing
+   live overlaps, that every accumulated tensor was begun, that lanes wait. E_FAIL names instr and tensor. */
+Status plan_verify(const Plan *p);
+
+/* ---- looking at it ---- */
+void plan_explain(const Plan *p, Buf *out);          /* every instr with tensors, offsets and live bytes */
+size_t plan_live_bytes(const Plan *p, InstrId i);    /* ACT bytes live while instr i runs */
+int64_t plan_act_elements_per_token(const Plan *p);  /* kept between forward and backward: for tests */
+
+/* One series of memory over the instrs of `micro`, for a drawing. */
+typedef struct {
+    const char *name;
+    const double *bytes; /* (n) */
+    int n;
+} MemorySeries;
+void plan_memory_series(const Plan *p, double **bytes, int *n); /* live ACT + scratch; caller frees */
+
+#endif

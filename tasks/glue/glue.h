@@ -1,0 +1,168 @@
+/* GLUE: the table of tasks, their TSV files, metrics, and what is written for people and for the leaderboard.
+
+   A GlueTask is read-only data: columns, labels, files, metrics of one task. Labels are numbered as Hugging Face numbers
+   them. A GlueExamples is one file: it keeps the file mapped, and every text points into the map, so nothing is copied.
+   Source of the layouts: the files of gluebenchmark.com and the processors of google-research/bert and Transformers. */
+#ifndef CAIRN_TASKS_GLUE_GLUE_H
+#define CAIRN_TASKS_GLUE_GLUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+/* ---- the table of tasks (tasks.c) ---- */
+
+/* X(name, printed name): keys of eval_results.json. All are in 0..1 or −1..1; NaN where undefined (see GlueScores). */
+#define GLUE_METRIC_LIST(X)                                                                                            \
+    X(GLUE_ACCURACY, "accuracy")                                                                                       \
+    X(GLUE_F1, "f1")                                                                                                   \
+    X(GLUE_MATTHEWS, "matthews_correlation")                                                                           \
+    X(GLUE_PEARSON, "pearson")                                                                                         \
+    X(GLUE_SPEARMAN, "spearmanr")                                                                                      \
+    X(GLUE_COMBINED, "combined_score")
+
+typedef enum {
+#define X(name, text) name,
+    GLUE_METRIC_LIST(X)
+#undef X
+        N_GLUE_METRICS
+} GlueMetric;
+
+typedef enum { GLUE_TRAIN, GLUE_DEV, GLUE_TEST } GlueSplitKind;
+
+/* Where a file keeps its columns. With a header (`columns` 0) they are header names; without, positions from "0" on.
+   NULL: there is none. Without an index column, or outside test files, an example's index is its row number from 0. */
+typedef struct {
+    const char *index, *a, *b, *label;
+    int columns; /* 0: header; > 0: no header, exactly so many; GLUE_COLUMNS_AS_FIRST: no header, as many as in row 1 */
+} GlueLayout;
+
+#define GLUE_COLUMNS_AS_FIRST (-1)
+
+typedef struct {
+    GlueSplitKind kind;
+    const char *name;       /* "dev_matched"; also what --eval-splits takes */
+    const char *file;       /* "dev_matched.tsv" */
+    const char *suffix;     /* of metric names: "" or "_mm" */
+    const char *submission; /* the leaderboard's file name; NULL: not part of a submission */
+    const GlueLayout *layout;
+} GlueSplit;
+
+#define GLUE_MAX_SPLITS  5
+#define GLUE_MAX_METRICS 3
+
+typedef struct {
+    const char *name;          /* "MNLI" */
+    const char *folders[2];    /* under GLUE_DIR; the second may be NULL */
+    const char *const *labels; /* (n_labels); NULL for regression */
+    int n_labels;              /* width of the classifier: 1 for regression */
+    bool regression;
+    float low, high; /* regression: scores beyond are errors when read, and clipped in a submission */
+    GlueMetric metrics[GLUE_MAX_METRICS];
+    int n_metrics;
+    GlueMetric best; /* picks the best checkpoint; larger is better */
+    GlueSplit splits[GLUE_MAX_SPLITS];
+    int n_splits;
+    const char *skip_label; /* rows with this label have no majority and are left out: "-" in MNLI */
+    bool skip_short_rows;   /* rows with too few columns are left out (QQP, as Google's and HF's readers do) */
+    const char *model_task; /* the task whose model is used: "MNLI" for AX; NULL: its own */
+} GlueTask;
+
+/* By name in any case, with or without "-" and "_": "sts-b", "STSB". Unknown: E_USAGE with the names. "custom" is
+   E_USAGE too: see glue_custom_init. */
+Status glue_task_find(const char *name, const GlueTask **task);
+bool glue_task_is_custom(const char *name);
+int glue_task_count(void);
+const GlueTask *glue_task_at(int i);
+
+/* By name ("dev_matched"). Unknown: E_USAGE with the names of the task's splits. */
+Status glue_split_find(const GlueTask *task, const char *name, const GlueSplit **split);
+/* The i-th split of a kind, from 0; NULL beyond the last. */
+const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i);
+/* −1 if it is none of the task's labels. */
+int32_t glue_label_find(const GlueTask *task, const char *text, size_t len);
+const char *glue_metric_name(GlueMetric metric);
+
+/* A user's own TSV: train.tsv, dev.tsv, test.tsv. `text_columns` is "a" or "a,b", `labels` "x,y,z" in the order of their
+   numbers, or "regression" (or NULL: only allowed with "regression"). Columns are header names; if all of them are
+   numbers, the files have no header and the numbers are positions from 0. `label_column` may be NULL when nothing
+   labelled will be read. The caller owns the struct; the task is valid until glue_custom_free. */
+typedef struct {
+    GlueTask task;
+    GlueLayout labelled, unlabelled;
+    char *text_columns, *label_column, *labels; /* cut into the strings above */
+    const char **label_names;
+} GlueCustom;
+
+Status glue_custom_init(GlueCustom *custom, const char *text_columns, const char *label_column, const char *labels);
+void glue_custom_free(GlueCustom *custom); /* takes a zeroed one */
+
+/* ---- reading (reader.c) ---- */
+
+typedef struct {
+    const char *a, *b; /* not NUL-terminated; valid UTF-8 without tab or line feed; b is NULL for single sentences */
+    size_t a_len, b_len;
+    int64_t index;  /* in predictions: the test file's index column, elsewhere the row number from 0 */
+    int32_t label;  /* −1: unlabelled or regression */
+    float score;    /* regression; else 0 */
+    int64_t line;   /* in the file, from 1 */
+} GlueExample;
+
+typedef struct {
+    GlueExample *examples; /* (count) */
+    size_t count;
+    bool labelled;
+    size_t skipped_unlabelled; /* rows with task->skip_label */
+    size_t skipped_short;      /* rows with too few columns, where the task allows it */
+    Digest digest;             /* of the whole file */
+    FileMap map;               /* owner of the texts */
+    char *path;
+} GlueExamples;
+
+/* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and the
+   line where there is one. Skipped rows are counted and warned about. */
+Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, const GlueSplit *split);
+/* The same from memory, which must outlive `examples`. `name` is what errors call it. */
+Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
+                  const GlueSplit *split);
+void glue_examples_free(GlueExamples *examples); /* takes a zeroed one */
+/* The path glue_read uses; caller frees. */
+char *glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split);
+
+/* ---- metrics (metrics.c) ---- */
+
+/* Running sums over the examples of one split. Zero-initialise. Double precision throughout; equal to scikit-learn and
+   SciPy to 1e-12. F1 and Matthews take label 1 as positive and are 0 where their denominator is 0. Undefined (NaN):
+   everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite. */
+typedef struct {
+    int64_t n, correct, tp, fp, fn, tn;
+    double *predicted, *truth; /* (count): regression only */
+    size_t count, cap;
+} GlueScores;
+
+void glue_scores_add_label(GlueScores *scores, int32_t predicted, int32_t truth);
+void glue_scores_add_score(GlueScores *scores, double predicted, double truth);
+/* One labelled example with the model's output: values (n_labels), logits or probabilities; regression: (1). */
+void glue_scores_add(GlueScores *scores, const GlueTask *task, const float *values, const GlueExample *example);
+/* GLUE_COMBINED is the plain mean of the task's other metrics. */
+double glue_scores_value(const GlueScores *scores, const GlueTask *task, GlueMetric metric);
+void glue_scores_free(GlueScores *scores); /* takes a zeroed one */
+
+/* Position of the largest; the first of equals. */
+int32_t glue_argmax(const float *values, int n); // (n)
+
+/* ---- writing (submission.c) ---- */
+
+/* values: (examples->count, n_labels) probabilities, or (count, 1) scores. Both create the directory, write durably, and
+   return E_NUMERIC naming the row if a value is not finite. */
+
+/* DIR/<split's submission name>: "index\tprediction", label text, or the score with 3 decimals clipped to low..high. */
+Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split, const GlueExamples *examples,
+                             const float *values);
+/* DIR/predictions_<split>.tsv: index, prediction, and for classification probability_<label>… (9 significant digits, so
+   that a float reads back equal; the same bytes for the same values everywhere). Scores are not clipped. */
+Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
+                              const GlueExamples *examples, const float *values);
+
+#endif

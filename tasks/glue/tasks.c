@@ -1,0 +1,254 @@
+/* The table of GLUE tasks. Everything that differs between tasks is a row here. */
+#include "tasks/glue/glue.h"
+
+#include <ctype.h>
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- columns ---- */
+
+static const GlueLayout cola_labelled = {.a = "3", .label = "1", .columns = 4};
+static const GlueLayout cola_test = {.index = "index", .a = "sentence"};
+static const GlueLayout sst_labelled = {.a = "sentence", .label = "label"};
+static const GlueLayout sst_test = {.index = "index", .a = "sentence"};
+static const GlueLayout mrpc_labelled = {.a = "#1 String", .b = "#2 String", .label = "Quality"};
+static const GlueLayout mrpc_test = {.index = "index", .a = "#1 String", .b = "#2 String"};
+static const GlueLayout qqp_labelled = {.a = "question1", .b = "question2", .label = "is_duplicate"};
+static const GlueLayout qqp_test = {.index = "id", .a = "question1", .b = "question2"};
+static const GlueLayout qnli_labelled = {.a = "question", .b = "sentence", .label = "label"};
+static const GlueLayout qnli_test = {.index = "index", .a = "question", .b = "sentence"};
+static const GlueLayout sts_labelled = {.a = "sentence1", .b = "sentence2", .label = "score"};
+static const GlueLayout mnli_labelled = {.a = "sentence1", .b = "sentence2", .label = "gold_label"};
+static const GlueLayout pair_labelled = {.a = "sentence1", .b = "sentence2", .label = "label"};
+static const GlueLayout pair_test = {.index = "index", .a = "sentence1", .b = "sentence2"};
+
+/* ---- labels, numbered as Hugging Face does ---- */
+
+static const char *const zero_one[] = {"0", "1"};
+static const char *const two_way[] = {"entailment", "not_entailment"};
+static const char *const three_way[] = {"entailment", "neutral", "contradiction"};
+
+#define LABELS(list)     .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
+#define METRICS(n, ...)  .metrics = {__VA_ARGS__}, .n_metrics = (n)
+#define SPLITS(n, ...)   .splits = {__VA_ARGS__}, .n_splits = (n)
+#define THREE_FILES(labelled, unlabelled, leaderboard)                                                                 \
+    SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled}, {GLUE_DEV, "dev", "dev.tsv", "", NULL, labelled}, \
+           {GLUE_TEST, "test", "test.tsv", "", leaderboard, unlabelled})
+
+static const GlueTask tasks[] = {
+    {.name = "CoLA", .folders = {"CoLA"}, LABELS(zero_one), METRICS(1, GLUE_MATTHEWS), .best = GLUE_MATTHEWS,
+     THREE_FILES(&cola_labelled, &cola_test, "CoLA.tsv")},
+    {.name = "SST-2", .folders = {"SST-2"}, LABELS(zero_one), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     THREE_FILES(&sst_labelled, &sst_test, "SST-2.tsv")},
+    {.name = "MRPC", .folders = {"MRPC"}, LABELS(zero_one), METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
+     .best = GLUE_COMBINED, THREE_FILES(&mrpc_labelled, &mrpc_test, "MRPC.tsv")},
+    {.name = "STS-B", .folders = {"STS-B"}, .n_labels = 1, .regression = true, .low = 0, .high = 5,
+     METRICS(3, GLUE_PEARSON, GLUE_SPEARMAN, GLUE_COMBINED), .best = GLUE_COMBINED,
+     THREE_FILES(&sts_labelled, &pair_test, "STS-B.tsv")},
+    {.name = "QQP", .folders = {"QQP"}, LABELS(zero_one), METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
+     .best = GLUE_COMBINED, .skip_short_rows = true, THREE_FILES(&qqp_labelled, &qqp_test, "QQP.tsv")},
+    {.name = "MNLI", .folders = {"MNLI"}, LABELS(three_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     .skip_label = "-",
+     SPLITS(5, {GLUE_TRAIN, "train", "train.tsv", "", NULL, &mnli_labelled},
+            {GLUE_DEV, "dev_matched", "dev_matched.tsv", "", NULL, &mnli_labelled},
+            {GLUE_DEV, "dev_mismatched", "dev_mismatched.tsv", "_mm", NULL, &mnli_labelled},
+            {GLUE_TEST, "test_matched", "test_matched.tsv", "", "MNLI-m.tsv", &pair_test},
+            {GLUE_TEST, "test_mismatched", "test_mismatched.tsv", "_mm", "MNLI-mm.tsv", &pair_test})},
+    {.name = "QNLI", .folders = {"QNLI"}, LABELS(two_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     THREE_FILES(&qnli_labelled, &qnli_test, "QNLI.tsv")},
+    {.name = "RTE", .folders = {"RTE"}, LABELS(two_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     THREE_FILES(&pair_labelled, &pair_test, "RTE.tsv")},
+    {.name = "WNLI", .folders = {"WNLI"}, LABELS(zero_one), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     THREE_FILES(&pair_labelled, &pair_test, "WNLI.tsv")},
+    {.name = "AX", .folders = {"AX", "diagnostic"}, LABELS(three_way), METRICS(0, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+     .model_task = "MNLI", SPLITS(1, {GLUE_TEST, "test", "diagnostic.tsv", "", "AX.tsv", &pair_test})},
+};
+
+#define N_TASKS ((int)(sizeof tasks / sizeof *tasks))
+
+static const char *const metric_names[] = {
+#define X(name, text) text,
+    GLUE_METRIC_LIST(X)
+#undef X
+};
+
+/* ---- looking things up ---- */
+
+/* Equal but for case, "-" and "_". */
+static bool same_name(const char *a, const char *b)
+{
+    for (;;) {
+        while (*a == '-' || *a == '_') a++;
+        while (*b == '-' || *b == '_') b++;
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b)) return false;
+        if (!*a) return true;
+        a++, b++;
+    }
+}
+
+int glue_task_count(void) { return N_TASKS; }
+
+const GlueTask *glue_task_at(int i)
+{
+    CHECK(i >= 0 && i < N_TASKS, "task %d of %d", i, N_TASKS);
+    return &tasks[i];
+}
+
+bool glue_task_is_custom(const char *name) { return same_name(name, "custom"); }
+
+Status glue_task_find(const char *name, const GlueTask **task)
+{
+    *task = NULL;
+    for (int i = 0; i < N_TASKS; i++) {
+        if (same_name(name, tasks[i].name)) {
+            *task = &tasks[i];
+            return OK;
+        }
+    }
+    if (glue_task_is_custom(name))
+        return fail(E_USAGE, "--task custom has no columns of its own: give --text-columns, --label-column, --labels");
+    Buf known = {0};
+    for (int i = 0; i < N_TASKS; i++) buf_printf(&known, "%s ", tasks[i].name);
+    Status status = fail(E_USAGE, "--task '%s' is unknown; expected one of %sor custom", name, known.data);
+    buf_free(&known);
+    return status;
+}
+
+Status glue_split_find(const GlueTask *task, const char *name, const GlueSplit **split)
+{
+    *split = NULL;
+    for (int i = 0; i < task->n_splits; i++) {
+        if (same_name(name, task->splits[i].name)) {
+            *split = &task->splits[i];
+            return OK;
+        }
+    }
+    Buf known = {0};
+    for (int i = 0; i < task->n_splits; i++) buf_printf(&known, "%s%s", i ? ", " : "", task->splits[i].name);
+    Status status = fail(E_USAGE, "task %s has no split '%s'; expected one of %s", task->name, name, known.data);
+    buf_free(&known);
+    return status;
+}
+
+const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i)
+{
+    for (int k = 0; k < task->n_splits; k++) {
+        if (task->splits[k].kind == kind && i-- == 0) return &task->splits[k];
+    }
+    return NULL;
+}
+
+int32_t glue_label_find(const GlueTask *task, const char *text, size_t len)
+{
+    for (int i = 0; !task->regression && i < task->n_labels; i++) {
+        if (strlen(task->labels[i]) == len && !memcmp(task->labels[i], text, len)) return i;
+    }
+    return -1;
+}
+
+const char *glue_metric_name(GlueMetric metric)
+{
+    CHECK((int)metric >= 0 && metric < N_GLUE_METRICS, "metric %d", (int)metric);
+    return metric_names[metric];
+}
+
+/* ---- a user's own files ---- */
+
+/* Cuts `list` at its commas in place; returns the number of parts, or −1 if one is empty or holds a line break or tab. */
+static int cut_list(char *list, const char ***parts)
+{
+    int count = 0, cap = 0;
+    for (char *p = list; p;) {
+        char *comma = strchr(p, ',');
+        if (comma) *comma = 0;
+        if (!*p || strpbrk(p, "\t\r\n")) return -1;
+        MEM_GROW(*parts, count, cap);
+        (*parts)[count++] = p;
+        p = comma ? comma + 1 : NULL;
+    }
+    return count;
+}
+
+static bool is_position(const char *s) { return *s && strlen(s) <= 4 && strspn(s, "0123456789") == strlen(s); }
+
+static Status custom_labels(GlueCustom *c, const char *labels)
+{
+    GlueTask *t = &c->task;
+    if (!strcmp(labels, "regression")) {
+        t->regression = true;
+        t->n_labels = 1;
+        t->low = -FLT_MAX;
+        t->high = FLT_MAX;
+        t->n_metrics = 3;
+        t->metrics[0] = GLUE_PEARSON, t->metrics[1] = GLUE_SPEARMAN, t->metrics[2] = GLUE_COMBINED;
+        t->best = GLUE_COMBINED;
+        return OK;
+    }
+    c->labels = mem_strdup(labels);
+    int n = cut_list(c->labels, &c->label_names);
+    if (n < 2)
+        return fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression", labels);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++) {
+            if (!strcmp(c->label_names[i], c->label_names[k]))
+                return fail(E_USAGE, "--labels '%s': '%s' is there twice", labels, c->label_names[i]);
+        }
+    }
+    t->labels = c->label_names;
+    t->n_labels = n;
+    t->metrics[t->n_metrics++] = GLUE_ACCURACY;
+    if (n == 2) {
+        t->metrics[t->n_metrics++] = GLUE_F1;
+        t->metrics[t->n_metrics++] = GLUE_MATTHEWS;
+    }
+    t->best = GLUE_ACCURACY;
+    return OK;
+}
+
+Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *label_column, const char *labels)
+{
+    Status status = OK;
+    const char **texts = NULL;
+    *c = (GlueCustom){.task = {.name = "custom", .folders = {"custom"}}};
+    if (!text_columns || !*text_columns || !labels || !*labels) {
+        status = fail(E_USAGE, "--task custom needs --text-columns a[,b] and --labels x,y,z (or --labels regression)");
+        goto done;
+    }
+    c->text_columns = mem_strdup(text_columns);
+    int n = cut_list(c->text_columns, &texts);
+    if (n != 1 && n != 2) {
+        status = fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns);
+        goto done;
+    }
+    if (label_column && (!*label_column || strpbrk(label_column, "\t\r\n"))) {
+        status = fail(E_USAGE, "--label-column '%s': expected the name of one column", label_column);
+        goto done;
+    }
+    c->label_column = label_column ? mem_strdup(label_column) : NULL;
+    TRY_DONE(custom_labels(c, labels));
+
+    bool positions = is_position(texts[0]) && (n == 1 || is_position(texts[1])) &&
+                     (!label_column || is_position(label_column));
+    c->unlabelled = (GlueLayout){.a = texts[0], .b = n == 2 ? texts[1] : NULL};
+    c->unlabelled.columns = positions ? GLUE_COLUMNS_AS_FIRST : 0;
+    c->labelled = c->unlabelled;
+    c->labelled.label = c->label_column;
+    c->task.splits[0] = (GlueSplit){GLUE_TRAIN, "train", "train.tsv", "", NULL, &c->labelled};
+    c->task.splits[1] = (GlueSplit){GLUE_DEV, "dev", "dev.tsv", "", NULL, &c->labelled};
+    c->task.splits[2] = (GlueSplit){GLUE_TEST, "test", "test.tsv", "", NULL, &c->unlabelled};
+    c->task.n_splits = 3;
+done:
+    free(texts);
+    if (status != OK) glue_custom_free(c);
+    return status;
+}
+
+void glue_custom_free(GlueCustom *c)
+{
+    free(c->text_columns);
+    free(c->label_column);
+    free(c->labels);
+    free(c->label_names);
+    *c = (GlueCustom){0};
+}
