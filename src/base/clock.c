@@ -85,8 +85,9 @@ Status clock_parse_duration(const char *text, double *seconds)
     double value = 0;
     bool good = strpbrk(text, ":-") ? parse_clock_form(text, &value) : parse_unit_form(text, &value);
     if (!good) {
-        return fail(E_USAGE, "'%s' is not a duration; expected something like 90, 90s, 20m, 1.5h, 2d, 59:30, 02:03:04 "
-                             "or 1-02:03:04",
+        return fail(E_USAGE,
+                    "'%s' is not a duration; expected something like 90, 90s, 20m, 1.5h, 2d, 59:30, 02:03:04 "
+                    "or 1-02:03:04",
                     text);
     }
     if (value > CLOCK_MAX_DURATION) {
@@ -104,8 +105,12 @@ void clock_format_duration(double seconds, char *out, size_t size)
     }
     long long s = llround(seconds), d = s / 86400, h = s / 3600 % 24, m = s / 60 % 60;
     s %= 60;
-    if (d) snprintf(out, size, "%lldd %02lldh %02lldm %02llds", d, h, m, s);
-    else if (h) snprintf(out, size, "%lldh %02lldm %02llds", h, m, s);
-    else if (m) snprintf(out, size, "%lldm %02llds", m, s);
-    else snprintf(out, size, "%llds", s);
+    if (d)
+        snprintf(out, size, "%lldd %02lldh %02lldm %02llds", d, h, m, s);
+    else if (h)
+        snprintf(out, size, "%lldh %02lldm %02llds", h, m, s);
+    else if (m)
+        snprintf(out, size, "%lldm %02llds", m, s);
+    else
+        snprintf(out, size, "%llds", s);
 }

@@ -19,7 +19,7 @@ static Digest from_xxh(XXH128_hash_t h) { return (Digest){h.high64, h.low64}; }
 DigestStream *digest_new(void)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (!state) mem_exhausted(sizeof(DigestStream *));
+    if (!state) mem_exhausted(576);
     XXH3_128bits_reset(state);
     return (DigestStream *)state;
 }

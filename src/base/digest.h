@@ -9,19 +9,22 @@ typedef struct {
     uint64_t hi, lo;
 } Digest;
 
+/* Digest of data that comes in pieces; the same value as digest_of over all of it. One thread at a time. */
 typedef struct DigestStream DigestStream;
 
 DigestStream *digest_new(void);
 void digest_update(DigestStream *s, const void *data, size_t len);
 Digest digest_value(const DigestStream *s);
-void digest_free(DigestStream *s);
+void digest_free(DigestStream *s); /* takes NULL */
 
 Digest digest_of(const void *data, size_t len);
 /* 32 hexadecimal digits and a NUL. */
 void digest_format(Digest d, char out[33]);
 int digest_equal(Digest a, Digest b);
 
-uint32_t crc32c(uint32_t crc, const void *data, size_t len); /* start with 0 */
+/* Castagnoli's (RFC 3720 B.4). Start with 0; give the last value back to go on. Uses the CPU's instruction if it has
+ * it. */
+uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 /* TensorFlow's masked form (tfevents, TF1 bundles). */
 static inline uint32_t crc32c_mask(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 

@@ -51,6 +51,8 @@ static inline uint16_t bf16_from_f32(float x)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
+/* IEEE 754 binary16. From f32: beyond 65504 (by half a unit or more) gives infinity, subnormals are kept, NaN stays
+ * NaN. */
 float f16_to_f32(uint16_t h);
 uint16_t f16_from_f32(float x);
 

@@ -272,9 +272,9 @@ char *file_join(const char *directory, const char *name)
 char *file_directory(const char *path)
 {
     size_t len = strlen(path);
-    while (len > 1 && path[len - 1] == '/') len--;        /* "a/b//" → "a/b" */
-    while (len > 0 && path[len - 1] != '/') len--;        /* → "a/" */
-    while (len > 1 && path[len - 1] == '/') len--;        /* → "a" */
+    while (len > 1 && path[len - 1] == '/') len--; /* "a/b//" → "a/b" */
+    while (len > 0 && path[len - 1] != '/') len--; /* → "a/" */
+    while (len > 1 && path[len - 1] == '/') len--; /* → "a" */
     return len ? mem_strndup(path, len) : mem_strdup(".");
 }
 

@@ -27,8 +27,10 @@ static Status check_depth(const char *name, const char *text, size_t len)
             line_start = i + 1;
         }
         if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
             continue;
         }
         if (c == '"') in_string = true;
@@ -81,14 +83,21 @@ JsonKind js_kind(const Json *v)
 {
     if (!v) return JSON_KIND_NULL;
     switch (json_typeof(node(v))) {
-    case JSON_OBJECT: return JSON_KIND_OBJECT;
-    case JSON_ARRAY: return JSON_KIND_ARRAY;
-    case JSON_STRING: return JSON_KIND_STRING;
-    case JSON_INTEGER: return JSON_KIND_INT;
-    case JSON_REAL: return JSON_KIND_REAL;
+    case JSON_OBJECT:
+        return JSON_KIND_OBJECT;
+    case JSON_ARRAY:
+        return JSON_KIND_ARRAY;
+    case JSON_STRING:
+        return JSON_KIND_STRING;
+    case JSON_INTEGER:
+        return JSON_KIND_INT;
+    case JSON_REAL:
+        return JSON_KIND_REAL;
     case JSON_TRUE:
-    case JSON_FALSE: return JSON_KIND_BOOL;
-    case JSON_NULL: break;
+    case JSON_FALSE:
+        return JSON_KIND_BOOL;
+    case JSON_NULL:
+        break;
     }
     return JSON_KIND_NULL;
 }

@@ -1,5 +1,6 @@
-/* JSON documents, read-only (jansson, only included in json.c). Duplicate keys and depth beyond 64 are errors.
-   For writing use Buf with buf_json and buf_double. */
+/* JSON documents (RFC 8259), read-only (jansson, only included in json.c). E_FORMAT, with line and column: what is not
+   JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. For writing use Buf with buf_json and
+   buf_double. */
 #ifndef CAIRN_BASE_JSON_H
 #define CAIRN_BASE_JSON_H
 
@@ -11,18 +12,27 @@
 
 typedef struct Json Json; /* a value inside a document; valid until the document is freed */
 
-typedef enum { JSON_KIND_NULL, JSON_KIND_BOOL, JSON_KIND_INT, JSON_KIND_REAL, JSON_KIND_STRING, JSON_KIND_ARRAY, JSON_KIND_OBJECT } JsonKind;
+typedef enum {
+    JSON_KIND_NULL,
+    JSON_KIND_BOOL,
+    JSON_KIND_INT,
+    JSON_KIND_REAL,
+    JSON_KIND_STRING,
+    JSON_KIND_ARRAY,
+    JSON_KIND_OBJECT
+} JsonKind;
 
-/* `name` is what errors call the text (a path). The root must be an object or an array. */
+/* `name` is what errors call the text (a path). The root must be an object or an array. On failure *doc is NULL.
+   js_read takes files of up to 64 MiB. */
 Status js_parse(const char *name, const char *text, size_t len, Json **doc);
 Status js_read(const char *path, Json **doc);
-void js_free(Json *doc);
+void js_free(Json *doc); /* the root only; takes NULL */
 
-JsonKind js_kind(const Json *v);
-size_t js_size(const Json *v);                          /* members of an object or array, else 0 */
+JsonKind js_kind(const Json *v);                         /* NULL has the kind NULL */
+size_t js_size(const Json *v);                           /* members of an object or array, else 0 */
 const Json *js_get(const Json *object, const char *key); /* NULL if missing or not an object */
 const Json *js_at(const Json *array, size_t i);          /* NULL if out of range or not an array */
-/* Walks an object: `for (void *it = js_first(o); it; it = js_next(o, it))`. */
+/* Walks an object in the order of the text: `for (void *it = js_first(o); it; it = js_next(o, it))`. */
 void *js_first(const Json *object);
 void *js_next(const Json *object, void *it);
 const char *js_key(void *it);
@@ -30,7 +40,7 @@ const Json *js_value(void *it);
 
 /* Of the wrong kind or missing (v may be NULL): the fallback. */
 const char *js_string(const Json *v, const char *fallback);
-size_t js_string_length(const Json *v);
+size_t js_string_length(const Json *v); /* in bytes; not a string: 0 */
 int64_t js_int(const Json *v, int64_t fallback);
 double js_real(const Json *v, double fallback); /* takes integers too */
 bool js_bool(const Json *v, bool fallback);

@@ -1,4 +1,6 @@
-/* Messages to people, on stderr, one line each. The live progress line is told to step aside. */
+/* Messages to people, on stderr, one line each: "error: …", "warning: …", "debug: …", and LOG_INFO without a prefix. A
+   final newline is added; control characters become '?'. From any thread (one write(2) per line, under one lock), errno
+   is kept; not from signal handlers. The live progress line is told to step aside. */
 #ifndef CAIRN_BASE_LOG_H
 #define CAIRN_BASE_LOG_H
 
@@ -6,12 +8,13 @@ typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel level); /* default LOG_INFO */
 void log_printf(LogLevel level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. */
+/* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. They run
+   under the log's lock and must not log. */
 void log_set_hook(void (*before)(void), void (*after)(void));
 
 #define log_error(...) log_printf(LOG_ERROR, __VA_ARGS__)
-#define log_warn(...) log_printf(LOG_WARN, __VA_ARGS__)
-#define log_info(...) log_printf(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_printf(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_printf(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_printf(LOG_DEBUG, __VA_ARGS__)
 
 #endif

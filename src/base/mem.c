@@ -25,8 +25,9 @@ void *mem_alloc(size_t bytes) { return mem_array(bytes, 1); }
 
 void *mem_array(size_t count, size_t size)
 {
+    if (size && count > SIZE_MAX / size) mem_exhausted(SIZE_MAX);
     void *p = count && size ? calloc(count, size) : calloc(1, 1);
-    if (!p) mem_exhausted(size && count > SIZE_MAX / size ? SIZE_MAX : count * size);
+    if (!p) mem_exhausted(count * size);
     return p;
 }
 
@@ -108,7 +109,7 @@ void buf_vprintf(Buf *b, const char *format, va_list args)
 static size_t utf8_span(const unsigned char *s, int *valid)
 {
     unsigned char first = s[0], low = 0x80, high = 0xbf; /* of the second byte */
-    size_t need = first < 0x80                      ? 1
+    size_t need = first < 0x80                     ? 1
                   : first >= 0xc2 && first <= 0xdf ? 2
                   : first >= 0xe0 && first <= 0xef ? 3
                   : first >= 0xf0 && first <= 0xf4 ? 4

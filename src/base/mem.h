@@ -6,9 +6,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-void *mem_alloc(size_t bytes);                          /* zeroed; 0 bytes gives a valid pointer */
-void *mem_array(size_t count, size_t size);             /* zeroed; overflow is checked */
-void *mem_resize(void *p, size_t count, size_t size);   /* like realloc; new bytes are not zeroed */
+/* Ends the process as said above; for libraries that allocate by themselves and report NULL. */
+void mem_exhausted(size_t bytes) __attribute__((noreturn));
+
+/* What these return is given back with free(). */
+void *mem_alloc(size_t bytes);                        /* zeroed; 0 bytes gives a valid pointer */
+void *mem_array(size_t count, size_t size);           /* zeroed; overflow is checked */
+void *mem_resize(void *p, size_t count, size_t size); /* like realloc; new bytes are not zeroed */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -22,7 +26,8 @@ char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
         }                                                                                                              \
     } while (0)
 
-/* A byte buffer; `data` is always NUL-terminated when not NULL. Zero-initialise; free with buf_free. */
+/* A byte buffer; `data` is always NUL-terminated when not NULL. Zero-initialise; free with buf_free. What is appended
+   must not lie in the buffer itself. */
 typedef struct {
     char *data;
     size_t len, cap;
@@ -32,8 +37,9 @@ void buf_append(Buf *b, const void *data, size_t len);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *format, va_list args);
-void buf_json(Buf *b, const char *s);      /* "s" with quotes, escaped for JSON; invalid UTF-8 becomes U+FFFD */
-void buf_double(Buf *b, double x);         /* shortest of 17 digits that reads back equal; NaN, inf become null */
-void buf_free(Buf *b);                     /* takes a zeroed one */
+void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; invalid UTF-8 becomes U+FFFD */
+/* A JSON number with as few of 17 digits as read back equal; NaN and infinities, which JSON has not, become null. */
+void buf_double(Buf *b, double x);
+void buf_free(Buf *b); /* takes a zeroed one */
 
 #endif

@@ -10,8 +10,8 @@ typedef struct {
 } Philox4;
 
 /* Key of a domain is the seed xor one of these. */
-#define PHILOX_INIT UINT64_C(0x243f6a8885a308d3)
-#define PHILOX_ORDER UINT64_C(0x13198a2e03707344)
+#define PHILOX_INIT    UINT64_C(0x243f6a8885a308d3)
+#define PHILOX_ORDER   UINT64_C(0x13198a2e03707344)
 #define PHILOX_MASKING UINT64_C(0xa4093822299f31d0)
 #define PHILOX_DROPOUT UINT64_C(0x082efa98ec4e6c89)
 

@@ -60,7 +60,7 @@ Status status_context(Status status, const char *format, ...)
     va_end(args);
     if (n < 0) return status;
     if (n < MESSAGE_BYTES) {
-        const char *why = last.text[0] ? last.text : status_name(status);
+        const char *why = last.text[0] ? last.text : status_meaning(status);
         n += snprintf(text + n, sizeof text - (size_t)n, ": %s", why);
     }
     if (n >= MESSAGE_BYTES) mark_cut(text, sizeof text);
@@ -80,7 +80,9 @@ const char *status_where(void)
 
 static int is_known(Status status) { return (size_t)status < sizeof table / sizeof *table; }
 
-const char *status_name(Status status) { return is_known(status) ? table[status].meaning : "unknown status"; }
+const char *status_name(Status status) { return is_known(status) ? table[status].name : "E_?"; }
+
+const char *status_meaning(Status status) { return is_known(status) ? table[status].meaning : "unknown status"; }
 
 int status_exit_code(Status status) { return is_known(status) ? table[status].exit_code : 1; }
 

@@ -44,16 +44,19 @@ typedef enum {
         if (!(cond)) status_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                                             \
     } while (0)
 
-/* Records the message of this thread and returns `status`. */
+/* Records the message of this thread and returns `status`. The arguments may contain status_message(); %m works. */
 Status status_fail(Status status, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);` */
+/* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);` OK stays
+   OK and touches nothing. */
 Status status_context(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* This thread's last message, without the place in the source. Never NULL. */
+/* This thread's last message, without the place in the source; "" if there was none. Valid until the next fail on this
+   thread. Longer than 8 KiB is cut, with an ellipsis. */
 const char *status_message(void);
-/* "file.c:123" of this thread's last message, for debug output. */
+/* "file.c:123" of this thread's last message, for debug output; "" if there was none. */
 const char *status_where(void);
-const char *status_name(Status status);
+const char *status_name(Status status);    /* "E_IO" */
+const char *status_meaning(Status status); /* "input/output error" */
 int status_exit_code(Status status);
 void status_abort(const char *file, int line, const char *cond, const char *format, ...)
     __attribute__((noreturn, format(printf, 4, 5)));

@@ -1,0 +1,52 @@
+/* Executing a plan: memory of its regions, instrs bound to a backend's functions, and the loop that runs a range.
+
+   Memory is shared by the plans of a run (training, evaluation): each region has the size of the largest. An Exec is a plan
+   bound to that memory; nothing is allocated or created after exec_init. */
+#ifndef CAIRN_EXEC_EXEC_H
+#define CAIRN_EXEC_EXEC_H
+
+#include <signal.h>
+
+#include "base/base.h"
+#include "kernels/backend.h"
+#include "plan/plan.h"
+
+typedef struct {
+    Backend *backend;
+    void *base[N_REGIONS];
+    size_t bytes[N_REGIONS];
+} Memory;
+
+/* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY says which region, how much
+   was wanted and what is free. */
+Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
+void memory_free(Memory *m);
+size_t memory_total(const Memory *m);
+
+typedef struct Exec Exec;
+
+typedef struct {
+    bool poison;      /* fill a tensor with NaN at its last use */
+    bool check;       /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
+    const volatile sig_atomic_t *stop; /* may be NULL; looked at between instrs: not 0 → E_STOPPED, the step is lost */
+} ExecOptions;
+
+/* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
+Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options);
+void exec_free(Exec *e);
+void exec_set_check(Exec *e, bool check);
+
+/* The bucket for a micro-batch of that many rows; CHECKs that it fits the capacity. */
+RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
+Status exec_run(Exec *e, Range range, const RowCounts *rows);
+
+/* Where a tensor lies (host pointer only for host backends; else use upload and download). */
+void *exec_data(const Exec *e, TensorId t);
+void exec_upload(Exec *e, TensorId t, const void *data, size_t bytes);
+void exec_download(Exec *e, TensorId t, void *data, size_t bytes);
+
+/* Seconds spent per instr since exec_profile_start, (plan->n_instrs); NULL before. For cost profiles and bench. */
+void exec_profile_start(Exec *e);
+const double *exec_profile(const Exec *e);
+
+#endif

@@ -1,0 +1,71 @@
+/* BERT: its sizes, its parameters, and the one place that describes its computation (bert.c emits forward instrs). */
+#ifndef CAIRN_MODEL_MODEL_H
+#define CAIRN_MODEL_MODEL_H
+
+#include "base/base.h"
+#include "model/params.h"
+#include "plan/plan.h"
+
+/* From Hugging Face's config.json or Google's bert_config.json; the keys are the same. */
+typedef struct {
+    int32_t vocab_size, hidden, layers, heads, head_dim, ffn, positions, types;
+    int64_t vocab_padded; /* rounded up to a multiple of 64 */
+    float norm_eps, hidden_dropout, attention_dropout, classifier_dropout, initializer_range;
+    GeluKind gelu;
+    int32_t pad_token_id;
+    char *extra; /* the source's JSON text, so that unknown keys are exported again; NULL if made by hand */
+} ModelConfig;
+
+/* `path`: the file, or a directory holding config.json or bert_config.json. Refuses what is not BERT, with the key: other
+   model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown activations. */
+Status model_config_read(const char *path, ModelConfig *config);
+Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
+void model_config_free(ModelConfig *config);
+
+typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING } HeadKind;
+
+typedef struct {
+    HeadKind kind;
+    int32_t labels; /* classifier: ≥ 2; regression: 1; pretraining: 2 with next-sentence prediction, 0 without */
+} Head;
+
+typedef struct {
+    ModelConfig config;
+    Head head;
+    ParamTable params;
+} Model;
+
+/* Takes over `config`'s memory. */
+Status model_init(Model *m, ModelConfig config, Head head);
+void model_free(Model *m);
+
+/* ---- emitting ---- */
+typedef struct {
+    Dtype compute;
+    bool training;       /* dropout on, gradients and optimizer state planned */
+    float dropout_scale; /* 1; 0 switches all dropout off (tests, evaluation) */
+    const uint8_t *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
+    size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
+} EmitOptions;
+
+/* Tensors the host talks to; NONE where a head does not have them. */
+typedef struct {
+    TensorId ids, types, pos, seq;       /* (T) I32; seq: index of the row's sequence in the global batch */
+    TensorId spans, seq_index, first;    /* (S,2), (S), (S) I32; first: each sequence's first row */
+    TensorId labels;                     /* (S) I32, F32 for regression, next-sentence labels for pretraining */
+    TensorId masked, masked_labels;      /* (M) I32: rows, and the ids that were there */
+    TensorId ctl;
+    TensorId logits, loss, stats;        /* (S, labels) F32, (S) F32, Stats */
+    TensorId mlm_loss;                   /* (M) F32 */
+    TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
+} ModelTensors;
+
+/* Emits parameters, compute copies, forward instrs with loss, and `begin` and `pack` pieces' tensors into an initialised
+   plan. */
+void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t);
+
+/* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5). Fills
+   (2·layers + 1) forms. */
+void model_norm_forms(const Model *m, const float *weights, uint8_t *forms);
+
+#endif

@@ -1,0 +1,40 @@
+/* Optimizers as instrs, schedules as functions. AdamW as BERT has it (Devlin et al. 2018: decoupled decay, no bias
+   correction unless asked), LAMB and NVLAMB (You et al. 2019; NVIDIA's variant applies the trust ratio everywhere). */
+#ifndef CAIRN_OPTIM_OPTIM_H
+#define CAIRN_OPTIM_OPTIM_H
+
+#include "base/base.h"
+#include "model/model.h"
+#include "plan/plan.h"
+
+typedef enum { OPTIMIZER_ADAMW, OPTIMIZER_LAMB, OPTIMIZER_NVLAMB } OptimizerKind;
+
+typedef struct {
+    OptimizerKind kind;
+    float beta1, beta2, eps, weight_decay, max_grad_norm;
+    bool bias_correction;
+} Optimizer;
+
+/* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. */
+void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, Segment *segments);
+/* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */
+void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2);
+
+typedef enum { SCHEDULE_LINEAR, SCHEDULE_POLY, SCHEDULE_CONSTANT } ScheduleKind;
+
+typedef struct {
+    ScheduleKind kind;
+    double power;           /* poly:P */
+    double learning_rate;
+    int64_t warmup_steps, total_steps;
+    bool nvidia;            /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
+} Schedule;
+
+/* "linear", "poly:0.5", "constant", each with an optional "-nvidia" suffix. */
+Status schedule_parse(const char *text, Schedule *s);
+/* "0.1" is a fraction of total, "1000" a count, "10%" too. */
+Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps);
+/* Learning rate of the update that makes step number `step` (from 1). */
+double schedule_rate(const Schedule *s, int64_t step);
+
+#endif

@@ -1,0 +1,67 @@
+/* What the readers of tensor files share: the open file, and the calls by which a format's reader fills it.
+   Private to state/. Each <format>_read parses one file that is already mapped and adds its tensors. */
+#ifndef CAIRN_STATE_READER_INTERNAL_H
+#define CAIRN_STATE_READER_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "state/tensor_file.h"
+
+/* One mapped file. A TF1 data shard that does not exist stays unmapped. */
+typedef struct {
+    char *path;
+    FileMap map;
+    bool mapped;
+} TensorShard;
+
+/* A checksum over a range of a shard, verified before the first tensor inside it is read. */
+typedef struct {
+    int shard;
+    bool castagnoli; /* TensorFlow's masked CRC-32C, else zip's CRC-32 */
+    uint32_t want;
+    uint64_t offset, bytes;
+    atomic_bool good;
+} TensorSum;
+
+struct TensorFile {
+    TensorFormat format;
+    char *path;
+    TensorInfo *infos;
+    int count, capacity;
+    int *by_name; /* indices of infos, sorted by name */
+    TensorShard *shards;
+    int n_shards, shards_capacity;
+    TensorSum *sums;
+    int n_sums, sums_capacity;
+    char **metadata; /* key, value, key, value … */
+    int n_metadata, metadata_capacity;
+};
+
+/* Maps a file as the next shard. */
+Status reader_add_shard(TensorFile *f, const char *path, int *shard);
+/* Adds a contiguous tensor at offset 0 of a shard: name, dims and their product are checked, strides, count and bytes
+   filled. The reader sets `offset` (and strides, sum) and checks the range. `*info` lives until the next call. */
+Status reader_add_tensor(TensorFile *f, int shard, const char *name, size_t name_len, Dtype dtype, const int64_t *dims,
+                         int n_dims, TensorInfo **info);
+int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uint64_t offset, uint64_t bytes);
+/* Shortens and cleans bytes of a file for a message. Returns `out`. */
+const char *reader_quote(char out[128], const void *text, size_t len);
+bool reader_name_valid(const char *name, size_t len);
+
+Status safetensors_read(TensorFile *f, int shard);
+Status pytorch_zip_read(TensorFile *f, int shard);
+Status pytorch_old_read(TensorFile *f, int shard);
+Status tf1_bundle_read(TensorFile *f, const char *prefix);
+
+/* CRC-32 as zip has it (polynomial 0xEDB88320). */
+uint32_t crc32_zip(const void *data, size_t len);
+
+/* Decodes one raw Snappy block. Fails (false) on anything wrong; never reads or writes outside. */
+bool snappy_length(const uint8_t *data, size_t len, size_t *decoded, size_t *header);
+bool snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t out_len);
+
+static inline uint32_t reader_le16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+static inline uint32_t reader_le32(const uint8_t *p) { return reader_le16(p) | reader_le16(p + 2) << 16; }
+static inline uint64_t reader_le64(const uint8_t *p) { return reader_le32(p) | (uint64_t)reader_le32(p + 4) << 32; }
+
+#endif
