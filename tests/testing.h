@@ -1,0 +1,85 @@
+/* What test programs share: cmocka beside base (both have a macro `fail`; base's wins, tests use fail_msg), a directory
+   of their own, and a child process for what must end a process. */
+#ifndef CAIRN_TESTS_TESTING_H
+#define CAIRN_TESTS_TESTING_H
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#undef fail
+#undef fail_msg /* it was made of `fail` */
+#define fail_msg(...)                                                                                                  \
+    do {                                                                                                               \
+        print_error("ERROR: " __VA_ARGS__);                                                                            \
+        print_error("\n");                                                                                             \
+        _fail(__FILE__, __LINE__);                                                                                     \
+    } while (0)
+
+#include "base/base.h"
+
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        Status assert_status_ = (call);                                                                                \
+        if (assert_status_ != OK) fail_msg("%s: %s: %s", #call, status_name(assert_status_), status_message());        \
+    } while (0)
+
+#define assert_status(call, expected) assert_string_equal(status_name(call), status_name(expected))
+
+/* The last message must contain `part`. */
+#define assert_message(part)                                                                                           \
+    do {                                                                                                               \
+        if (!strstr(status_message(), part)) fail_msg("\"%s\" is not in \"%s\"", part, status_message());              \
+    } while (0)
+
+/* An empty directory; the caller removes it with file_remove_tree and frees the name. */
+static inline char *testing_directory(void)
+{
+    const char *place = getenv("TMPDIR");
+    char *name = mem_printf("%s/cairn-test-XXXXXX", place && *place ? place : "/tmp");
+    if (!mkdtemp(name)) fail_msg("cannot make a directory like %s: %s", name, strerror(errno));
+    return name;
+}
+
+/* Runs `work` in a child process, which exits with what it returns. Gives waitpid's status and, in `errors`, what the
+   child wrote to stderr. */
+static inline int testing_child(int (*work)(void *), void *arg, Buf *errors)
+{
+    int ends[2], wait_status = 0;
+    char piece[4096];
+    ssize_t n;
+    fflush(NULL);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        _exit(work(arg));
+    }
+    close(ends[1]);
+    while ((n = read(ends[0], piece, sizeof piece)) > 0) buf_append(errors, piece, (size_t)n);
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    return wait_status;
+}
+
+/* A small generator for test data (xorshift64*). Start with any number but 0. */
+static inline uint64_t testing_random(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+#endif
