@@ -1,0 +1,155 @@
+/* Residual, dropout and LayerNorm in one: s = dropout(d) + x, xhat = (s − mean)·rstd, y = γ·xhat + β. Form Y keeps the
+   stored y, and backward takes xhat = (y − β)/γ from it; form XHAT keeps xhat, and y is made from the stored xhat. */
+#include "kernels/ref/ref.h"
+
+float ref_normalise(float *s, int64_t n, float eps)
+{
+    double sum = 0, squares = 0;
+    for (int64_t j = 0; j < n; j++) sum += s[j];
+    double mean = sum / (double)n;
+    for (int64_t j = 0; j < n; j++) squares += (s[j] - mean) * (s[j] - mean);
+    float rstd = (float)(1.0 / sqrt(squares / (double)n + (double)eps));
+    for (int64_t j = 0; j < n; j++) s[j] = (float)((s[j] - mean) * (double)rstd);
+    return rstd;
+}
+
+void ref_normalise_bwd(float *ds, const float *dy, const float *xhat, float rstd, const float *gamma, int64_t n)
+{
+    double sum = 0, dot = 0;
+    for (int64_t j = 0; j < n; j++) {
+        ds[j] = dy[j] * gamma[j];
+        sum += ds[j];
+        dot += (double)ds[j] * (double)xhat[j];
+    }
+    double mean = sum / (double)n, mean_dot = dot / (double)n;
+    for (int64_t j = 0; j < n; j++) ds[j] = (float)((double)rstd * (ds[j] - mean - xhat[j] * mean_dot));
+}
+
+/* ---- forward ---- */
+
+typedef struct {
+    float *s, *buffer, *factor; // (H)
+    RefSpace space;
+} Space;
+
+static Space space_of(const OpCall *call)
+{
+    Space s = {.space.base = call->scratch};
+    int64_t n = ref_in(call, "d")->cols;
+    s.s = ref_take_floats(&s.space, n);
+    s.buffer = ref_take_floats(&s.space, n);
+    s.factor = ref_take_floats(&s.space, n);
+    return s;
+}
+
+size_t ref_addnorm_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return space_of(call).space.bytes;
+}
+
+Status ref_addnorm(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *d = ref_in(call, "d"), *x = ref_in(call, "x");
+    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data;       // (H)
+    const int32_t *position = ref_in(call, "pos")->data, *sequence = ref_in(call, "seq")->data; // (T)
+    const Operand *y = ref_out(call, "y"), *xhat = ref_out(call, "xhat");
+    float *rstd = ref_out(call, "rstd")->data; // (T)
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+    bool from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
+    Space s = space_of(call);
+    ref_check_space(call, &s.space);
+    int64_t n = d->cols;
+    for (int64_t r = 0; r < rows_in(d->rows, rows); r++) {
+        dropout_row(s.factor, &dropout, (uint32_t)position[r], (uint32_t)sequence[r], n);
+        const float *from = ref_read(d, r * n, n, s.buffer);
+        for (int64_t j = 0; j < n; j++) s.s[j] = from[j] * s.factor[j];
+        if (operand_present(x)) {
+            const float *residual = ref_read(x, r * n, n, s.buffer);
+            for (int64_t j = 0; j < n; j++) s.s[j] += residual[j];
+        }
+        rstd[r] = ref_normalise(s.s, n, call->attr.norm.eps);
+        if (from_xhat) {
+            for (int64_t j = 0; j < n; j++) s.s[j] = ref_rounded(y->dtype, s.s[j]);
+            if (operand_present(xhat)) ref_write(xhat, r * n, n, s.s);
+        }
+        for (int64_t j = 0; j < n; j++) s.s[j] = gamma[j] * s.s[j] + beta[j];
+        ref_write(y, r * n, n, s.s);
+    }
+    return OK;
+}
+
+Status ref_affine(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *xhat = ref_in(call, "xhat"), *y = ref_out(call, "y");
+    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data; // (H)
+    int64_t n = xhat->cols;
+    for (int64_t r = 0; r < rows_in(xhat->rows, rows); r++)
+        for (int64_t j = 0; j < n; j++) ref_store(y, r * n + j, gamma[j] * ref_load(xhat, r * n + j) + beta[j]);
+    return OK;
+}
+
+/* ---- backward ---- */
+
+typedef struct {
+    float *dy, *xhat, *ds, *factor; // (H)
+    double *dgamma, *dbeta;         // (H)
+    RefSpace space;
+} GradSpace;
+
+static GradSpace grad_space_of(const OpCall *call)
+{
+    GradSpace s = {.space.base = call->scratch};
+    int64_t n = ref_in(call, "dy")->cols;
+    s.dy = ref_take_floats(&s.space, n);
+    s.xhat = ref_take_floats(&s.space, n);
+    s.ds = ref_take_floats(&s.space, n);
+    s.factor = ref_take_floats(&s.space, n);
+    s.dgamma = ref_take_doubles(&s.space, n);
+    s.dbeta = ref_take_doubles(&s.space, n);
+    return s;
+}
+
+size_t ref_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return grad_space_of(call).space.bytes;
+}
+
+/* ds is the gradient of s: dx is ds, dd is ds with the dropout applied again, each rounded from fp32. */
+Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *kept = ref_in(call, "kept"), *dy = ref_in(call, "dy");
+    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data;       // (H)
+    const float *rstd = ref_in(call, "rstd")->data;                                             // (T)
+    const int32_t *position = ref_in(call, "pos")->data, *sequence = ref_in(call, "seq")->data; // (T)
+    const Operand *dd = ref_out(call, "dd"), *dx = ref_out(call, "dx");
+    float *dgamma = ref_out(call, "dgamma")->data, *dbeta = ref_out(call, "dbeta")->data; // (H)
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+    GradSpace s = grad_space_of(call);
+    ref_check_space(call, &s.space);
+    int64_t n = dy->cols;
+    memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);
+    memset(s.dbeta, 0, (size_t)n * sizeof *s.dbeta);
+    for (int64_t r = 0; r < rows_in(dy->rows, rows); r++) {
+        const float *g = ref_read(dy, r * n, n, s.dy), *stored = ref_read(kept, r * n, n, s.xhat), *xhat = stored;
+        if (call->attr.norm.form == NORM_FORM_Y) {
+            for (int64_t j = 0; j < n; j++) s.xhat[j] = (stored[j] - beta[j]) / gamma[j];
+            xhat = s.xhat;
+        }
+        for (int64_t j = 0; j < n; j++) {
+            s.dgamma[j] += (double)g[j] * (double)xhat[j];
+            s.dbeta[j] += g[j];
+        }
+        ref_normalise_bwd(s.ds, g, xhat, rstd[r], gamma, n);
+        dropout_row(s.factor, &dropout, (uint32_t)position[r], (uint32_t)sequence[r], n);
+        if (operand_present(dx)) ref_write(dx, r * n, n, s.ds);
+        for (int64_t j = 0; j < n; j++) s.ds[j] *= s.factor[j];
+        ref_write(dd, r * n, n, s.ds);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        dgamma[j] += (float)s.dgamma[j];
+        dbeta[j] += (float)s.dbeta[j];
+    }
+    return OK;
+}

@@ -1,0 +1,165 @@
+/* Attention of each sequence with itself, head by head. With s = q·kᵀ·scale, P = softmax(s), m the dropout factors
+   (0 or 1/(1−p)):  o = (P∘m)·v,  lse = log Σ exp(s).  Backward from lse and the stored o:
+       dP = (do·vᵀ)∘m,  D = do·o,  dS = P∘(dP − D)·scale,  dq = dS·k,  dk = dSᵀ·q,  dv = (P∘m)ᵀ·do.
+   P and dS stay fp32; only o and dqkv are rounded. */
+#include "kernels/ref/ref.h"
+
+typedef struct {
+    float *q, *k, *v, *o, *dout;  // (L, D), L up to all rows
+    float *dq, *dk, *dv;          // (L, D)
+    float *p, *dp, *factor, *row; // (L), (L), (L), (D)
+    RefSpace space;
+} Space;
+
+static Space space_of(const OpCall *call, const RowCounts *rows)
+{
+    Space s = {.space.base = call->scratch};
+    int64_t length = rows_in(ref_in(call, "qkv")->rows, rows), d = call->attr.attention.head_dim;
+    s.q = ref_take_floats(&s.space, length * d);
+    s.k = ref_take_floats(&s.space, length * d);
+    s.v = ref_take_floats(&s.space, length * d);
+    s.p = ref_take_floats(&s.space, length);
+    s.factor = ref_take_floats(&s.space, length);
+    s.row = ref_take_floats(&s.space, d);
+    if (call->op == OP_ATTENTION_BWD) {
+        s.o = ref_take_floats(&s.space, length * d);
+        s.dout = ref_take_floats(&s.space, length * d);
+        s.dq = ref_take_floats(&s.space, length * d);
+        s.dk = ref_take_floats(&s.space, length * d);
+        s.dv = ref_take_floats(&s.space, length * d);
+        s.dp = ref_take_floats(&s.space, length);
+    }
+    return s;
+}
+
+size_t ref_attention_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
+size_t ref_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return ref_attention_scratch(call, rows);
+}
+
+/* One head of one sequence. */
+typedef struct {
+    int64_t first, length; /* rows */
+    int32_t head;
+    uint32_t sequence; /* index in the global batch */
+} Part;
+
+/* Columns [col, col + d) of the part's rows of x, to or from (length, d). */
+static void read_columns(float *to, const Operand *x, const Part *part, int64_t col, int64_t d)
+{
+    for (int64_t i = 0; i < part->length; i++) {
+        const float *from = ref_read(x, (part->first + i) * x->cols + col, d, to + i * d);
+        if (from != to + i * d) memcpy(to + i * d, from, (size_t)d * sizeof(float));
+    }
+}
+
+static void write_columns(const Operand *x, const Part *part, int64_t col, int64_t d, const float *from)
+{
+    for (int64_t i = 0; i < part->length; i++) ref_write(x, (part->first + i) * x->cols + col, d, from + i * d);
+}
+
+static void read_qkv(const OpCall *call, Space *s, const Part *part)
+{
+    const Operand *qkv = ref_in(call, "qkv"); // (T, 3H)
+    int64_t d = call->attr.attention.head_dim, hidden = d * call->attr.attention.heads, col = part->head * d;
+    read_columns(s->q, qkv, part, col, d);
+    read_columns(s->k, qkv, part, hidden + col, d);
+    read_columns(s->v, qkv, part, 2 * hidden + col, d);
+}
+
+/* Scaled scores of query i into s->p. */
+static void scores(const OpCall *call, Space *s, const Part *part, int64_t i)
+{
+    int64_t d = call->attr.attention.head_dim;
+    for (int64_t j = 0; j < part->length; j++)
+        s->p[j] = ref_dot(s->q + i * d, s->k + j * d, d) * call->attr.attention.scale;
+}
+
+static void head_fwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
+{
+    const Operand *o = ref_out(call, "o");
+    float *lse = ref_out(call, "lse")->data; // (T, A)
+    int64_t d = call->attr.attention.head_dim, heads = call->attr.attention.heads;
+    read_qkv(call, s, part);
+    for (int64_t i = 0; i < part->length; i++) {
+        scores(call, s, part, i);
+        float max = s->p[0], sum = 0;
+        for (int64_t j = 1; j < part->length; j++) max = s->p[j] > max ? s->p[j] : max;
+        for (int64_t j = 0; j < part->length; j++) {
+            s->p[j] = expf(s->p[j] - max);
+            sum += s->p[j];
+        }
+        lse[(part->first + i) * heads + part->head] = max + logf(sum);
+        dropout_query(s->factor, dropout, (uint32_t)part->head, part->sequence, i, part->length);
+        memset(s->row, 0, (size_t)d * sizeof(float));
+        for (int64_t j = 0; j < part->length; j++) ref_axpy(s->row, s->p[j] / sum * s->factor[j], s->v + j * d, d);
+        ref_write(o, (part->first + i) * o->cols + part->head * d, d, s->row);
+    }
+}
+
+static void head_bwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
+{
+    const Operand *dqkv = ref_out(call, "dqkv");
+    const float *lse = ref_in(call, "lse")->data; // (T, A)
+    int64_t d = call->attr.attention.head_dim, heads = call->attr.attention.heads, col = part->head * d;
+    size_t bytes = (size_t)(part->length * d) * sizeof(float);
+    read_qkv(call, s, part);
+    read_columns(s->o, ref_in(call, "o"), part, col, d);
+    read_columns(s->dout, ref_in(call, "do"), part, col, d);
+    memset(s->dq, 0, bytes);
+    memset(s->dk, 0, bytes);
+    memset(s->dv, 0, bytes);
+    for (int64_t i = 0; i < part->length; i++) {
+        const float *dout = s->dout + i * d;
+        float query_lse = lse[(part->first + i) * heads + part->head], dot = ref_dot(dout, s->o + i * d, d);
+        scores(call, s, part, i);
+        dropout_query(s->factor, dropout, (uint32_t)part->head, part->sequence, i, part->length);
+        for (int64_t j = 0; j < part->length; j++) {
+            float p = expf(s->p[j] - query_lse), dp = ref_dot(dout, s->v + j * d, d) * s->factor[j];
+            float ds = p * (dp - dot) * call->attr.attention.scale;
+            ref_axpy(s->dv + j * d, p * s->factor[j], dout, d);
+            ref_axpy(s->dq + i * d, ds, s->k + j * d, d);
+            ref_axpy(s->dk + j * d, ds, s->q + i * d, d);
+        }
+    }
+    write_columns(dqkv, part, col, d, s->dq);
+    write_columns(dqkv, part, d * heads + col, d, s->dk);
+    write_columns(dqkv, part, 2 * d * heads + col, d, s->dv);
+}
+
+static void each_head(const OpCall *call, const RowCounts *rows,
+                      void (*head)(const OpCall *, Space *, const Part *, const Dropout *))
+{
+    const Operand *spans = ref_in(call, "spans");
+    const int32_t(*span)[2] = spans->data;                     // (S, 2)
+    const int32_t *sequence = ref_in(call, "seq_index")->data; // (S)
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
+    int64_t n_rows = rows_in(ref_in(call, "qkv")->rows, rows), real = ref_real_rows(spans, rows, ref_ctl(call));
+    Space s = space_of(call, rows);
+    ref_check_space(call, &s.space);
+    for (int64_t i = 0; i < real; i++) {
+        CHECK(0 <= span[i][0] && span[i][0] <= span[i][1] && span[i][1] <= n_rows,
+              "attention: sequence %lld has rows %d to %d of %lld", (long long)i, span[i][0], span[i][1],
+              (long long)n_rows);
+        Part part = {.first = span[i][0], .length = span[i][1] - span[i][0], .sequence = (uint32_t)sequence[i]};
+        for (part.head = 0; part.head < call->attr.attention.heads; part.head++) head(call, &s, &part, &dropout);
+    }
+}
+
+Status ref_attention(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *o = ref_out(call, "o"), *lse = ref_out(call, "lse");
+    ref_clear_rows(o, 0, rows_in(o->rows, rows)); /* rows of no sequence stay 0 */
+    ref_clear_rows(lse, 0, rows_in(lse->rows, rows));
+    each_head(call, rows, head_fwd);
+    return OK;
+}
+
+Status ref_attention_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dqkv = ref_out(call, "dqkv");
+    ref_clear_rows(dqkv, 0, rows_in(dqkv->rows, rows));
+    each_head(call, rows, head_bwd);
+    return OK;
+}

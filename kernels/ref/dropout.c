@@ -1,0 +1,39 @@
+/* Dropout of one row per sequence (position 0); the same call on dy is its backward. */
+#include "kernels/ref/ref.h"
+
+typedef struct {
+    float *x, *factor; // (cols)
+    RefSpace space;
+} Space;
+
+static Space space_of(const OpCall *call)
+{
+    Space s = {.space.base = call->scratch};
+    int64_t n = ref_in(call, "x")->cols;
+    s.x = ref_take_floats(&s.space, n);
+    s.factor = ref_take_floats(&s.space, n);
+    return s;
+}
+
+size_t ref_dropout_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return space_of(call).space.bytes;
+}
+
+Status ref_dropout(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = ref_in(call, "x"), *y = ref_out(call, "y");
+    const int32_t *sequence = ref_in(call, "seq_index")->data; // (S)
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.dropout.dropout, call->attr.dropout.site);
+    Space s = space_of(call);
+    ref_check_space(call, &s.space);
+    int64_t n = x->cols;
+    for (int64_t r = 0; r < rows_in(x->rows, rows); r++) {
+        const float *from = ref_read(x, r * n, n, s.x);
+        dropout_row(s.factor, &dropout, 0, (uint32_t)sequence[r], n);
+        for (int64_t j = 0; j < n; j++) s.x[j] = from[j] * s.factor[j];
+        ref_write(y, r * n, n, s.x);
+    }
+    return OK;
+}

@@ -1,0 +1,110 @@
+/* x = dropout(LN(word[id] + position[pos] + type[type])), rounded once; rows beyond n_tokens are 0. Nothing is kept:
+   the backward gathers and normalises again, in fp32. */
+#include "kernels/ref/ref.h"
+
+typedef struct {
+    float *s, *buffer, *factor, *ds; // (H)
+    double *dgamma, *dbeta;          // (H); backward only
+    RefSpace space;
+} Space;
+
+static Space space_of(const OpCall *call)
+{
+    Space s = {.space.base = call->scratch};
+    int64_t n = ref_in(call, "word")->cols;
+    s.s = ref_take_floats(&s.space, n);
+    s.buffer = ref_take_floats(&s.space, n);
+    s.factor = ref_take_floats(&s.space, n);
+    if (call->op == OP_EMBED_BWD) {
+        s.ds = ref_take_floats(&s.space, n);
+        s.dgamma = ref_take_doubles(&s.space, n);
+        s.dbeta = ref_take_doubles(&s.space, n);
+    }
+    return s;
+}
+
+size_t ref_embed_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return space_of(call).space.bytes;
+}
+
+size_t ref_embed_bwd_scratch(const OpCall *call, const RowCounts *rows) { return ref_embed_scratch(call, rows); }
+
+/* The three table rows of token r, and its sum in s.s. */
+typedef struct {
+    int32_t word, position, type;
+} TableRows;
+
+static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, Space *s)
+{
+    const Operand *word = ref_in(call, "word"), *position = ref_in(call, "position"), *type = ref_in(call, "type");
+    int64_t n = word->cols;
+    TableRows at = {
+        .word = ref_index(ref_in(call, "ids"), r, rows_in(word->rows, rows), "embed: word id"),
+        .position = ref_index(ref_in(call, "pos"), r, rows_in(position->rows, rows), "embed: position"),
+        .type = ref_index(ref_in(call, "types"), r, rows_in(type->rows, rows), "embed: type"),
+    };
+    memcpy(s->s, ref_read(word, at.word * n, n, s->buffer), (size_t)n * sizeof(float));
+    const float *p = ref_read(position, at.position * n, n, s->buffer);
+    for (int64_t j = 0; j < n; j++) s->s[j] += p[j];
+    const float *t = ref_read(type, at.type * n, n, s->buffer);
+    for (int64_t j = 0; j < n; j++) s->s[j] += t[j];
+    return at;
+}
+
+Status ref_embed(const OpCall *call, const RowCounts *rows)
+{
+    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data; // (H)
+    const int32_t *sequence = ref_in(call, "seq")->data;                                  // (T)
+    const Operand *x = ref_out(call, "x");
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
+    Space s = space_of(call);
+    ref_check_space(call, &s.space);
+    int64_t n = x->cols, real = ref_real_rows(x, rows, ref_ctl(call));
+    for (int64_t r = 0; r < real; r++) {
+        TableRows at = gather(call, rows, r, &s);
+        ref_normalise(s.s, n, call->attr.embed.eps);
+        dropout_row(s.factor, &dropout, (uint32_t)at.position, (uint32_t)sequence[r], n);
+        for (int64_t j = 0; j < n; j++) s.s[j] = (gamma[j] * s.s[j] + beta[j]) * s.factor[j];
+        ref_write(x, r * n, n, s.s);
+    }
+    ref_clear_rows(x, real, rows_in(x->rows, rows));
+    return OK;
+}
+
+Status ref_embed_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dx = ref_in(call, "dx");
+    const float *gamma = ref_in(call, "gamma")->data;                                           // (H)
+    const int32_t *sequence = ref_in(call, "seq")->data;                                        // (T)
+    float *dword = ref_out(call, "dword")->data, *dposition = ref_out(call, "dposition")->data; // (V, H), (P, H)
+    float *dtype = ref_out(call, "dtype")->data;                                                // (types, H)
+    float *dgamma = ref_out(call, "dgamma")->data, *dbeta = ref_out(call, "dbeta")->data;       // (H)
+    Dropout dropout = dropout_of(ref_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
+    Space s = space_of(call);
+    ref_check_space(call, &s.space);
+    int64_t n = dx->cols, real = ref_real_rows(dx, rows, ref_ctl(call));
+    memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);
+    memset(s.dbeta, 0, (size_t)n * sizeof *s.dbeta);
+    for (int64_t r = 0; r < real; r++) {
+        TableRows at = gather(call, rows, r, &s);
+        float rstd = ref_normalise(s.s, n, call->attr.embed.eps);
+        dropout_row(s.factor, &dropout, (uint32_t)at.position, (uint32_t)sequence[r], n);
+        const float *from = ref_read(dx, r * n, n, s.buffer);
+        for (int64_t j = 0; j < n; j++) {
+            s.factor[j] *= from[j]; /* now the gradient of LN's output */
+            s.dgamma[j] += (double)s.factor[j] * (double)s.s[j];
+            s.dbeta[j] += s.factor[j];
+        }
+        ref_normalise_bwd(s.ds, s.factor, s.s, rstd, gamma, n);
+        ref_axpy(dword + at.word * n, 1.0f, s.ds, n);
+        ref_axpy(dposition + at.position * n, 1.0f, s.ds, n);
+        ref_axpy(dtype + at.type * n, 1.0f, s.ds, n);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        dgamma[j] += (float)s.dgamma[j];
+        dbeta[j] += (float)s.dbeta[j];
+    }
+    return OK;
+}

@@ -1,0 +1,116 @@
+/* Products. x is (rows, k), y (rows, n), the weight (n, k); copies as pack.c makes them. fp32 accumulation, bias added
+   in fp32, one rounding. Each output row depends on its own input row only. */
+#include "kernels/ref/ref.h"
+
+#define BLOCK 16 /* rows widened to fp32 at a time */
+
+/* ---- y = x·wᵀ (+ bias, or + what stands in y) ---- */
+
+typedef struct {
+    float *x, *w, *y; // (BLOCK, k), (k), (BLOCK, n)
+    RefSpace space;
+} Space;
+
+static Space space_of(const OpCall *call, int64_t k, int64_t n)
+{
+    Space s = {.space.base = call->scratch};
+    s.x = ref_take_floats(&s.space, BLOCK * k);
+    s.w = ref_take_floats(&s.space, k);
+    s.y = ref_take_floats(&s.space, BLOCK * n);
+    return s;
+}
+
+/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add` adds to y what it holds. */
+static void product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
+                    const Operand *y, int64_t rows, int64_t k, int64_t n)
+{
+    Space s = space_of(call, k, n);
+    ref_check_space(call, &s.space);
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t block = rows - first < BLOCK ? rows - first : BLOCK;
+        const float *xs = ref_read(x, first * k, block * k, s.x);
+        for (int64_t j = 0; j < n; j++) {
+            const float *wj = ref_read(w, j * k, k, s.w);
+            for (int64_t r = 0; r < block; r++) s.y[r * n + j] = ref_dot(xs + r * k, wj, k) + (bias ? bias[j] : 0.0f);
+        }
+        if (add)
+            for (int64_t i = 0; i < block * n; i++) s.y[i] += ref_load(y, first * n + i);
+        ref_write(y, first * n, block * n, s.y);
+    }
+}
+
+size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return space_of(call, call->attr.linear.k, call->attr.linear.n).space.bytes;
+}
+
+Status ref_linear(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = ref_in(call, "x"), *bias = ref_in(call, "bias");
+    product(call, x, ref_in(call, "w"), operand_present(bias) ? bias->data : NULL, false, ref_out(call, "y"),
+            rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
+    return OK;
+}
+
+size_t ref_linear_dgrad_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return space_of(call, call->attr.linear.n, call->attr.linear.k).space.bytes;
+}
+
+/* dx = dy·w: the same product with the transposed copy (k, n) */
+Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dy = ref_in(call, "dy");
+    product(call, dy, ref_in(call, "w"), NULL, operand_present(ref_in(call, "add")), ref_out(call, "dx"),
+            rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
+    return OK;
+}
+
+/* ---- dw += dyᵀ·x, db += column sums of dy ---- */
+
+typedef struct {
+    float *x, *dy; // (BLOCK, k), (BLOCK, n)
+    double *db;    // (n)
+    RefSpace space;
+} GradSpace;
+
+static GradSpace grad_space_of(const OpCall *call)
+{
+    int64_t k = call->attr.linear.k, n = call->attr.linear.n;
+    GradSpace s = {.space.base = call->scratch};
+    s.x = ref_take_floats(&s.space, BLOCK * k);
+    s.dy = ref_take_floats(&s.space, BLOCK * n);
+    s.db = ref_take_doubles(&s.space, n);
+    return s;
+}
+
+size_t ref_linear_wgrad_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return grad_space_of(call).space.bytes;
+}
+
+Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = ref_in(call, "x"), *dy = ref_in(call, "dy"), *db = ref_out(call, "db");
+    float *dw = ref_out(call, "dw")->data; // (n, k)
+    int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
+    GradSpace s = grad_space_of(call);
+    ref_check_space(call, &s.space);
+    memset(s.db, 0, (size_t)n * sizeof *s.db);
+    for (int64_t first = 0; first < n_rows; first += BLOCK) {
+        int64_t block = n_rows - first < BLOCK ? n_rows - first : BLOCK;
+        const float *xs = ref_read(x, first * k, block * k, s.x);
+        const float *dys = ref_read(dy, first * n, block * n, s.dy);
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t r = 0; r < block; r++) {
+                ref_axpy(dw + j * k, dys[r * n + j], xs + r * k, k);
+                s.db[j] += dys[r * n + j];
+            }
+    }
+    if (operand_present(db))
+        for (int64_t j = 0; j < n; j++) ((float *)db->data)[j] += (float)s.db[j];
+    return OK;
+}

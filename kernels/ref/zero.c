@@ -1,0 +1,8 @@
+#include "kernels/ref/ref.h"
+
+Status ref_zero(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = ref_out(call, "x");
+    ref_clear_rows(x, 0, rows_in(x->rows, rows));
+    return OK;
+}
