@@ -42,8 +42,8 @@ void model_free(Model *m);
 /* ---- emitting ---- */
 typedef struct {
     Dtype compute;
-    bool training;       /* dropout on, gradients and optimizer state planned */
-    float dropout_scale; /* 1; 0 switches all dropout off (tests, evaluation) */
+    bool training; /* dropout on, gradients and optimizer state planned, losses write their gradients */
+    bool twins;    /* plan the copies that DGRAD reads; set it for evaluation too where it shares memory with training */
     const uint8_t *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
 } EmitOptions;
@@ -60,8 +60,8 @@ typedef struct {
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
 } ModelTensors;
 
-/* Emits parameters, compute copies, forward instrs with loss, and `begin` and `pack` pieces' tensors into an initialised
-   plan. */
+/* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings; layer l has
+   3l+1 attention, 3l+2 attention output, 3l+3 feed-forward output; 1023 the classifier. */
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t);
 
 /* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5). Fills

@@ -68,7 +68,7 @@ typedef struct {
     int8_t drop;           /* lowest level at which it is given up */
     TensorId grad;         /* of a parameter or its copy: where its gradient is accumulated; else NONE */
     TensorId twin;         /* of a forward copy: the copy DGRAD reads; else NONE */
-    TensorId original;     /* of a recomputed tensor: what it stands for; else NONE */
+    TensorId original;     /* of a recomputed tensor: what it stands for; of a copy: its parameter; else NONE */
     TensorId shares;       /* set by liveness: lies in the memory of this tensor; else NONE */
     InstrId first, last;   /* set by liveness, within micro: first write, last use */
     size_t bytes, offset;  /* at capacity; offset in the region, bytes from its start */
@@ -115,8 +115,15 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
 /* Appends an instr with its operands by position; lists end with PLAN_END; NONE leaves an optional one out. CHECKs
    the count and that required operands are there. */
 #define PLAN_END (-2)
-InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
 #define IDS(...) ((const TensorId[]){__VA_ARGS__, PLAN_END})
+#define NO_IDS ((const TensorId[]){PLAN_END})
+InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
+/* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` as the backend says. */
+TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
+/* Closes `micro` (all instrs so far), then appends `begin`: clears stats and, where there are any (not NONE), gradients. */
+void plan_begin(Plan *p, TensorId stats, TensorId grads);
+/* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
+void plan_pack(Plan *p);
 TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
 size_t plan_tensor_bytes(const Plan *p, TensorId t, const RowCounts *rows);
 /* The call of an instr: shapes filled, data NULL. */
@@ -124,7 +131,7 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call);
 
 /* ---- passes, in order ---- */
 
-/* Appends backward instrs for all forward instrs, from the loss ops back. Where a tensor has several consumers its
+/* Appends backward instrs for all forward instrs, from the loss ops back; before plan_begin. Where a tensor has several consumers its
    gradient is written by the first and accumulated in place by the others. */
 void plan_backward(Plan *p);
 

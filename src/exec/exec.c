@@ -1,0 +1,223 @@
+/* Binding a plan and running it. The loop that trains is run_plain. */
+#include "exec/exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Exec {
+    const Plan *plan;
+    Memory *memory;
+    ExecOptions options;
+    OpCall *calls;       /* (n_instrs) */
+    const OpImpl **ops;  /* (n_instrs) */
+    RowCounts *buckets;  /* (n_buckets), ascending */
+    int n_buckets;
+    int32_t *dying;      /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
+    TensorId *dead;
+    double *seconds;     /* (n_instrs) or NULL */
+};
+
+static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
+{
+    if (t == NONE) return (Operand){0};
+    shape.data = exec_data(e, t);
+    return shape;
+}
+
+static Status bind_instr(Exec *e, InstrId i)
+{
+    const Instr *instr = &e->plan->instrs[i];
+    OpCall *call = &e->calls[i];
+    Backend *backend = e->memory->backend;
+    plan_call(e->plan, instr, call);
+    for (int k = 0; k < OP_MAX_IN; k++) call->in[k] = bind_operand(e, call->in[k], instr->in[k]);
+    for (int k = 0; k < OP_MAX_OUT; k++) call->out[k] = bind_operand(e, call->out[k], instr->out[k]);
+    call->scratch = instr->scratch ? e->memory->base[REGION_SCRATCH] : NULL;
+    call->scratch_bytes = instr->scratch;
+    e->ops[i] = &backend->op[instr->op];
+    if (!e->ops[i]->run)
+        return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name, op_info(instr->op)->name, i);
+    return e->ops[i]->prepare ? e->ops[i]->prepare(call, e->buckets, e->n_buckets) : OK;
+}
+
+/* Every bucket from the smallest to the capacity. Masked rows grow in proportion, sequences are always the capacity. */
+static void make_buckets(Exec *e)
+{
+    const RowCounts *cap = &e->plan->capacity;
+    int64_t tokens = cap->count[ROWS_TOKENS], masked = cap->count[ROWS_MASKED];
+    int cap_buckets = 0;
+    for (int64_t n = 1; n <= tokens;) {
+        int64_t rows = e->memory->backend->bucket(n, tokens);
+        CHECK(rows >= n && rows <= tokens, "bucket of %lld rows is %lld, capacity %lld", (long long)n, (long long)rows,
+              (long long)tokens);
+        MEM_GROW(e->buckets, e->n_buckets, cap_buckets);
+        RowCounts *b = &e->buckets[e->n_buckets];
+        *b = *cap;
+        b->count[ROWS_TOKENS] = rows;
+        b->count[ROWS_MASKED] = (rows * masked + tokens - 1) / tokens;
+        b->bucket = e->n_buckets++;
+        n = rows + 1;
+    }
+}
+
+/* A tensor dies at its last use unless another lives on in its memory. */
+static void find_dying(Exec *e)
+{
+    const Plan *p = e->plan;
+    bool *inherited = mem_array((size_t)p->n_tensors, sizeof *inherited);
+    e->dying = mem_array((size_t)p->n_instrs + 1, sizeof *e->dying);
+    e->dead = mem_array((size_t)p->n_tensors, sizeof *e->dead);
+    for (TensorId t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].shares != NONE) inherited[p->tensors[t].shares] = true;
+    int32_t n = 0;
+    for (InstrId i = 0; i < p->n_instrs; i++) {
+        e->dying[i] = n;
+        for (TensorId t = 0; t < p->n_tensors; t++)
+            if (p->tensors[t].region == REGION_ACT && p->tensors[t].last == i && !inherited[t]) e->dead[n++] = t;
+    }
+    e->dying[p->n_instrs] = n;
+    free(inherited);
+}
+
+Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options)
+{
+    Exec *e = mem_alloc(sizeof *e);
+    *e = (Exec){.plan = plan, .memory = memory, .options = options};
+    e->calls = mem_array((size_t)plan->n_instrs, sizeof *e->calls);
+    e->ops = mem_array((size_t)plan->n_instrs, sizeof *e->ops);
+    make_buckets(e);
+    if (options.poison) find_dying(e);
+    for (InstrId i = 0; i < plan->n_instrs; i++) {
+        Status status = bind_instr(e, i);
+        if (status == OK) continue;
+        exec_free(e);
+        return status;
+    }
+    *exec = e;
+    return OK;
+}
+
+void exec_free(Exec *e)
+{
+    if (!e) return;
+    for (InstrId i = 0; i < e->plan->n_instrs; i++)
+        if (e->ops[i] && e->ops[i]->release) e->ops[i]->release(&e->calls[i]);
+    free(e->calls);
+    free(e->ops);
+    free(e->buckets);
+    free(e->dying);
+    free(e->dead);
+    free(e->seconds);
+    free(e);
+}
+
+void exec_set_check(Exec *e, bool check) { e->options.check = check; }
+
+RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
+{
+    CHECK(n_seqs <= e->plan->capacity.count[ROWS_SEQS], "%lld sequences, capacity %lld", (long long)n_seqs,
+          (long long)e->plan->capacity.count[ROWS_SEQS]);
+    for (int b = 0; b < e->n_buckets; b++)
+        if (e->buckets[b].count[ROWS_TOKENS] >= n_tokens && e->buckets[b].count[ROWS_MASKED] >= n_masked)
+            return e->buckets[b];
+    CHECK(0, "%lld tokens and %lld masked positions do not fit the plan's %lld and %lld", (long long)n_tokens,
+          (long long)n_masked, (long long)e->plan->capacity.count[ROWS_TOKENS],
+          (long long)e->plan->capacity.count[ROWS_MASKED]);
+}
+
+/* ---- running ---- */
+
+static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
+{
+    const Instr *instr = &e->plan->instrs[i];
+    for (int k = 0; k < OP_MAX_OUT; k++) {
+        if (instr->out[k] == NONE) continue;
+        const Tensor *t = &e->plan->tensors[instr->out[k]];
+        if ((t->dtype != F32 && t->dtype != BF16) || t->region == REGION_COPY) continue;
+        int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
+        void *host = mem_array((size_t)n, dtype_size(t->dtype));
+        e->memory->backend->download(host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
+        for (int64_t j = 0; j < n && bad < 0; j++) {
+            float x = t->dtype == F32 ? ((const float *)host)[j] : bf16_to_f32(((const uint16_t *)host)[j]);
+            if (!isfinite(x)) bad = j;
+        }
+        free(host);
+        if (bad >= 0)
+            return fail(E_NUMERIC, "the first value that is not finite is in tensor '%s' (row %lld, column %lld), made by instr %d (%s)",
+                        t->name, (long long)(bad / t->cols), (long long)(bad % t->cols), i, op_info(instr->op)->name);
+    }
+    return OK;
+}
+
+static void poison_dead(const Exec *e, InstrId i)
+{
+    for (int32_t d = e->dying[i]; d < e->dying[i + 1]; d++) {
+        const Tensor *t = &e->plan->tensors[e->dead[d]];
+        void *nans = mem_alloc(t->bytes);
+        memset(nans, 0xff, t->bytes);
+        e->memory->backend->upload(exec_data(e, e->dead[d]), nans, t->bytes);
+        free(nans);
+    }
+}
+
+static bool stopped(const Exec *e) { return e->options.stop && *e->options.stop; }
+
+static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
+{
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        if (stopped(e)) return fail(E_STOPPED, "stopped between two instrs");
+        TRY(e->ops[i]->run(&e->calls[i], rows));
+    }
+    return OK;
+}
+
+/* With poison, checks or a profile. */
+static Status run_watched(const Exec *e, Range range, const RowCounts *rows)
+{
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        if (stopped(e)) return fail(E_STOPPED, "stopped between two instrs");
+        double start = clock_monotonic();
+        TRY(e->ops[i]->run(&e->calls[i], rows));
+        if (e->seconds) e->seconds[i] += clock_monotonic() - start;
+        if (e->options.check) TRY(check_finite(e, i, rows));
+        if (e->options.poison) poison_dead(e, i);
+    }
+    return OK;
+}
+
+Status exec_run(Exec *e, Range range, const RowCounts *rows)
+{
+    bool watched = e->options.poison || e->options.check || e->seconds;
+    return watched ? run_watched(e, range, rows) : run_plain(e, range, rows);
+}
+
+/* ---- data ---- */
+
+void *exec_data(const Exec *e, TensorId t)
+{
+    const Tensor *x = &e->plan->tensors[t];
+    return (char *)e->memory->base[x->region] + x->offset;
+}
+
+void exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
+{
+    CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes into '%s' of %zu", bytes, e->plan->tensors[t].name,
+          e->plan->tensors[t].bytes);
+    e->memory->backend->upload(exec_data(e, t), data, bytes);
+}
+
+void exec_download(Exec *e, TensorId t, void *data, size_t bytes)
+{
+    CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes from '%s' of %zu", bytes, e->plan->tensors[t].name,
+          e->plan->tensors[t].bytes);
+    e->memory->backend->download(data, exec_data(e, t), bytes);
+}
+
+void exec_profile_start(Exec *e)
+{
+    if (!e->seconds) e->seconds = mem_array((size_t)e->plan->n_instrs, sizeof *e->seconds);
+    else memset(e->seconds, 0, (size_t)e->plan->n_instrs * sizeof *e->seconds);
+}
+
+const double *exec_profile(const Exec *e) { return e->seconds; }

@@ -1,0 +1,45 @@
+/* One allocation per region, shared by the plans of a run. */
+#include <stdlib.h>
+
+#include "exec/exec.h"
+
+static Status too_large(const Memory *m, Region r)
+{
+    Buf table = {0};
+    for (int i = 0; i < N_REGIONS; i++)
+        if (m->bytes[i]) buf_printf(&table, "\n  %-12s %9.1f MiB", region_name((Region)i), (double)m->bytes[i] / (1 << 20));
+    Status status = fail(E_MEMORY, "no memory for the region '%s' (%.1f MiB of %.1f MiB in all). Use a smaller batch, --recompute auto with "
+                         "--memory-budget, or a smaller --micro-batch-tokens. The plan:%s",
+                         region_name(r), (double)m->bytes[r] / (1 << 20), (double)memory_total(m) / (1 << 20), table.data);
+    buf_free(&table);
+    return status;
+}
+
+Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans)
+{
+    *m = (Memory){.backend = backend};
+    for (int i = 0; i < n_plans; i++)
+        for (int r = 0; plans[i] && r < N_REGIONS; r++)
+            if (plans[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = plans[i]->region_bytes[r];
+    for (int r = 0; r < N_REGIONS; r++) {
+        if (!m->bytes[r] || backend->alloc(m->bytes[r], &m->base[r]) == OK) continue;
+        Status status = too_large(m, (Region)r);
+        memory_free(m);
+        return status;
+    }
+    return OK;
+}
+
+void memory_free(Memory *m)
+{
+    for (int r = 0; r < N_REGIONS; r++)
+        if (m->base[r]) m->backend->release(m->base[r], m->bytes[r]);
+    *m = (Memory){0};
+}
+
+size_t memory_total(const Memory *m)
+{
+    size_t total = 0;
+    for (int r = 0; r < N_REGIONS; r++) total += m->bytes[r];
+    return total;
+}

@@ -1,0 +1,134 @@
+/* config.json and bert_config.json into sizes, refusing what is not BERT. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+
+typedef struct {
+    const char *name; /* what errors call the text */
+    const Json *root;
+} Source;
+
+static Status size_key(const Source *s, const char *key, int64_t fallback, int64_t max, int32_t *out)
+{
+    const Json *v = js_get(s->root, key);
+    if (!v && fallback < 0) return fail(E_FORMAT, "%s: key '%s' is missing", s->name, key);
+    if (v && js_kind(v) != JSON_KIND_INT) return fail(E_FORMAT, "%s: '%s' must be a whole number", s->name, key);
+    int64_t n = js_int(v, fallback);
+    if (n < 1 || n > max)
+        return fail(E_FORMAT, "%s: '%s' is %lld; expected 1 to %lld", s->name, key, (long long)n, (long long)max);
+    *out = (int32_t)n;
+    return OK;
+}
+
+static Status real_key(const Source *s, const char *key, double fallback, double max, float *out)
+{
+    const Json *v = js_get(s->root, key);
+    if (v && js_kind(v) == JSON_KIND_NULL) v = NULL; /* Hugging Face writes classifier_dropout: null */
+    if (v && js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL)
+        return fail(E_FORMAT, "%s: '%s' must be a number", s->name, key);
+    double x = js_real(v, fallback);
+    if (!(x >= 0 && x <= max)) return fail(E_FORMAT, "%s: '%s' is %g; expected 0 to %g", s->name, key, x, max);
+    *out = (float)x;
+    return OK;
+}
+
+static Status activation(const Source *s, GeluKind *gelu)
+{
+    static const struct {
+        const char *name;
+        GeluKind kind;
+    } known[] = {{"gelu", GELU_ERF},       {"gelu_python", GELU_ERF},       {"gelu_new", GELU_TANH},
+                 {"gelu_fast", GELU_TANH}, {"gelu_pytorch_tanh", GELU_TANH}};
+    const char *name = js_string(js_get(s->root, "hidden_act"), "gelu");
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) != 0) continue;
+        *gelu = known[i].kind;
+        return OK;
+    }
+    return fail(E_FORMAT, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", s->name, name);
+}
+
+static Status only_bert(const Source *s)
+{
+    const char *type = js_string(js_get(s->root, "model_type"), "bert");
+    if (strcmp(type, "bert") != 0)
+        return fail(E_FORMAT, "%s: 'model_type' is '%s'; Cairn trains 'bert'", s->name, type);
+    const char *position = js_string(js_get(s->root, "position_embedding_type"), "absolute");
+    if (strcmp(position, "absolute") != 0)
+        return fail(E_FORMAT, "%s: 'position_embedding_type' is '%s'; Cairn has 'absolute'", s->name, position);
+    if (js_bool(js_get(s->root, "is_decoder"), false) || js_bool(js_get(s->root, "add_cross_attention"), false))
+        return fail(E_FORMAT, "%s: a decoder ('is_decoder', 'add_cross_attention') is not BERT", s->name);
+    if (!js_bool(js_get(s->root, "tie_word_embeddings"), true))
+        return fail(E_FORMAT, "%s: 'tie_word_embeddings' is false; Cairn ties the MLM decoder to the word embedding", s->name);
+    return OK;
+}
+
+Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *c)
+{
+    Status status = OK;
+    Json *doc = NULL;
+    *c = (ModelConfig){0};
+    TRY_DONE(js_parse(name, text, len, &doc));
+    Source s = {name, doc};
+    TRY_DONE(only_bert(&s));
+    TRY_DONE(size_key(&s, "vocab_size", -1, 1 << 24, &c->vocab_size));
+    TRY_DONE(size_key(&s, "hidden_size", -1, 1 << 16, &c->hidden));
+    TRY_DONE(size_key(&s, "num_hidden_layers", -1, 340, &c->layers)); /* 10 bits of dropout site, three per layer */
+    TRY_DONE(size_key(&s, "num_attention_heads", -1, 1 << 12, &c->heads));
+    TRY_DONE(size_key(&s, "intermediate_size", -1, 1 << 18, &c->ffn));
+    TRY_DONE(size_key(&s, "max_position_embeddings", 512, 1 << 16, &c->positions));
+    TRY_DONE(size_key(&s, "type_vocab_size", 2, 1 << 16, &c->types));
+    TRY_DONE(real_key(&s, "layer_norm_eps", 1e-12, 1, &c->norm_eps));
+    TRY_DONE(real_key(&s, "hidden_dropout_prob", 0.1, 0.999, &c->hidden_dropout));
+    TRY_DONE(real_key(&s, "attention_probs_dropout_prob", 0.1, 0.999, &c->attention_dropout));
+    TRY_DONE(real_key(&s, "classifier_dropout", (double)c->hidden_dropout, 0.999, &c->classifier_dropout));
+    TRY_DONE(real_key(&s, "initializer_range", 0.02, 10, &c->initializer_range));
+    TRY_DONE(activation(&s, &c->gelu));
+    int64_t pad = js_int(js_get(doc, "pad_token_id"), 0);
+    c->pad_token_id = pad >= 0 && pad < c->vocab_size ? (int32_t)pad : 0;
+    if (c->hidden % c->heads != 0) {
+        status = fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden, c->heads);
+        goto done;
+    }
+    c->head_dim = c->hidden / c->heads;
+    c->vocab_padded = ((int64_t)c->vocab_size + 63) / 64 * 64;
+    c->extra = mem_strndup(text, len);
+done:
+    js_free(doc);
+    return status;
+}
+
+Status model_config_read(const char *path, ModelConfig *c)
+{
+    static const char *const names[] = {"config.json", "bert_config.json"};
+    char *file = NULL;
+    Buf text = {0};
+    *c = (ModelConfig){0};
+    if (!file_is_directory(path)) {
+        file = mem_strdup(path);
+    } else {
+        for (int i = 0; i < 2 && !file; i++) {
+            file = file_join(path, names[i]);
+            if (file_exists(file)) break;
+            free(file);
+            file = NULL;
+        }
+        if (!file) return fail(E_IO, "%s: holds neither config.json nor bert_config.json", path);
+    }
+    Status status = OK;
+    TRY_DONE(file_read(file, (size_t)16 << 20, &text));
+    TRY_DONE(model_config_parse(file, text.data ? text.data : "", text.len, c));
+done:
+    free(file);
+    buf_free(&text);
+    return status;
+}
+
+void model_config_free(ModelConfig *c)
+{
+    free(c->extra);
+    *c = (ModelConfig){0};
+}

@@ -1,0 +1,170 @@
+/* A model's parameter table, in the order in which backward finishes gradients. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef enum { ALONE, GROUP_MEMBER } Placing; /* a member follows the parameter before it without a gap */
+
+typedef struct {
+    ParamTable *table;
+    int layer;
+    bool head;
+} Adder;
+
+static int64_t align_up(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
+
+static Param *add(Adder *a, Placing placing, int64_t rows, int64_t cols, int n_dims, const char *format, va_list args)
+{
+    ParamTable *t = a->table;
+    MEM_GROW(t->params, t->count, t->cap);
+    Param *p = &t->params[t->count++];
+    *p = (Param){.rows = rows, .cols = cols, .n_dims = n_dims, .padded = rows, .head = a->head, .layer = (int16_t)a->layer};
+    vsnprintf(p->name, sizeof p->name, format, args);
+    if (placing == ALONE) t->size = align_up(t->size);
+    p->offset = t->size;
+    t->size += rows * cols;
+    return p;
+}
+
+__attribute__((format(printf, 5, 6))) static void matrix(Adder *a, Placing placing, int64_t rows, int64_t cols,
+                                                         const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    Param *p = add(a, placing, rows, cols, 2, format, args);
+    va_end(args);
+    p->init = INIT_NORMAL;
+    p->decay = true;
+}
+
+__attribute__((format(printf, 5, 6))) static void vector(Adder *a, Placing placing, int64_t n, Init init,
+                                                         const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    Param *p = add(a, placing, n, 1, 1, format, args);
+    va_end(args);
+    p->init = init;
+}
+
+static void dense(Adder *a, int64_t out, int64_t in, const char *name)
+{
+    matrix(a, ALONE, out, in, "%s.weight", name);
+    vector(a, ALONE, out, INIT_ZERO, "%s.bias", name);
+}
+
+static void norm(Adder *a, int64_t n, const char *name)
+{
+    vector(a, ALONE, n, INIT_ONE, "%s.weight", name);
+    vector(a, ALONE, n, INIT_ZERO, "%s.bias", name);
+}
+
+/* The vocabulary is held padded; the pad rows stay 0. */
+static void pad_vocabulary(ParamTable *t, const ModelConfig *c)
+{
+    Param *p = &t->params[t->count - 1];
+    t->size += (c->vocab_padded - c->vocab_size) * p->cols;
+    p->padded = c->vocab_padded;
+}
+
+static void add_layer(Adder *a, const ModelConfig *c, int l)
+{
+    static const char *const qkv[] = {"query", "key", "value"};
+    int64_t h = c->hidden, f = c->ffn;
+    char base[64], name[96];
+    snprintf(base, sizeof base, "bert.encoder.layer.%d", l);
+    a->layer = l;
+#define NAMED(part) (snprintf(name, sizeof name, "%s.%s", base, part), name)
+    norm(a, h, NAMED("output.LayerNorm"));
+    dense(a, h, f, NAMED("output.dense"));
+    dense(a, f, h, NAMED("intermediate.dense"));
+    norm(a, h, NAMED("attention.output.LayerNorm"));
+    dense(a, h, h, NAMED("attention.output.dense"));
+    for (int i = 0; i < 3; i++)
+        matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
+    for (int i = 0; i < 3; i++)
+        vector(a, i ? GROUP_MEMBER : ALONE, h, INIT_ZERO, "%s.attention.self.%s.bias", base, qkv[i]);
+#undef NAMED
+}
+
+static void add_heads(Adder *a, const ModelConfig *c, Head head)
+{
+    a->head = true;
+    switch (head.kind) {
+    case HEAD_CLASSIFIER:
+    case HEAD_REGRESSION: dense(a, head.labels, c->hidden, "classifier"); break;
+    case HEAD_PRETRAINING:
+        if (head.labels) dense(a, head.labels, c->hidden, "cls.seq_relationship");
+        break;
+    default: break;
+    }
+    bool pooled = head.kind == HEAD_CLASSIFIER || head.kind == HEAD_REGRESSION || head.labels > 0;
+    if (pooled) dense(a, c->hidden, c->hidden, "bert.pooler.dense");
+    if (head.kind != HEAD_PRETRAINING) return;
+    vector(a, ALONE, c->vocab_size, INIT_ZERO, "cls.predictions.bias");
+    pad_vocabulary(a->table, c);
+    norm(a, c->hidden, "cls.predictions.transform.LayerNorm");
+    dense(a, c->hidden, c->hidden, "cls.predictions.transform.dense");
+}
+
+static void add_embeddings(Adder *a, const ModelConfig *c)
+{
+    norm(a, c->hidden, "bert.embeddings.LayerNorm");
+    matrix(a, ALONE, c->types, c->hidden, "bert.embeddings.token_type_embeddings.weight");
+    matrix(a, ALONE, c->positions, c->hidden, "bert.embeddings.position_embeddings.weight");
+    matrix(a, ALONE, c->vocab_size, c->hidden, "bert.embeddings.word_embeddings.weight");
+    pad_vocabulary(a->table, c);
+}
+
+Status model_init(Model *m, ModelConfig config, Head head)
+{
+    *m = (Model){.config = config, .head = head};
+    m->params.initializer_range = config.initializer_range;
+    Adder a = {.table = &m->params, .layer = -1};
+    add_heads(&a, &m->config, head);
+    a.head = false;
+    for (int l = config.layers - 1; l >= 0; l--) add_layer(&a, &m->config, l);
+    a.layer = -1;
+    add_embeddings(&a, &m->config);
+    m->params.size = align_up(m->params.size);
+    return OK;
+}
+
+void model_free(Model *m)
+{
+    model_config_free(&m->config);
+    params_free(&m->params);
+    *m = (Model){0};
+}
+
+/* ---- LayerNorm forms ---- */
+
+static uint8_t form_of(const Model *m, const float *weights, const char *name)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s.weight", name);
+    int g = params_find(&m->params, full);
+    snprintf(full, sizeof full, "%s.bias", name);
+    int b = params_find(&m->params, full);
+    CHECK(g >= 0 && b >= 0, "no LayerNorm '%s'", name);
+    const float *gamma = weights + m->params.params[g].offset, *beta = weights + m->params.params[b].offset;
+    for (int64_t i = 0; i < m->params.params[g].rows; i++)
+        if (!(fabsf(gamma[i]) >= fmaxf(1, fabsf(beta[i])) / 8)) return NORM_FORM_XHAT;
+    return NORM_FORM_Y;
+}
+
+void model_norm_forms(const Model *m, const float *weights, uint8_t *forms)
+{
+    char name[96];
+    for (int l = 0; l < m->config.layers; l++) {
+        snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm", l);
+        forms[2 * l] = form_of(m, weights, name);
+        snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm", l);
+        forms[2 * l + 1] = form_of(m, weights, name);
+    }
+    forms[2 * m->config.layers] =
+        m->head.kind == HEAD_PRETRAINING ? form_of(m, weights, "cls.predictions.transform.LayerNorm") : NORM_FORM_Y;
+}

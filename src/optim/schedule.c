@@ -1,0 +1,63 @@
+/* Learning rates. The continuous form decays from the end of warmup; NVIDIA's decays from step 0 and so jumps there. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+Status schedule_parse(const char *text, Schedule *s)
+{
+    size_t len = strlen(text);
+    s->nvidia = len > 7 && strcmp(text + len - 7, "-nvidia") == 0;
+    char *name = mem_strndup(text, s->nvidia ? len - 7 : len);
+    Status status = OK;
+    s->power = 1;
+    if (strcmp(name, "linear") == 0) {
+        s->kind = SCHEDULE_LINEAR;
+    } else if (strcmp(name, "constant") == 0) {
+        s->kind = SCHEDULE_CONSTANT;
+    } else if (strncmp(name, "poly:", 5) == 0) {
+        char *end;
+        s->kind = SCHEDULE_POLY;
+        s->power = strtod(name + 5, &end);
+        if (name[5] == '\0' || *end != '\0' || !(s->power > 0 && s->power <= 10))
+            status = fail(E_USAGE, "--schedule poly:P takes a power above 0 and up to 10, found '%s'", name + 5);
+    } else {
+        status = fail(E_USAGE, "--schedule '%s' is unknown; expected linear, poly:P or constant, each with -nvidia for the "
+                               "discontinuous warmup", text);
+    }
+    free(name);
+    return status;
+}
+
+Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps)
+{
+    char *end;
+    double x = strtod(text, &end);
+    bool percent = *end == '%' && end[1] == '\0';
+    if (end == text || (*end != '\0' && !percent) || !(x >= 0) || (percent && x > 100))
+        return fail(E_USAGE, "--warmup '%s': expected a fraction (0.1), a percentage (10%%) or a count of steps (1000)", text);
+    if (percent) x /= 100;
+    if (percent || x < 1) {
+        *warmup_steps = (int64_t)floor(x * (double)total_steps);
+        return OK;
+    }
+    if (x != floor(x)) return fail(E_USAGE, "--warmup '%s': a count of steps must be whole", text);
+    *warmup_steps = (int64_t)x;
+    return OK;
+}
+
+double schedule_rate(const Schedule *s, int64_t step)
+{
+    if (step <= s->warmup_steps) return s->learning_rate * (double)step / (double)s->warmup_steps;
+    if (s->kind == SCHEDULE_CONSTANT) return s->learning_rate;
+    double left;
+    if (s->nvidia) { /* progress counts from the start of training, and step + 1 as theirs does */
+        left = 1 - (double)step / (double)s->total_steps;
+    } else {
+        left = (double)(s->total_steps - step + 1) / (double)(s->total_steps - s->warmup_steps);
+        if (left > 1) left = 1;
+    }
+    if (left < 0) left = 0;
+    return s->learning_rate * (s->kind == SCHEDULE_LINEAR ? left : pow(left, s->power));
+}

@@ -1,0 +1,173 @@
+/* The backward pass over a plan: one rule per op, applied to the forward instrs from the last to the first. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+typedef struct {
+    Plan *p;
+    TensorId *grad;     /* (forward tensors): the newest tensor holding each one's gradient, or NONE */
+    InstrId *producer;  /* (forward tensors): the forward instr that writes it, or NONE */
+    InstrId *delayed;   /* LINEAR instrs whose WGRAD waits for the GELU_BWD that makes their input again */
+    int n_delayed;
+} Pass;
+
+/* "l3.qkv" → "l3.dqkv". */
+static void grad_name(const char *name, char out[48])
+{
+    const char *dot = strrchr(name, '.');
+    int stem = dot ? (int)(dot - name) + 1 : 0;
+    snprintf(out, 48, "%.*sd%.40s", stem, name, name + stem);
+}
+
+/* A new activation that holds a gradient of `t`. */
+static TensorId grad_tensor(Pass *pass, TensorId t)
+{
+    const Tensor of = pass->p->tensors[t];
+    char name[48];
+    grad_name(of.name, name);
+    TensorId g = plan_tensor(pass->p, REGION_ACT, of.dtype, of.rows, of.cols, "%s", name);
+    pass->p->tensors[g].layer = of.layer;
+    return g;
+}
+
+static TensorId param_grad(const Pass *pass, TensorId param)
+{
+    if (param == NONE) return NONE;
+    TensorId g = pass->p->tensors[param].grad;
+    CHECK(g != NONE, "parameter '%s' has no gradient", pass->p->tensors[param].name);
+    return g;
+}
+
+static bool wants_grad(const Pass *pass, TensorId t) { return t != NONE && pass->producer[t] != NONE; }
+
+static void emit(Pass *pass, Op op, const Instr *f, InstrId origin, OpAttr attr, const TensorId *in, const TensorId *out)
+{
+    InstrId b = plan_emit(pass->p, op, PHASE_BACKWARD, f->layer, attr, in, out);
+    pass->p->instrs[b].origin = origin;
+}
+
+static void emit_wgrad(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[0], pass->grad[f.out[0]]),
+         IDS(param_grad(pass, f.in[1]), param_grad(pass, f.in[2])));
+}
+
+/* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may have
+   to make that input again. */
+static void backward_linear(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId x = f.in[0], w = f.in[1], dy = pass->grad[f.out[0]];
+    bool after_gelu = wants_grad(pass, x) && pass->p->instrs[pass->producer[x]].op == OP_GELU;
+    if (after_gelu) pass->delayed[pass->n_delayed++] = i;
+    else emit_wgrad(pass, i);
+    if (!wants_grad(pass, x)) return;
+    TensorId twin = pass->p->tensors[w].twin, add = pass->grad[x];
+    TensorId dx = grad_tensor(pass, x);
+    emit(pass, OP_LINEAR_DGRAD, &f, i, f.attr, IDS(dy, twin != NONE ? twin : w, add), IDS(dx));
+    pass->grad[x] = dx;
+}
+
+static void backward_gelu(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId dpre = grad_tensor(pass, f.in[0]);
+    emit(pass, OP_GELU_BWD, &f, i, f.attr, IDS(f.in[0], pass->grad[f.out[0]]), IDS(dpre, NONE));
+    pass->grad[f.in[0]] = dpre;
+    int kept = 0;
+    for (int k = 0; k < pass->n_delayed; k++) {
+        InstrId linear = pass->delayed[k];
+        if (pass->p->instrs[linear].in[0] == f.out[0]) emit_wgrad(pass, linear);
+        else pass->delayed[kept++] = linear;
+    }
+    pass->n_delayed = kept;
+}
+
+static void backward_addnorm(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId d = f.in[0], x = f.in[1], gamma = f.in[2], beta = f.in[3];
+    TensorId kept = f.attr.norm.form == NORM_FORM_XHAT ? f.out[2] : f.out[0];
+    CHECK(x == NONE || pass->grad[x] == NONE, "'%s' already has a gradient; addnorm cannot add to it",
+          pass->p->tensors[x == NONE ? 0 : x].name);
+    TensorId dd = grad_tensor(pass, d), dx = x == NONE ? NONE : grad_tensor(pass, x);
+    emit(pass, OP_ADDNORM_BWD, &f, i, f.attr,
+         IDS(kept, f.out[1], gamma, beta, pass->grad[f.out[0]], f.in[4], f.in[5], f.in[6]),
+         IDS(dd, dx, param_grad(pass, gamma), param_grad(pass, beta)));
+    pass->grad[d] = dd;
+    if (x != NONE) pass->grad[x] = dx;
+}
+
+static void backward_attention(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId dqkv = grad_tensor(pass, f.in[0]);
+    emit(pass, OP_ATTENTION_BWD, &f, i, f.attr,
+         IDS(f.in[0], f.out[0], f.out[1], pass->grad[f.out[0]], f.in[1], f.in[2], f.in[3]), IDS(dqkv));
+    pass->grad[f.in[0]] = dqkv;
+}
+
+static void backward_embed(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    const TensorId *in = f.in;
+    emit(pass, OP_EMBED_BWD, &f, i, f.attr,
+         IDS(pass->grad[f.out[0]], in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]),
+         IDS(param_grad(pass, in[5]), param_grad(pass, in[6]), param_grad(pass, in[7]), param_grad(pass, in[8]),
+             param_grad(pass, in[9])));
+}
+
+static void backward_instr(Pass *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId x = f.in[0], y = f.out[0], g;
+    switch (f.op) {
+    case OP_XENT:
+    case OP_MSE: /* the loss wrote its gradient already */
+        pass->grad[x] = f.out[0];
+        return;
+    case OP_MLM_XENT:
+        pass->grad[x] = f.out[0];
+        return;
+    case OP_LINEAR: backward_linear(pass, i); return;
+    case OP_GELU: backward_gelu(pass, i); return;
+    case OP_ADDNORM: backward_addnorm(pass, i); return;
+    case OP_ATTENTION: backward_attention(pass, i); return;
+    case OP_EMBED: backward_embed(pass, i); return;
+    case OP_GATHER:
+        g = grad_tensor(pass, x);
+        emit(pass, OP_SCATTER, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2], pass->grad[x]), IDS(g));
+        break;
+    case OP_TANH:
+        g = grad_tensor(pass, x);
+        emit(pass, OP_TANH_BWD, &f, i, f.attr, IDS(y, pass->grad[y]), IDS(g));
+        break;
+    case OP_DROPOUT: /* its own backward */
+        g = grad_tensor(pass, x);
+        emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2]), IDS(g));
+        break;
+    default: CHECK(0, "op %s has no backward rule", op_info(f.op)->name);
+    }
+    pass->grad[x] = g;
+}
+
+void plan_backward(Plan *p)
+{
+    int32_t n_tensors = p->n_tensors, n_instrs = p->n_instrs;
+    Pass pass = {.p = p,
+                 .grad = mem_array((size_t)n_tensors, sizeof(TensorId)),
+                 .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
+                 .delayed = mem_array((size_t)n_instrs, sizeof(InstrId))};
+    for (TensorId t = 0; t < n_tensors; t++) pass.grad[t] = pass.producer[t] = NONE;
+    for (InstrId i = 0; i < n_instrs; i++)
+        for (int k = 0; k < OP_MAX_OUT; k++)
+            if (p->instrs[i].out[k] != NONE) pass.producer[p->instrs[i].out[k]] = i;
+    for (InstrId i = n_instrs - 1; i >= 0; i--) backward_instr(&pass, i);
+    CHECK(pass.n_delayed == 0, "%d weight gradients were never emitted", pass.n_delayed);
+    free(pass.grad);
+    free(pass.producer);
+    free(pass.delayed);
+}

@@ -1,0 +1,96 @@
+/* The plan as text: documentation, debugging aid and golden test in one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+static const char *const phase_names[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
+
+static void explain_tensor(const Plan *p, TensorId id, Buf *out)
+{
+    if (id == NONE) {
+        buf_puts(out, " -");
+        return;
+    }
+    const Tensor *t = &p->tensors[id];
+    if (t->region == REGION_ACT) buf_printf(out, " %s@%zu", t->name, t->offset);
+    else buf_printf(out, " %s", t->name);
+}
+
+static void explain_attr(const Instr *i, Buf *out)
+{
+    switch (i->op) {
+    case OP_ADDNORM:
+    case OP_ADDNORM_BWD:
+        buf_printf(out, " form=%s dropout=%g site=%u", i->attr.norm.form == NORM_FORM_XHAT ? "xhat" : "y",
+                   (double)i->attr.norm.dropout, i->attr.norm.site);
+        break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_BWD:
+        buf_printf(out, " heads=%d×%d dropout=%g site=%u", i->attr.attention.heads, i->attr.attention.head_dim,
+                   (double)i->attr.attention.dropout, i->attr.attention.site);
+        break;
+    case OP_LINEAR:
+    case OP_LINEAR_DGRAD:
+    case OP_LINEAR_WGRAD:
+        buf_printf(out, " k=%lld n=%lld", (long long)i->attr.linear.k, (long long)i->attr.linear.n);
+        break;
+    case OP_GELU:
+    case OP_GELU_BWD: buf_puts(out, i->attr.gelu.kind == GELU_TANH ? " tanh" : " erf"); break;
+    case OP_DROPOUT:
+        buf_printf(out, " dropout=%g site=%u", (double)i->attr.dropout.dropout, i->attr.dropout.site);
+        break;
+    default: break;
+    }
+}
+
+static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
+{
+    const Instr *i = &p->instrs[id];
+    const OpInfo *info = op_info(i->op);
+    buf_printf(out, "%5d  %-9s ", id, phase_names[i->phase]);
+    if (i->layer >= 0) buf_printf(out, "%3d  ", i->layer);
+    else buf_puts(out, "  -  ");
+    if (with_memory) buf_printf(out, "%12zu ", plan_live_bytes(p, id));
+    else buf_printf(out, "%12s ", "");
+    buf_printf(out, "%9zu  %-14s", i->scratch, info->name);
+    for (int k = 0; k < info->n_out; k++) explain_tensor(p, i->out[k], out);
+    buf_puts(out, " ←");
+    for (int k = 0; k < info->n_in; k++) explain_tensor(p, i->in[k], out);
+    explain_attr(i, out);
+    buf_puts(out, "\n");
+}
+
+static void explain_range(const Plan *p, const char *name, Range r, bool with_memory, Buf *out)
+{
+    buf_printf(out, "%s: %d instrs\n", name, r.count);
+    for (InstrId i = r.first; i < r.first + r.count; i++) explain_instr(p, i, with_memory, out);
+}
+
+void plan_explain(const Plan *p, Buf *out)
+{
+    buf_printf(out, "plan: %d layers, %s, capacity %lld tokens, %lld sequences, %lld masked positions%s\n", p->n_layers,
+               dtype_name(p->compute), (long long)p->capacity.count[ROWS_TOKENS],
+               (long long)p->capacity.count[ROWS_SEQS], (long long)p->capacity.count[ROWS_MASKED],
+               p->exact ? "" : ", scratch estimated");
+    for (int r = 0; r < N_REGIONS; r++)
+        if (p->region_bytes[r]) buf_printf(out, "  %-12s %15zu bytes\n", region_name((Region)r), p->region_bytes[r]);
+    buf_puts(out, "instr  phase     layer  live bytes   scratch  op             outputs ← inputs\n");
+    explain_range(p, "begin", p->begin, false, out);
+    explain_range(p, "micro", p->micro, true, out);
+    explain_range(p, "update", p->update, false, out);
+}
+
+int64_t plan_act_elements_per_token(const Plan *p)
+{
+    InstrId turn = p->micro.first; /* the last forward instr */
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
+        if (p->instrs[i].phase == PHASE_FORWARD) turn = i;
+    int64_t elements = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region == REGION_ACT && x->rows.kind == ROWS_TOKENS && x->first <= turn && x->last > turn)
+            elements += x->cols * (int64_t)dtype_size(x->dtype);
+    }
+    return elements;
+}

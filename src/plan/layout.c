@@ -1,0 +1,138 @@
+/* Places. Activations: the largest first, into the smallest gap that is free over its whole life (on BERT's plans this meets
+   the lower bound; tests check it). Everything else one after the other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+#define ALIGN 64
+
+static size_t align_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* Memory of a tensor and all that share it, one after the other. */
+typedef struct {
+    TensorId root;
+    InstrId first, last;
+    size_t bytes, offset;
+} Block;
+
+static TensorId root_of(const Plan *p, TensorId t)
+{
+    while (p->tensors[t].shares != NONE) t = p->tensors[t].shares;
+    return t;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const Block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    return x->root < y->root ? -1 : x->root > y->root;
+}
+
+static int lower_first(const void *a, const void *b)
+{
+    const Block *x = *(Block *const *)a, *y = *(Block *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The start of the smallest gap between blocks alive at the same time. `near` is room for n pointers. */
+static size_t find_gap(Block *placed, int n, const Block *b, Block **near)
+{
+    int n_near = 0;
+    for (int i = 0; i < n; i++)
+        if (placed[i].first <= b->last && b->first <= placed[i].last) near[n_near++] = &placed[i];
+    qsort(near, (size_t)n_near, sizeof *near, lower_first);
+    size_t end = 0, best = SIZE_MAX, best_size = SIZE_MAX;
+    for (int i = 0; i < n_near; i++) {
+        if (near[i]->offset >= end + b->bytes && near[i]->offset - end < best_size) {
+            best = end;
+            best_size = near[i]->offset - end;
+        }
+        size_t stop = near[i]->offset + near[i]->bytes;
+        if (stop > end) end = stop;
+    }
+    return best != SIZE_MAX ? best : end;
+}
+
+static size_t place_activations(Plan *p)
+{
+    Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
+    Block **near = mem_array((size_t)p->n_tensors, sizeof *near);
+    int32_t *block_of = mem_array((size_t)p->n_tensors, sizeof *block_of);
+    int n = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != REGION_ACT || x->first == NONE || x->shares != NONE) continue;
+        block_of[t] = n;
+        blocks[n++] = (Block){t, x->first, x->last, align_up(x->bytes), 0};
+    }
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != REGION_ACT || x->shares == NONE) continue;
+        Block *b = &blocks[block_of[root_of(p, t)]];
+        if (x->last > b->last) b->last = x->last;
+    }
+    qsort(blocks, (size_t)n, sizeof *blocks, larger_first);
+    size_t total = 0;
+    for (int i = 0; i < n; i++) {
+        blocks[i].offset = find_gap(blocks, i, &blocks[i], near);
+        p->tensors[blocks[i].root].offset = blocks[i].offset;
+        size_t end = blocks[i].offset + blocks[i].bytes;
+        if (end > total) total = end;
+    }
+    for (TensorId t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].region == REGION_ACT) p->tensors[t].offset = p->tensors[root_of(p, t)].offset;
+    free(blocks);
+    free(near);
+    free(block_of);
+    return total;
+}
+
+void plan_layout(Plan *p)
+{
+    memset(p->region_bytes, 0, sizeof p->region_bytes);
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        Tensor *x = &p->tensors[t];
+        size_t *end = &p->region_bytes[x->region];
+        switch (x->region) {
+        case REGION_INPUT:
+        case REGION_OUTPUT:
+        case REGION_CONST:
+        case REGION_COPY:
+            x->offset = *end;
+            *end += align_up(x->bytes);
+            break;
+        case REGION_WEIGHT: /* offsets were given with the flat space */
+        case REGION_GRAD:
+        case REGION_MOMENT:
+            if (x->offset + x->bytes > *end) *end = x->offset + x->bytes;
+            break;
+        default: break;
+        }
+    }
+    p->region_bytes[REGION_ACT] = place_activations(p);
+    for (InstrId i = 0; i < p->n_instrs; i++)
+        if (align_up(p->instrs[i].scratch) > p->region_bytes[REGION_SCRATCH])
+            p->region_bytes[REGION_SCRATCH] = align_up(p->instrs[i].scratch);
+}
+
+size_t plan_live_bytes(const Plan *p, InstrId i)
+{
+    size_t bytes = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != REGION_ACT || x->first > i || x->last < i || x->first == NONE) continue;
+        if (x->shares != NONE && p->tensors[x->shares].last == i) continue; /* counted once, where one becomes the other */
+        bytes += align_up(x->bytes);
+    }
+    return bytes;
+}
+
+void plan_memory_series(const Plan *p, double **bytes, int *n)
+{
+    *n = p->micro.count;
+    *bytes = mem_array((size_t)p->micro.count, sizeof **bytes);
+    for (int i = 0; i < p->micro.count; i++)
+        (*bytes)[i] = (double)plan_live_bytes(p, p->micro.first + i) + (double)p->instrs[p->micro.first + i].scratch;
+}
