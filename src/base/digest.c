@@ -79,6 +79,7 @@ static int has_crc_words(void) { return 0; }
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 {
+    if (len == 0) return crc; /* data may be NULL then */
     const uint8_t *p = data;
     size_t words = has_crc_words() ? len / 8 : 0;
     crc = ~crc;

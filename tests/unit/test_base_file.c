@@ -200,6 +200,9 @@ static void test_every_call_failing(void **state)
             } else {
                 status = file_writer_close(&w, NULL, NULL);
                 if (status != OK) assert_message(strerror(errors[e]));
+                bool full = errors[e] == ENOSPC || errors[e] == EDQUOT;
+                if (status != OK && full && strchr("ws", fault.trace[call - 1]))
+                    assert_message(" bytes are free there");
             }
             fault.watch = false;
             assert_null(w.path);
