@@ -1,0 +1,30 @@
+/* Text to words, within text only: what Hugging Face's Python BertTokenizer does before WordPiece. In its order:
+   lower-case each character outside special pieces; cut at the special pieces; drop control characters; cut at white
+   space and around ideographs; compose (NFC); then, unless the word is a special piece, strip accents (NFD without
+   category Mn) and cut at punctuation. */
+#ifndef CAIRN_TEXT_NORMALIZE_H
+#define CAIRN_TEXT_NORMALIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "text/text.h"
+
+/* The pieces that are never split, [PAD] [UNK] [CLS] [SEP] [MASK]. */
+#define N_SPECIAL 5
+typedef struct {
+    const char *text;
+    size_t len;
+} SpecialPiece;
+extern const SpecialPiece special_pieces[N_SPECIAL];
+
+/* Index of the special piece that `text` begins with, or −1. */
+int special_at(const char *text, size_t len);
+
+/* A word: UTF-8, never empty, not NUL-terminated, valid during the call. `chars` is its length in scalars. */
+typedef void WordFn(void *context, const char *word, size_t len, size_t chars);
+
+/* Calls each(context, …) for the words of `text` in order. */
+void text_words(const TokenizerOptions *options, const char *text, size_t len, WordFn *each, void *context);
+
+#endif

@@ -1,0 +1,16 @@
+/* UTF-8, within text only. */
+#ifndef CAIRN_TEXT_UTF8_H
+#define CAIRN_TEXT_UTF8_H
+
+#include <stdint.h>
+
+#define UTF8_BAD 0xFFFDu
+
+/* The scalar at *at < end; moves *at past it. A byte that begins no whole sequence is passed alone and gives UTF8_BAD.
+ */
+uint32_t utf8_decode(const char **at, const char *end);
+
+/* Writes 1 to 4 bytes and returns how many. */
+int utf8_encode(uint32_t scalar, char out[4]);
+
+#endif

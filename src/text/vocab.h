@@ -1,0 +1,40 @@
+/* The inside of a Vocab, within text only: the pieces, and a trie over their bytes for longest match. */
+#ifndef CAIRN_TEXT_VOCAB_H
+#define CAIRN_TEXT_VOCAB_H
+
+#include "text/text.h"
+
+/* A double-array trie: node n's child by byte c is nodes[n].base + c if that node's parent is n. */
+typedef struct {
+    int32_t base, parent; /* parent −1: not in use */
+    int32_t id;           /* of the piece that ends here, or −1 */
+} TrieNode;
+
+struct Vocab {
+    char *text;    /* all pieces, each with a NUL after it */
+    size_t *start; // (size + 1), where each piece begins in `text`
+    int32_t size;
+    TrieNode *nodes;      /* node 0 is the root; at least 256 nodes lie behind every base */
+    int32_t continuation; /* the node after "##", or −1 */
+    SpecialIds special;
+    Digest digest;
+};
+
+/* The longest piece that `text` begins with, read from node `from`: its id, and its bytes (more than 0) in *used; or
+ * −1. */
+static inline int32_t vocab_longest(const Vocab *vocab, int32_t from, const char *text, size_t len, size_t *used)
+{
+    int32_t found = -1;
+    for (size_t i = 0; i < len; i++) {
+        int32_t next = vocab->nodes[from].base + (uint8_t)text[i];
+        if (vocab->nodes[next].parent != from) break;
+        from = next;
+        if (vocab->nodes[from].id >= 0) {
+            found = vocab->nodes[from].id;
+            *used = i + 1;
+        }
+    }
+    return found;
+}
+
+#endif
