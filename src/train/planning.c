@@ -1,0 +1,76 @@
+#include "train/planning.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROW_MULTIPLE 64 /* every backend's buckets hold it */
+
+RowCounts plan_capacity(int64_t tokens, int64_t seqs, int64_t masked)
+{
+    RowCounts rows = {0};
+    rows.count[ROWS_TOKENS] = (tokens + ROW_MULTIPLE - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
+    rows.count[ROWS_SEQS] = seqs;
+    rows.count[ROWS_MASKED] = masked;
+    return rows;
+}
+
+static ScratchFn scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
+
+/* Where no backend is at hand: both copies as large as the weight in the compute type. */
+static size_t plain_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
+{
+    (void)transposed;
+    return (size_t)n * (size_t)k * dtype_size(compute);
+}
+
+Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
+{
+    Status status = OK;
+    Segment *own = NULL;
+    plan_init(p, r->capacity, r->model->config.layers, r->compute);
+    EmitOptions emit = {.compute = r->compute,
+                        .training = r->training,
+                        .twins = r->training || r->beside_training,
+                        .norm_forms = r->norm_forms,
+                        .copy_bytes = r->backend ? r->backend->copy_bytes : plain_copy_bytes};
+    bert_emit(r->model, p, &emit, t);
+    if (r->training) {
+        uint8_t *none = mem_alloc((size_t)r->model->config.layers);
+        plan_backward(p);
+        plan_recompute(p, r->levels ? r->levels : none);
+        free(none);
+    }
+    /* offload and reduce have their place here; they need a device, and ranks */
+    plan_begin(p, t->stats, t->grads);
+    if (r->training) {
+        if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
+        optim_emit(p, r->model, t, &r->optimizer, segments);
+    } else {
+        plan_pack(p);
+    }
+    if (r->backend) plan_bind(p, scratch_of, (void *)r->backend);
+    else plan_bind(p, NULL, NULL);
+    plan_liveness(p);
+    plan_layout(p);
+    if (r->training && r->save_buffer)
+        p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
+    TRY_DONE(plan_verify(p));
+done:
+    free(own);
+    if (status != OK) plan_free(p);
+    return status;
+}
+
+size_t plan_total(const Plan *training, const Plan *evaluation, size_t by_region[N_REGIONS])
+{
+    const Plan *plans[] = {training, evaluation};
+    size_t total = 0;
+    for (int r = 0; r < N_REGIONS; r++) {
+        size_t largest = 0;
+        for (int i = 0; i < 2; i++)
+            if (plans[i] && plans[i]->region_bytes[r] > largest) largest = plans[i]->region_bytes[r];
+        if (by_region) by_region[r] = largest;
+        total += largest;
+    }
+    return total;
+}

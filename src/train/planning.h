@@ -1,0 +1,34 @@
+/* From what the user wants to a verified plan: emits the model and runs all passes. Used by training, by `cairn plan` for models
+   that would never fit here, and by the search for the fastest plan within a budget. */
+#ifndef CAIRN_TRAIN_PLANNING_H
+#define CAIRN_TRAIN_PLANNING_H
+
+#include "base/base.h"
+#include "kernels/backend.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "plan/plan.h"
+
+typedef struct {
+    const Model *model;
+    const Backend *backend;    /* for scratch and copies; open, or just its table. NULL: estimates */
+    Dtype compute;
+    bool training;             /* false: evaluation */
+    bool beside_training;      /* evaluation that shares memory with a training plan */
+    RowCounts capacity;
+    const uint8_t *levels;     /* (layers): Level of each; NULL: all none */
+    const uint8_t *norm_forms; /* NULL: all Y */
+    Optimizer optimizer;       /* training */
+    bool save_buffer;          /* training: room to write checkpoints in the background */
+} PlanRequest;
+
+/* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
+Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
+
+/* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
+RowCounts plan_capacity(int64_t tokens, int64_t seqs, int64_t masked);
+
+/* Bytes by region of a training plan and the evaluation plan beside it (either may be NULL), and their sum. */
+size_t plan_total(const Plan *training, const Plan *evaluation, size_t by_region[N_REGIONS]);
+
+#endif

@@ -1,0 +1,77 @@
+/* A model in memory, ready to train and evaluate: backend, plans, memory, and the few calls a loop is made of. One per run.
+
+       session_open ▸ (weights into session_weights) ▸ session_ready ▸
+       [ session_begin ▸ session_micro… ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
+#ifndef CAIRN_TRAIN_SESSION_H
+#define CAIRN_TRAIN_SESSION_H
+
+#include <signal.h>
+
+#include "base/base.h"
+#include "data/data.h"
+#include "exec/exec.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "plan/plan.h"
+#include "train/planning.h"
+
+typedef struct {
+    Backend *backend;          /* open; the caller's */
+    Dtype compute;
+    bool training;
+    int64_t micro_tokens, micro_seqs; /* capacity of a training micro-batch */
+    int64_t eval_tokens, eval_seqs;   /* capacity of an evaluation micro-batch; 0: no evaluation */
+    const uint8_t *levels;     /* (layers); copied */
+    Optimizer optimizer;
+    bool save_buffer, poison;
+    uint64_t seed;             /* of dropout */
+    const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL */
+} SessionOptions;
+
+typedef struct {
+    Model *model; /* the caller's */
+    SessionOptions options;
+    uint8_t *levels, *norm_forms;
+    Segment *segments;
+    Plan train_plan, eval_plan; /* zeroed where there is none */
+    ModelTensors train_tensors, eval_tensors;
+    Memory memory;
+    Exec *train, *eval;
+    Ctl ctl;
+    size_t library_bytes; /* what binding made the process grow by: primitives, library buffers */
+} Session;
+
+/* Plans for the given LayerNorm forms (NULL: all Y), allocates. */
+Status session_open(Session *s, Model *model, const SessionOptions *options, const uint8_t *norm_forms);
+void session_close(Session *s); /* takes a zeroed one */
+
+/* The flat space on the host: (params.size) each. Valid for host backends. m and v are NULL without training. */
+float *session_weights(const Session *s);
+float *session_grads(const Session *s);
+float *session_m(const Session *s);
+float *session_v(const Session *s);
+float *session_save_buffer(const Session *s); /* (3, params.size) or NULL */
+
+/* After the weights changed from outside: makes the compute copies. */
+Status session_ready(Session *s);
+
+/* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be NULL. */
+Status session_check_forms(Session *s, bool *changed);
+
+/* ---- a step ---- */
+/* `batch`: global batches consumed before; `n_seqs`: sequences of the whole step. */
+Status session_begin(Session *s, uint32_t batch, int64_t n_seqs);
+Status session_micro(Session *s, const MicroBatch *b);
+/* `step`: number of the update, from 1. */
+Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
+/* E_NUMERIC naming the first tensor that is not finite when micro-batch `b` runs again; OK if there is none. */
+Status session_find_bad(Session *s, const MicroBatch *b);
+
+/* ---- evaluation ---- */
+/* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
+Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
+
+/* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
+size_t process_resident(void);
+
+#endif
