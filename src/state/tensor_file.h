@@ -1,13 +1,14 @@
-/* A file (or set of files) of named tensors, whatever its format: safetensors (single, or sharded by an index), PyTorch's .bin/.pt (zip
-   form and the old form; sharded by an index), TensorFlow 1 checkpoints. Nothing in a file is ever executed, and no reader
-   allocates what a header merely claims: `count` elements never take more bytes than the file has.
+/* A file (or set of files) of named tensors, whatever its format: safetensors (single, or sharded by an index),
+   PyTorch's .bin/.pt (zip form and the old form; sharded by an index), TensorFlow 1 checkpoints. Nothing in a file is
+   ever executed, and no reader allocates what a header merely claims: `count` elements never take more bytes than the
+   file has.
 
    Life: open maps the files, reads the names and checks every range; reading verifies the checksums that the format has
    (TF1: CRC-32C of each tensor; PyTorch zip: CRC-32 of each storage, once) and copies. The caller closes. Several
    threads may read one open file. Names are UTF-8 without control characters, and unique.
 
-   Every tensor of the file is listed, optimizer slots and global_step of a TF1 checkpoint too (strings are left out: they
-   are not tensors of numbers); choosing among them is the importer's. Of a PyTorch file it is the dictionary under
+   Every tensor of the file is listed, optimizer slots and global_step of a TF1 checkpoint too (strings are left out:
+   they are not tensors of numbers); choosing among them is the importer's. Of a PyTorch file it is the dictionary under
    "model", "state_dict" or "model_state_dict", or else the top one. Bools are U8. */
 #ifndef CAIRN_STATE_TENSOR_FILE_H
 #define CAIRN_STATE_TENSOR_FILE_H
@@ -35,9 +36,10 @@ typedef struct TensorFile TensorFile;
 typedef enum { TENSORS_SAFETENSORS, TENSORS_PYTORCH, TENSORS_TF1 } TensorFormat;
 
 /* `path`: a .safetensors file, a .safetensors.index.json, a .bin/.pt/.pth file, a .bin.index.json, a TF1 prefix or its
-   .index file, or a directory holding model.safetensors, model.safetensors.index.json, pytorch_model.bin[.index.json] or
-   exactly one TF1 .index file (looked for in this order). A file with another suffix is known by its content. Errors name
-   the file, what was expected, and what was found. A TF1 data shard that is absent is an error only when it is read. */
+   .index file, or a directory holding model.safetensors, model.safetensors.index.json, pytorch_model.bin[.index.json]
+   or exactly one TF1 .index file (looked for in this order). A file with another suffix is known by its content. Errors
+   name the file, what was expected, and what was found. A TF1 data shard that is absent is an error only when it is
+   read. */
 Status tensor_file_open(const char *path, TensorFile **file);
 void tensor_file_close(TensorFile *file); /* takes NULL */
 TensorFormat tensor_file_format(const TensorFile *file);
@@ -57,7 +59,7 @@ const char *tensor_file_metadata(const TensorFile *file, const char *key);
    that every tensor is aligned. */
 typedef struct SafetensorsWriter SafetensorsWriter;
 Status safetensors_writer_open(SafetensorsWriter **w, const char *path, const TensorInfo *infos, int count,
-                               const char *const *metadata, int n_metadata_pairs); /* key, value, key, value … */
+                               const char *const *metadata, int n_metadata_pairs);     /* key, value, key, value … */
 Status safetensors_writer_write(SafetensorsWriter *w, const void *data, size_t bytes); /* any chunking, in order */
 /* Fails, and leaves no file, if bytes are missing. Frees `w` whatever happens. `digest` may be NULL. */
 Status safetensors_writer_close(SafetensorsWriter *w, Digest *digest);

@@ -1,0 +1,77 @@
+/* A reader of Python pickles that knows only what a state_dict is made of. It builds plain values from an allow-list of
+   opcodes and of globals; nothing is imported, called or executed. Source: Lib/pickletools.py of CPython (opcodes),
+   torch/serialization.py (persistent ids). Private to state/.
+
+   Values live in one array and refer to each other by index, so cycles do no harm and nothing recurses. Texts point
+   into the pickle's bytes, which must outlive the Pickle. */
+#ifndef CAIRN_STATE_PICKLE_H
+#define CAIRN_STATE_PICKLE_H
+
+#include "state/reader_internal.h"
+
+typedef enum {
+    PICKLE_NONE,
+    PICKLE_BOOL,
+    PICKLE_INT,
+    PICKLE_LONG, /* an integer beyond 64 bits: its bytes, little-endian two's complement */
+    PICKLE_STRING,
+    PICKLE_OTHER, /* a float, bytes: parsed, of no use here */
+    PICKLE_TUPLE,
+    PICKLE_LIST,
+    PICKLE_DICT, /* an OrderedDict too */
+    PICKLE_GLOBAL,
+    PICKLE_STORAGE,
+    PICKLE_TENSOR
+} PickleKind;
+
+typedef uint32_t PickleId; /* index of a value */
+
+#define PICKLE_ABSENT UINT32_MAX
+
+typedef struct {
+    PickleKind kind;
+    Dtype dtype; /* STORAGE, and a GLOBAL that names a storage type */
+    union {
+        int64_t integer; /* BOOL, INT */
+        int global;      /* GLOBAL: row of the allow-list */
+        struct {
+            const char *data;
+            size_t len;
+        } text; /* STRING, LONG */
+        struct {
+            PickleId *items;
+            uint32_t count, capacity;
+        } list; /* TUPLE, LIST; DICT: key, value, key, value … */
+        struct {
+            PickleId key;
+            int64_t count;                   /* elements of the whole storage */
+            int64_t view_offset, view_count; /* the part of it that is meant (old form), else 0 and count */
+        } storage;
+        struct {
+            PickleId storage, dims, strides; /* dims, strides: tuples of INT */
+            int64_t offset;                  /* in elements */
+        } tensor;
+    };
+} PickleValue;
+
+typedef struct {
+    PickleValue *values;
+    uint32_t count, capacity;
+    uint32_t items; /* in all lists together */
+} Pickle;
+
+/* Reads one pickle from the start of `data`; `used` is its length, `root` its value. May be called again for the next
+   pickle of a file: values are kept, memos are not. Messages begin with `path`. */
+Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *used, PickleId *root);
+void pickle_free(Pickle *p); /* takes a zeroed one */
+/* The value under a string key of a dict; PICKLE_ABSENT if missing or no dict. */
+PickleId pickle_get(const Pickle *p, PickleId dict, const char *key);
+bool pickle_is_text(const Pickle *p, PickleId id, const char *text);
+
+/* Where a reader finds a storage's bytes in the file: `offset` of its first element, `sum` as in TensorInfo. */
+typedef Status (*StorageFind)(void *context, const Pickle *p, const PickleValue *storage, uint64_t *offset, int *sum);
+
+/* Adds the tensors of a state_dict: the dict under "model", "state_dict" or "model_state_dict" of `root`, else root. */
+Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context);
+
+#endif

@@ -1,0 +1,99 @@
+/* From a pickle's values to tensors: which dict is the state_dict, and whether every tensor lies inside its storage. */
+#include <inttypes.h>
+
+#include "state/pickle.h"
+
+/* A tuple of integers. */
+static bool read_dims(const Pickle *p, PickleId tuple, int64_t *out, int *n)
+{
+    const PickleValue *t = &p->values[tuple];
+    if (t->list.count > TENSOR_MAX_DIMS) return false;
+    for (uint32_t i = 0; i < t->list.count; i++) {
+        const PickleValue *v = &p->values[t->list.items[i]];
+        if (v->kind != PICKLE_INT) return false;
+        out[i] = v->integer;
+    }
+    *n = (int)t->list.count;
+    return true;
+}
+
+/* Whether offset, dims and strides stay within `room` elements. `last`: the last element that they reach, for messages;
+   −1 if it overflows or a number is negative. */
+static bool inside(int64_t offset, const TensorInfo *t, const int64_t *strides, int64_t room, int64_t *last)
+{
+    int64_t reach, at = offset;
+    *last = -1;
+    if (offset < 0) return false;
+    if (t->count == 0) return offset <= room;
+    for (int d = 0; d < t->n_dims; d++)
+        if (strides[d] < 0 || __builtin_mul_overflow(t->dims[d] - 1, strides[d], &reach) ||
+            __builtin_add_overflow(at, reach, &at))
+            return false;
+    *last = at;
+    return at < room;
+}
+
+static Status add_tensor(TensorFile *f, int shard, const Pickle *p, const PickleValue *name, const PickleValue *v,
+                         StorageFind find, void *context)
+{
+    const char *path = f->shards[shard].path;
+    const PickleValue *s = &p->values[v->tensor.storage];
+    int64_t dims[TENSOR_MAX_DIMS], strides[TENSOR_MAX_DIMS], offset = v->tensor.offset;
+    int n_dims = 0, n_strides = 0, sum = -1;
+    uint64_t start = 0, element = dtype_size(v->dtype), file_bytes = f->shards[shard].map.size;
+    char quoted[128];
+    reader_quote(quoted, name->text.data, name->text.len);
+    if (!read_dims(p, v->tensor.dims, dims, &n_dims) || !read_dims(p, v->tensor.strides, strides, &n_strides) ||
+        n_dims != n_strides)
+        return fail(E_FORMAT, "%s: tensor '%s': size and stride must be tuples of as many integers, at most %d", path,
+                    quoted, TENSOR_MAX_DIMS);
+
+    TensorInfo *t;
+    TRY(reader_add_tensor(f, shard, name->text.data, name->text.len, v->dtype, dims, n_dims, &t));
+    if (t->bytes > file_bytes)
+        return fail(E_FORMAT, "%s: tensor '%s' takes %" PRIu64 " bytes, the file has only %" PRIu64, path, quoted,
+                    t->bytes, file_bytes);
+    Status status = find(context, p, s, &start, &sum);
+    if (status != OK) return status_context(status, "%s: tensor '%s'", path, quoted);
+    int64_t last;
+    if (!inside(offset, t, strides, s->storage.view_count, &last))
+        return fail(E_FORMAT,
+                    "%s: tensor '%s': offset %" PRId64 " with its size and stride reaches element %" PRId64
+                    ", its storage has %" PRId64,
+                    path, quoted, offset, last, s->storage.view_count);
+    if (t->count > 0) memcpy(t->strides, strides, sizeof strides[0] * (size_t)n_dims);
+    t->offset = start + (uint64_t)(s->storage.view_offset + offset) * element;
+    t->sum = sum;
+    return OK;
+}
+
+/* Training checkpoints nest the state_dict one level down. */
+static PickleId choose_dict(const Pickle *p, PickleId root)
+{
+    static const char *const keys[] = {"model", "state_dict", "model_state_dict"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        PickleId inner = pickle_get(p, root, keys[i]);
+        if (inner != PICKLE_ABSENT && p->values[inner].kind == PICKLE_DICT) return inner;
+    }
+    return root;
+}
+
+Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context)
+{
+    const char *path = f->shards[shard].path;
+    const PickleValue *dict = &p->values[choose_dict(p, root)];
+    int before = f->count;
+    if (dict->kind != PICKLE_DICT)
+        return fail(E_FORMAT, "%s: the pickle's top value is no dict; expected a state_dict (names to tensors)", path);
+    for (uint32_t i = 0; i + 1 < dict->list.count; i += 2) {
+        const PickleValue *key = &p->values[dict->list.items[i]], *v = &p->values[dict->list.items[i + 1]];
+        if (v->kind != PICKLE_TENSOR) continue; /* epoch counters and the like */
+        if (key->kind != PICKLE_STRING)
+            return fail(E_FORMAT, "%s: a tensor's key in the state_dict is no string", path);
+        TRY(add_tensor(f, shard, p, key, v, find, context));
+    }
+    if (f->count > before) return OK;
+    return fail(E_FORMAT,
+                "%s: no tensor by name, neither at the top nor under 'model', 'state_dict' or 'model_state_dict'",
+                path);
+}
