@@ -58,8 +58,8 @@ int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, int64_t 
 }
 
 /* One sequence's rows, and the pad rows behind it up to `rows`. */
-static void fill_sequence(MicroBatch *b, const Examples *e, int64_t example, int32_t row, int64_t rows, int32_t seq_index,
-                          int32_t pad_id)
+static void fill_sequence(MicroBatch *b, const Examples *e, int64_t example, int32_t row, int64_t rows,
+                          int32_t seq_index, int32_t pad_id)
 {
     int64_t start = e->offset[example], length = example_length(e, example);
     for (int64_t i = 0; i < rows; i++) {

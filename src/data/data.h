@@ -1,4 +1,5 @@
-/* What flows from a source of examples to the trainer: token sequences, packed into micro-batches, in a seekable order. */
+/* What flows from a source of examples to the trainer: token sequences, packed into micro-batches, in a seekable order.
+ */
 #ifndef CAIRN_DATA_DATA_H
 #define CAIRN_DATA_DATA_H
 
@@ -7,12 +8,12 @@
 /* Tokenised examples, immutable after loading. Sequence i is ids[offset[i] .. offset[i+1]). */
 typedef struct {
     int64_t count;
-    int64_t *offset;    /* (count + 1) */
-    int32_t *ids;       /* (offset[count]) */
-    uint8_t *types;     /* (offset[count]) */
-    int32_t *label;     /* (count); −1 where unlabelled; NULL for regression */
-    float *score;       /* (count) for regression; NULL else */
-    Digest digest;      /* of ids, types, labels: part of the fingerprint */
+    int64_t *offset; /* (count + 1) */
+    int32_t *ids;    /* (offset[count]) */
+    uint8_t *types;  /* (offset[count]) */
+    int32_t *label;  /* (count); −1 where unlabelled; NULL for regression */
+    float *score;    /* (count) for regression; NULL else */
+    Digest digest;   /* of ids, types, labels: part of the fingerprint */
 } Examples;
 void examples_free(Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
@@ -28,8 +29,8 @@ typedef struct {
 Permutation permutation(uint64_t seed, uint32_t epoch, int64_t n);
 int64_t permutation_at(const Permutation *p, int64_t k);
 
-/* Which examples make global batch number `batch` (from 0): examples are taken in epoch order, the last batch of an epoch may be
-   short (never mixed with the next epoch). Fills `index` (batch_size) and returns how many. */
+/* Which examples make global batch number `batch` (from 0): examples are taken in epoch order, the last batch of an
+   epoch may be short (never mixed with the next epoch). Fills `index` (batch_size) and returns how many. */
 int64_t batches_per_epoch(int64_t n, int64_t batch_size);
 int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t batch, int64_t *index);
 
@@ -37,11 +38,11 @@ int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t bat
 typedef struct {
     int64_t cap_tokens, cap_seqs;
     int32_t n_tokens, n_seqs;
-    int32_t *ids, *types, *pos, *seq;          /* (cap_tokens) */
-    int32_t *spans, *seq_index, *first;        /* (cap_seqs, 2), (cap_seqs), (cap_seqs) */
-    int32_t *label;                            /* (cap_seqs) */
-    float *score;                              /* (cap_seqs) */
-    int64_t *example;                          /* (cap_seqs): which example it is */
+    int32_t *ids, *types, *pos, *seq;   /* (cap_tokens) */
+    int32_t *spans, *seq_index, *first; /* (cap_seqs, 2), (cap_seqs), (cap_seqs) */
+    int32_t *label;                     /* (cap_seqs) */
+    float *score;                       /* (cap_seqs) */
+    int64_t *example;                   /* (cap_seqs): which example it is */
 } MicroBatch;
 void micro_batch_init(MicroBatch *b, int64_t cap_tokens, int64_t cap_seqs);
 void micro_batch_free(MicroBatch *b);
@@ -50,8 +51,8 @@ void micro_batch_free(MicroBatch *b);
 typedef struct {
     int64_t first, count; /* of the step's sequences */
 } MicroRange;
-/* `padded_length` 0: packed; else every sequence takes that many rows. Returns the number of micro-batches; `ranges` has
-   room for n. */
+/* `padded_length` 0: packed; else every sequence takes that many rows. Returns the number of micro-batches; `ranges`
+   has room for n. */
 int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, int64_t cap_tokens, int64_t cap_seqs,
                     int64_t padded_length, MicroRange *ranges);
 /* Fills the rows: `first` is the place of index[0] in the global batch. Rows up to the capacity are set to harmless

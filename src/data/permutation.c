@@ -1,5 +1,5 @@
-/* A seekable permutation: a Feistel network of four rounds over Philox on the next even power of two, walked along its cycle until it
-   lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). */
+/* A seekable permutation: a Feistel network of four rounds over Philox on the next even power of two, walked along its
+   cycle until it lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). */
 #include "data/data.h"
 
 Permutation permutation(uint64_t seed, uint32_t epoch, int64_t n)

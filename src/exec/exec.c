@@ -9,13 +9,13 @@ struct Exec {
     const Plan *plan;
     Memory *memory;
     ExecOptions options;
-    OpCall *calls;       /* (n_instrs) */
-    const OpImpl **ops;  /* (n_instrs) */
-    RowCounts *buckets;  /* (n_buckets), ascending */
+    OpCall *calls;      /* (n_instrs) */
+    const OpImpl **ops; /* (n_instrs) */
+    RowCounts *buckets; /* (n_buckets), ascending */
     int n_buckets;
-    int32_t *dying;      /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
+    int32_t *dying; /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
     TensorId *dead;
-    double *seconds;     /* (n_instrs) or NULL */
+    double *seconds; /* (n_instrs) or NULL */
 };
 
 static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
@@ -37,7 +37,8 @@ static Status bind_instr(Exec *e, InstrId i)
     call->scratch_bytes = instr->scratch;
     e->ops[i] = &backend->op[instr->op];
     if (!e->ops[i]->run)
-        return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name, op_info(instr->op)->name, i);
+        return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
+                    op_info(instr->op)->name, i);
     return e->ops[i]->prepare ? e->ops[i]->prepare(call, e->buckets, e->n_buckets) : OK;
 }
 
@@ -144,8 +145,10 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         }
         free(host);
         if (bad >= 0)
-            return fail(E_NUMERIC, "the first value that is not finite is in tensor '%s' (row %lld, column %lld), made by instr %d (%s)",
-                        t->name, (long long)(bad / t->cols), (long long)(bad % t->cols), i, op_info(instr->op)->name);
+            return fail(
+                E_NUMERIC,
+                "the first value that is not finite is in tensor '%s' (row %lld, column %lld), made by instr %d (%s)",
+                t->name, (long long)(bad / t->cols), (long long)(bad % t->cols), i, op_info(instr->op)->name);
     }
     return OK;
 }
@@ -216,8 +219,10 @@ void exec_download(Exec *e, TensorId t, void *data, size_t bytes)
 
 void exec_profile_start(Exec *e)
 {
-    if (!e->seconds) e->seconds = mem_array((size_t)e->plan->n_instrs, sizeof *e->seconds);
-    else memset(e->seconds, 0, (size_t)e->plan->n_instrs * sizeof *e->seconds);
+    if (!e->seconds)
+        e->seconds = mem_array((size_t)e->plan->n_instrs, sizeof *e->seconds);
+    else
+        memset(e->seconds, 0, (size_t)e->plan->n_instrs * sizeof *e->seconds);
 }
 
 const double *exec_profile(const Exec *e) { return e->seconds; }

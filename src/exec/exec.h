@@ -1,7 +1,7 @@
 /* Executing a plan: memory of its regions, instrs bound to a backend's functions, and the loop that runs a range.
 
-   Memory is shared by the plans of a run (training, evaluation): each region has the size of the largest. An Exec is a plan
-   bound to that memory; nothing is allocated or created after exec_init. */
+   Memory is shared by the plans of a run (training, evaluation): each region has the size of the largest. An Exec is a
+   plan bound to that memory; nothing is allocated or created after exec_init. */
 #ifndef CAIRN_EXEC_EXEC_H
 #define CAIRN_EXEC_EXEC_H
 
@@ -17,8 +17,8 @@ typedef struct {
     size_t bytes[N_REGIONS];
 } Memory;
 
-/* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY says which region, how much
-   was wanted and what is free. */
+/* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY says which region, how
+   much was wanted and what is free. */
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
 void memory_free(Memory *m);
 size_t memory_total(const Memory *m);
@@ -26,8 +26,8 @@ size_t memory_total(const Memory *m);
 typedef struct Exec Exec;
 
 typedef struct {
-    bool poison;      /* fill a tensor with NaN at its last use */
-    bool check;       /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
+    bool poison; /* fill a tensor with NaN at its last use */
+    bool check;  /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
     const volatile sig_atomic_t *stop; /* may be NULL; looked at between instrs: not 0 → E_STOPPED, the step is lost */
 } ExecOptions;
 

@@ -7,10 +7,13 @@ static Status too_large(const Memory *m, Region r)
 {
     Buf table = {0};
     for (int i = 0; i < N_REGIONS; i++)
-        if (m->bytes[i]) buf_printf(&table, "\n  %-12s %9.1f MiB", region_name((Region)i), (double)m->bytes[i] / (1 << 20));
-    Status status = fail(E_MEMORY, "no memory for the region '%s' (%.1f MiB of %.1f MiB in all). Use a smaller batch, --recompute auto with "
-                         "--memory-budget, or a smaller --micro-batch-tokens. The plan:%s",
-                         region_name(r), (double)m->bytes[r] / (1 << 20), (double)memory_total(m) / (1 << 20), table.data);
+        if (m->bytes[i])
+            buf_printf(&table, "\n  %-12s %9.1f MiB", region_name((Region)i), (double)m->bytes[i] / (1 << 20));
+    Status status =
+        fail(E_MEMORY,
+             "no memory for the region '%s' (%.1f MiB of %.1f MiB in all). Use a smaller batch, --recompute auto with "
+             "--memory-budget, or a smaller --micro-batch-tokens. The plan:%s",
+             region_name(r), (double)m->bytes[r] / (1 << 20), (double)memory_total(m) / (1 << 20), table.data);
     buf_free(&table);
     return status;
 }

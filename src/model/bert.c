@@ -15,11 +15,11 @@ typedef struct {
     ModelTensors *t;
 } Emit;
 
-#define SITE_EMBEDDINGS 0u
-#define SITE_ATTENTION(l) (3u * (uint32_t)(l) + 1)
+#define SITE_EMBEDDINGS          0u
+#define SITE_ATTENTION(l)        (3u * (uint32_t)(l) + 1)
 #define SITE_ATTENTION_OUTPUT(l) (3u * (uint32_t)(l) + 2)
-#define SITE_FFN_OUTPUT(l) (3u * (uint32_t)(l) + 3)
-#define SITE_CLASSIFIER 1023u
+#define SITE_FFN_OUTPUT(l)       (3u * (uint32_t)(l) + 3)
+#define SITE_CLASSIFIER          1023u
 
 static float dropout(const Emit *e, float p) { return e->o->training ? p : 0; }
 
@@ -61,8 +61,8 @@ static TensorId compute_copy(Emit *e, TensorId w)
 
 /* ---- pieces ---- */
 
-__attribute__((format(printf, 6, 7))) static TensorId activation(Emit *e, int layer, int drop, RowKind rows, int64_t cols,
-                                                                 const char *format, ...)
+__attribute__((format(printf, 6, 7))) static TensorId activation(Emit *e, int layer, int drop, RowKind rows,
+                                                                 int64_t cols, const char *format, ...)
 {
     char name[48];
     va_list args;
@@ -76,7 +76,8 @@ __attribute__((format(printf, 6, 7))) static TensorId activation(Emit *e, int la
 }
 
 /* y = x·wᵀ + bias with the parameters `hf`.weight and `hf`.bias, named `name`.w and `name`.b in the plan. */
-static void linear(Emit *e, int layer, TensorId x, TensorId y, const char *hf_weight, const char *hf_bias, const char *name)
+static void linear(Emit *e, int layer, TensorId x, TensorId y, const char *hf_weight, const char *hf_bias,
+                   const char *name)
 {
     int64_t k = e->p->tensors[x].cols, n = e->p->tensors[y].cols;
     TensorId w = compute_copy(e, param(e, n, k, hf_weight, "%.40s.w", name));
@@ -159,7 +160,8 @@ static TensorId attention(Emit *e, int l, TensorId x)
                                  .scale = (float)(1 / sqrt((double)c->head_dim)),
                                  .dropout = dropout(e, c->attention_dropout),
                                  .site = SITE_ATTENTION(l)}};
-    plan_emit(e->p, OP_ATTENTION, PHASE_FORWARD, l, attr, IDS(qkv, e->t->spans, e->t->seq_index, e->t->ctl), IDS(o, lse));
+    plan_emit(e->p, OP_ATTENTION, PHASE_FORWARD, l, attr, IDS(qkv, e->t->spans, e->t->seq_index, e->t->ctl),
+              IDS(o, lse));
     return o;
 }
 
@@ -168,7 +170,7 @@ static TensorId layer(Emit *e, int l, TensorId x)
     const ModelConfig *c = e->c;
     float p = dropout(e, c->hidden_dropout);
     char hf[96], name[24];
-#define HF(part) (snprintf(hf, sizeof hf, "bert.encoder.layer.%d.%s", l, part), hf)
+#define HF(part)   (snprintf(hf, sizeof hf, "bert.encoder.layer.%d.%s", l, part), hf)
 #define NAME(part) (snprintf(name, sizeof name, "l%d.%s", l, part), name)
     TensorId o = attention(e, l, x);
     TensorId d1 = activation(e, l, DROP_ALWAYS, ROWS_TOKENS, c->hidden, "l%d.d1", l);
@@ -308,11 +310,14 @@ void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors
     for (int l = 0; l < m->config.layers; l++) x = layer(&e, l, x);
     switch (m->head.kind) {
     case HEAD_CLASSIFIER:
-    case HEAD_REGRESSION: classifier_head(&e, x); break;
+    case HEAD_REGRESSION:
+        classifier_head(&e, x);
+        break;
     case HEAD_PRETRAINING:
         mlm_head(&e, x);
         if (m->head.labels) sequence_loss(&e, OP_XENT, pooled(&e, x), 1, "cls.seq_relationship", "nsp");
         break;
-    default: break;
+    default:
+        break;
     }
 }

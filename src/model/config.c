@@ -40,15 +40,19 @@ static Status activation(const Source *s, GeluKind *gelu)
     static const struct {
         const char *name;
         GeluKind kind;
-    } known[] = {{"gelu", GELU_ERF},       {"gelu_python", GELU_ERF},       {"gelu_new", GELU_TANH},
-                 {"gelu_fast", GELU_TANH}, {"gelu_pytorch_tanh", GELU_TANH}};
+    } known[] = {{"gelu", GELU_ERF},
+                 {"gelu_python", GELU_ERF},
+                 {"gelu_new", GELU_TANH},
+                 {"gelu_fast", GELU_TANH},
+                 {"gelu_pytorch_tanh", GELU_TANH}};
     const char *name = js_string(js_get(s->root, "hidden_act"), "gelu");
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(name, known[i].name) != 0) continue;
         *gelu = known[i].kind;
         return OK;
     }
-    return fail(E_FORMAT, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", s->name, name);
+    return fail(E_FORMAT, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", s->name,
+                name);
 }
 
 static Status only_bert(const Source *s)
@@ -62,7 +66,8 @@ static Status only_bert(const Source *s)
     if (js_bool(js_get(s->root, "is_decoder"), false) || js_bool(js_get(s->root, "add_cross_attention"), false))
         return fail(E_FORMAT, "%s: a decoder ('is_decoder', 'add_cross_attention') is not BERT", s->name);
     if (!js_bool(js_get(s->root, "tie_word_embeddings"), true))
-        return fail(E_FORMAT, "%s: 'tie_word_embeddings' is false; Cairn ties the MLM decoder to the word embedding", s->name);
+        return fail(E_FORMAT, "%s: 'tie_word_embeddings' is false; Cairn ties the MLM decoder to the word embedding",
+                    s->name);
     return OK;
 }
 
@@ -90,7 +95,8 @@ Status model_config_parse(const char *name, const char *text, size_t len, ModelC
     int64_t pad = js_int(js_get(doc, "pad_token_id"), 0);
     c->pad_token_id = pad >= 0 && pad < c->vocab_size ? (int32_t)pad : 0;
     if (c->hidden % c->heads != 0) {
-        status = fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden, c->heads);
+        status = fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden,
+                      c->heads);
         goto done;
     }
     c->head_dim = c->hidden / c->heads;

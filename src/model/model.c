@@ -21,7 +21,8 @@ static Param *add(Adder *a, Placing placing, int64_t rows, int64_t cols, int n_d
     ParamTable *t = a->table;
     MEM_GROW(t->params, t->count, t->cap);
     Param *p = &t->params[t->count++];
-    *p = (Param){.rows = rows, .cols = cols, .n_dims = n_dims, .padded = rows, .head = a->head, .layer = (int16_t)a->layer};
+    *p = (Param){
+        .rows = rows, .cols = cols, .n_dims = n_dims, .padded = rows, .head = a->head, .layer = (int16_t)a->layer};
     vsnprintf(p->name, sizeof p->name, format, args);
     if (placing == ALONE) t->size = align_up(t->size);
     p->offset = t->size;
@@ -83,8 +84,7 @@ static void add_layer(Adder *a, const ModelConfig *c, int l)
     dense(a, f, h, NAMED("intermediate.dense"));
     norm(a, h, NAMED("attention.output.LayerNorm"));
     dense(a, h, h, NAMED("attention.output.dense"));
-    for (int i = 0; i < 3; i++)
-        matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
+    for (int i = 0; i < 3; i++) matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
     for (int i = 0; i < 3; i++)
         vector(a, i ? GROUP_MEMBER : ALONE, h, INIT_ZERO, "%s.attention.self.%s.bias", base, qkv[i]);
 #undef NAMED
@@ -95,11 +95,14 @@ static void add_heads(Adder *a, const ModelConfig *c, Head head)
     a->head = true;
     switch (head.kind) {
     case HEAD_CLASSIFIER:
-    case HEAD_REGRESSION: dense(a, head.labels, c->hidden, "classifier"); break;
+    case HEAD_REGRESSION:
+        dense(a, head.labels, c->hidden, "classifier");
+        break;
     case HEAD_PRETRAINING:
         if (head.labels) dense(a, head.labels, c->hidden, "cls.seq_relationship");
         break;
-    default: break;
+    default:
+        break;
     }
     bool pooled = head.kind == HEAD_CLASSIFIER || head.kind == HEAD_REGRESSION || head.labels > 0;
     if (pooled) dense(a, c->hidden, c->hidden, "bert.pooler.dense");

@@ -16,8 +16,9 @@ typedef struct {
     char *extra; /* the source's JSON text, so that unknown keys are exported again; NULL if made by hand */
 } ModelConfig;
 
-/* `path`: the file, or a directory holding config.json or bert_config.json. Refuses what is not BERT, with the key: other
-   model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown activations. */
+/* `path`: the file, or a directory holding config.json or bert_config.json. Refuses what is not BERT, with the key:
+   other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown activations.
+ */
 Status model_config_read(const char *path, ModelConfig *config);
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
 void model_config_free(ModelConfig *config);
@@ -43,25 +44,26 @@ void model_free(Model *m);
 typedef struct {
     Dtype compute;
     bool training; /* dropout on, gradients and optimizer state planned, losses write their gradients */
-    bool twins;    /* plan the copies that DGRAD reads; set it for evaluation too where it shares memory with training */
-    const uint8_t *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
+    bool twins; /* plan the copies that DGRAD reads; set it for evaluation too where it shares memory with training */
+    const uint8_t
+        *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
 } EmitOptions;
 
 /* Tensors the host talks to; NONE where a head does not have them. */
 typedef struct {
-    TensorId ids, types, pos, seq;       /* (T) I32; seq: index of the row's sequence in the global batch */
-    TensorId spans, seq_index, first;    /* (S,2), (S), (S) I32; first: each sequence's first row */
-    TensorId labels;                     /* (S) I32, F32 for regression, next-sentence labels for pretraining */
-    TensorId masked, masked_labels;      /* (M) I32: rows, and the ids that were there */
+    TensorId ids, types, pos, seq;    /* (T) I32; seq: index of the row's sequence in the global batch */
+    TensorId spans, seq_index, first; /* (S,2), (S), (S) I32; first: each sequence's first row */
+    TensorId labels;                  /* (S) I32, F32 for regression, next-sentence labels for pretraining */
+    TensorId masked, masked_labels;   /* (M) I32: rows, and the ids that were there */
     TensorId ctl;
-    TensorId logits, loss, stats;        /* (S, labels) F32, (S) F32, Stats */
-    TensorId mlm_loss;                   /* (M) F32 */
+    TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
+    TensorId mlm_loss;                                       /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
 } ModelTensors;
 
-/* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings; layer l has
-   3l+1 attention, 3l+2 attention output, 3l+3 feed-forward output; 1023 the classifier. */
+/* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;
+   layer l has 3l+1 attention, 3l+2 attention output, 3l+3 feed-forward output; 1023 the classifier. */
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t);
 
 /* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5). Fills

@@ -1,6 +1,6 @@
-/* The flat parameter space: one table of all parameters, in the order in which backward finishes their gradients (heads, then
-   layers from last to first, then embeddings; the word embedding last). An interval of it is a gradient bucket, an
-   optimizer slice, a checkpoint range. docs/contracts.md 8. */
+/* The flat parameter space: one table of all parameters, in the order in which backward finishes their gradients
+   (heads, then layers from last to first, then embeddings; the word embedding last). An interval of it is a gradient
+   bucket, an optimizer slice, a checkpoint range. docs/contracts.md 8. */
 #ifndef CAIRN_MODEL_PARAMS_H
 #define CAIRN_MODEL_PARAMS_H
 
@@ -17,13 +17,13 @@ typedef struct {
     int64_t padded;     /* rows held inside: more than `rows` only for the vocabulary; extra rows stay 0 */
     int64_t offset;     /* elements from the start of the space */
     Init init;
-    bool decay;         /* weight decay applies: not to biases and LayerNorm */
-    bool head;          /* belongs to a task head: may be missing on import, and is then initialised */
-    int16_t layer;      /* −1 outside layers */
+    bool decay;    /* weight decay applies: not to biases and LayerNorm */
+    bool head;     /* belongs to a task head: may be missing on import, and is then initialised */
+    int16_t layer; /* −1 outside layers */
 } Param;
 
-/* Parameters that lie side by side (query, key, value) form a group: its start is a multiple of PARAM_ALIGN, its members
-   follow without a gap; for hidden sizes that are a multiple of 64 that is the same thing. */
+/* Parameters that lie side by side (query, key, value) form a group: its start is a multiple of PARAM_ALIGN, its
+   members follow without a gap; for hidden sizes that are a multiple of 64 that is the same thing. */
 typedef struct {
     Param *params;
     int count, cap;
@@ -36,8 +36,8 @@ static inline int64_t param_exported(const Param *p) { return p->rows * p->cols;
 
 int params_find(const ParamTable *t, const char *name); /* −1 if absent */
 void params_free(ParamTable *t);
-/* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest, element),
-   so the values depend on nothing but seed, name and place. Gaps and pad rows are 0. */
+/* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest,
+   element), so the values depend on nothing but seed, name and place. Gaps and pad rows are 0. */
 void params_init(const ParamTable *t, uint64_t seed, float *weights);
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
 /* Digest of names, shapes and offsets. */

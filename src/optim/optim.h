@@ -24,10 +24,10 @@ typedef enum { SCHEDULE_LINEAR, SCHEDULE_POLY, SCHEDULE_CONSTANT } ScheduleKind;
 
 typedef struct {
     ScheduleKind kind;
-    double power;           /* poly:P */
+    double power; /* poly:P */
     double learning_rate;
     int64_t warmup_steps, total_steps;
-    bool nvidia;            /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
+    bool nvidia; /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
 } Schedule;
 
 /* "linear", "poly:0.5", "constant", each with an optional "-nvidia" suffix. */

@@ -23,8 +23,10 @@ Status schedule_parse(const char *text, Schedule *s)
         if (name[5] == '\0' || *end != '\0' || !(s->power > 0 && s->power <= 10))
             status = fail(E_USAGE, "--schedule poly:P takes a power above 0 and up to 10, found '%s'", name + 5);
     } else {
-        status = fail(E_USAGE, "--schedule '%s' is unknown; expected linear, poly:P or constant, each with -nvidia for the "
-                               "discontinuous warmup", text);
+        status = fail(E_USAGE,
+                      "--schedule '%s' is unknown; expected linear, poly:P or constant, each with -nvidia for the "
+                      "discontinuous warmup",
+                      text);
     }
     free(name);
     return status;
@@ -36,7 +38,8 @@ Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps
     double x = strtod(text, &end);
     bool percent = *end == '%' && end[1] == '\0';
     if (end == text || (*end != '\0' && !percent) || !(x >= 0) || (percent && x > 100))
-        return fail(E_USAGE, "--warmup '%s': expected a fraction (0.1), a percentage (10%%) or a count of steps (1000)", text);
+        return fail(E_USAGE, "--warmup '%s': expected a fraction (0.1), a percentage (10%%) or a count of steps (1000)",
+                    text);
     if (percent) x /= 100;
     if (percent || x < 1) {
         *warmup_steps = (int64_t)floor(x * (double)total_steps);

@@ -7,9 +7,9 @@
 
 typedef struct {
     Plan *p;
-    TensorId *grad;     /* (forward tensors): the newest tensor holding each one's gradient, or NONE */
-    InstrId *producer;  /* (forward tensors): the forward instr that writes it, or NONE */
-    InstrId *delayed;   /* LINEAR instrs whose WGRAD waits for the GELU_BWD that makes their input again */
+    TensorId *grad;    /* (forward tensors): the newest tensor holding each one's gradient, or NONE */
+    InstrId *producer; /* (forward tensors): the forward instr that writes it, or NONE */
+    InstrId *delayed;  /* LINEAR instrs whose WGRAD waits for the GELU_BWD that makes their input again */
     int n_delayed;
 } Pass;
 
@@ -42,7 +42,8 @@ static TensorId param_grad(const Pass *pass, TensorId param)
 
 static bool wants_grad(const Pass *pass, TensorId t) { return t != NONE && pass->producer[t] != NONE; }
 
-static void emit(Pass *pass, Op op, const Instr *f, InstrId origin, OpAttr attr, const TensorId *in, const TensorId *out)
+static void emit(Pass *pass, Op op, const Instr *f, InstrId origin, OpAttr attr, const TensorId *in,
+                 const TensorId *out)
 {
     InstrId b = plan_emit(pass->p, op, PHASE_BACKWARD, f->layer, attr, in, out);
     pass->p->instrs[b].origin = origin;
@@ -55,15 +56,17 @@ static void emit_wgrad(Pass *pass, InstrId i)
          IDS(param_grad(pass, f.in[1]), param_grad(pass, f.in[2])));
 }
 
-/* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may have
-   to make that input again. */
+/* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may
+   have to make that input again. */
 static void backward_linear(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId x = f.in[0], w = f.in[1], dy = pass->grad[f.out[0]];
     bool after_gelu = wants_grad(pass, x) && pass->p->instrs[pass->producer[x]].op == OP_GELU;
-    if (after_gelu) pass->delayed[pass->n_delayed++] = i;
-    else emit_wgrad(pass, i);
+    if (after_gelu)
+        pass->delayed[pass->n_delayed++] = i;
+    else
+        emit_wgrad(pass, i);
     if (!wants_grad(pass, x)) return;
     TensorId twin = pass->p->tensors[w].twin, add = pass->grad[x];
     TensorId dx = grad_tensor(pass, x);
@@ -80,8 +83,10 @@ static void backward_gelu(Pass *pass, InstrId i)
     int kept = 0;
     for (int k = 0; k < pass->n_delayed; k++) {
         InstrId linear = pass->delayed[k];
-        if (pass->p->instrs[linear].in[0] == f.out[0]) emit_wgrad(pass, linear);
-        else pass->delayed[kept++] = linear;
+        if (pass->p->instrs[linear].in[0] == f.out[0])
+            emit_wgrad(pass, linear);
+        else
+            pass->delayed[kept++] = linear;
     }
     pass->n_delayed = kept;
 }
@@ -132,11 +137,21 @@ static void backward_instr(Pass *pass, InstrId i)
     case OP_MLM_XENT:
         pass->grad[x] = f.out[0];
         return;
-    case OP_LINEAR: backward_linear(pass, i); return;
-    case OP_GELU: backward_gelu(pass, i); return;
-    case OP_ADDNORM: backward_addnorm(pass, i); return;
-    case OP_ATTENTION: backward_attention(pass, i); return;
-    case OP_EMBED: backward_embed(pass, i); return;
+    case OP_LINEAR:
+        backward_linear(pass, i);
+        return;
+    case OP_GELU:
+        backward_gelu(pass, i);
+        return;
+    case OP_ADDNORM:
+        backward_addnorm(pass, i);
+        return;
+    case OP_ATTENTION:
+        backward_attention(pass, i);
+        return;
+    case OP_EMBED:
+        backward_embed(pass, i);
+        return;
     case OP_GATHER:
         g = grad_tensor(pass, x);
         emit(pass, OP_SCATTER, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2], pass->grad[x]), IDS(g));
@@ -149,7 +164,8 @@ static void backward_instr(Pass *pass, InstrId i)
         g = grad_tensor(pass, x);
         emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2]), IDS(g));
         break;
-    default: CHECK(0, "op %s has no backward rule", op_info(f.op)->name);
+    default:
+        CHECK(0, "op %s has no backward rule", op_info(f.op)->name);
     }
     pass->grad[x] = g;
 }

@@ -13,8 +13,10 @@ static void explain_tensor(const Plan *p, TensorId id, Buf *out)
         return;
     }
     const Tensor *t = &p->tensors[id];
-    if (t->region == REGION_ACT) buf_printf(out, " %s@%zu", t->name, t->offset);
-    else buf_printf(out, " %s", t->name);
+    if (t->region == REGION_ACT)
+        buf_printf(out, " %s@%zu", t->name, t->offset);
+    else
+        buf_printf(out, " %s", t->name);
 }
 
 static void explain_attr(const Instr *i, Buf *out)
@@ -36,11 +38,14 @@ static void explain_attr(const Instr *i, Buf *out)
         buf_printf(out, " k=%lld n=%lld", (long long)i->attr.linear.k, (long long)i->attr.linear.n);
         break;
     case OP_GELU:
-    case OP_GELU_BWD: buf_puts(out, i->attr.gelu.kind == GELU_TANH ? " tanh" : " erf"); break;
+    case OP_GELU_BWD:
+        buf_puts(out, i->attr.gelu.kind == GELU_TANH ? " tanh" : " erf");
+        break;
     case OP_DROPOUT:
         buf_printf(out, " dropout=%g site=%u", (double)i->attr.dropout.dropout, i->attr.dropout.site);
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -49,10 +54,14 @@ static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
     const Instr *i = &p->instrs[id];
     const OpInfo *info = op_info(i->op);
     buf_printf(out, "%5d  %-9s ", id, phase_names[i->phase]);
-    if (i->layer >= 0) buf_printf(out, "%3d  ", i->layer);
-    else buf_puts(out, "  -  ");
-    if (with_memory) buf_printf(out, "%12zu ", plan_live_bytes(p, id));
-    else buf_printf(out, "%12s ", "");
+    if (i->layer >= 0)
+        buf_printf(out, "%3d  ", i->layer);
+    else
+        buf_puts(out, "  -  ");
+    if (with_memory)
+        buf_printf(out, "%12zu ", plan_live_bytes(p, id));
+    else
+        buf_printf(out, "%12s ", "");
     buf_printf(out, "%9zu  %-14s", i->scratch, info->name);
     for (int k = 0; k < info->n_out; k++) explain_tensor(p, i->out[k], out);
     buf_puts(out, " ←");

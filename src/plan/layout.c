@@ -1,5 +1,5 @@
-/* Places. Activations: the largest first, into the smallest gap that is free over its whole life (on BERT's plans this meets
-   the lower bound; tests check it). Everything else one after the other. */
+/* Places. Activations: the largest first, into the smallest gap that is free over its whole life (on BERT's plans this
+   meets the lower bound; tests check it). Everything else one after the other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +108,8 @@ void plan_layout(Plan *p)
         case REGION_MOMENT:
             if (x->offset + x->bytes > *end) *end = x->offset + x->bytes;
             break;
-        default: break;
+        default:
+            break;
         }
     }
     p->region_bytes[REGION_ACT] = place_activations(p);
@@ -123,7 +124,8 @@ size_t plan_live_bytes(const Plan *p, InstrId i)
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
         if (x->region != REGION_ACT || x->first > i || x->last < i || x->first == NONE) continue;
-        if (x->shares != NONE && p->tensors[x->shares].last == i) continue; /* counted once, where one becomes the other */
+        if (x->shares != NONE && p->tensors[x->shares].last == i)
+            continue; /* counted once, where one becomes the other */
         bytes += align_up(x->bytes);
     }
     return bytes;

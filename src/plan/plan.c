@@ -63,7 +63,8 @@ size_t plan_tensor_bytes(const Plan *p, TensorId id, const RowCounts *rows)
 }
 
 /* Copies a list that ends with PLAN_END into an instr's operands and checks it against the op's table. */
-static void fill_operands(const Plan *p, Op op, TensorId *to, int max, const TensorId *list, const OperandInfo *infos, int n)
+static void fill_operands(const Plan *p, Op op, TensorId *to, int max, const TensorId *list, const OperandInfo *infos,
+                          int n)
 {
     int i = 0;
     for (; list[i] != PLAN_END; i++) {
@@ -151,13 +152,20 @@ static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
 {
     size_t n_rows = (size_t)rows_in(call->in[0].rows, rows), cols = (size_t)call->in[0].cols;
     switch (call->op) {
-    case OP_LINEAR_WGRAD: return (size_t)4 << 20;
-    case OP_ATTENTION_BWD: return 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
-    case OP_ATTENTION: return (size_t)4 << 20;
-    case OP_ADDNORM_BWD: return 2 * 64 * cols * sizeof(float);
-    case OP_EMBED_BWD: return n_rows * 16 + 4 * 64 * cols * sizeof(float);
-    case OP_MLM_XENT: return (size_t)64 * (size_t)call->attr.loss.n * 6;
-    default: return 0;
+    case OP_LINEAR_WGRAD:
+        return (size_t)4 << 20;
+    case OP_ATTENTION_BWD:
+        return 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
+    case OP_ATTENTION:
+        return (size_t)4 << 20;
+    case OP_ADDNORM_BWD:
+        return 2 * 64 * cols * sizeof(float);
+    case OP_EMBED_BWD:
+        return n_rows * 16 + 4 * 64 * cols * sizeof(float);
+    case OP_MLM_XENT:
+        return (size_t)64 * (size_t)call->attr.loss.n * 6;
+    default:
+        return 0;
     }
 }
 

@@ -3,10 +3,11 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ (offload ▸ reduce: with a device, with ranks) ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
+       emit ▸ backward ▸ recompute ▸ (offload ▸ reduce: with a device, with ranks) ▸ optimizer ▸ bind ▸ liveness ▸
+   layout ▸ verify
 
-   Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once per
-   micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
+   Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
+   per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
 
    plan/ is pure C11 and knows no BERT: it sees ops, shapes, and on each tensor the level at which it is given up. */
 #ifndef CAIRN_PLAN_PLAN_H
@@ -21,17 +22,17 @@ typedef int32_t InstrId;
 
 /* Where a tensor lies. X(name, printed name) */
 #define REGION_LIST(X)                                                                                                 \
-    X(INPUT, "input")       /* written by the host before a micro-batch */                                             \
-    X(OUTPUT, "output")     /* read by the host: logits, losses, stats */                                              \
-    X(CONST, "const")       /* written once */                                                                         \
-    X(WEIGHT, "weights")    /* fp32 parameters, the flat space */                                                      \
-    X(COPY, "copies")       /* compute copies of weights, made by PACK */                                              \
-    X(GRAD, "gradients")    /* fp32, the same offsets as WEIGHT */                                                     \
-    X(MOMENT, "optimizer")  /* m, then v, the same offsets as WEIGHT */                                                \
-    X(ACT, "activations")   /* placed by layout, by lifetime */                                                        \
-    X(SCRATCH, "scratch")   /* one instr at a time */                                                                  \
-    X(SAVE, "save")         /* copy of the state that is being written to disk */                                      \
-    X(HOST, "host")         /* offloaded activations */
+    X(INPUT, "input")      /* written by the host before a micro-batch */                                              \
+    X(OUTPUT, "output")    /* read by the host: logits, losses, stats */                                               \
+    X(CONST, "const")      /* written once */                                                                          \
+    X(WEIGHT, "weights")   /* fp32 parameters, the flat space */                                                       \
+    X(COPY, "copies")      /* compute copies of weights, made by PACK */                                               \
+    X(GRAD, "gradients")   /* fp32, the same offsets as WEIGHT */                                                      \
+    X(MOMENT, "optimizer") /* m, then v, the same offsets as WEIGHT */                                                 \
+    X(ACT, "activations")  /* placed by layout, by lifetime */                                                         \
+    X(SCRATCH, "scratch")  /* one instr at a time */                                                                   \
+    X(SAVE, "save")        /* copy of the state that is being written to disk */                                       \
+    X(HOST, "host")        /* offloaded activations */
 
 typedef enum {
 #define X(name, text) REGION_##name,
@@ -44,8 +45,8 @@ const char *region_name(Region r);
 typedef enum { PHASE_BEGIN, PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_UPDATE, N_PHASES } Phase;
 typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM } Lane;
 
-/* How much a layer gives up between forward and backward, lightest first. A tensor is recomputed if its layer's level is at
-   or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
+/* How much a layer gives up between forward and backward, lightest first. A tensor is recomputed if its layer's level
+   is at or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
 typedef enum {
     LEVEL_NONE,      /* keeps x qkv o y1 pre g */
     LEVEL_LEAN,      /* gives up g */
@@ -55,8 +56,8 @@ typedef enum {
     LEVEL_INNER,     /* and x: a layer inside a block of every:K */
     N_LEVELS
 } Level;
-#define DROP_NEVER ((int8_t)N_LEVELS) /* kept at every level */
-#define DROP_ALWAYS ((int8_t)0)       /* never kept: recomputed if backward asks for it */
+#define DROP_NEVER  ((int8_t)N_LEVELS) /* kept at every level */
+#define DROP_ALWAYS ((int8_t)0)        /* never kept: recomputed if backward asks for it */
 
 typedef struct {
     char name[48];
@@ -64,14 +65,14 @@ typedef struct {
     Rows rows;
     int64_t cols;
     Region region;
-    int16_t layer;         /* whose level decides; NONE outside layers */
-    int8_t drop;           /* lowest level at which it is given up */
-    TensorId grad;         /* of a parameter or its copy: where its gradient is accumulated; else NONE */
-    TensorId twin;         /* of a forward copy: the copy DGRAD reads; else NONE */
-    TensorId original;     /* of a recomputed tensor: what it stands for; of a copy: its parameter; else NONE */
-    TensorId shares;       /* set by liveness: lies in the memory of this tensor; else NONE */
-    InstrId first, last;   /* set by liveness, within micro: first write, last use */
-    size_t bytes, offset;  /* at capacity; offset in the region, bytes from its start */
+    int16_t layer;        /* whose level decides; NONE outside layers */
+    int8_t drop;          /* lowest level at which it is given up */
+    TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
+    TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
+    TensorId original;    /* of a recomputed tensor: what it stands for; of a copy: its parameter; else NONE */
+    TensorId shares;      /* set by liveness: lies in the memory of this tensor; else NONE */
+    InstrId first, last;  /* set by liveness, within micro: first write, last use */
+    size_t bytes, offset; /* at capacity; offset in the region, bytes from its start */
 } Tensor;
 
 typedef struct {
@@ -79,11 +80,11 @@ typedef struct {
     OpAttr attr;
     Phase phase;
     Lane lane;
-    int16_t layer;                /* NONE outside layers */
+    int16_t layer; /* NONE outside layers */
     TensorId in[OP_MAX_IN], out[OP_MAX_OUT];
-    InstrId wait[2];              /* instrs of other lanes that must have finished; NONE */
-    InstrId origin;               /* of a recomputed or backward instr: the forward instr; else NONE */
-    size_t scratch;               /* bytes at capacity, set by bind */
+    InstrId wait[2]; /* instrs of other lanes that must have finished; NONE */
+    InstrId origin;  /* of a recomputed or backward instr: the forward instr; else NONE */
+    size_t scratch;  /* bytes at capacity, set by bind */
 } Instr;
 
 typedef struct {
@@ -95,7 +96,7 @@ typedef struct {
     Instr *instrs;
     int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
     Range begin, micro, update, pack;
-    RowCounts capacity;             /* largest micro-batch: tokens, sequences, masked positions */
+    RowCounts capacity; /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
     Dtype compute;                  /* F32 or BF16 */
     uint8_t *levels;                /* (n_layers) Level of each, after recompute */
@@ -116,11 +117,12 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
    the count and that required operands are there. */
 #define PLAN_END (-2)
 #define IDS(...) ((const TensorId[]){__VA_ARGS__, PLAN_END})
-#define NO_IDS ((const TensorId[]){PLAN_END})
+#define NO_IDS   ((const TensorId[]){PLAN_END})
 InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
 /* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` as the backend says. */
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
-/* Closes `micro` (all instrs so far), then appends `begin`: clears stats and, where there are any (not NONE), gradients. */
+/* Closes `micro` (all instrs so far), then appends `begin`: clears stats and, where there are any (not NONE),
+ * gradients. */
 void plan_begin(Plan *p, TensorId stats, TensorId grads);
 /* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
 void plan_pack(Plan *p);
@@ -131,12 +133,12 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call);
 
 /* ---- passes, in order ---- */
 
-/* Appends backward instrs for all forward instrs, from the loss ops back; before plan_begin. Where a tensor has several consumers its
-   gradient is written by the first and accumulated in place by the others. */
+/* Appends backward instrs for all forward instrs, from the loss ops back; before plan_begin. Where a tensor has several
+   consumers its gradient is written by the first and accumulated in place by the others. */
 void plan_backward(Plan *p);
 
-/* What to give up per layer. `levels` is (n_layers). Inserts RECOMPUTE instrs before the backward instr that first needs
-   them and points backward at the new tensors. */
+/* What to give up per layer. `levels` is (n_layers). Inserts RECOMPUTE instrs before the backward instr that first
+   needs them and points backward at the new tensors. */
 void plan_recompute(Plan *p, const uint8_t *levels);
 
 /* A recompute policy as the user names it. */
@@ -170,9 +172,9 @@ void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into
 Status plan_verify(const Plan *p);
 
 /* ---- looking at it ---- */
-void plan_explain(const Plan *p, Buf *out);          /* every instr with tensors, offsets and live bytes */
-size_t plan_live_bytes(const Plan *p, InstrId i);    /* ACT bytes live while instr i runs */
-int64_t plan_act_elements_per_token(const Plan *p);  /* kept between forward and backward: for tests */
+void plan_explain(const Plan *p, Buf *out);         /* every instr with tensors, offsets and live bytes */
+size_t plan_live_bytes(const Plan *p, InstrId i);   /* ACT bytes live while instr i runs */
+int64_t plan_act_elements_per_token(const Plan *p); /* kept between forward and backward: for tests */
 
 /* One series of memory over the instrs of `micro`, for a drawing. */
 typedef struct {

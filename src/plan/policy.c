@@ -19,8 +19,9 @@ static const char *const names[N_POLICIES] = {
 Status policy_parse(const char *text, Policy *policy)
 {
     if (strcmp(text, "offload") == 0)
-        return fail(E_USAGE, "--recompute offload needs a device with its own memory; this build trains on the CPU. Use "
-                             "full, or auto with --memory-budget");
+        return fail(E_USAGE,
+                    "--recompute offload needs a device with its own memory; this build trains on the CPU. Use "
+                    "full, or auto with --memory-budget");
     if (strncmp(text, "every:", 6) == 0) {
         char *end;
         long k = strtol(text + 6, &end, 10);
@@ -34,14 +35,18 @@ Status policy_parse(const char *text, Policy *policy)
         *policy = (Policy){(PolicyKind)k, 0};
         return OK;
     }
-    return fail(E_USAGE, "--recompute '%s' is unknown; expected none, lean, ffn, selective, half-attention, full, every:K or auto",
-                text);
+    return fail(
+        E_USAGE,
+        "--recompute '%s' is unknown; expected none, lean, ffn, selective, half-attention, full, every:K or auto",
+        text);
 }
 
 void policy_format(Policy policy, char out[24])
 {
-    if (policy.kind == POLICY_EVERY) snprintf(out, 24, "every:%d", policy.every);
-    else snprintf(out, 24, "%s", names[policy.kind]);
+    if (policy.kind == POLICY_EVERY)
+        snprintf(out, 24, "every:%d", policy.every);
+    else
+        snprintf(out, 24, "%s", names[policy.kind]);
 }
 
 void policy_levels(Policy policy, int n_layers, uint8_t *levels)
@@ -53,9 +58,14 @@ void policy_levels(Policy policy, int n_layers, uint8_t *levels)
     CHECK(policy.kind != POLICY_AUTO, "auto has no levels of its own; the search sets them");
     for (int l = 0; l < n_layers; l++) {
         switch (policy.kind) {
-        case POLICY_HALF_ATTENTION: levels[l] = l % 2 == 0 ? LEVEL_SELECTIVE : LEVEL_FFN; break;
-        case POLICY_EVERY: levels[l] = l % policy.every == 0 ? LEVEL_FULL : LEVEL_INNER; break;
-        default: levels[l] = uniform[policy.kind];
+        case POLICY_HALF_ATTENTION:
+            levels[l] = l % 2 == 0 ? LEVEL_SELECTIVE : LEVEL_FFN;
+            break;
+        case POLICY_EVERY:
+            levels[l] = l % policy.every == 0 ? LEVEL_FULL : LEVEL_INNER;
+            break;
+        default:
+            levels[l] = uniform[policy.kind];
         }
     }
 }

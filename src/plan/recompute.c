@@ -9,10 +9,10 @@
 typedef struct {
     Plan *p;
     const uint8_t *levels;
-    Instr *old;         /* the plan's instrs before the pass */
-    InstrId *producer;  /* (old tensors): forward instr, by its old place, or NONE */
-    InstrId *moved;     /* (old instrs): new place, or NONE so far */
-    TensorId *again;    /* (old tensors): the recomputed tensor that stands for it, or NONE */
+    Instr *old;           /* the plan's instrs before the pass */
+    InstrId *producer;    /* (old tensors): forward instr, by its old place, or NONE */
+    InstrId *moved;       /* (old instrs): new place, or NONE so far */
+    TensorId *again;      /* (old tensors): the recomputed tensor that stands for it, or NONE */
     TensorId *gelu_again; /* (old tensors): a GELU's output made again by its GELU_BWD, or NONE */
 } Pass;
 
@@ -78,7 +78,8 @@ static TensorId materialize(Pass *pass, TensorId t)
     bool has_xhat = f->op == OP_ADDNORM && f->attr.norm.form == NORM_FORM_XHAT && t == f->out[0];
     if (has_xhat && (!given_up(pass, f->out[2]) || pass->again[f->out[2]] != NONE))
         affine_again(pass, f, pass->moved[producer]);
-    else instr_again(pass, producer);
+    else
+        instr_again(pass, producer);
     return pass->again[t];
 }
 
@@ -117,8 +118,7 @@ void plan_recompute(Plan *p, const uint8_t *levels)
     for (TensorId t = 0; t < n_tensors; t++) pass.producer[t] = pass.again[t] = pass.gelu_again[t] = NONE;
     for (InstrId i = 0; i < n_instrs; i++)
         for (int k = 0; k < OP_MAX_OUT; k++)
-            if (pass.old[i].phase == PHASE_FORWARD && pass.old[i].out[k] != NONE)
-                pass.producer[pass.old[i].out[k]] = i;
+            if (pass.old[i].phase == PHASE_FORWARD && pass.old[i].out[k] != NONE) pass.producer[pass.old[i].out[k]] = i;
     for (InstrId i = 0; i < n_instrs; i++) {
         if (pass.old[i].phase == PHASE_BACKWARD) {
             backward_instr(&pass, pass.old[i]);

@@ -7,8 +7,8 @@
 
 typedef struct {
     const Plan *p;
-    bool *valid;   /* (tensors): holds its value now */
-    bool *written; /* (tensors): was written by an instr of this pass over the plan */
+    bool *valid;    /* (tensors): holds its value now */
+    bool *written;  /* (tensors): was written by an instr of this pass over the plan */
     TensorId *live; /* the valid ACT tensors */
     int n_live;
 } Memory;
@@ -46,7 +46,8 @@ static Status check_write(Memory *m, InstrId i, int k)
     TensorId t = instr->out[k];
     const Tensor *x = &p->tensors[t];
     if (x->offset + x->bytes > p->region_bytes[x->region]) return bad(p, i, t, "reaches beyond its region");
-    if (x->region == REGION_INPUT || x->region == REGION_CONST) return bad(p, i, t, "belongs to the host and is written");
+    if (x->region == REGION_INPUT || x->region == REGION_CONST)
+        return bad(p, i, t, "belongs to the host and is written");
     if (info->accumulated) return OK; /* gradients, moments, stats: begun by `begin` or by the host */
     if (m->written[t] && x->region == REGION_ACT) return bad(p, i, t, "is written by a second instr");
     for (int j = 0; j < OP_MAX_IN; j++) {
@@ -63,8 +64,10 @@ static Status check_write(Memory *m, InstrId i, int k)
     if (x->region != REGION_ACT) return OK;
     int kept = 0;
     for (int l = 0; l < m->n_live; l++) {
-        if (overlap(x, &p->tensors[m->live[l]])) m->valid[m->live[l]] = false;
-        else m->live[kept++] = m->live[l];
+        if (overlap(x, &p->tensors[m->live[l]]))
+            m->valid[m->live[l]] = false;
+        else
+            m->live[kept++] = m->live[l];
     }
     m->live[kept] = t;
     m->n_live = kept + 1;
@@ -99,7 +102,8 @@ static Status check_begun(const Plan *p)
             bool begun = false;
             for (InstrId b = p->begin.first; b < p->begin.first + p->begin.count; b++) {
                 const Tensor *z = &p->tensors[p->instrs[b].out[0]], *x = &p->tensors[t];
-                begun |= z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes;
+                begun |=
+                    z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes;
             }
             if (!begun) return bad(p, i, t, "is accumulated into, but `begin` does not clear it");
         }

@@ -48,12 +48,13 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     } else {
         plan_pack(p);
     }
-    if (r->backend) plan_bind(p, scratch_of, (void *)r->backend);
-    else plan_bind(p, NULL, NULL);
+    if (r->backend)
+        plan_bind(p, scratch_of, (void *)r->backend);
+    else
+        plan_bind(p, NULL, NULL);
     plan_liveness(p);
     plan_layout(p);
-    if (r->training && r->save_buffer)
-        p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
+    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
     TRY_DONE(plan_verify(p));
 done:
     free(own);

@@ -1,5 +1,5 @@
-/* From what the user wants to a verified plan: emits the model and runs all passes. Used by training, by `cairn plan` for models
-   that would never fit here, and by the search for the fastest plan within a budget. */
+/* From what the user wants to a verified plan: emits the model and runs all passes. Used by training, by `cairn plan`
+   for models that would never fit here, and by the search for the fastest plan within a budget. */
 #ifndef CAIRN_TRAIN_PLANNING_H
 #define CAIRN_TRAIN_PLANNING_H
 
@@ -11,10 +11,10 @@
 
 typedef struct {
     const Model *model;
-    const Backend *backend;    /* for scratch and copies; open, or just its table. NULL: estimates */
+    const Backend *backend; /* for scratch and copies; open, or just its table. NULL: estimates */
     Dtype compute;
-    bool training;             /* false: evaluation */
-    bool beside_training;      /* evaluation that shares memory with a training plan */
+    bool training;        /* false: evaluation */
+    bool beside_training; /* evaluation that shares memory with a training plan */
     RowCounts capacity;
     const uint8_t *levels;     /* (layers): Level of each; NULL: all none */
     const uint8_t *norm_forms; /* NULL: all Y */

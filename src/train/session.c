@@ -29,7 +29,8 @@ static PlanRequest request(const Session *s, bool training)
         .compute = o->compute,
         .training = training,
         .beside_training = !training && o->training,
-        .capacity = training ? plan_capacity(o->micro_tokens, o->micro_seqs, 0) : plan_capacity(o->eval_tokens, o->eval_seqs, 0),
+        .capacity = training ? plan_capacity(o->micro_tokens, o->micro_seqs, 0)
+                             : plan_capacity(o->eval_tokens, o->eval_seqs, 0),
         .levels = s->levels,
         .norm_forms = s->norm_forms,
         .optimizer = o->optimizer,
@@ -119,7 +120,8 @@ Status session_ready(Session *s)
     return exec_run(s->eval, s->eval_plan.pack, &s->eval_plan.capacity);
 }
 
-/* Plans again. Only activations can change in size, and not by much; the regions that hold state stay where they are. */
+/* Plans again. Only activations can change in size, and not by much; the regions that hold state stay where they are.
+ */
 static Status replan(Session *s)
 {
     free_plans(s);

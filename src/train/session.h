@@ -1,4 +1,5 @@
-/* A model in memory, ready to train and evaluate: backend, plans, memory, and the few calls a loop is made of. One per run.
+/* A model in memory, ready to train and evaluate: backend, plans, memory, and the few calls a loop is made of. One per
+   run.
 
        session_open ▸ (weights into session_weights) ▸ session_ready ▸
        [ session_begin ▸ session_micro… ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
@@ -16,15 +17,15 @@
 #include "train/planning.h"
 
 typedef struct {
-    Backend *backend;          /* open; the caller's */
+    Backend *backend; /* open; the caller's */
     Dtype compute;
     bool training;
     int64_t micro_tokens, micro_seqs; /* capacity of a training micro-batch */
     int64_t eval_tokens, eval_seqs;   /* capacity of an evaluation micro-batch; 0: no evaluation */
-    const uint8_t *levels;     /* (layers); copied */
+    const uint8_t *levels;            /* (layers); copied */
     Optimizer optimizer;
     bool save_buffer, poison;
-    uint64_t seed;             /* of dropout */
+    uint64_t seed;                     /* of dropout */
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL */
 } SessionOptions;
 
@@ -55,7 +56,8 @@ float *session_save_buffer(const Session *s); /* (3, params.size) or NULL */
 /* After the weights changed from outside: makes the compute copies. */
 Status session_ready(Session *s);
 
-/* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be NULL. */
+/* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be
+ * NULL. */
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
