@@ -378,7 +378,7 @@ static Character *count_characters(const VocabTrainer *t, size_t *n)
         list[(*n)++] = (Character){c, counts[c]};
     }
     free(counts);
-    qsort(list, *n, sizeof *list, by_count);
+    if (*n) qsort(list, *n, sizeof *list, by_count);
     return list;
 }
 
@@ -399,9 +399,16 @@ static Status add_alphabet(const VocabTrainer *t, Merging *m)
     Character *list = count_characters(t, &found);
     while (kept < found && kept < (size_t)o->alphabet) {
         size_t more = goes_on(o, list[kept].scalar) ? 2 : 1;
-        if (lines + more > (size_t)o->size) break;
+        if ((int64_t)(lines + more) > o->size) break;
         lines += more;
         kept++;
+    }
+    if (kept == 0) {
+        free(list);
+        if (found == 0) return fail(E_FORMAT, "vocabulary: the text holds no words to learn from");
+        return fail(E_USAGE,
+                    "vocabulary: size %d has no room for a character beside the %d special pieces; ask for more",
+                    (int)o->size, N_SPECIAL);
     }
     if (kept < found) {
         log_warn("vocabulary: kept the %zu most frequent of %zu different characters (size %d, alphabet at most %d); "
@@ -414,12 +421,6 @@ static Status add_alphabet(const VocabTrainer *t, Merging *m)
         if (goes_on(o, list[i].scalar)) add_character(m, list[i].scalar, false);
     }
     free(list);
-    if (found == 0) return fail(E_FORMAT, "vocabulary: the text holds no words to learn from");
-    if (kept == 0) {
-        return fail(E_USAGE,
-                    "vocabulary: size %d has no room for a character beside the %d special pieces; ask for more",
-                    (int)o->size, N_SPECIAL);
-    }
     return OK;
 }
 

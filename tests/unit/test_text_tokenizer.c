@@ -1,0 +1,271 @@
+/* The tokenizer by example and property: what each option does, special pieces in text, hostile bytes, pairs. Equality
+   with Hugging Face over everything is test_text_golden.c. */
+#include "testing.h"
+
+#include "text/text.h"
+
+static const char pieces[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+                             "un\n##aff\n##able\n##a\na\nb\n##b\ncafe\ncaf\xC3\xA9\nCaf\xC3\xA9\nCafe\n,\n.\n[\n]\n"
+                             "cls\nCLS\n\xE4\xB8\xAD\n##\xE4\xB8\xAD\n\xCF\x83\n##\xCF\x83\ni\n##i\n\xE2\x89\xA0\n=\n";
+
+static Vocab *vocab;
+
+static int make_vocab(void **state)
+{
+    (void)state;
+    return vocab_parse("test", pieces, sizeof pieces - 1, &vocab) != OK;
+}
+
+static int free_vocab(void **state)
+{
+    (void)state;
+    vocab_free(vocab);
+    return 0;
+}
+
+/* The pieces of `text` with a space between them. */
+static char *pieces_of(TokenizerOptions options, const char *text, size_t len)
+{
+    Tokenizer *t = tokenizer_new(vocab, options);
+    assert_ptr_equal(tokenizer_vocab(t), vocab);
+    TokenIds ids = {0};
+    Buf out = {0};
+    char *copy = mem_alloc(len); /* of its own size, so that a look behind the end is found */
+    memcpy(copy, text, len);
+    tokenizer_encode(t, copy, len, &ids);
+    free(copy);
+    buf_puts(&out, "");
+    for (size_t i = 0; i < ids.count; i++) buf_printf(&out, "%s%s", i ? " " : "", vocab_piece(vocab, ids.ids[i]));
+    token_ids_free(&ids);
+    tokenizer_free(t);
+    return out.data ? out.data : mem_strdup("");
+}
+
+static const TokenizerOptions uncased = {.lower_case = true, .strip_accents = -1, .split_chinese = true};
+static const TokenizerOptions cased = {.lower_case = false, .strip_accents = -1, .split_chinese = true};
+
+static void check(TokenizerOptions options, const char *text, size_t len, const char *expected)
+{
+    char *found = pieces_of(options, text, len);
+    if (strcmp(found, expected) != 0) fail_msg("\"%s\": expected \"%s\", found \"%s\"", text, expected, found);
+    free(found);
+}
+
+#define CHECK_PIECES(options, text, expected) check(options, text, sizeof text - 1, expected)
+
+static void test_wordpiece(void **state)
+{
+    (void)state;
+    CHECK_PIECES(uncased, "", "");
+    CHECK_PIECES(uncased, " \t\r\n ", "");
+    CHECK_PIECES(uncased, "Unaffable", "un ##aff ##able");
+    CHECK_PIECES(uncased, "unaffablex", "[UNK]");
+    CHECK_PIECES(uncased, "un,a.b", "un , a . b");
+    CHECK_PIECES(uncased, "ab ba", "a ##b b ##a");
+    CHECK_PIECES(cased, "Unaffable", "[UNK]");
+}
+
+static void test_accents(void **state)
+{
+    (void)state;
+    static const char composed[] = "Caf\xC3\xA9", apart[] = "Cafe\xCC\x81";
+    TokenizerOptions keep = {true, 0, true, false}, strip = {false, 1, true, false};
+    CHECK_PIECES(uncased, composed, "cafe");
+    CHECK_PIECES(uncased, apart, "cafe");
+    CHECK_PIECES(cased, composed, "Caf\xC3\xA9");
+    CHECK_PIECES(cased, apart, "Caf\xC3\xA9");
+    CHECK_PIECES(keep, composed, "caf\xC3\xA9");
+    CHECK_PIECES(strip, apart, "Cafe");
+}
+
+/* Lower case is Hugging Face's: character by character, so a word's last sigma is like any other; İ becomes i and a
+ * dot. */
+static void test_lower_case(void **state)
+{
+    (void)state;
+    CHECK_PIECES(uncased, "\xCE\xA3\xCE\xA3", "\xCF\x83 ##\xCF\x83");
+    CHECK_PIECES(uncased, "\xC4\xB0\xC4\xB0", "i ##i");
+}
+
+static void test_ideographs(void **state)
+{
+    (void)state;
+    TokenizerOptions whole = {true, -1, false, false};
+    CHECK_PIECES(uncased,
+                 "a\xE4\xB8\xAD"
+                 "b",
+                 "a \xE4\xB8\xAD b");
+    CHECK_PIECES(whole,
+                 "a\xE4\xB8\xAD"
+                 "b",
+                 "a ##\xE4\xB8\xAD ##b");
+}
+
+static void test_special_pieces(void **state)
+{
+    (void)state;
+    TokenizerOptions split = {false, -1, true, true}, split_lower = {true, -1, true, true};
+    CHECK_PIECES(uncased, "a[SEP]b [MASK] [PAD][UNK][CLS]", "a [SEP] b [MASK] [PAD] [UNK] [CLS]");
+    CHECK_PIECES(cased, "[[SEP]]", "[ [SEP] ]");
+    CHECK_PIECES(uncased, "[cls]", "[ cls ]");
+    CHECK_PIECES(uncased, "[CLS", "[ cls");
+    CHECK_PIECES(cased, "[CLS [C\0LS]", "[ CLS [CLS]"); /* a word that is one after cleaning stays whole */
+    CHECK_PIECES(uncased, "[CLS [C\0LS]", "[ cls [ cls ]");
+    CHECK_PIECES(split, "a [CLS] b[CLS]", "a [CLS] b [ CLS ]"); /* splitting spares a word that is one */
+    CHECK_PIECES(split_lower, "a [CLS] b[CLS]", "a [CLS] b [ cls ]");
+}
+
+static void test_dropped_and_spaces(void **state)
+{
+    (void)state;
+    CHECK_PIECES(uncased, "a\0b", "a ##b");
+    CHECK_PIECES(uncased,
+                 "a\x7F\x1C\x0B\x0C"
+                 "b",
+                 "a ##b");
+    CHECK_PIECES(uncased,
+                 "a\xE2\x80\x8B"
+                 "b",
+                 "a ##b"); /* U+200B, category Cf */
+    CHECK_PIECES(uncased,
+                 "a\xEF\xBF\xBD"
+                 "b",
+                 "a ##b"); /* U+FFFD */
+    CHECK_PIECES(uncased,
+                 "a\xC2\xA0"
+                 "b\xE3\x80\x80"
+                 "a",
+                 "a b a"); /* category Zs */
+    CHECK_PIECES(uncased,
+                 "a\xE2\x80\xA8"
+                 "b\xE2\x80\xA9"
+                 "a",
+                 "a b a");                   /* line and paragraph separator */
+    CHECK_PIECES(uncased, "=\xCC\xB8", "="); /* composes to U+2260 before punctuation is cut, then stripped */
+    CHECK_PIECES(cased, "=\xCC\xB8", "\xE2\x89\xA0");
+}
+
+static void test_not_utf8(void **state)
+{
+    (void)state;
+    CHECK_PIECES(uncased,
+                 "a\xFF"
+                 "b",
+                 "a ##b");
+    CHECK_PIECES(uncased,
+                 "a\xE2\x82"
+                 "b",
+                 "a ##b");
+    CHECK_PIECES(uncased,
+                 "a\xED\xA0\x80"
+                 "b \xC3",
+                 "a ##b");
+    CHECK_PIECES(uncased, "\xF0\x9F\x98", "");
+}
+
+static void test_long_words(void **state)
+{
+    (void)state;
+    char text[103], expected[1000] = "a";
+    memset(text, 'a', sizeof text);
+    for (int i = 1; i < 100; i++) strcat(expected, " ##a");
+    check(uncased, text, 100, expected);
+    check(uncased, text, 101, "[UNK]");
+    text[50] = '.'; /* the word's parts count, not the run between spaces */
+    char *found = pieces_of(uncased, text, 103);
+    assert_null(strstr(found, "[UNK]"));
+    free(found);
+}
+
+/* A million characters without white space: marks that all have to be put in order, and letters. */
+static void test_hostile_length(void **state)
+{
+    (void)state;
+    Buf text = {0};
+    for (int i = 0; i < 300000; i++) buf_puts(&text, i % 2 ? "\xCC\x80" : "\xCC\xA7"); /* classes 230 and 202 */
+    for (int i = 0; i < 400000; i++) buf_puts(&text, "A");
+    double start = clock_monotonic();
+    char *found = pieces_of(uncased, text.data, text.len);
+    assert_string_equal(found, "[UNK]");
+    free(found);
+    found = pieces_of(cased, text.data, text.len);
+    assert_string_equal(found, "[UNK]");
+    free(found);
+    assert_true(clock_monotonic() - start < 10); /* sorting by insertion would take minutes */
+    buf_free(&text);
+}
+
+/* The same ids in pieces of text as in the whole, where it is cut at a space. */
+static void test_appends(void **state)
+{
+    (void)state;
+    Tokenizer *t = tokenizer_new(vocab, uncased);
+    TokenIds whole = {0}, parts = {0};
+    tokenizer_encode(t, "un a, b Caf\xC3\xA9", 13, &whole);
+    tokenizer_encode(t, "un a,", 5, &parts);
+    tokenizer_encode(t, "b Caf\xC3\xA9", 7, &parts);
+    assert_int_equal(whole.count, 5);
+    assert_int_equal(parts.count, 5);
+    assert_memory_equal(whole.ids, parts.ids, 5 * sizeof *whole.ids);
+    token_ids_free(&whole);
+    token_ids_free(&parts);
+    tokenizer_free(t);
+    tokenizer_free(NULL);
+}
+
+/* Every pair of lengths to 12 and every max_len, against removing one token at a time. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    Tokenizer *t = tokenizer_new(vocab, uncased);
+    SpecialIds s = vocab_special(vocab);
+    int32_t many[2][12], ids[32];
+    uint8_t types[32];
+    for (int i = 0; i < 12; i++) {
+        many[0][i] = 100 + i;
+        many[1][i] = 200 + i;
+    }
+    for (int na = 0; na <= 12; na++) {
+        for (int nb = -1; nb <= 12; nb++) { /* −1: no b */
+            for (int max = nb < 0 ? 2 : 3; max < 30; max++) {
+                TokenIds a = {many[0], (size_t)na, 12}, b = {many[1], (size_t)(nb < 0 ? 0 : nb), 12};
+                int left_a = na, left_b = nb < 0 ? 0 : nb, framing = nb < 0 ? 2 : 3;
+                while (left_a + left_b + framing > max) {
+                    if (nb < 0 || left_a > left_b)
+                        left_a--;
+                    else
+                        left_b--;
+                }
+                memset(ids, -1, sizeof ids);
+                memset(types, 9, sizeof types);
+                int n = tokenizer_pair(t, &a, nb < 0 ? NULL : &b, max, ids, types);
+                assert_int_equal(n, left_a + left_b + framing);
+                assert_int_equal(ids[0], s.cls);
+                assert_memory_equal(ids + 1, many[0], (size_t)left_a * sizeof *ids);
+                assert_int_equal(ids[1 + left_a], s.sep);
+                for (int i = 0; i < left_a + 2; i++) assert_int_equal(types[i], 0);
+                if (nb >= 0) {
+                    assert_memory_equal(ids + left_a + 2, many[1], (size_t)left_b * sizeof *ids);
+                    assert_int_equal(ids[n - 1], s.sep);
+                    for (int i = left_a + 2; i < n; i++) assert_int_equal(types[i], 1);
+                }
+                assert_int_equal(ids[n], -1);
+                assert_int_equal(types[n], 9);
+            }
+        }
+    }
+    tokenizer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wordpiece),      cmocka_unit_test(test_accents),
+        cmocka_unit_test(test_lower_case),     cmocka_unit_test(test_ideographs),
+        cmocka_unit_test(test_special_pieces), cmocka_unit_test(test_dropped_and_spaces),
+        cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_hostile_length), cmocka_unit_test(test_appends),
+        cmocka_unit_test(test_pairs),
+    };
+    return cmocka_run_group_tests(tests, make_vocab, free_vocab);
+}

@@ -1,0 +1,285 @@
+/* Vocabulary training: a case done by hand, a plain trainer that recounts everything as the reference, and the promises
+   of text.h: order of input does not matter, sizes are kept, nothing learnt from becomes [UNK]. */
+#include "testing.h"
+
+#include "text/text.h"
+
+static const TokenizerOptions uncased = {.lower_case = true, .strip_accents = -1, .split_chinese = true};
+
+static Vocab *train(VocabTraining options, const char *text)
+{
+    Vocab *v = NULL;
+    options.normalisation = uncased;
+    VocabTrainer *t = vocab_trainer_new(options);
+    vocab_trainer_add(t, text, strlen(text));
+    assert_ok(vocab_trainer_finish(t, &v));
+    vocab_trainer_free(t);
+    return v;
+}
+
+static void expect_pieces(const Vocab *v, const char *expected)
+{
+    Buf found = {0};
+    for (int32_t i = 0; i < vocab_size(v); i++) buf_printf(&found, "%s ", vocab_piece(v, i));
+    assert_string_equal(found.data, expected);
+    buf_free(&found);
+}
+
+#define SPECIAL "[PAD] [UNK] [CLS] [SEP] [MASK] "
+
+/* hug 10, hugs 5, pug 5, pun 12, bun 4. Pairs: ##u+##g 20, p+##u 17, ##u+##n 16, h+##u 15, ##g+##s 5, b+##u 4. First
+   ##ug; that leaves p+##u 12, so next ##un 16; then h+##ug 15; p+##un 12; hug+##s 5, which ties with p+##ug and comes
+   first; that; and b+##un 4. */
+static void test_by_hand(void **state)
+{
+    (void)state;
+    Buf text = {0};
+    for (int i = 0; i < 10; i++) buf_puts(&text, "hug ");
+    for (int i = 0; i < 5; i++) buf_puts(&text, "pug Hugs, ");
+    for (int i = 0; i < 12; i++) buf_puts(&text, "pun ");
+    for (int i = 0; i < 4; i++) buf_puts(&text, "bun [MASK] ");
+    log_set_level(LOG_ERROR);
+    static const struct {
+        VocabTraining options;
+        const char *pieces;
+    } cases[] = {
+        {{.size = 100}, SPECIAL ", b g h n p s u ##b ##g ##h ##n ##p ##s ##u ##ug ##un hug pun hugs pug bun "},
+        {{.size = 23}, SPECIAL ", b g h n p s u ##b ##g ##h ##n ##p ##s ##u ##ug ##un hug "},
+        {{.size = 20}, SPECIAL ", b g h n p s u ##b ##g ##h ##n ##p ##s ##u "},
+        {{.size = 100, .min_count = 13}, SPECIAL ", b g h n p s u ##b ##g ##h ##n ##p ##s ##u ##ug ##un hug "},
+        {{.size = 100, .max_piece = 2}, SPECIAL ", b g h n p s u ##b ##g ##h ##n ##p ##s ##u ##ug ##un "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Vocab *v = train(cases[i].options, text.data);
+        expect_pieces(v, cases[i].pieces);
+        vocab_free(v);
+    }
+    log_set_level(LOG_INFO);
+    buf_free(&text);
+}
+
+/* a 8 times, the others once: by count, then by code point, as far as there is room; punctuation and ideographs need no
+ * ##. */
+static void test_limits(void **state)
+{
+    (void)state;
+    static const char text[] = "aaa aaa aab \xE4\xB8\xAD . q";
+    static const struct {
+        VocabTraining options;
+        const char *pieces;
+    } cases[] = {
+        {{.size = 100}, SPECIAL ". a b q \xE4\xB8\xAD ##a ##b ##q aa aaa "},
+        {{.size = 9}, SPECIAL ". a ##a ##aa "}, /* b would need two lines; aab, unknown now, does not count */
+        {{.size = 8}, SPECIAL ". a ##a "},
+        {{.size = 7}, SPECIAL "a ##a "},
+        {{.size = 100, .alphabet = 2}, SPECIAL ". a ##a ##aa aaa "},
+        {{.size = 100, .min_count = 9}, SPECIAL ". a b q \xE4\xB8\xAD ##a ##b ##q "},
+    };
+    log_set_level(LOG_ERROR);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Vocab *v = train(cases[i].options, text);
+        expect_pieces(v, cases[i].pieces);
+        vocab_free(v);
+    }
+    log_set_level(LOG_INFO);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t size;
+        const char *text;
+        Status status;
+        const char *message;
+    } cases[] = {
+        {100, "", E_FORMAT, "no words"},
+        {100, " \n [SEP][CLS] \xFF", E_FORMAT, "no words"},
+        {6, "a", E_USAGE, "size 6"},
+        {-1, "a", E_USAGE, "size -1"},
+    };
+    log_set_level(LOG_ERROR);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Vocab *v = (Vocab *)&v;
+        VocabTrainer *t = vocab_trainer_new((VocabTraining){.size = cases[i].size, .normalisation = uncased});
+        vocab_trainer_add(t, cases[i].text, strlen(cases[i].text));
+        assert_status(vocab_trainer_finish(t, &v), cases[i].status);
+        assert_null(v);
+        assert_message(cases[i].message);
+        vocab_trainer_free(t);
+    }
+    vocab_trainer_free(NULL);
+    log_set_level(LOG_INFO);
+}
+
+/* ---- Against a trainer that counts all pairs anew for every merge ---- */
+
+enum { WORDS = 60, MOST = 12, PIECE = 32 };
+
+typedef struct {
+    char symbols[MOST][PIECE];
+    int n, count;
+} Word;
+
+static void naive_best(const Word *words, int min_count, char best_a[PIECE], char best_b[PIECE])
+{
+    int best = 0;
+    best_a[0] = 0;
+    for (int w = 0; w < WORDS; w++) {
+        for (int i = 0; i + 1 < words[w].n; i++) {
+            const char *a = words[w].symbols[i], *b = words[w].symbols[i + 1];
+            int count = 0;
+            for (int u = 0; u < WORDS; u++) {
+                for (int j = 0; j + 1 < words[u].n; j++) {
+                    bool same = strcmp(words[u].symbols[j], a) == 0 && strcmp(words[u].symbols[j + 1], b) == 0;
+                    if (same) count += words[u].count;
+                }
+            }
+            int order = strcmp(a, best_a);
+            if (order == 0) order = strcmp(b, best_b);
+            if (count < min_count || count < best || (count == best && order >= 0)) continue;
+            best = count;
+            strcpy(best_a, a);
+            strcpy(best_b, b);
+        }
+    }
+}
+
+static void naive_merge(Word *word, const char *a, const char *b, const char *merged)
+{
+    int kept = 0;
+    for (int i = 0; i < word->n; i++) {
+        bool here = i + 1 < word->n && strcmp(word->symbols[i], a) == 0 && strcmp(word->symbols[i + 1], b) == 0;
+        if (here)
+            strcpy(word->symbols[kept++], merged);
+        else if (kept == i)
+            kept++;
+        else
+            strcpy(word->symbols[kept++], word->symbols[i]);
+        i += here;
+    }
+    word->n = kept;
+}
+
+/* Gives the merged pieces in order, each followed by a space. */
+static void naive_train(Word *words, int lines, int min_count, Buf *out)
+{
+    char a[PIECE], b[PIECE], merged[2 * PIECE], delimited[2 * PIECE + 2];
+    while (lines > 0) {
+        naive_best(words, min_count, a, b);
+        if (!a[0]) return;
+        snprintf(merged, sizeof merged, "%s%s", a, b + 2);
+        for (int w = 0; w < WORDS; w++) naive_merge(&words[w], a, b, merged);
+        snprintf(delimited, sizeof delimited, " %s ", merged);
+        if (strstr(out->data, delimited)) continue; /* two ways to the same piece */
+        buf_printf(out, "%s ", merged);
+        lines--;
+    }
+}
+
+static void test_against_recounting(void **state)
+{
+    (void)state;
+    uint64_t random = 99;
+    log_set_level(LOG_ERROR);
+    for (int round = 0; round < 40; round++) {
+        Word words[WORDS];
+        Buf text = {0}, reverse = {0}, expected = {0};
+        int letters = 2 + round % 4, min_count = 1 + round % 3;
+        memset(words, 0, sizeof words);
+        for (int w = 0; w < WORDS; w++) {
+            char word[MOST + 1] = {0};
+            words[w].n = 1 + (int)(testing_random(&random) % MOST);
+            words[w].count = 1 + (int)(testing_random(&random) % 4);
+            for (int i = 0; i < words[w].n; i++) {
+                word[i] =
+                    i == 0 && w < letters ? (char)('a' + w) : (char)('a' + testing_random(&random) % (unsigned)letters);
+                sprintf(words[w].symbols[i], "%s%c", i ? "##" : "", word[i]);
+            }
+            for (int k = 0; k < words[w].count; k++) buf_printf(&text, "%s%c", word, k % 2 ? '\n' : ' ');
+        }
+        for (int w = WORDS - 1; w >= 0; w--) {
+            for (int k = 0; k < words[w].count; k++) {
+                for (int i = 0; i < words[w].n; i++) buf_puts(&reverse, words[w].symbols[i] + (i ? 2 : 0));
+                buf_puts(&reverse, "\n");
+            }
+        }
+        int size = 5 + 2 * letters + (round % 2 ? 30 : 1000);
+        buf_puts(&expected, SPECIAL);
+        for (int i = 0; i < letters; i++) buf_printf(&expected, "%c ", 'a' + i);
+        for (int i = 0; i < letters; i++) buf_printf(&expected, "##%c ", 'a' + i);
+        naive_train(words, size - 5 - 2 * letters, min_count, &expected);
+
+        VocabTraining options = {.size = size, .min_count = min_count};
+        Vocab *v = train(options, text.data);
+        expect_pieces(v, expected.data);
+        vocab_free(v);
+        v = train(options, reverse.data); /* another order */
+        expect_pieces(v, expected.data);
+        vocab_free(v);
+        options.normalisation = uncased;
+        VocabTrainer *t = vocab_trainer_new(options); /* line by line */
+        for (const char *p = text.data, *end = p + text.len; p < end;) {
+            const char *stop = memchr(p, '\n', (size_t)(end - p));
+            stop = stop ? stop + 1 : end;
+            vocab_trainer_add(t, p, (size_t)(stop - p));
+            p = stop;
+        }
+        assert_ok(vocab_trainer_finish(t, &v));
+        expect_pieces(v, expected.data);
+        vocab_trainer_free(t);
+        vocab_free(v);
+        buf_free(&text);
+        buf_free(&reverse);
+        buf_free(&expected);
+    }
+    log_set_level(LOG_INFO);
+}
+
+/* Real text: what was learnt from never becomes [UNK], a larger vocabulary never needs more pieces, and the sizes are
+ * exact. */
+static void test_real_text(void **state)
+{
+    (void)state;
+    const char *data = getenv("CAIRN_TEST_DATA");
+    char *path = file_join(data && *data ? data : "../shared/data", "wikipedia/wikitext-2-valid.txt");
+    if (!file_exists(path)) {
+        printf("skipped: %s is absent (CAIRN_TEST_DATA names the folder)\n", path);
+        free(path);
+        skip();
+    }
+    FileMap map;
+    assert_ok(file_map(&map, path));
+    size_t before = SIZE_MAX;
+    for (int32_t size = 1000; size <= 8000; size *= 2) {
+        Vocab *v = NULL;
+        VocabTrainer *t = vocab_trainer_new((VocabTraining){.size = size, .normalisation = uncased});
+        vocab_trainer_add(t, (const char *)map.data, map.size);
+        assert_ok(vocab_trainer_finish(t, &v));
+        vocab_trainer_free(t);
+        assert_int_equal(vocab_size(v), size);
+        Tokenizer *tokenizer = tokenizer_new(v, uncased);
+        TokenIds ids = {0};
+        size_t unknown = 0;
+        tokenizer_encode(tokenizer, (const char *)map.data, map.size, &ids);
+        for (size_t i = 0; i < ids.count; i++) unknown += ids.ids[i] == vocab_special(v).unk;
+        assert_int_equal(unknown, 0);
+        assert_true(ids.count < before);
+        before = ids.count;
+        token_ids_free(&ids);
+        tokenizer_free(tokenizer);
+        vocab_free(v);
+    }
+    file_unmap(&map);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_against_recounting),
+        cmocka_unit_test(test_real_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
