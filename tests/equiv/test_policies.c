@@ -1,0 +1,156 @@
+/* The claim: every recompute policy gives the gradients of `none` to the last bit, dropout on, at each of several
+   splits into micro-batches, poison or not, whatever the heads and LayerNorm forms; and the splits agree to rounding.
+ */
+#include "model/harness.h"
+
+static const char *const policies[] = {"none", "lean",    "ffn",     "selective", "half-attention",
+                                       "full", "every:1", "every:2", "every:3"};
+static const int splits[] = {64, 3, 1};
+
+static void with_dropout(Golden *g, float p)
+{
+    g->model.config.hidden_dropout = g->model.config.attention_dropout = g->model.config.classifier_dropout = p;
+}
+
+/* Gradients and loss of batch 0 under a policy. Caller frees. */
+static float *gradients(Golden *g, const RunOptions *o, int split, Stats *stats)
+{
+    Run r;
+    GoldenBatch b, part;
+    golden_batch(g, 0, &b);
+    run_open(&r, g, o);
+    r.ctl.batch = 7;
+    run_begin(&r, b.n_seqs, b.n_masked);
+    for (int s = 0; s < b.n_seqs; s += split) {
+        golden_slice(&b, s, s + split <= b.n_seqs ? split : b.n_seqs - s, &part);
+        assert_ok(run_micro(&r, &part));
+    }
+    *stats = run_stats(&r);
+    float *grads = run_flat(&r, r.t.grads);
+    run_close(&r);
+    return grads;
+}
+
+static void check_bits(Golden *g, const char *backend, Dtype compute, const uint8_t *forms)
+{
+    uint8_t levels[64];
+    size_t bytes = (size_t)g->model.params.size * sizeof(float);
+    Optimizer optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f};
+    for (size_t s = 0; s < sizeof splits / sizeof *splits; s++) {
+        float *want = NULL;
+        Stats want_stats = {0};
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            Policy policy;
+            assert_ok(policy_parse(policies[p], &policy));
+            policy_levels(policy, g->model.config.layers, levels);
+            for (int poison = 0; poison < 2; poison++) {
+                Stats stats;
+                RunOptions o = {.backend = backend,
+                                .compute = compute,
+                                .levels = levels,
+                                .optimizer = optimizer,
+                                .exec = {.poison = poison},
+                                .forms = forms};
+                float *grads = gradients(g, &o, splits[s], &stats);
+                for (int64_t i = 0; i < g->model.params.size; i++) assert_true(isfinite(grads[i]));
+                if (!want) {
+                    want = grads;
+                    want_stats = stats;
+                    continue;
+                }
+                if (memcmp(grads, want, bytes) != 0 || memcmp(&stats, &want_stats, sizeof stats) != 0)
+                    fail_msg("%s on %s in %s: gradients of '%s'%s differ from those of 'none' (%d sequences per "
+                             "micro-batch)",
+                             g->dir, backend, dtype_name(compute), policies[p], poison ? ", poisoned," : "", splits[s]);
+                free(grads);
+            }
+        }
+        free(want);
+    }
+}
+
+static const struct {
+    const char *backend;
+    Dtype compute;
+} kinds[] = {{"ref", F32}, {"ref", BF16}, {"cpu", F32}, {"cpu", BF16}};
+
+static void test_policies_give_the_same_bits(void **state)
+{
+    static const char *const models[] = {"tiny_cls", "tiny_reg", "odd_pre", "gamma_cls"};
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (!run_possible(kinds[k].backend, kinds[k].compute)) continue;
+        for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+            Golden g;
+            golden_open(&g, models[m]);
+            with_dropout(&g, 0.1f);
+            check_bits(&g, kinds[k].backend, kinds[k].compute, NULL);
+            golden_close(&g);
+        }
+    }
+}
+
+/* All LayerNorms in form XHAT: y is rebuilt from xhat wherever backward needs it. */
+static void test_xhat_form_gives_the_same_bits(void **state)
+{
+    uint8_t forms[64];
+    (void)state;
+    memset(forms, NORM_FORM_XHAT, sizeof forms);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (!run_possible(kinds[k].backend, kinds[k].compute)) continue;
+        Golden g;
+        golden_open(&g, "odd_pre");
+        with_dropout(&g, 0.2f);
+        check_bits(&g, kinds[k].backend, kinds[k].compute, forms);
+        golden_close(&g);
+    }
+}
+
+static void test_splits_agree_to_rounding(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (!run_possible(kinds[k].backend, kinds[k].compute)) continue;
+        Golden g;
+        Stats whole_stats, split_stats;
+        golden_open(&g, "tiny_pre");
+        with_dropout(&g, 0.1f);
+        RunOptions o = {.backend = kinds[k].backend, .compute = kinds[k].compute, .optimizer = {.eps = 1e-6f}};
+        float *whole = gradients(&g, &o, 64, &whole_stats), *parts = gradients(&g, &o, 2, &split_stats);
+        double error = normalised_error(parts, whole, g.model.params.size);
+        double bound = kinds[k].compute == F32 ? 1e-5 : 1e-2;
+        if (!(error < bound)) fail_msg("%s: split gradients are off by %g", kinds[k].backend, error);
+        /* the same rows, the same masks: the losses of single rows are the same bits, only their sum is in another
+         * order */
+        assert_true(fabs(whole_stats.loss[0] - split_stats.loss[0]) <= 1e-12 * fabs(whole_stats.loss[0]));
+        free(whole);
+        free(parts);
+        golden_close(&g);
+    }
+}
+
+/* The same tests would pass if dropout were off: it is not. */
+static void test_dropout_matters(void **state)
+{
+    Golden g;
+    Stats with, without;
+    (void)state;
+    golden_open(&g, "tiny_cls");
+    RunOptions o = {.backend = "ref", .compute = F32};
+    free(gradients(&g, &o, 64, &without));
+    with_dropout(&g, 0.1f);
+    free(gradients(&g, &o, 64, &with));
+    assert_true(fabs(with.loss[0] - without.loss[0]) > 1e-4);
+    golden_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_policies_give_the_same_bits),
+        cmocka_unit_test(test_xhat_form_gives_the_same_bits),
+        cmocka_unit_test(test_splits_agree_to_rounding),
+        cmocka_unit_test(test_dropout_matters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
