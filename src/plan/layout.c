@@ -22,12 +22,31 @@ static TensorId root_of(const Plan *p, TensorId t)
     return t;
 }
 
+static int by_root(const Block *x, const Block *y) { return x->root < y->root ? -1 : x->root > y->root; }
+
 static int larger_first(const void *a, const void *b)
 {
     const Block *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    return x->root < y->root ? -1 : x->root > y->root;
+    return by_root(x, y);
+}
+
+static int longer_first(const void *a, const void *b)
+{
+    const Block *x = a, *y = b;
+    InstrId life_x = x->last - x->first, life_y = y->last - y->first;
+    if (life_x != life_y) return life_x > life_y ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return by_root(x, y);
+}
+
+static int earlier_first(const void *a, const void *b)
+{
+    const Block *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return by_root(x, y);
 }
 
 static int lower_first(const void *a, const void *b)
@@ -36,8 +55,8 @@ static int lower_first(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* The start of the smallest gap between blocks alive at the same time. `near` is room for n pointers. */
-static size_t find_gap(Block *placed, int n, const Block *b, Block **near)
+/* The start of the smallest (or lowest) gap between blocks alive at the same time. `near` is room for n pointers. */
+static size_t find_gap(Block *placed, int n, const Block *b, bool smallest, Block **near)
 {
     int n_near = 0;
     for (int i = 0; i < n; i++)
@@ -45,7 +64,7 @@ static size_t find_gap(Block *placed, int n, const Block *b, Block **near)
     qsort(near, (size_t)n_near, sizeof *near, lower_first);
     size_t end = 0, best = SIZE_MAX, best_size = SIZE_MAX;
     for (int i = 0; i < n_near; i++) {
-        if (near[i]->offset >= end + b->bytes && near[i]->offset - end < best_size) {
+        if (near[i]->offset >= end + b->bytes && near[i]->offset - end < best_size && (smallest || best == SIZE_MAX)) {
             best = end;
             best_size = near[i]->offset - end;
         }
@@ -54,6 +73,24 @@ static size_t find_gap(Block *placed, int n, const Block *b, Block **near)
     }
     return best != SIZE_MAX ? best : end;
 }
+
+static size_t place_blocks(Block *blocks, int n, int (*compare)(const void *, const void *), bool smallest,
+                           Block **near)
+{
+    size_t total = 0;
+    qsort(blocks, (size_t)n, sizeof *blocks, compare);
+    for (int i = 0; i < n; i++) {
+        blocks[i].offset = find_gap(blocks, i, &blocks[i], smallest, near);
+        if (blocks[i].offset + blocks[i].bytes > total) total = blocks[i].offset + blocks[i].bytes;
+    }
+    return total;
+}
+
+static const struct {
+    int (*compare)(const void *, const void *);
+    bool smallest;
+} orders[] = {{larger_first, true},  {longer_first, true},  {earlier_first, true},
+              {larger_first, false}, {longer_first, false}, {earlier_first, false}};
 
 static size_t place_activations(Plan *p)
 {
@@ -73,20 +110,23 @@ static size_t place_activations(Plan *p)
         Block *b = &blocks[block_of[root_of(p, t)]];
         if (x->last > b->last) b->last = x->last;
     }
-    qsort(blocks, (size_t)n, sizeof *blocks, larger_first);
-    size_t total = 0;
-    for (int i = 0; i < n; i++) {
-        blocks[i].offset = find_gap(blocks, i, &blocks[i], near);
-        p->tensors[blocks[i].root].offset = blocks[i].offset;
-        size_t end = blocks[i].offset + blocks[i].bytes;
-        if (end > total) total = end;
+    size_t bound = 0, best = SIZE_MAX;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
+        size_t live = plan_live_bytes(p, i);
+        if (live > bound) bound = live;
+    }
+    for (size_t o = 0; o < sizeof orders / sizeof *orders && best > bound; o++) {
+        size_t total = place_blocks(blocks, n, orders[o].compare, orders[o].smallest, near);
+        if (total >= best) continue;
+        best = total;
+        for (int i = 0; i < n; i++) p->tensors[blocks[i].root].offset = blocks[i].offset;
     }
     for (TensorId t = 0; t < p->n_tensors; t++)
         if (p->tensors[t].region == REGION_ACT) p->tensors[t].offset = p->tensors[root_of(p, t)].offset;
     free(blocks);
     free(near);
     free(block_of);
-    return total;
+    return n ? best : 0;
 }
 
 void plan_layout(Plan *p)
