@@ -1,0 +1,118 @@
+/* One op, alone, on any backend. An OpCase holds the call, the initial bytes of every operand, and runs it with
+   every operand between sentinel zones. case_check() checks what must hold for every op:
+     - outputs are written whole, inputs are not written, nothing is written outside an operand or the scratch asked
+   for;
+     - the same bits for any old content of scratch, in a second run, and for every in-place form that the table allows;
+     - on every backend that opens here: the same as ref, by normalised error.
+   Life: case_init, case_add… and fills, case_check or case_run, case_values, case_free. Failures end the test through
+   cmocka. */
+#ifndef CAIRN_TESTS_OPS_HARNESS_H
+#define CAIRN_TESTS_OPS_HARNESS_H
+
+#include "kernels/backend.h"
+#include "testing.h"
+
+/* One operand: its shape, what it holds before a run, and where it lies after one. */
+typedef struct {
+    Operand operand;       /* data is set in a run */
+    bool copy, transposed; /* a compute copy: `initial` is the (n, k) F32 weight, packed before a run by the backend */
+    int64_t n, k;
+    size_t bytes;           /* of the operand; of a copy: set in a run */
+    unsigned char *initial; /* NULL: left unset before a run (an output) */
+    unsigned char *block;   /* zone, data, zone */
+    bool shared;            /* an input in whose memory an output was written in the last run */
+} Slot;
+
+typedef struct {
+    Op op;
+    OpAttr attr;
+    RowCounts rows;
+    Slot in[OP_MAX_IN], out[OP_MAX_OUT];
+    uint64_t seed; /* of case_random; changes with every fill */
+} OpCase;
+
+typedef struct {
+    unsigned char scratch; /* byte that scratch holds before the run; 0xff makes NaNs */
+    unsigned share;        /* bit i: out[i] is written in the memory of the input it may share */
+} RunOptions;
+
+/* Largest normalised error ‖a − b‖ / ‖b‖ against ref, by the output's type; a single element may be off by
+   TOLERANCE_PEAK times as much of b's root mean square. {0} takes the defaults. */
+typedef struct {
+    double f32, bf16;
+} Tolerance;
+#define TOLERANCE_F32  1e-5
+#define TOLERANCE_BF16 4e-3 /* 2^-8: a last place */
+#define TOLERANCE_PEAK 24
+
+/* Dtypes that every op is tested in; index with N_COMPUTE. */
+extern const Dtype compute_types[];
+#define N_COMPUTE 2
+
+/* ---- backends ---- */
+
+/* ref first, then those that open here. Says once which are skipped and why. */
+int ops_backends(Backend *backends[4]);
+Backend *ops_ref(void);
+
+/* ---- building a case ---- */
+
+/* Operands `ctl` and `stats` are there at once, where the op has them: no dropout key, batch 0, all rows real,
+ * scales 1. */
+void case_init(OpCase *c, Op op, OpAttr attr, RowCounts rows);
+void case_free(OpCase *c);
+static inline RowCounts rows_tokens(int64_t n) { return (RowCounts){.count = {[ROWS_TOKENS] = n}}; }
+static inline Rows fixed(int64_t n) { return (Rows){ROWS_FIXED, n}; }
+static inline Rows rows_kind(RowKind kind) { return (Rows){kind, 0}; }
+
+/* An operand: zeros if it is an input or accumulated into, else unset. */
+void case_add(OpCase *c, const char *name, Dtype dtype, Rows rows, int64_t cols);
+/* A compute copy of a random (n, k) weight, values within ±scale. */
+void case_copy(OpCase *c, const char *name, Dtype dtype, int64_t n, int64_t k, bool transposed, double scale);
+/* case_add, then case_random */
+void case_add_random(OpCase *c, const char *name, Dtype dtype, Rows rows, int64_t cols, double scale);
+void case_random(OpCase *c, const char *name, double centre, double scale); /* uniform in centre ± scale */
+void case_set(OpCase *c, const char *name, int64_t first, int64_t n, const float *values);
+void case_set_ints(OpCase *c, const char *name, int64_t first, int64_t n, const int32_t *values);
+/* The initial bytes of an operand: a float array for F32 and copies, Ctl for "ctl", Stats for "stats". */
+void *case_initial(OpCase *c, const char *name);
+Ctl *case_ctl(OpCase *c);
+/* Makes the same operand in `to` as it is in `from` after its last run, under another name. */
+void case_take(OpCase *to, const char *name, const OpCase *from, const char *from_name);
+/* Copies n rows of initial values of an operand that both cases have. */
+void case_copy_rows(OpCase *to, int64_t to_row, const OpCase *from, int64_t from_row, int64_t n, const char *name);
+/* Sets rows from `first` on to 0. */
+void case_clear_rows(OpCase *c, const char *name, int64_t first);
+
+/* ---- running and looking ---- */
+
+bool case_runs_on(const OpCase *c, const Backend *b); /* false: the backend cannot compute in one of its types */
+void case_run(OpCase *c, Backend *b, RunOptions options);
+void case_check(OpCase *c, Tolerance tolerance);
+
+int64_t case_count(const OpCase *c, const char *name);     /* elements */
+float *case_values(const OpCase *c, const char *name);     /* after a run, as fp32; the caller frees */
+const void *case_bytes(const OpCase *c, const char *name); /* after a run */
+void case_expect_rows_equal(const OpCase *a, int64_t a_row, const OpCase *b, int64_t b_row, int64_t n,
+                            const char *name);
+void case_expect_zero_rows(const OpCase *c, const char *name, int64_t first, int64_t end);
+/* Normalised error of n values, with `what` in the message. */
+void expect_close(const char *what, const float *a, const float *b, int64_t n, double tolerance);
+
+/* ---- finite differences ---- */
+
+/* On ref: gradient of Σ weight·out over the initial values of an F32 input or copy, element by element, by central
+   differences. `weight` has out's count, `gradient` the input's. */
+void case_differences(OpCase *c, const char *input, const char *out, const float *weight, double step, float *gradient);
+/* Compares a backward output after its run on ref with differences of the forward case. */
+void expect_gradient(OpCase *forward, const char *input, const char *out, const OpCase *weights,
+                     const char *weights_name, const OpCase *backward, const char *gradient, double step,
+                     double tolerance);
+
+/* ---- sequences ---- */
+
+/* Lays sequences of these lengths one after the other and fills pos, seq, spans, seq_index where the case has them;
+   sequence i has index `index[i]` in the global batch (NULL: i). Sets ctl's counts. Returns the tokens. */
+int64_t case_sequences(OpCase *c, const int *lengths, const int *index, int n);
+
+#endif

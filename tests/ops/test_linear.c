@@ -1,0 +1,222 @@
+/* LINEAR, LINEAR_DGRAD, LINEAR_WGRAD. */
+#include "ops/harness.h"
+
+typedef struct {
+    int64_t rows, k, n;
+} Shape;
+
+static const Shape shapes[] = {
+    {1, 36, 108}, {63, 36, 36}, {64, 36, 52}, {65, 52, 36}, {200, 128, 384}, {200, 64, 1}, {3, 20, 3}, {128, 192, 65},
+};
+#define N_SHAPES (sizeof shapes / sizeof *shapes)
+
+static OpAttr attr_of(Shape s) { return (OpAttr){.linear = {.k = s.k, .n = s.n}}; }
+
+static void linear_init(OpCase *c, Shape s, Dtype x, Dtype y, bool bias)
+{
+    case_init(c, OP_LINEAR, attr_of(s), rows_tokens(s.rows));
+    case_add_random(c, "x", x, rows_kind(ROWS_TOKENS), s.k, 1);
+    case_copy(c, "w", x, s.n, s.k, false, 0.2);
+    if (bias) case_add_random(c, "bias", F32, fixed(s.n), 1, 1);
+    case_add(c, "y", y, rows_kind(ROWS_TOKENS), s.n);
+}
+
+static void dgrad_init(OpCase *c, Shape s, Dtype dtype, bool add)
+{
+    case_init(c, OP_LINEAR_DGRAD, attr_of(s), rows_tokens(s.rows));
+    case_add_random(c, "dy", dtype, rows_kind(ROWS_TOKENS), s.n, 1);
+    case_copy(c, "w", dtype, s.n, s.k, true, 0.2);
+    if (add) case_add_random(c, "add", dtype, rows_kind(ROWS_TOKENS), s.k, 1);
+    case_add(c, "dx", dtype, rows_kind(ROWS_TOKENS), s.k);
+}
+
+static void wgrad_init(OpCase *c, Shape s, Dtype dtype, bool db)
+{
+    case_init(c, OP_LINEAR_WGRAD, attr_of(s), rows_tokens(s.rows));
+    case_add_random(c, "x", dtype, rows_kind(ROWS_TOKENS), s.k, 1);
+    case_add_random(c, "dy", dtype, rows_kind(ROWS_TOKENS), s.n, 1);
+    case_add_random(c, "dw", F32, fixed(s.n), s.k, 1);
+    if (db) case_add_random(c, "db", F32, fixed(s.n), 1, 1);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int t = 0; t < N_COMPUTE; t++)
+            for (int option = 0; option < 2; option++) {
+                Dtype dtype = compute_types[t];
+                OpCase c;
+                linear_init(&c, shapes[i], dtype, dtype, option);
+                case_check(&c, (Tolerance){0});
+                case_free(&c);
+                dgrad_init(&c, shapes[i], dtype, option);
+                case_check(&c, (Tolerance){0});
+                case_free(&c);
+                wgrad_init(&c, shapes[i], dtype, option);
+                case_check(&c, (Tolerance){0});
+                case_free(&c);
+            }
+}
+
+static void test_fp32_logits_from_bf16(void **state)
+{
+    (void)state;
+    OpCase c;
+    linear_init(&c, (Shape){65, 36, 3}, BF16, F32, true);
+    case_check(&c, (Tolerance){0});
+    case_free(&c);
+}
+
+/* ref itself against sums in double, from what the operands hold. */
+static void test_meaning(void **state)
+{
+    (void)state;
+    const Shape s = {17, 36, 20};
+    OpCase c;
+    for (int t = 0; t < N_COMPUTE; t++) {
+        linear_init(&c, s, compute_types[t], F32, true);
+        case_run(&c, ops_ref(), (RunOptions){0});
+        float *x = case_values(&c, "x"), *bias = case_values(&c, "bias"), *y = case_values(&c, "y");
+        float *expected = mem_array((size_t)(s.rows * s.n), sizeof *expected);
+        const float *w = case_initial(&c, "w");
+        for (int64_t r = 0; r < s.rows; r++)
+            for (int64_t j = 0; j < s.n; j++) {
+                double sum = (double)bias[j];
+                for (int64_t i = 0; i < s.k; i++) {
+                    float wji = compute_types[t] == BF16 ? bf16_to_f32(bf16_from_f32(w[j * s.k + i])) : w[j * s.k + i];
+                    sum += (double)x[r * s.k + i] * (double)wji;
+                }
+                expected[r * s.n + j] = (float)sum;
+            }
+        expect_close("linear", y, expected, s.rows * s.n, 1e-6);
+        free(x);
+        free(bias);
+        free(y);
+        free(expected);
+        case_free(&c);
+    }
+}
+
+/* dx + add is rounded once: adding 0 changes nothing, and the sum is not made from a rounded dx. */
+static void test_add_rounds_once(void **state)
+{
+    (void)state;
+    OpCase c;
+    dgrad_init(&c, (Shape){1, 1, 1}, BF16, true);
+    case_set(&c, "dy", 0, 1, (float[]){1.0f});
+    case_set(&c, "w", 0, 1, (float[]){1.0f});
+    case_set(&c, "add", 0, 1, (float[]){0x1p-8f}); /* half a last place of 1: alone, a tie to even */
+    case_run(&c, ops_ref(), (RunOptions){0});
+    float *dx = case_values(&c, "dx");
+    assert_true(dx[0] == 1.0f);
+    free(dx);
+    case_set(&c, "dy", 0, 1, (float[]){1.0078125f}); /* its square, 1.01568…, is not a bf16 */
+    case_set(&c, "w", 0, 1, (float[]){1.0078125f});
+    case_run(&c, ops_ref(), (RunOptions){0});
+    dx = case_values(&c, "dx");
+    assert_true(dx[0] == bf16_to_f32(bf16_from_f32(1.0078125f * 1.0078125f + 0x1p-8f)));
+    assert_true(dx[0] != bf16_to_f32(bf16_from_f32(bf16_to_f32(bf16_from_f32(1.0078125f * 1.0078125f)) + 0x1p-8f)));
+    free(dx);
+    case_free(&c);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    const Shape s = {5, 12, 7};
+    OpCase forward, dgrad, wgrad;
+    linear_init(&forward, s, F32, F32, true);
+    dgrad_init(&dgrad, s, F32, false);
+    case_set(&dgrad, "w", 0, s.n * s.k, case_initial(&forward, "w"));
+    case_run(&dgrad, ops_ref(), (RunOptions){0});
+    wgrad_init(&wgrad, s, F32, true);
+    case_set(&wgrad, "x", 0, s.rows * s.k, case_initial(&forward, "x"));
+    case_set(&wgrad, "dy", 0, s.rows * s.n, case_initial(&dgrad, "dy"));
+    case_clear_rows(&wgrad, "dw", 0);
+    case_clear_rows(&wgrad, "db", 0);
+    case_run(&wgrad, ops_ref(), (RunOptions){0});
+    expect_gradient(&forward, "x", "y", &dgrad, "dy", &dgrad, "dx", 0.25, 1e-5);
+    expect_gradient(&forward, "w", "y", &dgrad, "dy", &wgrad, "dw", 0.25, 1e-5);
+    expect_gradient(&forward, "bias", "y", &dgrad, "dy", &wgrad, "db", 0.25, 1e-5);
+    case_free(&forward);
+    case_free(&dgrad);
+    case_free(&wgrad);
+}
+
+/* A row of the result has the same bits in any company and at any place. */
+static void test_rows_are_independent(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    static const int64_t takes[][2] = {{137, 1}, {100, 63}, {70, 64}, {0, 65}, {199, 1}};
+    for (int t = 0; t < N_COMPUTE; t++)
+        for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+            Shape all = {200, 36, 52}, part = {takes[i][1], 36, 52};
+            OpCase a, b, da, db;
+            linear_init(&a, all, compute_types[t], compute_types[t], true);
+            linear_init(&b, part, compute_types[t], compute_types[t], true);
+            case_set(&b, "w", 0, 36 * 52, case_initial(&a, "w"));
+            case_set(&b, "bias", 0, 52, case_initial(&a, "bias"));
+            case_copy_rows(&b, 0, &a, takes[i][0], takes[i][1], "x");
+            dgrad_init(&da, all, compute_types[t], false);
+            dgrad_init(&db, part, compute_types[t], false);
+            case_set(&db, "w", 0, 36 * 52, case_initial(&da, "w"));
+            case_copy_rows(&db, 0, &da, takes[i][0], takes[i][1], "dy");
+            for (int k = 0; k < n; k++) {
+                if (!case_runs_on(&a, backends[k])) continue;
+                case_run(&a, backends[k], (RunOptions){0});
+                case_run(&b, backends[k], (RunOptions){0});
+                case_expect_rows_equal(&a, takes[i][0], &b, 0, takes[i][1], "y");
+                case_run(&da, backends[k], (RunOptions){0});
+                case_run(&db, backends[k], (RunOptions){0});
+                case_expect_rows_equal(&da, takes[i][0], &db, 0, takes[i][1], "dx");
+            }
+            case_free(&a);
+            case_free(&b);
+            case_free(&da);
+            case_free(&db);
+        }
+}
+
+/* Rows whose dy is 0 have dx 0 and add nothing to dw, whatever x holds there. */
+static void test_pad_rows(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase d, a, b;
+        dgrad_init(&d, (Shape){64, 36, 52}, compute_types[t], false);
+        case_clear_rows(&d, "dy", 50);
+        wgrad_init(&a, (Shape){64, 36, 52}, compute_types[t], true);
+        wgrad_init(&b, (Shape){64, 36, 52}, compute_types[t], true);
+        case_clear_rows(&a, "dy", 50);
+        case_clear_rows(&b, "dy", 50);
+        case_clear_rows(&b, "x", 50);
+        for (int k = 0; k < n; k++) {
+            if (!case_runs_on(&a, backends[k])) continue;
+            case_run(&d, backends[k], (RunOptions){0});
+            case_expect_zero_rows(&d, "dx", 50, 64);
+            case_run(&a, backends[k], (RunOptions){0});
+            case_run(&b, backends[k], (RunOptions){0});
+            case_expect_rows_equal(&a, 0, &b, 0, 52, "dw");
+            case_expect_rows_equal(&a, 0, &b, 0, 52, "db");
+        }
+        case_free(&d);
+        case_free(&a);
+        case_free(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_fp32_logits_from_bf16),
+        cmocka_unit_test(test_meaning),   cmocka_unit_test(test_add_rounds_once),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_rows_are_independent),
+        cmocka_unit_test(test_pad_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
