@@ -171,6 +171,20 @@ void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into
    live overlaps, that every accumulated tensor was begun, that lanes wait. E_FAIL names instr and tensor. */
 Status plan_verify(const Plan *p);
 
+/* ---- what it costs ---- */
+
+/* A roofline: what a machine does per second. */
+typedef struct {
+    double product_flops; /* of matrix products in the plan's compute type */
+    double bytes;         /* of memory traffic */
+    double overhead;      /* seconds per instr */
+    char source[96];      /* where the rates come from, for people */
+} CostRates;
+/* Predicted seconds of a range at these rows: per instr the larger of products and traffic, plus the overhead.
+   `seq_len` is the mean length of a sequence. `per_instr` (range.count) may be NULL. */
+double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,
+                 double *per_instr);
+
 /* ---- looking at it ---- */
 void plan_explain(const Plan *p, Buf *out);         /* every instr with tensors, offsets and live bytes */
 size_t plan_live_bytes(const Plan *p, InstrId i);   /* ACT bytes live while instr i runs */

@@ -1,0 +1,210 @@
+#include "train/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static bool read_number(const char *path, const char *format, unsigned long long *value)
+{
+    FILE *f = fopen(path, "re");
+    char line[256];
+    bool found = false;
+    if (!f) return false;
+    while (!found && fgets(line, sizeof line, f)) found = sscanf(line, format, value) == 1;
+    fclose(f);
+    return found;
+}
+
+/* Free bytes below the memory limit of this process's cgroup (v2, then v1); SIZE_MAX without one. */
+static size_t cgroup_free(void)
+{
+    unsigned long long limit, used;
+    char group[512] = "", path[640], line[600];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "0::%511s", group) == 1) break;
+    if (f) fclose(f);
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    if (read_number(path, "%llu", &limit)) {
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+        if (read_number(path, "%llu", &used)) return used < limit ? (size_t)(limit - used) : 0;
+    }
+    if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%llu", &limit) && limit < 1ull << 60 &&
+        read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "%llu", &used))
+        return used < limit ? (size_t)(limit - used) : 0;
+    return SIZE_MAX;
+}
+
+size_t machine_free_bytes(void)
+{
+    unsigned long long kib = 0;
+    size_t group = cgroup_free();
+    if (!read_number("/proc/meminfo", "MemAvailable: %llu kB", &kib)) return group;
+    size_t available = (size_t)kib * 1024;
+    return available < group ? available : group;
+}
+
+/* ---- devices by name ---- */
+
+/* Product rates: what large bf16 products were measured to reach where a public figure exists (H200: 790 TFLOP/s), else
+   80 % of the dense peak; traffic: 83 % of the memory's peak. A prediction, marked so wherever it is shown. */
+#define DEVICE(n, gib, bf16_tflops, f32_tflops, tb_s)                                                                  \
+    {                                                                                                                  \
+        .name = n, .bytes = (gib)*1073741824.0, .bf16 = {(bf16_tflops)*1e12, (tb_s)*1e12, 4e-6, "roofline of the " n}, \
+        .f32 = {(f32_tflops)*1e12, (tb_s)*1e12, 4e-6, "roofline of the " n},                                           \
+    }
+static const MachineDevice devices[] = {
+    DEVICE("h200", 139, 790, 54, 4.0), DEVICE("h100", 79, 790, 54, 2.8),   DEVICE("a100", 79, 250, 16, 1.7),
+    DEVICE("v100", 31, 100, 13, 0.75), DEVICE("b200", 178, 1800, 60, 6.6),
+};
+
+Status machine_device(const char *name, const MachineDevice **device)
+{
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        if (strcmp(name, devices[i].name) != 0) continue;
+        *device = &devices[i];
+        return OK;
+    }
+    return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, v100 or b200", name);
+}
+
+/* ---- rates of a backend ---- */
+
+#define PROBE_ROWS  1024
+#define PROBE_WIDTH 768
+
+/* Best of several runs of one call. */
+static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
+{
+    double best = 1e30;
+    for (int i = 0; i < 4; i++) {
+        double start = clock_monotonic();
+        if (b->op[call->op].run(call, rows) != OK) return 1e30;
+        double seconds = clock_monotonic() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+static void *region(const Backend *b, size_t bytes)
+{
+    void *p = NULL;
+    return b->alloc(bytes, &p) == OK ? p : NULL;
+}
+
+/* One BERT product (LINEAR, 768 → 3072) and one pass over memory (GELU on its output). */
+static bool measure(const Backend *b, Dtype compute, CostRates *rates)
+{
+    RowCounts rows = {.count = {[ROWS_TOKENS] = PROBE_ROWS, [ROWS_SEQS] = 8}};
+    int64_t k = PROBE_WIDTH, n = 4 * PROBE_WIDTH;
+    size_t element = dtype_size(compute), copy_bytes = b->copy_bytes(compute, n, k, false);
+    size_t sizes[] = {(size_t)(n * k) * 4,
+                      copy_bytes,
+                      (size_t)(PROBE_ROWS * k) * element,
+                      (size_t)(PROBE_ROWS * n) * element,
+                      (size_t)(PROBE_ROWS * n) * element,
+                      (size_t)n * 4,
+                      0};
+    void *at[7] = {0};
+    Operand tokens = {.dtype = compute, .rows = {ROWS_TOKENS, 0}};
+    Operand weight = {.dtype = F32, .rows = {ROWS_FIXED, n}, .cols = k}, copy = weight, bias = weight;
+    copy.dtype = compute;
+    bias.cols = 1;
+    OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {weight}, .out = {copy}};
+    OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {tokens, copy, bias}, .out = {tokens}};
+    OpCall gelu = {.op = OP_GELU, .in = {tokens}, .out = {tokens}};
+    linear.in[0].cols = k;
+    linear.out[0].cols = gelu.in[0].cols = gelu.out[0].cols = n;
+    OpCall *calls[] = {&pack, &linear, &gelu};
+    for (int i = 0; i < 3; i++) {
+        ScratchFn scratch = b->op[calls[i]->op].scratch;
+        calls[i]->scratch_bytes = scratch ? scratch(calls[i], &rows) : 0;
+        if (calls[i]->scratch_bytes > sizes[6]) sizes[6] = calls[i]->scratch_bytes;
+    }
+    bool ok = true;
+    for (int i = 0; i < 7; i++)
+        if (sizes[i]) ok = ok && (at[i] = region(b, sizes[i])) != NULL;
+    pack.in[0].data = at[0];
+    pack.out[0].data = linear.in[1].data = at[1];
+    linear.in[0].data = at[2];
+    linear.in[2].data = at[5];
+    linear.out[0].data = gelu.in[0].data = at[3];
+    gelu.out[0].data = at[4];
+    int prepared = 0;
+    for (; ok && prepared < 3; prepared++) {
+        OpCall *c = calls[prepared];
+        c->scratch = at[6];
+        ok = !b->op[c->op].prepare || b->op[c->op].prepare(c, &rows, 1) == OK;
+    }
+    if (ok) {
+        time_call(b, &pack, &rows);
+        rates->product_flops = 2.0 * PROBE_ROWS * (double)k * (double)n / time_call(b, &linear, &rows);
+        rates->bytes = 2.0 * PROBE_ROWS * (double)n * (double)element / time_call(b, &gelu, &rows);
+        rates->overhead = 2e-6;
+    }
+    for (int i = 0; i < prepared; i++)
+        if (b->op[calls[i]->op].release) b->op[calls[i]->op].release(calls[i]);
+    for (int i = 0; i < 7; i++)
+        if (at[i]) b->release(at[i], sizes[i]);
+    return ok && rates->product_flops > 1e6;
+}
+
+/* Where the rates of this backend, version, thread count and type are kept; NULL if there is no place. */
+static char *cache_path(const Backend *b, Dtype compute)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *key = mem_printf("%s|%s|%s", b->name, b->describe, dtype_name(compute)), hex[33];
+    digest_format(digest_of(key, strlen(key)), hex);
+    free(key);
+    if (xdg && *xdg) return mem_printf("%s/cairn/rates-%.16s.json", xdg, hex);
+    if (home && *home) return mem_printf("%s/.cache/cairn/rates-%.16s.json", home, hex);
+    return NULL;
+}
+
+static bool read_cached(const char *path, CostRates *rates)
+{
+    Json *doc = NULL;
+    if (!file_exists(path) || js_read(path, &doc) != OK) return false;
+    rates->product_flops = js_real(js_get(doc, "product_flops"), 0);
+    rates->bytes = js_real(js_get(doc, "bytes"), 0);
+    rates->overhead = js_real(js_get(doc, "overhead"), 0);
+    js_free(doc);
+    return rates->product_flops > 0 && rates->bytes > 0 && rates->overhead >= 0;
+}
+
+static void write_cached(const char *path, const Backend *b, Dtype compute, const CostRates *rates)
+{
+    char *dir = file_directory(path);
+    Buf text = {0};
+    buf_puts(&text, "{\"backend\": ");
+    buf_json(&text, b->describe);
+    buf_printf(&text, ", \"compute\": \"%s\", \"product_flops\": ", dtype_name(compute));
+    buf_double(&text, rates->product_flops);
+    buf_puts(&text, ", \"bytes\": ");
+    buf_double(&text, rates->bytes);
+    buf_puts(&text, ", \"overhead\": ");
+    buf_double(&text, rates->overhead);
+    buf_puts(&text, "}\n");
+    if (file_make_directories(dir) != OK || file_write_durable(path, text.data, text.len) != OK)
+        log_debug("rates are not kept: %s", status_message());
+    buf_free(&text);
+    free(dir);
+}
+
+void machine_rates(const Backend *b, Dtype compute, CostRates *rates)
+{
+    char *path = cache_path(b, compute);
+    *rates = (CostRates){0};
+    if (path && read_cached(path, rates)) {
+        snprintf(rates->source, sizeof rates->source, "measured earlier, kept in the cache");
+    } else if (measure(b, compute, rates)) {
+        snprintf(rates->source, sizeof rates->source, "measured now");
+        if (path) write_cached(path, b, compute, rates);
+    } else {
+        *rates = (CostRates){.product_flops = 1e9, .bytes = 1e9, .overhead = 2e-6};
+        snprintf(rates->source, sizeof rates->source, "not measured; only comparisons between policies mean something");
+    }
+    free(path);
+}

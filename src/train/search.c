@@ -1,0 +1,210 @@
+#include "train/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNIFORM_LEVELS 5 /* none … full; blocks of layers (every:K) come when none of these fits */
+
+static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "inner"};
+
+typedef struct {
+    int16_t count[UNIFORM_LEVELS]; /* layers at each level */
+    double seconds, kept;          /* predicted step; bytes it keeps between forward and backward, a lower bound */
+} Candidate;
+
+double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len, double micros)
+{
+    return micros * plan_cost(p, p->micro, &p->capacity, seq_len, rates, NULL) +
+           plan_cost(p, p->update, &p->capacity, seq_len, rates, NULL) +
+           plan_cost(p, p->begin, &p->capacity, seq_len, rates, NULL);
+}
+
+/* The heavier levels in the first layers: what they keep lives longest. */
+static void spread(const Candidate *c, uint8_t *levels)
+{
+    int l = 0;
+    for (int level = UNIFORM_LEVELS - 1; level >= 0; level--)
+        for (int i = 0; i < c->count[level]; i++) levels[l++] = (uint8_t)level;
+}
+
+static void describe(const uint8_t *levels, int n, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int l = 0; l < n && used < size;) {
+        int run = l;
+        while (run < n && levels[run] == levels[l]) run++;
+        used += (size_t)snprintf(out + used, size - used, "%s%s×%d", l ? " " : "", level_names[levels[l]], run - l);
+        l = run;
+    }
+}
+
+/* Peak and time of exact levels. */
+static Status try_levels(const SearchProblem *s, const uint8_t *levels, size_t *peak, double *seconds, double *kept)
+{
+    Plan p;
+    ModelTensors t;
+    PlanRequest r = s->training;
+    r.levels = levels;
+    TRY(plan_make(&r, &p, &t, NULL));
+    *peak = plan_total(&p, s->evaluation, NULL) + s->fixed;
+    *seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros);
+    if (kept) {
+        InstrId turn = p.micro.first;
+        while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
+        *kept = (double)plan_live_bytes(&p, turn);
+    }
+    plan_free(&p);
+    return OK;
+}
+
+static int faster_first(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->kept != y->kept) return x->kept < y->kept ? -1 : 1;
+    return memcmp(x->count, y->count, sizeof x->count);
+}
+
+/* What one layer more at a level costs in time and keeps in memory, from plans that are that level throughout. */
+typedef struct {
+    double base_seconds, base_kept, seconds[UNIFORM_LEVELS], kept[UNIFORM_LEVELS];
+    size_t smallest_peak, other_bytes; /* of the uniform plans; regions other than activations, and `fixed` */
+} Slopes;
+
+static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
+{
+    uint8_t *levels = mem_alloc((size_t)layers);
+    Status status = OK;
+    double kept_none = 0, seconds_none = 0;
+    slopes->smallest_peak = SIZE_MAX;
+    for (int level = 0; level < UNIFORM_LEVELS; level++) {
+        size_t peak;
+        double seconds, kept;
+        memset(levels, level, (size_t)layers);
+        TRY_DONE(try_levels(s, levels, &peak, &seconds, &kept));
+        if (level == 0) {
+            kept_none = kept;
+            seconds_none = seconds;
+        }
+        slopes->seconds[level] = (seconds - seconds_none) / layers;
+        slopes->kept[level] = (kept - kept_none) / layers;
+        if (peak < slopes->smallest_peak) slopes->smallest_peak = peak;
+    }
+    slopes->base_seconds = seconds_none;
+    slopes->base_kept = kept_none;
+done:
+    free(levels);
+    return status;
+}
+
+/* All ways to share `left` layers among the levels from `level` on. */
+static void enumerate(Candidate c, int level, int left, const Slopes *slopes, Candidate *out, size_t *n)
+{
+    if (level == UNIFORM_LEVELS - 1) {
+        c.count[level] = (int16_t)left;
+        c.seconds = slopes->base_seconds;
+        c.kept = slopes->base_kept;
+        for (int i = 0; i < UNIFORM_LEVELS; i++) {
+            c.seconds += c.count[i] * slopes->seconds[i];
+            c.kept += c.count[i] * slopes->kept[i];
+        }
+        out[(*n)++] = c;
+        return;
+    }
+    for (int i = 0; i <= left; i++) {
+        c.count[level] = (int16_t)i;
+        enumerate(c, level + 1, left - i, slopes, out, n);
+    }
+}
+
+static size_t combinations(int layers)
+{
+    double n = 1; /* (layers + 4 over 4) */
+    for (int i = 1; i < UNIFORM_LEVELS; i++) n = n * (layers + i) / i;
+    return (size_t)(n + 0.5);
+}
+
+/* The first candidate, fastest first, whose exact peak fits. */
+static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r,
+                            bool *found)
+{
+    uint8_t *levels = mem_alloc((size_t)layers);
+    Status status = OK;
+    *found = false;
+    for (size_t i = 0; i < n && !*found; i++) {
+        size_t peak;
+        double seconds;
+        if ((double)other + all[i].kept > (double)s->budget) continue; /* cannot fit: this much is alive at the turn */
+        spread(&all[i], levels);
+        r->layouts++;
+        TRY_DONE(try_levels(s, levels, &peak, &seconds, NULL));
+        if (peak > s->budget) continue;
+        *found = true;
+        r->peak = peak;
+        r->step_s = seconds;
+        memcpy(r->levels, levels, (size_t)layers);
+        describe(levels, layers, r->name, sizeof r->name);
+    }
+done:
+    free(levels);
+    return status;
+}
+
+/* Nothing keeps a layer's input everywhere: blocks of K layers, the smallest K that fits. */
+static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
+{
+    for (int k = 2; k <= layers && !*found; k++) {
+        size_t peak;
+        double seconds;
+        policy_levels((Policy){POLICY_EVERY, k}, layers, r->levels);
+        r->layouts++;
+        TRY(try_levels(s, r->levels, &peak, &seconds, NULL));
+        if (peak < *smallest) *smallest = peak;
+        if (peak > s->budget) continue;
+        *found = true;
+        r->peak = peak;
+        r->step_s = seconds;
+        policy_format((Policy){POLICY_EVERY, k}, r->name);
+    }
+    return OK;
+}
+
+Status search_levels(const SearchProblem *s, SearchResult *r)
+{
+    Status status = OK;
+    int layers = s->training.model->config.layers;
+    Slopes slopes;
+    bool found = false;
+    size_t n = 0, other = s->fixed;
+    Candidate *all = NULL;
+    *r = (SearchResult){.levels = mem_alloc((size_t)layers)};
+    TRY_DONE(find_slopes(s, layers, &slopes));
+    {
+        Plan p;
+        ModelTensors t;
+        size_t by_region[N_REGIONS];
+        TRY_DONE(plan_make(&s->training, &p, &t, NULL));
+        other += plan_total(&p, s->evaluation, by_region) - by_region[REGION_ACT];
+        plan_free(&p);
+    }
+    all = mem_array(combinations(layers), sizeof *all);
+    enumerate((Candidate){0}, 0, layers, &slopes, all, &n);
+    qsort(all, n, sizeof *all, faster_first);
+    TRY_DONE(first_fitting(s, all, n, other, layers, r, &found));
+    size_t smallest = slopes.smallest_peak;
+    if (!found) TRY_DONE(try_blocks(s, layers, r, &smallest, &found));
+    if (!found)
+        status = fail(E_MEMORY,
+                      "no plan fits the memory budget of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise "
+                      "--memory-budget, or lower --micro-batch-tokens, --batch-size or --max-seq-length",
+                      (double)s->budget / (1 << 20), (double)smallest / (1 << 20));
+done:
+    free(all);
+    if (status != OK) {
+        free(r->levels);
+        r->levels = NULL;
+    }
+    return status;
+}
