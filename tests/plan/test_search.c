@@ -1,0 +1,138 @@
+/* `auto`: exact peak, never above the budget, predicted time never rising with the budget, the fastest of all that fit.
+ */
+#include "testing.h"
+
+#include <math.h>
+
+#include "train/search.h"
+
+static void make_model(Model *m, int layers)
+{
+    Buf text = {0};
+    ModelConfig config;
+    buf_printf(&text,
+               "{\"vocab_size\": 1000, \"hidden_size\": 256, \"num_hidden_layers\": %d, \"num_attention_heads\": 4, "
+               "\"intermediate_size\": 1024, \"max_position_embeddings\": 512}",
+               layers);
+    assert_ok(model_config_parse("test", text.data, text.len, &config));
+    assert_ok(model_init(m, config, (Head){HEAD_CLASSIFIER, 3}));
+    buf_free(&text);
+}
+
+static SearchProblem problem(const Model *m)
+{
+    return (SearchProblem){
+        .training = {.model = m, .compute = BF16, .training = true, .capacity = plan_capacity(4096, 64, 0)},
+        .fixed = 1000000,
+        .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
+        .seq_len = 128,
+        .micros = 1};
+}
+
+static size_t peak_of(SearchProblem *s, const uint8_t *levels)
+{
+    Plan p;
+    ModelTensors t;
+    PlanRequest r = s->training;
+    r.levels = levels;
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    size_t peak = plan_total(&p, NULL, NULL) + s->fixed;
+    plan_free(&p);
+    return peak;
+}
+
+static void test_monotone_and_within(void **state)
+{
+    Model m;
+    (void)state;
+    make_model(&m, 6);
+    SearchProblem s = problem(&m);
+    uint8_t levels[6] = {0};
+    size_t most = peak_of(&s, levels);
+    memset(levels, LEVEL_FULL, sizeof levels);
+    size_t least = peak_of(&s, levels);
+    assert_true(least < most);
+    double before = INFINITY;
+    int fitted = 0;
+    for (int i = 0; i <= 40; i++) {
+        SearchResult r;
+        s.budget = (size_t)((double)least * 0.8 + ((double)most * 1.05 - (double)least * 0.8) * i / 40);
+        Status status = search_levels(&s, &r);
+        if (status == E_MEMORY) {
+            assert_int_equal(fitted, 0); /* once something fitted, more memory fits too */
+            assert_message("smallest");
+            continue;
+        }
+        assert_ok(status);
+        fitted++;
+        assert_true(r.peak <= s.budget);
+        assert_int_equal(r.peak, peak_of(&s, r.levels));
+        if (!(r.step_s <= before * (1 + 1e-12)))
+            fail_msg("budget %zu: %g s, with less memory it was %g", s.budget, r.step_s, before);
+        before = r.step_s;
+        free(r.levels);
+    }
+    assert_true(fitted > 20);
+    model_free(&m);
+}
+
+/* Against every assignment of levels in non-increasing order, laid out one by one. */
+static void test_finds_the_fastest(void **state)
+{
+    Model m;
+    (void)state;
+    make_model(&m, 3);
+    SearchProblem s = problem(&m);
+    uint8_t levels[3] = {0};
+    size_t most = peak_of(&s, levels);
+    memset(levels, LEVEL_FULL, sizeof levels);
+    size_t least = peak_of(&s, levels);
+    for (int b = 0; b <= 10; b++) {
+        SearchResult r;
+        double best = INFINITY;
+        s.budget = least + (most - least) * (size_t)b / 10;
+        for (uint8_t x = 0; x <= LEVEL_FULL; x++)
+            for (uint8_t y = 0; y <= x; y++)
+                for (uint8_t z = 0; z <= y; z++) {
+                    Plan p;
+                    ModelTensors t;
+                    uint8_t l[3] = {x, y, z};
+                    PlanRequest q = s.training;
+                    q.levels = l;
+                    assert_ok(plan_make(&q, &p, &t, NULL));
+                    if (plan_total(&p, NULL, NULL) + s.fixed <= s.budget) {
+                        double seconds = search_step_seconds(&p, &s.rates, s.seq_len, s.micros);
+                        if (seconds < best) best = seconds;
+                    }
+                    plan_free(&p);
+                }
+        assert_ok(search_levels(&s, &r));
+        if (!(r.step_s <= best * (1 + 1e-9))) fail_msg("found %g s, %g s was to be had", r.step_s, best);
+        free(r.levels);
+    }
+    model_free(&m);
+}
+
+static void test_large_is_quick(void **state)
+{
+    Model m;
+    (void)state;
+    make_model(&m, 24);
+    SearchProblem s = problem(&m);
+    uint8_t levels[24] = {0};
+    memset(levels, LEVEL_SELECTIVE, sizeof levels);
+    s.budget = peak_of(&s, levels);
+    SearchResult r;
+    assert_ok(search_levels(&s, &r));
+    print_message("24 layers: %s, %d layouts\n", r.name, r.layouts);
+    assert_true(r.layouts < 200);
+    free(r.levels);
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_monotone_and_within),
+                                       cmocka_unit_test(test_finds_the_fastest), cmocka_unit_test(test_large_is_quick)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

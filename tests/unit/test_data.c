@@ -1,0 +1,159 @@
+/* The seekable order and the rows of micro-batches. */
+#include "testing.h"
+
+#include "data/data.h"
+
+static void test_permutation_is_one(void **state)
+{
+    (void)state;
+    for (int64_t n = 1; n < 3000; n = n * 3 / 2 + 1) {
+        Permutation p = permutation(42, 3, n);
+        char *seen = mem_alloc((size_t)n);
+        for (int64_t k = 0; k < n; k++) {
+            int64_t x = permutation_at(&p, k);
+            assert_in_range(x, 0, n - 1);
+            assert_int_equal(seen[x], 0);
+            seen[x] = 1;
+        }
+        free(seen);
+    }
+}
+
+static void test_permutation_depends_on_seed_and_epoch(void **state)
+{
+    int same_seed = 0, same_epoch = 0, fixed = 0;
+    (void)state;
+    Permutation a = permutation(1, 0, 1000), b = permutation(2, 0, 1000), c = permutation(1, 1, 1000);
+    for (int64_t k = 0; k < 1000; k++) {
+        same_seed += permutation_at(&a, k) == permutation_at(&b, k);
+        same_epoch += permutation_at(&a, k) == permutation_at(&c, k);
+        fixed += permutation_at(&a, k) == k;
+    }
+    assert_true(same_seed < 10 && same_epoch < 10 && fixed < 10);
+}
+
+static void test_epochs_cover_all(void **state)
+{
+    (void)state;
+    int64_t n = 103, size = 10, per_epoch = batches_per_epoch(n, size), index[10], seen[103] = {0};
+    assert_int_equal(per_epoch, 11);
+    for (int64_t batch = per_epoch; batch < 2 * per_epoch; batch++) { /* the second epoch */
+        int64_t count = batch_examples(7, n, size, batch, index);
+        assert_int_equal(count, batch == 2 * per_epoch - 1 ? 3 : 10);
+        for (int64_t i = 0; i < count; i++) seen[index[i]]++;
+    }
+    for (int64_t i = 0; i < n; i++) assert_int_equal(seen[i], 1);
+}
+
+static void make_examples(Examples *e, const int *lengths, int n)
+{
+    *e = (Examples){.count = n};
+    e->offset = mem_array((size_t)n + 1, sizeof *e->offset);
+    e->label = mem_array((size_t)n, sizeof *e->label);
+    for (int i = 0; i < n; i++) e->offset[i + 1] = e->offset[i] + lengths[i];
+    e->ids = mem_array((size_t)e->offset[n], sizeof *e->ids);
+    e->types = mem_alloc((size_t)e->offset[n]);
+    for (int64_t i = 0; i < e->offset[n]; i++) {
+        e->ids[i] = 100 + (int32_t)i;
+        e->types[i] = (uint8_t)(i % 2);
+    }
+    for (int i = 0; i < n; i++) e->label[i] = i;
+}
+
+static void test_packed_rows(void **state)
+{
+    static const int lengths[] = {3, 5, 2, 4, 8};
+    int64_t index[] = {4, 0, 2, 1, 3};
+    MicroRange ranges[5];
+    Examples e;
+    MicroBatch b;
+    (void)state;
+    make_examples(&e, lengths, 5);
+    int64_t n = micro_split(&e, index, 5, 12, 5, 0, ranges); /* 8 3 | 2 5 4 */
+    assert_int_equal(n, 2);
+    assert_int_equal(ranges[0].count, 2);
+    assert_int_equal(ranges[1].first, 2);
+    assert_int_equal(ranges[1].count, 3);
+    micro_batch_init(&b, 12, 5);
+    micro_fill(&b, &e, index + 2, 3, 2, 0, 0);
+    assert_int_equal(b.n_tokens, 11);
+    assert_int_equal(b.n_seqs, 3);
+    static const int32_t first[] = {0, 2, 7}, end[] = {2, 7, 11};
+    for (int s = 0; s < 3; s++) {
+        assert_int_equal(b.first[s], first[s]);
+        assert_int_equal(b.spans[2 * s], first[s]);
+        assert_int_equal(b.spans[2 * s + 1], end[s]);
+        assert_int_equal(b.seq_index[s], 2 + s);
+        assert_int_equal(b.label[s], (int)index[2 + s]);
+        for (int32_t r = first[s]; r < end[s]; r++) {
+            assert_int_equal(b.pos[r], r - first[s]);
+            assert_int_equal(b.seq[r], 2 + s);
+            assert_int_equal(b.ids[r], e.ids[e.offset[index[2 + s]] + r - first[s]]);
+        }
+    }
+    assert_int_equal(b.ids[11], 0);
+    micro_batch_free(&b);
+    examples_free(&e);
+}
+
+static void test_padded_rows(void **state)
+{
+    static const int lengths[] = {3, 5};
+    int64_t index[] = {1, 0};
+    MicroRange ranges[2];
+    Examples e;
+    MicroBatch b;
+    (void)state;
+    make_examples(&e, lengths, 2);
+    assert_int_equal(micro_split(&e, index, 2, 16, 2, 8, ranges), 1);
+    assert_int_equal(micro_split(&e, index, 2, 15, 2, 8, ranges), 2);
+    micro_batch_init(&b, 16, 2);
+    micro_fill(&b, &e, index, 2, 0, 8, 99);
+    assert_int_equal(b.n_tokens, 16);
+    assert_int_equal(b.spans[1], 5);
+    assert_int_equal(b.spans[2], 8);
+    assert_int_equal(b.spans[3], 11);
+    assert_int_equal(b.ids[5], 99);
+    assert_int_equal(b.ids[11], 99);
+    micro_batch_free(&b);
+    examples_free(&e);
+}
+
+static void test_split_keeps_every_sequence(void **state)
+{
+    uint32_t random = 1;
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        int lengths[40], n = 1 + round % 40;
+        int64_t index[40], total = 0;
+        MicroRange ranges[40];
+        Examples e;
+        for (int i = 0; i < n; i++) {
+            random = random * 1664525u + 1013904223u;
+            lengths[i] = 1 + (int)(random >> 16) % 32;
+            index[i] = i;
+        }
+        make_examples(&e, lengths, n);
+        int64_t count = micro_split(&e, index, n, 64, 7, 0, ranges);
+        for (int64_t m = 0; m < count; m++) {
+            assert_int_equal(ranges[m].first, total);
+            assert_in_range(ranges[m].count, 1, 7);
+            int64_t rows = 0;
+            for (int64_t i = 0; i < ranges[m].count; i++) rows += lengths[total + i];
+            assert_true(rows <= 64);
+            total += ranges[m].count;
+        }
+        assert_int_equal(total, n);
+        examples_free(&e);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_permutation_is_one), cmocka_unit_test(test_permutation_depends_on_seed_and_epoch),
+        cmocka_unit_test(test_epochs_cover_all),   cmocka_unit_test(test_packed_rows),
+        cmocka_unit_test(test_padded_rows),        cmocka_unit_test(test_split_keeps_every_sequence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

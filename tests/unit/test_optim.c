@@ -1,0 +1,96 @@
+/* Schedules and segments. The optimizers' arithmetic is tested as ops (tests/ops) and against PyTorch (tests/model). */
+#include "testing.h"
+
+#include <math.h>
+
+#include "optim/optim.h"
+
+static Schedule schedule(const char *text, double rate, int64_t warmup, int64_t total)
+{
+    Schedule s = {.learning_rate = rate, .warmup_steps = warmup, .total_steps = total};
+    assert_ok(schedule_parse(text, &s));
+    return s;
+}
+
+static void near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-12 * fmax(1, fabs(b)))) fail_msg("%.17g, expected %.17g", a, b);
+}
+
+static void test_continuous(void **state)
+{
+    (void)state;
+    Schedule s = schedule("linear", 1, 10, 110);
+    near(schedule_rate(&s, 1), 0.1);
+    near(schedule_rate(&s, 10), 1);
+    near(schedule_rate(&s, 11), 1);
+    near(schedule_rate(&s, 61), 0.5);
+    near(schedule_rate(&s, 110), 0.01);
+    near(schedule_rate(&s, 111), 0);
+    s = schedule("poly:0.5", 1, 10, 110);
+    near(schedule_rate(&s, 61), sqrt(0.5));
+    s = schedule("constant", 2, 10, 110);
+    near(schedule_rate(&s, 5), 1);
+    near(schedule_rate(&s, 110), 2);
+    s = schedule("linear", 1, 0, 4);
+    near(schedule_rate(&s, 1), 1);
+    near(schedule_rate(&s, 4), 0.25);
+}
+
+/* NVIDIA's PolyWarmUp with phase 1's numbers: 1 at the end of warmup, 0.846 right after. */
+static void test_discontinuous(void **state)
+{
+    (void)state;
+    Schedule s = schedule("poly:0.5-nvidia", 6e-3, 2000, 7038);
+    near(schedule_rate(&s, 2000), 6e-3);
+    near(schedule_rate(&s, 2001), 6e-3 * sqrt(1 - 2001.0 / 7038));
+    assert_true(fabs(schedule_rate(&s, 2001) / 6e-3 - 0.846) < 1e-3);
+    near(schedule_rate(&s, 7038), 0);
+}
+
+static void test_bad_schedules(void **state)
+{
+    static const char *const bad[] = {"",        "cosine",  "poly:",   "poly:0",   "poly:x",
+                                      "poly:11", "linear-", "-nvidia", "poly:0.5x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Schedule s = {0};
+        assert_status(schedule_parse(bad[i], &s), E_USAGE);
+    }
+}
+
+static void test_warmup(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t steps;
+    } good[] = {{"0.1", 100}, {"0", 0}, {"10%", 100}, {"250", 250}, {"1", 1}, {"0.2843", 284}, {"100%", 1000}};
+    static const char *const bad[] = {"", "x", "-1", "1.5", "101%", "10%%", "nan", "5 "};
+    int64_t n;
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_ok(warmup_parse(good[i].text, 1000, &n));
+        assert_int_equal(n, good[i].steps);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_status(warmup_parse(bad[i], 1000, &n), E_USAGE);
+}
+
+static void test_bias(void **state)
+{
+    float b1, b2;
+    (void)state;
+    optim_bias(&(Optimizer){.beta1 = 0.9f, .beta2 = 0.999f}, 1, &b1, &b2);
+    assert_true(b1 == 1 && b2 == 1);
+    optim_bias(&(Optimizer){.beta1 = 0.5f, .beta2 = 0.75f, .bias_correction = true}, 2, &b1, &b2);
+    assert_true(fabs((double)b1 - 1 / (1 - 0.25)) < 1e-6);
+    assert_true(fabs((double)b2 - 1 / (1 - 0.5625)) < 1e-6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_continuous), cmocka_unit_test(test_discontinuous), cmocka_unit_test(test_bad_schedules),
+        cmocka_unit_test(test_warmup),     cmocka_unit_test(test_bias),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
