@@ -10,6 +10,9 @@
 
 #include "text/text.h"
 
+/* Characters; a longer word is [UNK]. */
+#define WORD_MAX 100
+
 /* The pieces that are never split, [PAD] [UNK] [CLS] [SEP] [MASK]. */
 #define N_SPECIAL 5
 typedef struct {

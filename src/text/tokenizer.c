@@ -4,8 +4,6 @@
 #include "text/normalize.h"
 #include "text/vocab.h"
 
-#define WORD_MAX 100 /* characters; a longer word is [UNK] */
-
 struct Tokenizer {
     const Vocab *vocab;
     TokenizerOptions options;

@@ -9,7 +9,6 @@
 #include "text/unicode_tables.h"
 #include "text/utf8.h"
 
-#define WORD_MAX         100
 #define DEFAULT_ALPHABET 1000
 #define DEFAULT_COUNT    2
 #define DEFAULT_PIECE    32
