@@ -1,0 +1,345 @@
+/* ATTENTION and its backward. */
+#include <math.h>
+
+#include "ops/harness.h"
+
+#define KEY   (UINT64_C(42) ^ PHILOX_DROPOUT)
+#define SITE  4u
+#define BATCH 9u
+
+typedef struct {
+    int lengths[6], n;  /* sequences */
+    int64_t rows, seqs; /* of the bucket */
+    int32_t heads, head_dim;
+    float p;
+} Shape;
+
+static const Shape shapes[] = {
+    {{1}, 1, 1, 1, 3, 12, 0.1f},
+    {{2}, 1, 64, 4, 3, 12, 0.5f},
+    {{1, 2, 16, 17, 27}, 5, 63, 5, 3, 12, 0.1f},
+    {{1, 2, 16, 17, 27}, 5, 64, 8, 2, 20, 0},
+    {{64}, 1, 64, 1, 2, 32, 0.1f},
+    {{65}, 1, 65, 2, 1, 64, 0.1f},
+    {{128, 33, 31}, 3, 200, 3, 2, 64, 0.1f},
+    {{48, 15}, 2, 64, 2, 2, 80, 0.5f},
+    {{33, 31}, 2, 64, 2, 1, 128, 0.1f},
+    {{200}, 1, 200, 1, 1, 32, 0},
+};
+#define N_SHAPES (sizeof shapes / sizeof *shapes)
+
+/* P and dS may be rounded to bf16 before their products. */
+static const Tolerance tolerance = {.f32 = 2e-5, .bf16 = 8e-3};
+
+static void init(OpCase *c, Op op, const Shape *s)
+{
+    RowCounts rows = rows_tokens(s->rows);
+    rows.count[ROWS_SEQS] = s->seqs;
+    OpAttr attr = {.attention = {.heads = s->heads,
+                                 .head_dim = s->head_dim,
+                                 .scale = (float)(1 / sqrt((double)s->head_dim)),
+                                 .dropout = s->p,
+                                 .site = SITE}};
+    case_init(c, op, attr, rows);
+    case_add(c, "spans", I32, rows_kind(ROWS_SEQS), 2);
+    case_add(c, "seq_index", I32, rows_kind(ROWS_SEQS), 1);
+    case_sequences(c, s->lengths, NULL, s->n);
+    for (int64_t i = s->n; i < s->seqs; i++)
+        case_set_ints(c, "spans", 2 * i, 2, (int32_t[]){-7, 1 << 30}); /* not read */
+    case_ctl(c)->dropout_key = KEY;
+    case_ctl(c)->batch = BATCH;
+}
+
+static void forward_init(OpCase *c, const Shape *s, Dtype dtype)
+{
+    int64_t hidden = s->heads * s->head_dim;
+    init(c, OP_ATTENTION, s);
+    case_add_random(c, "qkv", dtype, rows_kind(ROWS_TOKENS), 3 * hidden, 2);
+    case_add(c, "o", dtype, rows_kind(ROWS_TOKENS), hidden);
+    case_add(c, "lse", F32, rows_kind(ROWS_TOKENS), s->heads);
+}
+
+/* The backward of a forward case that has run. */
+static void backward_init(OpCase *c, const Shape *s, const OpCase *forward, Dtype dtype)
+{
+    int64_t hidden = s->heads * s->head_dim;
+    init(c, OP_ATTENTION_BWD, s);
+    case_take(c, "qkv", forward, "qkv");
+    case_take(c, "o", forward, "o");
+    case_take(c, "lse", forward, "lse");
+    case_take(c, "spans", forward, "spans");
+    case_take(c, "seq_index", forward, "seq_index");
+    case_add_random(c, "do", dtype, rows_kind(ROWS_TOKENS), hidden, 1);
+    case_add(c, "dqkv", dtype, rows_kind(ROWS_TOKENS), 3 * hidden);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int t = 0; t < N_COMPUTE; t++) {
+            OpCase forward, backward;
+            forward_init(&forward, &shapes[i], compute_types[t]);
+            case_check(&forward, tolerance);
+            int64_t tokens = case_ctl(&forward)->n_tokens;
+            case_expect_zero_rows(&forward, "o", tokens, shapes[i].rows);
+            case_expect_zero_rows(&forward, "lse", tokens, shapes[i].rows);
+            backward_init(&backward, &shapes[i], &forward, compute_types[t]);
+            case_check(&backward, tolerance);
+            case_expect_zero_rows(&backward, "dqkv", tokens, shapes[i].rows);
+            case_free(&forward);
+            case_free(&backward);
+        }
+}
+
+/* The definition: one draw by its counter, the four keys of a call written out. */
+static bool dropped(uint32_t head, uint32_t sequence, int query, int key, float p)
+{
+    static const int keys[4][4] = {{0, 1, 8, 9}, {2, 3, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}};
+    for (int c = 0; c < 4; c++)
+        for (int i = 0; i < 4; i++) {
+            if (keys[c][i] != key % 16) continue;
+            Philox4 draws = philox4(KEY, (uint32_t)(key / 16 * 4 + c),
+                                    (uint32_t)(query / 16 * 8 + query % 8) | head << 16, sequence, SITE | BATCH << 10);
+            return philox_draw16(&draws, i + (query % 16 >= 8 ? 4 : 0)) < (uint32_t)lrint(65536.0 * (double)p);
+        }
+    return false;
+}
+
+/* Softmax attention with dropout, in double, straight from the formula; and the log-sum-exp. */
+static void test_meaning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++) {
+        const Shape *s = &shapes[i];
+        int64_t d = s->head_dim, hidden = s->heads * d, width = 3 * hidden;
+        OpCase c;
+        forward_init(&c, s, F32);
+        case_run(&c, ops_ref(), (RunOptions){0});
+        float *qkv = case_values(&c, "qkv"), *o = case_values(&c, "o"), *lse = case_values(&c, "lse");
+        float *want_o = mem_array((size_t)(s->rows * hidden), sizeof *want_o);
+        float *want_lse = mem_array((size_t)(s->rows * s->heads), sizeof *want_lse);
+        double *p = mem_array((size_t)s->rows, sizeof *p),
+               keep = 65536 / (65536 - (double)lrint(65536.0 * (double)s->p));
+        int64_t first = 0;
+        for (int n = 0; n < s->n; first += s->lengths[n++])
+            for (int h = 0; h < s->heads; h++)
+                for (int a = 0; a < s->lengths[n]; a++) {
+                    double sum = 0;
+                    for (int b = 0; b < s->lengths[n]; b++) {
+                        double dot = 0;
+                        for (int64_t j = 0; j < d; j++)
+                            dot += (double)qkv[(first + a) * width + h * d + j] *
+                                   (double)qkv[(first + b) * width + hidden + h * d + j];
+                        sum += p[b] = exp(dot / sqrt((double)d));
+                    }
+                    want_lse[(first + a) * s->heads + h] = (float)log(sum);
+                    for (int64_t j = 0; j < d; j++) {
+                        double out = 0;
+                        for (int b = 0; b < s->lengths[n]; b++)
+                            if (!dropped((uint32_t)h, (uint32_t)n, a, b, s->p))
+                                out += p[b] / sum * keep * (double)qkv[(first + b) * width + 2 * hidden + h * d + j];
+                        want_o[(first + a) * hidden + h * d + j] = (float)out;
+                    }
+                }
+        expect_close("o", o, want_o, s->rows * hidden, 2e-6);
+        expect_close("lse", lse, want_lse, s->rows * s->heads, 2e-6);
+        free(qkv);
+        free(o);
+        free(lse);
+        free(want_o);
+        free(want_lse);
+        free(p);
+        case_free(&c);
+    }
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    static const Shape small[] = {
+        {{1, 2, 5}, 3, 9, 4, 2, 5, 0.5f},
+        {{18}, 1, 18, 1, 1, 12, 0.1f},
+        {{9, 3}, 2, 12, 2, 3, 4, 0},
+    };
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        OpCase forward, backward;
+        forward_init(&forward, &small[i], F32);
+        case_random(&forward, "qkv", 0, 1);
+        case_run(&forward, ops_ref(), (RunOptions){0});
+        backward_init(&backward, &small[i], &forward, F32);
+        case_run(&backward, ops_ref(), (RunOptions){0});
+        expect_gradient(&forward, "qkv", "o", &backward, "do", &backward, "dqkv", 0x1p-6, 5e-4);
+        case_free(&forward);
+        case_free(&backward);
+    }
+}
+
+/* Masks, exactly, on every backend: all probabilities alike (q = 0) and v a window of the identity, so that
+   o[query][j] is the factor of key window + j over the length. Backward likewise: do = 1 in one column shows dv. */
+static void test_masks(void **state)
+{
+    (void)state;
+    enum { LENGTH = 77, D = 32, HEADS = 2 };
+    const Shape s = {{3, LENGTH}, 2, 80, 2, HEADS, D, 0.3f};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int t = 0; t < N_COMPUTE; t++)
+        for (int window = 0; window < LENGTH; window += D) {
+            OpCase forward, backward;
+            forward_init(&forward, &s, compute_types[t]);
+            case_clear_rows(&forward, "qkv", 0);
+            for (int j = 0; j < D && window + j < LENGTH; j++)
+                for (int h = 0; h < HEADS; h++)
+                    case_set(&forward, "qkv", (3 + window + j) * 3 * HEADS * D + 2 * HEADS * D + h * D + j, 1,
+                             (float[]){1});
+            for (int k = 0; k < n; k++) {
+                if (!case_runs_on(&forward, backends[k])) continue;
+                case_run(&forward, backends[k], (RunOptions){0});
+                float *o = case_values(&forward, "o");
+                /* do: query window + j has 1 in column j, so dv[key][j] is the factor of (window + j, key) */
+                backward_init(&backward, &s, &forward, compute_types[t]);
+                case_clear_rows(&backward, "do", 0);
+                for (int j = 0; j < D && window + j < LENGTH; j++)
+                    for (int h = 0; h < HEADS; h++)
+                        case_set(&backward, "do", (3 + window + j) * HEADS * D + h * D + j, 1, (float[]){1});
+                case_run(&backward, backends[k], (RunOptions){0});
+                float *dqkv = case_values(&backward, "dqkv");
+                for (int h = 0; h < HEADS; h++)
+                    for (int a = 0; a < LENGTH; a++)
+                        for (int j = 0; j < D && window + j < LENGTH; j++) {
+                            bool there = dropped((uint32_t)h, 1, a, window + j, s.p);
+                            bool back = dropped((uint32_t)h, 1, window + j, a, s.p);
+                            if ((o[(3 + a) * HEADS * D + h * D + j] == 0) != there)
+                                fail_msg("%s: head %d, query %d, key %d is %s", backends[k]->name, h, a, window + j,
+                                         there ? "dropped, but o is not 0" : "kept, but o is 0");
+                            if ((dqkv[(3 + a) * 3 * HEADS * D + 2 * HEADS * D + h * D + j] == 0) != back)
+                                fail_msg("%s: head %d, query %d, key %d is %s", backends[k]->name, h, window + j, a,
+                                         back ? "dropped, but dv is not 0" : "kept, but dv is 0");
+                        }
+                free(o);
+                free(dqkv);
+                case_free(&backward);
+            }
+            case_free(&forward);
+        }
+}
+
+/* A sequence has the same bits alone, among others and at another place. */
+static void test_sequences_are_independent(void **state)
+{
+    (void)state;
+    static const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, 12, 0.1f};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase a, da;
+        forward_init(&a, &many, compute_types[t]);
+        for (int k = 0; k < n; k++) {
+            if (!case_runs_on(&a, backends[k])) continue;
+            case_run(&a, backends[k], (RunOptions){0});
+            backward_init(&da, &many, &a, compute_types[t]);
+            case_run(&da, backends[k], (RunOptions){0});
+            for (int64_t s = 0, first = 0; s < many.n; first += many.lengths[s++]) {
+                int length = many.lengths[s];
+                const int lengths[] = {7, length}, index[] = {50, (int)s};
+                const Shape one = {{7, length}, 2, 7 + length, 2, 3, 12, 0.1f};
+                OpCase b, db;
+                forward_init(&b, &one, compute_types[t]);
+                case_sequences(&b, lengths, index, 2);
+                case_copy_rows(&b, 7, &a, first, length, "qkv");
+                case_run(&b, backends[k], (RunOptions){0});
+                case_expect_rows_equal(&a, first, &b, 7, length, "o");
+                case_expect_rows_equal(&a, first, &b, 7, length, "lse");
+                backward_init(&db, &one, &b, compute_types[t]);
+                case_copy_rows(&db, 7, &da, first, length, "do");
+                case_run(&db, backends[k], (RunOptions){0});
+                case_expect_rows_equal(&da, first, &db, 7, length, "dqkv");
+                case_free(&b);
+                case_free(&db);
+            }
+            case_free(&da);
+        }
+        case_free(&a);
+    }
+}
+
+/* A padded rectangle: gaps between sequences are 0 in o, lse and dqkv, and the sequences have the packed rows' bits. */
+static void test_rectangle(void **state)
+{
+    (void)state;
+    static const int lengths[] = {5, 16, 1};
+    const Shape rectangle = {{0}, 0, 64, 4, 3, 12, 0.1f}, packed = {{5, 16, 1}, 3, 22, 3, 3, 12, 0.1f};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase a, b, da, db;
+        forward_init(&a, &rectangle, compute_types[t]);
+        forward_init(&b, &packed, compute_types[t]);
+        for (int32_t s = 0, first = 0; s < 3; first += lengths[s++]) {
+            case_set_ints(&a, "spans", 2 * s, 2, (int32_t[]){20 * s, 20 * s + lengths[s]});
+            case_set_ints(&a, "seq_index", s, 1, &s);
+            case_copy_rows(&b, first, &a, 20 * s, lengths[s], "qkv");
+        }
+        case_ctl(&a)->n_seqs = 3;
+        case_ctl(&a)->n_tokens = 60;
+        for (int k = 0; k < n; k++) {
+            if (!case_runs_on(&a, backends[k])) continue;
+            case_run(&a, backends[k], (RunOptions){0});
+            case_run(&b, backends[k], (RunOptions){0});
+            backward_init(&da, &rectangle, &a, compute_types[t]);
+            backward_init(&db, &packed, &b, compute_types[t]);
+            *case_ctl(&da) = *case_ctl(&a);
+            for (int s = 0, first = 0; s < 3; first += lengths[s++])
+                case_copy_rows(&db, first, &da, 20 * s, lengths[s], "do");
+            case_run(&da, backends[k], (RunOptions){0});
+            case_run(&db, backends[k], (RunOptions){0});
+            for (int s = 0, first = 0; s < 3; first += lengths[s++]) {
+                int64_t gap = 20 * s + lengths[s], end = s == 2 ? 64 : 20 * (s + 1);
+                case_expect_rows_equal(&a, 20 * s, &b, first, lengths[s], "o");
+                case_expect_rows_equal(&a, 20 * s, &b, first, lengths[s], "lse");
+                case_expect_rows_equal(&da, 20 * s, &db, first, lengths[s], "dqkv");
+                case_expect_zero_rows(&a, "o", gap, end);
+                case_expect_zero_rows(&a, "lse", gap, end);
+                case_expect_zero_rows(&da, "dqkv", gap, end);
+            }
+            case_free(&da);
+            case_free(&db);
+        }
+        case_free(&a);
+        case_free(&b);
+    }
+}
+
+/* Scores far apart and all equal: nothing overflows. */
+static void test_extreme_scores(void **state)
+{
+    (void)state;
+    const Shape s = {{40, 7}, 2, 64, 2, 2, 20, 0.1f};
+    static const double sizes[] = {0, 12, 60};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < N_COMPUTE; t++) {
+            OpCase forward, backward;
+            forward_init(&forward, &s, compute_types[t]);
+            case_random(&forward, "qkv", 0, sizes[i]);
+            case_check(&forward, (Tolerance){1e-3, 1e-2}); /* scores up to 5000 lose digits */
+            backward_init(&backward, &s, &forward, compute_types[t]);
+            case_check(&backward, (Tolerance){1e-2, 2e-2});
+            case_free(&forward);
+            case_free(&backward);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_sequences_are_independent),
+        cmocka_unit_test(test_rectangle),
+        cmocka_unit_test(test_extreme_scores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
