@@ -1,8 +1,9 @@
 /* GLUE: the table of tasks, their TSV files, metrics, and what is written for people and for the leaderboard.
 
-   A GlueTask is read-only data: columns, labels, files, metrics of one task. Labels are numbered as Hugging Face numbers
-   them. A GlueExamples is one file: it keeps the file mapped, and every text points into the map, so nothing is copied.
-   Source of the layouts: the files of gluebenchmark.com and the processors of google-research/bert and Transformers. */
+   A GlueTask is read-only data: columns, labels, files, metrics of one task. Labels are numbered as Hugging Face
+   numbers them. A GlueExamples is one file: it keeps the file mapped, and every text points into the map, so nothing is
+   copied. Source of the layouts: the files of gluebenchmark.com and the processors of google-research/bert and
+   Transformers. */
 #ifndef CAIRN_TASKS_GLUE_GLUE_H
 #define CAIRN_TASKS_GLUE_GLUE_H
 
@@ -84,10 +85,10 @@ const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i);
 int32_t glue_label_find(const GlueTask *task, const char *text, size_t len);
 const char *glue_metric_name(GlueMetric metric);
 
-/* A user's own TSV: train.tsv, dev.tsv, test.tsv. `text_columns` is "a" or "a,b", `labels` "x,y,z" in the order of their
-   numbers, or "regression" (or NULL: only allowed with "regression"). Columns are header names; if all of them are
-   numbers, the files have no header and the numbers are positions from 0. `label_column` may be NULL when nothing
-   labelled will be read. The caller owns the struct; the task is valid until glue_custom_free. */
+/* A user's own TSV: train.tsv, dev.tsv, test.tsv. `text_columns` is "a" or "a,b", `labels` "x,y,z" in the order of
+   their numbers, or "regression". Columns are header names; if all of them are numbers, the files have no header and
+   the numbers are positions from 0. `label_column` may be NULL when nothing labelled will be read. The caller owns the
+   struct, which points into itself: never copy it. */
 typedef struct {
     GlueTask task;
     GlueLayout labelled, unlabelled;
@@ -103,10 +104,10 @@ void glue_custom_free(GlueCustom *custom); /* takes a zeroed one */
 typedef struct {
     const char *a, *b; /* not NUL-terminated; valid UTF-8 without tab or line feed; b is NULL for single sentences */
     size_t a_len, b_len;
-    int64_t index;  /* in predictions: the test file's index column, elsewhere the row number from 0 */
-    int32_t label;  /* −1: unlabelled or regression */
-    float score;    /* regression; else 0 */
-    int64_t line;   /* in the file, from 1 */
+    int64_t index; /* in predictions: the test file's index column, elsewhere the row number from 0 */
+    int32_t label; /* −1: unlabelled or regression */
+    float score;   /* regression; else 0 */
+    int64_t line;  /* in the file, from 1 */
 } GlueExample;
 
 typedef struct {
@@ -120,8 +121,8 @@ typedef struct {
     char *path;
 } GlueExamples;
 
-/* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and the
-   line where there is one. Skipped rows are counted and warned about. */
+/* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and
+   the line where there is one. Skipped rows are counted and warned about. */
 Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, const GlueSplit *split);
 /* The same from memory, which must outlive `examples`. `name` is what errors call it. */
 Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
@@ -134,7 +135,8 @@ char *glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *sp
 
 /* Running sums over the examples of one split. Zero-initialise. Double precision throughout; equal to scikit-learn and
    SciPy to 1e-12. F1 and Matthews take label 1 as positive and are 0 where their denominator is 0. Undefined (NaN):
-   everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite. */
+   everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite.
+ */
 typedef struct {
     int64_t n, correct, tp, fp, fn, tn;
     double *predicted, *truth; /* (count): regression only */
@@ -154,12 +156,12 @@ int32_t glue_argmax(const float *values, int n); // (n)
 
 /* ---- writing (submission.c) ---- */
 
-/* values: (examples->count, n_labels) probabilities, or (count, 1) scores. Both create the directory, write durably, and
-   return E_NUMERIC naming the row if a value is not finite. */
+/* values: (examples->count, n_labels) probabilities, or (count, 1) scores. Both create the directory, write durably,
+   and return E_NUMERIC naming the row if a value is not finite. */
 
 /* DIR/<split's submission name>: "index\tprediction", label text, or the score with 3 decimals clipped to low..high. */
-Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split, const GlueExamples *examples,
-                             const float *values);
+Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split,
+                             const GlueExamples *examples, const float *values);
 /* DIR/predictions_<split>.tsv: index, prediction, and for classification probability_<label>… (9 significant digits, so
    that a float reads back equal; the same bytes for the same values everywhere). Scores are not clipped. */
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,

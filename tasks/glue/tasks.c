@@ -29,40 +29,85 @@ static const char *const zero_one[] = {"0", "1"};
 static const char *const two_way[] = {"entailment", "not_entailment"};
 static const char *const three_way[] = {"entailment", "neutral", "contradiction"};
 
-#define LABELS(list)     .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
-#define METRICS(n, ...)  .metrics = {__VA_ARGS__}, .n_metrics = (n)
-#define SPLITS(n, ...)   .splits = {__VA_ARGS__}, .n_splits = (n)
+#define LABELS(list)    .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
+#define METRICS(n, ...) .metrics = {__VA_ARGS__}, .n_metrics = (n)
+#define SPLITS(n, ...)  .splits = {__VA_ARGS__}, .n_splits = (n)
 #define THREE_FILES(labelled, unlabelled, leaderboard)                                                                 \
-    SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled}, {GLUE_DEV, "dev", "dev.tsv", "", NULL, labelled}, \
+    SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled},                                                  \
+           {GLUE_DEV, "dev", "dev.tsv", "", NULL, labelled},                                                           \
            {GLUE_TEST, "test", "test.tsv", "", leaderboard, unlabelled})
 
 static const GlueTask tasks[] = {
-    {.name = "CoLA", .folders = {"CoLA"}, LABELS(zero_one), METRICS(1, GLUE_MATTHEWS), .best = GLUE_MATTHEWS,
+    {.name = "CoLA",
+     .folders = {"CoLA"},
+     LABELS(zero_one),
+     METRICS(1, GLUE_MATTHEWS),
+     .best = GLUE_MATTHEWS,
      THREE_FILES(&cola_labelled, &cola_test, "CoLA.tsv")},
-    {.name = "SST-2", .folders = {"SST-2"}, LABELS(zero_one), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+    {.name = "SST-2",
+     .folders = {"SST-2"},
+     LABELS(zero_one),
+     METRICS(1, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
      THREE_FILES(&sst_labelled, &sst_test, "SST-2.tsv")},
-    {.name = "MRPC", .folders = {"MRPC"}, LABELS(zero_one), METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
-     .best = GLUE_COMBINED, THREE_FILES(&mrpc_labelled, &mrpc_test, "MRPC.tsv")},
-    {.name = "STS-B", .folders = {"STS-B"}, .n_labels = 1, .regression = true, .low = 0, .high = 5,
-     METRICS(3, GLUE_PEARSON, GLUE_SPEARMAN, GLUE_COMBINED), .best = GLUE_COMBINED,
+    {.name = "MRPC",
+     .folders = {"MRPC"},
+     LABELS(zero_one),
+     METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
+     .best = GLUE_COMBINED,
+     THREE_FILES(&mrpc_labelled, &mrpc_test, "MRPC.tsv")},
+    {.name = "STS-B",
+     .folders = {"STS-B"},
+     .n_labels = 1,
+     .regression = true,
+     .low = 0,
+     .high = 5,
+     METRICS(3, GLUE_PEARSON, GLUE_SPEARMAN, GLUE_COMBINED),
+     .best = GLUE_COMBINED,
      THREE_FILES(&sts_labelled, &pair_test, "STS-B.tsv")},
-    {.name = "QQP", .folders = {"QQP"}, LABELS(zero_one), METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
-     .best = GLUE_COMBINED, .skip_short_rows = true, THREE_FILES(&qqp_labelled, &qqp_test, "QQP.tsv")},
-    {.name = "MNLI", .folders = {"MNLI"}, LABELS(three_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+    {.name = "QQP",
+     .folders = {"QQP"},
+     LABELS(zero_one),
+     METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
+     .best = GLUE_COMBINED,
+     .skip_short_rows = true,
+     THREE_FILES(&qqp_labelled, &qqp_test, "QQP.tsv")},
+    {.name = "MNLI",
+     .folders = {"MNLI"},
+     LABELS(three_way),
+     METRICS(1, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
      .skip_label = "-",
      SPLITS(5, {GLUE_TRAIN, "train", "train.tsv", "", NULL, &mnli_labelled},
             {GLUE_DEV, "dev_matched", "dev_matched.tsv", "", NULL, &mnli_labelled},
             {GLUE_DEV, "dev_mismatched", "dev_mismatched.tsv", "_mm", NULL, &mnli_labelled},
             {GLUE_TEST, "test_matched", "test_matched.tsv", "", "MNLI-m.tsv", &pair_test},
             {GLUE_TEST, "test_mismatched", "test_mismatched.tsv", "_mm", "MNLI-mm.tsv", &pair_test})},
-    {.name = "QNLI", .folders = {"QNLI"}, LABELS(two_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+    {.name = "QNLI",
+     .folders = {"QNLI"},
+     LABELS(two_way),
+     METRICS(1, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
      THREE_FILES(&qnli_labelled, &qnli_test, "QNLI.tsv")},
-    {.name = "RTE", .folders = {"RTE"}, LABELS(two_way), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+    {.name = "RTE",
+     .folders = {"RTE"},
+     LABELS(two_way),
+     METRICS(1, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
      THREE_FILES(&pair_labelled, &pair_test, "RTE.tsv")},
-    {.name = "WNLI", .folders = {"WNLI"}, LABELS(zero_one), METRICS(1, GLUE_ACCURACY), .best = GLUE_ACCURACY,
+    {.name = "WNLI",
+     .folders = {"WNLI"},
+     LABELS(zero_one),
+     METRICS(1, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
      THREE_FILES(&pair_labelled, &pair_test, "WNLI.tsv")},
-    {.name = "AX", .folders = {"AX", "diagnostic"}, LABELS(three_way), METRICS(0, GLUE_ACCURACY), .best = GLUE_ACCURACY,
-     .model_task = "MNLI", SPLITS(1, {GLUE_TEST, "test", "diagnostic.tsv", "", "AX.tsv", &pair_test})},
+    {.name = "AX",
+     .folders = {"AX", "diagnostic"},
+     LABELS(three_way),
+     METRICS(0, GLUE_ACCURACY),
+     .best = GLUE_ACCURACY,
+     .model_task = "MNLI",
+     SPLITS(1, {GLUE_TEST, "test", "diagnostic.tsv", "", "AX.tsv", &pair_test})},
 };
 
 #define N_TASKS ((int)(sizeof tasks / sizeof *tasks))
@@ -155,7 +200,8 @@ const char *glue_metric_name(GlueMetric metric)
 
 /* ---- a user's own files ---- */
 
-/* Cuts `list` at its commas in place; returns the number of parts, or −1 if one is empty or holds a line break or tab. */
+/* Cuts `list` at its commas in place; returns the number of parts, or −1 if one is empty or holds a line break or tab.
+ */
 static int cut_list(char *list, const char ***parts)
 {
     int count = 0, cap = 0;
@@ -188,7 +234,8 @@ static Status custom_labels(GlueCustom *c, const char *labels)
     c->labels = mem_strdup(labels);
     int n = cut_list(c->labels, &c->label_names);
     if (n < 2)
-        return fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression", labels);
+        return fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression",
+                    labels);
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < i; k++) {
             if (!strcmp(c->label_names[i], c->label_names[k]))
@@ -218,7 +265,8 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
     c->text_columns = mem_strdup(text_columns);
     int n = cut_list(c->text_columns, &texts);
     if (n != 1 && n != 2) {
-        status = fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns);
+        status =
+            fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns);
         goto done;
     }
     if (label_column && (!*label_column || strpbrk(label_column, "\t\r\n"))) {
@@ -228,8 +276,8 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
     c->label_column = label_column ? mem_strdup(label_column) : NULL;
     TRY_DONE(custom_labels(c, labels));
 
-    bool positions = is_position(texts[0]) && (n == 1 || is_position(texts[1])) &&
-                     (!label_column || is_position(label_column));
+    bool positions =
+        is_position(texts[0]) && (n == 1 || is_position(texts[1])) && (!label_column || is_position(label_column));
     c->unlabelled = (GlueLayout){.a = texts[0], .b = n == 2 ? texts[1] : NULL};
     c->unlabelled.columns = positions ? GLUE_COLUMNS_AS_FIRST : 0;
     c->labelled = c->unlabelled;

@@ -1,0 +1,183 @@
+/* GLUE's metrics. Counts for classification; for regression the values are kept, because centred sums and ranks need
+   them all. */
+#include "tasks/glue/glue.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int32_t glue_argmax(const float *values, int n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++) {
+        if (values[i] > values[best]) best = i;
+    }
+    return best;
+}
+
+void glue_scores_add_label(GlueScores *s, int32_t predicted, int32_t truth)
+{
+    s->n++;
+    s->correct += predicted == truth;
+    s->tp += predicted == 1 && truth == 1;
+    s->fp += predicted == 1 && truth != 1;
+    s->fn += predicted != 1 && truth == 1;
+    s->tn += predicted != 1 && truth != 1;
+}
+
+void glue_scores_add_score(GlueScores *s, double predicted, double truth)
+{
+    if (s->count == s->cap) {
+        s->cap = s->cap ? 2 * s->cap : 1024;
+        s->predicted = mem_resize(s->predicted, s->cap, sizeof *s->predicted);
+        s->truth = mem_resize(s->truth, s->cap, sizeof *s->truth);
+    }
+    s->predicted[s->count] = predicted;
+    s->truth[s->count++] = truth;
+    s->n++;
+}
+
+void glue_scores_add(GlueScores *s, const GlueTask *task, const float *values, const GlueExample *example)
+{
+    if (task->regression) {
+        glue_scores_add_score(s, (double)values[0], (double)example->score);
+    } else {
+        CHECK(example->label >= 0, "line %lld has no label", (long long)example->line);
+        glue_scores_add_label(s, glue_argmax(values, task->n_labels), example->label);
+    }
+}
+
+void glue_scores_free(GlueScores *s)
+{
+    free(s->predicted);
+    free(s->truth);
+    *s = (GlueScores){0};
+}
+
+/* ---- classification ---- */
+
+static double f1(const GlueScores *s)
+{
+    double denominator = 2.0 * (double)s->tp + (double)s->fp + (double)s->fn;
+    return denominator > 0 ? 2.0 * (double)s->tp / denominator : 0.0;
+}
+
+static double matthews(const GlueScores *s)
+{
+    double tp = (double)s->tp, fp = (double)s->fp, fn = (double)s->fn, tn = (double)s->tn;
+    double predicted = (tp + fp) * (tn + fn), truth = (tp + fn) * (tn + fp);
+    if (predicted == 0 || truth == 0) return 0.0;
+    return (tp * tn - fp * fn) / (sqrt(predicted) * sqrt(truth));
+}
+
+/* ---- correlation ---- */
+
+static bool varies(const double *x, size_t n) // (n)
+{
+    bool differs = false;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return false;
+        differs |= x[i] != x[0];
+    }
+    return differs;
+}
+
+/* Mean with the sum's rounding errors carried along (Neumaier). */
+static double mean(const double *x, size_t n) // (n)
+{
+    double sum = 0, lost = 0;
+    for (size_t i = 0; i < n; i++) {
+        double next = sum + x[i];
+        lost += fabs(sum) >= fabs(x[i]) ? (sum - next) + x[i] : (x[i] - next) + sum;
+        sum = next;
+    }
+    return (sum + lost) / (double)n;
+}
+
+static double correlation(const double *x, const double *y, size_t n) // (n), (n)
+{
+    if (n < 2 || !varies(x, n) || !varies(y, n)) return NAN;
+    double mx = mean(x, n), my = mean(y, n), sxx = 0, syy = 0, sxy = 0;
+    for (size_t i = 0; i < n; i++) {
+        double dx = x[i] - mx, dy = y[i] - my;
+        sxx += dx * dx;
+        syy += dy * dy;
+        sxy += dx * dy;
+    }
+    if (!(sxx > 0) || !(syy > 0) || isinf(sxx) || isinf(syy)) return NAN;
+    return fmax(-1.0, fmin(1.0, sxy / (sqrt(sxx) * sqrt(syy))));
+}
+
+typedef struct {
+    double value;
+    size_t at;
+} Ranked;
+
+static int by_value(const void *a, const void *b)
+{
+    const Ranked *x = a, *y = b;
+    if (x->value != y->value) return x->value < y->value ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Ranks from 1; equal values share the mean of their ranks. */
+static void average_ranks(const double *x, size_t n, double *ranks) // (n), (n)
+{
+    Ranked *order = mem_array(n, sizeof *order);
+    for (size_t i = 0; i < n; i++) order[i] = (Ranked){x[i], i};
+    qsort(order, n, sizeof *order, by_value);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && order[j].value == order[i].value;) j++;
+        for (size_t k = i; k < j; k++) ranks[order[k].at] = 0.5 * (double)(i + 1 + j);
+    }
+    free(order);
+}
+
+static double rank_correlation(const double *x, const double *y, size_t n) // (n), (n)
+{
+    if (n < 2 || !varies(x, n) || !varies(y, n)) return NAN;
+    double *rx = mem_array(n, sizeof *rx), *ry = mem_array(n, sizeof *ry);
+    average_ranks(x, n, rx);
+    average_ranks(y, n, ry);
+    double r = correlation(rx, ry, n);
+    free(rx);
+    free(ry);
+    return r;
+}
+
+/* ---- any of them ---- */
+
+static double combined(const GlueScores *s, const GlueTask *task)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < task->n_metrics; i++) {
+        if (task->metrics[i] == GLUE_COMBINED) continue;
+        sum += glue_scores_value(s, task, task->metrics[i]);
+        n++;
+    }
+    return n ? sum / n : NAN;
+}
+
+double glue_scores_value(const GlueScores *s, const GlueTask *task, GlueMetric metric)
+{
+    if (s->n == 0) return NAN;
+    switch (metric) {
+    case GLUE_ACCURACY:
+        return (double)s->correct / (double)s->n;
+    case GLUE_F1:
+        return f1(s);
+    case GLUE_MATTHEWS:
+        return matthews(s);
+    case GLUE_PEARSON:
+        return correlation(s->predicted, s->truth, s->count);
+    case GLUE_SPEARMAN:
+        return rank_correlation(s->predicted, s->truth, s->count);
+    case GLUE_COMBINED:
+        return combined(s, task);
+    case N_GLUE_METRICS:
+        break;
+    }
+    CHECK(0, "metric %d", (int)metric);
+    return NAN;
+}

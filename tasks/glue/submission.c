@@ -1,0 +1,84 @@
+/* What a model said about a split, as files: for the leaderboard, and with probabilities for people. */
+#include "tasks/glue/glue.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static Status check_finite(const GlueTask *task, const GlueSplit *split, const GlueExamples *examples,
+                           const float *values)
+{
+    for (size_t i = 0; i < examples->count; i++) {
+        for (int k = 0; k < task->n_labels; k++) {
+            float v = values[i * (size_t)task->n_labels + (size_t)k];
+            if (!isfinite(v))
+                return fail(E_NUMERIC,
+                            "task %s, split %s: the prediction for line %lld of %s is %g; nothing is written",
+                            task->name, split->name, (long long)examples->examples[i].line, examples->path, (double)v);
+        }
+    }
+    return OK;
+}
+
+static Status write_text(const char *dir, const char *name, const Buf *text)
+{
+    TRY(file_make_directories(dir));
+    char *path = file_join(dir, name);
+    Status status = file_write_durable(path, text->data, text->len);
+    free(path);
+    return status;
+}
+
+Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split,
+                             const GlueExamples *examples, const float *values)
+{
+    Status status = OK;
+    Buf text = {0};
+    if (!split->submission)
+        return fail(E_USAGE, "the leaderboard has no file for split %s of task %s", split->name, task->name);
+    TRY(check_finite(task, split, examples, values));
+    buf_puts(&text, "index\tprediction\n");
+    for (size_t i = 0; i < examples->count; i++) {
+        const float *v = values + i * (size_t)task->n_labels;
+        buf_printf(&text, "%lld\t", (long long)examples->examples[i].index);
+        if (task->regression) {
+            float clipped = fminf(fmaxf(v[0], task->low), task->high);
+            buf_printf(&text, "%.3f\n", (double)clipped + 0.0); /* + 0: no "-0.000" */
+        } else {
+            buf_printf(&text, "%s\n", task->labels[glue_argmax(v, task->n_labels)]);
+        }
+    }
+    TRY_DONE(write_text(dir, split->submission, &text));
+done:
+    buf_free(&text);
+    return status;
+}
+
+Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
+                              const GlueExamples *examples, const float *values)
+{
+    Status status = OK;
+    Buf text = {0};
+    char *name = NULL;
+    TRY(check_finite(task, split, examples, values));
+    buf_puts(&text, "index\tprediction");
+    for (int k = 0; k < task->n_labels && !task->regression; k++)
+        buf_printf(&text, "\tprobability_%s", task->labels[k]);
+    buf_puts(&text, "\n");
+    for (size_t i = 0; i < examples->count; i++) {
+        const float *v = values + i * (size_t)task->n_labels;
+        buf_printf(&text, "%lld\t", (long long)examples->examples[i].index);
+        if (task->regression) {
+            buf_printf(&text, "%.9g", (double)v[0]);
+        } else {
+            buf_puts(&text, task->labels[glue_argmax(v, task->n_labels)]);
+            for (int k = 0; k < task->n_labels; k++) buf_printf(&text, "\t%.9g", (double)v[k]);
+        }
+        buf_puts(&text, "\n");
+    }
+    name = mem_printf("predictions_%s.tsv", split->name);
+    TRY_DONE(write_text(dir, name, &text));
+done:
+    free(name);
+    buf_free(&text);
+    return status;
+}
