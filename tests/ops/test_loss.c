@@ -1,0 +1,159 @@
+/* XENT and MSE: losses of one row per sequence. */
+#include <math.h>
+
+#include "ops/harness.h"
+
+typedef struct {
+    int64_t rows, cols;
+    int32_t classes, real;
+} Shape;
+static const Shape shapes[] = {{1, 2, 2, 1},    {4, 3, 3, 3},   {64, 3, 3, 64},
+                               {63, 10, 7, 40}, {65, 1, 1, 65}, {8, 3, 3, 0}};
+#define N_SHAPES (sizeof shapes / sizeof *shapes)
+
+/* The gradient's type is `dtype`; NULL gradient in evaluation. Labels of pad rows must not be read. */
+static void init(OpCase *c, Op op, Shape s, Dtype dtype, bool training)
+{
+    RowCounts rows = {.count = {[ROWS_SEQS] = s.rows}};
+    case_init(c, op, (OpAttr){.loss = {.slot = 1, .classes = s.classes}}, rows);
+    case_add_random(c, "logits", F32, rows_kind(ROWS_SEQS), s.cols, 4);
+    case_add(c, "labels", op == OP_MSE ? F32 : I32, rows_kind(ROWS_SEQS), 1);
+    uint64_t random = 5;
+    for (int64_t i = 0; i < s.rows; i++) {
+        int32_t label = i < s.real ? (int32_t)(testing_random(&random) % (uint64_t)s.classes) : 1 << 30;
+        if (op == OP_MSE)
+            case_set(c, "labels", i, 1, (float[]){i < s.real ? (float)label + 0.3f : NAN});
+        else
+            case_set_ints(c, "labels", i, 1, &label);
+    }
+    if (training) case_add(c, "dlogits", dtype, rows_kind(ROWS_SEQS), s.cols);
+    case_add(c, "loss", F32, rows_kind(ROWS_SEQS), 1);
+    *(Stats *)case_initial(c, "stats") = (Stats){.loss = {3, 1000}, .correct = {5, 7}};
+    *case_ctl(c) = (Ctl){.n_seqs = s.real, .scale_seqs = 0.125f, .loss_scale = 4, .scale_masked = 77};
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int t = 0; t < N_COMPUTE; t++)
+            for (int training = 0; training < 2; training++)
+                for (int op = 0; op < 2; op++) {
+                    OpCase c;
+                    init(&c, op ? OP_MSE : OP_XENT, shapes[i], compute_types[t], training);
+                    case_check(&c, (Tolerance){0});
+                    case_free(&c);
+                }
+}
+
+/* Every backend against the definitions in double: row losses, their sum, right answers, the gradient's scale, pad
+ * rows. */
+static void test_meaning(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int op = 0; op < 2; op++)
+            for (int k = 0; k < n; k++) {
+                const Shape *s = &shapes[i];
+                OpCase c;
+                init(&c, op ? OP_MSE : OP_XENT, *s, F32, true);
+                case_run(&c, backends[k], (RunOptions){0});
+                float *logits = case_values(&c, "logits"), *loss = case_values(&c, "loss");
+                float *gradient = case_values(&c, "dlogits");
+                float *want_loss = mem_array((size_t)s->rows, sizeof(float));
+                float *want_gradient = mem_array((size_t)(s->rows * s->cols), sizeof(float));
+                double sum = 0;
+                int64_t correct = 0;
+                for (int64_t r = 0; r < s->real; r++) {
+                    const float *x = logits + r * s->cols;
+                    float *g = want_gradient + r * s->cols;
+                    if (op) {
+                        double error = (double)x[0] - (double)((const float *)case_initial(&c, "labels"))[r];
+                        want_loss[r] = (float)(error * error);
+                        g[0] = (float)(2 * error * 0.5);
+                    } else {
+                        int32_t label = ((const int32_t *)case_initial(&c, "labels"))[r], best = 0;
+                        double all = 0;
+                        for (int j = 0; j < s->classes; j++) all += exp((double)x[j]);
+                        for (int j = 0; j < s->classes; j++) {
+                            g[j] = (float)((exp((double)x[j]) / all - (j == label)) * 0.5);
+                            if (x[j] > x[best]) best = j;
+                        }
+                        want_loss[r] =
+                            s->classes > 1 ? (float)(log(all) - (double)x[label]) : 0; /* one class: certain */
+                        correct += best == label;
+                    }
+                    sum += (double)loss[r];
+                }
+                expect_close("loss", loss, want_loss, s->rows, 2e-6);
+                expect_close("dlogits", gradient, want_gradient, s->rows * s->cols, 2e-6);
+                case_expect_zero_rows(&c, "loss", s->real, s->rows);
+                case_expect_zero_rows(&c, "dlogits", s->real, s->rows);
+                const Stats *stats = case_bytes(&c, "stats");
+                assert_true(fabs(stats->loss[1] - (1000 + sum)) <=
+                            1e-12 * (1000 + sum)); /* the sum of what is stored */
+                assert_true(stats->loss[0] == 3 && stats->correct[0] == 5);
+                assert_int_equal(stats->correct[1], 7 + correct);
+                free(logits);
+                free(loss);
+                free(gradient);
+                free(want_loss);
+                free(want_gradient);
+                case_free(&c);
+            }
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    const Shape s = {6, 5, 4, 5};
+    for (int op = 0; op < 2; op++) {
+        OpCase forward, backward;
+        init(&forward, op ? OP_MSE : OP_XENT, s, F32, false);
+        init(&backward, op ? OP_MSE : OP_XENT, s, F32, true);
+        case_run(&backward, ops_ref(), (RunOptions){0});
+        float *found = case_values(&backward, "dlogits"), weight[6], expected[30];
+        for (int r = 0; r < 6; r++) weight[r] = 0.5f; /* scale_seqs · loss_scale */
+        case_differences(&forward, "logits", "loss", weight, 0x1p-6, expected);
+        expect_close("gradient of the loss", found, expected, 30, 2e-4);
+        free(found);
+        case_free(&forward);
+        case_free(&backward);
+    }
+}
+
+/* Equal largest logits: the first counts. A row without a label (negative) counts for nothing. Far-apart logits:
+ * finite. */
+static void test_ties_and_missing_labels(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    OpCase c;
+    init(&c, OP_XENT, (Shape){4, 3, 3, 4}, F32, true);
+    case_set(&c, "logits", 0, 12, (float[]){1, 2, 2, 1, 2, 2, 5, 0, 0, -300, 300, 0});
+    case_set_ints(&c, "labels", 0, 4, (int32_t[]){1, 2, -1, 0});
+    for (int k = 0; k < n; k++) {
+        case_run(&c, backends[k], (RunOptions){0});
+        float *loss = case_values(&c, "loss");
+        const Stats *stats = case_bytes(&c, "stats");
+        assert_int_equal(stats->correct[1], 7 + 1);
+        assert_true(loss[2] == 0 && loss[3] == 600);
+        case_expect_zero_rows(&c, "dlogits", 2, 3);
+        free(loss);
+    }
+    case_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_ties_and_missing_labels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
