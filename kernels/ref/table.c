@@ -51,8 +51,8 @@ static size_t whole_pages(size_t bytes) { return (bytes ? bytes + PAGE - 1 : PAG
 
 static Status ref_alloc(size_t bytes, void **p)
 {
+    if (bytes > SIZE_MAX / 2) return fail(E_MEMORY, "a region of %zu bytes is larger than the address space", bytes);
     size_t inner = whole_pages(bytes);
-    if (inner < bytes) return fail(E_MEMORY, "a region of %zu bytes is larger than the address space", bytes);
     char *outer = mmap(NULL, inner + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (outer == MAP_FAILED) return fail(E_MEMORY, "cannot map a region of %zu bytes: %s", bytes, strerror(errno));
     char *start = mmap(outer + PAGE, inner, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -1,0 +1,219 @@
+/* Opening backends, what a table must hold, and the memory of a region. */
+#include <signal.h>
+
+#include "ops/harness.h"
+
+static void test_tables_are_whole(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++) {
+        Backend *b = backends[k];
+        char why[200] = "";
+        for (int op = 0; op < N_OPS; op++)
+            if (!b->op[op].run) fail_msg("%s has no %s", b->name, op_info((Op)op)->name);
+        assert_true(b->threads >= 1);
+        assert_true(b->describe[0] != '\0');
+        assert_true(b->supports(b, b->best_compute(b), why, sizeof why));
+        assert_true(b->supports(b, F32, why, sizeof why));
+        assert_false(b->supports(b, I8, why, sizeof why));
+        assert_true(why[0] != '\0');
+    }
+}
+
+/* Every count gets the smallest bucket that holds it; the capacity is one; none is above it. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    static const int64_t capacities[] = {1, 50, 64, 65, 200, 4096};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++)
+        for (size_t c = 0; c < sizeof capacities / sizeof *capacities; c++) {
+            int64_t before = 1;
+            for (int64_t rows = 1; rows <= capacities[c]; rows++) {
+                int64_t bucket = backends[k]->bucket(rows, capacities[c]);
+                assert_true(bucket >= rows && bucket <= capacities[c] && bucket >= before);
+                assert_int_equal(backends[k]->bucket(bucket, capacities[c]), bucket);
+                before = bucket;
+            }
+            assert_int_equal(before, capacities[c]);
+        }
+    assert_int_equal(ops_ref()->bucket(1, 1000), 64);
+    assert_int_equal(ops_ref()->bucket(64, 1000), 64);
+    assert_int_equal(ops_ref()->bucket(65, 1000), 128);
+    assert_int_equal(ops_ref()->bucket(961, 1000), 1000);
+}
+
+static void test_regions(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 64, 4096, 4097, 3u << 20};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            void *region;
+            unsigned char in[64], out[64];
+            assert_ok(backends[k]->alloc(sizes[i], &region));
+            assert_int_equal((uintptr_t)region % 4096, 0);
+            unsigned char *host = mem_alloc(sizes[i]);
+            memset(host, 1, sizes[i]);
+            backends[k]->download(host, region, sizes[i]);
+            for (size_t j = 0; j < sizes[i]; j++) assert_int_equal(host[j], 0);
+            free(host);
+            for (size_t j = 0; j < sizeof in; j++) in[j] = (unsigned char)(3 * j + 1);
+            if (sizes[i] >= sizeof in) {
+                unsigned char *end = (unsigned char *)region + sizes[i] - sizeof in;
+                backends[k]->upload(end, in, sizeof in);
+                backends[k]->download(out, end, sizeof out);
+                assert_memory_equal(in, out, sizeof in);
+            }
+            backends[k]->release(region, sizes[i]);
+        }
+}
+
+typedef struct {
+    ptrdiff_t at;
+} Touch;
+
+static int touch(void *arg)
+{
+    const Touch *t = arg;
+    void *region;
+    signal(SIGSEGV, SIG_DFL); /* not the sanitizer's */
+    if (ops_ref()->alloc(8192, &region) != OK) return 1;
+    ((volatile char *)region)[t->at] = 1;
+    return 0;
+}
+
+/* The pages before and behind a region may not be touched; its own first and last byte may. */
+static void test_guard_pages(void **state)
+{
+    (void)state;
+    static const struct {
+        ptrdiff_t at;
+        bool allowed;
+    } cases[] = {{0, true}, {8191, true}, {-1, false}, {-4096, false}, {8192, false}, {8192 + 4095, false}};
+    ops_ref();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf errors = {0};
+        Touch t = {cases[i].at};
+        int status = testing_child(touch, &t, &errors);
+        if (cases[i].allowed)
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        else
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+        buf_free(&errors);
+    }
+}
+
+static void test_regions_too_large(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 5000, (size_t)1 << 60};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *region = NULL;
+        assert_status(ops_ref()->alloc(sizes[i], &region), E_MEMORY);
+        assert_message("bytes");
+    }
+}
+
+static void test_open(void **state)
+{
+    (void)state;
+    Backend *b;
+    assert_ok(backend_open("ref", NULL, &b));
+    assert_string_equal(b->name, "ref");
+    assert_int_equal(b->threads, 1);
+    backend_close(b);
+    assert_ok(backend_open("auto", NULL, &b));
+    backend_close(b);
+    backend_close(NULL);
+}
+
+/* Puts CAIRN_BACKEND_DIR back as it was. */
+static void with_directory(const char *directory, void (*body)(void))
+{
+    const char *set = getenv("CAIRN_BACKEND_DIR");
+    char *old = set ? mem_strdup(set) : NULL;
+    setenv("CAIRN_BACKEND_DIR", directory, 1);
+    body();
+    if (old)
+        setenv("CAIRN_BACKEND_DIR", old, 1);
+    else
+        unsetenv("CAIRN_BACKEND_DIR");
+    free(old);
+}
+
+static void missing(void)
+{
+    Backend *b = (Backend *)(void *)&b;
+    assert_status(backend_open("other", NULL, &b), E_USAGE);
+    assert_null(b);
+    assert_message("cairn_other.so");
+    assert_message("/nowhere");
+    assert_message("../lib/cairn");
+}
+
+static void not_a_module(void)
+{
+    Backend *b;
+    assert_status(backend_open("other", NULL, &b), E_USAGE);
+    assert_message("cannot load");
+    assert_message(getenv("CAIRN_BACKEND_DIR"));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"", "../x", "CPU", "a/b", "ref "};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Backend *b;
+        assert_status(backend_open(names[i], NULL, &b), E_USAGE);
+        assert_message("expected auto, ref, cpu");
+    }
+    with_directory("/nowhere", missing);
+    char *directory = testing_directory(), *module = file_join(directory, "cairn_other.so");
+    assert_ok(file_write_durable(module, "text", 4));
+    with_directory(directory, not_a_module);
+    assert_ok(file_remove_tree(directory));
+    free(module);
+    free(directory);
+}
+
+/* OP_LIST's marks, as the passes read them. */
+static void test_op_table(void **state)
+{
+    (void)state;
+    const OpInfo *info = op_info(OP_GELU_BWD);
+    assert_string_equal(info->name, "gelu_bwd");
+    assert_int_equal(info->n_in, 2);
+    assert_int_equal(info->n_out, 2);
+    assert_string_equal(info->out[1].name, "g");
+    assert_true(info->out[1].optional && !info->out[1].accumulated && !info->out[1].shares_always);
+    assert_int_equal(info->out[0].shares, 1);
+    assert_int_equal(info->out[1].shares, 0);
+    info = op_info(OP_LINEAR_DGRAD);
+    assert_true(info->in[2].optional && info->out[0].shares_always);
+    assert_int_equal(info->out[0].shares, 2);
+    assert_true(op_info(OP_LINEAR_WGRAD)->out[1].accumulated && op_info(OP_LINEAR_WGRAD)->out[1].optional);
+    for (int op = 0; op < N_OPS; op++)
+        for (int i = 0; i < op_info((Op)op)->n_out; i++) {
+            const OperandInfo *out = &op_info((Op)op)->out[i];
+            assert_true(out->shares < op_info((Op)op)->n_in);
+            assert_int_equal(op_out((Op)op, out->name), i);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables_are_whole),  cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_regions),           cmocka_unit_test(test_guard_pages),
+        cmocka_unit_test(test_regions_too_large), cmocka_unit_test(test_open),
+        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_op_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

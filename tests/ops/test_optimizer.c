@@ -1,0 +1,197 @@
+/* GRAD_NORM, ADAMW, LAMB on the flat parameter space. */
+#include <math.h>
+
+#include "ops/harness.h"
+
+/* Offsets are multiples of 64; the gaps between belong to nobody. The second is longer than a norm block, the third is
+   a tensor of zeros, the last has one element. */
+static const Segment segments[] = {
+    {0, 100, 0.01f, 1}, {128, 3000, 0.01f, 1}, {3136, 64, 0.1f, 1}, {3200, 1024, 0, 0}, {4288, 1, 0, 1},
+};
+enum { N_SEGMENTS = sizeof segments / sizeof *segments, SIZE = 4352 };
+
+static const OpAttr adam = {.optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}};
+
+static bool owned(int64_t i)
+{
+    for (int s = 0; s < N_SEGMENTS; s++)
+        if (i >= segments[s].offset && i < segments[s].offset + segments[s].size) return true;
+    return false;
+}
+
+static void add_space(OpCase *c, const char *name, double centre, double scale)
+{
+    case_add(c, name, F32, fixed(1), SIZE);
+    case_random(c, name, centre, scale);
+}
+
+static void add_segments(OpCase *c)
+{
+    case_add(c, "segments", U8, fixed(N_SEGMENTS), sizeof(Segment));
+    memcpy(case_initial(c, "segments"), segments, sizeof segments);
+}
+
+static void norm_init(OpCase *c, float max_norm)
+{
+    case_init(c, OP_GRAD_NORM, (OpAttr){.grad_norm = {max_norm}}, (RowCounts){0});
+    add_segments(c);
+    add_space(c, "grads", 0, 1);
+    case_ctl(c)->loss_scale = 8;
+}
+
+static void update_init(OpCase *c, Op op)
+{
+    case_init(c, op, adam, (RowCounts){0});
+    add_segments(c);
+    add_space(c, "grads", 0, 1);
+    add_space(c, "weights", 0, 0.5);
+    add_space(c, "m", 0, 0.1);
+    add_space(c, "v", 0.1, 0.1);
+    memset((float *)case_initial(c, "weights") + segments[2].offset, 0, (size_t)segments[2].size * sizeof(float));
+    case_ctl(c)->learning_rate = 1e-2f;
+    case_ctl(c)->bias1 = 1.7f;
+    case_ctl(c)->bias2 = 1.3f;
+    *(Stats *)case_initial(c, "stats") = (Stats){.grad_norm = 10, .grad_scale = 0.25f, .finite = 1};
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    static const float limits[] = {0, 1, 1e6f};
+    OpCase c;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        norm_init(&c, limits[i]);
+        case_check(&c, (Tolerance){0});
+        case_free(&c);
+    }
+    for (int op = 0; op < 2; op++) {
+        update_init(&c, op ? OP_LAMB : OP_ADAMW);
+        case_check(&c, (Tolerance){0});
+        case_free(&c);
+    }
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    static const float limits[] = {0, 1, 1e6f};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        for (int k = 0; k < n; k++) {
+            OpCase c;
+            norm_init(&c, limits[i]);
+            float *grads = case_initial(&c, "grads");
+            double squares = 0;
+            for (int64_t j = 0; j < SIZE; j++)
+                if (owned(j))
+                    squares += (double)grads[j] * (double)grads[j];
+                else
+                    grads[j] = NAN; /* what lies between does not count */
+            case_run(&c, backends[k], (RunOptions){0});
+            double norm = sqrt(squares) / 8, scale = 1.0 / 8;
+            if (limits[i] > 0 && norm > (double)limits[i]) scale *= (double)limits[i] / norm;
+            const Stats *stats = case_bytes(&c, "stats");
+            assert_int_equal(stats->finite, 1);
+            assert_true(fabs(stats->grad_norm - norm) < 1e-12 * norm);
+            assert_true(fabs((double)stats->grad_scale - scale) < 1e-7 * scale);
+            case_free(&c);
+        }
+}
+
+/* Any value that is not finite is found, and the sum of finite ones does not overflow. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t at;
+        float value;
+        int finite;
+    } cases[] = {{0, NAN, 0}, {3127, INFINITY, 0}, {4288, -INFINITY, 0}, {4289, NAN, 1}, {1500, 3e38f, 1}};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < n; k++) {
+            OpCase c;
+            norm_init(&c, 1);
+            ((float *)case_initial(&c, "grads"))[cases[i].at] = cases[i].value;
+            case_run(&c, backends[k], (RunOptions){0});
+            assert_int_equal(((const Stats *)case_bytes(&c, "stats"))->finite, cases[i].finite);
+            case_free(&c);
+        }
+}
+
+/* Both optimizers from their formulas in double; what no segment owns keeps its bits. */
+static void test_updates(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weights", "m", "v"};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int lamb = 0; lamb < 2; lamb++)
+        for (int k = 0; k < n; k++) {
+            OpCase c;
+            update_init(&c, lamb ? OP_LAMB : OP_ADAMW);
+            const float *p0 = case_initial(&c, "weights"), *g0 = case_initial(&c, "grads");
+            const float *m0 = case_initial(&c, "m"), *v0 = case_initial(&c, "v");
+            static float want[3][SIZE];
+            static double u[SIZE];
+            memcpy(want[0], p0, sizeof want[0]);
+            memcpy(want[1], m0, sizeof want[1]);
+            memcpy(want[2], v0, sizeof want[2]);
+            for (int s = 0; s < N_SEGMENTS; s++) {
+                double p_squares = 0, u_squares = 0;
+                int64_t end = segments[s].offset + segments[s].size;
+                for (int64_t i = segments[s].offset; i < end; i++) {
+                    double g = (double)g0[i] * 0.25, m = 0.9 * (double)m0[i] + 0.1 * g;
+                    double v = 0.999 * (double)v0[i] + 0.001 * g * g;
+                    u[i] = m * 1.7 / (sqrt(v * 1.3) + 1e-6) + (double)segments[s].decay * (double)p0[i];
+                    want[1][i] = (float)m;
+                    want[2][i] = (float)v;
+                    p_squares += (double)p0[i] * (double)p0[i];
+                    u_squares += u[i] * u[i];
+                }
+                double ratio = 1;
+                if (lamb && segments[s].trust && p_squares > 0 && u_squares > 0) ratio = sqrt(p_squares / u_squares);
+                for (int64_t i = segments[s].offset; i < end; i++)
+                    want[0][i] = (float)((double)p0[i] - 1e-2 * ratio * u[i]);
+            }
+            case_run(&c, backends[k], (RunOptions){0});
+            for (int j = 0; j < 3; j++) {
+                const float *found = case_bytes(&c, names[j]), *old = case_initial(&c, names[j]);
+                expect_close(names[j], found, want[j], SIZE, 1e-6);
+                for (int64_t i = 0; i < SIZE; i++)
+                    if (!owned(i) && memcmp(&found[i], &old[i], sizeof(float)) != 0)
+                        fail_msg("%s: %s of element %lld, in no segment, was changed", backends[k]->name, names[j],
+                                 (long long)i);
+            }
+            case_free(&c);
+        }
+}
+
+static void test_skipped_update(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weights", "m", "v"};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int lamb = 0; lamb < 2; lamb++)
+        for (int k = 0; k < n; k++) {
+            OpCase c;
+            update_init(&c, lamb ? OP_LAMB : OP_ADAMW);
+            ((Stats *)case_initial(&c, "stats"))->finite = 0;
+            case_run(&c, backends[k], (RunOptions){0});
+            for (int j = 0; j < 3; j++)
+                assert_memory_equal(case_bytes(&c, names[j]), case_initial(&c, names[j]), SIZE * sizeof(float));
+            case_free(&c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_norm),           cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_updates), cmocka_unit_test(test_skipped_update),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
