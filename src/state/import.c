@@ -1,0 +1,427 @@
+/* The strict way from a tensor file into the parameter space: match every name, judge every shape, then read. */
+#include "state/import.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MAX_ROWS = 60,    /* of the error table */
+    MAX_NAMES = 6,    /* in one line of a summary or message */
+    SHAPE_BYTES = 192 /* 8 dimensions of 19 digits */
+};
+
+static const char *const kind_names[] = {
+#define X(kind, text) text,
+    IMPORT_LIST(X)
+#undef X
+};
+
+static const char *const format_names[] = {
+    [TENSORS_SAFETENSORS] = "safetensors", [TENSORS_PYTORCH] = "PyTorch", [TENSORS_TF1] = "TensorFlow 1"};
+
+/* Heads come whole or not at all. */
+static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+const char *import_kind_name(ImportKind kind) { return kind_names[kind]; }
+
+/* What the file offers for one parameter; −1: nothing. */
+typedef struct {
+    int tensor, copy; /* copy: a tied duplicate */
+    bool transpose, from_copy;
+    bool fresh; /* to be initialised */
+} Match;
+
+typedef struct {
+    TensorFile *file;
+    const Model *model;
+    Match *matches; // (params.count)
+    ImportReport *report;
+} Import;
+
+static void add_line(ImportReport *r, ImportKind kind, const char *name, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void add_line(ImportReport *r, ImportKind kind, const char *name, const char *format, ...)
+{
+    Buf detail = {0};
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(&detail, format, args);
+    va_end(args);
+    MEM_GROW(r->lines, r->count, r->cap);
+    r->lines[r->count++] = (ImportLine){kind, mem_strdup(name), detail.data ? detail.data : mem_strdup("")};
+    r->n[kind]++;
+}
+
+static const char *shape_text(char out[SHAPE_BYTES], const int64_t *dims, int n)
+{
+    size_t len = (size_t)snprintf(out, SHAPE_BYTES, "(");
+    for (int d = 0; d < n; d++)
+        len += (size_t)snprintf(out + len, SHAPE_BYTES - len, "%s%" PRId64, d ? ", " : "", dims[d]);
+    snprintf(out + len, SHAPE_BYTES - len, ")");
+    return out;
+}
+
+static const char *param_shape(char out[SHAPE_BYTES], const Param *p)
+{
+    return shape_text(out, (int64_t[]){p->rows, p->cols}, p->n_dims);
+}
+
+/* ---- matching names ---- */
+
+static void match_tensor(Import *im, int i)
+{
+    const char *theirs = tensor_file_info(im->file, i)->name;
+    const ParamTable *t = &im->model->params;
+    SourceName s;
+    import_name(theirs, &s);
+    if (s.kind == SOURCE_IGNORED) {
+        add_line(im->report, IMPORT_IGNORED, theirs, "%s", s.why);
+        return;
+    }
+    int p = s.kind == SOURCE_UNKNOWN ? -1 : params_find(t, s.name);
+    bool mlm = params_find(t, "cls.predictions.bias") >= 0;
+    if (p < 0 || (s.kind == SOURCE_TIED && !mlm)) {
+        if (s.head)
+            add_line(im->report, IMPORT_UNUSED, theirs, "the model has no such head");
+        else
+            add_line(im->report, IMPORT_UNEXPECTED, theirs, "the model has no such parameter");
+        return;
+    }
+    int *place = s.kind == SOURCE_TIED ? &im->matches[p].copy : &im->matches[p].tensor;
+    if (*place >= 0) {
+        add_line(im->report, IMPORT_TWICE, s.name, "as '%s' and '%s'", tensor_file_info(im->file, *place)->name,
+                 theirs);
+        return;
+    }
+    *place = i;
+    if (s.kind == SOURCE_WEIGHT) im->matches[p].transpose = s.transpose;
+}
+
+/* ---- judging shapes ---- */
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+static bool rows_fit(const Param *p, int64_t rows)
+{
+    if (rows == p->rows) return true;
+    return p->padded > p->rows && rows <= p->padded && (rows == round_up(p->rows, 8) || rows == round_up(p->rows, 64));
+}
+
+static bool shape_fits(const Param *p, const TensorInfo *info, bool transpose)
+{
+    if (info->n_dims != p->n_dims) return false;
+    if (p->n_dims == 1) return rows_fit(p, info->dims[0]);
+    return rows_fit(p, info->dims[transpose]) && info->dims[!transpose] == p->cols;
+}
+
+static bool is_real(Dtype dtype) { return dtype == F32 || dtype == BF16 || dtype == F16 || dtype == F64; }
+
+static void judge(Import *im, const Param *p, int tensor, bool transpose)
+{
+    const TensorInfo *info = tensor_file_info(im->file, tensor);
+    char found[SHAPE_BYTES], expected[SHAPE_BYTES];
+    shape_text(found, info->dims, info->n_dims);
+    shape_text(expected, (int64_t[]){transpose ? p->cols : p->rows, transpose ? p->rows : p->cols}, p->n_dims);
+    if (!is_real(info->dtype))
+        add_line(im->report, IMPORT_SHAPE, info->name, "%s %s, expected f32, f16, bf16 or f64", dtype_name(info->dtype),
+                 found);
+    else if (shape_fits(p, info, transpose))
+        return;
+    else if (p->padded > p->rows && info->n_dims == p->n_dims && info->dims[0] != p->rows)
+        add_line(im->report, IMPORT_SHAPE, info->name,
+                 "%s: %" PRId64 " rows of vocabulary, expected the model's %" PRId64 " (or %" PRId64 ", %" PRId64
+                 ", padded)",
+                 found, info->dims[0], p->rows, round_up(p->rows, 8), round_up(p->rows, 64));
+    else
+        add_line(im->report, IMPORT_SHAPE, info->name, "%s, expected %s", found, expected);
+}
+
+/* A classifier for another number of labels: another task's, so this one is new. */
+static bool other_labels(const Import *im)
+{
+    const ParamTable *t = &im->model->params;
+    int w = params_find(t, "classifier.weight"), b = params_find(t, "classifier.bias");
+    if (w < 0 || im->matches[w].tensor < 0 || im->matches[b].tensor < 0) return false;
+    const TensorInfo *weight = tensor_file_info(im->file, im->matches[w].tensor);
+    const TensorInfo *bias = tensor_file_info(im->file, im->matches[b].tensor);
+    return weight->n_dims == 2 && bias->n_dims == 1 && weight->dims[0] == bias->dims[0] &&
+           weight->dims[1] == t->params[w].cols && weight->dims[0] != t->params[w].rows && weight->dims[0] > 0;
+}
+
+static int group_of(const char *name)
+{
+    for (size_t i = 0; i < COUNT(groups); i++)
+        if (strncmp(name, groups[i], strlen(groups[i])) == 0) return (int)i;
+    return -1;
+}
+
+/* Every parameter gets its line, or what is wrong with it. */
+static void judge_params(Import *im)
+{
+    const ParamTable *t = &im->model->params;
+    bool group_found[COUNT(groups)] = {false}, relabelled = other_labels(im);
+    char expected[SHAPE_BYTES];
+    for (int i = 0; i < t->count; i++) {
+        Match *m = &im->matches[i];
+        if (m->tensor < 0 && m->copy >= 0) { /* only the duplicate was saved */
+            m->tensor = m->copy;
+            m->copy = -1;
+            m->from_copy = true;
+        }
+        int g = group_of(t->params[i].name);
+        if (m->tensor >= 0 && g >= 0) group_found[g] = true;
+    }
+    for (int i = 0; i < t->count; i++) {
+        const Param *p = &t->params[i];
+        Match *m = &im->matches[i];
+        int g = group_of(p->name);
+        if (m->tensor < 0) {
+            m->fresh = p->head && g >= 0 && !group_found[g];
+            add_line(im->report, m->fresh ? IMPORT_NEW : IMPORT_MISSING, p->name,
+                     m->fresh ? "%s, not in the file" : "expected %s", param_shape(expected, p));
+        } else if (g == 0 && relabelled) {
+            m->fresh = true;
+            add_line(im->report, IMPORT_NEW, p->name, "%s, the file's is for %" PRId64 " labels",
+                     param_shape(expected, p), tensor_file_info(im->file, m->tensor)->dims[0]);
+        } else {
+            judge(im, p, m->tensor, m->transpose);
+        }
+        if (m->copy >= 0) judge(im, p, m->copy, false);
+    }
+}
+
+/* ---- the error ---- */
+
+static bool is_error(ImportKind kind) { return kind >= IMPORT_MISSING; }
+
+static Status refuse(const ImportReport *r)
+{
+    int errors = 0, shown = 0;
+    size_t width = 0;
+    Buf text = {0};
+    for (int k = IMPORT_MISSING; k < N_IMPORT_KINDS; k++) {
+        if (!r->n[k]) continue;
+        buf_printf(&text, "%s%d %s", errors ? ", " : "", r->n[k], kind_names[k]);
+        errors += r->n[k];
+    }
+    if (!errors) return OK;
+    for (int i = 0; i < r->count; i++)
+        if (is_error(r->lines[i].kind) && strlen(r->lines[i].name) > width) width = strlen(r->lines[i].name);
+    if (width > 72) width = 72;
+    log_error("%s: these tensors do not fit the model:", r->path);
+    for (int i = 0; i < r->count; i++) {
+        const ImportLine *line = &r->lines[i];
+        if (!is_error(line->kind)) continue;
+        if (shown < MAX_ROWS)
+            log_error("  %-11s  %-*s  %s", kind_names[line->kind], (int)width, line->name, line->detail);
+        if (shown < MAX_NAMES) buf_printf(&text, "%s%s", shown ? ", " : ": ", line->name);
+        shown++;
+    }
+    if (shown > MAX_ROWS) log_error("  … and %d more", shown - MAX_ROWS);
+    if (shown > MAX_NAMES) buf_puts(&text, " …");
+    Status status = fail(E_FORMAT,
+                         "%s: %s; give the config.json (--model-config) that belongs to these weights, or weights that "
+                         "belong to it",
+                         r->path, text.data);
+    buf_free(&text);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static bool all_finite(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= (f32_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
+    return !bad;
+}
+
+/* `x` in the order and with the columns of the file; `n` elements of it count. */
+static Status check_finite(const Import *im, const TensorInfo *info, const float *x, int64_t n)
+{
+    if (all_finite(x, n)) return OK;
+    int64_t i = 0;
+    while (isfinite(x[i])) i++;
+    char place[64];
+    int64_t cols = info->n_dims == 2 ? info->dims[1] : 1;
+    if (info->n_dims == 2)
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", i / cols, i % cols);
+    else
+        snprintf(place, sizeof place, "[%" PRId64 "]", i);
+    return fail(E_NUMERIC,
+                "%s: tensor '%s' holds %s at %s; expected finite numbers: these weights come from a run that diverged",
+                im->report->path, info->name, isnan(x[i]) ? "NaN" : "an infinity", place);
+}
+
+/* (in, out) to (out, in), in tiles that stay in the cache. */
+static void transpose(float *out, const float *in, int64_t rows, int64_t cols)
+{
+    enum { TILE = 32 };
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)
+        for (int64_t c0 = 0; c0 < cols; c0 += TILE)
+            for (int64_t r = r0; r < rows && r < r0 + TILE; r++)
+                for (int64_t c = c0; c < cols && c < c0 + TILE; c++) out[r * cols + c] = in[c * rows + r];
+}
+
+/* Pad rows of the file, which may hold anything, are overwritten by ours. */
+static Status read_param(const Import *im, const Param *p, const Match *m, float *w)
+{
+    const TensorInfo *info = tensor_file_info(im->file, m->tensor);
+    if (m->transpose) {
+        float *temporary = mem_array((size_t)info->count, sizeof *temporary);
+        Status status = tensor_file_read_f32(im->file, m->tensor, temporary, info->count);
+        if (status == OK) status = check_finite(im, info, temporary, info->count);
+        if (status == OK) transpose(w, temporary, p->rows, p->cols);
+        free(temporary);
+        return status;
+    }
+    TRY(tensor_file_read_f32(im->file, m->tensor, w, info->count));
+    TRY(check_finite(im, info, w, param_exported(p)));
+    if (info->count > param_exported(p))
+        memset(w + param_exported(p), 0, (size_t)(info->count - param_exported(p)) * sizeof *w);
+    return OK;
+}
+
+static Status compare_copy(const Import *im, const Param *p, int copy, const float *w)
+{
+    Status status = OK;
+    const TensorInfo *info = tensor_file_info(im->file, copy);
+    float *other = mem_array((size_t)info->count, sizeof *other);
+    TRY_DONE(tensor_file_read_f32(im->file, copy, other, info->count));
+    for (int64_t i = 0; i < param_exported(p); i++) {
+        if (other[i] == w[i]) continue;
+        status = fail(E_FORMAT,
+                      "%s: tensor '%s' should be '%s' again, but at [%" PRId64 ", %" PRId64 "] it is %.9g, not %.9g; "
+                      "Cairn trains tied decoders only",
+                      im->report->path, info->name, p->name, i / p->cols, i % p->cols, (double)other[i], (double)w[i]);
+        goto done;
+    }
+    add_line(im->report, IMPORT_TIED, info->name, "equal to %s", p->name);
+done:
+    free(other);
+    return status;
+}
+
+static Status read_params(const Import *im, uint64_t seed, float *weights)
+{
+    const ParamTable *t = &im->model->params;
+    memset(weights, 0, (size_t)t->size * sizeof *weights);
+    for (int i = 0; i < t->count; i++) {
+        const Param *p = &t->params[i];
+        const Match *m = &im->matches[i];
+        if (m->fresh) {
+            params_init_one(t, i, seed, weights);
+            continue;
+        }
+        TRY(read_param(im, p, m, weights + p->offset));
+        add_line(im->report, IMPORT_LOADED, p->name, "%s", tensor_file_info(im->file, m->tensor)->name);
+        im->report->parameters += param_exported(p);
+        if (m->copy >= 0) TRY(compare_copy(im, p, m->copy, weights + p->offset));
+    }
+    return OK;
+}
+
+Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report)
+{
+    Status status = OK;
+    ImportReport own = {0};
+    Import im = {.model = m, .report = report ? report : &own};
+    *im.report = (ImportReport){.path = mem_strdup(path)};
+    TRY_DONE(tensor_file_open(path, &im.file));
+    free(im.report->path);
+    im.report->path = mem_strdup(tensor_file_path(im.file));
+    im.report->format = tensor_file_format(im.file);
+    im.matches = mem_array((size_t)m->params.count, sizeof *im.matches);
+    for (int i = 0; i < m->params.count; i++) im.matches[i] = (Match){.tensor = -1, .copy = -1};
+    for (int i = 0; i < tensor_file_count(im.file); i++) match_tensor(&im, i);
+    judge_params(&im);
+    TRY_DONE(refuse(im.report));
+    TRY_DONE(read_params(&im, seed, weights));
+done:
+    tensor_file_close(im.file);
+    free(im.matches);
+    import_report_free(&own);
+    return status;
+}
+
+/* ---- the report ---- */
+
+static void log_kind(const ImportReport *r, ImportKind kind, const char *what)
+{
+    Buf names = {0};
+    int shown = 0;
+    if (!r->n[kind]) return;
+    for (int i = 0; i < r->count && shown < MAX_NAMES; i++)
+        if (r->lines[i].kind == kind) buf_printf(&names, "%s%s", shown++ ? ", " : "", r->lines[i].name);
+    log_info("  %d %s: %s%s", r->n[kind], what, names.data, r->n[kind] > shown ? " …" : "");
+    buf_free(&names);
+}
+
+void import_report_log(const ImportReport *r)
+{
+    log_info("weights: %d tensors, %" PRId64 " parameters from %s (%s)", r->n[IMPORT_LOADED], r->parameters, r->path,
+             format_names[r->format]);
+    log_kind(r, IMPORT_NEW, "new, initialised at random");
+    log_kind(r, IMPORT_UNUSED, "not used, of heads that this model has not");
+    log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
+}
+
+void import_report_free(ImportReport *r)
+{
+    for (int i = 0; i < r->count; i++) {
+        free(r->lines[i].name);
+        free(r->lines[i].detail);
+    }
+    free(r->lines);
+    free(r->path);
+    *r = (ImportReport){0};
+}
+
+/* ---- what lies beside the weights ---- */
+
+static char *find_beside(const char *path, const char *const *names, size_t n)
+{
+    char *directory = file_is_directory(path) ? mem_strdup(path) : file_directory(path), *found = NULL;
+    for (size_t i = 0; i < n && !found; i++) {
+        found = file_join(directory, names[i]);
+        if (file_exists(found)) break;
+        free(found);
+        found = NULL;
+    }
+    free(directory);
+    return found;
+}
+
+char *import_find_config(const char *path)
+{
+    static const char *const names[] = {"config.json", "bert_config.json"};
+    return find_beside(path, names, COUNT(names));
+}
+
+char *import_find_vocab(const char *path)
+{
+    static const char *const names[] = {"vocab.txt"};
+    return find_beside(path, names, COUNT(names));
+}
+
+Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents)
+{
+    static const char *const names[] = {"tokenizer_config.json"};
+    char *file = find_beside(path, names, COUNT(names));
+    Json *doc = NULL;
+    if (!file) return OK;
+    Status status = js_read(file, &doc);
+    if (status == OK) {
+        const Json *strip = js_get(doc, "strip_accents");
+        *lower_case = js_bool(js_get(doc, "do_lower_case"), *lower_case);
+        if (strip) *strip_accents = js_kind(strip) == JSON_KIND_BOOL ? js_bool(strip, false) : -1;
+        js_free(doc);
+    }
+    free(file);
+    return status;
+}

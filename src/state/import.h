@@ -1,0 +1,96 @@
+/* Weights of a BERT from any tensor file (tensor_file.h) into the flat parameter space, strictly: every parameter must
+   be found with its shape, every tensor of the file must be understood.
+
+   Names understood, as Hugging Face, NVIDIA's BERT for PyTorch and Google's TensorFlow 1 BERT write them:
+     prefixes `module.`, `model.`, `_orig_mod.` in any number; `bert.` or not (a BertModel saved alone)
+     LayerNorm.gamma, .beta; `dense_act` for `dense`
+     bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights
+   Left aside, and listed in the report: position_ids, optimizer slots and counters, heads that the model does not have.
+   cls.predictions.decoder is the word embedding again: it must be equal to it.
+
+   A vocabulary may have exactly the model's size, or that size rounded up to a multiple of 8 or 64 (as trainers pad
+   it): the pad rows are dropped. */
+#ifndef CAIRN_STATE_IMPORT_H
+#define CAIRN_STATE_IMPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "model/model.h"
+#include "state/tensor_file.h"
+
+/* ---- names ---- */
+typedef enum {
+    SOURCE_WEIGHT,  /* a parameter of some BERT */
+    SOURCE_TIED,    /* a second copy of the parameter `name` */
+    SOURCE_IGNORED, /* no parameter; `why` says what it is */
+    SOURCE_UNKNOWN
+} SourceKind;
+
+typedef struct {
+    SourceKind kind;
+    char name[128];  /* as in the parameter table; "" if ignored or unknown */
+    bool transpose;  /* the file holds (in, out) */
+    bool head;       /* belongs to a head, which a model need not have */
+    const char *why; /* static text, for SOURCE_IGNORED */
+} SourceName;
+
+void import_name(const char *name, SourceName *out);
+
+/* ---- weights ---- */
+/* X(kind, column of the table) */
+#define IMPORT_LIST(X)                                                                                                 \
+    X(LOADED, "loaded")                                                                                                \
+    X(NEW, "new")         /* a head that the file lacks, or has for other labels: initialised */                       \
+    X(IGNORED, "ignored") /* buffers, optimizer slots, counters */                                                     \
+    X(UNUSED, "not used") /* a head that the model lacks */                                                            \
+    X(TIED, "tied")       /* a second copy, found equal */                                                             \
+    X(MISSING, "missing") /* from here on: errors */                                                                   \
+    X(UNEXPECTED, "unexpected")                                                                                        \
+    X(SHAPE, "wrong shape")                                                                                            \
+    X(TWICE, "given twice")
+
+typedef enum {
+#define X(kind, text) IMPORT_##kind,
+    IMPORT_LIST(X)
+#undef X
+        N_IMPORT_KINDS
+} ImportKind;
+
+typedef struct {
+    ImportKind kind;
+    char *name;   /* of the parameter where there is one, else of the file's tensor */
+    char *detail; /* "expected (768, 768)", "optimizer slot"; may be "" */
+} ImportLine;
+
+/* What became of each parameter of the model and each tensor of the file, in the order of the parameter table and then
+   of the file. Zero-initialise; import_report_free. */
+typedef struct {
+    char *path; /* of the file that was read */
+    TensorFormat format;
+    ImportLine *lines;
+    int count, cap;
+    int n[N_IMPORT_KINDS];
+    int64_t parameters; /* numbers that were loaded */
+} ImportReport;
+
+/* Fills `weights` (m->params.size), gaps and pad rows with 0. Parameters of a head that the file lacks as a whole, and
+   a classifier for another number of labels, are initialised as new by `seed`: see report->n[IMPORT_NEW]; who evaluates
+   must refuse that. Errors: E_IO; E_FORMAT after a table of log_error lines (all that is missing, unexpected, wrongly
+   shaped), or where a decoder differs from the embedding; E_NUMERIC for NaN and infinity, naming tensor and index.
+   After an error the weights are undefined. `report` is filled either way and may be NULL. Takes at most one tensor's
+   memory besides. */
+Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report);
+void import_report_log(const ImportReport *report); /* a few log_info lines */
+void import_report_free(ImportReport *report);
+const char *import_kind_name(ImportKind kind);
+
+/* ---- what lies beside the weights ---- */
+/* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
+char *import_find_config(const char *path); /* config.json or bert_config.json */
+char *import_find_vocab(const char *path);  /* vocab.txt */
+/* From tokenizer_config.json in the same directory; what it does not say stays. strip_accents: −1 as lower_case. */
+Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents);
+
+#endif

@@ -1,0 +1,185 @@
+/* Whatever a trainer called a tensor, into the name of the parameter table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "state/import.h"
+
+static const char *const wrappers[] = {"module.", "model.", "_orig_mod."};
+static const char *const encoder_parts[] = {"embeddings.", "encoder.", "pooler."};
+static const char *const head_parts[] = {"classifier.", "cls.", "bert.pooler.", "qa_outputs."};
+
+/* TensorFlow: what optimizers add, as the last part of a name or as the whole of it. */
+static const char *const slots[] = {
+    "adam_m", "adam_v", "Adam", "Adam_1", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"};
+static const char *const counters[] = {"global_step", "beta1_power", "beta2_power", "current_loss_scale", "good_steps"};
+
+/* Buffers that Hugging Face once saved: 0, 1, 2 … and zeros. */
+static const char *const buffers[] = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
+
+static const struct {
+    const char *copy, *of;
+} tied[] = {
+    {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+    {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+};
+
+/* A part of a name and what it is called here. */
+static const struct {
+    const char *theirs, *ours;
+    bool transpose;
+} tf1_parts[] = {
+    {"kernel", "weight", true},     {"gamma", "weight", false},
+    {"beta", "bias", false},        {"output_weights", "weight", false}, /* is (labels, hidden) already */
+    {"output_bias", "bias", false},
+};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static bool starts_with(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
+
+static bool ends_with(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+static bool listed(const char *s, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(s, list[i]) == 0) return true;
+    return false;
+}
+
+/* A name being put together; what does not fit makes it unknown. */
+typedef struct {
+    char text[sizeof((SourceName *)0)->name];
+    size_t len;
+    bool full;
+} Name;
+
+static void put(Name *n, const char *s, size_t len)
+{
+    if (n->full || len >= sizeof n->text - n->len) {
+        n->full = true;
+        return;
+    }
+    memcpy(n->text + n->len, s, len);
+    n->len += len;
+    n->text[n->len] = 0;
+}
+
+static void puts_part(Name *n, const char *s)
+{
+    if (n->len) put(n, ".", 1);
+    put(n, s, strlen(s));
+}
+
+/* One part of a TensorFlow name. */
+static void put_tf1_part(Name *n, const char *part, bool only, bool last, SourceName *out)
+{
+    for (size_t i = 0; last && i < COUNT(tf1_parts); i++) {
+        if (strcmp(part, tf1_parts[i].theirs) != 0) continue;
+        if (only) puts_part(n, "classifier"); /* run_classifier.py's output_weights and output_bias */
+        puts_part(n, tf1_parts[i].ours);
+        out->transpose = tf1_parts[i].transpose;
+        return;
+    }
+    if (starts_with(part, "layer_") && part[6] >= '0' && part[6] <= '9') {
+        puts_part(n, "layer");
+        part += strlen("layer_");
+    }
+    puts_part(n, part);
+    if (last && ends_with(part, "_embeddings")) puts_part(n, "weight");
+}
+
+static bool is_tf1(const char *name)
+{
+    return strchr(name, '/') || strcmp(name, "output_weights") == 0 || strcmp(name, "output_bias") == 0;
+}
+
+static void from_tf1(const char *name, Name *n, SourceName *out)
+{
+    bool only = !strchr(name, '/');
+    while (*name) {
+        char part[sizeof n->text];
+        size_t len = strcspn(name, "/");
+        if (len >= sizeof part) {
+            n->full = true;
+            return;
+        }
+        memcpy(part, name, len);
+        part[len] = 0;
+        name += len + (name[len] == '/');
+        put_tf1_part(n, part, only, *name == 0, out);
+    }
+}
+
+/* PyTorch: wrappers off, `bert.` in front, gamma and beta, dense_act. */
+static void from_pytorch(const char *name, Name *n)
+{
+    for (size_t i = 0; i < COUNT(wrappers);) {
+        if (starts_with(name, wrappers[i])) {
+            name += strlen(wrappers[i]);
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    for (size_t i = 0; i < COUNT(encoder_parts); i++)
+        if (starts_with(name, encoder_parts[i])) puts_part(n, "bert");
+    bool norm = false; /* the part before was LayerNorm */
+    while (*name && !n->full) {
+        size_t len = strcspn(name, ".");
+        const char *part = name;
+        name += len + (name[len] == '.');
+        if (n->len) put(n, ".", 1);
+        if (norm && len == 5 && memcmp(part, "gamma", 5) == 0)
+            put(n, "weight", 6);
+        else if (norm && len == 4 && memcmp(part, "beta", 4) == 0)
+            put(n, "bias", 4);
+        else if (len == 9 && memcmp(part, "dense_act", 9) == 0)
+            put(n, "dense", 5);
+        else
+            put(n, part, len);
+        norm = len == 9 && memcmp(part, "LayerNorm", 9) == 0;
+    }
+}
+
+static void ignore(SourceName *out, const char *why)
+{
+    out->kind = SOURCE_IGNORED;
+    out->why = why;
+}
+
+void import_name(const char *name, SourceName *out)
+{
+    Name n = {0};
+    const char *slash = strrchr(name, '/');
+    *out = (SourceName){.kind = SOURCE_UNKNOWN};
+    if (listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
+        ignore(out, "counter of the optimizer");
+        return;
+    }
+    if (slash && listed(slash + 1, slots, COUNT(slots))) {
+        ignore(out, "optimizer slot");
+        return;
+    }
+    if (is_tf1(name))
+        from_tf1(name, &n, out);
+    else
+        from_pytorch(name, &n);
+    if (n.full || n.len == 0) return;
+    if (listed(n.text, buffers, COUNT(buffers))) {
+        ignore(out, "buffer");
+        return;
+    }
+    out->kind = SOURCE_WEIGHT;
+    memcpy(out->name, n.text, n.len + 1);
+    for (size_t i = 0; i < COUNT(head_parts); i++)
+        if (starts_with(n.text, head_parts[i])) out->head = true;
+    for (size_t i = 0; i < COUNT(tied); i++) {
+        if (strcmp(n.text, tied[i].copy) != 0) continue;
+        out->kind = SOURCE_TIED;
+        strcpy(out->name, tied[i].of);
+    }
+}

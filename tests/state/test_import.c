@@ -1,0 +1,846 @@
+/* Importing weights: every way of writing the names gives the same bits; what does not fit is listed and refused. */
+#include "testing.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "state/import.h"
+
+static const char config_text[] =
+    "{\"vocab_size\": 101, \"hidden_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+    "\"intermediate_size\": 20, \"max_position_embeddings\": 16, \"type_vocab_size\": 2}";
+
+static const Head classifier3 = {HEAD_CLASSIFIER, 3}, pretraining = {HEAD_PRETRAINING, 2};
+
+static void make_model(Model *m, Head head)
+{
+    ModelConfig c;
+    assert_ok(model_config_parse("test", config_text, strlen(config_text), &c));
+    assert_ok(model_init(m, c, head));
+}
+
+static void read_model(Model *m, const char *directory, Head head)
+{
+    ModelConfig c;
+    assert_ok(model_config_read(directory, &c));
+    assert_ok(model_init(m, c, head));
+}
+
+static float *new_weights(const Model *m)
+{
+    float *w = mem_array((size_t)m->params.size, sizeof *w);
+    memset(w, 0xff, (size_t)m->params.size * sizeof *w); /* NaN: what is not written shows */
+    return w;
+}
+
+/* Values that differ everywhere, biases and gammas too; gaps and pad rows 0. */
+static float *some_weights(const Model *m)
+{
+    float *w = mem_array((size_t)m->params.size, sizeof *w);
+    for (int i = 0; i < m->params.count; i++) {
+        const Param *p = &m->params.params[i];
+        uint64_t state = digest_of(p->name, strlen(p->name)).lo | 1;
+        for (int64_t k = 0; k < param_exported(p); k++)
+            w[p->offset + k] = (float)((double)(testing_random(&state) >> 40) / (1 << 24) - 0.5);
+    }
+    return w;
+}
+
+static void assert_same(const Model *m, const float *a, const float *b)
+{
+    for (int i = 0; i < m->params.count; i++) {
+        const Param *p = &m->params.params[i];
+        for (int64_t k = 0; k < param_held(p); k++)
+            if (f32_bits(a[p->offset + k]) != f32_bits(b[p->offset + k]))
+                fail_msg("%s differs at %" PRId64 ": %g, %g", p->name, k, (double)a[p->offset + k],
+                         (double)b[p->offset + k]);
+    }
+    assert_memory_equal(a, b, (size_t)m->params.size * sizeof *a);
+}
+
+/* ---- files made by hand ---- */
+
+typedef struct {
+    TensorInfo infos[128];
+    float *data[128];
+    int count;
+} Tensors;
+
+static int add_tensor(Tensors *t, const char *name, const int64_t *dims, int n_dims, const float *data)
+{
+    int i = t->count++;
+    int64_t n = 1;
+    assert_true(i < 128);
+    t->infos[i] = (TensorInfo){.name = mem_strdup(name), .dtype = F32, .n_dims = n_dims};
+    for (int d = 0; d < n_dims; d++) n *= t->infos[i].dims[d] = dims[d];
+    t->data[i] = mem_array((size_t)n, sizeof(float));
+    if (data) memcpy(t->data[i], data, (size_t)n * sizeof *data);
+    return i;
+}
+
+/* All parameters under Hugging Face's names. */
+static Tensors all_tensors(const Model *m, const float *w)
+{
+    Tensors t = {0};
+    for (int i = 0; i < m->params.count; i++) {
+        const Param *p = &m->params.params[i];
+        add_tensor(&t, p->name, (int64_t[]){p->rows, p->cols}, p->n_dims, w + p->offset);
+    }
+    return t;
+}
+
+static int find_tensor(const Tensors *t, const char *name)
+{
+    for (int i = 0; i < t->count; i++)
+        if (strcmp(t->infos[i].name, name) == 0) return i;
+    fail_msg("the test has no tensor '%s'", name);
+    return -1;
+}
+
+static void remove_tensor(Tensors *t, const char *name)
+{
+    int i = find_tensor(t, name);
+    free(t->infos[i].name);
+    free(t->data[i]);
+    t->count--;
+    t->infos[i] = t->infos[t->count];
+    t->data[i] = t->data[t->count];
+}
+
+static void rename_tensor(Tensors *t, int i, const char *name)
+{
+    free(t->infos[i].name);
+    t->infos[i].name = mem_strdup(name);
+}
+
+/* Rows are added or cut; `fill` stands in the added ones. */
+static void resize_rows(Tensors *t, int i, int64_t rows, float fill)
+{
+    int64_t cols = t->infos[i].n_dims == 2 ? t->infos[i].dims[1] : 1, old = t->infos[i].dims[0];
+    t->data[i] = mem_resize(t->data[i], (size_t)(rows * cols), sizeof(float));
+    for (int64_t k = old * cols; k < rows * cols; k++) t->data[i][k] = fill;
+    t->infos[i].dims[0] = rows;
+}
+
+static void write_tensors(const Tensors *t, const char *path)
+{
+    SafetensorsWriter *w;
+    assert_ok(safetensors_writer_open(&w, path, t->infos, t->count, NULL, 0));
+    for (int i = 0; i < t->count; i++) {
+        int64_t n = 1;
+        for (int d = 0; d < t->infos[i].n_dims; d++) n *= t->infos[i].dims[d];
+        assert_ok(safetensors_writer_write(w, t->data[i], (size_t)n * sizeof(float)));
+    }
+    assert_ok(safetensors_writer_close(w, NULL));
+}
+
+static void free_tensors(Tensors *t)
+{
+    for (int i = 0; i < t->count; i++) {
+        free(t->infos[i].name);
+        free(t->data[i]);
+    }
+    *t = (Tensors){0};
+}
+
+/* A model, weights, their tensors, and a place for files. */
+typedef struct {
+    Model model;
+    float *given, *got;
+    Tensors tensors;
+    char *directory, *path;
+    ImportReport report;
+} Case;
+
+static void case_open(Case *c, Head head)
+{
+    *c = (Case){0};
+    make_model(&c->model, head);
+    c->given = some_weights(&c->model);
+    c->got = new_weights(&c->model);
+    c->tensors = all_tensors(&c->model, c->given);
+    c->directory = testing_directory();
+    c->path = file_join(c->directory, "model.safetensors");
+}
+
+static Status case_import(Case *c)
+{
+    write_tensors(&c->tensors, c->path);
+    import_report_free(&c->report);
+    return import_weights(c->path, &c->model, 7, c->got, &c->report);
+}
+
+static void case_close(Case *c)
+{
+    import_report_free(&c->report);
+    free_tensors(&c->tensors);
+    free(c->given);
+    free(c->got);
+    model_free(&c->model);
+    assert_ok(file_remove_tree(c->directory));
+    free(c->directory);
+    free(c->path);
+}
+
+static int in_child(void *arg) { return status_exit_code(case_import(arg)); }
+
+/* Imports in a child, which must exit with 1; what it wrote to stderr. */
+static void assert_refused(Case *c, Buf *errors)
+{
+    int ended = testing_child(in_child, c, errors);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), 1);
+}
+
+static void assert_contains(const Buf *text, const char *part)
+{
+    if (!text->data || !strstr(text->data, part)) fail_msg("\"%s\" is not in:\n%s", part, text->data ? text->data : "");
+}
+
+/* ---- names ---- */
+
+static void replace(Buf *out, const char *s, const char *from, const char *to)
+{
+    for (const char *at; (at = strstr(s, from)); s = at + strlen(from)) {
+        buf_append(out, s, (size_t)(at - s));
+        buf_puts(out, to);
+    }
+    buf_puts(out, s);
+}
+
+static char *replaced(char *s, const char *from, const char *to)
+{
+    Buf out = {0};
+    replace(&out, s, from, to);
+    free(s);
+    return out.data;
+}
+
+static char *prefixed(const char *name, const char *prefix) { return mem_printf("%s%s", prefix, name); }
+static char *plain(const char *name) { return mem_strdup(name); }
+static char *with_module(const char *name) { return prefixed(name, "module."); }
+static char *with_model(const char *name) { return prefixed(name, "model."); }
+static char *with_all(const char *name) { return prefixed(name, "_orig_mod.module.model."); }
+static char *without_bert(const char *name) { return mem_strdup(strncmp(name, "bert.", 5) == 0 ? name + 5 : name); }
+static char *with_gamma(const char *name)
+{
+    return replaced(replaced(mem_strdup(name), "LayerNorm.weight", "LayerNorm.gamma"), "LayerNorm.bias",
+                    "LayerNorm.beta");
+}
+static char *with_dense_act(const char *name)
+{
+    char *s = replaced(mem_strdup(name), "intermediate.dense", "intermediate.dense_act");
+    return replaced(replaced(s, "pooler.dense", "pooler.dense_act"), "transform.dense", "transform.dense_act");
+}
+static char *nvidia(const char *name)
+{
+    char *act = with_dense_act(name), *gamma = with_gamma(act), *s = with_module(gamma);
+    free(act);
+    free(gamma);
+    return s;
+}
+static char *google(const char *name)
+{
+    char *s = with_gamma(name);
+    s = replaced(s, "_embeddings.weight", "_embeddings");
+    s = replaced(s, "seq_relationship.weight", "seq_relationship/output_weights");
+    s = replaced(s, "seq_relationship.bias", "seq_relationship/output_bias");
+    s = replaced(s, "cls.predictions.bias", "cls/predictions/output_bias");
+    s = replaced(s, "classifier.weight", "output_weights");
+    s = replaced(s, "classifier.bias", "output_bias");
+    s = replaced(s, "layer.", "layer_");
+    s = replaced(s, ".weight", "/kernel");
+    return replaced(s, ".", "/");
+}
+
+static const struct {
+    const char *what;
+    char *(*name)(const char *);
+} variants[] = {{"Hugging Face", plain},
+                {"module.", with_module},
+                {"model.", with_model},
+                {"_orig_mod.module.model.", with_all},
+                {"without bert.", without_bert},
+                {"gamma and beta", with_gamma},
+                {"dense_act", with_dense_act},
+                {"NVIDIA", nvidia},
+                {"Google", google}};
+
+static void transpose_tensor(Tensors *t, int i)
+{
+    int64_t rows = t->infos[i].dims[0], cols = t->infos[i].dims[1];
+    float *turned = mem_array((size_t)(rows * cols), sizeof *turned);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) turned[c * rows + r] = t->data[i][r * cols + c];
+    free(t->data[i]);
+    t->data[i] = turned;
+    t->infos[i].dims[0] = cols;
+    t->infos[i].dims[1] = rows;
+}
+
+static void test_every_naming_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const Head heads[] = {{HEAD_NONE, 0}, classifier3, {HEAD_REGRESSION, 1}, pretraining, {HEAD_PRETRAINING, 0}};
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+            Case c;
+            case_open(&c, heads[h]);
+            for (int i = 0; i < c.tensors.count; i++) {
+                char *name = variants[v].name(c.tensors.infos[i].name);
+                rename_tensor(&c.tensors, i, name);
+                if (strstr(name, "/kernel")) transpose_tensor(&c.tensors, i);
+                free(name);
+            }
+            if (case_import(&c) != OK) fail_msg("%s, head %zu: %s", variants[v].what, h, status_message());
+            assert_same(&c.model, c.given, c.got);
+            assert_int_equal(c.report.n[IMPORT_LOADED], c.model.params.count);
+            assert_int_equal(c.report.count, c.model.params.count);
+            case_close(&c);
+        }
+}
+
+static void test_names_one_by_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *theirs;
+        SourceKind kind;
+        const char *ours;
+        bool transpose, head;
+    } cases[] = {
+        {"embeddings.word_embeddings.weight", SOURCE_WEIGHT, "bert.embeddings.word_embeddings.weight", false, false},
+        {"bert/embeddings/word_embeddings", SOURCE_WEIGHT, "bert.embeddings.word_embeddings.weight", false, false},
+        {"bert/encoder/layer_11/output/dense/kernel", SOURCE_WEIGHT, "bert.encoder.layer.11.output.dense.weight", true,
+         false},
+        {"bert/encoder/layer_0/output/LayerNorm/gamma", SOURCE_WEIGHT, "bert.encoder.layer.0.output.LayerNorm.weight",
+         false, false},
+        {"bert/pooler/dense/bias", SOURCE_WEIGHT, "bert.pooler.dense.bias", false, true},
+        {"cls/predictions/output_bias", SOURCE_WEIGHT, "cls.predictions.bias", false, true},
+        {"cls/seq_relationship/output_weights", SOURCE_WEIGHT, "cls.seq_relationship.weight", false, true},
+        {"output_weights", SOURCE_WEIGHT, "classifier.weight", false, true},
+        {"output_bias", SOURCE_WEIGHT, "classifier.bias", false, true},
+        {"module.cls.predictions.transform.dense_act.weight", SOURCE_WEIGHT, "cls.predictions.transform.dense.weight",
+         false, true},
+        {"module.cls.predictions.decoder.weight", SOURCE_TIED, "bert.embeddings.word_embeddings.weight", false, true},
+        {"cls.predictions.decoder.bias", SOURCE_TIED, "cls.predictions.bias", false, true},
+        {"embeddings.position_ids", SOURCE_IGNORED, "", false, false},
+        {"bert.embeddings.position_ids", SOURCE_IGNORED, "", false, false},
+        {"global_step", SOURCE_IGNORED, "", false, false},
+        {"bert/pooler/dense/kernel/adam_m", SOURCE_IGNORED, "", false, false},
+        {"output_weights/adam_v", SOURCE_IGNORED, "", false, false},
+        /* gamma is a name of LayerNorm's only, and an empty name is nobody's */
+        {"bert.gamma", SOURCE_WEIGHT, "bert.gamma", false, false},
+        {"model.", SOURCE_UNKNOWN, "", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        SourceName s;
+        import_name(cases[i].theirs, &s);
+        assert_string_equal(s.name, cases[i].ours);
+        if (s.kind != cases[i].kind || s.transpose != cases[i].transpose || s.head != cases[i].head)
+            fail_msg("%s: kind %d, transpose %d, head %d", cases[i].theirs, s.kind, s.transpose, s.head);
+        assert_int_equal(s.why != NULL, s.kind == SOURCE_IGNORED);
+    }
+}
+
+static void test_long_names_are_unknown(void **state)
+{
+    (void)state;
+    SourceName s;
+    for (size_t n = 100; n < 1024; n++) {
+        char *dots = mem_alloc(n + 1), *slashes = mem_alloc(n + 1), *one = mem_alloc(n + 1);
+        for (size_t i = 0; i < n; i++) {
+            dots[i] = "ab."[i % 3];
+            slashes[i] = "ab/"[i % 3];
+            one[i] = 'x';
+        }
+        import_name(dots, &s);
+        assert_int_equal(s.kind, n < sizeof s.name ? SOURCE_WEIGHT : SOURCE_UNKNOWN);
+        import_name(one, &s);
+        assert_int_equal(s.kind, n < sizeof s.name ? SOURCE_WEIGHT : SOURCE_UNKNOWN);
+        import_name(slashes, &s);
+        if (n > sizeof s.name) assert_int_equal(s.kind, SOURCE_UNKNOWN);
+        free(dots);
+        free(slashes);
+        free(one);
+    }
+}
+
+/* ---- what is left aside ---- */
+
+static void test_ignored_and_unused_are_reported(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    add_tensor(&c.tensors, "bert.embeddings.position_ids", (int64_t[]){1, 16}, 2, NULL);
+    add_tensor(&c.tensors, "bert/pooler/dense/kernel/adam_m", (int64_t[]){12, 12}, 2, NULL);
+    add_tensor(&c.tensors, "global_step", NULL, 0, NULL);
+    add_tensor(&c.tensors, "cls.predictions.bias", (int64_t[]){101}, 1, NULL);
+    add_tensor(&c.tensors, "cls.predictions.decoder.weight", (int64_t[]){101, 12}, 2, NULL); /* differs, not needed */
+    add_tensor(&c.tensors, "qa_outputs.bias", (int64_t[]){2}, 1, NULL);
+    assert_ok(case_import(&c));
+    assert_same(&c.model, c.given, c.got);
+    assert_int_equal(c.report.n[IMPORT_IGNORED], 3);
+    assert_int_equal(c.report.n[IMPORT_UNUSED], 3);
+    assert_int_equal(c.report.n[IMPORT_NEW], 0);
+    int64_t parameters = 0;
+    for (int i = 0; i < c.model.params.count; i++) parameters += param_exported(&c.model.params.params[i]);
+    assert_int_equal(c.report.parameters, parameters);
+    case_close(&c);
+}
+
+static void test_new_heads_are_initialised_by_the_seed(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    remove_tensor(&c.tensors, "classifier.weight");
+    remove_tensor(&c.tensors, "classifier.bias");
+    remove_tensor(&c.tensors, "bert.pooler.dense.weight");
+    remove_tensor(&c.tensors, "bert.pooler.dense.bias");
+    assert_ok(case_import(&c));
+    assert_int_equal(c.report.n[IMPORT_NEW], 4);
+    assert_int_equal(c.report.n[IMPORT_LOADED], c.model.params.count - 4);
+    for (int i = 0; i < c.model.params.count; i++)
+        if (strncmp(c.model.params.params[i].name, "classifier.", 11) == 0 ||
+            strncmp(c.model.params.params[i].name, "bert.pooler.", 12) == 0)
+            params_init_one(&c.model.params, i, 7, c.given);
+    assert_same(&c.model, c.given, c.got);
+    const Param *w = &c.model.params.params[params_find(&c.model.params, "classifier.weight")];
+    assert_true(c.got[w->offset] != 0);
+    case_close(&c);
+}
+
+/* From one task to another: MNLI's classifier does not serve RTE. */
+static void test_a_classifier_for_other_labels_is_new(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    resize_rows(&c.tensors, find_tensor(&c.tensors, "classifier.weight"), 2, 0);
+    resize_rows(&c.tensors, find_tensor(&c.tensors, "classifier.bias"), 2, 0);
+    assert_ok(case_import(&c));
+    assert_int_equal(c.report.n[IMPORT_NEW], 2);
+    for (int i = 0; i < c.model.params.count; i++)
+        if (strncmp(c.model.params.params[i].name, "classifier.", 11) == 0)
+            params_init_one(&c.model.params, i, 7, c.given);
+    assert_same(&c.model, c.given, c.got);
+    case_close(&c);
+}
+
+static void test_a_head_comes_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, pretraining);
+    remove_tensor(&c.tensors, "cls.predictions.transform.dense.bias");
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("1 missing");
+    assert_message("cls.predictions.transform.dense.bias");
+    case_close(&c);
+    case_open(&c, classifier3);
+    resize_rows(&c.tensors, find_tensor(&c.tensors, "classifier.weight"), 2, 0); /* the bias still has 3 */
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("1 wrong shape");
+    case_close(&c);
+}
+
+/* ---- the vocabulary ---- */
+
+static void test_padded_vocabularies(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows;
+        bool good;
+    } cases[] = {{101, true}, {104, true}, {128, true}, {100, false}, {102, false}, {112, false}, {192, false}};
+    static const char *const names[] = {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias",
+                                        "cls.predictions.decoder.weight"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Case c;
+        case_open(&c, pretraining);
+        int word = find_tensor(&c.tensors, names[0]);
+        add_tensor(&c.tensors, names[2], (int64_t[]){101, 12}, 2, c.tensors.data[word]);
+        for (int n = 0; n < 3; n++) resize_rows(&c.tensors, find_tensor(&c.tensors, names[n]), cases[i].rows, NAN);
+        Status status = case_import(&c);
+        if (cases[i].good) {
+            assert_ok(status);
+            assert_same(&c.model, c.given, c.got); /* pad rows are 0 */
+            assert_int_equal(c.report.n[IMPORT_TIED], 1);
+        } else {
+            Buf errors = {0};
+            assert_status(status, E_FORMAT);
+            assert_message("3 wrong shape");
+            assert_refused(&c, &errors);
+            char *both = mem_printf("%" PRId64 " rows of vocabulary, expected the model's 101 (or 104, 128, padded)",
+                                    cases[i].rows);
+            assert_contains(&errors, both);
+            free(both);
+            buf_free(&errors);
+        }
+        case_close(&c);
+    }
+}
+
+/* ---- tied copies ---- */
+
+static void test_a_tied_copy_must_be_equal(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, pretraining);
+    int word = find_tensor(&c.tensors, "bert.embeddings.word_embeddings.weight");
+    int decoder =
+        add_tensor(&c.tensors, "cls.predictions.decoder.weight", (int64_t[]){101, 12}, 2, c.tensors.data[word]);
+    int bias = add_tensor(&c.tensors, "cls.predictions.decoder.bias", (int64_t[]){101}, 1,
+                          c.tensors.data[find_tensor(&c.tensors, "cls.predictions.bias")]);
+    assert_ok(case_import(&c));
+    assert_int_equal(c.report.n[IMPORT_TIED], 2);
+    assert_same(&c.model, c.given, c.got);
+
+    c.tensors.data[decoder][7 * 12 + 5] += 0.25f;
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("cls.predictions.decoder.weight");
+    assert_message("[7, 5]");
+    c.tensors.data[decoder][7 * 12 + 5] = c.tensors.data[word][7 * 12 + 5];
+    c.tensors.data[bias][100] = NAN;
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("cls.predictions.decoder.bias");
+    case_close(&c);
+}
+
+static void test_a_copy_alone_serves(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, pretraining);
+    rename_tensor(&c.tensors, find_tensor(&c.tensors, "cls.predictions.bias"), "cls.predictions.decoder.bias");
+    rename_tensor(&c.tensors, find_tensor(&c.tensors, "bert.embeddings.word_embeddings.weight"),
+                  "cls.predictions.decoder.weight");
+    assert_ok(case_import(&c));
+    assert_same(&c.model, c.given, c.got);
+    case_close(&c);
+}
+
+/* ---- refusals ---- */
+
+static void test_all_that_does_not_fit_is_one_table(void **state)
+{
+    (void)state;
+    Case c;
+    Buf errors = {0};
+    case_open(&c, classifier3);
+    remove_tensor(&c.tensors, "bert.encoder.layer.1.attention.self.key.weight");
+    remove_tensor(&c.tensors, "bert.embeddings.LayerNorm.bias");
+    add_tensor(&c.tensors, "bert.encoder.layer.2.output.dense.bias", (int64_t[]){12}, 1, NULL);
+    add_tensor(&c.tensors, "lm_head.weight", (int64_t[]){3, 5}, 2, NULL);
+    resize_rows(&c.tensors, find_tensor(&c.tensors, "bert.encoder.layer.0.intermediate.dense.weight"), 21, 0);
+    transpose_tensor(&c.tensors, find_tensor(&c.tensors, "bert.encoder.layer.1.output.dense.weight"));
+    int whole = find_tensor(&c.tensors, "bert.pooler.dense.bias"); /* as many bytes, of another kind */
+    c.tensors.infos[whole].dtype = I32;
+    add_tensor(&c.tensors, "module.bert.pooler.dense.weight", (int64_t[]){12, 12}, 2, NULL);
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("2 missing, 2 unexpected, 3 wrong shape, 1 given twice");
+    assert_message(c.path);
+    assert_refused(&c, &errors);
+    static const char *const rows[] = {
+        "  missing      bert.encoder.layer.1.attention.self.key.weight",
+        "  missing      bert.embeddings.LayerNorm.bias",
+        "  expected (12)",
+        "  unexpected   bert.encoder.layer.2.output.dense.bias",
+        "  unexpected   lm_head.weight",
+        "  wrong shape  bert.encoder.layer.0.intermediate.dense.weight",
+        "  (21, 12), expected (20, 12)",
+        "  (20, 12), expected (12, 20)",
+        "  i32 (12), expected f32, f16, bf16 or f64",
+        "  given twice  bert.pooler.dense.weight",
+        "as 'bert.pooler.dense.weight' and 'module.bert.pooler.dense.weight'",
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_contains(&errors, rows[i]);
+    buf_free(&errors);
+    case_close(&c);
+}
+
+static void test_a_long_table_is_cut(void **state)
+{
+    (void)state;
+    Case c;
+    Buf errors = {0};
+    case_open(&c, pretraining);
+    for (int i = 0; i < 70; i++) {
+        char *name = mem_printf("extra.%d", i);
+        add_tensor(&c.tensors, name, (int64_t[]){1}, 1, NULL);
+        free(name);
+    }
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("70 unexpected: extra.0, extra.1, extra.2, extra.3, extra.4, extra.5 …");
+    assert_refused(&c, &errors);
+    assert_contains(&errors, "extra.59");
+    assert_contains(&errors, "… and 10 more");
+    assert_null(strstr(errors.data, "extra.60"));
+    buf_free(&errors);
+    case_close(&c);
+}
+
+static void test_a_scalar_or_many_dimensions_do_not_fit(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    TensorInfo *t = &c.tensors.infos[find_tensor(&c.tensors, "bert.encoder.layer.0.output.dense.weight")];
+    for (int d = 0; d < TENSOR_MAX_DIMS; d++) t->dims[d] = 1;
+    t->dims[0] = 12;
+    t->dims[7] = 20;
+    t->n_dims = TENSOR_MAX_DIMS;
+    assert_status(case_import(&c), E_FORMAT);
+    assert_message("1 wrong shape");
+    case_close(&c);
+    case_open(&c, classifier3);
+    t = &c.tensors.infos[find_tensor(&c.tensors, "bert.embeddings.LayerNorm.bias")];
+    t->n_dims = 0;
+    assert_status(case_import(&c), E_FORMAT);
+    case_close(&c);
+}
+
+static void test_weights_that_are_not_finite_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t at;
+        float value;
+        const char *found;
+    } cases[] = {
+        {"bert.encoder.layer.1.attention.self.query.weight", 3 * 12 + 4, NAN, "holds NaN at [3, 4]"},
+        {"bert.encoder.layer.1.attention.self.query.weight", 143, -INFINITY, "holds an infinity at [11, 11]"},
+        {"bert.embeddings.LayerNorm.weight", 9, INFINITY, "holds an infinity at [9]"},
+        {"bert.embeddings.word_embeddings.weight", 100 * 12, NAN, "holds NaN at [100, 0]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Case c;
+        case_open(&c, classifier3);
+        c.tensors.data[find_tensor(&c.tensors, cases[i].name)][cases[i].at] = cases[i].value;
+        assert_status(case_import(&c), E_NUMERIC);
+        assert_message(cases[i].found);
+        assert_message(cases[i].name);
+        assert_message(c.path);
+        case_close(&c);
+    }
+    Case c; /* the place in the file's own order */
+    case_open(&c, classifier3);
+    int i = find_tensor(&c.tensors, "bert.encoder.layer.0.output.dense.weight");
+    c.tensors.data[i][2 * 20 + 17] = NAN;
+    transpose_tensor(&c.tensors, i);
+    rename_tensor(&c.tensors, i, "bert/encoder/layer_0/output/dense/kernel");
+    assert_status(case_import(&c), E_NUMERIC);
+    assert_message("'bert/encoder/layer_0/output/dense/kernel' holds NaN at [17, 2]");
+    case_close(&c);
+}
+
+static void test_a_missing_file_is_said(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    assert_status(import_weights("/nonexistent/model", &c.model, 1, c.got, &c.report), E_IO);
+    assert_message("/nonexistent/model");
+    assert_status(import_weights(c.directory, &c.model, 1, c.got, NULL), E_IO);
+    case_close(&c);
+}
+
+/* ---- real files ---- */
+
+static char *shared(const char *name)
+{
+    const char *place = getenv("CAIRN_TEST_DATA");
+    char *path = file_join(place ? place : "../shared/data", name);
+    if (file_exists(path) || file_is_directory(path)) return path;
+    printf("skipped: %s is absent\n", path);
+    free(path);
+    skip();
+    return NULL;
+}
+
+static const float *param(const Model *m, const float *w, const char *name)
+{
+    int i = params_find(&m->params, name);
+    assert_true(i >= 0);
+    return w + m->params.params[i].offset;
+}
+
+/* Expected values: decoded from the data file by a separate reader of the bundle format. */
+static void test_google_checkpoint(void **state)
+{
+    (void)state;
+    static const float query[4][4] = /* as in the file: (in, out) */
+        {{0.01196586899459362f, -0.0006070358213037252f, 0.012987199239432812f, 0.0026731197722256184f},
+         {-0.016071703284978867f, 0.021652434021234512f, -0.00620190380141139f, 0.032686032354831696f},
+         {0.033663082867860794f, 0.002611758653074503f, -0.0009118458838202059f, 0.02734469249844551f},
+         {0.01961696706712246f, 0.010480706579983234f, -0.010069182142615318f, -0.03078383393585682f}};
+    static const float next[8] = {0.0030989020597189665f, 0.01280627679079771f,   0.029687872156500816f,
+                                  -0.004444517660886049f, -0.031231006607413292f, 0.016842372715473175f,
+                                  -0.00555754266679287f,  -0.02813759818673134f};
+    static const float gamma[4] = {0.9999942183494568f, 1.0000056028366089f, 0.9999944567680359f, 1.0000054836273193f};
+    char *path = shared("checkpoint/tf1_keras_bert_tiny");
+    char *prefix = file_join(path, "bert_model.ckpt");
+    Model m;
+    ImportReport report = {0};
+    read_model(&m, path, pretraining);
+    float *w = new_weights(&m), *again = new_weights(&m);
+    assert_ok(import_weights(path, &m, 1, w, &report));
+    assert_int_equal(report.format, TENSORS_TF1);
+    assert_int_equal(report.n[IMPORT_LOADED], m.params.count);
+    assert_int_equal(report.n[IMPORT_IGNORED], 2 * m.params.count + 1);
+    const float *q = param(&m, w, "bert.encoder.layer.1.attention.self.query.weight");
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) assert_true(q[k * 4 + i] == query[i][k]);
+    const float *down = param(&m, w, "bert.encoder.layer.0.output.dense.weight"); // (4, 16)
+    assert_true(down[1] == -0.022345073521137238f);                               /* the file's [1, 0] */
+    assert_true(down[16] == 0.012151178903877735f);                               /* [0, 1] */
+    assert_true(down[63] == -0.002826315350830555f);                              /* [15, 3] */
+    assert_memory_equal(param(&m, w, "cls.seq_relationship.weight"), next, sizeof next);
+    assert_memory_equal(param(&m, w, "bert.embeddings.LayerNorm.weight"), gamma, sizeof gamma);
+    assert_true(param(&m, w, "bert.embeddings.word_embeddings.weight")[59] == 0.011462758295238018f);
+    assert_true(param(&m, w, "cls.predictions.bias")[14] == -6.1323967202042695e-06f);
+    assert_true(param(&m, w, "cls.predictions.bias")[15] == 0); /* padding */
+
+    import_report_free(&report);
+    assert_ok(import_weights(prefix, &m, 1, again, &report)); /* by the prefix, too */
+    assert_same(&m, w, again);
+    import_report_free(&report);
+    free(w);
+    free(again);
+    model_free(&m);
+
+    read_model(&m, path, classifier3); /* fine-tuning it */
+    w = new_weights(&m);
+    assert_ok(import_weights(path, &m, 1, w, &report));
+    assert_int_equal(report.n[IMPORT_NEW], 2);
+    assert_int_equal(report.n[IMPORT_UNUSED], 7);
+    import_report_free(&report);
+    free(w);
+    model_free(&m);
+    free(prefix);
+    free(path);
+}
+
+static void test_an_export_without_prefix(void **state)
+{
+    (void)state;
+    char *path = shared("checkpoint/st_coldfire_tiny_bert");
+    Model m;
+    ImportReport report = {0};
+    TensorFile *file;
+    float raw[32 * 64];
+    read_model(&m, path, (Head){HEAD_NONE, 0});
+    float *w = new_weights(&m);
+    assert_ok(import_weights(path, &m, 1, w, &report));
+    assert_int_equal(report.n[IMPORT_LOADED], m.params.count);
+    assert_int_equal(report.count, m.params.count);
+    assert_ok(tensor_file_open(path, &file));
+    int i = tensor_file_find(file, "encoder.layer.1.intermediate.dense.weight");
+    assert_ok(tensor_file_read_f32(file, i, raw, 32 * 64));
+    assert_memory_equal(param(&m, w, "bert.encoder.layer.1.intermediate.dense.weight"), raw, sizeof raw);
+    tensor_file_close(file);
+    import_report_free(&report);
+    free(w);
+    model_free(&m);
+    free(path);
+}
+
+/* An index whose data is absent: names and shapes fit, reading says which file is missing. */
+static void test_google_names_of_a_larger_model(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"vocab_size\": 30522, \"hidden_size\": 512, \"num_hidden_layers\": 8, \"num_attention_heads\": 8, "
+        "\"intermediate_size\": 2048, \"max_position_embeddings\": 512, \"type_vocab_size\": 2}";
+    char *path = shared("checkpoint/tf1_index_only/google_uncased_L-8_H-512_A-8.index");
+    ModelConfig c;
+    Model m;
+    ImportReport report = {0};
+    assert_ok(model_config_parse("test", text, strlen(text), &c));
+    assert_ok(model_init(&m, c, pretraining));
+    float *w = mem_array((size_t)m.params.size, sizeof *w);
+    assert_status(import_weights(path, &m, 1, w, &report), E_IO);
+    assert_message(".data-00000-of-00001");
+    for (int k = IMPORT_MISSING; k < N_IMPORT_KINDS; k++) assert_int_equal(report.n[k], 0);
+    import_report_free(&report);
+    free(w);
+    model_free(&m);
+    free(path);
+}
+
+/* ---- beside the weights ---- */
+
+static void test_config_vocab_and_options_are_found(void **state)
+{
+    (void)state;
+    char *directory = testing_directory(), *file = file_join(directory, "bert_model.ckpt");
+    char *config = file_join(directory, "bert_config.json"), *vocab = file_join(directory, "vocab.txt");
+    char *options = file_join(directory, "tokenizer_config.json");
+    const char *const paths[] = {directory, file};
+    bool lower = true;
+    int strip = 1;
+    for (int i = 0; i < 2; i++) assert_null(import_find_config(paths[i]));
+    for (int i = 0; i < 2; i++) assert_null(import_find_vocab(paths[i]));
+    assert_ok(import_tokenizer_options(file, &lower, &strip));
+    assert_true(lower && strip == 1);
+    assert_ok(file_write_durable(config, "{}", 2));
+    assert_ok(file_write_durable(vocab, "a\n", 2));
+    for (int i = 0; i < 2; i++) {
+        char *found = import_find_config(paths[i]);
+        assert_string_equal(found, config);
+        free(found);
+        found = import_find_vocab(paths[i]);
+        assert_string_equal(found, vocab);
+        free(found);
+    }
+    static const struct {
+        const char *text;
+        bool lower;
+        int strip;
+    } cases[] = {{"{\"do_lower_case\": false, \"strip_accents\": null}", false, -1},
+                 {"{\"do_lower_case\": true, \"strip_accents\": false}", true, 0},
+                 {"{\"strip_accents\": true}", true, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(file_write_durable(options, cases[i].text, strlen(cases[i].text)));
+        assert_ok(import_tokenizer_options(i % 2 ? file : directory, &lower, &strip));
+        assert_true(lower == cases[i].lower && strip == cases[i].strip);
+    }
+    assert_ok(file_write_durable(options, "{", 1));
+    assert_status(import_tokenizer_options(directory, &lower, &strip), E_FORMAT);
+    assert_ok(file_remove_tree(directory));
+    free(options);
+    free(vocab);
+    free(config);
+    free(file);
+    free(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_naming_gives_the_same_bits),
+        cmocka_unit_test(test_names_one_by_one),
+        cmocka_unit_test(test_long_names_are_unknown),
+        cmocka_unit_test(test_ignored_and_unused_are_reported),
+        cmocka_unit_test(test_new_heads_are_initialised_by_the_seed),
+        cmocka_unit_test(test_a_classifier_for_other_labels_is_new),
+        cmocka_unit_test(test_a_head_comes_whole_or_not_at_all),
+        cmocka_unit_test(test_padded_vocabularies),
+        cmocka_unit_test(test_a_tied_copy_must_be_equal),
+        cmocka_unit_test(test_a_copy_alone_serves),
+        cmocka_unit_test(test_all_that_does_not_fit_is_one_table),
+        cmocka_unit_test(test_a_long_table_is_cut),
+        cmocka_unit_test(test_a_scalar_or_many_dimensions_do_not_fit),
+        cmocka_unit_test(test_weights_that_are_not_finite_are_named),
+        cmocka_unit_test(test_a_missing_file_is_said),
+        cmocka_unit_test(test_google_checkpoint),
+        cmocka_unit_test(test_an_export_without_prefix),
+        cmocka_unit_test(test_google_names_of_a_larger_model),
+        cmocka_unit_test(test_config_vocab_and_options_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
