@@ -1,0 +1,43 @@
+/* A model as a directory that Hugging Face's from_pretrained loads as it is: config.json, vocab.txt,
+   tokenizer_config.json, special_tokens_map.json, model.safetensors (fp32, metadata format "pt", Hugging Face's names,
+   vocabulary without pad rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or
+   path is in them. */
+#ifndef CAIRN_STATE_EXPORT_H
+#define CAIRN_STATE_EXPORT_H
+
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "model/model.h"
+
+/* What goes beside the weights. Everything is the caller's. */
+typedef struct {
+    const char *vocab; // (vocab_len) the text of vocab.txt, one piece per line; NULL: no tokenizer is written
+    size_t vocab_len;
+    bool lower_case;
+    int strip_accents;         /* −1: as lower_case */
+    const char *const *labels; // (n_labels) names of the classes; NULL: those of the config's source, or LABEL_0 …
+    int n_labels;              /* the head's, where `labels` is given */
+} ExportText;
+
+/* A small file, for those who write it themselves (checkpoints). */
+typedef struct {
+    const char *name; /* static text: "config.json" */
+    Buf data;
+} ExportFile;
+
+#define EXPORT_MAX_FILES 4
+
+/* config.json and, with a vocabulary, the three files of the tokenizer. Keys of the config that the model came with are
+   kept, except those that name a place or another head's labels. E_FORMAT: that config is not JSON any more; E_FAIL:
+   two classes have one name. */
+Status export_files(const Model *m, const ExportText *text, ExportFile files[EXPORT_MAX_FILES], int *count);
+void export_files_free(ExportFile *files, int count); /* takes zeroed ones */
+
+/* model.safetensors, durably, tensors in order of name. `digest` may be NULL. */
+Status export_weights(const char *path, const Model *m, const float *weights, Digest *digest);
+
+/* All of it into `directory`, which is made if need be; each file durably, the weights last. Other files stay. */
+Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text);
+
+#endif
