@@ -483,10 +483,10 @@ static Status step(Machine *m, uint8_t op)
     }
 }
 
-Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *used, PickleId *root)
+Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *at, PickleId *root)
 {
     Status status = OK;
-    Machine m = {.p = p, .data = data, .size = size};
+    Machine m = {.p = p, .data = data, .size = size, .at = *at};
     size_t start = 0;
     for (;;) {
         const uint8_t *op = NULL;
@@ -497,7 +497,7 @@ Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size
     }
     TRY_DONE(pop(&m, root));
     if (m.n_stack > 0 || m.n_marks > 0) status = fail(E_FORMAT, "%u values are left over at its end", m.n_stack);
-    *used = m.at;
+    *at = m.at;
 done:
     free(m.stack);
     free(m.memo);

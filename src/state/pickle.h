@@ -60,9 +60,9 @@ typedef struct {
     uint32_t items; /* in all lists together */
 } Pickle;
 
-/* Reads one pickle from the start of `data`; `used` is its length, `root` its value. May be called again for the next
-   pickle of a file: values are kept, memos are not. Messages begin with `path`. */
-Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *used, PickleId *root);
+/* Reads the pickle at data[*at], moves `at` behind it; `root` is its value. May be called again for the next pickle of
+   a file: values are kept, memos are not. Messages begin with `path` and tell the byte of `data`. */
+Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *at, PickleId *root);
 void pickle_free(Pickle *p); /* takes a zeroed one */
 /* The value under a string key of a dict; PICKLE_ABSENT if missing or no dict. */
 PickleId pickle_get(const Pickle *p, PickleId dict, const char *key);

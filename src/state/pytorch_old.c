@@ -29,11 +29,7 @@ typedef struct {
 
 static Status next_pickle(Old *o, PickleId *root)
 {
-    size_t used = 0;
-    Status status = pickle_read(&o->pickle, o->path, o->data + o->at, o->size - o->at, &used, root);
-    if (status != OK) return status_context(status, "%s: the pickle at byte %zu", o->path, o->at);
-    o->at += used;
-    return OK;
+    return pickle_read(&o->pickle, o->path, o->data, o->size, &o->at, root);
 }
 
 static Status read_preamble(Old *o)

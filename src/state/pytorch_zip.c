@@ -245,8 +245,10 @@ static Status check_crc(const Zip *z, const ZipEntry *e)
     uint32_t found = crc32_zip(z->data + e->offset, (size_t)e->bytes);
     char quoted[128];
     if (found == e->crc) return OK;
-    return fail(E_FORMAT, "%s: entry '%s': its CRC-32 is %08x, the zip directory says %08x: the file is damaged",
-                z->path, reader_quote(quoted, e->name, e->name_len), found, e->crc);
+    return fail(E_FORMAT, "%s: entry '%s': its CRC-32 is %08x, the zip directory says %08x: %s", z->path,
+                reader_quote(quoted, e->name, e->name_len), found, e->crc,
+                e->crc == 0 ? "if it was saved with set_crc32_options(False), save it again without"
+                            : "the file is damaged");
 }
 
 /* The small entries that say how the rest is to be read. Files of older versions lack "byteorder". */
@@ -299,7 +301,7 @@ Status pytorch_zip_read(TensorFile *f, int shard)
     Pickle pickle = {0};
     PickleId root;
     const ZipEntry *e;
-    size_t used;
+    size_t used = 0;
     TRY_DONE(read_directory(&z));
     TRY_DONE(find_pickle(&z, &e));
     TRY_DONE(check_header_entries(&z));

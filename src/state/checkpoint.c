@@ -1,0 +1,141 @@
+/* Names, lists, space, removal. Writing is in checkpoint_write.c and checkpoint_saver.c, reading in checkpoint_read.c.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state/checkpoint_internal.h"
+
+/* ---- Names ---- */
+
+char *checkpoint_path(const char *out, int64_t step, const char *suffix)
+{
+    char *name = mem_printf("checkpoint-%" PRId64 "%s", step, suffix);
+    char *path = file_join(out, name);
+    free(name);
+    return path;
+}
+
+bool checkpoint_parse_name(const char *name, int64_t *step, const char **suffix)
+{
+    static const char prefix[] = "checkpoint-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
+    const char *digits = name + sizeof prefix - 1;
+    size_t n = strspn(digits, "0123456789");
+    if (n == 0 || n > 18 || (n > 1 && digits[0] == '0')) return false; /* as checkpoint_path writes them */
+    *step = strtoll(digits, NULL, 10);
+    *suffix = digits + n;
+    return true;
+}
+
+/* ---- Lists ---- */
+
+static int newest_first(const void *a, const void *b)
+{
+    const CheckpointInfo *x = a, *y = b;
+    if (x->step != y->step) return x->step > y->step ? -1 : 1;
+    return (int)x->aside - (int)y->aside;
+}
+
+/* Folders in `out` called checkpoint-<step><suffix>, with one of the two suffixes. */
+static Status list_names(const char *out, const char *suffix, const char *other, CheckpointList *list)
+{
+    Status status = OK;
+    *list = (CheckpointList){0};
+    DIR *dir = opendir(out);
+    if (!dir) return errno == ENOENT ? OK : fail(E_IO, "%s: cannot list the folder: %m", out);
+    for (;;) {
+        int64_t step;
+        const char *found;
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno) TRY_DONE(fail(E_IO, "%s: cannot list the folder: %m", out));
+        if (!entry) break;
+        if (!checkpoint_parse_name(entry->d_name, &step, &found)) continue;
+        if (strcmp(found, suffix) != 0 && strcmp(found, other) != 0) continue;
+        char *path = file_join(out, entry->d_name);
+        if (!file_is_directory(path)) {
+            free(path);
+            continue;
+        }
+        MEM_GROW(list->items, list->count, list->cap);
+        list->items[list->count++] = (CheckpointInfo){.step = step, .aside = *found != '\0', .path = path};
+    }
+    if (list->count > 0) qsort(list->items, (size_t)list->count, sizeof *list->items, newest_first);
+done:
+    closedir(dir);
+    if (status != OK) checkpoint_list_free(list);
+    return status;
+}
+
+Status checkpoint_find(const char *out, CheckpointList *list) { return list_names(out, "", ".old", list); }
+
+void checkpoint_list_free(CheckpointList *list)
+{
+    for (int i = 0; i < list->count; i++) free(list->items[i].path);
+    free(list->items);
+    *list = (CheckpointList){0};
+}
+
+/* ---- Removal ---- */
+
+/* The manifest first, so that what remains of an interrupted removal cannot pass for a checkpoint. */
+static Status remove_nameless(const char *path)
+{
+    char *manifest = file_join(path, CHECKPOINT_MANIFEST);
+    Status status = OK;
+    if (unlink(manifest) != 0 && errno != ENOENT && errno != ENOTDIR)
+        status = fail(E_IO, "%s: cannot remove: %m", manifest);
+    free(manifest);
+    return status == OK ? file_remove_tree(path) : status;
+}
+
+Status checkpoint_remove(const char *out, const CheckpointInfo *c)
+{
+    Status status = OK;
+    char *temporary = checkpoint_path(out, c->step, ".tmp");
+    TRY_DONE(remove_nameless(temporary));
+    TRY_DONE(file_rename(c->path, temporary));
+    TRY_DONE(remove_nameless(temporary));
+done:
+    free(temporary);
+    return status;
+}
+
+Status checkpoint_remove_leftovers(const char *out)
+{
+    Status status = OK;
+    CheckpointList list;
+    TRY(list_names(out, ".tmp", ".tmp", &list));
+    for (int i = 0; i < list.count; i++) TRY_DONE(remove_nameless(list.items[i].path));
+done:
+    checkpoint_list_free(&list);
+    return status;
+}
+
+/* ---- Space ---- */
+
+uint64_t checkpoint_bytes(const ParamTable *params)
+{
+    enum { HEADER = 160, SMALL = 64 * 1024 }; /* of a tensor beside its name; manifest, state.json and blocks */
+    uint64_t bytes = SMALL;
+    for (int i = 0; i < params->count; i++) {
+        const Param *p = &params->params[i];
+        bytes += 3 * ((uint64_t)param_exported(p) * sizeof(float) + strlen(p->name) + HEADER);
+    }
+    return bytes;
+}
+
+Status checkpoint_check_space(const char *directory, uint64_t bytes)
+{
+    uint64_t available;
+    TRY(file_free_bytes(directory, &available));
+    if (available >= bytes) return OK;
+    return fail(E_IO,
+                "%s: a checkpoint needs %" PRIu64 " bytes (%.2f GiB), only %" PRIu64
+                " (%.2f GiB) are free there; make room or choose another output folder",
+                directory, bytes, (double)bytes / (1 << 30), available, (double)available / (1 << 30));
+}

@@ -1,0 +1,220 @@
+/* Saving beside training: copy, go on, let a thread write. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state/checkpoint_internal.h"
+
+/* One save under way. It owns copies of everything but the floats, which lie in the saver's buffer. */
+struct Save {
+    TrainingState state;
+    CheckpointFile *files;
+    char *out;
+    int keep;
+    /* the outcome */
+    Status status;
+    char *message, *note;
+    double seconds;
+    uint64_t bytes;
+};
+
+/* ---- Copying with several threads: one core does not reach what the memory can do ---- */
+
+enum { COPY_THREADS = 4, COPY_WORTH_IT = 8 << 20 };
+
+typedef struct {
+    char *to;
+    const char *from;
+    size_t bytes;
+} CopyJob;
+
+static void *copy_part(void *arg)
+{
+    const CopyJob *job = arg;
+    memcpy(job->to, job->from, job->bytes);
+    return NULL;
+}
+
+static void copy(float *to, const float *from, size_t count)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t bytes = count * sizeof *to, at = 0;
+    size_t n = bytes < COPY_WORTH_IT || cores < 2 ? 1 : cores < COPY_THREADS ? (size_t)cores : COPY_THREADS;
+    CopyJob jobs[COPY_THREADS];
+    pthread_t threads[COPY_THREADS];
+    bool started[COPY_THREADS] = {false};
+    for (size_t i = 0; i < n; i++) {
+        size_t end = i + 1 == n ? bytes : bytes / n * (i + 1) / 4096 * 4096;
+        jobs[i] = (CopyJob){(char *)to + at, (const char *)from + at, end - at};
+        at = end;
+        started[i] = i > 0 && pthread_create(&threads[i], NULL, copy_part, &jobs[i]) == 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!started[i]) copy_part(&jobs[i]);
+    for (size_t i = 0; i < n; i++)
+        if (started[i]) pthread_join(threads[i], NULL);
+}
+
+/* ---- The save ---- */
+
+static struct Save *save_new(const Saver *s, const TrainingState *state)
+{
+    struct Save *save = mem_alloc(sizeof *save);
+    save->state = *state;
+    save->out = mem_strdup(s->out);
+    save->keep = s->keep;
+    if (!s->buffer) return save;
+    char *text = mem_alloc(state->state_size);
+    memcpy(text, state->state, state->state_size);
+    save->state.state = text;
+    save->files = mem_array((size_t)state->n_files, sizeof *save->files);
+    for (int i = 0; i < state->n_files; i++) {
+        void *data = mem_alloc(state->files[i].size);
+        if (state->files[i].size > 0) memcpy(data, state->files[i].data, state->files[i].size);
+        save->files[i] = (CheckpointFile){mem_strdup(state->files[i].name), data, state->files[i].size};
+    }
+    save->state.files = save->files;
+    size_t n = (size_t)state->params->size;
+    copy(s->buffer, state->weights, n);
+    copy(s->buffer + n, state->m, n);
+    copy(s->buffer + 2 * n, state->v, n);
+    save->state.weights = s->buffer;
+    save->state.m = s->buffer + n;
+    save->state.v = s->buffer + 2 * n;
+    return save;
+}
+
+static void save_free(struct Save *save)
+{
+    if (save->files) {
+        for (int i = 0; i < save->state.n_files; i++) {
+            free((void *)(uintptr_t)save->files[i].name);
+            free((void *)(uintptr_t)save->files[i].data);
+        }
+        free((void *)(uintptr_t)save->state.state);
+        free(save->files);
+    }
+    free(save->message);
+    free(save->note);
+    free(save->out);
+    free(save);
+}
+
+static void save_run(struct Save *save)
+{
+    double start = clock_monotonic();
+    save->status = checkpoint_write(save->out, &save->state, save->keep, &save->bytes, &save->note);
+    if (save->status != OK) save->message = mem_strdup(status_message());
+    save->seconds = clock_monotonic() - start;
+}
+
+static void *save_thread(void *arg)
+{
+    Saver *s = arg;
+    save_run(s->save);
+    pthread_mutex_lock(&s->lock);
+    s->finished = true;
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Notes the outcome of s->save, and forgets it. */
+static void take_outcome(Saver *s)
+{
+    struct Save *save = s->save;
+    s->save = NULL;
+    s->last = save->status;
+    s->stats.bytes += save->bytes;
+    free(s->last_message);
+    s->last_message = NULL;
+    if (save->status == OK) {
+        s->stats.saved++;
+        s->stats.last_step = save->state.step;
+        if (save->note) log_warn("checkpoint-%" PRId64 " is saved, but: %s", save->state.step, save->note);
+    } else {
+        s->stats.failed++;
+        s->last_message = mem_strdup(save->message);
+        log_warn("checkpoint-%" PRId64 " could not be saved, what was saved before stays: %s", save->state.step,
+                 save->message);
+        if (save->note) log_warn("and: %s", save->note);
+    }
+    save_free(save);
+}
+
+static void collect(Saver *s)
+{
+    pthread_join(s->thread, NULL);
+    s->running = s->finished = false;
+    s->stats.background_s += s->save->seconds;
+    take_outcome(s);
+}
+
+/* ---- The saver ---- */
+
+Status saver_init(Saver *s, const char *out, int keep, float *buffer)
+{
+    *s = (Saver){.keep = keep, .buffer = buffer, .stats.last_step = -1};
+    TRY(file_make_directories(out));
+    s->out = mem_strdup(out);
+    CHECK(pthread_mutex_init(&s->lock, NULL) == 0, "no mutex");
+    return OK;
+}
+
+/* Signals are for the training thread. */
+static bool start_thread(Saver *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&s->thread, NULL, save_thread, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+Status saver_begin(Saver *s, const TrainingState *state)
+{
+    double start = clock_monotonic();
+    Status status = OK;
+    CHECK(s->out, "saver_begin without saver_init");
+    if (s->running) collect(s);
+    s->save = save_new(s, state);
+    s->running = s->buffer && start_thread(s);
+    if (!s->running) {
+        save_run(s->save);
+        take_outcome(s);
+        status = s->last == OK ? OK : fail(s->last, "%s", s->last_message);
+    }
+    double stood = clock_monotonic() - start;
+    s->stats.stood_s += stood;
+    if (stood > s->stats.stood_most_s) s->stats.stood_most_s = stood;
+    return status;
+}
+
+bool saver_poll(Saver *s)
+{
+    if (!s->running) return false;
+    pthread_mutex_lock(&s->lock);
+    bool finished = s->finished;
+    pthread_mutex_unlock(&s->lock);
+    if (finished) collect(s);
+    return s->running;
+}
+
+Status saver_wait(Saver *s)
+{
+    if (s->running) collect(s);
+    return s->last == OK ? OK : fail(s->last, "%s", s->last_message);
+}
+
+void saver_free(Saver *s)
+{
+    if (!s->out) return;
+    if (s->running) collect(s);
+    pthread_mutex_destroy(&s->lock);
+    free(s->last_message);
+    free(s->out);
+    *s = (Saver){0};
+}

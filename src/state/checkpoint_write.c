@@ -1,0 +1,180 @@
+/* Writing a checkpoint: aside, digests, manifest last, rename, flush; then the removal of older ones. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "state/checkpoint_internal.h"
+#include "state/tensor_file.h"
+
+typedef struct {
+    const char *prefix;
+    const float *values; // (params->size)
+} Array;
+
+static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const Array *arrays, int n,
+                            Manifest *m, uint64_t *bytes)
+{
+    static const char *const metadata[] = {"format", "pt"}; /* Hugging Face's reader asks for it */
+    Status status = OK;
+    SafetensorsWriter *w = NULL;
+    Digest digest;
+    uint64_t size;
+    int count = 0;
+    char *path = file_join(dir, name);
+    TensorInfo *infos = mem_array((size_t)n * (size_t)params->count, sizeof *infos);
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++) {
+            const Param *p = &params->params[i];
+            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", arrays[a].prefix, p->name),
+                                          .dtype = F32,
+                                          .n_dims = p->n_dims,
+                                          .dims = {p->rows, p->cols},
+                                          .count = param_exported(p)};
+        }
+    TRY_DONE(safetensors_writer_open(&w, path, infos, count, metadata, 1));
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++) {
+            const Param *p = &params->params[i]; /* pad rows come last in memory, and stay out */
+            TRY_DONE(
+                safetensors_writer_write(w, arrays[a].values + p->offset, (size_t)param_exported(p) * sizeof(float)));
+        }
+    status = safetensors_writer_close(w, &digest);
+    w = NULL;
+    if (status != OK) goto done;
+    TRY_DONE(file_size(path, &size));
+    manifest_add(m, name, size, digest);
+    *bytes += size;
+done:
+    safetensors_writer_abandon(w);
+    for (int i = 0; i < count; i++) free(infos[i].name);
+    free(infos);
+    free(path);
+    return status;
+}
+
+static Status write_small(const char *dir, const char *name, const void *data, size_t size, uint64_t *bytes)
+{
+    char *path = file_join(dir, name);
+    Status status = file_write_durable(path, data, size);
+    if (status == OK) *bytes += size;
+    free(path);
+    return status;
+}
+
+/* The lines of the manifest that are known before anything is written: state.json and the caller's files. */
+static Status list_small(const TrainingState *t, Manifest *m)
+{
+    m->step = t->step;
+    manifest_add(m, CHECKPOINT_STATE, t->state_size, digest_of(t->state, t->state_size));
+    for (int i = 0; i < t->n_files; i++) {
+        const CheckpointFile *f = &t->files[i];
+        if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || strcmp(f->name, CHECKPOINT_MODEL) == 0 ||
+            strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0)
+            return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or is there twice", f->name);
+        manifest_add(m, f->name, f->size, digest_of(f->data, f->size));
+    }
+    return OK;
+}
+
+/* Everything into the new folder `dir`, the manifest last. */
+static Status write_folder(const char *dir, const TrainingState *t, const Manifest *small, uint64_t *bytes)
+{
+    Status status = OK;
+    Manifest m = {.step = t->step};
+    Buf text = {0};
+    const Array model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}};
+    if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot make the folder: %m", dir));
+    TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m, bytes));
+    TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m, bytes));
+    TRY_DONE(write_small(dir, CHECKPOINT_STATE, t->state, t->state_size, bytes));
+    for (int i = 0; i < t->n_files; i++)
+        TRY_DONE(write_small(dir, t->files[i].name, t->files[i].data, t->files[i].size, bytes));
+    for (int i = 0; i < small->count; i++)
+        manifest_add(&m, small->files[i].name, small->files[i].size, small->files[i].digest);
+    manifest_render(&m, &text);
+    TRY_DONE(write_small(dir, CHECKPOINT_MANIFEST, text.data, text.len, bytes));
+done:
+    manifest_free(&m);
+    buf_free(&text);
+    return status;
+}
+
+/* Is the same state of that step there already, whole? */
+static bool saved_already(const char *path, const Manifest *small)
+{
+    Manifest m;
+    if (!file_exists(path) || checkpoint_read_manifest(path, &m) != OK) return false;
+    bool same = m.count == small->count + 2;
+    for (int i = 0; same && i < small->count; i++) {
+        const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
+        same = found && found->size == want->size && digest_equal(found->digest, want->digest);
+    }
+    manifest_free(&m);
+    return same && checkpoint_verify(path, NULL, NULL) == OK;
+}
+
+/* The folder gets its name. What stands under that name steps aside first, and is found there too. */
+static Status publish(const char *temporary, const char *path, const char *aside)
+{
+    if (file_exists(path)) {
+        TRY(file_remove_tree(aside)); /* `path` is newer, and readable or not, it was durable */
+        TRY(file_rename(path, aside));
+    }
+    return file_rename(temporary, path);
+}
+
+/* Whatever is not among the `keep` newest. Steps beyond the one just saved belong to a run that went another way. */
+static Status remove_older(const char *out, int64_t step, int keep)
+{
+    Status status = OK;
+    CheckpointList list;
+    TRY(checkpoint_find(out, &list));
+    int kept = 0;
+    for (int i = 0; i < list.count; i++) {
+        const CheckpointInfo *c = &list.items[i];
+        char *manifest = file_join(c->path, CHECKPOINT_MANIFEST);
+        bool ours = file_exists(manifest);
+        free(manifest);
+        if (c->step <= step && !c->aside && ours && (keep <= 0 || kept < keep)) {
+            kept++;
+            continue;
+        }
+        if (ours || c->aside) TRY_DONE(checkpoint_remove(out, c)); /* else: someone else's folder with such a name */
+    }
+done:
+    checkpoint_list_free(&list);
+    return status;
+}
+
+Status checkpoint_write(const char *out, const TrainingState *t, int keep, uint64_t *bytes, char **note)
+{
+    Status status = OK;
+    Manifest small = {0};
+    uint64_t needed = checkpoint_bytes(t->params) + t->state_size;
+    char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
+    char *aside = checkpoint_path(out, t->step, ".old");
+    for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;
+    TRY_DONE(list_small(t, &small));
+    if (!saved_already(path, &small)) {
+        TRY_DONE(file_remove_tree(temporary));
+        TRY_DONE(checkpoint_check_space(out, needed));
+        status = write_folder(temporary, t, &small, bytes);
+        if (status == OK) status = publish(temporary, path, aside);
+        if (status != OK) {
+            char *why = mem_strdup(status_message());
+            if (file_remove_tree(temporary) != OK) *note = mem_strdup(status_message());
+            status = fail(status, "%s", why);
+            free(why);
+            goto done;
+        }
+    }
+    if (remove_older(out, t->step, keep) != OK) *note = mem_strdup(status_message());
+done:
+    manifest_free(&small);
+    free(temporary);
+    free(path);
+    free(aside);
+    return status;
+}
