@@ -417,6 +417,31 @@ static void expect_close_stats(const char *what, const Stats *a, const Stats *b,
                  (double)b->grad_scale);
 }
 
+void case_expect_accumulated(OpCase *c, const char *name)
+{
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    Slot *s = slot_find(c, name);
+    int64_t count = slot_count(c, s);
+    assert_int_equal(s->operand.dtype, F32);
+    for (int k = 0; k < n; k++) {
+        if (!case_runs_on(c, backends[k])) continue;
+        float *before = mem_alloc(s->bytes), *expected = before;
+        memcpy(before, s->initial, s->bytes);
+        case_run(c, backends[k], (RunOptions){0});
+        float *after = case_values(c, name);
+        memset(s->initial, 0, s->bytes);
+        case_run(c, backends[k], (RunOptions){0});
+        float *alone = case_values(c, name);
+        memcpy(s->initial, before, s->bytes);
+        for (int64_t i = 0; i < count; i++) expected[i] = before[i] + alone[i];
+        expect_close(name, after, expected, count, 1e-6);
+        free(before);
+        free(after);
+        free(alone);
+    }
+}
+
 /* ---- what must hold for every op ---- */
 
 typedef struct {

@@ -95,6 +95,8 @@ float *case_values(const OpCase *c, const char *name);     /* after a run, as fp
 const void *case_bytes(const OpCase *c, const char *name); /* after a run */
 void case_expect_rows_equal(const OpCase *a, int64_t a_row, const OpCase *b, int64_t b_row, int64_t n,
                             const char *name);
+/* On every backend: an accumulated output becomes what it was plus what it becomes from zeros. */
+void case_expect_accumulated(OpCase *c, const char *name);
 void case_expect_zero_rows(const OpCase *c, const char *name, int64_t first, int64_t end);
 /* Normalised error of n values, with `what` in the message. */
 void expect_close(const char *what, const float *a, const float *b, int64_t n, double tolerance);

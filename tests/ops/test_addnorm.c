@@ -90,6 +90,8 @@ static void test_shapes(void **state)
             case_check(&forward, (Tolerance){0});
             backward_init(&backward, &shapes[i], &forward, compute_types[t]);
             case_check(&backward, (Tolerance){0});
+            case_expect_accumulated(&backward, "dgamma");
+            case_expect_accumulated(&backward, "dbeta");
             case_free(&forward);
             case_free(&backward);
         }

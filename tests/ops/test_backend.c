@@ -1,5 +1,6 @@
 /* Opening backends, what a table must hold, and the memory of a region. */
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "ops/harness.h"
 
@@ -96,7 +97,12 @@ static void test_guard_pages(void **state)
         ptrdiff_t at;
         bool allowed;
     } cases[] = {{0, true}, {8191, true}, {-1, false}, {-4096, false}, {8192, false}, {8192 + 4095, false}};
-    ops_ref();
+    void *region;
+    unsigned char resident;
+    assert_ok(ops_ref()->alloc(8192, &region));
+    assert_int_equal(mincore((char *)region - 4096, 4096, &resident), 0); /* they are pages of ours, not chance holes */
+    assert_int_equal(mincore((char *)region + 8192, 4096, &resident), 0);
+    ops_ref()->release(region, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Buf errors = {0};
         Touch t = {cases[i].at};

@@ -67,6 +67,8 @@ static void test_shapes(void **state)
                 OpCase c;
                 init(&c, op ? OP_EMBED_BWD : OP_EMBED, &shapes[i], compute_types[t]);
                 case_check(&c, (Tolerance){0});
+                static const char *const gradients[] = {"dword", "dposition", "dtype", "dgamma", "dbeta"};
+                for (int g = 0; op && g < 5; g++) case_expect_accumulated(&c, gradients[g]);
                 case_free(&c);
             }
 }

@@ -55,6 +55,8 @@ static void test_shapes(void **state)
                 case_free(&c);
                 wgrad_init(&c, shapes[i], dtype, option);
                 case_check(&c, (Tolerance){0});
+                case_expect_accumulated(&c, "dw");
+                if (option) case_expect_accumulated(&c, "db");
                 case_free(&c);
             }
 }
