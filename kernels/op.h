@@ -33,8 +33,9 @@
    GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. SCATTER: dx[index[i]] += dy[i]; without `add` the others are 0.
    DROPOUT: counter position 0, one row per sequence; its own backward.
    XENT, MSE: loss of each row; dlogits = gradient of Σ loss · ctl.scale_seqs · ctl.loss_scale; stats.loss[slot] += Σ loss.
+   A negative label is none: loss and gradient 0, not correct. Rows beyond the real count: loss and gradient 0.
    MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, never stored beyond a chunk of rows; loss, and in training
-   dh, dw, db at once (ctl.scale_masked).
+   dh, dw, db at once (ctl.scale_masked). dh is made with wt, w's transposed copy where the backend has such copies.
    GRAD_NORM: norm = ‖grads‖ / loss_scale from sums over 1024-element blocks of each segment in fixed order;
    grad_scale = 1 / (loss_scale · max(1, norm / max_norm)); finite = 0 where the norm is not.
    ADAMW (g = grads · grad_scale): m = β1 m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) + decay·p,
