@@ -73,9 +73,9 @@ typedef struct {
     char *last_message;
 } Saver;
 
-/* Makes `out` if it is not there. `keep` checkpoints are kept, all if 0. `buffer` has room for 3 · params->size floats
-   (the plan's SAVE region) and belongs to the saver until saver_free; NULL: saving streams from the state itself while
-   training stands. */
+/* Makes `out` if it is not there, and removes what killed processes left in it. `keep` checkpoints are kept, all if 0.
+   `buffer` has room for 3 · params->size floats (the plan's SAVE region) and belongs to the saver until saver_free;
+   NULL: saving streams from the state itself while training stands. */
 Status saver_init(Saver *s, const char *out, int keep, float *buffer);
 /* Waits for a save that is under way. With a buffer: copies everything and returns, a thread does the rest; a failure
    shows in saver_wait, and as a warning. Without: returns when it is durable, or why it is not (and warns, too). After

@@ -158,6 +158,7 @@ Status saver_init(Saver *s, const char *out, int keep, float *buffer)
 {
     *s = (Saver){.keep = keep, .buffer = buffer, .stats.last_step = -1};
     TRY(file_make_directories(out));
+    TRY(checkpoint_remove_leftovers(out));
     s->out = mem_strdup(out);
     CHECK(pthread_mutex_init(&s->lock, NULL) == 0, "no mutex");
     return OK;

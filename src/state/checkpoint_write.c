@@ -101,25 +101,46 @@ done:
     return status;
 }
 
-/* Is the same state of that step there already, whole? */
-static bool saved_already(const char *path, const Manifest *small)
+static bool has_manifest(const char *path)
 {
-    Manifest m;
-    if (!file_exists(path) || checkpoint_read_manifest(path, &m) != OK) return false;
-    bool same = m.count == small->count + 2;
-    for (int i = 0; same && i < small->count; i++) {
-        const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
-        same = found && found->size == want->size && digest_equal(found->digest, want->digest);
-    }
-    manifest_free(&m);
-    return same && checkpoint_verify(path, NULL, NULL) == OK;
+    char *manifest = file_join(path, CHECKPOINT_MANIFEST);
+    bool there = file_exists(manifest);
+    free(manifest);
+    return there;
 }
 
-/* The folder gets its name. What stands under that name steps aside first, and is found there too. */
-static Status publish(const char *temporary, const char *path, const char *aside)
+/* What stands under the name already. */
+typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Standing;
+
+static Status examine(const char *path, const Manifest *small, Standing *standing)
 {
-    if (file_exists(path)) {
-        TRY(file_remove_tree(aside)); /* `path` is newer, and readable or not, it was durable */
+    Manifest m;
+    *standing = ABSENT;
+    if (!file_exists(path)) return OK;
+    *standing = FOREIGN;
+    if (!has_manifest(path)) return OK;
+    Status status = checkpoint_read_manifest(path, &m);
+    if (status == OK) {
+        bool same = m.count == small->count + 2;
+        for (int i = 0; same && i < small->count; i++) {
+            const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
+            same = found && found->size == want->size && digest_equal(found->digest, want->digest);
+        }
+        *standing = same ? SAME : OTHER;
+        manifest_free(&m);
+        status = checkpoint_verify(path, NULL, NULL);
+    }
+    if (status == E_CORRUPT) *standing = DAMAGED;
+    return status == E_CORRUPT ? OK : status;
+}
+
+/* The folder gets its name. What stands there steps aside first, and is found there if this goes no further. */
+static Status publish(const char *temporary, const char *path, const char *aside, Standing standing)
+{
+    if (standing != ABSENT) {
+        if (standing == FOREIGN && file_exists(aside))
+            return fail(E_IO, "%s: no checkpoint of Cairn, and in the way of one; move it somewhere else", path);
+        TRY(file_remove_tree(aside)); /* left over from such a replacement: `path` is whole, and newer */
         TRY(file_rename(path, aside));
     }
     return file_rename(temporary, path);
@@ -134,14 +155,11 @@ static Status remove_older(const char *out, int64_t step, int keep)
     int kept = 0;
     for (int i = 0; i < list.count; i++) {
         const CheckpointInfo *c = &list.items[i];
-        char *manifest = file_join(c->path, CHECKPOINT_MANIFEST);
-        bool ours = file_exists(manifest);
-        free(manifest);
-        if (c->step <= step && !c->aside && ours && (keep <= 0 || kept < keep)) {
+        if (!has_manifest(c->path)) continue; /* not Cairn's */
+        if (c->step <= step && !c->aside && (keep <= 0 || kept < keep))
             kept++;
-            continue;
-        }
-        if (ours || c->aside) TRY_DONE(checkpoint_remove(out, c)); /* else: someone else's folder with such a name */
+        else
+            TRY_DONE(checkpoint_remove(out, c));
     }
 done:
     checkpoint_list_free(&list);
@@ -152,16 +170,22 @@ Status checkpoint_write(const char *out, const TrainingState *t, int keep, uint6
 {
     Status status = OK;
     Manifest small = {0};
+    Standing standing;
     uint64_t needed = checkpoint_bytes(t->params) + t->state_size;
     char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
     char *aside = checkpoint_path(out, t->step, ".old");
     for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;
     TRY_DONE(list_small(t, &small));
-    if (!saved_already(path, &small)) {
+    TRY_DONE(examine(path, &small, &standing));
+    if (standing != SAME) {
         TRY_DONE(file_remove_tree(temporary));
+        if (standing == DAMAGED) {
+            TRY_DONE(checkpoint_remove(out, &(CheckpointInfo){.step = t->step, .path = path}));
+            standing = ABSENT;
+        }
         TRY_DONE(checkpoint_check_space(out, needed));
         status = write_folder(temporary, t, &small, bytes);
-        if (status == OK) status = publish(temporary, path, aside);
+        if (status == OK) status = publish(temporary, path, aside, standing);
         if (status != OK) {
             char *why = mem_strdup(status_message());
             if (file_remove_tree(temporary) != OK) *note = mem_strdup(status_message());

@@ -1,0 +1,67 @@
+#include "state/slices.h"
+
+#include <stdlib.h>
+
+void slice_free(StateSlice *slice)
+{
+    free(slice->intervals);
+    *slice = (StateSlice){0};
+}
+
+/* A share may be empty: more ranks than norm blocks. */
+static void slice_add(StateSlice *s, int64_t begin, int64_t end)
+{
+    if (begin >= end) return;
+    s->size += end - begin;
+    if (s->count > 0 && s->intervals[s->count - 1].end == begin) {
+        s->intervals[s->count - 1].end = end;
+        return;
+    }
+    MEM_GROW(s->intervals, s->count, s->cap);
+    s->intervals[s->count++] = (SliceInterval){begin, end};
+}
+
+/* The cut nearest to `ideal`: a tensor's start, or a whole number of norm blocks behind it. What lies between the last
+   block of a tensor and the next tensor belongs to that block. */
+static int64_t nearest_cut(const ParamTable *t, int64_t begin, int64_t end, int64_t ideal)
+{
+    int low = 0, high = t->count - 1; /* the last tensor that starts at or before `ideal` */
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (t->params[middle].offset <= ideal)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const Param *p = &t->params[low];
+    int64_t next = low + 1 < t->count ? t->params[low + 1].offset : t->size, held = param_held(p);
+    int64_t below = p->offset + (ideal - p->offset) / NORM_BLOCK * NORM_BLOCK;
+    int64_t last = p->offset + (held > 0 ? (held - 1) / NORM_BLOCK * NORM_BLOCK : 0); /* start of the last block */
+    if (below > last) below = last;
+    int64_t above = below == last ? next : below + NORM_BLOCK;
+    int64_t cut = ideal - below <= above - ideal ? below : above;
+    return cut < begin ? begin : cut > end ? end : cut;
+}
+
+void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices)
+{
+    static const int64_t whole[] = {0};
+    CHECK(ranks > 0 && params->count > 0, "slices for %d ranks of %d tensors", ranks, params->count);
+    if (!buckets) {
+        buckets = whole;
+        n_buckets = 1;
+    }
+    CHECK(n_buckets > 0 && buckets[0] == 0, "the first bucket must begin at 0");
+    for (int r = 0; r < ranks; r++) slices[r] = (StateSlice){0};
+    for (int b = 0; b < n_buckets; b++) {
+        int64_t begin = buckets[b], end = b + 1 < n_buckets ? buckets[b + 1] : params->size, from = begin;
+        CHECK(begin <= end, "bucket %d begins behind its end", b);
+        for (int r = 0; r < ranks; r++) {
+            /* (end - begin)·(r + 1) stays far below 2^63 */
+            int64_t to =
+                r + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (r + 1) / ranks);
+            slice_add(&slices[r], from, to);
+            from = to;
+        }
+    }
+}

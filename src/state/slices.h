@@ -1,0 +1,31 @@
+/* How ranks share the flat parameter space: rank r owns part r of every gradient bucket, a list of intervals that
+   follows from sizes and world size alone (docs/contracts.md 8). Cuts lie between norm blocks (NORM_BLOCK elements,
+   counted from a tensor's start), so that a rank computes whole terms of every norm. */
+#ifndef CAIRN_STATE_SLICES_H
+#define CAIRN_STATE_SLICES_H
+
+#include <stdint.h>
+
+#include "base/base.h"
+#include "model/params.h"
+
+#define NORM_BLOCK 1024 /* elements; contracts.md 5 */
+
+typedef struct {
+    int64_t begin, end; /* elements of the flat space, begin < end */
+} SliceInterval;
+
+/* Ascending, without overlap. */
+typedef struct {
+    SliceInterval *intervals;
+    int count, cap;
+    int64_t size; /* elements in all */
+} StateSlice;
+
+/* Fills `slices` (ranks), to be freed with slice_free. `buckets` (n_buckets) are the offsets at which buckets begin,
+   the first 0, each the offset of a tensor; NULL: the whole space is one bucket. All slices together are the space,
+   each element once. In each bucket no part is more than a norm block and its tensor's padding from the even share. */
+void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices);
+void slice_free(StateSlice *slice); /* takes a zeroed one */
+
+#endif

@@ -1,0 +1,146 @@
+/* A tiny model's state for the checkpoint tests: every number follows from the step, so that what was read can be
+   compared with what must have been saved. */
+#ifndef CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
+#define CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
+
+#include "state/checkpoint.h"
+#include "testing.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static Param sample_params[] = {
+    {.name = "classifier.weight", .rows = 3, .cols = 8, .n_dims = 2, .padded = 3},
+    {.name = "classifier.bias", .rows = 3, .cols = 1, .n_dims = 1, .padded = 3},
+    {.name = "bert.encoder.layer.0.attention.self.query.weight", .rows = 8, .cols = 8, .n_dims = 2, .padded = 8},
+    {.name = "bert.embeddings.LayerNorm.weight", .rows = 8, .cols = 1, .n_dims = 1, .padded = 8},
+    {.name = "bert.embeddings.word_embeddings.weight", .rows = 70, .cols = 8, .n_dims = 2, .padded = 128},
+};
+
+static inline ParamTable sample_table(void)
+{
+    ParamTable t = {.params = sample_params, .count = (int)(sizeof sample_params / sizeof *sample_params)};
+    for (int i = 0; i < t.count; i++) {
+        t.params[i].offset = t.size;
+        t.size += (param_held(&t.params[i]) + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    }
+    return t;
+}
+
+/* Array number `array` (weights, m, v) of a step. Gaps and pad rows are 0. */
+static inline void sample_fill(const ParamTable *t, int64_t step, int array, float *values)
+{
+    memset(values, 0, (size_t)t->size * sizeof *values);
+    uint64_t seed = (uint64_t)step * 3 + (uint64_t)array + 1;
+    for (int i = 0; i < t->count; i++)
+        for (int64_t k = 0; k < param_exported(&t->params[i]); k++)
+            values[t->params[i].offset + k] = f32_from_bits((uint32_t)(testing_random(&seed) >> 32) & 0x3fffffffu);
+}
+
+typedef struct {
+    ParamTable table;
+    TrainingState state;
+    float *arrays[3];
+    char *text;
+    CheckpointFile files[1];
+} Sample;
+
+static inline char *sample_text(int64_t step)
+{
+    return mem_printf("{\"step\": %lld, \"batch\": %lld, \"loss_sum\": 0.125}\n", (long long)step, (long long)step);
+}
+
+static inline Sample *sample_of(int64_t step)
+{
+    Sample *s = mem_alloc(sizeof *s);
+    s->table = sample_table();
+    for (int a = 0; a < 3; a++) {
+        s->arrays[a] = mem_array((size_t)s->table.size, sizeof(float));
+        sample_fill(&s->table, step, a, s->arrays[a]);
+    }
+    s->text = sample_text(step);
+    s->files[0] = (CheckpointFile){"config.json", "{\"hidden_size\": 8}\n", 19};
+    s->state = (TrainingState){.params = &s->table,
+                               .step = step,
+                               .weights = s->arrays[0],
+                               .m = s->arrays[1],
+                               .v = s->arrays[2],
+                               .state = s->text,
+                               .state_size = strlen(s->text),
+                               .files = s->files,
+                               .n_files = 1};
+    return s;
+}
+
+static inline void sample_free(Sample *s)
+{
+    for (int a = 0; a < 3; a++) free(s->arrays[a]);
+    free(s->text);
+    free(s);
+}
+
+/* Saves a step while the caller waits. */
+static inline Status sample_save(const char *out, int64_t step, int keep)
+{
+    Saver saver;
+    Sample *s = sample_of(step);
+    Status status = saver_init(&saver, out, keep, NULL);
+    if (status == OK) status = saver_begin(&saver, &s->state);
+    saver_free(&saver);
+    sample_free(s);
+    return status;
+}
+
+/* What a load gave. `step` −1: there was none. */
+typedef struct {
+    Status status;
+    int64_t step;
+    bool equal; /* bit for bit what was saved at that step */
+} Loaded;
+
+static inline Loaded sample_compare(const ParamTable *t, float *const arrays[3], const Buf *text)
+{
+    Loaded got = {.status = OK, .step = -1};
+    long long step;
+    if (sscanf(text->data, "{\"step\": %lld", &step) != 1) return got;
+    got.step = step;
+    Sample *s = sample_of(step);
+    got.equal = text->len == s->state.state_size && memcmp(text->data, s->text, text->len) == 0;
+    for (int a = 0; a < 3; a++)
+        got.equal = got.equal && memcmp(arrays[a], s->arrays[a], (size_t)t->size * sizeof(float)) == 0;
+    sample_free(s);
+    return got;
+}
+
+/* Loads one checkpoint (`path`), or the newest good one of a folder (`out`). */
+static inline Loaded sample_load(const char *path, const char *out)
+{
+    ParamTable t = sample_table();
+    Loaded got = {.step = -1};
+    float *arrays[3];
+    Buf text = {0};
+    char *found = NULL;
+    for (int a = 0; a < 3; a++) {
+        arrays[a] = mem_array((size_t)t.size, sizeof(float));
+        memset(arrays[a], 0xff, (size_t)t.size * sizeof(float));
+    }
+    if (path)
+        got.status = checkpoint_load(path, &t, arrays[0], arrays[1], arrays[2], &text);
+    else
+        got.status = checkpoint_load_newest(out, &t, arrays[0], arrays[1], arrays[2], &text, &found);
+    if (got.status == OK && (path || found)) got = sample_compare(&t, arrays, &text);
+    for (int a = 0; a < 3; a++) free(arrays[a]);
+    buf_free(&text);
+    free(found);
+    return got;
+}
+
+static inline void sample_assert_newest(const char *out, int64_t step)
+{
+    Loaded got = sample_load(NULL, out);
+    assert_ok(got.status);
+    assert_int_equal(got.step, step);
+    if (step >= 0) assert_true(got.equal);
+}
+
+#endif

@@ -1,0 +1,459 @@
+/* Checkpoints in peace: what is written, what is kept, what is read; and the folder's lock. */
+#include "checkpoint_sample.h"
+
+#include <dirent.h>
+
+#include "state/lock.h"
+#include "state/tensor_file.h"
+
+static char *place; /* this test's directory */
+
+static int set_up(void **state)
+{
+    (void)state;
+    place = testing_directory();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    Status status = file_remove_tree(place);
+    free(place);
+    return status == OK ? 0 : -1;
+}
+
+static bool there(const char *name)
+{
+    char *path = file_join(place, name);
+    bool result = file_exists(path);
+    free(path);
+    return result;
+}
+
+/* Names in a folder, sorted, each with a space behind it. */
+static char *names_in(const char *folder)
+{
+    struct dirent **entries;
+    Buf text = {0};
+    int n = scandir(folder, &entries, NULL, alphasort);
+    assert_true(n >= 0);
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.') buf_printf(&text, "%s ", entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    if (!text.data) buf_puts(&text, "");
+    return text.data;
+}
+
+static void assert_names(const char *folder, const char *expected)
+{
+    char *found = names_in(folder);
+    assert_string_equal(found, expected);
+    free(found);
+}
+
+/* ---- What is written ---- */
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    sample_assert_newest(place, -1);
+    assert_ok(sample_save(place, 7, 1));
+    sample_assert_newest(place, 7);
+    char *path = file_join(place, "checkpoint-7");
+    assert_names(place, "checkpoint-7 ");
+    assert_names(path, "config.json manifest.json model.safetensors optimizer.safetensors state.json ");
+
+    /* With a slash behind it, without moments, and through a folder of another name. */
+    ParamTable t = sample_table();
+    float *w = mem_array((size_t)t.size, sizeof *w), *want = mem_array((size_t)t.size, sizeof *want);
+    char *slash = mem_printf("%s/", path), *elsewhere = file_join(place, "mine");
+    memset(w, 0xff, (size_t)t.size * sizeof *w);
+    sample_fill(&t, 7, 0, want);
+    assert_ok(checkpoint_load(slash, &t, w, NULL, NULL, NULL));
+    assert_memory_equal(w, want, (size_t)t.size * sizeof *w);
+    assert_int_equal(rename(path, elsewhere), 0);
+    Loaded got = sample_load(elsewhere, NULL);
+    assert_ok(got.status);
+    assert_true(got.equal);
+    free(w);
+    free(want);
+    free(slash);
+    free(elsewhere);
+    free(path);
+}
+
+static void test_files_are_safetensors(void **state)
+{
+    (void)state;
+    TensorFile *file;
+    ParamTable t = sample_table();
+    float values[70 * 8], *want = mem_array((size_t)t.size, sizeof *want);
+    char *again = file_join(place, "again"), *first = file_join(place, "first");
+    assert_ok(sample_save(first, 7, 1));
+    assert_ok(sample_save(again, 7, 1));
+    static const struct {
+        const char *file, *prefix;
+        int array, count;
+    } parts[] = {{"model.safetensors", "", 0, 5},
+                 {"optimizer.safetensors", "m.", 1, 10},
+                 {"optimizer.safetensors", "v.", 2, 10}};
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        char *path = mem_printf("%s/checkpoint-7/%s", first, parts[k].file);
+        char *twin = mem_printf("%s/checkpoint-7/%s", again, parts[k].file);
+        Digest a, b;
+        assert_ok(file_digest(path, &a, NULL));
+        assert_ok(file_digest(twin, &b, NULL));
+        assert_true(digest_equal(a, b)); /* no time, host or path in it */
+        assert_ok(tensor_file_open(path, &file));
+        assert_int_equal(tensor_file_count(file), parts[k].count);
+        assert_string_equal(tensor_file_metadata(file, "format"), "pt");
+        sample_fill(&t, 7, parts[k].array, want);
+        for (int i = 0; i < t.count; i++) {
+            const Param *p = &t.params[i];
+            char *name = mem_printf("%s%s", parts[k].prefix, p->name);
+            int at = tensor_file_find(file, name);
+            assert_true(at >= 0);
+            const TensorInfo *info = tensor_file_info(file, at);
+            assert_int_equal(info->n_dims, p->n_dims);
+            assert_int_equal(info->dims[0], p->rows); /* without pad rows */
+            assert_ok(tensor_file_read_f32(file, at, values, info->count));
+            assert_memory_equal(values, want + p->offset, (size_t)info->count * sizeof(float));
+            free(name);
+        }
+        tensor_file_close(file);
+        free(path);
+        free(twin);
+    }
+    free(want);
+    free(again);
+    free(first);
+}
+
+/* ---- The saver ---- */
+
+static void test_background(void **state)
+{
+    (void)state;
+    Saver saver;
+    Sample *s = sample_of(1);
+    float *buffer = mem_array((size_t)s->table.size * 3, sizeof *buffer);
+    assert_ok(saver_init(&saver, place, 2, buffer));
+    assert_int_equal(saver.stats.last_step, -1);
+    assert_ok(saver_wait(&saver));
+    for (int64_t step = 1; step <= 5; step++) {
+        for (int a = 0; a < 3; a++) sample_fill(&s->table, step, a, s->arrays[a]);
+        char *text = sample_text(step);
+        s->state.state = text;
+        s->state.state_size = strlen(text);
+        s->state.step = step;
+        assert_ok(saver_begin(&saver, &s->state)); /* waits for the one before */
+        free(text);                                /* copied: the trainer goes on and overwrites everything */
+        for (int a = 0; a < 3; a++) memset(s->arrays[a], 0x55, (size_t)s->table.size * sizeof(float));
+        if (step == 3)
+            while (saver_poll(&saver)) usleep(1000);
+    }
+    assert_ok(saver_wait(&saver));
+    assert_false(saver_poll(&saver));
+    assert_int_equal(saver.stats.saved, 5);
+    assert_int_equal(saver.stats.failed, 0);
+    assert_int_equal(saver.stats.last_step, 5);
+    assert_true(saver.stats.background_s > 0 && saver.stats.stood_s >= saver.stats.stood_most_s);
+    assert_true(saver.stats.bytes > 5 * 3 * 650 * sizeof(float));
+    saver_free(&saver);
+    saver_free(&saver);
+    assert_names(place, "checkpoint-4 checkpoint-5 ");
+    sample_assert_newest(place, 5);
+    free(buffer);
+    sample_free(s);
+}
+
+/* Large enough that several threads copy. */
+static void test_copy_of_a_large_state(void **state)
+{
+    (void)state;
+    Saver saver;
+    Param one = {.name = "w", .rows = 2500037, .cols = 1, .n_dims = 1, .padded = 2500037};
+    ParamTable t = {.params = &one, .count = 1, .size = 2500096};
+    size_t n = (size_t)t.size;
+    float *memory = mem_array(n * 9, sizeof *memory), *got = memory + 6 * n;
+    for (size_t i = 0; i < 3 * n; i++) memory[i] = i % n < 2500037 ? (float)i : 0;
+    TrainingState now = {
+        .params = &t, .weights = memory, .m = memory + n, .v = memory + 2 * n, .state = "{}", .state_size = 2};
+    assert_ok(saver_init(&saver, place, 1, memory + 3 * n));
+    assert_ok(saver_begin(&saver, &now));
+    assert_ok(saver_wait(&saver));
+    assert_memory_equal(memory, memory + 3 * n, 3 * n * sizeof *memory);
+    saver_free(&saver);
+    char *path = file_join(place, "checkpoint-0");
+    memset(got, 0xff, 3 * n * sizeof *got);
+    assert_ok(checkpoint_load(path, &t, got, got + n, got + 2 * n, NULL));
+    assert_memory_equal(memory, got, 3 * n * sizeof *memory);
+    free(path);
+    free(memory);
+}
+
+static void test_keep(void **state)
+{
+    (void)state;
+    for (int64_t step = 1; step <= 4; step++) assert_ok(sample_save(place, step, 3));
+    assert_names(place, "checkpoint-2 checkpoint-3 checkpoint-4 ");
+    for (int64_t step = 5; step <= 6; step++) assert_ok(sample_save(place, step, 0));
+    assert_names(place, "checkpoint-2 checkpoint-3 checkpoint-4 checkpoint-5 checkpoint-6 ");
+    /* A run that went back to step 3 and on from there: the steps beyond are not its own. */
+    assert_ok(sample_save(place, 4, 2));
+    assert_names(place, "checkpoint-3 checkpoint-4 ");
+    assert_ok(sample_save(place, 10, 1));
+    assert_names(place, "checkpoint-10 ");
+    sample_assert_newest(place, 10);
+}
+
+static void make_file(const char *name, const char *text)
+{
+    char *path = file_join(place, name), *above = file_directory(path);
+    assert_ok(file_make_directories(above));
+    assert_ok(file_write_durable(path, text, strlen(text)));
+    free(above);
+    free(path);
+}
+
+static void test_leftovers_and_strangers(void **state)
+{
+    (void)state;
+    make_file("checkpoint-3.tmp/model.safetensors", "half");
+    make_file("checkpoint-9.tmp/manifest.json", "{}");
+    make_file("checkpoint-5/trainer_state.json", "{}"); /* another program's folder */
+    make_file("checkpoint-x/file", "");
+    make_file("checkpoint-07/file", "");
+    make_file("checkpoint-8", "a file");
+    CheckpointList list;
+    assert_ok(checkpoint_find(place, &list));
+    assert_int_equal(list.count, 1); /* checkpoint-5 */
+    assert_int_equal(list.items[0].step, 5);
+    checkpoint_list_free(&list);
+    Loaded got = sample_load(NULL, place);
+    assert_status(got.status, E_CORRUPT);
+    assert_message("checkpoint-5");
+    assert_ok(sample_save(place, 3, 1));
+    assert_ok(sample_save(place, 6, 1));
+    assert_names(place, "checkpoint-07 checkpoint-5 checkpoint-6 checkpoint-8 checkpoint-x ");
+    sample_assert_newest(place, 6);
+
+    /* In the way of a save it steps aside. */
+    assert_ok(sample_save(place, 5, 1));
+    sample_assert_newest(place, 5);
+    assert_true(there("checkpoint-5.old/trainer_state.json"));
+    char *missing = file_join(place, "nothing/here");
+    assert_ok(checkpoint_remove_leftovers(missing));
+    assert_ok(checkpoint_find(missing, &list));
+    assert_int_equal(list.count, 0);
+    free(missing);
+}
+
+/* The same step once more: equal, of another state, damaged. */
+static void test_same_step(void **state)
+{
+    (void)state;
+    struct stat before, after;
+    char *path = file_join(place, "checkpoint-4"), *aside = file_join(place, "checkpoint-4.old");
+    char *model = file_join(path, "model.safetensors");
+    assert_ok(sample_save(place, 4, 1));
+    assert_int_equal(stat(model, &before), 0);
+    assert_ok(sample_save(place, 4, 1));
+    assert_int_equal(stat(model, &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+
+    Saver saver;
+    Sample *s = sample_of(4);
+    char *other = mem_strdup(s->text);
+    strstr(other, "0.125")[2] = '9';
+    s->state.state = other;
+    assert_ok(saver_init(&saver, place, 1, NULL));
+    assert_ok(saver_begin(&saver, &s->state));
+    Buf text = {0};
+    int64_t step;
+    assert_ok(checkpoint_verify(path, &text, &step));
+    assert_string_equal(text.data, other);
+    assert_int_equal(step, 4);
+    assert_names(place, "checkpoint-4 ");
+
+    assert_int_equal(truncate(model, 100), 0);
+    assert_status(checkpoint_verify(path, &text, &step), E_CORRUPT);
+    assert_message("model.safetensors: has 100 bytes, the manifest says");
+    s->state.state = s->text;
+    assert_ok(saver_begin(&saver, &s->state));
+    saver_free(&saver);
+    sample_assert_newest(place, 4);
+    assert_names(place, "checkpoint-4 ");
+
+    /* Interrupted while it was replaced: the one that stepped aside serves. */
+    assert_int_equal(rename(path, aside), 0);
+    sample_assert_newest(place, 4);
+    assert_ok(sample_save(place, 5, 1));
+    assert_names(place, "checkpoint-5 ");
+    buf_free(&text);
+    free(other);
+    sample_free(s);
+    free(model);
+    free(aside);
+    free(path);
+}
+
+/* ---- Refusals ---- */
+
+static void test_another_model(void **state)
+{
+    (void)state;
+    ParamTable t = sample_table();
+    Param other[5];
+    float *memory = mem_array((size_t)t.size * 3 + 3000, sizeof *memory);
+    assert_ok(sample_save(place, 7, 1));
+    char *path = file_join(place, "checkpoint-7"), *found;
+    memcpy(other, sample_params, sizeof other);
+    ParamTable changed = t;
+    changed.params = other;
+    other[0].rows = 2;
+    strcpy(other[3].name, "bert.embeddings.LayerNorm.gamma");
+    assert_status(checkpoint_load(path, &changed, memory, memory + t.size, memory + 2 * t.size, NULL), E_FORMAT);
+    assert_message("model.safetensors: was saved from another model; 3 tensors differ");
+    assert_message("different:  classifier.weight: expected f32 (2, 8), found f32 (3, 8)");
+    assert_message("missing:    bert.embeddings.LayerNorm.gamma (8)");
+    assert_message("unexpected: bert.embeddings.LayerNorm.weight");
+    /* It is not damaged, so none before it is looked for. */
+    assert_status(checkpoint_load_newest(place, &changed, memory, memory + t.size, memory + 2 * t.size, NULL, &found),
+                  E_FORMAT);
+    assert_null(found);
+    free(path);
+    free(memory);
+}
+
+static void test_space(void **state)
+{
+    (void)state;
+    ParamTable t = sample_table();
+    uint64_t total = 0, size, available;
+    assert_ok(sample_save(place, 7, 1));
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "state.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = mem_printf("%s/checkpoint-7/%s", place, files[i]);
+        assert_ok(file_size(path, &size));
+        total += size;
+        free(path);
+    }
+    assert_true(checkpoint_bytes(&t) >= total);
+    assert_ok(checkpoint_check_space(place, checkpoint_bytes(&t)));
+    char *later = file_join(place, "not/yet/there");
+    assert_ok(checkpoint_check_space(later, 1));
+    assert_ok(file_free_bytes(place, &available));
+    assert_status(checkpoint_check_space(place, UINT64_MAX / 2), E_IO);
+    assert_message(place);
+    assert_message("a checkpoint needs 9223372036854775807 bytes");
+    free(later);
+}
+
+static void test_bad_file_names(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "", "a/b", "..", ".hidden", "manifest.json", "state.json", "model.safetensors", "a b", "\xc3\xa4"};
+    Saver saver;
+    Sample *s = sample_of(7);
+    assert_ok(saver_init(&saver, place, 1, NULL));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        s->files[0].name = bad[i];
+        assert_status(saver_begin(&saver, &s->state), E_FAIL);
+        assert_status(saver_wait(&saver), E_FAIL);
+        assert_message("cannot be the name of a file");
+    }
+    assert_int_equal(saver.stats.failed, (int)(sizeof bad / sizeof *bad));
+    assert_names(place, "");
+    saver_free(&saver);
+    sample_free(s);
+}
+
+/* A failure beside training: training goes on, a warning tells it, and saver_wait knows. */
+static int fail_in_background(void *arg)
+{
+    (void)arg;
+    Saver saver;
+    Sample *s = sample_of(8);
+    float *buffer = mem_array((size_t)s->table.size * 3, sizeof *buffer);
+    s->files[0].name = "no/name";
+    bool good = saver_init(&saver, place, 1, buffer) == OK && saver_begin(&saver, &s->state) == OK;
+    good = good && saver_wait(&saver) == E_FAIL && strstr(status_message(), "'no/name'") && saver.stats.failed == 1;
+    s->files[0].name = "name";
+    good = good && saver_begin(&saver, &s->state) == OK && saver_wait(&saver) == OK && saver.stats.saved == 1;
+    saver_free(&saver);
+    free(buffer);
+    sample_free(s);
+    return good ? 0 : 1;
+}
+
+static void test_background_failure(void **state)
+{
+    (void)state;
+    Buf errors = {0};
+    assert_ok(sample_save(place, 7, 1));
+    assert_int_equal(testing_child(fail_in_background, NULL, &errors), 0);
+    assert_non_null(
+        strstr(errors.data, "warning: checkpoint-8 could not be saved, what was saved before stays: 'no/name'"));
+    sample_assert_newest(place, 8);
+    buf_free(&errors);
+}
+
+/* ---- The lock ---- */
+
+static int take_lock(void *arg)
+{
+    FolderLock lock;
+    Status status = lock_take(&lock, arg);
+    if (status != OK) fprintf(stderr, "%s", status_message());
+    return status == OK ? 0 : 1; /* not released: the end of the process does it */
+}
+
+static void test_lock(void **state)
+{
+    (void)state;
+    FolderLock lock, second;
+    Buf errors = {0};
+    char host[256] = "", *out = file_join(place, "a/b");
+    gethostname(host, sizeof host - 1);
+    char *holder = mem_printf("%s: this output folder is in use by process %ld on host %s;", out, (long)getpid(), host);
+    assert_ok(lock_take(&lock, out));
+    assert_true(lock.held);
+    assert_int_not_equal(testing_child(take_lock, out, &errors), 0);
+    assert_non_null(strstr(errors.data, holder));
+    assert_status(lock_take(&second, out), E_FAIL); /* in the same process too */
+    lock_release(&second);
+    assert_int_not_equal(testing_child(take_lock, out, &errors), 0);
+    lock_release(&lock);
+    lock_release(&lock);
+    for (int i = 0; i < 3; i++) assert_int_equal(testing_child(take_lock, out, &errors), 0);
+    assert_ok(lock_take(&lock, out));
+    lock_release(&lock);
+    buf_free(&errors);
+    free(holder);
+    free(out);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip),
+        TEST(test_files_are_safetensors),
+        TEST(test_background),
+        TEST(test_copy_of_a_large_state),
+        TEST(test_keep),
+        TEST(test_leftovers_and_strangers),
+        TEST(test_same_step),
+        TEST(test_another_model),
+        TEST(test_space),
+        TEST(test_bad_file_names),
+        TEST(test_background_failure),
+        TEST(test_lock),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
