@@ -220,8 +220,10 @@ static unsigned char *zoned_alloc(size_t bytes, unsigned char fill)
 static void check_zones(const unsigned char *block, size_t bytes, const char *backend, const char *op, const char *what)
 {
     for (size_t i = 0; i < ZONE; i++) {
-        if (block[ZONE - 1 - i] != ZONE_BYTE) fail_msg("%s %s: wrote %zu bytes before %s", backend, op, i + 1, what);
-        if (block[ZONE + bytes + i] != ZONE_BYTE) fail_msg("%s %s: wrote %zu bytes behind %s", backend, op, i, what);
+        if (block[ZONE - 1 - i] != ZONE_BYTE)
+            fail_msg("%s %s: wrote before %s, %zu bytes from its start", backend, op, what, i + 1);
+        if (block[ZONE + bytes + i] != ZONE_BYTE)
+            fail_msg("%s %s: wrote behind %s, %zu bytes from its end", backend, op, what, i);
     }
 }
 
