@@ -1,0 +1,492 @@
+/* Parsing and checking. Every value, wherever it comes from, is a text that goes through set_value. */
+#include "config/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/table.h"
+
+#define X(field, kind, preset, least, most, list, u, eff, cmds, text)                                                  \
+    {                                                                                                                  \
+        .name = #field,                                                                                                \
+        .type = TYPE_##kind,                                                                                           \
+        .offset = offsetof(Config, field),                                                                             \
+        .fallback = preset,                                                                                            \
+        .low = (double)(least),                                                                                        \
+        .high = (double)(most),                                                                                        \
+        .words = list,                                                                                                 \
+        .unit = u,                                                                                                     \
+        .effect = EFFECT_##eff,                                                                                        \
+        .commands = cmds,                                                                                              \
+        .help = text,                                                                                                  \
+    },
+OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
+#undef X
+
+const CommandInfo config_commands[N_COMMANDS] = {
+#define X(id, name, positional, help) {name, positional, help},
+    COMMAND_LIST(X)
+#undef X
+};
+
+/* The letter of a command in the table's `commands`. */
+static const char letters[N_COMMANDS] = {'g', 'p', 'c', 'i', 'v', 'r'};
+
+static void flag_name(const char *field, char out[48])
+{
+    snprintf(out, 48, "%s", field);
+    for (char *p = out; *p; p++)
+        if (*p == '_') *p = '-';
+}
+
+const char *config_flag(int option)
+{
+    OptionInfo *o = &config_table[option];
+    if (!o->flag[0]) flag_name(o->name, o->flag);
+    return o->flag;
+}
+
+const char *config_option_help(int option) { return config_table[option].help; }
+
+bool config_option_of(int option, Command command)
+{
+    return strchr(config_table[option].commands, letters[command]) != NULL;
+}
+
+/* Flags and keys are compared with `-` and `_` the same. */
+static bool same_name(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_'))) return false;
+    return *a == *b;
+}
+
+int config_option(const char *flag)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (same_name(config_table[i].name, flag)) return i;
+    return -1;
+}
+
+/* ---- the nearest name ---- */
+
+static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+
+/* Levenshtein's distance; long texts are cut. */
+static int distance(const char *a, const char *b)
+{
+    int n = (int)strnlen(b, 63), row[64];
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1] && i < 64; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[n];
+}
+
+const char *config_nearest(Command command, const char *name)
+{
+    int best = -1, least = 1 << 20;
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "%s", name);
+    for (char *p = wanted; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (command < N_COMMANDS && !config_option_of(i, command)) continue;
+        int d = distance(wanted, config_flag(i));
+        if (d >= least) continue;
+        least = d;
+        best = i;
+    }
+    return config_flag(best);
+}
+
+/* ---- values ---- */
+
+static Status bad_value(const OptionInfo *o, const char *from, const char *text, const char *expected)
+{
+    char flag[48];
+    flag_name(o->name, flag);
+    return fail(E_USAGE, "%s: --%s is '%s'; expected %s", from, flag, text, expected);
+}
+
+static Status out_of_range(const OptionInfo *o, const char *from, const char *text)
+{
+    char expected[96];
+    snprintf(expected, sizeof expected, "a number from %.15g to %.15g", o->low, o->high);
+    return bad_value(o, from, text, expected);
+}
+
+static Status parse_count(const OptionInfo *o, const char *from, const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)*text)) return bad_value(o, from, text, "a whole number");
+    if (errno || (double)n < o->low || (double)n > o->high) return out_of_range(o, from, text);
+    *out = n;
+    return OK;
+}
+
+static Status parse_real(const OptionInfo *o, const char *from, const char *text, double *out)
+{
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || isspace((unsigned char)*text)) return bad_value(o, from, text, "a number");
+    if (!(x >= o->low && x <= o->high)) return out_of_range(o, from, text);
+    *out = x;
+    return OK;
+}
+
+static Status parse_switch(const OptionInfo *o, const char *from, const char *text, bool *out)
+{
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(text, yes[i]) == 0) return *out = true, OK;
+        if (strcasecmp(text, no[i]) == 0) return *out = false, OK;
+    }
+    return bad_value(o, from, text, "true or false");
+}
+
+/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. */
+static Status parse_size(const OptionInfo *o, const char *from, const char *text, int64_t *out)
+{
+    static const struct {
+        const char *suffix;
+        double bytes;
+    } units[] = {{"", 1},       {"B", 1},        {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30},
+                 {"T", 0x1p40}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+                 {"KB", 1e3},   {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+    char *end;
+    if (strcmp(text, "auto") == 0) return *out = 0, OK;
+    double x = strtod(text, &end);
+    for (size_t i = 0; end != text && isdigit((unsigned char)*text) && i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(end, units[i].suffix) != 0) continue;
+        double bytes = x * units[i].bytes;
+        if (!(bytes >= 1 && bytes < 0x1p62)) break;
+        *out = (int64_t)bytes;
+        return OK;
+    }
+    return bad_value(o, from, text, "a size (16GiB, 500MB, 1000000) or auto");
+}
+
+static Status parse_duration(const OptionInfo *o, const char *from, const char *text, double *out)
+{
+    if (strcmp(text, "off") == 0 || strcmp(text, "0") == 0) return *out = 0, OK;
+    if (clock_parse_duration(text, out) != OK || !(*out > 0))
+        return bad_value(o, from, text, "a time (90s, 20m, 1.5h, 01:30:00) or off");
+    return OK;
+}
+
+static Status check_choice(const OptionInfo *o, const char *from, const char *text)
+{
+    size_t len = strlen(text);
+    for (const char *p = o->words; *p; p += strcspn(p, " "), p += *p == ' ')
+        if (strcspn(p, " ") == len && strncmp(p, text, len) == 0) return OK;
+    char expected[160];
+    snprintf(expected, sizeof expected, "one of: %s", o->words);
+    return bad_value(o, from, text, expected);
+}
+
+static void *place(const Config *c, const OptionInfo *o) { return (char *)c + o->offset; }
+
+/* `from`: "the command line", "CAIRN_BATCH_SIZE", a file's path. */
+static Status set_value(Config *c, int option, const char *from, const char *text, ConfigSource source)
+{
+    const OptionInfo *o = &config_table[option];
+    void *at = place(c, o);
+    switch (o->type) {
+    case TYPE_Choice:
+        TRY(check_choice(o, from, text)); /* fall through */
+    case TYPE_Text:
+        free(*(char **)at);
+        *(char **)at = mem_strdup(text);
+        break;
+    case TYPE_Switch:
+        TRY(parse_switch(o, from, text, at));
+        break;
+    case TYPE_Count:
+        TRY(parse_count(o, from, text, at));
+        break;
+    case TYPE_Real:
+        TRY(parse_real(o, from, text, at));
+        break;
+    case TYPE_Size:
+        TRY(parse_size(o, from, text, at));
+        break;
+    case TYPE_Duration:
+        TRY(parse_duration(o, from, text, at));
+        break;
+    }
+    c->source[option] = (uint8_t)source;
+    return OK;
+}
+
+/* The text set_value takes back to the same value. */
+void config_value_text(const Config *c, int option, Buf *out)
+{
+    const OptionInfo *o = &config_table[option];
+    const void *at = place(c, o);
+    switch (o->type) {
+    case TYPE_Choice:
+    case TYPE_Text:
+        buf_puts(out, *(char *const *)at);
+        break;
+    case TYPE_Switch:
+        buf_puts(out, *(const bool *)at ? "true" : "false");
+        break;
+    case TYPE_Count:
+        buf_printf(out, "%lld", (long long)*(const int64_t *)at);
+        break;
+    case TYPE_Real:
+        buf_double(out, *(const double *)at);
+        break;
+    case TYPE_Size:
+        if (*(const int64_t *)at)
+            buf_printf(out, "%lld", (long long)*(const int64_t *)at);
+        else
+            buf_puts(out, "auto");
+        break;
+    case TYPE_Duration:
+        if (*(const double *)at > 0)
+            buf_printf(out, "%.17gs", *(const double *)at);
+        else
+            buf_puts(out, "off");
+        break;
+    }
+}
+
+/* ---- the four sources ---- */
+
+static Status apply_defaults(Config *c)
+{
+    for (int i = 0; i < N_OPTIONS; i++) TRY(set_value(c, i, "default", config_table[i].fallback, FROM_DEFAULT));
+    return OK;
+}
+
+static Status json_text(const char *path, const char *key, const Json *v, Buf *text)
+{
+    switch (js_kind(v)) {
+    case JSON_KIND_STRING:
+        buf_puts(text, js_string(v, ""));
+        break;
+    case JSON_KIND_BOOL:
+        buf_puts(text, js_bool(v, false) ? "true" : "false");
+        break;
+    case JSON_KIND_INT:
+        buf_printf(text, "%lld", (long long)js_int(v, 0));
+        break;
+    case JSON_KIND_REAL:
+        buf_double(text, js_real(v, 0));
+        break;
+    default:
+        return fail(E_USAGE, "%s: '%s' must be a string, a number, true or false", path, key);
+    }
+    return OK;
+}
+
+static Status apply_file(Config *c, const char *path)
+{
+    Json *doc = NULL;
+    Status status = OK;
+    bool seen[N_OPTIONS] = {false};
+    Buf text = {0};
+    TRY_DONE(js_read(path, &doc));
+    if (js_kind(doc) != JSON_KIND_OBJECT) {
+        status = fail(E_USAGE, "%s: expected a JSON object of options", path);
+        goto done;
+    }
+    for (void *it = js_first(doc); it; it = js_next(doc, it)) {
+        const char *key = js_key(it);
+        int option = config_option(key);
+        if (option < 0 || option == OPTION_config) {
+            status = fail(E_USAGE, "%s: unknown option '%s'; the nearest is '%s'", path, key,
+                          config_nearest(N_COMMANDS, key));
+            goto done;
+        }
+        if (seen[option]) {
+            status = fail(E_USAGE, "%s: '%s' is given twice", path, config_flag(option));
+            goto done;
+        }
+        seen[option] = true;
+        text.len = 0;
+        buf_puts(&text, "");
+        TRY_DONE(json_text(path, key, js_value(it), &text));
+        TRY_DONE(set_value(c, option, path, text.data, FROM_FILE));
+    }
+done:
+    js_free(doc);
+    buf_free(&text);
+    return status;
+}
+
+/* CAIRN_ variables that are not options. */
+static bool other_variable(const char *name)
+{
+    static const char *const others[] = {"CAIRN_BACKEND_DIR", "CAIRN_BINARY", "CAIRN_CPU_ISA", "CAIRN_SOURCE_DIR"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i]) == 0) return true;
+    return strncmp(name, "CAIRN_TEST_", 11) == 0;
+}
+
+static Status apply_environment(Config *c, char **environment)
+{
+    for (char **e = environment; e && *e; e++) {
+        char name[96], lower[96];
+        size_t len = strcspn(*e, "=");
+        if (strncmp(*e, "CAIRN_", 6) != 0 || len >= sizeof name || (*e)[len] != '=') continue;
+        memcpy(name, *e, len);
+        name[len] = '\0';
+        if (other_variable(name)) continue;
+        for (size_t i = 6; i <= len; i++) lower[i - 6] = (char)tolower((unsigned char)name[i]);
+        int option = config_option(lower);
+        if (option < 0)
+            return fail(E_USAGE, "the environment's %s is no option; the nearest is --%s. Unset it, or mend its name",
+                        name, config_nearest(N_COMMANDS, lower));
+        if (!config_option_of(option, c->command)) continue; /* meant for another command */
+        TRY(set_value(c, option, name, *e + len + 1, FROM_ENVIRONMENT));
+    }
+    return OK;
+}
+
+/* One argument as a flag: its option and, if written with "=", its value. */
+typedef struct {
+    int option;
+    bool negated; /* --no-do-train */
+    const char *value;
+} Flag;
+
+static Status parse_flag(const Config *c, const char *arg, Flag *f)
+{
+    char name[64];
+    const char *equals = strchr(arg, '=');
+    size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
+    if (len >= sizeof name) len = sizeof name - 1;
+    memcpy(name, arg, len);
+    name[len] = '\0';
+    *f = (Flag){.option = config_option(name), .value = equals ? equals + 1 : NULL};
+    if (f->option < 0 && (strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0)) {
+        f->option = config_option(name + 3);
+        f->negated = true;
+        bool can = f->option >= 0 &&
+                   (config_table[f->option].type == TYPE_Switch || strstr(config_table[f->option].words, "yes"));
+        if (!can || f->value) f->option = -1;
+    }
+    const char *command = config_commands[c->command].name;
+    if (f->option < 0)
+        return fail(E_USAGE, "unknown flag --%s; the nearest is --%s. `cairn %s --help` lists all", name,
+                    config_nearest(c->command, name), command);
+    if (!config_option_of(f->option, c->command))
+        return fail(E_USAGE, "--%s is no flag of `cairn %s`; the nearest is --%s", name, command,
+                    config_nearest(c->command, name));
+    return OK;
+}
+
+static Status add_positional(Config *c, char *arg)
+{
+    if (!*config_commands[c->command].positional)
+        return fail(E_USAGE, "unexpected argument '%s'; `cairn %s` takes flags only (--flag value)", arg,
+                    config_commands[c->command].name);
+    c->positional = mem_resize(c->positional, (size_t)c->n_positional + 1, sizeof *c->positional);
+    c->positional[c->n_positional++] = mem_strdup(arg);
+    return OK;
+}
+
+/* Whether a flag without "=" takes the next argument. A Switch never does; a Choice of yes and no only one of its
+ * words. */
+static bool takes_next(const OptionInfo *o, const char *next)
+{
+    if (o->type == TYPE_Switch) return false;
+    if (o->type == TYPE_Choice && strstr(o->words, "yes")) return next && check_choice(o, "", next) == OK;
+    return true;
+}
+
+/* `only_config`: looks for --config and --help alone, before anything is set. */
+static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
+{
+    bool seen[N_OPTIONS] = {false};
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            c->help = true;
+            continue;
+        }
+        if (strncmp(argv[i], "--", 2) != 0) {
+            if (!only_config) TRY(add_positional(c, argv[i]));
+            continue;
+        }
+        Flag f;
+        TRY(parse_flag(c, argv[i] + 2, &f));
+        const OptionInfo *o = &config_table[f.option];
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (f.negated)
+            f.value = o->type == TYPE_Switch ? "false" : "no";
+        else if (!f.value && takes_next(o, next)) {
+            if (!next) return fail(E_USAGE, "--%s needs a value (%s)", config_flag(f.option), o->unit);
+            f.value = next;
+            i++;
+        } else if (!f.value)
+            f.value = o->type == TYPE_Switch ? "true" : "yes";
+        if (seen[f.option]) return fail(E_USAGE, "--%s is given twice", config_flag(f.option));
+        seen[f.option] = true;
+        if (only_config && f.option != OPTION_config) continue;
+        TRY(set_value(c, f.option, "the command line", f.value, FROM_FLAG));
+    }
+    return OK;
+}
+
+static Status find_command(Config *c, const char *name)
+{
+    int best = 0, least = 1 << 20;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int d = distance(name, config_commands[i].name);
+        if (d == 0) return c->command = (Command)i, OK;
+        if (d < least) {
+            least = d;
+            best = i;
+        }
+    }
+    return fail(E_USAGE, "unknown command '%s'; the nearest is '%s'. `cairn --help` lists all", name,
+                config_commands[best].name);
+}
+
+static Status parse(Config *c, int argc, char **argv, char **environment)
+{
+    if (argc < 2) return fail(E_USAGE, "no command given; `cairn --help` lists them");
+    TRY(find_command(c, argv[1]));
+    TRY(apply_defaults(c));
+    TRY(apply_flags(c, argc, argv, true));
+    if (c->help) return OK;
+    char *file = mem_strdup(c->config);
+    Status status = *file ? apply_file(c, file) : OK;
+    free(file);
+    TRY(status);
+    TRY(apply_environment(c, environment));
+    return apply_flags(c, argc, argv, false);
+}
+
+Status config_parse(Config *c, int argc, char **argv, char **environment)
+{
+    *c = (Config){0};
+    Status status = parse(c, argc, argv, environment);
+    if (status != OK) config_free(c);
+    return status;
+}
+
+void config_free(Config *c)
+{
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *o = &config_table[i];
+        if (o->type == TYPE_Text || o->type == TYPE_Choice) free(*(char **)place(c, o));
+    }
+    for (int i = 0; i < c->n_positional; i++) free(c->positional[i]);
+    free(c->positional);
+    *c = (Config){0};
+}

@@ -1,0 +1,88 @@
+/* The configuration of a command: one table of options (options.h) that parsing, checking, help, environment, files in
+   and out all follow.
+
+   A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from the
+   default. Flags are kebab-case; `_` is taken for `-`. An unknown or repeated flag, key or CAIRN_ variable is an error
+   that names the nearest one. Config is read-only after config_parse and stops where plans are built: kernels and exec
+   never see it. */
+#ifndef CAIRN_CONFIG_CONFIG_H
+#define CAIRN_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "config/options.h"
+
+/* X(id, name, positional arguments, what it does) */
+#define COMMAND_LIST(X)                                                                                                \
+    X(GLUE, "glue", "", "fine-tune, evaluate and predict a GLUE task")                                                 \
+    X(PLAN, "plan", "", "show what a run will need, before anything is allocated")                                     \
+    X(CONVERT, "convert", "", "turn any checkpoint into a Hugging Face directory")                                     \
+    X(INSPECT, "inspect", "", "list the tensors of a checkpoint, and how ranks would slice it")                        \
+    X(VOCAB, "vocab", "", "train a WordPiece vocabulary")                                                              \
+    X(REPORT, "report", "DIR...", "compare finished runs")
+
+typedef enum {
+#define X(id, name, positional, help) COMMAND_##id,
+    COMMAND_LIST(X)
+#undef X
+        N_COMMANDS
+} Command;
+
+/* What changing an option does to a run that goes on from a checkpoint. */
+typedef enum {
+    EFFECT_NONE,  /* nothing */
+    EFFECT_BITS,  /* the last bits: it goes on, with a warning */
+    EFFECT_RESULT /* another run: refused without --override */
+} Effect;
+
+/* How options are kept. */
+typedef char *ConfigText;
+typedef char *ConfigChoice; /* one of a list of words */
+typedef bool ConfigSwitch;
+typedef int64_t ConfigCount;
+typedef double ConfigReal;
+typedef int64_t ConfigSize;    /* bytes; 0: auto */
+typedef double ConfigDuration; /* seconds; 0: off */
+
+typedef enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG } ConfigSource;
+
+enum {
+#define X(field, ...) OPTION_##field,
+    OPTION_LIST(X)
+#undef X
+        N_OPTIONS
+};
+
+typedef struct Config {
+    Command command;
+    bool help; /* --help was given: print config_help and end */
+#define X(field, type, ...) Config##type field;
+    OPTION_LIST(X)
+#undef X
+    uint8_t source[N_OPTIONS]; /* ConfigSource */
+    char **positional;         /* (n_positional) */
+    int n_positional;
+} Config;
+
+/* argv[1] is the command. `environment` as in main's third argument; may be NULL. E_USAGE says what was expected and
+ * found. */
+Status config_parse(Config *c, int argc, char **argv, char **environment);
+void config_free(Config *c); /* takes a zeroed one */
+
+/* A JSON object of the command's options; given back with --config it yields the same configuration. */
+void config_json(const Config *c, Buf *out);
+/* Text of `cairn --help` (command N_COMMANDS) or of a command's. */
+void config_help(Command command, Buf *out);
+
+/* Compares with a stored config_json: `worst` effect of what differs, and "batch-size was 32, is 16; …". */
+Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
+
+/* The option with this flag name ("batch-size"), or −1. For tests and help. */
+int config_option(const char *flag);
+const char *config_flag(int option);
+const char *config_option_help(int option);
+bool config_option_of(int option, Command command);
+
+#endif

@@ -1,0 +1,143 @@
+/* The configuration for people and for files: JSON, help, differences. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config/table.h"
+
+static bool is_number(OptionType t) { return t == TYPE_Count || t == TYPE_Real || t == TYPE_Switch; }
+
+void config_json(const Config *c, Buf *out)
+{
+    bool first = true;
+    buf_puts(out, "{");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!config_option_of(i, c->command) || i == OPTION_config || i == OPTION_print_config || i == OPTION_version)
+            continue;
+        Buf text = {0};
+        buf_puts(&text, "");
+        config_value_text(c, i, &text);
+        buf_printf(out, "%s\n  \"%s\": ", first ? "" : ",", config_flag(i));
+        first = false;
+        if (is_number(config_table[i].type))
+            buf_puts(out, text.data);
+        else
+            buf_json(out, text.data);
+        buf_free(&text);
+    }
+    buf_puts(out, "\n}\n");
+}
+
+/* Words of `text` in lines of at most 100 columns, the following ones indented. */
+static void wrap(Buf *out, const char *text, int indent)
+{
+    int column = indent;
+    for (const char *p = text; *p;) {
+        int len = (int)strcspn(p, " ");
+        if (column + len > 100) {
+            buf_printf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+        buf_append(out, p, (size_t)len);
+        p += len;
+        column += len + 1;
+        if (*p == ' ') {
+            p++;
+            if (*p && column + (int)strcspn(p, " ") <= 100) buf_puts(out, " ");
+        }
+    }
+    buf_puts(out, "\n");
+}
+
+static void help_option(int i, Buf *out)
+{
+    const OptionInfo *o = &config_table[i];
+    char left[96], text[512];
+    const char *unit = o->type == TYPE_Choice ? o->words : o->unit;
+    snprintf(left, sizeof left, "--%s %s", config_flag(i), o->type == TYPE_Switch ? "" : unit);
+    if (o->type == TYPE_Choice)
+        for (char *p = left + strlen(config_flag(i)) + 3; *p; p++)
+            if (*p == ' ') *p = '|';
+    bool shows_default = *o->fallback && o->type != TYPE_Switch;
+    snprintf(text, sizeof text, "%s%s%s%s", o->help, shows_default ? " [" : "", shows_default ? o->fallback : "",
+             shows_default ? "]" : "");
+    buf_printf(out, "  %-30s ", left);
+    if (strlen(left) > 30) buf_printf(out, "\n%33s", "");
+    wrap(out, text, 33);
+}
+
+void config_help(Command command, Buf *out)
+{
+    if (command >= N_COMMANDS) {
+        buf_printf(
+            out,
+            "Cairn %s: trains BERT in the memory you have.\n\ncairn COMMAND [--config FILE.json] [--flag value]...\n\n",
+            CAIRN_VERSION);
+        for (int i = 0; i < N_COMMANDS; i++)
+            buf_printf(out, "  %-9s %s\n", config_commands[i].name, config_commands[i].help);
+        buf_puts(
+            out,
+            "\n`cairn COMMAND --help` lists a command's flags. Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with\n"
+            "a durable checkpoint (99 under Grid Engine), 76 does not fit in memory, 77 peer lost, 79 checkpoint "
+            "corrupt.\n");
+        return;
+    }
+    const CommandInfo *info = &config_commands[command];
+    buf_printf(out, "cairn %s %s%s[--flag value]...\n%s\n\n", info->name, info->positional,
+               *info->positional ? " " : "", info->help);
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (config_option_of(i, command)) help_option(i, out);
+    buf_puts(out,
+             "\nA value comes from its flag, else from the environment (CAIRN_BATCH_SIZE for --batch-size), else from\n"
+             "--config's file, else it is the default in brackets. `--no-x` switches x off; `_` may stand for `-`.\n");
+}
+
+/* The stored value as text, in the form config_value_text gives. */
+static void stored_text(const Json *v, Buf *out)
+{
+    switch (js_kind(v)) {
+    case JSON_KIND_STRING:
+        buf_puts(out, js_string(v, ""));
+        break;
+    case JSON_KIND_BOOL:
+        buf_puts(out, js_bool(v, false) ? "true" : "false");
+        break;
+    case JSON_KIND_INT:
+        buf_printf(out, "%lld", (long long)js_int(v, 0));
+        break;
+    case JSON_KIND_REAL:
+        buf_double(out, js_real(v, 0));
+        break;
+    default:
+        break;
+    }
+}
+
+static bool same_value(const OptionInfo *o, const char *a, const char *b, const Config *now, const Json *stored)
+{
+    if (strcmp(a, b) == 0) return true;
+    if (o->type != TYPE_Real) return false;
+    return js_real(stored, -1e300) == *(const double *)((const char *)now + o->offset);
+}
+
+Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report)
+{
+    *worst = EFFECT_NONE;
+    if (js_kind(stored) != JSON_KIND_OBJECT) return fail(E_CORRUPT, "the checkpoint holds no configuration");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *o = &config_table[i];
+        const Json *v = js_get(stored, config_flag(i));
+        if (!v || o->effect == EFFECT_NONE || !config_option_of(i, now->command)) continue;
+        Buf was = {0}, is = {0};
+        buf_puts(&was, "");
+        buf_puts(&is, "");
+        stored_text(v, &was);
+        config_value_text(now, i, &is);
+        if (!same_value(o, was.data, is.data, now, v)) {
+            buf_printf(report, "%s--%s was %s, is %s", report->len ? "; " : "", config_flag(i), was.data, is.data);
+            if (o->effect > *worst) *worst = o->effect;
+        }
+        buf_free(&was);
+        buf_free(&is);
+    }
+    return OK;
+}

@@ -1,0 +1,33 @@
+/* Inside src/config: the table's rows. */
+#ifndef CAIRN_CONFIG_TABLE_H
+#define CAIRN_CONFIG_TABLE_H
+
+#include "config/config.h"
+
+typedef enum { TYPE_Text, TYPE_Choice, TYPE_Switch, TYPE_Count, TYPE_Real, TYPE_Size, TYPE_Duration } OptionType;
+
+typedef struct {
+    const char *name; /* the field */
+    OptionType type;
+    size_t offset;
+    const char *fallback;
+    double low, high;
+    const char *words, *unit;
+    Effect effect;
+    const char *commands, *help;
+    char flag[48]; /* filled on first use */
+} OptionInfo;
+
+typedef struct {
+    const char *name, *positional, *help;
+} CommandInfo;
+
+extern OptionInfo config_table[N_OPTIONS];
+extern const CommandInfo config_commands[N_COMMANDS];
+
+/* The value as the text that parses back to it. */
+void config_value_text(const Config *c, int option, Buf *out);
+/* The flag of a command (N_COMMANDS: of any) most like `name`. */
+const char *config_nearest(Command command, const char *name);
+
+#endif

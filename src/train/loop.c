@@ -1,0 +1,231 @@
+/* The loop. One turn is one step: the batch by its number, its micro-batches, the update; then what is due: metrics,
+   evaluation, a save, the end. Everything that varies is in TrainProgress, so a run can stop and go on at any turn. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/observe.h"
+#include "train/saving.h"
+#include "train/signals.h"
+#include "train/train.h"
+
+#define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
+
+typedef struct {
+    TrainJob *job;
+    TrainProgress *progress;
+    Saving *saving;
+    Metrics *metrics;
+    Progress *display;
+    MicroBatch micro;
+    int64_t *index;     /* (batch_size) */
+    MicroRange *ranges; /* (batch_size) */
+    int64_t n_micros;
+    int64_t first_step; /* of this process */
+    double last_save, slowest_step;
+} Loop;
+
+static double per_epoch(const TrainJob *job)
+{
+    return (double)batches_per_epoch(job->examples->count, job->batch_size);
+}
+
+/* ---- one step ---- */
+
+static void fill(Loop *l, int64_t m)
+{
+    const MicroRange *r = &l->ranges[m];
+    const TrainJob *job = l->job;
+    micro_fill(&l->micro, job->examples, l->index + r->first, r->count, r->first, job->padded_length,
+               job->session->model->config.pad_token_id);
+}
+
+/* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step. */
+static Status explain_not_finite(Loop *l, int64_t step)
+{
+    for (int64_t m = 0; m < l->n_micros; m++) {
+        fill(l, m);
+        Status status = session_find_bad(l->job->session, &l->micro);
+        if (status != OK) return status_context(status, "step %lld", (long long)step);
+    }
+    return fail(E_NUMERIC,
+                "step %lld: the gradient's norm is not finite, although every tensor is: its sum overflows. "
+                "Lower --learning-rate",
+                (long long)step);
+}
+
+static Status run_step(Loop *l, Stats *stats, int64_t *n_seqs, int64_t *n_tokens)
+{
+    const TrainJob *job = l->job;
+    Session *s = job->session;
+    int64_t step = l->progress->step + 1;
+    *n_seqs = batch_examples((uint64_t)job->config->seed, job->examples->count, job->batch_size, l->progress->batch,
+                             l->index);
+    *n_tokens = 0;
+    l->n_micros = micro_split(job->examples, l->index, *n_seqs, s->options.micro_tokens, s->options.micro_seqs,
+                              job->padded_length, l->ranges);
+    TRY(session_begin(s, (uint32_t)l->progress->batch, *n_seqs));
+    for (int64_t m = 0; m < l->n_micros; m++) {
+        fill(l, m);
+        TRY(session_micro(s, &l->micro));
+    }
+    for (int64_t i = 0; i < *n_seqs; i++) *n_tokens += example_length(job->examples, l->index[i]);
+    TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
+    return stats->finite ? OK : explain_not_finite(l, step);
+}
+
+static Status record_step(Loop *l, const Stats *stats, int64_t n_seqs, int64_t n_tokens, double seconds)
+{
+    TrainProgress *p = l->progress;
+    size_t resident = process_resident();
+    p->step++;
+    p->batch++;
+    p->last_loss = stats->loss[0] / (double)n_seqs;
+    p->loss_sum += p->last_loss;
+    p->sequences += n_seqs;
+    p->tokens += n_tokens;
+    p->seconds += seconds;
+    if (resident > p->peak_bytes) p->peak_bytes = resident;
+    StepRecord record = {.step = p->step,
+                         .epoch = (double)p->batch / per_epoch(l->job),
+                         .loss = p->last_loss,
+                         .lr = schedule_rate(&l->job->schedule, p->step),
+                         .grad_norm = stats->grad_norm,
+                         .seq_per_s = (double)n_seqs / seconds,
+                         .tokens_per_s = (double)n_tokens / seconds,
+                         .peak_bytes = p->peak_bytes,
+                         .wall_s = clock_monotonic() - l->job->started};
+    TRY(metrics_step(l->metrics, &record));
+    progress_step(l->display, &record, n_seqs, n_tokens, seconds);
+    return OK;
+}
+
+/* ---- what is due between steps ---- */
+
+static Status save(Loop *l)
+{
+    l->last_save = clock_monotonic();
+    return saving_begin(l->saving, l->progress);
+}
+
+static bool save_due(const Loop *l)
+{
+    const Config *c = l->job->config;
+    if (c->save_steps > 0 && l->progress->step % c->save_steps == 0) return true;
+    return c->save_every > 0 && clock_monotonic() - l->last_save >= c->save_every;
+}
+
+/* Too little is left of --max-time for another step and a save. */
+static bool time_is_up(const Loop *l)
+{
+    double limit = l->job->config->max_time;
+    if (!(limit > 0)) return false;
+    return clock_monotonic() - l->job->started + l->slowest_step + saving_reserve(l->saving) >= limit;
+}
+
+static Status evaluate(Loop *l)
+{
+    const TrainJob *job = l->job;
+    TrainProgress *p = l->progress;
+    double metric = NAN;
+    Buf text = {0};
+    Status status = OK;
+    TRY_DONE(job->evaluate(job->context, p->step, &metric, &text));
+    log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
+    if (isnan(p->best_metric) || metric > p->best_metric) {
+        p->best_metric = metric;
+        p->best_step = p->step;
+        if (job->keep_best) TRY_DONE(job->keep_best(job->context, p->step, metric));
+    }
+done:
+    buf_free(&text);
+    return status;
+}
+
+/* Saves and says why training ends here. */
+static Status stop(Loop *l, const char *why)
+{
+    TRY(save(l));
+    TRY(saving_wait(l->saving));
+    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command goes on from there",
+                why, (long long)l->progress->step, (long long)l->job->schedule.total_steps, l->job->output_dir);
+}
+
+static Status stop_if_asked(Loop *l)
+{
+    int signal = *signals_stop();
+    if (signal) return stop(l, signals_name(signal));
+    if (time_is_up(l)) return stop(l, "--max-time is nearly used up");
+    return OK;
+}
+
+static Status between_steps(Loop *l)
+{
+    const TrainJob *job = l->job;
+    int64_t step = l->progress->step;
+    bool changed = false;
+    if (step % FORMS_EVERY == 0) {
+        TRY(session_check_forms(job->session, &changed));
+        if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
+    }
+    TRY(stop_if_asked(l));
+    bool last = step == job->schedule.total_steps;
+    if (job->evaluate && job->config->eval_every > 0 && (step % job->config->eval_every == 0 || last)) {
+        Status status = evaluate(l);
+        if (status == E_STOPPED) return stop_if_asked(l);
+        TRY(status);
+    }
+    if (!last && (save_due(l) || signals_take_save())) TRY(save(l));
+    return OK;
+}
+
+/* ---- the whole ---- */
+
+static Status turn(Loop *l)
+{
+    Stats stats;
+    int64_t n_seqs, n_tokens;
+    double start = clock_monotonic();
+    Status status = run_step(l, &stats, &n_seqs, &n_tokens);
+    if (status == E_STOPPED) return stop_if_asked(l); /* the step is lost; the state before it is saved */
+    if (status == E_NUMERIC) {
+        log_error("%s", status_message());
+        Status saved = save(l);
+        if (saved == OK) saved = saving_wait(l->saving);
+        return fail(E_NUMERIC,
+                    "training stopped: a value is not finite (see above). The last good state, step %lld, is %s %s",
+                    (long long)l->progress->step, saved == OK ? "saved in" : "not saved in", l->job->output_dir);
+    }
+    TRY(status);
+    double seconds = clock_monotonic() - start;
+    if (seconds > l->slowest_step) l->slowest_step = seconds;
+    TRY(record_step(l, &stats, n_seqs, n_tokens, seconds));
+    return between_steps(l);
+}
+
+Status train_run(TrainJob *job, TrainProgress *progress)
+{
+    Status status = OK;
+    Loop l = {.job = job, .progress = progress, .first_step = progress->step, .last_save = clock_monotonic()};
+    size_t batch = (size_t)job->batch_size;
+    micro_batch_init(&l.micro, job->session->train_plan.capacity.count[ROWS_TOKENS], job->session->options.micro_seqs);
+    l.index = mem_array(batch, sizeof *l.index);
+    l.ranges = mem_array(batch, sizeof *l.ranges);
+    TRY_DONE(saving_open(&l.saving, job));
+    TRY_DONE(metrics_open(&l.metrics, job->output_dir, progress->step));
+    l.display = progress_open(job->schedule.total_steps, progress->step, job->config->log_every);
+    TRY_DONE(stop_if_asked(&l));
+    while (progress->step < job->schedule.total_steps) TRY_DONE(turn(&l));
+    progress->finished = true;
+    TRY_DONE(save(&l));
+    TRY_DONE(saving_wait(l.saving));
+done:
+    progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
+    progress_close(l.display);
+    metrics_close(l.metrics);
+    saving_close(l.saving);
+    micro_batch_free(&l.micro);
+    free(l.index);
+    free(l.ranges);
+    return status;
+}

@@ -1,0 +1,85 @@
+/* Progress as state.json, and the saver's calls. */
+#include "train/saving.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/checkpoint.h"
+
+struct Saving {
+    const TrainJob *job;
+    Saver saver;
+    CheckpointFile *files;
+};
+
+static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
+{
+    const Session *s = job->session;
+    buf_printf(out, "{\"format\": 1, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", (long long)p->step,
+               (long long)p->batch, p->finished ? "true" : "false");
+    buf_puts(out, " \"loss_sum\": ");
+    buf_double(out, p->loss_sum);
+    buf_puts(out, ", \"last_loss\": ");
+    buf_double(out, p->last_loss);
+    buf_puts(out, ", \"best_metric\": ");
+    buf_double(out, p->best_metric); /* NaN: null */
+    buf_printf(out, ", \"best_step\": %lld,\n \"norm_forms\": [", (long long)p->best_step);
+    for (int i = 0; i < 2 * s->model->config.layers + 1; i++) buf_printf(out, "%s%d", i ? ", " : "", s->norm_forms[i]);
+    buf_printf(out, "],\n \"fingerprint\": %s,\n \"config\": %s}\n", job->fingerprint, job->config_json);
+}
+
+Status saving_open(Saving **saving, const TrainJob *job)
+{
+    Saving *s = mem_alloc(sizeof *s);
+    s->job = job;
+    s->files = mem_array((size_t)job->n_files, sizeof *s->files);
+    for (int i = 0; i < job->n_files; i++)
+        s->files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
+    Status status = saver_init(&s->saver, job->output_dir, (int)job->config->keep, session_save_buffer(job->session));
+    if (status != OK) {
+        saving_close(s);
+        return status;
+    }
+    *saving = s;
+    return OK;
+}
+
+Status saving_begin(Saving *s, const TrainProgress *progress)
+{
+    Buf text = {0};
+    write_state(s->job, progress, &text);
+    TrainingState state = {.params = &s->job->session->model->params,
+                           .step = progress->step,
+                           .weights = session_weights(s->job->session),
+                           .m = session_m(s->job->session),
+                           .v = session_v(s->job->session),
+                           .state = text.data,
+                           .state_size = text.len,
+                           .files = s->files,
+                           .n_files = s->job->n_files};
+    Status status = saver_begin(&s->saver, &state);
+    buf_free(&text);
+    return status;
+}
+
+Status saving_wait(Saving *s) { return saver_wait(&s->saver); }
+
+void saving_close(Saving *s)
+{
+    if (!s) return;
+    saver_free(&s->saver);
+    free(s->files);
+    free(s);
+}
+
+double saving_reserve(const Saving *s)
+{
+    const SaverStats *stats = &s->saver.stats;
+    double bytes = (double)checkpoint_bytes(&s->job->session->model->params);
+    double guess = bytes / 100e6; /* before the first save: a slow disk */
+    double seen = stats->saved ? (stats->stood_s + stats->background_s) / stats->saved : guess;
+    return 1 + 2 * seen;
+}
+
+double saving_longest_stall(const Saving *s) { return s->saver.stats.stood_most_s; }

@@ -1,0 +1,332 @@
+#include "train/setup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/signals.h"
+
+#define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
+#define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */
+/* What a run still allocates beside its plans after planning: primitives, thread stacks, reports. Measured on
+   BERT-Base: below this; the account's test holds it to that. */
+#define PROCESS_RESERVE ((size_t)12 << 20)
+
+Status setup_backend(const Config *c, Setup *s)
+{
+    char why[256] = "";
+    BackendOptions options = {.threads = (int)c->threads};
+    TRY(backend_open(c->backend, &options, &s->backend));
+    if (strcmp(c->precision, "auto") == 0)
+        s->compute = s->backend->best_compute(s->backend);
+    else
+        s->compute = strcmp(c->precision, "bf16") == 0 ? BF16 : F32;
+    if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
+        return fail(E_USAGE, "--precision %s: the backend '%s' cannot run it here: %s", c->precision, s->backend->name,
+                    why);
+    return OK;
+}
+
+Status setup_optimizer(const Config *c, Optimizer *o)
+{
+    static const struct {
+        const char *name;
+        OptimizerKind kind;
+    } kinds[] = {{"adamw", OPTIMIZER_ADAMW}, {"lamb", OPTIMIZER_LAMB}, {"nvlamb", OPTIMIZER_NVLAMB}};
+    *o = (Optimizer){.beta1 = (float)c->adam_beta1,
+                     .beta2 = (float)c->adam_beta2,
+                     .eps = (float)c->adam_eps,
+                     .weight_decay = (float)c->weight_decay,
+                     .max_grad_norm = (float)c->max_grad_norm,
+                     .bias_correction = c->bias_correction};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(c->optimizer, kinds[i].name) != 0) continue;
+        o->kind = kinds[i].kind;
+        return OK;
+    }
+    return fail(E_USAGE, "--optimizer '%s' is unknown; expected adamw, lamb or nvlamb", c->optimizer);
+}
+
+Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
+{
+    *s = (Schedule){.learning_rate = c->learning_rate};
+    TRY(schedule_parse(c->schedule, s));
+    int64_t per_epoch = batches_per_epoch(n_examples, c->batch_size);
+    s->total_steps = c->max_steps > 0 ? c->max_steps : (int64_t)ceil(c->epochs * (double)per_epoch - 1e-9);
+    if (s->total_steps < 1)
+        return fail(E_USAGE, "--epochs %g of %lld steps each makes no step", c->epochs, (long long)per_epoch);
+    return warmup_parse(c->warmup, s->total_steps, &s->warmup_steps);
+}
+
+size_t setup_budget(const Config *c)
+{
+    if (c->memory_budget > 0) return (size_t)c->memory_budget;
+    return machine_free_bytes() + process_resident();
+}
+
+/* ---- planning ---- */
+
+static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
+static int64_t sequences_in(int64_t tokens, int64_t batch) { return at_most(batch, tokens / SHORTEST_SEQUENCE + 1); }
+
+/* Tokens of a micro-batch by --micro-batch-tokens; 0 for "auto". */
+static Status micro_tokens(const Config *c, const SetupNeed *need, int64_t *tokens)
+{
+    int64_t share = c->batch_size * need->max_length;
+    const char *text = c->micro_batch_tokens;
+    if (strcmp(text, "auto") == 0)
+        *tokens = 0;
+    else if (strcmp(text, "step") == 0)
+        *tokens = share;
+    else if (strcmp(text, "default") == 0)
+        *tokens = at_most(share, MICRO_TOKENS_MOST);
+    else {
+        char *end;
+        *tokens = strtoll(text, &end, 10);
+        if (*end != '\0' || *tokens < 1)
+            return fail(E_USAGE, "--micro-batch-tokens '%s': expected a number of tokens, step or auto", text);
+        if (*tokens < need->max_length)
+            return fail(E_USAGE, "--micro-batch-tokens %lld is less than one sequence (%lld tokens)",
+                        (long long)*tokens, (long long)need->max_length);
+        *tokens = at_most(*tokens, round_up(share, 64));
+    }
+    return OK;
+}
+
+static void size_evaluation(const Config *c, const SetupNeed *need, Setup *s)
+{
+    if (!need->evaluation) return;
+    s->eval_tokens = at_most(c->eval_batch_size * need->max_length, MICRO_TOKENS_MOST);
+    if (s->eval_tokens < need->max_length) s->eval_tokens = need->max_length;
+    s->eval_seqs = sequences_in(s->eval_tokens, c->eval_batch_size);
+}
+
+static PlanRequest request(const SetupNeed *need, const Setup *s, bool training)
+{
+    return (PlanRequest){.model = need->model,
+                         .backend = s->backend,
+                         .compute = s->compute,
+                         .training = training,
+                         .beside_training = !training && need->training,
+                         .capacity = training ? plan_capacity(s->micro_tokens, s->micro_seqs, 0)
+                                              : plan_capacity(s->eval_tokens, s->eval_seqs, 0),
+                         .levels = s->levels,
+                         .optimizer = s->optimizer,
+                         .save_buffer = s->save_buffer};
+}
+
+/* Micro-batches of a step, from the mean length where sequences are packed. */
+static double micros_per_step(const Config *c, const SetupNeed *need, int64_t tokens)
+{
+    double rows = (double)c->batch_size * (c->padded ? (double)need->max_length : need->mean_length);
+    double n = ceil(rows / (double)tokens);
+    return n < 1 ? 1 : n;
+}
+
+typedef struct {
+    const Config *c;
+    const SetupNeed *need;
+    Setup *s;
+    const Plan *evaluation;
+    size_t budget;
+    CostRates rates;
+} Planning;
+
+/* The best levels for s->micro_tokens. */
+static Status search(const Planning *g, SearchResult *r)
+{
+    SearchProblem problem = {.training = request(g->need, g->s, true),
+                             .evaluation = g->evaluation,
+                             .budget = g->budget,
+                             .fixed = g->s->process_bytes,
+                             .rates = g->rates,
+                             .seq_len = g->need->mean_length,
+                             .micros = micros_per_step(g->c, g->need, g->s->micro_tokens)};
+    problem.training.levels = NULL;
+    return search_levels(&problem, r);
+}
+
+static void take_levels(Planning *g, SearchResult *r)
+{
+    free(g->s->levels);
+    g->s->levels = r->levels;
+    g->s->step_s = r->step_s;
+    snprintf(g->s->policy_name, sizeof g->s->policy_name, "auto (%s)", r->name);
+}
+
+static void set_micro(Planning *g, int64_t tokens)
+{
+    g->s->micro_tokens = tokens;
+    g->s->micro_seqs = sequences_in(tokens, g->c->batch_size);
+}
+
+/* --micro-batch-tokens auto: from the whole step down by halves, the fastest wins, ties to the larger. */
+static Status search_micro(Planning *g)
+{
+    Status last = OK;
+    double best = INFINITY;
+    int64_t best_tokens = 0;
+    for (int64_t tokens = g->c->batch_size * g->need->max_length; tokens >= g->need->max_length; tokens /= 2) {
+        SearchResult r;
+        set_micro(g, tokens);
+        last = search(g, &r);
+        if (last == OK && r.step_s < best * (1 - 1e-9)) {
+            best = r.step_s;
+            best_tokens = tokens;
+            take_levels(g, &r);
+        } else if (last == OK) {
+            free(r.levels);
+        } else if (last != E_MEMORY) {
+            return last;
+        }
+    }
+    if (!best_tokens) return last;
+    set_micro(g, best_tokens);
+    return OK;
+}
+
+static Status choose_levels(Planning *g)
+{
+    Setup *s = g->s;
+    int layers = g->need->model->config.layers;
+    if (s->policy.kind == POLICY_AUTO) {
+        SearchResult r;
+        if (s->micro_tokens == 0) return search_micro(g);
+        TRY(search(g, &r));
+        take_levels(g, &r);
+        return OK;
+    }
+    s->levels = mem_alloc((size_t)layers);
+    policy_levels(s->policy, layers, s->levels);
+    policy_format(s->policy, s->policy_name);
+    if (s->micro_tokens) return OK;
+    int64_t share = g->c->batch_size * g->need->max_length,
+            tokens = share; /* auto with a fixed policy: the largest that fits */
+    for (;; tokens /= 2) {
+        Plan p;
+        ModelTensors t;
+        set_micro(g, tokens < g->need->max_length ? g->need->max_length : tokens);
+        PlanRequest r = request(g->need, s, true);
+        TRY(plan_make(&r, &p, &t, NULL));
+        bool fits = plan_total(&p, g->evaluation, NULL) + s->process_bytes <= g->budget;
+        plan_free(&p);
+        if (fits || tokens <= g->need->max_length) return OK;
+    }
+}
+
+/* Sizes of what was chosen, and whether it fits. */
+static Status settle(Planning *g)
+{
+    Setup *s = g->s;
+    Plan p = {0};
+    ModelTensors t;
+    if (g->need->training) {
+        PlanRequest r = request(g->need, s, true);
+        TRY(plan_make(&r, &p, &t, NULL));
+        s->step_s =
+            search_step_seconds(&p, &g->rates, g->need->mean_length, micros_per_step(g->c, g->need, s->micro_tokens));
+    }
+    s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->plan_bytes) + s->process_bytes;
+    plan_free(&p);
+    if (s->peak <= g->budget) return OK;
+    if (s->save_buffer) { /* saving streams then, and training stands meanwhile */
+        s->save_buffer = false;
+        log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+                 (double)g->budget / (1 << 20));
+        return settle(g);
+    }
+    Buf table = {0};
+    setup_describe(s, &table);
+    Status status =
+        fail(E_MEMORY,
+             "this run needs %.1f MiB, %s is %.1f MiB. Use --recompute auto, a smaller --micro-batch-tokens, "
+             "--batch-size or --max-seq-length.\n%s",
+             (double)s->peak / (1 << 20), g->c->memory_budget > 0 ? "--memory-budget" : "the machine's free memory",
+             (double)g->budget / (1 << 20), table.data);
+    buf_free(&table);
+    return status;
+}
+
+Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
+{
+    Status status = OK;
+    Plan evaluation = {0};
+    ModelTensors t;
+    Planning g = {.c = c, .need = need, .s = s, .budget = setup_budget(c)};
+    s->process_bytes = process_resident() + PROCESS_RESERVE;
+    size_evaluation(c, need, s);
+    if (need->evaluation) {
+        PlanRequest r = request(need, s, false);
+        TRY_DONE(plan_make(&r, &evaluation, &t, NULL));
+        g.evaluation = &evaluation;
+    }
+    if (need->training) {
+        int64_t tokens;
+        machine_rates(s->backend, s->compute, &g.rates);
+        s->save_buffer = true;
+        TRY_DONE(policy_parse(c->recompute, &s->policy));
+        TRY_DONE(micro_tokens(c, need, &tokens));
+        set_micro(&g, tokens);
+        status = choose_levels(&g);
+        if (status == E_MEMORY && s->save_buffer) { /* again without it */
+            s->save_buffer = false;
+            set_micro(&g, tokens);
+            status = choose_levels(&g);
+            if (status == OK)
+                log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+                         (double)g.budget / (1 << 20));
+        }
+        TRY_DONE(status);
+    } else {
+        s->levels = mem_alloc((size_t)need->model->config.layers);
+        snprintf(s->policy_name, sizeof s->policy_name, "none");
+    }
+    TRY_DONE(settle(&g));
+done:
+    plan_free(&evaluation);
+    return status;
+}
+
+void setup_describe(const Setup *s, Buf *out)
+{
+    static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
+                                   REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE};
+    buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
+    if (s->micro_tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro_tokens);
+    if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
+    buf_puts(out, "\n");
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        if (s->plan_bytes[shown[i]])
+            buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)s->plan_bytes[shown[i]] / (1 << 20));
+    buf_printf(out, "  %-12s %10.1f MiB   (program, libraries, data)\n", "process",
+               (double)s->process_bytes / (1 << 20));
+    buf_printf(out, "  %-12s %10.1f MiB\n", "peak", (double)s->peak / (1 << 20));
+}
+
+SessionOptions setup_session(const Setup *s, const Config *c, bool training, bool evaluation)
+{
+    return (SessionOptions){.backend = s->backend,
+                            .compute = s->compute,
+                            .training = training,
+                            .micro_tokens = s->micro_tokens,
+                            .micro_seqs = s->micro_seqs,
+                            .eval_tokens = evaluation ? s->eval_tokens : 0,
+                            .eval_seqs = s->eval_seqs,
+                            .levels = s->levels,
+                            .optimizer = s->optimizer,
+                            .save_buffer = s->save_buffer,
+                            .poison = c->poison,
+                            .seed = (uint64_t)c->seed,
+                            .stop = signals_stop()};
+}
+
+void setup_free(Setup *s)
+{
+    backend_close(s->backend);
+    free(s->levels);
+    *s = (Setup){0};
+}

@@ -1,0 +1,49 @@
+/* What every training command settles before its first step, from the configuration: backend and precision, optimizer
+   and schedule, micro-batch, recompute levels within the memory there is; and the table that says so. */
+#ifndef CAIRN_TRAIN_SETUP_H
+#define CAIRN_TRAIN_SETUP_H
+
+#include "config/config.h"
+#include "train/search.h"
+#include "train/session.h"
+
+typedef struct {
+    Backend *backend; /* open; setup_free closes it */
+    Dtype compute;
+    Optimizer optimizer;
+    Policy policy;
+    char policy_name[88]; /* as it will run: "auto (none×8 lean×4)" */
+    uint8_t *levels;      /* (layers) */
+    int64_t micro_tokens, micro_seqs, eval_tokens, eval_seqs;
+    bool save_buffer;
+    size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
+    size_t process_bytes;         /* what the process holds beside them: program, libraries, data */
+    size_t peak;                  /* sum */
+    double step_s;                /* predicted; 0 without training */
+} Setup;
+
+/* Opens --backend and settles --precision: "auto" is the backend's best. */
+Status setup_backend(const Config *c, Setup *s);
+Status setup_optimizer(const Config *c, Optimizer *o);
+/* Total steps from --max-steps or --epochs, then warmup. */
+Status setup_schedule(const Config *c, int64_t n_examples, Schedule *schedule);
+
+typedef struct {
+    const Model *model;
+    bool training, evaluation;
+    int64_t max_length; /* rows a sequence can take */
+    int64_t n_examples; /* of training */
+    double mean_length; /* of a sequence, for predictions */
+} SetupNeed;
+/* Micro-batch, levels, sizes. E_MEMORY with the plan's table and the smallest budget that would do. */
+Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);
+/* One table for people: policy, bytes per class, peak, predicted step. */
+void setup_describe(const Setup *s, Buf *out);
+/* Bytes a plan may take here: --memory-budget, or what the machine has free beside what this process holds already. */
+size_t setup_budget(const Config *c);
+void setup_free(Setup *s); /* takes a zeroed one */
+
+/* The SessionOptions of a setup. */
+SessionOptions setup_session(const Setup *s, const Config *c, bool training, bool evaluation);
+
+#endif

@@ -1,0 +1,80 @@
+/* The training loop: steps, saves, signals, metrics, the end. It trains whatever examples it is given; a task brings
+   the examples and what evaluating means. The folder's public header. */
+#ifndef CAIRN_TRAIN_TRAIN_H
+#define CAIRN_TRAIN_TRAIN_H
+
+#include "config/config.h"
+#include "data/data.h"
+#include "optim/optim.h"
+#include "train/session.h"
+
+/* What a task adds to every checkpoint: small files (config.json, vocab.txt …) that make its folder a model of its own.
+ */
+typedef struct {
+    const char *name;
+    const void *data;
+    size_t size;
+} TrainFile;
+
+/* Evaluation in the middle of training. `metric`: the figure that picks the best (larger is better). `text`: one line
+   for people. May return E_STOPPED. */
+typedef Status (*TrainEvaluate)(void *context, int64_t step, double *metric, Buf *text);
+/* Called when `metric` was the best so far: keep this model. */
+typedef Status (*TrainKeepBest)(void *context, int64_t step, double metric);
+
+typedef struct {
+    const Config *config;
+    Session *session;
+    const Examples *examples;
+    Optimizer optimizer;
+    Schedule schedule;                 /* total_steps is where training ends */
+    int64_t batch_size, padded_length; /* padded_length 0: packed */
+    const char *output_dir;
+    const char *fingerprint; /* JSON object: backend, precision, libraries, digests (contracts.md 9) */
+    const char *config_json; /* the resolved configuration */
+    const TrainFile *files;
+    int n_files;
+    size_t planned_peak;    /* bytes */
+    TrainEvaluate evaluate; /* NULL: none during training */
+    TrainKeepBest keep_best;
+    void *context;
+    double started; /* clock_monotonic at the program's start, for --max-time */
+} TrainJob;
+
+/* Where training stands; what is in a checkpoint beside the tensors. */
+typedef struct {
+    int64_t step, batch; /* updates made; global batches consumed */
+    double loss_sum;     /* Σ of step losses since the start */
+    double last_loss;
+    double best_metric; /* NaN: none yet */
+    int64_t best_step;
+    bool finished; /* trained to the end */
+    /* of this process, not saved */
+    int64_t sequences, tokens;
+    double seconds;      /* inside steps */
+    size_t peak_bytes;   /* largest resident anonymous and shared memory seen */
+    double save_stall_s; /* longest time training stood for a save */
+} TrainProgress;
+
+/* Looks for a checkpoint in the output folder as --resume says and loads it: weights, moments, LayerNorm forms into
+   `norm_forms` (2·layers + 1) and progress. `found` false: start from the beginning. Refuses a changed flag or
+   fingerprint that alters the run (E_USAGE; --override takes it). Before session_open the tensors cannot be loaded, so
+   it comes in two halves. */
+typedef struct {
+    char *dir; /* the checkpoint's folder; NULL: none */
+    TrainProgress progress;
+    uint8_t *norm_forms; /* (n_forms) */
+    int n_forms;
+} TrainResume;
+Status train_find(const Config *config, const char *output_dir, const char *fingerprint, TrainResume *resume);
+Status train_load(TrainResume *resume, Session *session);
+void train_resume_free(TrainResume *resume);
+
+/* Trains to the end, or until a signal or --max-time (E_STOPPED after a durable save). */
+Status train_run(TrainJob *job, TrainProgress *progress);
+
+/* A JSON object of strings: what a run's bits depend on beside its flags. `data` digests everything that is trained on;
+   a change of it alters the run, a change of the others only its last bits. */
+void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Buf *out);
+
+#endif

@@ -1,0 +1,549 @@
+/* `cairn glue`: fine-tune, evaluate, predict. glue_run reads like the run itself. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/checkpoint.h"
+#include "state/export.h"
+#include "state/import.h"
+#include "state/lock.h"
+#include "tasks/glue/run.h"
+#include "train/observe.h"
+#include "train/setup.h"
+#include "train/signals.h"
+#include "train/train.h"
+
+typedef struct {
+    const GlueSplit *split;
+    GlueExamples raw;
+    Examples examples;
+    GlueResult result; /* after evaluation */
+    float *values;     /* (count, labels) logits, then probabilities */
+} SplitData;
+
+typedef struct {
+    const Config *c;
+    double started;
+    GlueCustom custom;
+    const GlueTask *task;
+    TokenizerOptions text;
+    Vocab *vocab;
+    Buf vocab_text;
+    Tokenizer *tokenizer;
+    Model model;
+    SplitData train, splits[2 * GLUE_MAX_SPLITS];
+    int n_splits;
+    Setup setup;
+    Session session;
+    Schedule schedule;
+    Lock *lock;
+    Buf fingerprint, config_json;
+    ExportFile files[EXPORT_MAX_FILES];
+    int n_files;
+    TrainProgress progress;
+    double train_seconds;
+} GlueRun;
+
+/* ---- reading ---- */
+
+static Status find_task(GlueRun *r)
+{
+    if (!glue_task_is_custom(r->c->task)) return glue_task_find(r->c->task, &r->task);
+    TRY(glue_custom_init(&r->custom, r->c->text_columns, r->c->label_column, r->c->labels));
+    r->task = &r->custom.task;
+    return OK;
+}
+
+/* The vocabulary and the tokenizer's options: flags, else what lies beside the model. */
+static Status open_text(GlueRun *r)
+{
+    const Config *c = r->c;
+    Status status = OK;
+    char *path = *c->vocab ? mem_strdup(c->vocab) : *c->model ? import_find_vocab(c->model) : NULL;
+    r->text = (TokenizerOptions){.lower_case = true, .strip_accents = -1, .split_chinese = true};
+    if (!path) {
+        status = fail(E_USAGE, "there is no vocabulary: give --vocab FILE%s",
+                      *c->model ? "; the model's folder has no vocab.txt" : "");
+        goto done;
+    }
+    if (*c->model) TRY_DONE(import_tokenizer_options(c->model, &r->text.lower_case, &r->text.strip_accents));
+    if (strcmp(c->do_lower_case, "auto") != 0) r->text.lower_case = strcmp(c->do_lower_case, "yes") == 0;
+    if (strcmp(c->strip_accents, "auto") != 0) r->text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    TRY_DONE(vocab_read(path, &r->vocab));
+    TRY_DONE(file_read(path, (size_t)256 << 20, &r->vocab_text));
+    r->tokenizer = tokenizer_new(r->vocab, r->text);
+done:
+    free(path);
+    return status;
+}
+
+static Status open_model(GlueRun *r)
+{
+    const Config *c = r->c;
+    ModelConfig config;
+    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
+    if (!path)
+        return fail(E_USAGE,
+                    *c->model
+                        ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
+                        : "there is no model%s: give --model DIR (weights), or --model-config FILE for random weights",
+                    c->model);
+    Status status = model_config_read(path, &config);
+    free(path);
+    TRY(status);
+    if (c->dropout >= 0)
+        config.hidden_dropout = config.attention_dropout = config.classifier_dropout = (float)c->dropout;
+    Head head = r->task->regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, r->task->n_labels};
+    TRY(model_init(&r->model, config, head));
+    if (c->max_seq_length > r->model.config.positions)
+        return fail(E_USAGE, "--max-seq-length %lld is more than the model's %d positions",
+                    (long long)c->max_seq_length, r->model.config.positions);
+    if (vocab_size(r->vocab) > r->model.config.vocab_size)
+        return fail(E_USAGE,
+                    "the vocabulary has %d pieces, the model has embeddings for %d; they do not belong together",
+                    vocab_size(r->vocab), r->model.config.vocab_size);
+    if (vocab_size(r->vocab) != r->model.config.vocab_size)
+        log_warn("the vocabulary has %d pieces, the model embeddings for %d", vocab_size(r->vocab),
+                 r->model.config.vocab_size);
+    return OK;
+}
+
+static Status read_split(GlueRun *r, const GlueSplit *split, SplitData *d)
+{
+    d->split = split;
+    TRY(glue_read(&d->raw, r->c->data_dir, r->task, split));
+    TRY(glue_tokenize(&d->raw, r->task, r->tokenizer, (int)r->c->max_seq_length, signals_stop(), &d->examples));
+    double tokens = d->examples.count ? (double)d->examples.offset[d->examples.count] / (double)d->examples.count : 0;
+    log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count, tokens);
+    return OK;
+}
+
+/* --eval-splits is a list of names, or "all". */
+static bool split_wanted(const Config *c, const GlueSplit *split)
+{
+    const char *list = c->eval_splits;
+    size_t len = strlen(split->name);
+    if (strcmp(list, "all") == 0 || *list == '\0') return true;
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == len && strncmp(p, split->name, len) == 0) return true;
+    return false;
+}
+
+static Status check_split_names(const GlueRun *r)
+{
+    Status status = OK;
+    const GlueSplit *split;
+    if (strcmp(r->c->eval_splits, "all") == 0 || *r->c->eval_splits == '\0') return OK;
+    char *names = mem_strdup(r->c->eval_splits), *at = names;
+    for (char *name = strsep(&at, ","); name && status == OK; name = strsep(&at, ","))
+        status = glue_split_find(r->task, name, &split);
+    free(names);
+    return status;
+}
+
+static bool predicts(const Config *c) { return c->do_predict || *c->submission; }
+
+static Status read_data(GlueRun *r)
+{
+    const Config *c = r->c;
+    TRY(check_split_names(r));
+    if (c->do_train) {
+        const GlueSplit *split = glue_split_at(r->task, GLUE_TRAIN, 0);
+        if (!split)
+            return fail(E_USAGE, "the task %s has no training data; use --no-do-train --do-predict", r->task->name);
+        TRY(read_split(r, split, &r->train));
+        if (!r->train.raw.labelled || r->train.examples.count == 0)
+            return fail(E_FORMAT, "%s: nothing to train on (%lld labelled examples)", r->train.raw.path,
+                        (long long)r->train.examples.count);
+    }
+    for (int kind = GLUE_DEV; kind <= GLUE_TEST; kind++) {
+        if (kind == GLUE_DEV ? !c->do_eval : !predicts(c)) continue;
+        const GlueSplit *split;
+        for (int i = 0; (split = glue_split_at(r->task, (GlueSplitKind)kind, i)); i++)
+            if (split_wanted(c, split)) TRY(read_split(r, split, &r->splits[r->n_splits++]));
+    }
+    if (!c->do_train && r->n_splits == 0)
+        return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
+    return OK;
+}
+
+/* ---- weights and state ---- */
+
+static void label_text(const GlueRun *r, ExportText *text)
+{
+    *text = (ExportText){.vocab = r->vocab_text.data,
+                         .vocab_len = r->vocab_text.len,
+                         .lower_case = r->text.lower_case,
+                         .strip_accents = r->text.strip_accents};
+    if (r->task->regression) return;
+    text->labels = r->task->labels;
+    text->n_labels = r->task->n_labels;
+}
+
+/* A fresh start: random, or imported. New heads are fine for training, not for evaluating what was never trained. */
+static Status initial_weights(GlueRun *r)
+{
+    float *weights = session_weights(&r->session);
+    if (!*r->c->model) {
+        if (!r->c->do_train) return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+        log_info("starting from random weights, seed %lld", (long long)r->c->seed);
+        params_init(&r->model.params, (uint64_t)r->c->seed, weights);
+    } else {
+        ImportReport report = {0};
+        Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
+        if (status == OK) import_report_log(&report);
+        if (status == OK && !r->c->do_train && report.n[IMPORT_NEW])
+            status = fail(E_FORMAT, "%s has no trained head for %s; train first", report.path, r->task->name);
+        import_report_free(&report);
+        TRY(status);
+    }
+    TRY(session_ready(&r->session));
+    bool changed;
+    TRY(session_check_forms(&r->session, &changed));
+    if (changed) log_info("some LayerNorms keep their normalised input instead of their output (small γ)");
+    return OK;
+}
+
+static Status start_or_resume(GlueRun *r, TrainResume *resume)
+{
+    const uint8_t *forms = resume->dir ? resume->norm_forms : NULL;
+    SessionOptions options = setup_session(&r->setup, r->c, r->c->do_train, r->n_splits > 0);
+    if (forms && resume->n_forms != 2 * r->model.config.layers + 1)
+        return fail(E_CORRUPT, "%s: norm_forms has %d entries, this model needs %d", resume->dir, resume->n_forms,
+                    2 * r->model.config.layers + 1);
+    TRY(session_open(&r->session, &r->model, &options, forms));
+    if (!resume->dir) return initial_weights(r);
+    TRY(train_load(resume, &r->session));
+    r->progress = resume->progress;
+    log_info("going on from %s: step %lld of %lld", resume->dir, (long long)r->progress.step,
+             (long long)r->schedule.total_steps);
+    return OK;
+}
+
+/* ---- evaluation ---- */
+
+static Status evaluate_split(GlueRun *r, SplitData *d)
+{
+    int labels = r->model.head.labels;
+    double start = clock_monotonic();
+    GlueScores scores = {0};
+    if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
+    TRY(glue_forward(&r->session, &d->examples, r->c->eval_batch_size, r->c->padded ? r->c->max_seq_length : 0,
+                     signals_stop(), d->values, &d->result.loss));
+    d->result.seconds = clock_monotonic() - start;
+    d->result.examples = d->examples.count;
+    if (!d->raw.labelled) return OK;
+    for (int64_t i = 0; i < d->examples.count; i++)
+        glue_scores_add(&scores, r->task, d->values + i * labels, &d->raw.examples[i]);
+    for (int m = 0; m < r->task->n_metrics; m++)
+        d->result.metrics[m] = glue_scores_value(&scores, r->task, r->task->metrics[m]);
+    d->result.best = glue_scores_value(&scores, r->task, r->task->best);
+    glue_scores_free(&scores);
+    return OK;
+}
+
+static void describe_result(const GlueRun *r, const SplitData *d, Buf *text)
+{
+    buf_printf(text, "%s%s:", text->len ? "; " : "", d->split->name);
+    for (int m = 0; m < r->task->n_metrics; m++)
+        buf_printf(text, " %s %.4f", glue_metric_name(r->task->metrics[m]), d->result.metrics[m]);
+    buf_printf(text, " loss %.4f", d->result.loss);
+}
+
+/* In the middle of training: the first dev split picks the best. */
+static Status evaluate_during(void *context, int64_t step, double *metric, Buf *text)
+{
+    GlueRun *r = context;
+    (void)step;
+    *metric = NAN;
+    for (int i = 0; i < r->n_splits; i++) {
+        SplitData *d = &r->splits[i];
+        if (d->split->kind != GLUE_DEV) continue;
+        TRY(evaluate_split(r, d));
+        if (isnan(*metric)) *metric = d->result.best;
+        describe_result(r, d, text);
+    }
+    return OK;
+}
+
+static Status keep_best(void *context, int64_t step, double metric)
+{
+    GlueRun *r = context;
+    ExportText text;
+    Status status = OK;
+    char *dir = file_join(r->c->output_dir, "best");
+    char *note = mem_printf("{\"step\": %lld, \"metric\": %.17g}\n", (long long)step, metric), *note_path = NULL;
+    label_text(r, &text);
+    TRY_DONE(export_model(dir, &r->model, session_weights(&r->session), &text));
+    note_path = file_join(dir, "best.json");
+    TRY_DONE(file_write_durable(note_path, note, strlen(note)));
+done:
+    free(dir);
+    free(note);
+    free(note_path);
+    return status;
+}
+
+/* eval_results.json and .txt: eval_accuracy, eval_accuracy_mm, eval_loss …, as Hugging Face and Google name them. */
+static Status write_results(const GlueRun *r)
+{
+    Buf json = {0}, text = {0};
+    Status status = OK;
+    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
+         *text_path = file_join(r->c->output_dir, "eval_results.txt");
+    int n = 0;
+    buf_puts(&json, "{");
+    for (int i = 0; i < r->n_splits; i++) {
+        const SplitData *d = &r->splits[i];
+        if (d->split->kind != GLUE_DEV) continue;
+        for (int m = -1; m < r->task->n_metrics; m++) {
+            const char *name = m < 0 ? "loss" : glue_metric_name(r->task->metrics[m]);
+            double value = m < 0 ? d->result.loss : d->result.metrics[m];
+            buf_printf(&json, "%s\n  \"eval_%s%s\": ", n++ ? "," : "", name, d->split->suffix);
+            buf_double(&json, value);
+            buf_printf(&text, "eval_%s%s = %.17g\n", name, d->split->suffix, value);
+        }
+        buf_printf(&json, ",\n  \"eval_samples%s\": %lld", d->split->suffix, (long long)d->examples.count);
+        buf_printf(&text, "eval_samples%s = %lld\n", d->split->suffix, (long long)d->examples.count);
+    }
+    buf_puts(&json, "\n}\n");
+    if (n) {
+        TRY_DONE(file_write_durable(json_path, json.data, json.len));
+        TRY_DONE(file_write_durable(text_path, text.data, text.len));
+    }
+done:
+    buf_free(&json);
+    buf_free(&text);
+    free(json_path);
+    free(text_path);
+    return status;
+}
+
+static Status write_predictions(GlueRun *r, SplitData *d)
+{
+    if (!r->task->regression) glue_softmax(d->values, d->examples.count, r->model.head.labels);
+    TRY(glue_predictions_write(r->c->output_dir, r->task, d->split, &d->raw, d->values));
+    if (*r->c->submission && d->split->submission)
+        TRY(glue_submission_write(r->c->submission, r->task, d->split, &d->raw, d->values));
+    return OK;
+}
+
+static Status evaluate_all(GlueRun *r)
+{
+    for (int i = 0; i < r->n_splits; i++) {
+        SplitData *d = &r->splits[i];
+        Buf text = {0};
+        TRY(evaluate_split(r, d));
+        if (d->split->kind == GLUE_DEV)
+            describe_result(r, d, &text);
+        else
+            buf_printf(&text, "%s: predicted", d->split->name);
+        log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
+                 (double)d->examples.count / d->result.seconds);
+        buf_free(&text);
+        TRY(write_predictions(r, d));
+    }
+    return write_results(r);
+}
+
+/* ---- the run ---- */
+
+static Status train(GlueRun *r)
+{
+    TrainFile files[EXPORT_MAX_FILES];
+    for (int i = 0; i < r->n_files; i++)
+        files[i] = (TrainFile){r->files[i].name, r->files[i].data.data, r->files[i].data.len};
+    TrainJob job = {.config = r->c,
+                    .session = &r->session,
+                    .examples = &r->train.examples,
+                    .optimizer = r->setup.optimizer,
+                    .schedule = r->schedule,
+                    .batch_size = r->c->batch_size,
+                    .padded_length = r->c->padded ? r->c->max_seq_length : 0,
+                    .output_dir = r->c->output_dir,
+                    .fingerprint = r->fingerprint.data,
+                    .config_json = r->config_json.data,
+                    .files = files,
+                    .n_files = r->n_files,
+                    .planned_peak = r->setup.peak,
+                    .evaluate = r->c->eval_every > 0 && r->c->do_eval ? evaluate_during : NULL,
+                    .keep_best = keep_best,
+                    .context = r,
+                    .started = r->started};
+    return train_run(&job, &r->progress);
+}
+
+static Status export_result(GlueRun *r)
+{
+    ExportText text;
+    label_text(r, &text);
+    return export_model(r->c->output_dir, &r->model, session_weights(&r->session), &text);
+}
+
+static Status summarise(GlueRun *r)
+{
+    RunSummary s = {.task = r->task->name,
+                    .recompute = r->setup.policy_name,
+                    .precision = dtype_name(r->setup.compute),
+                    .backend = r->setup.backend->describe,
+                    .threads = r->setup.backend->threads,
+                    .steps = r->progress.step,
+                    .final_loss = r->progress.last_loss,
+                    .planned_peak_bytes = r->setup.peak,
+                    .measured_peak_bytes = r->progress.peak_bytes,
+                    .wall_s = clock_monotonic() - r->started,
+                    .config_json = r->config_json.data};
+    double *series = NULL;
+    int n = 0;
+    if (r->progress.seconds > 0) {
+        s.seq_per_s = (double)r->progress.sequences / r->progress.seconds;
+        s.tokens_per_s = (double)r->progress.tokens / r->progress.seconds;
+    }
+    if (r->session.train) plan_memory_series(&r->session.train_plan, &series, &n);
+    s.memory_series = series;
+    s.n_memory = n;
+    for (int i = 0; i < N_REGIONS; i++)
+        if (r->setup.plan_bytes[i]) summary_add_region(&s, region_name((Region)i), r->setup.plan_bytes[i]);
+    for (int i = 0; i < r->n_splits; i++)
+        for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
+            summary_add_eval(&s, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
+                             r->splits[i].result.metrics[m]);
+    Status status = summary_write(r->c->output_dir, &s);
+    if (status == OK && r->c->do_train) status = report_write(r->c->output_dir, &s);
+    summary_clear(&s);
+    free(series);
+    return status;
+}
+
+/* A run that was finished before: its result again. */
+static Status show_finished(const GlueRun *r)
+{
+    char *path = file_join(r->c->output_dir, "eval_results.txt");
+    Buf text = {0};
+    log_info("this run was finished before, at step %lld; its results are in %s", (long long)r->progress.step,
+             r->c->output_dir);
+    if (file_exists(path) && file_read(path, 1 << 20, &text) == OK) printf("%s", text.data ? text.data : "");
+    buf_free(&text);
+    free(path);
+    return OK;
+}
+
+static bool results_there(const GlueRun *r)
+{
+    char *model = file_join(r->c->output_dir, "model.safetensors"),
+         *results = file_join(r->c->output_dir, "eval_results.txt");
+    bool there = file_exists(model) && (!r->c->do_eval || file_exists(results)) && !predicts(r->c);
+    free(model);
+    free(results);
+    return there;
+}
+
+static Digest data_digest(const GlueRun *r)
+{
+    Digest parts[2] = {r->train.examples.digest, vocab_digest(r->vocab)};
+    return digest_of(parts, sizeof parts);
+}
+
+static Status plan_run(GlueRun *r)
+{
+    const Config *c = r->c;
+    const Examples *e = c->do_train ? &r->train.examples : &r->splits[0].examples;
+    SetupNeed need = {.model = &r->model,
+                      .training = c->do_train,
+                      .evaluation = r->n_splits > 0,
+                      .max_length = c->max_seq_length,
+                      .n_examples = r->train.examples.count,
+                      .mean_length =
+                          e->count ? (double)e->offset[e->count] / (double)e->count : (double)c->max_seq_length};
+    Buf table = {0};
+    TRY(setup_backend(c, &r->setup));
+    if (c->do_train) {
+        TRY(setup_optimizer(c, &r->setup.optimizer));
+        TRY(setup_schedule(c, r->train.examples.count, &r->schedule));
+    }
+    TRY(setup_plan(c, &need, &r->setup));
+    setup_describe(&r->setup, &table);
+    log_info("%s", table.data);
+    buf_free(&table);
+    return OK;
+}
+
+static Status glue_run(GlueRun *r)
+{
+    const Config *c = r->c;
+    Status status = OK;
+    TrainResume resume = {0};
+    ExportText text;
+    TRY_DONE(find_task(r));
+    TRY_DONE(open_text(r));
+    TRY_DONE(open_model(r));
+    TRY_DONE(read_data(r));
+    TRY_DONE(plan_run(r));
+    if (c->dry_run) goto done;
+    TRY_DONE(file_make_directories(c->output_dir));
+    TRY_DONE(lock_take(c->output_dir, &r->lock));
+    if (c->do_train) {
+        TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r), &r->fingerprint);
+        TRY_DONE(train_find(c, c->output_dir, r->fingerprint.data, &resume));
+    }
+    label_text(r, &text);
+    TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
+    r->progress.best_metric = NAN;
+    if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps && results_there(r)) {
+        r->progress = resume.progress;
+        status = show_finished(r);
+        goto done;
+    }
+    TRY_DONE(start_or_resume(r, &resume));
+    if (c->do_train) {
+        if (r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
+        TRY_DONE(export_result(r));
+    }
+    TRY_DONE(evaluate_all(r));
+    size_t resident = process_resident();
+    if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
+    TRY_DONE(summarise(r));
+    if (c->do_train)
+        log_info("trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model "
+                 "is in %s",
+                 (long long)r->progress.step, r->progress.last_loss,
+                 r->progress.seconds > 0 ? (double)r->progress.sequences / r->progress.seconds : 0,
+                 (double)r->progress.peak_bytes / (1 << 20), (double)r->setup.peak / (1 << 20), c->output_dir);
+done:
+    train_resume_free(&resume);
+    return status;
+}
+
+static void split_free(SplitData *d)
+{
+    glue_examples_free(&d->raw);
+    examples_free(&d->examples);
+    free(d->values);
+}
+
+Status command_glue(const Config *c)
+{
+    GlueRun r = {.c = c, .started = clock_monotonic()};
+    signals_install();
+    config_json(c, &r.config_json);
+    Status status = glue_run(&r);
+    if (status == E_STOPPED && !r.session.train)
+        status =
+            fail(E_STOPPED, "stopped by %s before training began; nothing was changed", signals_name(*signals_stop()));
+    session_close(&r.session);
+    setup_free(&r.setup);
+    lock_release(r.lock);
+    split_free(&r.train);
+    for (int i = 0; i < r.n_splits; i++) split_free(&r.splits[i]);
+    model_free(&r.model);
+    tokenizer_free(r.tokenizer);
+    vocab_free(r.vocab);
+    glue_custom_free(&r.custom);
+    export_files_free(r.files, r.n_files);
+    buf_free(&r.vocab_text);
+    buf_free(&r.fingerprint);
+    buf_free(&r.config_json);
+    return status;
+}
