@@ -168,7 +168,7 @@ static Status push_long(Machine *m, uint64_t len)
 static Status extend(Machine *m, PickleKind kind, uint32_t from)
 {
     uint32_t n = m->n_stack - from, floor = m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0;
-    if (from <= floor || from > m->n_stack) return fail(E_FORMAT, "no %s under the items", kind_names[kind]);
+    if (from <= floor || from > m->n_stack) return fail(E_FORMAT, "%s is missing under the items", kind_names[kind]);
     PickleId target = m->stack[from - 1];
     if (value(m, target)->kind != kind)
         return fail(E_FORMAT, "expected %s under the items, found %s", kind_names[kind],

@@ -40,9 +40,10 @@ struct TensorFile {
 /* Maps a file as the next shard. */
 Status reader_add_shard(TensorFile *f, const char *path, int *shard);
 /* Adds a contiguous tensor at offset 0 of a shard: name, dims and their product are checked, strides, count and bytes
-   filled. The reader sets `offset` (and strides, sum) and checks the range. `*info` lives until the next call. */
-Status reader_add_tensor(TensorFile *f, int shard, const char *name, size_t name_len, Dtype dtype, const int64_t *dims,
-                         int n_dims, TensorInfo **info);
+   filled. `path` is the file that describes the tensor, for messages. The reader sets `offset` (and strides, sum) and
+   checks the range. `*info` lives until the next call. */
+Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char *name, size_t name_len, Dtype dtype,
+                         const int64_t *dims, int n_dims, TensorInfo **info);
 int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uint64_t offset, uint64_t bytes);
 /* Shortens and cleans bytes of a file for a message. Returns `out`. */
 const char *reader_quote(char out[128], const void *text, size_t len);

@@ -77,7 +77,7 @@ static Status read_entry(TensorFile *f, int shard, const char *name, const Json 
                     ": it is truncated, or its header lies",
                     path, quoted, ends[1], room);
     TensorInfo *t;
-    TRY(reader_add_tensor(f, shard, name, strlen(name), dtypes[k].dtype, dims, n_dims, &t));
+    TRY(reader_add_tensor(f, shard, path, name, strlen(name), dtypes[k].dtype, dims, n_dims, &t));
     if (t->bytes != (uint64_t)(ends[1] - ends[0]))
         return fail(E_FORMAT, "%s: tensor '%s': its shape takes %" PRIu64 " bytes as %s, data_offsets give it %" PRId64,
                     path, quoted, t->bytes, dtypes[k].name, ends[1] - ends[0]);

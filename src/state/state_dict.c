@@ -49,7 +49,7 @@ static Status add_tensor(TensorFile *f, int shard, const Pickle *p, const Pickle
                     quoted, TENSOR_MAX_DIMS);
 
     TensorInfo *t;
-    TRY(reader_add_tensor(f, shard, name->text.data, name->text.len, v->dtype, dims, n_dims, &t));
+    TRY(reader_add_tensor(f, shard, path, name->text.data, name->text.len, v->dtype, dims, n_dims, &t));
     if (t->bytes > file_bytes)
         return fail(E_FORMAT, "%s: tensor '%s' takes %" PRIu64 " bytes, the file has only %" PRIu64, path, quoted,
                     t->bytes, file_bytes);

@@ -51,10 +51,9 @@ Status reader_add_shard(TensorFile *f, const char *path, int *shard)
     return OK;
 }
 
-Status reader_add_tensor(TensorFile *f, int shard, const char *name, size_t name_len, Dtype dtype, const int64_t *dims,
-                         int n_dims, TensorInfo **info)
+Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char *name, size_t name_len, Dtype dtype,
+                         const int64_t *dims, int n_dims, TensorInfo **info)
 {
-    const char *path = f->shards[shard].path;
     char quoted[128];
     if (!reader_name_valid(name, name_len))
         return fail(E_FORMAT,

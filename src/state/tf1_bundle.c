@@ -288,7 +288,7 @@ static Status add_tensor(Bundle *b, const char *name, size_t name_len, const Ent
         return fail(E_FORMAT, "%s: tensor '%s' is in data file %" PRIu64 " of %" PRIu64, b->path, quoted, e->shard,
                     b->n_shards);
     TRY(find_shard(b, e->shard, &shard));
-    TRY(reader_add_tensor(f, shard, name, name_len, types[k].dtype, e->dims, e->n_dims, &t));
+    TRY(reader_add_tensor(f, shard, b->path, name, name_len, types[k].dtype, e->dims, e->n_dims, &t));
     if (t->bytes != e->size)
         return fail(E_FORMAT, "%s: tensor '%s': its shape takes %" PRIu64 " bytes as %s, the index gives it %" PRIu64,
                     b->path, quoted, t->bytes, dtype_name(t->dtype), e->size);
