@@ -65,6 +65,8 @@ size_t setup_budget(const Config *c)
     return machine_free_bytes() + process_resident();
 }
 
+size_t setup_process_bytes(void) { return process_resident() + PROCESS_RESERVE; }
+
 /* ---- planning ---- */
 
 static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -73,10 +75,9 @@ static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 static int64_t sequences_in(int64_t tokens, int64_t batch) { return at_most(batch, tokens / SHORTEST_SEQUENCE + 1); }
 
-/* Tokens of a micro-batch by --micro-batch-tokens; 0 for "auto". */
-static Status micro_tokens(const Config *c, const SetupNeed *need, int64_t *tokens)
+Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens)
 {
-    int64_t share = c->batch_size * need->max_length;
+    int64_t share = c->batch_size * max_length;
     const char *text = c->micro_batch_tokens;
     if (strcmp(text, "auto") == 0)
         *tokens = 0;
@@ -89,9 +90,9 @@ static Status micro_tokens(const Config *c, const SetupNeed *need, int64_t *toke
         *tokens = strtoll(text, &end, 10);
         if (*end != '\0' || *tokens < 1)
             return fail(E_USAGE, "--micro-batch-tokens '%s': expected a number of tokens, step or auto", text);
-        if (*tokens < need->max_length)
+        if (*tokens < max_length)
             return fail(E_USAGE, "--micro-batch-tokens %lld is less than one sequence (%lld tokens)",
-                        (long long)*tokens, (long long)need->max_length);
+                        (long long)*tokens, (long long)max_length);
         *tokens = at_most(*tokens, round_up(share, 64));
     }
     return OK;
@@ -257,7 +258,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     Plan evaluation = {0};
     ModelTensors t;
     Planning g = {.c = c, .need = need, .s = s, .budget = setup_budget(c)};
-    s->process_bytes = process_resident() + PROCESS_RESERVE;
+    s->process_bytes = setup_process_bytes();
     size_evaluation(c, need, s);
     if (need->evaluation) {
         PlanRequest r = request(need, s, false);
@@ -269,7 +270,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         machine_rates(s->backend, s->compute, &g.rates);
         s->save_buffer = true;
         TRY_DONE(policy_parse(c->recompute, &s->policy));
-        TRY_DONE(micro_tokens(c, need, &tokens));
+        TRY_DONE(setup_micro_tokens(c, need->max_length, &tokens));
         set_micro(&g, tokens);
         status = choose_levels(&g);
         if (status == E_MEMORY && s->save_buffer) { /* again without it */

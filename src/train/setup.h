@@ -41,6 +41,10 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);
 void setup_describe(const Setup *s, Buf *out);
 /* Bytes a plan may take here: --memory-budget, or what the machine has free beside what this process holds already. */
 size_t setup_budget(const Config *c);
+/* What this process holds now, and a reserve for what a run still allocates beside its plans. */
+size_t setup_process_bytes(void);
+/* Tokens of a micro-batch by --micro-batch-tokens; 0 for "auto". */
+Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens);
 void setup_free(Setup *s); /* takes a zeroed one */
 
 /* The SessionOptions of a setup. */

@@ -37,7 +37,7 @@ typedef struct {
     Setup setup;
     Session session;
     Schedule schedule;
-    Lock *lock;
+    FolderLock lock;
     Buf fingerprint, config_json;
     ExportFile files[EXPORT_MAX_FILES];
     int n_files;
@@ -482,7 +482,7 @@ static Status glue_run(GlueRun *r)
     TRY_DONE(plan_run(r));
     if (c->dry_run) goto done;
     TRY_DONE(file_make_directories(c->output_dir));
-    TRY_DONE(lock_take(c->output_dir, &r->lock));
+    TRY_DONE(lock_take(&r->lock, c->output_dir));
     if (c->do_train) {
         TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
         train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r), &r->fingerprint);
@@ -534,7 +534,7 @@ Status command_glue(const Config *c)
             fail(E_STOPPED, "stopped by %s before training began; nothing was changed", signals_name(*signals_stop()));
     session_close(&r.session);
     setup_free(&r.setup);
-    lock_release(r.lock);
+    lock_release(&r.lock);
     split_free(&r.train);
     for (int i = 0; i < r.n_splits; i++) split_free(&r.splits[i]);
     model_free(&r.model);

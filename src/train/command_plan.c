@@ -1,0 +1,372 @@
+/* `cairn plan`: for every policy the bytes per class, the peak, the predicted step and the largest batch, before
+   anything is allocated; for models and devices of any size. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/import.h"
+#include "train/commands.h"
+#include "train/observe.h"
+#include "train/setup.h"
+
+#define MOST_BATCH (INT64_C(1) << 20)
+
+static const char *const policy_names[] = {"none",           "lean", "ffn",     "selective",
+                                           "half-attention", "full", "every:2", "every:4"};
+
+typedef struct {
+    const Config *c;
+    Model model;
+    Setup setup;                 /* backend (NULL with --device), precision, optimizer */
+    const MachineDevice *device; /* NULL: this machine */
+    CostRates rates;
+    size_t budget;
+    int64_t micro_tokens;
+} PlanRun;
+
+typedef struct {
+    char name[88];
+    bool exact, fits;
+    size_t bytes[N_REGIONS], host, peak;
+    double step_s;
+    int64_t max_batch;
+    double *series; /* (n_series) bytes per instr of micro */
+    int n_series;
+} Row;
+
+static Status open_model(PlanRun *r)
+{
+    const Config *c = r->c;
+    ModelConfig config;
+    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
+    if (!path) return fail(E_USAGE, "give --model-config FILE or --model DIR with a config.json");
+    Status status = model_config_read(path, &config);
+    free(path);
+    TRY(status);
+    bool regression = strcasecmp(c->task, "STS-B") == 0 || strcasecmp(c->task, "STSB") == 0;
+    return model_init(&r->model, config, regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, 3});
+}
+
+static Status open_machine(PlanRun *r)
+{
+    const Config *c = r->c;
+    if (!*c->device) {
+        TRY(setup_backend(c, &r->setup));
+        machine_rates(r->setup.backend, r->setup.compute, &r->rates);
+        r->setup.process_bytes = setup_process_bytes();
+        r->budget = setup_budget(c);
+        return OK;
+    }
+    TRY(machine_device(c->device, &r->device));
+    r->setup.compute = strcmp(c->precision, "fp32") == 0 ? F32 : BF16;
+    r->rates = r->setup.compute == BF16 ? r->device->bf16 : r->device->f32;
+    r->budget = c->memory_budget > 0 ? (size_t)c->memory_budget : (size_t)r->device->bytes;
+    return OK;
+}
+
+/* ---- one policy ---- */
+
+static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool training, const uint8_t *levels)
+{
+    return (PlanRequest){.model = &r->model,
+                         .backend = r->setup.backend,
+                         .compute = r->setup.compute,
+                         .training = training,
+                         .beside_training = !training,
+                         .capacity = plan_capacity(tokens, seqs, 0),
+                         .levels = levels,
+                         .optimizer = r->setup.optimizer,
+                         .save_buffer = training && !r->device};
+}
+
+static int64_t seqs_in(const PlanRun *r, int64_t tokens)
+{
+    int64_t most = tokens / 3 + 1;
+    return r->c->batch_size < most ? r->c->batch_size : most;
+}
+
+static Status evaluation_plan(const PlanRun *r, Plan *p)
+{
+    ModelTensors t;
+    int64_t tokens = r->c->eval_batch_size * r->c->max_seq_length;
+    if (tokens > 16384) tokens = 16384;
+    if (tokens < r->c->max_seq_length) tokens = r->c->max_seq_length;
+    PlanRequest q = request(r, tokens, seqs_in(r, tokens), false, NULL);
+    return plan_make(&q, p, &t, NULL);
+}
+
+static double micros(const PlanRun *r)
+{
+    return ceil((double)(r->c->batch_size * r->c->max_seq_length) / (double)r->micro_tokens);
+}
+
+/* Bytes of a step made in one micro-batch of `batch` sequences. */
+static Status bytes_of_batch(const PlanRun *r, const uint8_t *levels, int64_t batch, size_t *peak)
+{
+    Plan p;
+    ModelTensors t;
+    PlanRequest q = request(r, batch * r->c->max_seq_length, batch, true, levels);
+    TRY(plan_make(&q, &p, &t, NULL));
+    *peak = plan_total(&p, NULL, NULL) + r->setup.process_bytes;
+    plan_free(&p);
+    return OK;
+}
+
+/* The largest batch that fits in one micro-batch: bytes grow almost in proportion, so a straight line gives the first
+   guess and exact plans the answer. */
+static Status largest_batch(const PlanRun *r, const uint8_t *levels, int64_t *batch)
+{
+    size_t one, more;
+    *batch = 0;
+    TRY(bytes_of_batch(r, levels, 1, &one));
+    if (one > r->budget) return OK;
+    TRY(bytes_of_batch(r, levels, 65, &more));
+    double slope = ((double)more - (double)one) / 64,
+           guess = 1 + ((double)r->budget - (double)one) / (slope > 1 ? slope : 1);
+    int64_t low = 1, high = guess > (double)MOST_BATCH ? MOST_BATCH : (int64_t)guess + 1;
+    for (size_t bytes; high < MOST_BATCH; high += high / 16 + 1) {
+        TRY(bytes_of_batch(r, levels, high, &bytes));
+        if (bytes > r->budget) break;
+        low = high;
+    }
+    int64_t near = low > 1 ? low : high - high / 64 - 2; /* try close below the guess first */
+    while (high - low > 1) {
+        int64_t middle = near > low && near < high ? near : low + (high - low) / 2;
+        size_t bytes;
+        near = 0;
+        TRY(bytes_of_batch(r, levels, middle, &bytes));
+        if (bytes <= r->budget)
+            low = middle;
+        else
+            high = middle;
+    }
+    *batch = low;
+    return OK;
+}
+
+static Status fill_row(const PlanRun *r, const uint8_t *levels, const char *name, const Plan *evaluation, Row *row)
+{
+    Plan p;
+    ModelTensors t;
+    PlanRequest q = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, levels);
+    TRY(plan_make(&q, &p, &t, NULL));
+    snprintf(row->name, sizeof row->name, "%s", name);
+    row->exact = p.exact;
+    row->host = r->setup.process_bytes;
+    row->peak = plan_total(&p, evaluation, row->bytes) + row->host;
+    row->fits = row->peak <= r->budget;
+    row->step_s = search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r));
+    plan_memory_series(&p, &row->series, &row->n_series);
+    plan_free(&p);
+    return largest_batch(r, levels, &row->max_batch);
+}
+
+/* ---- all of them ---- */
+
+static Status add_policy(const PlanRun *r, const char *name, const Plan *evaluation, Row *row)
+{
+    Policy policy;
+    Status status = OK;
+    uint8_t *levels = mem_alloc((size_t)r->model.config.layers);
+    TRY_DONE(policy_parse(name, &policy));
+    policy_levels(policy, r->model.config.layers, levels);
+    TRY_DONE(fill_row(r, levels, name, evaluation, row));
+done:
+    free(levels);
+    return status;
+}
+
+static Status add_auto(const PlanRun *r, const Plan *evaluation, Row *row)
+{
+    SearchResult found;
+    SearchProblem problem = {.training = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, NULL),
+                             .evaluation = evaluation,
+                             .budget = r->budget,
+                             .fixed = r->setup.process_bytes,
+                             .rates = r->rates,
+                             .seq_len = (double)r->c->max_seq_length,
+                             .micros = micros(r)};
+    TRY(search_levels(&problem, &found));
+    char name[88];
+    snprintf(name, sizeof name, "auto (%s)", found.name);
+    Status status = fill_row(r, found.levels, name, evaluation, row);
+    free(found.levels);
+    return status;
+}
+
+static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+
+static void print_table(const PlanRun *r, const Row *rows, int n)
+{
+    const ModelConfig *m = &r->model.config;
+    printf("BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens, micro-batches of %lld "
+           "tokens\n",
+           m->layers, m->hidden, (double)r->model.params.size / 1e6,
+           r->device ? r->device->name : r->setup.backend->describe, dtype_name(r->setup.compute),
+           (long long)r->c->batch_size, (long long)r->c->max_seq_length, (long long)r->micro_tokens);
+    printf("budget %.0f MiB; rates: %.1f GFLOP/s, %.1f GB/s (%s)\n\n", mib(r->budget), r->rates.product_flops / 1e9,
+           r->rates.bytes / 1e9, r->rates.source);
+    printf("%-26s %9s %9s %9s %9s %9s %8s %8s %10s %9s %9s\n", "MiB", "weights", "gradients", "optimizer", "activat.",
+           "scratch", "input", "save", "peak", "step (s)", "max batch");
+    for (int i = 0; i < n; i++) {
+        const Row *w = &rows[i];
+        printf("%-26s %9.1f %9.1f %9.1f %9.1f %9.1f %8.2f %8.1f %9.1f%s %9.4g %9lld%s\n", w->name,
+               mib(w->bytes[REGION_WEIGHT] + w->bytes[REGION_COPY]), mib(w->bytes[REGION_GRAD]),
+               mib(w->bytes[REGION_MOMENT]), mib(w->bytes[REGION_ACT]), mib(w->bytes[REGION_SCRATCH]),
+               mib(w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT]), mib(w->bytes[REGION_SAVE]), mib(w->peak),
+               w->exact ? " " : "~", w->step_s, (long long)w->max_batch, w->fits ? "" : "  does not fit");
+    }
+    printf(
+        "\npeak includes %.1f MiB of the process itself; max batch: sequences in one micro-batch within the budget%s\n",
+        mib(r->setup.process_bytes), rows[0].exact ? "" : "; ~ scratch is estimated");
+}
+
+static void print_json(const PlanRun *r, const Row *rows, int n)
+{
+    Buf out = {0};
+    buf_puts(&out, "{\"backend\": ");
+    buf_json(&out, r->device ? r->device->name : r->setup.backend->name);
+    buf_printf(&out, ", \"micro_batch_tokens\": %lld, \"budget\": %zu, \"policies\": [", (long long)r->micro_tokens,
+               r->budget);
+    for (int i = 0; i < n; i++) {
+        const Row *w = &rows[i];
+        buf_printf(&out, "%s\n {\"name\": ", i ? "," : "");
+        buf_json(&out, w->name);
+        buf_printf(
+            &out,
+            ", \"bytes\": {\"weights\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, "
+            "\"scratch\": %zu, \"input\": %zu, \"save\": %zu, \"host\": %zu}, \"peak\": %zu, \"max_batch\": %lld, "
+            "\"step_s\": ",
+            w->bytes[REGION_WEIGHT] + w->bytes[REGION_COPY], w->bytes[REGION_GRAD], w->bytes[REGION_MOMENT],
+            w->bytes[REGION_ACT], w->bytes[REGION_SCRATCH],
+            w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE], w->host,
+            w->peak, (long long)w->max_batch);
+        buf_double(&out, w->step_s);
+        buf_printf(&out, ", \"exact\": %s}", w->exact ? "true" : "false");
+    }
+    buf_puts(&out, "\n]}\n");
+    fputs(out.data, stdout);
+    buf_free(&out);
+}
+
+/* ---- --explain, --explain-cost ---- */
+
+static Status explain(const PlanRun *r, bool cost)
+{
+    Plan p = {0};
+    ModelTensors t;
+    Policy policy;
+    Buf out = {0};
+    Status status = OK;
+    uint8_t *levels = mem_alloc((size_t)r->model.config.layers);
+    TRY_DONE(policy_parse(r->c->recompute, &policy));
+    if (policy.kind == POLICY_AUTO) {
+        status = fail(E_USAGE, "--explain shows the plan of one policy; give --recompute another name than auto");
+        goto done;
+    }
+    policy_levels(policy, r->model.config.layers, levels);
+    PlanRequest q = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, levels);
+    TRY_DONE(plan_make(&q, &p, &t, NULL));
+    if (!cost) {
+        plan_explain(&p, &out);
+    } else {
+        double total[N_OPS][3] = {{0}};
+        int calls[N_OPS] = {0};
+        double *seconds = mem_array((size_t)p.micro.count, sizeof *seconds);
+        plan_cost(&p, p.micro, &p.capacity, (double)r->c->max_seq_length, &r->rates, seconds);
+        for (InstrId i = 0; i < p.micro.count; i++) {
+            OpCall call;
+            const Instr *instr = &p.instrs[p.micro.first + i];
+            plan_call(&p, instr, &call);
+            OpCost c = op_cost(&call, &p.capacity, (double)r->c->max_seq_length);
+            total[instr->op][0] += c.product_flops;
+            total[instr->op][1] += c.bytes;
+            total[instr->op][2] += seconds[i];
+            calls[instr->op]++;
+        }
+        free(seconds);
+        buf_printf(&out,
+                   "one micro-batch of %lld tokens, recompute %s: per instr the larger of flops / %.4g and bytes / "
+                   "%.4g, plus %.2g s\n",
+                   (long long)r->micro_tokens, r->c->recompute, r->rates.product_flops, r->rates.bytes,
+                   r->rates.overhead);
+        buf_printf(&out, "%-15s %6s %14s %14s %12s\n", "op", "calls", "GFLOP", "MB", "ms");
+        for (int op = 0; op < N_OPS; op++)
+            if (calls[op])
+                buf_printf(&out, "%-15s %6d %14.3f %14.3f %12.4f\n", op_info((Op)op)->name, calls[op],
+                           total[op][0] / 1e9, total[op][1] / 1e6, total[op][2] * 1e3);
+        buf_printf(&out, "a step: %g micro-batches and the update: %.6g s\n", micros(r),
+                   search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r)));
+    }
+    fputs(out.data, stdout);
+done:
+    plan_free(&p);
+    buf_free(&out);
+    free(levels);
+    return status;
+}
+
+static Status write_svg(const PlanRun *r, const Row *rows, int n)
+{
+    Buf out = {0};
+    ChartSeries series[16];
+    Chart chart = {.title = "Memory over one step",
+                   .x_label = "instr",
+                   .y_label = "MiB of activations and scratch",
+                   .series = series,
+                   .n_series = n};
+    for (int i = 0; i < n; i++)
+        series[i] =
+            (ChartSeries){.name = rows[i].name, .y = rows[i].series, .n = rows[i].n_series, .scale = 1.0 / (1 << 20)};
+    chart_svg(&chart, &out);
+    Status status = file_write_durable(r->c->svg, out.data, out.len);
+    buf_free(&out);
+    return status;
+}
+
+static Status plan_all(PlanRun *r)
+{
+    enum { N = sizeof policy_names / sizeof *policy_names };
+    Row rows[N + 1];
+    int n = 0;
+    Plan evaluation = {0};
+    Status status = OK;
+    memset(rows, 0, sizeof rows);
+    TRY_DONE(evaluation_plan(r, &evaluation));
+    for (int i = 0; i < N; i++) TRY_DONE(add_policy(r, policy_names[i], &evaluation, &rows[n++]));
+    status = add_auto(r, &evaluation, &rows[n]);
+    if (status == E_MEMORY)
+        log_warn("%s", status_message());
+    else if (status != OK)
+        goto done;
+    else
+        n++;
+    status = OK;
+    if (r->c->json)
+        print_json(r, rows, n);
+    else
+        print_table(r, rows, n);
+    if (*r->c->svg) TRY_DONE(write_svg(r, rows, n));
+done:
+    for (int i = 0; i <= N; i++) free(rows[i].series);
+    plan_free(&evaluation);
+    return status;
+}
+
+Status command_plan(const Config *c)
+{
+    PlanRun r = {.c = c};
+    Status status = OK;
+    TRY_DONE(open_model(&r));
+    TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
+    TRY_DONE(open_machine(&r));
+    TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
+    if (r.micro_tokens == 0)
+        r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */
+    status = c->explain || c->explain_cost ? explain(&r, c->explain_cost) : plan_all(&r);
+done:
+    setup_free(&r.setup);
+    model_free(&r.model);
+    return status;
+}
