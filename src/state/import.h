@@ -22,7 +22,7 @@
 
 /* ---- names ---- */
 typedef enum {
-    SOURCE_WEIGHT,  /* a parameter of some BERT */
+    SOURCE_WEIGHT,  /* by its name a parameter of some BERT */
     SOURCE_TIED,    /* a second copy of the parameter `name` */
     SOURCE_IGNORED, /* no parameter; `why` says what it is */
     SOURCE_UNKNOWN
@@ -37,6 +37,15 @@ typedef struct {
 } SourceName;
 
 void import_name(const char *name, SourceName *out);
+
+/* The heads that a file has anything of. */
+typedef struct {
+    bool pooler, predictions, next_sentence;
+    int64_t labels; /* rows of the classifier; 0: there is none */
+} ImportHeads;
+
+Status import_find_heads(const TensorFile *file, ImportHeads *heads); /* E_FORMAT: a classifier that is no matrix */
+Head import_head(const ImportHeads *heads); /* the classifier before pretraining, where a file has both */
 
 /* ---- weights ---- */
 /* X(kind, column of the table) */

@@ -1,5 +1,5 @@
 /* Whatever a trainer called a tensor, into the name of the parameter table. */
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "state/import.h"
@@ -173,13 +173,44 @@ void import_name(const char *name, SourceName *out)
         ignore(out, "buffer");
         return;
     }
-    out->kind = SOURCE_WEIGHT;
-    memcpy(out->name, n.text, n.len + 1);
     for (size_t i = 0; i < COUNT(head_parts); i++)
         if (starts_with(n.text, head_parts[i])) out->head = true;
+    if (!out->head && !starts_with(n.text, "bert.")) return;
+    out->kind = SOURCE_WEIGHT;
+    memcpy(out->name, n.text, n.len + 1);
     for (size_t i = 0; i < COUNT(tied); i++) {
         if (strcmp(n.text, tied[i].copy) != 0) continue;
         out->kind = SOURCE_TIED;
         strcpy(out->name, tied[i].of);
     }
+}
+
+/* ---- heads ---- */
+
+Status import_find_heads(const TensorFile *file, ImportHeads *h)
+{
+    *h = (ImportHeads){0};
+    for (int i = 0; i < tensor_file_count(file); i++) {
+        const TensorInfo *t = tensor_file_info(file, i);
+        SourceName s;
+        import_name(t->name, &s);
+        if (starts_with(s.name, "bert.pooler.")) h->pooler = true;
+        if (starts_with(s.name, "cls.predictions.")) h->predictions = true;
+        if (starts_with(s.name, "cls.seq_relationship.")) h->next_sentence = true;
+        if (strcmp(s.name, "classifier.weight") != 0) continue;
+        if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1 << 20)
+            return fail(E_FORMAT,
+                        "%s: tensor '%s' has %d dimensions and %" PRId64 " elements: expected a classifier "
+                        "(labels, hidden)",
+                        tensor_file_path(file), t->name, t->n_dims, t->count);
+        h->labels = t->dims[0];
+    }
+    return OK;
+}
+
+Head import_head(const ImportHeads *h)
+{
+    if (h->labels) return (Head){h->labels == 1 ? HEAD_REGRESSION : HEAD_CLASSIFIER, (int32_t)h->labels};
+    if (h->predictions) return (Head){HEAD_PRETRAINING, h->next_sentence ? 2 : 0};
+    return (Head){HEAD_NONE, 0};
 }

@@ -124,6 +124,8 @@ static void test_names_one_by_one(void **state)
         /* gamma is a name of LayerNorm's only, and an empty name is nobody's */
         {"bert.gamma", SOURCE_WEIGHT, "bert.gamma", false, false},
         {"model.", SOURCE_UNKNOWN, "", false, false},
+        {"lm_head.weight", SOURCE_UNKNOWN, "", false, false},
+        {"transformer/layer_0/kernel", SOURCE_UNKNOWN, "", true, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         SourceName s;
@@ -146,12 +148,16 @@ static void test_long_names_are_unknown(void **state)
             slashes[i] = "ab/"[i % 3];
             one[i] = 'x';
         }
+        memcpy(dots, "bert.", 5);
+        memcpy(slashes, "bert/", 5);
+        memcpy(one, "bert.", 5);
         import_name(dots, &s);
         assert_int_equal(s.kind, n < sizeof s.name ? SOURCE_WEIGHT : SOURCE_UNKNOWN);
         import_name(one, &s);
         assert_int_equal(s.kind, n < sizeof s.name ? SOURCE_WEIGHT : SOURCE_UNKNOWN);
         import_name(slashes, &s);
         if (n > sizeof s.name) assert_int_equal(s.kind, SOURCE_UNKNOWN);
+        if (n < sizeof s.name - 1) assert_int_equal(s.kind, SOURCE_WEIGHT);
         free(dots);
         free(slashes);
         free(one);
