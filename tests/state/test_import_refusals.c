@@ -113,9 +113,11 @@ static void test_all_that_does_not_fit_is_one_table(void **state)
     transpose_tensor(&c.tensors, find_tensor(&c.tensors, "bert.encoder.layer.1.output.dense.weight"));
     int whole = find_tensor(&c.tensors, "bert.pooler.dense.bias"); /* as many bytes, of another kind */
     c.tensors.infos[whole].dtype = I32;
+    TensorInfo *types = &c.tensors.infos[find_tensor(&c.tensors, "bert.embeddings.token_type_embeddings.weight")];
+    types->dims[1] = 11; /* the rows alone are right */
     add_tensor(&c.tensors, "module.bert.pooler.dense.weight", (int64_t[]){12, 12}, 2, NULL);
     assert_status(case_import(&c), E_FORMAT);
-    assert_message("2 missing, 2 unexpected, 3 wrong shape, 1 given twice");
+    assert_message("2 missing, 2 unexpected, 4 wrong shape, 1 given twice");
     assert_message(c.path);
     assert_refused(&c, &errors);
     static const char *const rows[] = {
@@ -127,6 +129,7 @@ static void test_all_that_does_not_fit_is_one_table(void **state)
         "  wrong shape  bert.encoder.layer.0.intermediate.dense.weight",
         "  (21, 12), expected (20, 12)",
         "  (20, 12), expected (12, 20)",
+        "  (2, 11), expected (2, 12)",
         "  i32 (12), expected f32, f16, bf16 or f64",
         "  given twice  bert.pooler.dense.weight",
         "as 'bert.pooler.dense.weight' and 'module.bert.pooler.dense.weight'",
