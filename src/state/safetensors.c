@@ -138,8 +138,9 @@ Status safetensors_read(TensorFile *f, int shard)
             TRY_DONE(read_entry(f, shard, js_key(it), js_value(it), start, size - start));
     }
     int n = f->count - first;
-    if (n > 0) qsort(f->infos + first, (size_t)n, sizeof *f->infos, compare_offsets);
-    TRY_DONE(check_contiguous(path, f->infos + first, n, start, size));
+    TensorInfo *added = n > 0 ? f->infos + first : NULL;
+    if (n > 0) qsort(added, (size_t)n, sizeof *added, compare_offsets);
+    TRY_DONE(check_contiguous(path, added, n, start, size));
 done:
     js_free(doc);
     return status;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tensor_files/: tiny files as PyTorch, safetensors and (by hand) TensorFlow 1 write them.
+"""Makes tests/golden/tensor_files/ and the seeds of the readers' fuzz targets: tiny files as PyTorch, safetensors and (by hand) TensorFlow 1 write them.
 
     python tests/golden/make_tensor_files.py
 
@@ -13,6 +13,7 @@ import argparse
 import collections
 import pathlib
 import struct
+import zipfile
 
 import cramjam
 import safetensors
@@ -206,6 +207,32 @@ def write_tf1():
         (OUT / f"snappy.ckpt.data-{i:05}-of-00002").write_bytes(data[i])
 
 
+def write_seeds():
+    """Where the fuzz targets start from: the same files, in the targets' own framing."""
+    def put(target, name, data):
+        folder = OUT.parent.parent / "fuzz" / "corpus" / f"fuzz_{target}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+    put("safetensors", "plain", (OUT / "plain.safetensors").read_bytes())
+    one = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    put("safetensors", "one", struct.pack("<Q", len(one)) + one + b"\0\0\x80\x3f")
+    put("safetensors", "none", struct.pack("<Q", 2) + b"{}")
+    for path in sorted(OUT.glob("*.pt")) + sorted(OUT.glob("*.bin")):
+        put("pytorch", path.stem, path.read_bytes())
+        if zipfile.is_zipfile(path) and path.stem != "no_crc":  # the pickle alone
+            put("pytorch", path.stem + ".pkl", zipfile.ZipFile(path).read(path.stem + "/data.pkl"))
+    index, data = (OUT / "snappy.ckpt.index").read_bytes(), (OUT / "snappy.ckpt.data-00000-of-00002").read_bytes()
+    put("tf1", "snappy", struct.pack("<H", len(index)) + index + data)
+    raw = b"\0\0\x80\x3f"
+    header = (b"", b"\x08\x01\x1a\x02\x08\x01")
+    entry = (b"a", b"\x08\x01\x12\x04\x12\x02\x08\x01\x28\x04\x35" + struct.pack("<I", masked_crc32c(raw)))
+    entries = block([header, entry])[:-8]
+    plain_block, snappy_block = b"\0" + entries, b"\1" + bytes(cramjam.snappy.compress_raw(block([header, entry])))
+    put("tf1", "plain_block", struct.pack("<H", len(plain_block)) + plain_block + raw)
+    put("tf1", "snappy_block", struct.pack("<H", len(snappy_block)) + snappy_block + raw)
+
+
 def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     OUT.mkdir(exist_ok=True)
@@ -213,6 +240,7 @@ def main():
     write_pytorch()
     write_safetensors()
     write_tf1()
+    write_seeds()
     (OUT / "VERSIONS").write_text(f"torch {torch.__version__}\nsafetensors {safetensors.__version__}\n"
                                   f"cramjam {cramjam.__version__}\n")
 
