@@ -1,0 +1,291 @@
+/* Training killed at random moments (kill -9 and signals), some inside a save, and started again each time ends with
+   the bytes and the losses of a run that was never stopped. Runs the real program (CAIRN_BINARY). */
+#include "testing.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
+
+enum { KILLS = 200, STEPS = 40 };
+
+typedef struct {
+    char *dir, *binary;
+    uint32_t random;
+    int inside_saves, kills;
+} Fixture;
+
+static uint32_t draw(Fixture *f) { return f->random = f->random * 1664525u + 1013904223u, f->random >> 8; }
+
+/* The first `rows` lines of a file of the bundled sample. */
+static void copy_head(const Fixture *f, const char *name, int rows)
+{
+    Buf text = {0};
+    char *from = mem_printf("tasks/glue/sample/%s", name), *to = file_join(f->dir, name);
+    assert_ok(file_read(from, 64 << 20, &text));
+    size_t end = 0;
+    for (int i = 0; i <= rows && end < text.len; i++) end += strcspn(text.data + end, "\n") + 1;
+    assert_ok(file_write_durable(to, text.data, end < text.len ? end : text.len));
+    buf_free(&text);
+    free(from);
+    free(to);
+}
+
+static void write_text(const Fixture *f, const char *name, const char *text)
+{
+    char *path = file_join(f->dir, name);
+    assert_ok(file_write_durable(path, text, strlen(text)));
+    free(path);
+}
+
+/* Starts `cairn` with arguments split at spaces, inside the directory, silent. */
+static pid_t start(const Fixture *f, const char *arguments)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    char *line = mem_strdup(arguments), *argv[64] = {f->binary};
+    int n = 1;
+    for (char *word = strtok(line, " "); word && n < 63; word = strtok(NULL, " ")) argv[n++] = word;
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    if (chdir(f->dir) != 0) _exit(126);
+    dup2(open("errors.txt", O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
+    execv(f->binary, argv);
+    _exit(127);
+}
+
+static int wait_for(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void must_succeed(const Fixture *f, const char *arguments)
+{
+    int status = wait_for(start(f, arguments));
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("cairn %s: status %x, see %s/errors.txt", arguments, status, f->dir);
+}
+
+#define RUN                                                                                                            \
+    "glue --data-dir . --model-config config.json --vocab vocab.txt --do-train --do-eval --backend ref "               \
+    "--max-seq-length 32 "                                                                                             \
+    "--batch-size 4 --learning-rate 1e-3 --max-steps 40 --save-steps 2 --recompute selective --output-dir "
+
+static int setup(void **state)
+{
+    Fixture *f = mem_alloc(sizeof *f);
+    const char *binary = getenv("CAIRN_BINARY");
+    if (!binary) {
+        print_message("skipped: CAIRN_BINARY is not set\n");
+        return -1;
+    }
+    f->binary = mem_strdup(binary);
+    f->dir = testing_directory();
+    f->random = 12345;
+    copy_head(f, "train.tsv", 64);
+    copy_head(f, "dev_matched.tsv", 12);
+    copy_head(f, "dev_mismatched.tsv", 12);
+    write_text(f, "config.json",
+               "{\"vocab_size\": 200, \"hidden_size\": 16, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+               "\"intermediate_size\": 32, \"max_position_embeddings\": 32}");
+    must_succeed(f, "vocab --input train.tsv --output vocab.txt --size 200");
+    must_succeed(f, RUN "whole");
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Fixture *f = *state;
+    assert_ok(file_remove_tree(f->dir));
+    free(f->dir);
+    free(f->binary);
+    free(f);
+    return 0;
+}
+
+static void assert_same_file(const Fixture *f, const char *a, const char *b)
+{
+    char *path_a = file_join(f->dir, a), *path_b = file_join(f->dir, b);
+    Digest x, y;
+    assert_ok(file_digest(path_a, &x, NULL));
+    assert_ok(file_digest(path_b, &y, NULL));
+    if (!digest_equal(x, y)) fail_msg("%s and %s differ", path_a, path_b);
+    free(path_a);
+    free(path_b);
+}
+
+/* The "step" and "loss" members of every line of metrics.jsonl. */
+static void losses(const Fixture *f, const char *out, Buf *list)
+{
+    char *path = mem_printf("%s/%s/metrics.jsonl", f->dir, out);
+    Buf text = {0};
+    assert_ok(file_read(path, 1 << 20, &text));
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
+        Json *doc = NULL;
+        assert_ok(js_parse(path, line, strlen(line), &doc));
+        buf_printf(list, "%lld %.17g\n", (long long)js_int(js_get(doc, "step"), -1), js_real(js_get(doc, "loss"), -1));
+        js_free(doc);
+    }
+    buf_free(&text);
+    free(path);
+}
+
+static void assert_like_whole(const Fixture *f, const char *out)
+{
+    static const char *const files[] = {"model.safetensors", "eval_results.json", "checkpoint-40/model.safetensors",
+                                        "checkpoint-40/optimizer.safetensors"};
+    Buf a = {0}, b = {0};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *whole = file_join("whole", files[i]), *other = file_join(out, files[i]);
+        assert_same_file(f, whole, other);
+        free(whole);
+        free(other);
+    }
+    losses(f, "whole", &a);
+    losses(f, out, &b);
+    assert_string_equal(a.data, b.data);
+    buf_free(&a);
+    buf_free(&b);
+}
+
+static bool saving_now(const Fixture *f, const char *out)
+{
+    char *command = mem_printf("ls -d '%s/%s'/checkpoint-*.tmp >/dev/null 2>&1", f->dir, out);
+    bool inside = system(command) == 0;
+    free(command);
+    return inside;
+}
+
+static void sleep_us(uint32_t us)
+{
+    struct timespec t = {us / 1000000, (long)(us % 1000000) * 1000};
+    nanosleep(&t, NULL);
+}
+
+/* Kills at random moments until the run ends by itself. A run that always dies before its first save would never end,
+   so the window grows a little. */
+static void run_with_kills(Fixture *f, const char *out, uint32_t window_us)
+{
+    char *arguments = mem_printf("%s%s", RUN, out);
+    for (int tries = 0;; tries++) {
+        int status;
+        pid_t pid = start(f, arguments);
+        sleep_us(draw(f) % (window_us + (uint32_t)tries * 2000));
+        bool alive = waitpid(pid, &status, WNOHANG) == 0;
+        if (alive) {
+            kill(pid, SIGKILL);
+            status = wait_for(pid);
+        }
+        if (WIFSIGNALED(status)) {
+            f->kills++;
+            f->inside_saves += saving_now(f, out);
+            continue;
+        }
+        if (WEXITSTATUS(status) != 0)
+            fail_msg("a run that was killed before ended with %d, see %s/errors.txt", WEXITSTATUS(status), f->dir);
+        break;
+    }
+    free(arguments);
+}
+
+static void test_killed_runs_end_the_same(void **state)
+{
+    Fixture *f = *state;
+    for (int run = 0; f->kills < KILLS; run++) {
+        char out[32];
+        snprintf(out, sizeof out, "killed%d", run);
+        run_with_kills(f, out, 60000);
+        assert_like_whole(f, out);
+    }
+    print_message("%d kills, %d of them inside a save\n", f->kills, f->inside_saves);
+    assert_true(f->inside_saves > 0);
+}
+
+/* Each of the four signals, at many moments: a durable state and exit code 75, and going on ends the same. */
+static void test_signals_save_and_stop(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    Fixture *f = *state;
+    int stopped = 0;
+    for (int run = 0; run < 8; run++) {
+        char out[32];
+        snprintf(out, sizeof out, "signalled%d", run);
+        char *arguments = mem_printf("%s%s", RUN, out);
+        for (int tries = 0; tries < 60; tries++) {
+            int status;
+            pid_t pid = start(f, arguments);
+            sleep_us(15000 + draw(f) % 60000); /* handlers stand after a few milliseconds */
+            bool alive = waitpid(pid, &status, WNOHANG) == 0;
+            if (alive) {
+                kill(pid, signals[(run + tries) % 4]);
+                status = wait_for(pid);
+            }
+            if (!WIFEXITED(status)) { /* it came before the handlers */
+                assert_true(tries < 59);
+                continue;
+            }
+            if (WEXITSTATUS(status) == 0) break;
+            if (WEXITSTATUS(status) != 75)
+                fail_msg("exit code %d after signal %d, see %s/errors.txt", WEXITSTATUS(status),
+                         signals[(run + tries) % 4], f->dir);
+            stopped++;
+        }
+        must_succeed(f, arguments);
+        assert_like_whole(f, out);
+        free(arguments);
+    }
+    print_message("stopped %d times\n", stopped);
+    assert_true(stopped > 8);
+}
+
+/* --max-time ends the run early, with a state. */
+static void test_max_time(void **state)
+{
+    Fixture *f = *state;
+    char *path = file_join(f->dir, "limited");
+    int status = wait_for(start(f, RUN "limited --max-time 1"));
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 75); /* a second is less than what is reserved for saving */
+    must_succeed(f, RUN "limited");
+    assert_like_whole(f, "limited");
+    free(path);
+}
+
+/* A second process on the same folder is refused and changes nothing; a finished run prints its result and exits 0. */
+static void test_finished_and_locked(void **state)
+{
+    Fixture *f = *state;
+    must_succeed(f, RUN "whole");
+    char *locked = file_join(f->dir, "locked");
+    pid_t first = start(f, RUN "locked");
+    for (int i = 0; i < 400; i++) {
+        char *lock = file_join(locked, ".lock");
+        bool there = file_exists(lock);
+        free(lock);
+        if (there) break;
+        sleep_us(500);
+    }
+    kill(first, SIGSTOP);
+    int second = wait_for(start(f, RUN "locked"));
+    kill(first, SIGCONT);
+    assert_true(WIFEXITED(second));
+    assert_int_equal(WEXITSTATUS(second), 1);
+    int status = wait_for(first);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_like_whole(f, "locked");
+    free(locked);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_runs_end_the_same),
+        cmocka_unit_test(test_signals_save_and_stop),
+        cmocka_unit_test(test_max_time),
+        cmocka_unit_test(test_finished_and_locked),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
