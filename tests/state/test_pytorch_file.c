@@ -199,6 +199,10 @@ static void test_old_form_preamble(void **state)
     expect_refused(path, good.data, good.len, "little_endian");
     buf_free(&good);
     expect_refused(path, "\x80\x02N.", 4, "PyTorch's magic number");
+    Buf no_keys = pytorch_old_start();
+    buf_puts(&no_keys, "}.N.");
+    expect_refused(path, no_keys.data, no_keys.len, "the fifth pickle must be the list of storage keys");
+    buf_free(&no_keys);
     expect_refused(path, "\x80\x02", 2, "truncated");
 }
 

@@ -402,6 +402,19 @@ static void test_broken_blocks(void **state)
         buf_free(&places);
     }
     expect_refused(path, "", 0, "magic number");
+
+    /* An index entry that is no place, and a footer without places. */
+    table_entry(&index, "k", 1, "\1", 1);
+    buf_append(&index, "\0\0\0", 4);
+    table_block(&out, &places, "\0\0\0", 4, 0);
+    table_block(&out, &places, index.data, index.len, 0);
+    table_footer(&out, &places);
+    expect_refused(path, out.data, out.len, "the index entry 'k' is no place of a block");
+    memset(out.data + out.len - 48, 0xff, 40);
+    expect_refused(path, out.data, out.len, "the table's footer does not parse");
+    buf_free(&out);
+    buf_free(&index);
+    buf_free(&places);
 }
 
 /* --- Snappy --- */
