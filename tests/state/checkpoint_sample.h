@@ -1,5 +1,5 @@
-/* A tiny model's state for the checkpoint tests: every number follows from the step, so that what was read can be
-   compared with what must have been saved. */
+/* A tiny model's state for the checkpoint tests: every number follows from step and batch, so that what was read can be
+   compared with what must have been saved. Where a test names no batch, it is the step. */
 #ifndef CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 #define CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 
@@ -27,11 +27,11 @@ static inline ParamTable sample_table(void)
     return t;
 }
 
-/* Array number `array` (weights, m, v) of a step. Gaps and pad rows are 0. */
-static inline void sample_fill(const ParamTable *t, int64_t step, int array, float *values)
+/* Array number `array` (weights, m, v) of a batch. Gaps and pad rows are 0. */
+static inline void sample_fill(const ParamTable *t, int64_t batch, int array, float *values)
 {
     memset(values, 0, (size_t)t->size * sizeof *values);
-    uint64_t seed = (uint64_t)step * 3 + (uint64_t)array + 1;
+    uint64_t seed = (uint64_t)batch * 3 + (uint64_t)array + 1;
     for (int i = 0; i < t->count; i++)
         for (int64_t k = 0; k < param_exported(&t->params[i]); k++)
             values[t->params[i].offset + k] = f32_from_bits((uint32_t)(testing_random(&seed) >> 32) & 0x3fffffffu);
@@ -45,20 +45,20 @@ typedef struct {
     CheckpointFile files[1];
 } Sample;
 
-static inline char *sample_text(int64_t step)
+static inline char *sample_text(int64_t step, int64_t batch)
 {
-    return mem_printf("{\"step\": %lld, \"batch\": %lld, \"loss_sum\": 0.125}\n", (long long)step, (long long)step);
+    return mem_printf("{\"step\": %lld, \"batch\": %lld, \"loss_sum\": 0.125}\n", (long long)step, (long long)batch);
 }
 
-static inline Sample *sample_of(int64_t step)
+static inline Sample *sample_make(int64_t step, int64_t batch)
 {
     Sample *s = mem_alloc(sizeof *s);
     s->table = sample_table();
     for (int a = 0; a < 3; a++) {
         s->arrays[a] = mem_array((size_t)s->table.size, sizeof(float));
-        sample_fill(&s->table, step, a, s->arrays[a]);
+        sample_fill(&s->table, batch, a, s->arrays[a]);
     }
-    s->text = sample_text(step);
+    s->text = sample_text(step, batch);
     s->files[0] = (CheckpointFile){"config.json", "{\"hidden_size\": 8}\n", 19};
     s->state = (TrainingState){.params = &s->table,
                                .step = step,
@@ -72,6 +72,8 @@ static inline Sample *sample_of(int64_t step)
     return s;
 }
 
+static inline Sample *sample_of(int64_t step) { return sample_make(step, step); }
+
 static inline void sample_free(Sample *s)
 {
     for (int a = 0; a < 3; a++) free(s->arrays[a]);
@@ -79,11 +81,11 @@ static inline void sample_free(Sample *s)
     free(s);
 }
 
-/* Saves a step while the caller waits. */
-static inline Status sample_save(const char *out, int64_t step, int keep)
+/* Saves while the caller waits. */
+static inline Status sample_save_batch(const char *out, int64_t step, int64_t batch, int keep)
 {
     Saver saver;
-    Sample *s = sample_of(step);
+    Sample *s = sample_make(step, batch);
     Status status = saver_init(&saver, out, keep, NULL);
     if (status == OK) status = saver_begin(&saver, &s->state);
     saver_free(&saver);
@@ -91,20 +93,26 @@ static inline Status sample_save(const char *out, int64_t step, int keep)
     return status;
 }
 
+static inline Status sample_save(const char *out, int64_t step, int keep)
+{
+    return sample_save_batch(out, step, step, keep);
+}
+
 /* What a load gave. `step` −1: there was none. */
 typedef struct {
     Status status;
-    int64_t step;
+    int64_t step, batch;
     bool equal; /* bit for bit what was saved at that step */
 } Loaded;
 
 static inline Loaded sample_compare(const ParamTable *t, float *const arrays[3], const Buf *text)
 {
     Loaded got = {.status = OK, .step = -1};
-    long long step;
-    if (sscanf(text->data, "{\"step\": %lld", &step) != 1) return got;
+    long long step, batch;
+    if (sscanf(text->data, "{\"step\": %lld, \"batch\": %lld", &step, &batch) != 2) return got;
     got.step = step;
-    Sample *s = sample_of(step);
+    got.batch = batch;
+    Sample *s = sample_make(step, batch);
     got.equal = text->len == s->state.state_size && memcmp(text->data, s->text, text->len) == 0;
     for (int a = 0; a < 3; a++)
         got.equal = got.equal && memcmp(arrays[a], s->arrays[a], (size_t)t->size * sizeof(float)) == 0;

@@ -145,7 +145,7 @@ static void test_background(void **state)
     assert_ok(saver_wait(&saver));
     for (int64_t step = 1; step <= 5; step++) {
         for (int a = 0; a < 3; a++) sample_fill(&s->table, step, a, s->arrays[a]);
-        char *text = sample_text(step);
+        char *text = sample_text(step, step);
         s->state.state = text;
         s->state.state_size = strlen(text);
         s->state.step = step;

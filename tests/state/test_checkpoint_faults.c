@@ -1,0 +1,213 @@
+/* Every call of a save and of a load failing, one after the other: the checkpoint of before or the new one is there,
+   whole, and the message names a path. */
+#include "calls.h"
+#include "checkpoint_sample.h"
+
+#include <dirent.h>
+
+static char *place; /* this test's directory */
+
+static int set_up(void **state)
+{
+    (void)state;
+    place = testing_directory();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    calls_stop();
+    Status status = file_remove_tree(place);
+    free(place);
+    return status == OK ? 0 : -1;
+}
+
+static int open_files(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static int entries(void)
+{
+    int n = 0;
+    DIR *dir = opendir(place);
+    assert_non_null(dir);
+    for (const struct dirent *e; (e = readdir(dir));) n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* One save of (step, batch) over what is there, with a fault. Returns whether the fault came. */
+static bool save_with_fault(int64_t step, int64_t batch, int n, int error, bool from_then, bool beside)
+{
+    Saver saver;
+    Sample *s = sample_make(step, batch);
+    float *buffer = beside ? mem_array((size_t)s->table.size * 3, sizeof *buffer) : NULL;
+    int before = open_files();
+    assert_ok(saver_init(&saver, place, 1, buffer));
+    calls_watch(CALLS_WRITING | 1u << CALL_OPEN, n, error);
+    calls.from_then = from_then;
+    Status status = saver_begin(&saver, &s->state);
+    if (status == OK) status = saver_wait(&saver);
+    bool failed = calls.failed;
+    calls_stop();
+    if (status != OK) {
+        assert_status(status, E_IO);
+        assert_message(place);
+        assert_true(failed);
+        assert_int_equal(saver.stats.failed, 1);
+    }
+    saver_free(&saver);
+    assert_int_equal(open_files(), before);
+    Loaded got = sample_load(NULL, place);
+    assert_ok(got.status);
+    assert_true(got.equal);
+    if (got.step != step || got.batch != batch) {
+        assert_true(status != OK);
+        assert_int_equal(got.batch, 7); /* else the one before */
+    }
+    sample_free(s);
+    free(buffer);
+    return failed;
+}
+
+/* All n, until a save meets no fault any more. */
+static int all_faults(int64_t step, int64_t batch, int error, bool from_then, bool beside)
+{
+    for (int n = 1;; n++) {
+        assert_ok(sample_save(place, 7, 1));
+        if (!save_with_fault(step, batch, n, error, from_then, beside)) return n - 1;
+        assert_ok(sample_save(place, 9, 1)); /* the disk is well again: all is as if nothing had been */
+        sample_assert_newest(place, 9);
+        assert_int_equal(entries(), 1);
+    }
+}
+
+static const int errors[] = {EIO, ENOSPC, EINTR, EACCES};
+#define N_ERRORS (sizeof errors / sizeof *errors)
+
+static void test_every_call_failing(void **state)
+{
+    (void)state;
+    int total = 0;
+    for (size_t e = 0; e < N_ERRORS; e++)
+        for (int mode = 0; mode < (errors[e] == EIO ? 4 : 2); mode++) /* … and beside training */
+            if (errors[e] != EINTR || mode % 2 == 0)                  /* interrupted for ever is no fault of a disk */
+                total += all_faults(8, 8, errors[e], mode % 2, mode / 2);
+    print_message("%d faults in a save over another step\n", total);
+    assert_true(total > 9 * 40);
+}
+
+/* The same step with another state: what stands there steps aside. */
+static void test_every_call_failing_in_a_replacement(void **state)
+{
+    (void)state;
+    int total = 0;
+    for (size_t e = 0; e < N_ERRORS; e++)
+        for (int mode = 0; mode < 2; mode++)
+            if (errors[e] != EINTR || mode == 0) total += all_faults(7, 12, errors[e], mode, false);
+    print_message("%d faults in a save over the same step\n", total);
+    assert_true(total > 7 * 40);
+}
+
+/* A damaged newest one, a good one before it, and a save of the damaged one's step. */
+static void test_every_call_failing_over_a_damaged_one(void **state)
+{
+    (void)state;
+    int total = 0;
+    char *model = mem_printf("%s/checkpoint-8/model.safetensors", place);
+    for (int n = 1;; n++) {
+        assert_ok(sample_save(place, 7, 2));
+        assert_ok(sample_save(place, 8, 2));
+        assert_int_equal(truncate(model, 900), 0);
+        if (!save_with_fault(8, 8, n, EIO, false, false)) break;
+        total++;
+    }
+    print_message("%d faults in a save over a damaged one\n", total);
+    assert_true(total > 40);
+    free(model);
+}
+
+static void test_short_and_interrupted_writes(void **state)
+{
+    (void)state;
+    calls_watch(CALLS_WRITING, 0, 0);
+    calls.trickle = true;
+    assert_ok(sample_save(place, 8, 1));
+    int count = calls.count;
+    calls_stop();
+    assert_true(count > 200);
+    sample_assert_newest(place, 8);
+}
+
+/* A full disk says so, and how much is missing. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    assert_ok(sample_save(place, 7, 1));
+    calls_watch(1u << CALL_WRITE, 1, ENOSPC);
+    calls.from_then = true;
+    assert_status(sample_save(place, 8, 1), E_IO);
+    calls_stop();
+    assert_message("checkpoint-8.tmp/model.safetensors: cannot write: No space left on device");
+    assert_message("bytes are free there; make room");
+    assert_int_equal(entries(), 1); /* what was half written is gone, so that there is room again */
+    sample_assert_newest(place, 7);
+}
+
+static void test_reading_fails(void **state)
+{
+    (void)state;
+    int fallen_back = 0, refused = 0, n;
+    assert_ok(sample_save(place, 7, 2));
+    assert_ok(sample_save(place, 8, 2));
+    for (size_t e = 0; e < N_ERRORS; e++)
+        for (n = 1;; n++) {
+            int before = open_files();
+            calls_watch(CALLS_READING, n, errors[e]);
+            Loaded got = sample_load(NULL, place);
+            calls_stop();
+            assert_int_equal(open_files(), before);
+            if (got.status == OK) {
+                assert_true(got.equal);
+                assert_true(got.step == 8 || (got.step == 7 && errors[e] == EIO));
+                fallen_back += got.step == 7;
+            } else { /* not damaged: nobody may go on from an older one because of it */
+                assert_status(got.status, E_IO);
+                assert_message(place);
+                refused++;
+            }
+            if (!calls.failed) break;
+        }
+    print_message("reading failed: %d times the one before was taken, %d times refused\n", fallen_back, refused);
+    assert_true(fallen_back >= 10 && refused >= 20);
+
+    /* A medium that cannot be read at all. */
+    calls_watch(1u << CALL_READ, 1, EIO);
+    calls.from_then = true;
+    Loaded got = sample_load(NULL, place);
+    calls_stop();
+    assert_status(got.status, E_CORRUPT);
+    assert_message("none of the 2 checkpoints there is whole");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_every_call_failing),
+        TEST(test_every_call_failing_in_a_replacement),
+        TEST(test_every_call_failing_over_a_damaged_one),
+        TEST(test_short_and_interrupted_writes),
+        TEST(test_full_disk),
+        TEST(test_reading_fails),
+    };
+    log_set_level(LOG_ERROR); /* the warnings are many, and expected */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

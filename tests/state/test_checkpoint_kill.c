@@ -1,0 +1,111 @@
+/* kill -9 at random moments, again and again over the same folder: what is there afterwards always loads, equals a
+   state that was saved, and is no older than the last one that the saver called durable. */
+#include "checkpoint_sample.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+enum { KILLS = 240 };
+
+static char *place; /* this test's directory */
+
+/* What the child tells: it lives in shared memory, so nothing is lost when it dies. */
+typedef struct {
+    volatile int64_t started, durable; /* newest step begun; newest that the saver called durable; −1 */
+    volatile int saving;               /* inside a save right now */
+} Told;
+
+static int set_up(void **state)
+{
+    (void)state;
+    place = testing_directory();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    Status status = file_remove_tree(place);
+    free(place);
+    return status == OK ? 0 : -1;
+}
+
+/* Goes on from the newest state, for ever. In the background every second time. */
+static void train(Told *told, int round)
+{
+    Saver saver;
+    Loaded got = sample_load(NULL, place);
+    if (got.status != OK || (got.step >= 0 && !got.equal)) _exit(1);
+    Sample *s = sample_of(0);
+    float *buffer = round % 2 ? mem_array((size_t)s->table.size * 3, sizeof *buffer) : NULL;
+    if (saver_init(&saver, place, 1 + round % 3, buffer) != OK) _exit(2);
+    sample_free(s);
+    for (int64_t step = got.step + 1;; step++) {
+        s = sample_of(step);
+        told->started = step;
+        told->saving = 1;
+        if (saver_begin(&saver, &s->state) != OK) _exit(3);
+        if (saver_wait(&saver) != OK) _exit(4);
+        sample_free(s);
+        told->durable = step;
+        told->saving = 0;
+    }
+}
+
+/* A folder that only an unfinished save or removal leaves. */
+static bool unfinished(void)
+{
+    bool found = false;
+    DIR *dir = opendir(place);
+    assert_non_null(dir);
+    for (const struct dirent *e; (e = readdir(dir));) found = found || strstr(e->d_name, ".tmp");
+    closedir(dir);
+    return found;
+}
+
+static void test_kill_at_random(void **state)
+{
+    (void)state;
+    int inside = 0, left = 0, before = 0, after = 0;
+    uint64_t random = (uint64_t)getpid() * 2654435761u + 1;
+    Told *told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(told != MAP_FAILED);
+    told->durable = told->started = -1;
+    double start = clock_monotonic();
+    for (int i = 0; i < 5; i++) assert_ok(sample_save(place, i, 1));
+    double save = (clock_monotonic() - start) / 5;
+    assert_ok(file_remove_tree(place));
+    for (int i = 0; i < KILLS; i++) {
+        int wait_status;
+        told->saving = 0;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) train(told, i);
+        usleep((useconds_t)((double)(testing_random(&random) % 1000) * 3e3 * save)); /* 0 to 3 saves long */
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, &wait_status, 0), child);
+        assert_true(WIFSIGNALED(wait_status)); /* it never came to grief by itself */
+        inside += told->saving;
+        left += unfinished();
+        Loaded got = sample_load(NULL, place);
+        assert_ok(got.status);
+        if (got.step >= 0) assert_true(got.equal);
+        assert_true(got.step >= told->durable && got.step <= told->started);
+        before += got.step == told->durable;
+        after += got.step > told->durable;
+    }
+    print_message(
+        "%d kills, %d inside a save, %d left something unfinished; the last durable state was found %d times, a "
+        "newer one %d times; step %lld\n",
+        KILLS, inside, left, before, after, (long long)told->durable);
+    assert_true(inside >= KILLS / 10 && left >= KILLS / 20);
+    munmap(told, sizeof *told);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_kill_at_random, set_up, tear_down)};
+    log_set_level(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
