@@ -1,0 +1,126 @@
+#include "kernels/cpu/cpu.h"
+
+typedef struct {
+    NormRows a;
+    int64_t rows;
+    char *rows_scratch;    /* per part: vec->norm_scratch */
+    float *dgamma, *dbeta; /* per part: (H), backward only */
+    size_t each, line;
+    CpuSpace space;
+} Work;
+
+static Work work_of(const OpCall *call, int64_t cols, bool backward)
+{
+    Work w = {.space.base = call->scratch};
+    w.each = cpu.vec->norm_scratch(cols);
+    w.line = cpu_line((size_t)cols * sizeof(float));
+    w.rows_scratch = cpu_take_parts(&w.space, w.each);
+    w.dgamma = cpu_take_parts(&w.space, backward ? w.line : 0);
+    w.dbeta = cpu_take_parts(&w.space, backward ? w.line : 0);
+    return w;
+}
+
+size_t cpu_addnorm_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return work_of(call, cpu_in(call, "d")->cols, false).space.bytes;
+}
+
+size_t cpu_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return work_of(call, cpu_in(call, "dy")->cols, true).space.bytes;
+}
+
+static void fill_common(const OpCall *call, NormRows *a, const Operand *x)
+{
+    a->gamma = cpu_in(call, "gamma")->data;
+    a->beta = cpu_in(call, "beta")->data;
+    a->pos = cpu_in(call, "pos")->data;
+    a->seq = cpu_in(call, "seq")->data;
+    a->cols = x->cols;
+    a->eps = call->attr.norm.eps;
+    a->bf16 = cpu_is_bf16(x->dtype);
+    a->form_xhat = call->attr.norm.form == NORM_FORM_XHAT;
+    a->dropout = dropout_of(cpu_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+}
+
+static void forward_part(void *arg, int part)
+{
+    const Work *w = arg;
+    Span rows = cpu_span(w->rows, 1, part, cpu.threads);
+    cpu.vec->norm_fwd(&w->a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
+}
+
+Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *d = cpu_in(call, "d"), *x = cpu_in(call, "x"), *xhat = cpu_out(call, "xhat");
+    Work w = work_of(call, d->cols, false);
+    cpu_check_space(call, &w.space);
+    fill_common(call, &w.a, d);
+    w.rows = rows_in(d->rows, rows);
+    w.a.d = d->data;
+    w.a.x = operand_present(x) ? x->data : NULL;
+    w.a.y = cpu_out(call, "y")->data;
+    w.a.xhat = w.a.form_xhat && operand_present(xhat) ? xhat->data : NULL;
+    w.a.rstd = cpu_out(call, "rstd")->data;
+    cpu_parallel(forward_part, &w);
+    return OK;
+}
+
+static void backward_part(void *arg, int part)
+{
+    const Work *w = arg;
+    Span rows = cpu_span(w->rows, 1, part, cpu.threads);
+    NormRows a = w->a;
+    a.dgamma = w->dgamma + (size_t)part * w->line / sizeof(float);
+    a.dbeta = w->dbeta + (size_t)part * w->line / sizeof(float);
+    memset(a.dgamma, 0, w->line);
+    memset(a.dbeta, 0, w->line);
+    cpu.vec->norm_bwd(&a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
+}
+
+Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dy = cpu_in(call, "dy"), *dx = cpu_out(call, "dx");
+    Work w = work_of(call, dy->cols, true);
+    cpu_check_space(call, &w.space);
+    fill_common(call, &w.a, dy);
+    w.rows = rows_in(dy->rows, rows);
+    w.a.kept = cpu_in(call, "kept")->data;
+    w.a.dy = dy->data;
+    w.a.rstd = cpu_in(call, "rstd")->data;
+    w.a.dd = cpu_out(call, "dd")->data;
+    w.a.dx = operand_present(dx) ? dx->data : NULL;
+    cpu_parallel(backward_part, &w);
+    int64_t stride = (int64_t)(w.line / sizeof(float));
+    cpu_add_parts(cpu_out(call, "dgamma")->data, w.dgamma, stride, dy->cols);
+    cpu_add_parts(cpu_out(call, "dbeta")->data, w.dbeta, stride, dy->cols);
+    return OK;
+}
+
+/* ---- AFFINE ---- */
+
+typedef struct {
+    const Operand *y, *xhat;
+    const float *gamma, *beta; // (H)
+    int64_t rows;
+} Affine;
+
+static void affine_part(void *arg, int part)
+{
+    const Affine *a = arg;
+    Span rows = cpu_span(a->rows, 1, part, cpu.threads);
+    cpu.vec->affine(cpu_row(a->y, rows.first), cpu_row(a->xhat, rows.first), a->gamma, a->beta, rows.end - rows.first,
+                    a->y->cols, cpu_is_bf16(a->y->dtype));
+}
+
+Status cpu_affine(const OpCall *call, const RowCounts *rows)
+{
+    Affine a = {.y = cpu_out(call, "y"), .xhat = cpu_in(call, "xhat")};
+    a.gamma = cpu_in(call, "gamma")->data;
+    a.beta = cpu_in(call, "beta")->data;
+    a.rows = rows_in(a.y->rows, rows);
+    cpu_parallel(affine_part, &a);
+    return OK;
+}

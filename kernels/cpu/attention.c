@@ -1,0 +1,112 @@
+/* Items are the heads of the sequences; a part takes a run of them of about the same cost as the others'. */
+#include "kernels/cpu/cpu.h"
+
+typedef struct {
+    Attention a;
+    const int32_t (*span)[2]; // (S, 2)
+    const int32_t *index;     // (S)
+    int64_t rows, n_seqs;
+    double cost; /* of all items */
+    char *scratch;
+    size_t each;
+    const Operand *zero[2]; /* outputs whose rows in no sequence become 0 */
+    void (*run)(const Attention *, const AttentionPart *, void *);
+    CpuSpace space;
+} Work;
+
+static Work work_of(const OpCall *call, const RowCounts *rows)
+{
+    Work w = {.space.base = call->scratch};
+    const Operand *qkv = cpu_in(call, "qkv");
+    bool backward = call->op == OP_ATTENTION_BWD;
+    w.rows = rows_in(qkv->rows, rows);
+    w.a.heads = call->attr.attention.heads;
+    w.a.head_dim = call->attr.attention.head_dim;
+    w.a.max_length = w.rows;
+    w.a.scale = call->attr.attention.scale;
+    w.a.bf16 = cpu_is_bf16(qkv->dtype);
+    w.a.dropout.threshold = dropout_threshold(call->attr.attention.dropout);
+    w.each = backward ? cpu.vec->attention_bwd_scratch(&w.a) : cpu.vec->attention_fwd_scratch(&w.a);
+    w.scratch = cpu_take_parts(&w.space, w.each);
+    return w;
+}
+
+size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
+size_t cpu_attention_bwd_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
+
+/* Of one head: products grow with the square of the length, packing and writing with the length. */
+static double cost_of(int64_t length) { return (double)length * (double)(length + 64); }
+
+/* Sequences go row after row; what lies between them, and behind the last, is in no sequence. */
+static void clear_gaps(const Work *w)
+{
+    int64_t end = 0;
+    for (int64_t s = 0; s <= w->n_seqs; s++) {
+        int64_t next = s < w->n_seqs ? w->span[s][0] : w->rows;
+        for (int i = 0; i < 2; i++)
+            if (w->zero[i]) cpu_clear_rows(w->zero[i], end, next);
+        if (s < w->n_seqs) end = w->span[s][1];
+    }
+}
+
+static void run_part(void *arg, int part)
+{
+    const Work *w = arg;
+    double low = w->cost * part / cpu.threads, high = w->cost * (part + 1) / cpu.threads, at = 0;
+    for (int64_t s = 0; s < w->n_seqs; s++) {
+        AttentionPart item = {.first = w->span[s][0], .length = w->span[s][1] - w->span[s][0]};
+        double cost = cost_of(item.length);
+        item.sequence = (uint32_t)w->index[s];
+        for (item.head = 0; item.head < w->a.heads; item.head++, at += cost) {
+            double middle = at + cost / 2;
+            if (middle < low || middle >= high || item.length == 0) continue;
+            w->run(&w->a, &item, w->scratch + (size_t)part * w->each);
+        }
+    }
+    if (part == cpu.threads - 1) clear_gaps(w);
+}
+
+static Status run(const OpCall *call, const RowCounts *rows, Work *w)
+{
+    const Operand *spans = cpu_in(call, "spans");
+    cpu_check_space(call, &w->space);
+    w->span = spans->data;
+    w->index = cpu_in(call, "seq_index")->data;
+    w->n_seqs = cpu_real_rows(spans, rows, cpu_ctl(call));
+    w->a.dropout = dropout_of(cpu_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
+    int64_t end = 0;
+    for (int64_t s = 0; s < w->n_seqs; s++) {
+        CHECK(end <= w->span[s][0] && w->span[s][0] <= w->span[s][1] && w->span[s][1] <= w->rows,
+              "attention: sequence %lld has rows %d to %d of %lld; expected it behind row %lld", (long long)s,
+              w->span[s][0], w->span[s][1], (long long)w->rows, (long long)end);
+        end = w->span[s][1];
+        w->cost += cost_of(end - w->span[s][0]) * (double)w->a.heads;
+    }
+    cpu_parallel(run_part, w);
+    return OK;
+}
+
+Status cpu_attention(const OpCall *call, const RowCounts *rows)
+{
+    Work w = work_of(call, rows);
+    w.zero[0] = cpu_out(call, "o");
+    w.zero[1] = cpu_out(call, "lse");
+    w.a.qkv = cpu_in(call, "qkv")->data;
+    w.a.o = w.zero[0]->data;
+    w.a.lse = w.zero[1]->data;
+    w.run = cpu.vec->attention_fwd;
+    return run(call, rows, &w);
+}
+
+Status cpu_attention_bwd(const OpCall *call, const RowCounts *rows)
+{
+    Work w = work_of(call, rows);
+    w.zero[0] = cpu_out(call, "dqkv");
+    w.a.qkv = cpu_in(call, "qkv")->data;
+    w.a.o_in = cpu_in(call, "o")->data;
+    w.a.dout = cpu_in(call, "do")->data;
+    w.a.lse = cpu_in(call, "lse")->data;
+    w.a.dqkv = w.zero[0]->data;
+    w.run = cpu.vec->attention_bwd;
+    return run(call, rows, &w);
+}

@@ -1,0 +1,210 @@
+/* Opening the backend: which instruction set, how many threads, oneDNN or not; and the table. */
+#include "kernels/cpu/cpu.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/product.h"
+
+Cpu cpu;
+Status cairn_backend_cpu(Backend *b);
+
+/* ---- instruction sets, best first ---- */
+
+typedef struct {
+    const char *name; /* for CAIRN_CPU_ISA */
+    const Vec *vec;
+    bool (*here)(void);
+} Isa;
+
+static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+static bool has_avx512_bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+static bool has_any(void) { return true; }
+
+static const Isa isas[] = {
+    {"avx512_bf16", &cpu_vec_avx512_bf16, has_avx512_bf16},
+    {"avx512", &cpu_vec_avx512, has_avx512},
+    {"avx2", &cpu_vec_avx2, has_avx2},
+    {"generic", &cpu_vec_generic, has_any},
+};
+enum { N_ISAS = sizeof isas / sizeof *isas };
+
+static Status choose_isa(void)
+{
+    const char *asked = getenv("CAIRN_CPU_ISA");
+    for (int i = 0; i < N_ISAS; i++) {
+        if (asked && *asked && strcmp(asked, isas[i].name) != 0) continue;
+        if (!isas[i].here()) {
+            if (!asked || !*asked) continue;
+            return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU has not got it; leave the variable unset", asked);
+        }
+        cpu.vec = isas[i].vec;
+        return OK;
+    }
+    return fail(E_USAGE, "CAIRN_CPU_ISA is '%s'; expected avx512_bf16, avx512, avx2 or generic", asked);
+}
+
+/* CAIRN_CPU_PRODUCTS=onednn|own, for tests and measurements; else oneDNN where it packs weights. */
+static Status choose_products(void)
+{
+    const char *asked = getenv("CAIRN_CPU_PRODUCTS");
+    cpu.onednn = onednn_packs();
+    if (!asked || !*asked) return OK;
+    if (strcmp(asked, "onednn") != 0 && strcmp(asked, "own") != 0)
+        return fail(E_USAGE, "CAIRN_CPU_PRODUCTS is '%s'; expected onednn or own", asked);
+    cpu.onednn = strcmp(asked, "onednn") == 0;
+    return OK;
+}
+
+static Status cpu_open(Backend *b, const BackendOptions *options)
+{
+    if (options->threads < 0 || options->threads > 1024)
+        return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for what the machine offers", options->threads);
+    __builtin_cpu_init();
+    cpu.threads = options->threads ? options->threads : cpu_threads_offered();
+    omp_set_dynamic(0);
+    omp_set_num_threads(cpu.threads); /* oneDNN takes its number of threads from here */
+    TRY(choose_isa());
+    cpu.bf16 = has_avx512_bf16();
+    TRY(onednn_open());
+    TRY(choose_products());
+    b->threads = cpu.threads;
+    snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
+             cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads, cpu.threads == 1 ? "" : "s");
+    return OK;
+}
+
+static void cpu_close(Backend *b)
+{
+    (void)b;
+    onednn_close();
+}
+
+static bool cpu_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
+{
+    (void)b;
+    if (compute == F32 || (compute == BF16 && cpu.bf16)) return true;
+    if (compute == BF16)
+        snprintf(why_not, size,
+                 "bf16 needs a CPU that multiplies it in hardware (AVX512_BF16 or AMX); this one's best is %s. Use "
+                 "--precision fp32",
+                 has_avx512() ? "AVX-512 without it" : has_avx2() ? "AVX2" : "SSE2");
+    else snprintf(why_not, size, "the cpu backend computes in f32 and bf16, not %s", dtype_name(compute));
+    return false;
+}
+
+static Dtype cpu_best_compute(const Backend *b)
+{
+    (void)b;
+    return cpu.bf16 ? BF16 : F32;
+}
+
+static size_t cpu_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
+{
+    return product_copy_bytes(compute, transposed ? n : k, transposed ? k : n);
+}
+
+Status cairn_backend_cpu(Backend *b)
+{
+    b->name = "cpu";
+    b->open = cpu_open;
+    b->close = cpu_close;
+    b->supports = cpu_supports;
+    b->best_compute = cpu_best_compute;
+    b->copy_bytes = cpu_copy_bytes;
+#define X(id, function) b->op[OP_##id] = (OpImpl){.run = function};
+    CPU_LIST(X)
+#undef X
+#define X(id, function) b->op[OP_##id].scratch = function##_scratch;
+    CPU_SCRATCH_LIST(X)
+#undef X
+#define X(id, function) b->op[OP_##id].prepare = function##_prepare;
+    CPU_PREPARE_LIST(X)
+#undef X
+    return OK;
+}
+
+/* ---- what the ops share ---- */
+
+void cpu_parallel(void (*run)(void *arg, int part), void *arg)
+{
+#pragma omp parallel num_threads(cpu.threads)
+    for (int part = omp_get_thread_num(); part < cpu.threads; part += omp_get_num_threads()) run(arg, part);
+}
+
+int64_t cpu_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl)
+{
+    int64_t all = rows_in(o->rows, rows), real = all;
+    if (o->rows.kind == ROWS_TOKENS) real = ctl->n_tokens;
+    if (o->rows.kind == ROWS_SEQS) real = ctl->n_seqs;
+    if (o->rows.kind == ROWS_MASKED) real = ctl->n_masked;
+    return real < all ? real : all;
+}
+
+bool cpu_is_bf16(Dtype dtype)
+{
+    CHECK(dtype == F32 || dtype == BF16, "the cpu backend computes in f32 and bf16, not %s", dtype_name(dtype));
+    return dtype == BF16;
+}
+
+void cpu_check_index(const Operand *index, int64_t n, int64_t limit, const char *what)
+{
+    const int32_t *at = index->data;
+    for (int64_t i = 0; i < n; i++)
+        CHECK(at[i] >= 0 && at[i] < limit, "%s of row %lld is %d; expected 0 to %lld", what, (long long)i, at[i],
+              (long long)limit - 1);
+}
+
+void cpu_clear_rows(const Operand *o, int64_t first, int64_t end)
+{
+    if (first < end) memset(cpu_row(o, first), 0, (size_t)((end - first) * o->cols) * dtype_size(o->dtype));
+}
+
+void cpu_check_space(const OpCall *call, const CpuSpace *space)
+{
+    CHECK(call->scratch_bytes >= space->bytes, "%s needs %zu bytes of scratch, was given %zu", op_info(call->op)->name,
+          space->bytes, call->scratch_bytes);
+}
+
+typedef struct {
+    float *to;
+    const void *x;
+    float *parts;
+    int64_t rows, cols, stride;
+    bool bf16;
+} Sums;
+
+static void sum_part(void *arg, int part)
+{
+    const Sums *s = arg;
+    Span rows = cpu_span(s->rows, 1, part, cpu.threads);
+    cpu.vec->column_sums(s->parts + part * s->stride, s->x, rows.first, rows.end, s->cols, s->bf16);
+}
+
+static void add_part(void *arg, int part)
+{
+    const Sums *s = arg;
+    Span cols = cpu_span(s->cols, 64, part, cpu.threads);
+    cpu.vec->add_parts(s->to, s->parts, cpu.threads, s->stride, cols.first, cols.end);
+}
+
+void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n)
+{
+    Sums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
+    cpu_parallel(add_part, &s);
+}
+
+void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts)
+{
+    Sums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)), bf16};
+    cpu_parallel(sum_part, &s);
+    cpu_parallel(add_part, &s);
+}

@@ -1,0 +1,142 @@
+/* Private to kernels/cpu: what its files share. The backend `cpu` runs on this machine's cores: products through oneDNN
+   or, where oneDNN has no packed weights for this CPU, through our own tiles; everything else in vector code (vec/).
+
+   Work is cut into cpu.threads parts whose bounds depend on sizes and that number alone, so that two runs with the same
+   number of threads give the same bits. Nothing is allocated while an op runs. */
+#ifndef CAIRN_KERNELS_CPU_H
+#define CAIRN_KERNELS_CPU_H
+
+#include "base/base.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/vec.h"
+
+/* What was chosen when the backend was opened; one per process. */
+typedef struct {
+    int threads;
+    const Vec *vec;
+    bool bf16;   /* the CPU multiplies bf16 in hardware */
+    bool onednn; /* products go through oneDNN */
+} Cpu;
+extern Cpu cpu;
+
+int cpu_threads_offered(void); /* cores of this process's affinity mask, less what the cgroup's quota forbids */
+
+/* Calls run(arg, part) for every part 0 … cpu.threads − 1, each in one thread, and returns when all are done. */
+void cpu_parallel(void (*run)(void *arg, int part), void *arg);
+
+typedef struct {
+    int64_t first, end;
+} Span;
+
+/* Part `part` of [0, n) cut into `parts` pieces at multiples of `grain`. */
+static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
+{
+    int64_t grains = (n + grain - 1) / grain, first = grains * part / parts * grain;
+    int64_t end = grains * (part + 1) / parts * grain;
+    return (Span){first < n ? first : n, end < n ? end : n};
+}
+
+/* X(op, function): the ops that differ from ref's. Those in CPU_SCRATCH_LIST have <function>_scratch too, those in
+   CPU_PREPARE_LIST <function>_prepare. The rest (one small row per sequence) stay ref's. */
+#define CPU_LIST(X)                                                                                                    \
+    X(EMBED, cpu_embed)                                                                                                \
+    X(EMBED_BWD, cpu_embed_bwd)                                                                                        \
+    X(LINEAR, cpu_linear)                                                                                              \
+    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
+    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
+    X(ATTENTION, cpu_attention)                                                                                        \
+    X(ATTENTION_BWD, cpu_attention_bwd)                                                                                \
+    X(GELU, cpu_gelu)                                                                                                  \
+    X(GELU_BWD, cpu_gelu_bwd)                                                                                          \
+    X(ADDNORM, cpu_addnorm)                                                                                            \
+    X(ADDNORM_BWD, cpu_addnorm_bwd)                                                                                    \
+    X(AFFINE, cpu_affine)                                                                                              \
+    X(GATHER, cpu_gather)                                                                                              \
+    X(SCATTER, cpu_scatter)                                                                                            \
+    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
+    X(GRAD_NORM, cpu_grad_norm)                                                                                        \
+    X(ADAMW, cpu_adamw)                                                                                                \
+    X(LAMB, cpu_lamb)                                                                                                  \
+    X(PACK, cpu_pack)                                                                                                  \
+    X(ZERO, cpu_zero)
+
+#define CPU_SCRATCH_LIST(X)                                                                                            \
+    X(EMBED, cpu_embed)                                                                                                \
+    X(EMBED_BWD, cpu_embed_bwd)                                                                                        \
+    X(LINEAR, cpu_linear)                                                                                              \
+    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
+    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
+    X(ATTENTION, cpu_attention)                                                                                        \
+    X(ATTENTION_BWD, cpu_attention_bwd)                                                                                \
+    X(ADDNORM, cpu_addnorm)                                                                                            \
+    X(ADDNORM_BWD, cpu_addnorm_bwd)                                                                                    \
+    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
+    X(GRAD_NORM, cpu_grad_norm)                                                                                        \
+    X(LAMB, cpu_lamb)
+
+#define CPU_PREPARE_LIST(X)                                                                                            \
+    X(LINEAR, cpu_linear)                                                                                              \
+    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
+    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
+    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
+    X(PACK, cpu_pack)
+
+#define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
+CPU_LIST(X)
+#undef X
+#define X(op, function) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
+CPU_SCRATCH_LIST(X)
+#undef X
+#define X(op, function) Status function##_prepare(OpCall *call, const RowCounts *buckets, int n_buckets);
+CPU_PREPARE_LIST(X)
+#undef X
+
+/* ---- operands ---- */
+
+static inline const Operand *cpu_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
+static inline const Operand *cpu_out(const OpCall *call, const char *name) { return &call->out[op_out(call->op, name)]; }
+static inline const Ctl *cpu_ctl(const OpCall *call) { return cpu_in(call, "ctl")->data; }
+static inline void *cpu_row(const Operand *o, int64_t row)
+{
+    return (char *)o->data + (size_t)(row * o->cols) * dtype_size(o->dtype);
+}
+void cpu_clear_rows(const Operand *o, int64_t first, int64_t end);
+
+/* Rows of an operand that hold something: those of the bucket, less the ones beyond ctl's count. */
+int64_t cpu_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl);
+/* Whether activations of this type are BF16; CHECKs that it is one the vector code computes in. */
+bool cpu_is_bf16(Dtype dtype);
+/* Checks that each of the n indices is in [0, limit). */
+void cpu_check_index(const Operand *index, int64_t n, int64_t limit, const char *what);
+
+/* ---- scratch: laid out by one function, for counting (base NULL) and for running ---- */
+
+typedef struct {
+    char *base;
+    size_t bytes;
+} CpuSpace;
+
+static inline void *cpu_take(CpuSpace *space, size_t bytes)
+{
+    void *p = space->base ? space->base + space->bytes : NULL;
+    space->bytes += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+/* One piece of `each` bytes (a multiple of 64) for every part. */
+static inline void *cpu_take_parts(CpuSpace *space, size_t each) { return cpu_take(space, each * (size_t)cpu.threads); }
+static inline size_t cpu_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+void cpu_check_space(const OpCall *call, const CpuSpace *space);
+
+/* Σ over rows of x (rows, cols) added to sums (cols): each part's rows, then part after part. Scratch: cpu_take_parts of
+   cpu_line(cols · 4) bytes. */
+void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts);
+/* to += the same range of every part's piece, `stride` floats apart. */
+void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n);
+
+/* ---- the flat parameter space ---- */
+
+const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *n);
+AdamRange cpu_adam_of(const OpCall *call);
+
+#endif

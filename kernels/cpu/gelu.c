@@ -1,0 +1,50 @@
+#include "kernels/cpu/cpu.h"
+
+typedef struct {
+    const char *pre, *dg;
+    char *dpre, *g;
+    int64_t n;
+    bool bf16;
+    GeluKind kind;
+} Work;
+
+#define GRAIN 1024 /* elements */
+
+static void forward_part(void *arg, int part)
+{
+    const Work *w = arg;
+    Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
+    size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
+    cpu.vec->gelu(w->g + from, w->pre + from, s.end - s.first, w->bf16, w->kind);
+}
+
+static void backward_part(void *arg, int part)
+{
+    const Work *w = arg;
+    Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
+    size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
+    cpu.vec->gelu_bwd(w->dpre + from, w->g ? w->g + from : NULL, w->pre + from, w->dg + from, s.end - s.first, w->bf16,
+                      w->kind);
+}
+
+Status cpu_gelu(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *pre = cpu_in(call, "pre");
+    Work w = {.pre = pre->data, .g = cpu_out(call, "g")->data, .n = rows_in(pre->rows, rows) * pre->cols};
+    w.bf16 = cpu_is_bf16(pre->dtype);
+    w.kind = call->attr.gelu.kind;
+    cpu_parallel(forward_part, &w);
+    return OK;
+}
+
+Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *pre = cpu_in(call, "pre"), *g = cpu_out(call, "g");
+    Work w = {.pre = pre->data, .dg = cpu_in(call, "dg")->data, .dpre = cpu_out(call, "dpre")->data};
+    w.g = operand_present(g) ? g->data : NULL;
+    w.n = rows_in(pre->rows, rows) * pre->cols;
+    w.bf16 = cpu_is_bf16(pre->dtype);
+    w.kind = call->attr.gelu.kind;
+    cpu_parallel(backward_part, &w);
+    return OK;
+}

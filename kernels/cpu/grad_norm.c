@@ -1,0 +1,78 @@
+/* Sums of squares over blocks of 1024 elements from each parameter's start: threads fill a table of them, one thread adds
+   the table in order. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *n)
+{
+    const Operand *segments = cpu_in(call, "segments");
+    *n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
+                   sizeof(Segment));
+    return segments->data;
+}
+
+#define BLOCK 1024
+
+typedef struct {
+    const float *x;
+    const Segment *segments;
+    int64_t n, limit;
+    double *sums; /* block by block, segment by segment */
+} Work;
+
+static int64_t blocks_of(const Segment *s) { return (s->size + BLOCK - 1) / BLOCK; }
+
+/* At capacity the segments are not known yet: a block each, and the blocks of the whole space. */
+static size_t table_bytes(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *segments = cpu_in(call, "segments"), *x = cpu_in(call, "grads");
+    int64_t n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
+                          sizeof(Segment));
+    return (size_t)(n + rows_in(x->rows, rows) * x->cols / BLOCK + 1) * sizeof(double);
+}
+
+size_t cpu_grad_norm_scratch(const OpCall *call, const RowCounts *rows) { return cpu_line(table_bytes(call, rows)); }
+
+static void sum_part(void *arg, int part)
+{
+    const Work *w = arg;
+    int64_t total = 0, at = 0;
+    for (int64_t i = 0; i < w->n; i++) total += blocks_of(&w->segments[i]);
+    CHECK(total <= w->limit, "grad_norm: %lld blocks, scratch for %lld; segments overlap", (long long)total,
+          (long long)w->limit);
+    Span mine = cpu_span(total, 1, part, cpu.threads);
+    for (int64_t i = 0; i < w->n; i++) {
+        const Segment *s = &w->segments[i];
+        int64_t blocks = blocks_of(s);
+        for (int64_t b = mine.first > at ? mine.first - at : 0; b < blocks && at + b < mine.end; b++) {
+            int64_t size = s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK;
+            w->sums[at + b] = cpu.vec->sum_squares(w->x + s->offset + b * BLOCK, size);
+        }
+        at += blocks;
+    }
+}
+
+Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
+{
+    const Ctl *ctl = cpu_ctl(call);
+    Stats *stats = cpu_out(call, "stats")->data;
+    Work w = {.x = cpu_in(call, "grads")->data, .sums = call->scratch};
+    w.segments = cpu_segments(call, rows, &w.n);
+    w.limit = (int64_t)(table_bytes(call, rows) / sizeof(double));
+    cpu_check_space(call, &(CpuSpace){.bytes = table_bytes(call, rows)});
+    cpu_parallel(sum_part, &w);
+    double squares = 0;
+    const double *sum = w.sums;
+    for (int64_t i = 0; i < w.n; i++) {
+        double segment = 0;
+        for (int64_t b = blocks_of(&w.segments[i]); b > 0; b--) segment += *sum++;
+        squares += segment;
+    }
+    double norm = sqrt(squares) / (double)ctl->loss_scale, limit = call->attr.grad_norm.max_norm;
+    double clip = limit > 0 && norm > limit ? norm / limit : 1.0;
+    stats->grad_norm = norm;
+    stats->finite = isfinite(norm) ? 1 : 0;
+    stats->grad_scale = stats->finite ? (float)(1.0 / ((double)ctl->loss_scale * clip)) : 0.0f;
+    return OK;
+}

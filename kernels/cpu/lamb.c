@@ -1,0 +1,105 @@
+/* LAMB, in three passes over all parameters: the update u (kept where the gradient stood), the norms of p and u by blocks
+   of 1024 elements, p −= rate·ratio·u. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+#define BLOCK 1024
+
+typedef struct {
+    AdamRange adam;
+    const Segment *segments;
+    float *weights, *m, *v, *grads;
+    int64_t n, blocks;
+    double *p_sums, *u_sums; /* block by block, segment by segment */
+    float *rates;            /* (n) */
+    CpuSpace space;
+} Work;
+
+static int64_t blocks_of(const Segment *s) { return (s->size + BLOCK - 1) / BLOCK; }
+
+static Work work_of(const OpCall *call, const RowCounts *rows)
+{
+    Work w = {.space.base = call->scratch};
+    const Operand *x = cpu_out(call, "weights");
+    w.segments = cpu_segments(call, rows, &w.n);
+    int64_t limit = w.n + rows_in(x->rows, rows) * x->cols / BLOCK + 1;
+    w.p_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
+    w.u_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
+    w.rates = cpu_take(&w.space, (size_t)w.n * sizeof(float));
+    w.blocks = limit;
+    return w;
+}
+
+size_t cpu_lamb_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
+
+/* Calls `each` for the part's share of all blocks; `at` is the block's place in the tables. */
+static void each_block(const Work *w, int part, void (*each)(const Work *, int64_t, int64_t, int64_t, int64_t))
+{
+    Span mine = cpu_span(w->blocks, 1, part, cpu.threads);
+    int64_t at = 0;
+    for (int64_t i = 0; i < w->n; i++) {
+        const Segment *s = &w->segments[i];
+        int64_t blocks = blocks_of(s);
+        for (int64_t b = mine.first > at ? mine.first - at : 0; b < blocks && at + b < mine.end; b++)
+            each(w, i, s->offset + b * BLOCK, s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK, at + b);
+        at += blocks;
+    }
+}
+
+static void update_block(const Work *w, int64_t segment, int64_t from, int64_t size, int64_t at)
+{
+    AdamRange adam = w->adam;
+    adam.decay = w->segments[segment].decay;
+    float *p = w->weights + from, *u = w->grads + from;
+    cpu.vec->adam(p, w->m + from, w->v + from, u, u, size, &adam);
+    w->p_sums[at] = cpu.vec->sum_squares(p, size);
+    w->u_sums[at] = cpu.vec->sum_squares(u, size);
+}
+
+static void descend_block(const Work *w, int64_t segment, int64_t from, int64_t size, int64_t at)
+{
+    (void)at;
+    cpu.vec->descend(w->weights + from, w->grads + from, w->rates[segment], size);
+}
+
+static void update_part(void *arg, int part) { each_block(arg, part, update_block); }
+static void descend_part(void *arg, int part) { each_block(arg, part, descend_block); }
+
+static void set_rates(const Work *w)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < w->n; i++) {
+        double p = 0, u = 0;
+        for (int64_t end = at + blocks_of(&w->segments[i]); at < end; at++) {
+            p += w->p_sums[at];
+            u += w->u_sums[at];
+        }
+        p = sqrt(p);
+        u = sqrt(u);
+        float ratio = w->segments[i].trust && p > 0 && u > 0 ? (float)(p / u) : 1.0f;
+        w->rates[i] = w->adam.rate * ratio;
+    }
+}
+
+Status cpu_lamb(const OpCall *call, const RowCounts *rows)
+{
+    const Stats *stats = cpu_in(call, "stats")->data;
+    Work w = work_of(call, rows);
+    int64_t limit = w.blocks;
+    cpu_check_space(call, &w.space);
+    w.adam = cpu_adam_of(call);
+    w.weights = cpu_out(call, "weights")->data;
+    w.m = cpu_out(call, "m")->data;
+    w.v = cpu_out(call, "v")->data;
+    w.grads = cpu_out(call, "grads")->data;
+    if (!stats->finite) return OK;
+    w.blocks = 0;
+    for (int64_t i = 0; i < w.n; i++) w.blocks += blocks_of(&w.segments[i]);
+    CHECK(w.blocks <= limit, "lamb: %lld blocks, scratch for %lld; segments overlap", (long long)w.blocks,
+          (long long)limit);
+    cpu_parallel(update_part, &w);
+    set_rates(&w);
+    cpu_parallel(descend_part, &w);
+    return OK;
+}

@@ -1,0 +1,145 @@
+/* The decoder's product with its loss, CHUNK masked rows at a time: fp32 logits of a chunk in scratch, softmax and gradient
+   row by row where they stand (bf16: beside them), then the chunk's dh, dw, db. A larger chunk means fewer passes over
+   dw, which is as large as the vocabulary. */
+#include "kernels/cpu/product.h"
+
+#define CHUNK 256
+
+typedef struct {
+    Product logits, dh, dw;
+    float *scores;      // (CHUNK, V)
+    void *gradient;     // (CHUNK, V): scores itself in fp32
+    bool *correct;      // (CHUNK)
+    float *parts;       /* of db */
+    void *product;
+    int64_t rows, real; /* of the bucket; those that hold something */
+    bool training;
+    CpuSpace space;
+} Space;
+
+static int64_t chunk_of(int64_t rows) { return rows < CHUNK ? rows : CHUNK; }
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Scratch of a product over whole chunks and over what is left of them. */
+static size_t product_space(const Product *p, int64_t rows)
+{
+    size_t whole = product_scratch(p, chunk_of(rows));
+    return rows % CHUNK ? larger(whole, product_scratch(p, rows % CHUNK)) : whole;
+}
+
+static Space space_of(const OpCall *call, const RowCounts *rows)
+{
+    Space s = {.space.base = call->scratch};
+    const Operand *h = cpu_in(call, "h");
+    int64_t k = call->attr.loss.k, n = call->attr.loss.n;
+    s.rows = rows_in(h->rows, rows);
+    s.training = operand_present(cpu_out(call, "dh"));
+    s.logits = (Product){.kind = PRODUCT_ROWS, .k = k, .n = n, .in = h->dtype, .out = F32, .bias = true};
+    s.dh = (Product){.kind = PRODUCT_ROWS, .k = n, .n = k, .in = h->dtype, .out = h->dtype};
+    s.dw = (Product){.kind = PRODUCT_GRAD, .k = k, .n = n, .in = h->dtype, .out = F32};
+    size_t chunk = (size_t)chunk_of(s.rows), needed = product_space(&s.logits, s.rows);
+    s.scores = cpu_take(&s.space, chunk * (size_t)n * sizeof(float));
+    s.gradient = h->dtype == F32 ? s.scores
+                                 : cpu_take(&s.space, s.training ? chunk * (size_t)n * dtype_size(h->dtype) : 0);
+    s.correct = cpu_take(&s.space, chunk * sizeof(bool));
+    s.parts = cpu_take_parts(&s.space, s.training ? cpu_line((size_t)n * sizeof(float)) : 0);
+    if (s.training) needed = larger(needed, larger(product_space(&s.dh, s.rows), product_space(&s.dw, s.rows)));
+    s.product = cpu_take(&s.space, needed);
+    return s;
+}
+
+/* A smaller bucket must fit what was counted for the capacity, whose chunks may have no remainder. */
+size_t cpu_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
+
+static Status prepare_rows(const Space *s, int64_t rows)
+{
+    TRY(product_prepare(&s->logits, rows));
+    if (!s->training) return OK;
+    TRY(product_prepare(&s->dh, rows));
+    return product_prepare(&s->dw, rows);
+}
+
+Status cpu_mlm_xent_prepare(OpCall *call, const RowCounts *buckets, int n_buckets)
+{
+    for (int i = 0; i < n_buckets; i++) {
+        OpCall shape = *call;
+        shape.scratch = NULL;
+        Space s = space_of(&shape, &buckets[i]);
+        if (s.rows >= CHUNK) TRY(prepare_rows(&s, CHUNK));
+        if (s.rows % CHUNK) TRY(prepare_rows(&s, s.rows % CHUNK));
+    }
+    return OK;
+}
+
+typedef struct {
+    const OpCall *call;
+    const Space *s;
+    int64_t first, n; /* rows of the chunk */
+} Chunk;
+
+static void softmax_part(void *arg, int part)
+{
+    const Chunk *c = arg;
+    const Space *s = c->s;
+    const int32_t *labels = cpu_in(c->call, "labels")->data; // (M)
+    const Ctl *ctl = cpu_ctl(c->call);
+    float *loss = cpu_out(c->call, "loss")->data; // (M)
+    int64_t n = c->call->attr.loss.n;
+    bool bf16 = cpu_is_bf16(s->logits.in);
+    Span rows = cpu_span(c->n, 1, part, cpu.threads);
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        int32_t label = c->first + r < s->real ? labels[c->first + r] : -1;
+        CHECK(label < c->call->attr.loss.classes, "mlm_xent: label %d of row %lld; there are %d words", label,
+              (long long)(c->first + r), c->call->attr.loss.classes);
+        char *gradient = s->training ? (char *)s->gradient + (size_t)(r * n) * (bf16 ? 2 : 4) : NULL;
+        loss[c->first + r] =
+            cpu.vec->softmax_row(gradient, s->scores + r * n, c->call->attr.loss.classes, n, label,
+                                 ctl->scale_masked * ctl->loss_scale, bf16, &s->correct[r]);
+    }
+}
+
+static Status run_chunk(const Chunk *c)
+{
+    const OpCall *call = c->call;
+    const Space *s = c->s;
+    const Operand *h = cpu_in(call, "h"), *dh = cpu_out(call, "dh"), *dw = cpu_out(call, "dw"), *db = cpu_out(call, "db");
+    Stats *stats = cpu_out(call, "stats")->data;
+    const float *loss = cpu_out(call, "loss")->data; // (M)
+    int32_t slot = call->attr.loss.slot;
+    TRY(product_run(&s->logits, c->n, cpu_row(h, c->first), cpu_in(call, "w")->data, cpu_in(call, "bias")->data, s->scores,
+                    s->product));
+    cpu_parallel(softmax_part, (void *)(uintptr_t)c);
+    for (int64_t r = 0; r < c->n && c->first + r < s->real; r++) {
+        stats->loss[slot] += (double)loss[c->first + r];
+        stats->correct[slot] += s->correct[r];
+    }
+    if (!s->training) return OK;
+    TRY(product_run(&s->dh, c->n, s->gradient, cpu_in(call, "wt")->data, NULL, cpu_row(dh, c->first), s->product));
+    if (operand_present(db))
+        cpu_add_column_sums(db->data, s->gradient, c->n, call->attr.loss.n, cpu_is_bf16(h->dtype), s->parts);
+    if (!operand_present(dw)) return OK;
+    return product_run(&s->dw, c->n, cpu_row(h, c->first), s->gradient, NULL, dw->data, s->product);
+}
+
+/* Chunks are whole to the bucket's end, so that all their sizes were prepared; rows that hold nothing have loss 0 and
+   gradient 0. */
+Status cpu_mlm_xent(const OpCall *call, const RowCounts *rows)
+{
+    Space s = space_of(call, rows);
+    cpu_check_space(call, &s.space);
+    CHECK(call->attr.loss.classes <= call->attr.loss.n, "mlm_xent: %d words in a padded vocabulary of %lld",
+          call->attr.loss.classes, (long long)call->attr.loss.n);
+    CHECK(!s.training || operand_present(cpu_in(call, "wt")), "mlm_xent: dh needs the transposed copy wt");
+    s.real = cpu_real_rows(cpu_in(call, "h"), rows, cpu_ctl(call));
+    for (int64_t first = 0; first < s.rows; first += CHUNK) {
+        Chunk c = {call, &s, first, s.rows - first < CHUNK ? s.rows - first : CHUNK};
+        if (first < s.real) {
+            TRY(run_chunk(&c));
+            continue;
+        }
+        memset((float *)cpu_out(call, "loss")->data + first, 0, (size_t)c.n * sizeof(float));
+        if (s.training) cpu_clear_rows(cpu_out(call, "dh"), first, first + c.n);
+    }
+    return OK;
+}

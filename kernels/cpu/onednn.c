@@ -1,0 +1,354 @@
+/* Products by oneDNN's matmul. The layout of packed weights is the one it chooses for CHUNK rows; primitives for every
+   other number of rows are made with that layout given. More rows than CHUNK go in pieces, so that a large capacity does
+   not mean a primitive for each of its hundreds of buckets. */
+#include "kernels/cpu/onednn.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/onednn/api.h"
+
+#define CHUNK  2048
+#define BUCKET 64
+
+/* ---- what is kept between calls ---- */
+
+/* A packed layout of a weight whose product has this depth and these columns. */
+typedef struct {
+    Dtype dtype;
+    int64_t depth, columns;
+    Desc *desc;
+    dnnl_memory_t packed;       /* handle set at each packing */
+    dnnl_memory_t plain[2];     /* the F32 weight as (depth, columns): of x·wᵀ, of dy·w */
+    dnnl_primitive_t pack[2];
+} Layout;
+
+typedef struct {
+    Product product;
+    int64_t rows;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t src, weights, bias, dst, scratch;
+    size_t scratch_bytes;
+} Matmul;
+
+/* Pointers, so that growing moves no entry; `slots` is a hash table of 1 + index, 0 is free. */
+static struct {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    Layout **layouts;
+    int n_layouts, cap_layouts;
+    Matmul **matmuls;
+    int n_matmuls, cap_matmuls;
+    int *slots, n_slots; /* a power of two */
+    char implementation[64], version[24];
+    int opened;
+} dnn;
+
+Status api_status(dnnl_status_t status, const char *what)
+{
+    static const char *const names[] = {
+        [dnnl_out_of_memory] = "out of memory",
+        [dnnl_invalid_arguments] = "invalid arguments",
+        [dnnl_unimplemented] = "not implemented on this CPU",
+        [dnnl_runtime_error] = "runtime error",
+    };
+    if (status == dnnl_success) return OK;
+    const char *name = (size_t)status < sizeof names / sizeof *names ? names[status] : NULL;
+    return fail(status == dnnl_out_of_memory ? E_MEMORY : E_FAIL, "oneDNN %s: %s (status %d)", what,
+                name ? name : "unknown error", (int)status);
+}
+
+const char *onednn_version(void) { return dnn.version; }
+const char *onednn_implementation(void) { return dnn.implementation; }
+
+static Desc *row_major(Dtype dtype, int64_t rows, int64_t cols)
+{
+    Desc *d = api_desc(dtype, rows, cols, (const int64_t[]){cols, 1});
+    CHECK(d, "oneDNN refuses a (%lld, %lld) matrix", (long long)rows, (long long)cols);
+    return d;
+}
+
+static Desc *column_major(Dtype dtype, int64_t rows, int64_t cols)
+{
+    Desc *d = api_desc(dtype, rows, cols, (const int64_t[]){1, rows});
+    CHECK(d, "oneDNN refuses a (%lld, %lld) matrix", (long long)rows, (long long)cols);
+    return d;
+}
+
+/* ---- opening: what does it make of a layer's product? ---- */
+
+static Status probe(void)
+{
+    Status status = OK;
+    dnnl_primitive_desc_t pd = NULL;
+    const char *name = NULL;
+    Desc *src = row_major(F32, CHUNK, 768), *weights = api_desc(F32, 768, 3072, NULL), *dst = row_major(F32, CHUNK, 3072);
+    TRY_DONE(api_matmul(&pd, dnn.engine, src, weights, NULL, dst, false));
+    TRY_DONE(api_status(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
+    snprintf(dnn.implementation, sizeof dnn.implementation, "%s", name);
+done:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    api_desc_free(src);
+    api_desc_free(weights);
+    api_desc_free(dst);
+    return status;
+}
+
+Status onednn_open(void)
+{
+    if (dnn.opened++) return OK;
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(dnn.version, sizeof dnn.version, "%d.%d.%d", v->major, v->minor, v->patch);
+    TRY(api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine"));
+    TRY(api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream"));
+    return probe();
+}
+
+bool onednn_packs(void) { return strncmp(dnn.implementation, "brg", 3) == 0; }
+
+/* ---- packed layouts ---- */
+
+static Status make_layout(Layout *l)
+{
+    Status status = OK;
+    dnnl_primitive_desc_t pd = NULL;
+    Desc *src = row_major(l->dtype, CHUNK, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
+    Desc *dst = row_major(l->dtype, CHUNK, l->columns), *plain[2] = {NULL};
+    TRY_DONE(api_matmul(&pd, dnn.engine, src, any, NULL, dst, false));
+    l->desc = api_weights(pd);
+    plain[0] = column_major(F32, l->depth, l->columns);
+    plain[1] = row_major(F32, l->depth, l->columns);
+    TRY_DONE(api_memory(&l->packed, dnn.engine, l->desc));
+    for (int i = 0; i < 2; i++) {
+        dnnl_primitive_desc_t reorder = NULL;
+        TRY_DONE(api_memory(&l->plain[i], dnn.engine, plain[i]));
+        TRY_DONE(api_reorder(&reorder, dnn.engine, plain[i], l->desc));
+        status = api_status(dnnl_primitive_create(&l->pack[i], reorder), "reorder");
+        dnnl_primitive_desc_destroy(reorder);
+        if (status != OK) goto done;
+    }
+done:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    api_desc_free(src);
+    api_desc_free(any);
+    api_desc_free(dst);
+    api_desc_free(plain[0]);
+    api_desc_free(plain[1]);
+    return status_context(status, "packing a (%lld, %lld) weight in %s", (long long)l->depth, (long long)l->columns,
+                          dtype_name(l->dtype));
+}
+
+static Status layout_of(Dtype dtype, int64_t depth, int64_t columns, Layout **layout)
+{
+    for (int i = 0; i < dnn.n_layouts; i++) {
+        *layout = dnn.layouts[i];
+        if ((*layout)->dtype == dtype && (*layout)->depth == depth && (*layout)->columns == columns) return OK;
+    }
+    Layout *l = mem_alloc(sizeof *l);
+    *l = (Layout){.dtype = dtype, .depth = depth, .columns = columns};
+    MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
+    dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
+    return make_layout(l);
+}
+
+size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
+{
+    Layout *l;
+    CHECK(layout_of(compute, depth, columns, &l) == OK && l->desc, "%s", status_message());
+    return api_desc_bytes(l->desc);
+}
+
+Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute)
+{
+    Layout *l;
+    TRY(layout_of(compute, transposed ? n : k, transposed ? k : n, &l));
+    dnnl_memory_t from = l->plain[transposed];
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->packed}};
+    TRY(api_status(dnnl_memory_set_data_handle(from, (void *)(uintptr_t)w), "memory"));
+    TRY(api_status(dnnl_memory_set_data_handle(l->packed, copy), "memory"));
+    TRY(api_status(dnnl_primitive_execute(l->pack[transposed], dnn.stream, 2, args), "reorder"));
+    return api_status(dnnl_stream_wait(dnn.stream), "reorder");
+}
+
+/* ---- products ---- */
+
+/* GRAD: dw (n, k) = dyᵀ (n, rows) · x (rows, k) + dw. */
+static Status make_matmul(Matmul *m)
+{
+    Status status = OK;
+    const Product *p = &m->product;
+    bool grad = p->kind == PRODUCT_GRAD;
+    Layout *l = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    Desc *src = NULL, *weights = NULL, *bias = NULL, *dst = NULL, *scratch = NULL;
+    if (!grad) TRY(layout_of(p->in, p->k, p->n, &l));
+    src = grad ? column_major(p->in, p->n, m->rows) : row_major(p->in, m->rows, p->k);
+    if (grad) weights = row_major(p->in, m->rows, p->k);
+    if (p->bias) bias = row_major(F32, 1, p->n);
+    dst = grad ? row_major(F32, p->n, p->k) : row_major(p->out, m->rows, p->n);
+    const Desc *w = grad ? weights : l->desc;
+    TRY_DONE(api_matmul(&pd, dnn.engine, src, w, bias, dst, grad || p->add));
+    TRY_DONE(api_status(dnnl_primitive_create(&m->primitive, pd), "matmul"));
+    scratch = api_scratch(pd);
+    m->scratch_bytes = api_desc_bytes(scratch);
+    TRY_DONE(api_memory(&m->src, dnn.engine, src));
+    TRY_DONE(api_memory(&m->weights, dnn.engine, w));
+    TRY_DONE(api_memory(&m->dst, dnn.engine, dst));
+    TRY_DONE(api_memory(&m->scratch, dnn.engine, scratch));
+    if (bias) TRY_DONE(api_memory(&m->bias, dnn.engine, bias));
+done:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    api_desc_free(src);
+    api_desc_free(weights);
+    api_desc_free(bias);
+    api_desc_free(dst);
+    api_desc_free(scratch);
+    return status_context(status, "product of %lld rows, %lld to %lld, in %s", (long long)m->rows, (long long)p->k,
+                          (long long)p->n, dtype_name(p->in));
+}
+
+static bool same(const Matmul *m, const Product *p, int64_t rows)
+{
+    const Product *q = &m->product;
+    return m->rows == rows && q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in && q->out == p->out &&
+           q->bias == p->bias && q->add == p->add;
+}
+
+static uint64_t hash_of(const Product *p, int64_t rows)
+{
+    uint64_t h = (uint64_t)rows;
+    const uint64_t parts[] = {(uint64_t)p->kind,          (uint64_t)p->k, (uint64_t)p->n, (uint64_t)p->in,
+                              (uint64_t)p->out << 2 | (uint64_t)p->bias << 1 | (uint64_t)p->add};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        h = (h ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+    return h;
+}
+
+/* The slot that holds it, or the free one where it belongs. */
+static int *slot_of(const Product *p, int64_t rows)
+{
+    uint64_t i = hash_of(p, rows) & (uint64_t)(dnn.n_slots - 1);
+    while (dnn.slots[i] && !same(dnn.matmuls[dnn.slots[i] - 1], p, rows)) i = (i + 1) & (uint64_t)(dnn.n_slots - 1);
+    return &dnn.slots[i];
+}
+
+static void grow_slots(void)
+{
+    dnn.n_slots = dnn.n_slots ? 2 * dnn.n_slots : 256;
+    free(dnn.slots);
+    dnn.slots = mem_array((size_t)dnn.n_slots, sizeof *dnn.slots);
+    for (int i = 0; i < dnn.n_matmuls; i++) *slot_of(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
+}
+
+static void free_matmul(Matmul *m)
+{
+    dnnl_memory_t memories[] = {m->src, m->weights, m->bias, m->dst, m->scratch};
+    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
+        if (memories[i]) dnnl_memory_destroy(memories[i]);
+    if (m->primitive) dnnl_primitive_destroy(m->primitive);
+    free(m);
+}
+
+/* Made at the first call, found at later ones. */
+static Status matmul_of(const Product *p, int64_t rows, Matmul **matmul)
+{
+    if (2 * dnn.n_matmuls >= dnn.n_slots) grow_slots();
+    int *slot = slot_of(p, rows);
+    if (*slot) {
+        *matmul = dnn.matmuls[*slot - 1];
+        return OK;
+    }
+    Matmul *m = mem_alloc(sizeof *m);
+    *m = (Matmul){.product = *p, .rows = rows};
+    omp_set_num_threads(cpu.threads);
+    Status status = make_matmul(m);
+    if (status != OK) {
+        free_matmul(m);
+        return status;
+    }
+    MEM_GROW(dnn.matmuls, dnn.n_matmuls, dnn.cap_matmuls);
+    dnn.matmuls[dnn.n_matmuls++] = *matmul = m;
+    *slot_of(p, rows) = dnn.n_matmuls;
+    return OK;
+}
+
+static int64_t piece_of(int64_t rows) { return rows < CHUNK ? rows : CHUNK; }
+
+Status onednn_prepare(const Product *p, int64_t rows)
+{
+    Matmul *m;
+    if (rows >= CHUNK) TRY(matmul_of(p, CHUNK, &m));
+    return rows % CHUNK ? matmul_of(p, rows % CHUNK, &m) : OK;
+}
+
+/* The largest of all buckets up to `rows`, and a little more for numbers of rows in between (masked positions). */
+size_t onednn_scratch(const Product *p, int64_t rows)
+{
+    size_t most = 0;
+    for (int64_t r = BUCKET; r < piece_of(rows) + BUCKET; r += BUCKET) {
+        Matmul *m;
+        CHECK(matmul_of(p, r < piece_of(rows) ? r : piece_of(rows), &m) == OK, "%s", status_message());
+        if (m->scratch_bytes > most) most = m->scratch_bytes;
+    }
+    return most ? most + most / 8 + 4096 : 0;
+}
+
+static Status run_piece(Matmul *m, const void *src, const void *weights, const float *bias, void *dst, void *scratch)
+{
+    struct {
+        int arg;
+        dnnl_memory_t memory;
+        const void *data;
+    } all[] = {{DNNL_ARG_SRC, m->src, src},
+               {DNNL_ARG_WEIGHTS, m->weights, weights},
+               {DNNL_ARG_DST, m->dst, dst},
+               {DNNL_ARG_SCRATCHPAD, m->scratch, scratch},
+               {DNNL_ARG_BIAS, m->bias, bias}};
+    dnnl_exec_arg_t args[5];
+    int n = m->bias ? 5 : 4;
+    for (int i = 0; i < n; i++) {
+        TRY(api_status(dnnl_memory_set_data_handle(all[i].memory, (void *)(uintptr_t)all[i].data), "memory"));
+        args[i] = (dnnl_exec_arg_t){all[i].arg, all[i].memory};
+    }
+    TRY(api_status(dnnl_primitive_execute(m->primitive, dnn.stream, n, args), "matmul"));
+    return api_status(dnnl_stream_wait(dnn.stream), "matmul");
+}
+
+Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c, void *scratch)
+{
+    size_t in = dtype_size(p->in), out = dtype_size(p->out);
+    omp_set_num_threads(cpu.threads);
+    for (int64_t first = 0; first < rows; first += CHUNK) {
+        Matmul *m;
+        TRY(matmul_of(p, piece_of(rows - first), &m));
+        const char *x = (const char *)a + (size_t)(first * p->k) * in;
+        if (p->kind == PRODUCT_GRAD)
+            TRY(run_piece(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+        else TRY(run_piece(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+    }
+    return OK;
+}
+
+void onednn_close(void)
+{
+    if (--dnn.opened > 0) return;
+    for (int i = 0; i < dnn.n_matmuls; i++) free_matmul(dnn.matmuls[i]);
+    for (int i = 0; i < dnn.n_layouts; i++) {
+        Layout *l = dnn.layouts[i];
+        dnnl_memory_t memories[] = {l->packed, l->plain[0], l->plain[1]};
+        for (size_t k = 0; k < sizeof memories / sizeof *memories; k++)
+            if (memories[k]) dnnl_memory_destroy(memories[k]);
+        for (int k = 0; k < 2; k++)
+            if (l->pack[k]) dnnl_primitive_destroy(l->pack[k]);
+        api_desc_free(l->desc);
+        free(l);
+    }
+    free(dnn.layouts);
+    free(dnn.matmuls);
+    free(dnn.slots);
+    if (dnn.stream) dnnl_stream_destroy(dnn.stream);
+    if (dnn.engine) dnnl_engine_destroy(dnn.engine);
+    memset(&dnn, 0, sizeof dnn);
+}

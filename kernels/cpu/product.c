@@ -1,0 +1,114 @@
+#include "kernels/cpu/product.h"
+
+#include "kernels/cpu/onednn.h"
+
+/* Below this size in either direction (a classifier's labels) oneDNN's blocks are mostly padding. */
+#define SMALL 16
+
+static bool by_onednn(int64_t k, int64_t n) { return cpu.onednn && k >= SMALL && n >= SMALL; }
+
+size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
+{
+    if (by_onednn(depth, columns)) return onednn_copy_bytes(compute, depth, columns);
+    return cpu.vec->weight_bytes(depth, columns, cpu_is_bf16(compute));
+}
+
+typedef struct {
+    void *copy;
+    const float *w;
+    int64_t n, k, panels;
+    bool transposed, bf16;
+} Packing;
+
+static void pack_part(void *arg, int part)
+{
+    const Packing *p = arg;
+    Span panels = cpu_span(p->panels, 1, part, cpu.threads);
+    cpu.vec->pack_weight(p->copy, p->w, p->n, p->k, p->transposed, p->bf16, panels.first, panels.end);
+}
+
+Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute)
+{
+    if (by_onednn(k, n)) return onednn_pack(copy, w, n, k, transposed, compute);
+    Packing p = {copy, w, n, k, cpu.vec->weight_panels(transposed ? k : n), transposed, cpu_is_bf16(compute)};
+    cpu_parallel(pack_part, &p);
+    return OK;
+}
+
+/* The result is cut into down × across pieces, one per thread. */
+typedef struct {
+    int down, across;
+} Grid;
+
+/* As many pieces as threads; down as long as a piece keeps `least` of `n`. */
+static Grid grid_of(int64_t n, int64_t least)
+{
+    int down = cpu.threads;
+    while (down > 1 && (cpu.threads % down != 0 || n / down < least)) down--;
+    return (Grid){down, cpu.threads / down};
+}
+
+typedef struct {
+    const Product *p;
+    RowProduct rows;
+    GradProduct grad;
+    int64_t n_rows;
+    Grid grid;
+    char *scratch;
+    size_t scratch_each;
+} Run;
+
+static void rows_part(void *arg, int part)
+{
+    const Run *r = arg;
+    Span rows = cpu_span(r->n_rows, 1, part / r->grid.across, r->grid.down);
+    Span panels = cpu_span(cpu.vec->weight_panels(r->p->n), 1, part % r->grid.across, r->grid.across);
+    cpu.vec->rows_product(&r->rows, rows.first, rows.end, panels.first, panels.end,
+                          r->scratch + (size_t)part * r->scratch_each);
+}
+
+static void grad_part(void *arg, int part)
+{
+    const Run *r = arg;
+    Span k = cpu_span(r->p->k, 16, part / r->grid.across, r->grid.down);
+    Span n = cpu_span(r->p->n, 1, part % r->grid.across, r->grid.across);
+    cpu.vec->grad_product(&r->grad, n.first, n.end, k.first, k.end, r->scratch + (size_t)part * r->scratch_each);
+}
+
+static size_t scratch_each(const Product *p)
+{
+    return cpu_line(p->kind == PRODUCT_ROWS ? cpu.vec->rows_scratch(p->k, cpu_is_bf16(p->in)) : cpu.vec->grad_scratch());
+}
+
+size_t product_scratch(const Product *p, int64_t rows)
+{
+    if (by_onednn(p->k, p->n)) return onednn_scratch(p, rows);
+    return scratch_each(p) * (size_t)cpu.threads;
+}
+
+Status product_prepare(const Product *p, int64_t rows)
+{
+    return by_onednn(p->k, p->n) ? onednn_prepare(p, rows) : OK;
+}
+
+Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                   void *scratch)
+{
+    if (by_onednn(p->k, p->n)) return onednn_run(p, rows, a, b, bias, c, scratch);
+    Run r = {.p = p, .n_rows = rows, .scratch = scratch, .scratch_each = scratch_each(p)};
+    bool bf16 = cpu_is_bf16(p->in);
+    CHECK(bf16 || p->out == F32, "a product of f32 gives f32, not %s", dtype_name(p->out));
+    if (p->kind == PRODUCT_ROWS) {
+        r.rows = (RowProduct){.x = a, .b = b, .bias = p->bias ? bias : NULL, .y = c, .k = p->k, .n = p->n};
+        r.rows.x_bf16 = bf16;
+        r.rows.y_bf16 = cpu_is_bf16(p->out);
+        r.rows.add = p->add;
+        r.grid = grid_of(rows, 48);
+        cpu_parallel(rows_part, &r);
+    } else {
+        r.grad = (GradProduct){.x = a, .dy = b, .dw = c, .rows = rows, .k = p->k, .n = p->n, .bf16 = bf16};
+        r.grid = grid_of(p->k, 192);
+        cpu_parallel(grad_part, &r);
+    }
+    return OK;
+}

@@ -1,0 +1,32 @@
+/* Matrix products of the cpu backend, whoever computes them: oneDNN (onednn.h) or the tiles of vec/products.c, which
+   also take what is too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
+#ifndef CAIRN_KERNELS_CPU_PRODUCT_H
+#define CAIRN_KERNELS_CPU_PRODUCT_H
+
+#include "kernels/cpu/cpu.h"
+
+typedef enum {
+    PRODUCT_ROWS, /* y (rows, n) = x (rows, k)·B (k, n) (+ bias, or + y); B is a packed copy of a weight */
+    PRODUCT_GRAD  /* dw (n, k) += dyᵀ·x over the rows; dw is F32 */
+} ProductKind;
+
+typedef struct {
+    ProductKind kind;
+    int64_t k, n;
+    Dtype in, out;
+    bool bias, add;
+} Product;
+
+/* Bytes of the packed copy whose product has `depth` and `columns`. */
+size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
+/* Packs w (n, k): for x·wᵀ, or, transposed, for dy·w. */
+Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
+
+size_t product_scratch(const Product *p, int64_t rows);
+/* Makes what running with this number of rows needs. Once for each; asking again costs nothing. */
+Status product_prepare(const Product *p, int64_t rows);
+/* ROWS: a = x, b = the copy, c = y. GRAD: a = x, b = dy, c = dw. */
+Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                   void *scratch);
+
+#endif

@@ -1,0 +1,122 @@
+/* What attention's forward and backward share: packing of a head's rows, products of packed operands, and the scratch
+   of one thread. Queries go in blocks of BLOCK (whole dropout tiles and whole product tiles), keys in blocks of SPAN. */
+#ifndef CAIRN_KERNELS_CPU_VEC_ATTENTION_H
+#define CAIRN_KERNELS_CPU_VEC_ATTENTION_H
+
+#include <math.h>
+
+#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec/philox.h"
+#include "kernels/cpu/vec/tile.h"
+
+#define BLOCK 48
+#define SPAN  528 /* a multiple of BLOCK, so that queries can be cut the same way; above BERT's 512 */
+
+/* `rows` rows of `d` columns inside a row-major matrix. */
+typedef struct {
+    const char *data;
+    int64_t step; /* elements from row to row */
+} Rows_;
+
+INLINE Rows_ rows_at(const void *p, int64_t step, int64_t row, int64_t col, bool bf16)
+{
+    return (Rows_){(const char *)p + (size_t)(row * step + col) * (bf16 ? 2 : 4), step};
+}
+
+INLINE const uint32_t *row_f32(Rows_ m, int64_t i)
+{
+    return (const uint32_t *)(const void *)(m.data + (size_t)(i * m.step) * 4);
+}
+INLINE const uint16_t *row_bf16(Rows_ m, int64_t i)
+{
+    return (const uint16_t *)(const void *)(m.data + (size_t)(i * m.step) * 2);
+}
+
+/* As a product's A, units along the columns: to[i·units + p], zeros in rows up to whole tiles. */
+INLINE void copy_rows(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+{
+    int64_t units = depth_units(d, bf16);
+    for (int64_t i = 0; i < rows; i++) {
+        uint32_t *t = to + i * units;
+        if (units) t[units - 1] = 0;
+        if (bf16) memcpy(t, row_bf16(m, i), (size_t)d * 2);
+        else memcpy(t, row_f32(m, i), (size_t)d * 4);
+    }
+    memset(to + rows * units, 0, (size_t)((round_up(rows, TILE_ROWS) - rows) * units) * 4);
+}
+
+/* As B with the rows as columns (K for q·kᵀ): panels of TILE_COLS rows, unit after unit along the columns. */
+INLINE void pack_transposed(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+{
+    int64_t units = depth_units(d, bf16), whole = bf16 ? d / 2 : d;
+    for (int64_t j = 0; j < rows; j += TILE_COLS, to += units * TILE_COLS) {
+        int64_t width = rows - j < TILE_COLS ? rows - j : TILE_COLS;
+        if (width < TILE_COLS) memset(to, 0, (size_t)(units * TILE_COLS) * 4);
+        for (int64_t c = 0; c < width; c++) {
+            const uint32_t *from = bf16 ? (const uint32_t *)(const void *)row_bf16(m, j + c) : row_f32(m, j + c);
+            for (int64_t p = 0; p < whole; p++) memcpy(&to[p * TILE_COLS + c], from + p, 4);
+            if (whole < units) to[whole * TILE_COLS + c] = row_bf16(m, j + c)[d - 1];
+        }
+    }
+}
+
+/* As B with the rows as depth (V for p·v): panels of TILE_COLS columns, unit after unit along the rows. */
+INLINE void pack_natural(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+{
+    int64_t units = depth_units(rows, bf16);
+    for (int64_t j = 0; j < d; j += TILE_COLS, to += units * TILE_COLS) {
+        int64_t width = d - j < TILE_COLS ? d - j : TILE_COLS;
+        for (int64_t p = 0; p < units; p++)
+            for (int64_t c = 0; c < TILE_COLS; c += VL) {
+                vu unit = {0};
+                if (!bf16) {
+                    if (c < width) unit = (vu)load_at(row_f32(m, p) + j, c, width - c, false);
+                } else if (c < width) {
+                    vu low = (vu)load_at(row_bf16(m, 2 * p) + j, c, width - c, true) >> 16, high = {0};
+                    if (2 * p + 1 < rows) high = (vu)load_at(row_bf16(m, 2 * p + 1) + j, c, width - c, true);
+                    unit = low | high;
+                }
+                store_u(to + p * TILE_COLS + c, unit);
+            }
+    }
+}
+
+/* c (rows, cols) = (add ? c : 0) + A·B, rows and cols in whole tiles. */
+INLINE void multiply(float *c, int64_t c_step, bool add, const uint32_t *a, int64_t row_step, int64_t depth_step,
+                     const uint32_t *b, int64_t depth, int64_t rows, int64_t cols, bool bf16)
+{
+    for (int64_t j = 0; j < cols; j += TILE_COLS, b += depth * TILE_COLS)
+        for (int64_t i = 0; i < rows; i += TILE_ROWS)
+            tile(c + i * c_step + j, c_step, add, a + i * row_step, row_step, depth_step, b, depth, bf16);
+}
+
+/* Sizes for one call, in 32-bit units; they depend on the longest sequence there can be. */
+typedef struct {
+    int64_t d, d_units, d_cols; /* head size; along the depth; in whole tiles */
+    int64_t span, span_cols;    /* keys of a block at most; in whole tiles */
+    bool spans;                 /* more than one block of keys may be needed */
+} Sizes;
+
+INLINE Sizes sizes_of(const Attention *a)
+{
+    int64_t span = a->max_length < SPAN ? a->max_length : SPAN;
+    return (Sizes){
+        .d = a->head_dim,
+        .d_units = depth_units(a->head_dim, a->bf16),
+        .d_cols = round_up(a->head_dim, TILE_COLS),
+        .span = span,
+        .span_cols = round_up(span, TILE_COLS),
+        .spans = a->max_length > SPAN,
+    };
+}
+
+INLINE void *take(char **base, size_t *used, int64_t units)
+{
+    void *p = *base ? *base + *used : NULL;
+    *used += ((size_t)units * 4 + 63) / 64 * 64;
+    return p;
+}
+
+INLINE int64_t at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
+
+#endif

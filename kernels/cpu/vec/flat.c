@@ -1,0 +1,129 @@
+/* Passes over memory: column sums, sums of squares, the optimizers' updates, rows of the MLM loss. */
+#include <math.h>
+
+#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec/simd.h"
+
+#define NORM_BLOCK 1024 /* contracts.md 5 */
+
+INLINE void column_sums(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
+{
+    for (int64_t j = 0; j < cols; j += VL) store_at(sums, j, cols - j, false, splat(0));
+    for (int64_t r = first; r < end; r += 4) {
+        int64_t rows = end - r < 4 ? end - r : 4;
+        for (int64_t j = 0; j < cols; j += VL) {
+            vf sum = load_at(x, r * cols + j, cols - j, bf16);
+            for (int64_t i = 1; i < rows; i++) sum += load_at(x, (r + i) * cols + j, cols - j, bf16);
+            store_at(sums, j, cols - j, false, load_at(sums, j, cols - j, false) + sum);
+        }
+    }
+}
+
+void V(column_sums)(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
+{
+    if (bf16) column_sums(sums, x, first, end, cols, true);
+    else column_sums(sums, x, first, end, cols, false);
+}
+
+/* to[first … end) += the same of each of the parts, part after part */
+void V(add_parts)(float *to, const float *parts, int n_parts, int64_t stride, int64_t first, int64_t end)
+{
+    for (int64_t j = first; j < end; j += VL) {
+        vf sum = load_at(parts, j, end - j, false);
+        for (int i = 1; i < n_parts; i++) sum += load_at(parts + i * stride, j, end - j, false);
+        store_at(to, j, end - j, false, load_at(to, j, end - j, false) + sum);
+    }
+}
+
+void V(add_row)(void *to, const void *from, int64_t n, bool bf16)
+{
+    for (int64_t j = 0; j < n; j += VL)
+        store_at(to, j, n - j, bf16, load_at(to, j, n - j, bf16) + load_at(from, j, n - j, bf16));
+}
+
+/* Σ x² of up to NORM_BLOCK values in fp32 lanes; a tensor's blocks are added in double, in order. */
+double V(sum_squares)(const float *x, int64_t n)
+{
+    double total = 0;
+    for (int64_t first = 0; first < n; first += NORM_BLOCK) {
+        int64_t end = first + NORM_BLOCK < n ? first + NORM_BLOCK : n;
+        vf even = {0}, odd = {0};
+        for (int64_t i = first; i < end; i += 2 * VL) {
+            vf a = load_at(x, i, end - i, false);
+            even = fma_(a, a, even);
+            if (end - i <= VL) continue;
+            vf b = load_at(x, i + VL, end - i - VL, false);
+            odd = fma_(b, b, odd);
+        }
+        total += (double)sum_lanes(even + odd);
+    }
+    return total;
+}
+
+/* m and v move on; p −= rate·u, or, where u is asked for, u alone is written (it may stand where g stands). */
+void V(adam)(float *p, float *m, float *v, const float *g, float *u, int64_t n, const AdamRange *a)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        int64_t left = n - i;
+        vf grad = load_at(g, i, left, false) * splat(a->grad_scale), at = load_at(p, i, left, false);
+        vf mean = fma_(splat(a->beta1), load_at(m, i, left, false), splat(1.0f - a->beta1) * grad);
+        vf square = fma_(splat(a->beta2), load_at(v, i, left, false), splat(1.0f - a->beta2) * grad * grad);
+        store_at(m, i, left, false, mean);
+        store_at(v, i, left, false, square);
+        vf update = mean * splat(a->bias1) / (sqrt_(square * splat(a->bias2)) + splat(a->eps));
+        update = fma_(splat(a->decay), at, update);
+        if (u) store_at(u, i, left, false, update);
+        else store_at(p, i, left, false, fma_(splat(-a->rate), update, at));
+    }
+}
+
+void V(descend)(float *p, const float *u, float rate, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL)
+        store_at(p, i, n - i, false, fma_(splat(-rate), load_at(u, i, n - i, false), load_at(p, i, n - i, false)));
+}
+
+/* Loss of one row; where `gradient` is given (in the compute type; it may stand where the logits stand) it becomes
+   (softmax − onehot)·scale over the classes and 0 in the columns behind them. A negative label is none. */
+float V(softmax_row)(void *gradient, float *logits, int64_t classes, int64_t cols, int32_t label, float scale,
+                     bool bf16, bool *correct)
+{
+    vf best = splat(-INFINITY);
+    for (int64_t j = 0; j < classes; j += VL) {
+        vf x = load_at(logits, j, classes - j, false);
+        if (classes - j < VL) x = select_(first_lanes(classes - j), x, splat(-INFINITY));
+        best = max_(best, x);
+    }
+    float max = max_lanes(best), own = label >= 0 ? logits[label] : 0, loss = 0;
+    int64_t largest = 0;
+    while (largest < classes - 1 && !(logits[largest] >= max)) largest++;
+    *correct = label >= 0 && largest == label;
+    double sum = 0;
+    if (label >= 0) {
+        for (int64_t first = 0; first < classes; first += NORM_BLOCK) {
+            int64_t end = first + NORM_BLOCK < classes ? first + NORM_BLOCK : classes;
+            vf part = {0};
+            for (int64_t j = first; j < end; j += VL) {
+                vf e = exp_(load_at(logits, j, end - j, false) - splat(max));
+                if (end - j < VL) e = (vf)((vi)e & first_lanes(end - j));
+                store_at(logits, j, end - j, false, e);
+                part += e;
+            }
+            sum += (double)sum_lanes(part);
+        }
+        loss = (float)(log(sum) + (double)max - (double)own);
+    }
+    if (!gradient) return loss;
+    float factor = label >= 0 ? (float)((double)scale / sum) : 0;
+    float at_label = label >= 0 ? (float)((double)logits[label] / sum - 1.0) * scale : 0;
+    for (int64_t j = 0; j < cols; j += VL) {
+        vf g = {0};
+        if (label >= 0 && j < classes) {
+            g = load_at(logits, j, classes - j, false) * splat(factor);
+        }
+        store_at(gradient, j, cols - j, bf16, g);
+    }
+    if (label >= 0 && bf16) ((uint16_t *)gradient)[label] = bf16_from_f32(at_label);
+    else if (label >= 0) ((float *)gradient)[label] = at_label;
+    return loss;
+}

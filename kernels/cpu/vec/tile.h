@@ -1,0 +1,53 @@
+/* The inner loop of every product of ours: a tile of TILE_ROWS × TILE_COLS in registers. Operands are 32-bit units: one
+   fp32 value, or two bf16 values that lie one behind the other along the summed dimension, so that one loop serves both.
+   B is in panels: for each TILE_COLS columns the units of all depths, depth after depth. */
+#ifndef CAIRN_KERNELS_CPU_TILE_H
+#define CAIRN_KERNELS_CPU_TILE_H
+
+#include "kernels/cpu/vec/simd.h"
+
+#define TILE_ROWS (VL == 16 ? 8 : 6)
+#define TILE_VECS 2
+#define TILE_COLS (TILE_VECS * VL)
+
+INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+/* Units along the summed dimension. */
+INLINE int64_t depth_units(int64_t n, bool bf16) { return bf16 ? (n + 1) / 2 : n; }
+
+INLINE vf dot(vf sum, vu a, vu b, bool bf16)
+{
+    if (!bf16) return fma_((vf)a, (vf)b, sum);
+#if VL == 16 && defined __AVX512BF16__
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+    sum = fma_((vf)(a << 16), (vf)(b << 16), sum);
+    return fma_((vf)(a & 0xffff0000u), (vf)(b & 0xffff0000u), sum);
+#endif
+}
+
+/* c = (add ? c : 0) + A·B over `depth` units; a[i·row_step + p·depth_step]. c is fp32, row-major. */
+INLINE void tile(float *c, int64_t c_step, bool add, const uint32_t *a, int64_t row_step, int64_t depth_step,
+                 const uint32_t *b, int64_t depth, bool bf16)
+{
+    vf sum[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 8
+    for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < TILE_VECS; j++) sum[i][j] = add ? load(c + i * c_step + j * VL) : (vf){0};
+    for (int64_t p = 0; p < depth; p++) {
+        vu b0 = load_u(b), b1 = load_u(b + VL);
+        b += TILE_COLS;
+#pragma GCC unroll 8
+        for (int i = 0; i < TILE_ROWS; i++) {
+            vu ai = splat_u(a[i * row_step + p * depth_step]);
+            sum[i][0] = dot(sum[i][0], ai, b0, bf16);
+            sum[i][1] = dot(sum[i][1], ai, b1, bf16);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < TILE_VECS; j++) store(c + i * c_step + j * VL, sum[i][j]);
+}
+
+#endif
