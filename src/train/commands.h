@@ -10,5 +10,6 @@ Status command_convert(const Config *c); /* weights of any format into a Hugging
 Status command_inspect(const Config *c); /* the tensors of a file or checkpoint, and how ranks would slice them */
 Status command_plan(const Config *c);    /* what a run will need, per policy */
 Status command_vocab(const Config *c);   /* trains a vocabulary */
+Status command_report(const Config *c);  /* compares finished runs */
 
 #endif

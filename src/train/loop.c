@@ -130,7 +130,7 @@ static Status evaluate(Loop *l)
     double metric = NAN;
     Buf text = {0};
     Status status = OK;
-    TRY_DONE(job->evaluate(job->context, p->step, &metric, &text));
+    TRY_DONE(job->evaluate(job->context, l->metrics, p->step, &metric, &text));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     if (isnan(p->best_metric) || metric > p->best_metric) {
         p->best_metric = metric;

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "optim/optim.h"
+#include "train/observe.h"
 #include "train/session.h"
 
 /* What a task adds to every checkpoint: small files (config.json, vocab.txt …) that make its folder a model of its own.

@@ -252,16 +252,18 @@ static void describe_result(const GlueRun *r, const SplitData *d, Buf *text)
 }
 
 /* In the middle of training: the first dev split picks the best. */
-static Status evaluate_during(void *context, int64_t step, double *metric, Buf *text)
+static Status evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text)
 {
     GlueRun *r = context;
-    (void)step;
     *metric = NAN;
     for (int i = 0; i < r->n_splits; i++) {
         SplitData *d = &r->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
         if (isnan(*metric)) *metric = d->result.best;
+        for (int m = 0; m < r->task->n_metrics; m++)
+            TRY(metrics_eval(metrics, step, d->split->name, glue_metric_name(r->task->metrics[m]),
+                             d->result.metrics[m]));
         describe_result(r, d, text);
     }
     return OK;
@@ -411,7 +413,6 @@ static Status summarise(GlueRun *r)
                              r->splits[i].result.metrics[m]);
     Status status = summary_write(r->c->output_dir, &s);
     if (status == OK && r->c->do_train) status = report_write(r->c->output_dir, &s);
-    summary_clear(&s);
     free(series);
     return status;
 }

@@ -167,4 +167,10 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values);
 
+/* ---- the command (command.c) ---- */
+
+struct Config;
+/* `cairn glue`. */
+Status command_glue(const struct Config *c);
+
 #endif
