@@ -64,6 +64,13 @@ static Status choose_products(void)
     return OK;
 }
 
+/* CAIRN_CPU_BF16=emulate computes in bf16 on any CPU, slowly and by our own tiles, so that tests can see it done. */
+static bool emulates_bf16(void)
+{
+    const char *asked = getenv("CAIRN_CPU_BF16");
+    return asked && strcmp(asked, "emulate") == 0;
+}
+
 static Status cpu_open(Backend *b, const BackendOptions *options)
 {
     if (options->threads < 0 || options->threads > 1024)
@@ -73,9 +80,10 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     omp_set_dynamic(0);
     omp_set_num_threads(cpu.threads); /* oneDNN takes its number of threads from here */
     TRY(choose_isa());
-    cpu.bf16 = has_avx512_bf16();
     TRY(onednn_open());
     TRY(choose_products());
+    cpu.bf16 = has_avx512_bf16() || emulates_bf16();
+    if (emulates_bf16() && !has_avx512_bf16()) cpu.onednn = false;
     b->threads = cpu.threads;
     snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
              cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads, cpu.threads == 1 ? "" : "s");

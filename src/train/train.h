@@ -19,7 +19,7 @@ typedef struct {
 
 /* Evaluation in the middle of training. `metric`: the figure that picks the best (larger is better). `text`: one line
    for people. May return E_STOPPED. */
-typedef Status (*TrainEvaluate)(void *context, int64_t step, double *metric, Buf *text);
+typedef Status (*TrainEvaluate)(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text);
 /* Called when `metric` was the best so far: keep this model. */
 typedef Status (*TrainKeepBest)(void *context, int64_t step, double metric);
 

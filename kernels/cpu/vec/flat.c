@@ -41,22 +41,34 @@ void V(add_row)(void *to, const void *from, int64_t n, bool bf16)
         store_at(to, j, n - j, bf16, load_at(to, j, n - j, bf16) + load_at(from, j, n - j, bf16));
 }
 
-/* Σ x² of up to NORM_BLOCK values in fp32 lanes; a tensor's blocks are added in double, in order. */
+/* Half a vector of floats, as doubles. */
+typedef float HalfMem __attribute__((vector_size(2 * VL), aligned(4), may_alias));
+typedef double vd __attribute__((vector_size(4 * VL)));
+
+INLINE vd load_double(const float *p) { return __builtin_convertvector(*(const HalfMem *)p, vd); }
+
+INLINE double block_squares(const float *x, int64_t n)
+{
+    vd sum[2] = {{0}, {0}};
+    int64_t whole = n / VL * VL;
+    for (int64_t i = 0; i < whole; i += VL) {
+        vd a = load_double(x + i), b = load_double(x + i + VL / 2);
+        sum[0] += a * a;
+        sum[1] += b * b;
+    }
+    vd all = sum[0] + sum[1];
+    double total = 0;
+    for (int i = 0; i < VL / 2; i++) total += all[i];
+    for (int64_t i = whole; i < n; i++) total += (double)x[i] * (double)x[i];
+    return total;
+}
+
+/* Σ x² in double: blocks of NORM_BLOCK values, added in order. */
 double V(sum_squares)(const float *x, int64_t n)
 {
     double total = 0;
-    for (int64_t first = 0; first < n; first += NORM_BLOCK) {
-        int64_t end = first + NORM_BLOCK < n ? first + NORM_BLOCK : n;
-        vf even = {0}, odd = {0};
-        for (int64_t i = first; i < end; i += 2 * VL) {
-            vf a = load_at(x, i, end - i, false);
-            even = fma_(a, a, even);
-            if (end - i <= VL) continue;
-            vf b = load_at(x, i + VL, end - i - VL, false);
-            odd = fma_(b, b, odd);
-        }
-        total += (double)sum_lanes(even + odd);
-    }
+    for (int64_t first = 0; first < n; first += NORM_BLOCK)
+        total += block_squares(x + first, n - first < NORM_BLOCK ? n - first : NORM_BLOCK);
     return total;
 }
 

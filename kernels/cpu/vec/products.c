@@ -3,10 +3,10 @@
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/tile.h"
 
-#define DEPTH      256 /* of a panel that stays in the first-level cache */
+#define DEPTH      384 /* of a panel that stays in the first-level cache */
 #define BLOCK_ROWS 192 /* of A, packed, that stay in the second */
-#define GRAD_DEPTH 1024 /* rows of a weight gradient's operands that are packed at a time */
-#define GRAD_COLS  384
+#define GRAD_DEPTH 768 /* rows of a weight gradient's operands that are packed at a time */
+#define GRAD_COLS  768
 #define GRAD_ROWS  96
 
 /* ---- packing ---- */
@@ -124,6 +124,12 @@ void V(pack_weight)(void *to, const float *w, int64_t n, int64_t k, bool transpo
     }
 }
 
+/* The rows a tile's sums will be added to. Past the end of the matrix this asks for nothing. */
+INLINE void prefetch_tile(const void *to, size_t step)
+{
+    for (size_t i = 0; i < TILE_ROWS; i++) __builtin_prefetch((const void *)((uintptr_t)to + i * step), 1);
+}
+
 /* ---- y = x·B ---- */
 
 /* An output in bf16 cannot hold a partial sum: then the depth is not cut. */
@@ -162,6 +168,8 @@ INLINE void rows_product(const RowProduct *a, int64_t first, int64_t end, int64_
             for (int64_t j = panel; j < panel_end; j++) {
                 const uint32_t *b = (const uint32_t *)a->b + (j * units + p) * TILE_COLS;
                 for (int64_t i = 0; i < rows; i += TILE_ROWS) {
+                    prefetch_tile((const char *)a->y + (size_t)((row + i) * a->n + j * TILE_COLS) * (a->y_bf16 ? 2 : 4),
+                                  (size_t)a->n * (a->y_bf16 ? 2 : 4));
                     tile(sum, TILE_COLS, false, packed + i * depth, 1, TILE_ROWS, b, depth, bf16);
                     write_tile(a, sum, row + i, j * TILE_COLS, rows - i < TILE_ROWS ? rows - i : TILE_ROWS, p == 0);
                 }
@@ -200,6 +208,7 @@ INLINE void grad_block(const GradProduct *a, int64_t row, int64_t rows, int64_t 
         int64_t depth = units - p < DEPTH ? units - p : DEPTH;
         for (int64_t j = 0; j < cols; j += TILE_COLS)
             for (int64_t i = 0; i < rows; i += TILE_ROWS) {
+                prefetch_tile(a->dw + (row + i) * a->k + col + j, (size_t)a->k * sizeof(float));
                 tile(sum, TILE_COLS, false, pa + i * units + p * TILE_ROWS, 1, TILE_ROWS,
                      pb + j * units + p * TILE_COLS, depth, bf16);
                 add_tile(a, sum, row + i, col + j, rows - i < TILE_ROWS ? rows - i : TILE_ROWS,
