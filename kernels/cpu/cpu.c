@@ -86,7 +86,8 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     if (emulates_bf16() && !has_avx512_bf16()) cpu.onednn = false;
     b->threads = cpu.threads;
     snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
-             cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads, cpu.threads == 1 ? "" : "s");
+             cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads,
+             cpu.threads == 1 ? "" : "s");
     return OK;
 }
 
@@ -104,8 +105,11 @@ static bool cpu_supports(const Backend *b, Dtype compute, char *why_not, size_t 
         snprintf(why_not, size,
                  "bf16 needs a CPU that multiplies it in hardware (AVX512_BF16 or AMX); this one's best is %s. Use "
                  "--precision fp32",
-                 has_avx512() ? "AVX-512 without it" : has_avx2() ? "AVX2" : "SSE2");
-    else snprintf(why_not, size, "the cpu backend computes in f32 and bf16, not %s", dtype_name(compute));
+                 has_avx512() ? "AVX-512 without it"
+                 : has_avx2() ? "AVX2"
+                              : "SSE2");
+    else
+        snprintf(why_not, size, "the cpu backend computes in f32 and bf16, not %s", dtype_name(compute));
     return false;
 }
 

@@ -94,7 +94,10 @@ CPU_PREPARE_LIST(X)
 /* ---- operands ---- */
 
 static inline const Operand *cpu_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
-static inline const Operand *cpu_out(const OpCall *call, const char *name) { return &call->out[op_out(call->op, name)]; }
+static inline const Operand *cpu_out(const OpCall *call, const char *name)
+{
+    return &call->out[op_out(call->op, name)];
+}
 static inline const Ctl *cpu_ctl(const OpCall *call) { return cpu_in(call, "ctl")->data; }
 static inline void *cpu_row(const Operand *o, int64_t row)
 {
@@ -128,8 +131,8 @@ static inline void *cpu_take_parts(CpuSpace *space, size_t each) { return cpu_ta
 static inline size_t cpu_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 void cpu_check_space(const OpCall *call, const CpuSpace *space);
 
-/* Σ over rows of x (rows, cols) added to sums (cols): each part's rows, then part after part. Scratch: cpu_take_parts of
-   cpu_line(cols · 4) bytes. */
+/* Σ over rows of x (rows, cols) added to sums (cols): each part's rows, then part after part. Scratch: cpu_take_parts
+   of cpu_line(cols · 4) bytes. */
 void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts);
 /* to += the same range of every part's piece, `stride` floats apart. */
 void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n);

@@ -47,9 +47,8 @@ static void fill_common(const OpCall *call, const RowCounts *rows, EmbedRows *a,
 {
     static const struct {
         const char *index, *table, *what;
-    } checks[] = {{"ids", "word", "embed: word id"},
-                  {"pos", "position", "embed: position"},
-                  {"types", "type", "embed: type"}};
+    } checks[] = {
+        {"ids", "word", "embed: word id"}, {"pos", "position", "embed: position"}, {"types", "type", "embed: type"}};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         CHECK(cpu_in(call, checks[i].table)->dtype == F32, "embed: the table %s is not f32", checks[i].table);
         cpu_check_index(cpu_in(call, checks[i].index), real, table_rows(call, rows, checks[i].table), checks[i].what);

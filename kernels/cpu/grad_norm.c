@@ -1,5 +1,5 @@
-/* Sums of squares over blocks of 1024 elements from each parameter's start: threads fill a table of them, one thread adds
-   the table in order. */
+/* Sums of squares over blocks of 1024 elements from each parameter's start: threads fill a table of them, one thread
+   adds the table in order. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"

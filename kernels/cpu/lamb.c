@@ -1,5 +1,5 @@
-/* LAMB, in three passes over all parameters: the update u (kept where the gradient stood), the norms of p and u by blocks
-   of 1024 elements, p −= rate·ratio·u. */
+/* LAMB, in three passes over all parameters: the update u (kept where the gradient stood), the norms of p and u by
+   blocks of 1024 elements, p −= rate·ratio·u. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"

@@ -40,9 +40,12 @@ static Product wgrad_of(const OpCall *call)
 static Product product_of(const OpCall *call)
 {
     switch (call->op) {
-    case OP_LINEAR: return forward_of(call);
-    case OP_LINEAR_DGRAD: return dgrad_of(call);
-    default: return wgrad_of(call);
+    case OP_LINEAR:
+        return forward_of(call);
+    case OP_LINEAR_DGRAD:
+        return dgrad_of(call);
+    default:
+        return wgrad_of(call);
     }
 }
 
@@ -88,8 +91,8 @@ Status cpu_linear(const OpCall *call, const RowCounts *rows)
     Product p = forward_of(call);
     Space s = space_of(call, &p, n_rows);
     cpu_check_space(call, &s.space);
-    return product_run(&p, n_rows, x->data, cpu_in(call, "w")->data, cpu_in(call, "bias")->data, cpu_out(call, "y")->data,
-                       s.product);
+    return product_run(&p, n_rows, x->data, cpu_in(call, "w")->data, cpu_in(call, "bias")->data,
+                       cpu_out(call, "y")->data, s.product);
 }
 
 Status cpu_linear_dgrad(const OpCall *call, const RowCounts *rows)

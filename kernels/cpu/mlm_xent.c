@@ -1,16 +1,16 @@
-/* The decoder's product with its loss, CHUNK masked rows at a time: fp32 logits of a chunk in scratch, softmax and gradient
-   row by row where they stand (bf16: beside them), then the chunk's dh, dw, db. A larger chunk means fewer passes over
-   dw, which is as large as the vocabulary. */
+/* The decoder's product with its loss, CHUNK masked rows at a time: fp32 logits of a chunk in scratch, softmax and
+   gradient row by row where they stand (bf16: beside them), then the chunk's dh, dw, db. A larger chunk means fewer
+   passes over dw, which is as large as the vocabulary. */
 #include "kernels/cpu/product.h"
 
 #define CHUNK 256
 
 typedef struct {
     Product logits, dh, dw;
-    float *scores;      // (CHUNK, V)
-    void *gradient;     // (CHUNK, V): scores itself in fp32
-    bool *correct;      // (CHUNK)
-    float *parts;       /* of db */
+    float *scores;  // (CHUNK, V)
+    void *gradient; // (CHUNK, V): scores itself in fp32
+    bool *correct;  // (CHUNK)
+    float *parts;   /* of db */
     void *product;
     int64_t rows, real; /* of the bucket; those that hold something */
     bool training;
@@ -40,8 +40,8 @@ static Space space_of(const OpCall *call, const RowCounts *rows)
     s.dw = (Product){.kind = PRODUCT_GRAD, .k = k, .n = n, .in = h->dtype, .out = F32};
     size_t chunk = (size_t)chunk_of(s.rows), needed = product_space(&s.logits, s.rows);
     s.scores = cpu_take(&s.space, chunk * (size_t)n * sizeof(float));
-    s.gradient = h->dtype == F32 ? s.scores
-                                 : cpu_take(&s.space, s.training ? chunk * (size_t)n * dtype_size(h->dtype) : 0);
+    s.gradient =
+        h->dtype == F32 ? s.scores : cpu_take(&s.space, s.training ? chunk * (size_t)n * dtype_size(h->dtype) : 0);
     s.correct = cpu_take(&s.space, chunk * sizeof(bool));
     s.parts = cpu_take_parts(&s.space, s.training ? cpu_line((size_t)n * sizeof(float)) : 0);
     if (s.training) needed = larger(needed, larger(product_space(&s.dh, s.rows), product_space(&s.dw, s.rows)));
@@ -93,9 +93,8 @@ static void softmax_part(void *arg, int part)
         CHECK(label < c->call->attr.loss.classes, "mlm_xent: label %d of row %lld; there are %d words", label,
               (long long)(c->first + r), c->call->attr.loss.classes);
         char *gradient = s->training ? (char *)s->gradient + (size_t)(r * n) * (bf16 ? 2 : 4) : NULL;
-        loss[c->first + r] =
-            cpu.vec->softmax_row(gradient, s->scores + r * n, c->call->attr.loss.classes, n, label,
-                                 ctl->scale_masked * ctl->loss_scale, bf16, &s->correct[r]);
+        loss[c->first + r] = cpu.vec->softmax_row(gradient, s->scores + r * n, c->call->attr.loss.classes, n, label,
+                                                  ctl->scale_masked * ctl->loss_scale, bf16, &s->correct[r]);
     }
 }
 
@@ -103,12 +102,13 @@ static Status run_chunk(const Chunk *c)
 {
     const OpCall *call = c->call;
     const Space *s = c->s;
-    const Operand *h = cpu_in(call, "h"), *dh = cpu_out(call, "dh"), *dw = cpu_out(call, "dw"), *db = cpu_out(call, "db");
+    const Operand *h = cpu_in(call, "h"), *dh = cpu_out(call, "dh"), *dw = cpu_out(call, "dw"),
+                  *db = cpu_out(call, "db");
     Stats *stats = cpu_out(call, "stats")->data;
     const float *loss = cpu_out(call, "loss")->data; // (M)
     int32_t slot = call->attr.loss.slot;
-    TRY(product_run(&s->logits, c->n, cpu_row(h, c->first), cpu_in(call, "w")->data, cpu_in(call, "bias")->data, s->scores,
-                    s->product));
+    TRY(product_run(&s->logits, c->n, cpu_row(h, c->first), cpu_in(call, "w")->data, cpu_in(call, "bias")->data,
+                    s->scores, s->product));
     cpu_parallel(softmax_part, (void *)(uintptr_t)c);
     for (int64_t r = 0; r < c->n && c->first + r < s->real; r++) {
         stats->loss[slot] += (double)loss[c->first + r];

@@ -1,6 +1,6 @@
 /* Products by oneDNN's matmul. The layout of packed weights is the one it chooses for CHUNK rows; primitives for every
-   other number of rows are made with that layout given. More rows than CHUNK go in pieces, so that a large capacity does
-   not mean a primitive for each of its hundreds of buckets. */
+   other number of rows are made with that layout given. More rows than CHUNK go in pieces, so that a large capacity
+   does not mean a primitive for each of its hundreds of buckets. */
 #include "kernels/cpu/onednn.h"
 
 #include <omp.h>
@@ -20,8 +20,8 @@ typedef struct {
     Dtype dtype;
     int64_t depth, columns;
     Desc *desc;
-    dnnl_memory_t packed;       /* handle set at each packing */
-    dnnl_memory_t plain[2];     /* the F32 weight as (depth, columns): of x·wᵀ, of dy·w */
+    dnnl_memory_t packed;   /* handle set at each packing */
+    dnnl_memory_t plain[2]; /* the F32 weight as (depth, columns): of x·wᵀ, of dy·w */
     dnnl_primitive_t pack[2];
 } Layout;
 
@@ -84,7 +84,8 @@ static Status probe(void)
     Status status = OK;
     dnnl_primitive_desc_t pd = NULL;
     const char *name = NULL;
-    Desc *src = row_major(F32, CHUNK, 768), *weights = api_desc(F32, 768, 3072, NULL), *dst = row_major(F32, CHUNK, 3072);
+    Desc *src = row_major(F32, CHUNK, 768), *weights = api_desc(F32, 768, 3072, NULL),
+         *dst = row_major(F32, CHUNK, 3072);
     TRY_DONE(api_matmul(&pd, dnn.engine, src, weights, NULL, dst, false));
     TRY_DONE(api_status(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
     snprintf(dnn.implementation, sizeof dnn.implementation, "%s", name);
@@ -212,14 +213,14 @@ done:
 static bool same(const Matmul *m, const Product *p, int64_t rows)
 {
     const Product *q = &m->product;
-    return m->rows == rows && q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in && q->out == p->out &&
-           q->bias == p->bias && q->add == p->add;
+    return m->rows == rows && q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in &&
+           q->out == p->out && q->bias == p->bias && q->add == p->add;
 }
 
 static uint64_t hash_of(const Product *p, int64_t rows)
 {
     uint64_t h = (uint64_t)rows;
-    const uint64_t parts[] = {(uint64_t)p->kind,          (uint64_t)p->k, (uint64_t)p->n, (uint64_t)p->in,
+    const uint64_t parts[] = {(uint64_t)p->kind, (uint64_t)p->k, (uint64_t)p->n, (uint64_t)p->in,
                               (uint64_t)p->out << 2 | (uint64_t)p->bias << 1 | (uint64_t)p->add};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         h = (h ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
@@ -316,7 +317,8 @@ static Status run_piece(Matmul *m, const void *src, const void *weights, const f
     return api_status(dnnl_stream_wait(dnn.stream), "matmul");
 }
 
-Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c, void *scratch)
+Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                  void *scratch)
 {
     size_t in = dtype_size(p->in), out = dtype_size(p->out);
     omp_set_num_threads(cpu.threads);
@@ -326,7 +328,8 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
             TRY(run_piece(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
-        else TRY(run_piece(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+        else
+            TRY(run_piece(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
     }
     return OK;
 }

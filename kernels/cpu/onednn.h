@@ -1,5 +1,6 @@
-/* oneDNN, the only door to it (its types appear in onednn.c and onednn/ alone). Sizes are fixed when a primitive is made;
-   primitives are kept by shape until onednn_close, and running one allocates no tensors. From the step's thread only. */
+/* oneDNN, the only door to it (its types appear in onednn.c and onednn/ alone). Sizes are fixed when a primitive is
+   made; primitives are kept by shape until onednn_close, and running one allocates no tensors. From the step's thread
+   only. */
 #ifndef CAIRN_KERNELS_CPU_ONEDNN_H
 #define CAIRN_KERNELS_CPU_ONEDNN_H
 
@@ -8,8 +9,8 @@
 Status onednn_open(void); /* after omp_set_num_threads */
 void onednn_close(void);
 const char *onednn_version(void);
-/* Whether its products on this CPU take weights in a layout of their own and user scratch (brgemm kernels); where they do
-   not, they allocate inside a run and gain nothing from packing. After open. */
+/* Whether its products on this CPU take weights in a layout of their own and user scratch (brgemm kernels); where they
+   do not, they allocate inside a run and gain nothing from packing. After open. */
 bool onednn_packs(void);
 const char *onednn_implementation(void); /* name of its kernel for a layer's product */
 
@@ -18,6 +19,7 @@ size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
 size_t onednn_scratch(const Product *p, int64_t rows);
 Status onednn_prepare(const Product *p, int64_t rows);
-Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c, void *scratch);
+Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                  void *scratch);
 
 #endif

@@ -80,7 +80,8 @@ static void grad_part(void *arg, int part)
 
 static size_t scratch_each(const Product *p)
 {
-    return cpu_line(p->kind == PRODUCT_ROWS ? cpu.vec->rows_scratch(p->k, cpu_is_bf16(p->in)) : cpu.vec->grad_scratch());
+    return cpu_line(p->kind == PRODUCT_ROWS ? cpu.vec->rows_scratch(p->k, cpu_is_bf16(p->in))
+                                            : cpu.vec->grad_scratch());
 }
 
 size_t product_scratch(const Product *p, int64_t rows)

@@ -8,13 +8,13 @@
 
 /* Rows of ADDNORM and ADDNORM_BWD; unused pointers are NULL. */
 typedef struct {
-    const void *d, *x;              // (T, H)
-    const void *kept, *dy;          // (T, H)
-    const float *gamma, *beta;      // (H)
-    const int32_t *pos, *seq;       // (T)
-    void *y, *xhat, *dd, *dx;       // (T, H)
-    float *rstd;                    // (T): written forward, read backward
-    float *dgamma, *dbeta;          // (H): this thread's partial sums, added to
+    const void *d, *x;         // (T, H)
+    const void *kept, *dy;     // (T, H)
+    const float *gamma, *beta; // (H)
+    const int32_t *pos, *seq;  // (T)
+    void *y, *xhat, *dd, *dx;  // (T, H)
+    float *rstd;               // (T): written forward, read backward
+    float *dgamma, *dbeta;     // (H): this thread's partial sums, added to
     int64_t cols;
     float eps;
     bool bf16, form_xhat;
@@ -22,15 +22,15 @@ typedef struct {
 } NormRows;
 
 typedef struct {
-    const int32_t *ids, *types, *pos, *seq;      // (T)
-    const float *word, *position, *type;         // (V, H), (P, H), (types, H)
-    const float *gamma, *beta;                   // (H)
-    void *x;                                     // (T, H)
-    const void *dx;                              // (T, H)
-    const int32_t *order;                        // rows in the order they are to be taken; NULL: as they stand
-    float *dtable;                               // word's or position's gradient
-    const int32_t *index;                        // the row of dtable for each token: ids or pos
-    float *dtype, *dgamma, *dbeta;               // this thread's partial sums; NULL: not wanted
+    const int32_t *ids, *types, *pos, *seq; // (T)
+    const float *word, *position, *type;    // (V, H), (P, H), (types, H)
+    const float *gamma, *beta;              // (H)
+    void *x;                                // (T, H)
+    const void *dx;                         // (T, H)
+    const int32_t *order;                   // rows in the order they are to be taken; NULL: as they stand
+    float *dtable;                          // word's or position's gradient
+    const int32_t *index;                   // the row of dtable for each token: ids or pos
+    float *dtype, *dgamma, *dbeta;          // this thread's partial sums; NULL: not wanted
     int64_t cols;
     float eps;
     bool bf16;
@@ -39,9 +39,9 @@ typedef struct {
 
 /* One sequence's head. Strides in elements. */
 typedef struct {
-    const void *qkv, *o_in, *dout; // (T, 3H), (T, H), (T, H)
-    void *o, *dqkv;                // (T, H), (T, 3H)
-    float *lse;                    // (T, A)
+    const void *qkv, *o_in, *dout;       // (T, 3H), (T, H), (T, H)
+    void *o, *dqkv;                      // (T, H), (T, 3H)
+    float *lse;                          // (T, A)
     int64_t heads, head_dim, max_length; /* max_length: of any sequence, what scratch was counted for */
     float scale;
     bool bf16;
@@ -76,8 +76,7 @@ typedef struct {
 /* X(result, name, arguments) */
 #define VEC_LIST(X)                                                                                                    \
     X(void, gelu, (void *g, const void *pre, int64_t n, bool bf16, GeluKind kind))                                     \
-    X(void, gelu_bwd,                                                                                                  \
-      (void *dpre, void *g, const void *pre, const void *dg, int64_t n, bool bf16, GeluKind kind))                     \
+    X(void, gelu_bwd, (void *dpre, void *g, const void *pre, const void *dg, int64_t n, bool bf16, GeluKind kind))     \
     X(size_t, norm_scratch, (int64_t cols))                                                                            \
     X(void, norm_fwd, (const NormRows *a, int64_t first, int64_t end, void *scratch))                                  \
     X(void, norm_bwd, (const NormRows *a, int64_t first, int64_t end, void *scratch))                                  \
@@ -120,12 +119,12 @@ extern const Vec cpu_vec_generic, cpu_vec_avx2, cpu_vec_avx512, cpu_vec_avx512_b
 
 /* Inside vec/: V(name) is `name` of the instruction set being compiled. */
 #ifdef CAIRN_VEC
-#define V_JOIN_(name, isa) name##_##isa
-#define V_JOIN(name, isa)  V_JOIN_(name, isa)
-#define V(name)            V_JOIN(name, CAIRN_VEC)
-#define X(result, name, arguments) result V(name) arguments;
+#    define V_JOIN_(name, isa)         name##_##isa
+#    define V_JOIN(name, isa)          V_JOIN_(name, isa)
+#    define V(name)                    V_JOIN(name, CAIRN_VEC)
+#    define X(result, name, arguments) result V(name) arguments;
 VEC_LIST(X)
-#undef X
+#    undef X
 #endif
 
 #endif

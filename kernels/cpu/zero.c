@@ -16,7 +16,9 @@ Status cpu_zero(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = cpu_out(call, "x");
     Work w = {x->data, (size_t)(rows_in(x->rows, rows) * x->cols) * dtype_size(x->dtype)};
-    if (w.bytes < 65536) memset(w.to, 0, w.bytes);
-    else cpu_parallel(zero_part, &w);
+    if (w.bytes < 65536)
+        memset(w.to, 0, w.bytes);
+    else
+        cpu_parallel(zero_part, &w);
     return OK;
 }

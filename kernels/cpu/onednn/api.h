@@ -1,5 +1,5 @@
-/* The few calls whose form differs between oneDNN 2 and 3. v2.c and v3.c hold the same functions; CMake compiles the one
-   that fits the installed version. */
+/* The few calls whose form differs between oneDNN 2 and 3. v2.c and v3.c hold the same functions; CMake compiles the
+   one that fits the installed version. */
 #ifndef CAIRN_KERNELS_CPU_ONEDNN_API_H
 #define CAIRN_KERNELS_CPU_ONEDNN_API_H
 
@@ -16,8 +16,8 @@ void api_desc_free(Desc *d); /* takes NULL */
 size_t api_desc_bytes(const Desc *d);
 
 /* dst = src·weights (+ bias, or + dst), scratch given by the caller. `bias` may be NULL. */
-Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights, const Desc *bias,
-                  const Desc *dst, bool sum);
+Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
+                  const Desc *bias, const Desc *dst, bool sum);
 /* What the primitive chose: a new Desc of its weights, the bytes of scratch and their description. */
 Desc *api_weights(const_dnnl_primitive_desc_t pd);
 Desc *api_scratch(const_dnnl_primitive_desc_t pd);

@@ -27,8 +27,8 @@ void api_desc_free(Desc *d) { free(d); }
 
 size_t api_desc_bytes(const Desc *d) { return dnnl_memory_desc_get_size(&d->md); }
 
-Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights, const Desc *bias,
-                  const Desc *dst, bool sum)
+Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
+                  const Desc *bias, const Desc *dst, bool sum)
 {
     Status status = OK;
     dnnl_primitive_attr_t attr = NULL;
@@ -41,7 +41,8 @@ Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *s
         TRY_DONE(api_status(dnnl_post_ops_append_sum(post, 1.0f), "sum"));
         TRY_DONE(api_status(dnnl_primitive_attr_set_post_ops(attr, post), "post-ops"));
     }
-    TRY_DONE(api_status(dnnl_matmul_desc_init(&op, &src->md, &weights->md, bias ? &bias->md : NULL, &dst->md), "matmul"));
+    TRY_DONE(
+        api_status(dnnl_matmul_desc_init(&op, &src->md, &weights->md, bias ? &bias->md : NULL, &dst->md), "matmul"));
     TRY_DONE(api_status(dnnl_primitive_desc_create(pd, &op, attr, engine, NULL), "matmul"));
 done:
     if (post) dnnl_post_ops_destroy(post);

@@ -31,8 +31,8 @@ void api_desc_free(Desc *d)
 
 size_t api_desc_bytes(const Desc *d) { return dnnl_memory_desc_get_size(d->md); }
 
-Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights, const Desc *bias,
-                  const Desc *dst, bool sum)
+Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
+                  const Desc *bias, const Desc *dst, bool sum)
 {
     Status status = OK;
     dnnl_primitive_attr_t attr = NULL;
@@ -44,9 +44,9 @@ Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *s
         TRY_DONE(api_status(dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef), "sum"));
         TRY_DONE(api_status(dnnl_primitive_attr_set_post_ops(attr, post), "post-ops"));
     }
-    TRY_DONE(api_status(dnnl_matmul_primitive_desc_create(pd, engine, src->md, weights->md, bias ? bias->md : NULL,
-                                                          dst->md, attr),
-                        "matmul"));
+    TRY_DONE(api_status(
+        dnnl_matmul_primitive_desc_create(pd, engine, src->md, weights->md, bias ? bias->md : NULL, dst->md, attr),
+        "matmul"));
 done:
     if (post) dnnl_post_ops_destroy(post);
     if (attr) dnnl_primitive_attr_destroy(attr);

@@ -1,5 +1,6 @@
 /* What attention's forward and backward share: packing of a head's rows, products of packed operands, and the scratch
-   of one thread. Queries go in blocks of BLOCK (whole dropout tiles and whole product tiles), keys in blocks of SPAN. */
+   of one thread. Queries go in blocks of BLOCK (whole dropout tiles and whole product tiles), keys in blocks of SPAN.
+ */
 #ifndef CAIRN_KERNELS_CPU_VEC_ATTENTION_H
 #define CAIRN_KERNELS_CPU_VEC_ATTENTION_H
 
@@ -39,8 +40,10 @@ INLINE void copy_rows(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
     for (int64_t i = 0; i < rows; i++) {
         uint32_t *t = to + i * units;
         if (units) t[units - 1] = 0;
-        if (bf16) memcpy(t, row_bf16(m, i), (size_t)d * 2);
-        else memcpy(t, row_f32(m, i), (size_t)d * 4);
+        if (bf16)
+            memcpy(t, row_bf16(m, i), (size_t)d * 2);
+        else
+            memcpy(t, row_f32(m, i), (size_t)d * 4);
     }
     memset(to + rows * units, 0, (size_t)((round_up(rows, TILE_ROWS) - rows) * units) * 4);
 }
@@ -51,12 +54,19 @@ INLINE void pack_transposed(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool
     int64_t units = depth_units(d, bf16), whole = bf16 ? d / 2 : d;
     for (int64_t j = 0; j < rows; j += TILE_COLS, to += units * TILE_COLS) {
         int64_t width = rows - j < TILE_COLS ? rows - j : TILE_COLS;
-        if (width < TILE_COLS) memset(to, 0, (size_t)(units * TILE_COLS) * 4);
-        for (int64_t c = 0; c < width; c++) {
-            const uint32_t *from = bf16 ? (const uint32_t *)(const void *)row_bf16(m, j + c) : row_f32(m, j + c);
-            for (int64_t p = 0; p < whole; p++) memcpy(&to[p * TILE_COLS + c], from + p, 4);
-            if (whole < units) to[whole * TILE_COLS + c] = row_bf16(m, j + c)[d - 1];
+        const char *from = bf16 ? (const char *)row_bf16(m, j) : (const char *)row_f32(m, j);
+        if (bf16 && m.step % 2) { /* rows are not a whole number of units apart */
+            for (int64_t c = 0; c < TILE_COLS; c++)
+                for (int64_t p = 0; p < whole; p++) {
+                    uint32_t unit = 0;
+                    if (c < width) memcpy(&unit, row_bf16(m, j + c) + 2 * p, 4);
+                    to[p * TILE_COLS + c] = unit;
+                }
+        } else {
+            transpose(to, TILE_COLS, from, bf16 ? m.step / 2 : m.step, width, TILE_COLS, whole);
         }
+        for (int64_t c = 0; c < TILE_COLS && whole < units; c++)
+            to[whole * TILE_COLS + c] = c < width ? row_bf16(m, j + c)[d - 1] : 0;
     }
 }
 

@@ -1,19 +1,19 @@
 /* Attention backward from lse and o. A block of queries against a block of keys:
-       P = exp(q·kᵀ·scale − lse),  dP = (do·vᵀ)∘m,  dS = P∘(dP − do·o)·scale,  dv += (P∘m)ᵀ·do,  dk += dSᵀ·q,  dq += dS·k
-   with m the dropout factors. Up to SPAN keys one pass gives all three gradients; beyond it dk and dv come from one
-   pass (keys outside), dq from another (queries outside), so that scratch does not grow with the sequence. */
+       P = exp(q·kᵀ·scale − lse),  dP = (do·vᵀ)∘m,  dS = P∘(dP − do·o)·scale,  dv += (P∘m)ᵀ·do,  dk += dSᵀ·q,  dq +=
+   dS·k with m the dropout factors. Up to SPAN keys one pass gives all three gradients; beyond it dk and dv come from
+   one pass (keys outside), dq from another (queries outside), so that scratch does not grow with the sequence. */
 #include "kernels/cpu/vec/attention.h"
 
 typedef struct {
-    uint32_t *kt, *vt, *k;       /* a block of keys and values, transposed; keys as rows */
-    uint32_t *q, *dout;          /* a block of queries and of do, as A */
+    uint32_t *kt, *vt, *k;        /* a block of keys and values, transposed; keys as rows */
+    uint32_t *q, *dout;           /* a block of queries and of do, as A */
     uint32_t *q_rows, *dout_rows; /* the same as B with the rows as depth */
-    float *p, *ds;               // (BLOCK, span_cols): P∘m and dS; bf16: units of two queries; dS also in `ds_pairs`
-    uint32_t *ds_pairs;          // (BLOCK / 2, span_cols), bf16 only
-    float *dk, *dv;              // (span in whole tiles, d_cols)
-    float *dq;                   // (queries, d_cols); queries: SPAN if spans, else BLOCK
-    float *delta;                // (BLOCK): do·o of each query
-    uint16_t *draws;             // (BLOCK, draw_step)
+    float *p, *ds;                // (BLOCK, span_cols): P∘m and dS; bf16: units of two queries; dS also in `ds_pairs`
+    uint32_t *ds_pairs;           // (BLOCK / 2, span_cols), bf16 only
+    float *dk, *dv;               // (span in whole tiles, d_cols)
+    float *dq;                    // (queries, d_cols); queries: SPAN if spans, else BLOCK
+    float *delta;                 // (BLOCK): do·o of each query
+    uint16_t *draws;              // (BLOCK, draw_step)
     int64_t draw_step;
     size_t bytes;
 } Space;
@@ -90,7 +90,10 @@ INLINE Pair combine(const Work *k, const float *score, const float *dp, const ui
     return (Pair){dropped, p * (grad - splat(delta)) * splat(k->a->scale)};
 }
 
-INLINE float lse_of(const Work *k, int64_t query) { return k->a->lse[(k->part->first + query) * k->a->heads + k->part->head]; }
+INLINE float lse_of(const Work *k, int64_t query)
+{
+    return k->a->lse[(k->part->first + query) * k->a->heads + k->part->head];
+}
 
 /* The block's scores and dP become P∘m and dS, in place. */
 INLINE void combine_f32(const Work *k, const Window *w, int64_t cols, bool drop)
@@ -100,8 +103,7 @@ INLINE void combine_f32(const Work *k, const Window *w, int64_t cols, bool drop)
         const uint16_t *draws = drop ? k->s.draws + i * k->s.draw_step : NULL;
         for (int64_t j = 0; j < cols; j += VL) {
             Pair x = {{0}, {0}};
-            if (j < w->keys)
-                x = combine(k, p + j, ds + j, draws ? draws + j : NULL, lse, k->s.delta[i], w->keys - j);
+            if (j < w->keys) x = combine(k, p + j, ds + j, draws ? draws + j : NULL, lse, k->s.delta[i], w->keys - j);
             store(p + j, x.p);
             store(ds + j, x.ds);
         }
@@ -153,8 +155,10 @@ INLINE void block(const Work *k, const Window *w, int64_t offset, bool bf16)
     if (drop)
         tile_draws(s->draws, s->draw_step, &k->a->dropout, (uint32_t)k->part->head, k->part->sequence, w->query,
                    w->queries, w->key, w->keys);
-    if (bf16) combine_bf16(k, w, cols, drop);
-    else combine_f32(k, w, cols, drop);
+    if (bf16)
+        combine_bf16(k, w, cols, drop);
+    else
+        combine_f32(k, w, cols, drop);
     const uint32_t *p_units = (const uint32_t *)(const void *)s->p, *ds_rows = (const uint32_t *)(const void *)s->ds;
     if (w->want_dkv) {
         pack_natural(s->q_rows, q, w->queries, z->d, bf16);
@@ -223,8 +227,10 @@ INLINE void backward(const Attention *a, const AttentionPart *part, void *scratc
 
 void V(attention_bwd)(const Attention *a, const AttentionPart *part, void *scratch)
 {
-    if (a->bf16) backward(a, part, scratch, true);
-    else backward(a, part, scratch, false);
+    if (a->bf16)
+        backward(a, part, scratch, true);
+    else
+        backward(a, part, scratch, false);
 }
 
 size_t V(attention_bwd_scratch)(const Attention *a)

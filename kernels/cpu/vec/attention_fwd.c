@@ -1,5 +1,5 @@
-/* Attention forward: a block of queries against a block of keys, softmax online over the blocks. Up to SPAN keys there is
-   one block and nothing is ever rescaled. */
+/* Attention forward: a block of queries against a block of keys, softmax online over the blocks. Up to SPAN keys there
+   is one block and nothing is ever rescaled. */
 #include "kernels/cpu/vec/attention.h"
 
 typedef struct {
@@ -62,8 +62,10 @@ INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, con
             total += p;
             if (draws) p = (vf)((vi)p & kept_lanes(draws + j, a->dropout.threshold));
         }
-        if (bf16) store_h((uint16_t *)(void *)s + j, narrow(p));
-        else store(s + j, p);
+        if (bf16)
+            store_h((uint16_t *)(void *)s + j, narrow(p));
+        else
+            store(s + j, p);
     }
     *sum = (w->first ? 0 : *sum) + sum_lanes(total);
 }
@@ -73,12 +75,13 @@ INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z,
 {
     int64_t hidden = a->heads * z->d, cols = round_up(w->keys, TILE_COLS), rows = round_up(w->queries, TILE_ROWS);
     float *o = s->o + offset * z->d_cols;
-    copy_rows(s->q, rows_at(a->qkv, 3 * hidden, part->first + w->query, part->head * z->d, bf16), w->queries, z->d, bf16);
+    copy_rows(s->q, rows_at(a->qkv, 3 * hidden, part->first + w->query, part->head * z->d, bf16), w->queries, z->d,
+              bf16);
     multiply(s->s, cols, false, s->q, z->d_units, 1, s->k, z->d_units, rows, cols, bf16);
     bool drop = a->dropout.threshold != 0;
     if (drop)
-        tile_draws(s->draws, s->draw_step, &a->dropout, (uint32_t)part->head, part->sequence, w->query, w->queries, w->key,
-                   w->keys);
+        tile_draws(s->draws, s->draw_step, &a->dropout, (uint32_t)part->head, part->sequence, w->query, w->queries,
+                   w->key, w->keys);
     for (int64_t i = 0; i < w->queries; i++)
         softmax_row(a, s->s + i * cols, drop ? s->draws + i * s->draw_step : NULL, w, cols, &s->max[offset + i],
                     &s->sum[offset + i], o + i * z->d_cols, z->d_cols, bf16);
@@ -126,8 +129,10 @@ INLINE void forward(const Attention *a, const AttentionPart *part, void *scratch
 
 void V(attention_fwd)(const Attention *a, const AttentionPart *part, void *scratch)
 {
-    if (a->bf16) forward(a, part, scratch, true);
-    else forward(a, part, scratch, false);
+    if (a->bf16)
+        forward(a, part, scratch, true);
+    else
+        forward(a, part, scratch, false);
 }
 
 size_t V(attention_fwd_scratch)(const Attention *a)

@@ -21,8 +21,10 @@ INLINE void column_sums(float *sums, const void *x, int64_t first, int64_t end, 
 
 void V(column_sums)(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
 {
-    if (bf16) column_sums(sums, x, first, end, cols, true);
-    else column_sums(sums, x, first, end, cols, false);
+    if (bf16)
+        column_sums(sums, x, first, end, cols, true);
+    else
+        column_sums(sums, x, first, end, cols, false);
 }
 
 /* to[first … end) += the same of each of the parts, part after part */
@@ -84,8 +86,10 @@ void V(adam)(float *p, float *m, float *v, const float *g, float *u, int64_t n, 
         store_at(v, i, left, false, square);
         vf update = mean * splat(a->bias1) / (sqrt_(square * splat(a->bias2)) + splat(a->eps));
         update = fma_(splat(a->decay), at, update);
-        if (u) store_at(u, i, left, false, update);
-        else store_at(p, i, left, false, fma_(splat(-a->rate), update, at));
+        if (u)
+            store_at(u, i, left, false, update);
+        else
+            store_at(p, i, left, false, fma_(splat(-a->rate), update, at));
     }
 }
 
@@ -135,7 +139,9 @@ float V(softmax_row)(void *gradient, float *logits, int64_t classes, int64_t col
         }
         store_at(gradient, j, cols - j, bf16, g);
     }
-    if (label >= 0 && bf16) ((uint16_t *)gradient)[label] = bf16_from_f32(at_label);
-    else if (label >= 0) ((float *)gradient)[label] = at_label;
+    if (label >= 0 && bf16)
+        ((uint16_t *)gradient)[label] = bf16_from_f32(at_label);
+    else if (label >= 0)
+        ((float *)gradient)[label] = at_label;
     return loss;
 }

@@ -63,16 +63,24 @@ INLINE void backward(void *dpre, void *g, const void *pre, const void *dg, int64
 /* Spelled out so that type and kind are constants inside the loops. */
 void V(gelu)(void *g, const void *pre, int64_t n, bool bf16, GeluKind kind)
 {
-    if (bf16 && kind == GELU_ERF) forward(g, pre, n, true, GELU_ERF);
-    else if (bf16) forward(g, pre, n, true, GELU_TANH);
-    else if (kind == GELU_ERF) forward(g, pre, n, false, GELU_ERF);
-    else forward(g, pre, n, false, GELU_TANH);
+    if (bf16 && kind == GELU_ERF)
+        forward(g, pre, n, true, GELU_ERF);
+    else if (bf16)
+        forward(g, pre, n, true, GELU_TANH);
+    else if (kind == GELU_ERF)
+        forward(g, pre, n, false, GELU_ERF);
+    else
+        forward(g, pre, n, false, GELU_TANH);
 }
 
 void V(gelu_bwd)(void *dpre, void *g, const void *pre, const void *dg, int64_t n, bool bf16, GeluKind kind)
 {
-    if (bf16 && kind == GELU_ERF) backward(dpre, g, pre, dg, n, true, GELU_ERF);
-    else if (bf16) backward(dpre, g, pre, dg, n, true, GELU_TANH);
-    else if (kind == GELU_ERF) backward(dpre, g, pre, dg, n, false, GELU_ERF);
-    else backward(dpre, g, pre, dg, n, false, GELU_TANH);
+    if (bf16 && kind == GELU_ERF)
+        backward(dpre, g, pre, dg, n, true, GELU_ERF);
+    else if (bf16)
+        backward(dpre, g, pre, dg, n, true, GELU_TANH);
+    else if (kind == GELU_ERF)
+        backward(dpre, g, pre, dg, n, false, GELU_ERF);
+    else
+        backward(dpre, g, pre, dg, n, false, GELU_TANH);
 }

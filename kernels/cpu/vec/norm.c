@@ -62,7 +62,10 @@ INLINE vf slope_at(const Slope *k, const Scratch *s, int64_t j)
     return k->rstd * (load(s->a + j) - k->mean - load(s->b + j) * k->mean_dot);
 }
 
-INLINE void accumulate(float *to, int64_t j, int64_t m, vf x) { store_at(to, j, m, false, load_at(to, j, m, false) + x); }
+INLINE void accumulate(float *to, int64_t j, int64_t m, vf x)
+{
+    store_at(to, j, m, false, load_at(to, j, m, false) + x);
+}
 
 /* ---- ADDNORM ---- */
 
@@ -123,14 +126,18 @@ INLINE void norm_bwd(const NormRows *a, int64_t first, int64_t end, void *scratc
 
 void V(norm_fwd)(const NormRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16) norm_fwd(a, first, end, scratch, true);
-    else norm_fwd(a, first, end, scratch, false);
+    if (a->bf16)
+        norm_fwd(a, first, end, scratch, true);
+    else
+        norm_fwd(a, first, end, scratch, false);
 }
 
 void V(norm_bwd)(const NormRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16) norm_bwd(a, first, end, scratch, true);
-    else norm_bwd(a, first, end, scratch, false);
+    if (a->bf16)
+        norm_bwd(a, first, end, scratch, true);
+    else
+        norm_bwd(a, first, end, scratch, false);
 }
 
 INLINE void affine(void *y, const void *xhat, const float *gamma, const float *beta, int64_t rows, int64_t n, bool bf16)
@@ -145,8 +152,10 @@ INLINE void affine(void *y, const void *xhat, const float *gamma, const float *b
 
 void V(affine)(void *y, const void *xhat, const float *gamma, const float *beta, int64_t rows, int64_t cols, bool bf16)
 {
-    if (bf16) affine(y, xhat, gamma, beta, rows, cols, true);
-    else affine(y, xhat, gamma, beta, rows, cols, false);
+    if (bf16)
+        affine(y, xhat, gamma, beta, rows, cols, true);
+    else
+        affine(y, xhat, gamma, beta, rows, cols, false);
 }
 
 /* ---- EMBED ---- */
@@ -211,12 +220,16 @@ INLINE void embed_bwd(const EmbedRows *a, int64_t first, int64_t end, void *scra
 
 void V(embed_fwd)(const EmbedRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16) embed_fwd(a, first, end, scratch, true);
-    else embed_fwd(a, first, end, scratch, false);
+    if (a->bf16)
+        embed_fwd(a, first, end, scratch, true);
+    else
+        embed_fwd(a, first, end, scratch, false);
 }
 
 void V(embed_bwd)(const EmbedRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16) embed_bwd(a, first, end, scratch, true);
-    else embed_bwd(a, first, end, scratch, false);
+    if (a->bf16)
+        embed_bwd(a, first, end, scratch, true);
+    else
+        embed_bwd(a, first, end, scratch, false);
 }

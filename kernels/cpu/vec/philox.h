@@ -67,8 +67,8 @@ INLINE void store_quad(void *to, vu x, int quad) { memcpy(to, (const char *)&x +
 INLINE void row_draws(uint16_t *draws, const Dropout *d, uint32_t position, uint32_t sequence, int64_t cols)
 {
     for (int64_t first = 0; first < cols; first += 8 * VL) {
-        PhiloxLanes p = philox_lanes(d->key, lane_numbers() + (uint32_t)(first / 8), splat_u(position), splat_u(sequence),
-                                     splat_u(d->c3));
+        PhiloxLanes p = philox_lanes(d->key, lane_numbers() + (uint32_t)(first / 8), splat_u(position),
+                                     splat_u(sequence), splat_u(d->c3));
         /* 4×4 transposition in each quad of lanes: call after call, its four words side by side */
         uint32_t word[4][VL], *to = (uint32_t *)(void *)(draws + first);
         for (int i = 0; i < 4; i++) store_u(word[i], p.v[i]);

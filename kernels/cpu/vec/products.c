@@ -11,39 +11,6 @@
 
 /* ---- packing ---- */
 
-typedef uint32_t Quad __attribute__((vector_size(16)));
-typedef uint32_t QuadMem __attribute__((vector_size(16), aligned(4), may_alias));
-
-/* to[p·to_step + i] = from[i·from_step + p], 4×4 */
-INLINE void transpose4(uint32_t *to, int64_t to_step, const uint32_t *from, int64_t from_step)
-{
-    Quad r[4], s[4];
-    for (int i = 0; i < 4; i++) r[i] = *(const QuadMem *)(from + i * from_step);
-    s[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-    s[1] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-    s[2] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    s[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    *(QuadMem *)(to) = __builtin_shufflevector(s[0], s[2], 0, 1, 4, 5);
-    *(QuadMem *)(to + to_step) = __builtin_shufflevector(s[0], s[2], 2, 3, 6, 7);
-    *(QuadMem *)(to + 2 * to_step) = __builtin_shufflevector(s[1], s[3], 0, 1, 4, 5);
-    *(QuadMem *)(to + 3 * to_step) = __builtin_shufflevector(s[1], s[3], 2, 3, 6, 7);
-}
-
-/* to[p·to_step + i] = from[i·from_step + p] for rows i and depths p; rows up to `rows_padded` become 0. */
-INLINE void transpose(uint32_t *to, int64_t to_step, const uint32_t *from, int64_t from_step, int64_t rows,
-                      int64_t rows_padded, int64_t depth)
-{
-    int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) {
-        int64_t p = 0;
-        for (; p + 4 <= depth; p += 4) transpose4(to + p * to_step + i, to_step, from + i * from_step + p, from_step);
-        for (; p < depth; p++)
-            for (int64_t k = i; k < i + 4; k++) to[p * to_step + k] = from[k * from_step + p];
-    }
-    for (; i < rows_padded; i++)
-        for (int64_t p = 0; p < depth; p++) to[p * to_step + i] = i < rows ? from[i * from_step + p] : 0;
-}
-
 /* Two values along the depth as one unit; `last` where there is only the first. */
 INLINE uint32_t pair(const uint16_t *a, const uint16_t *b, bool last) { return *a | (last ? 0 : (uint32_t)*b << 16); }
 
@@ -59,16 +26,16 @@ INLINE void pack_rows(uint32_t *to, const void *x, int64_t k, int64_t rows, int6
             const uint16_t *from = (const uint16_t *)x + i * k + 2 * first;
             for (int64_t p = 0; p < units; p++)
                 for (int64_t r = 0; r < TILE_ROWS; r++)
-                    to[p * TILE_ROWS + r] = r < m ? pair(from + r * k + 2 * p, from + r * k + 2 * p + 1,
-                                                         2 * (first + p) + 1 >= k)
-                                                  : 0;
+                    to[p * TILE_ROWS + r] =
+                        r < m ? pair(from + r * k + 2 * p, from + r * k + 2 * p + 1, 2 * (first + p) + 1 >= k) : 0;
         }
     }
 }
 
 /* Columns [0, cols) of `depth` rows of a row-major matrix in groups of `group` columns, each unit after unit. `step` is
    the matrix's width. */
-INLINE void pack_columns(uint32_t *to, const void *x, int64_t step, int64_t depth, int64_t cols, int64_t group, bool bf16)
+INLINE void pack_columns(uint32_t *to, const void *x, int64_t step, int64_t depth, int64_t cols, int64_t group,
+                         bool bf16)
 {
     int64_t units = depth_units(depth, bf16);
     for (int64_t j = 0; j < cols; j += group, to += units * group) {
@@ -77,7 +44,8 @@ INLINE void pack_columns(uint32_t *to, const void *x, int64_t step, int64_t dept
             uint32_t *unit = to + p * group;
             if (!bf16) {
                 const uint32_t *from = (const uint32_t *)x + p * step + j;
-                if (m == group) memcpy(unit, from, (size_t)group * 4);
+                if (m == group)
+                    memcpy(unit, from, (size_t)group * 4);
                 else
                     for (int64_t c = 0; c < group; c++) unit[c] = c < m ? from[c] : 0;
             } else {
@@ -106,14 +74,17 @@ INLINE uint32_t weight_unit(const float *w, int64_t at, int64_t step, bool bf16,
 
 /* Panels [first, end) of the copy of a (n, k) weight: the product's columns are n and its depth k, or, transposed, its
    columns k and its depth n. */
-void V(pack_weight)(void *to, const float *w, int64_t n, int64_t k, bool transposed, bool bf16, int64_t first, int64_t end)
+void V(pack_weight)(void *to, const float *w, int64_t n, int64_t k, bool transposed, bool bf16, int64_t first,
+                    int64_t end)
 {
     int64_t depth = transposed ? n : k, cols = transposed ? k : n, units = depth_units(depth, bf16);
     for (int64_t panel = first; panel < end; panel++) {
         uint32_t *t = (uint32_t *)to + panel * units * TILE_COLS;
         int64_t col = panel * TILE_COLS, m = cols - col < TILE_COLS ? cols - col : TILE_COLS;
-        if (!bf16 && transposed) pack_columns(t, w + col, k, depth, m, TILE_COLS, false);
-        else if (!bf16) transpose(t, TILE_COLS, (const uint32_t *)(const void *)(w + col * k), k, m, TILE_COLS, units);
+        if (!bf16 && transposed)
+            pack_columns(t, w + col, k, depth, m, TILE_COLS, false);
+        else if (!bf16)
+            transpose(t, TILE_COLS, w + col * k, k, m, TILE_COLS, units);
         else
             for (int64_t p = 0; p < units; p++)
                 for (int64_t c = 0; c < TILE_COLS; c++) {
@@ -135,10 +106,7 @@ INLINE void prefetch_tile(const void *to, size_t step)
 /* An output in bf16 cannot hold a partial sum: then the depth is not cut. */
 static int64_t rows_depth(int64_t k, bool bf16) { return bf16 ? depth_units(k, true) : k < DEPTH ? k : DEPTH; }
 
-size_t V(rows_scratch)(int64_t k, bool bf16)
-{
-    return (size_t)(BLOCK_ROWS * rows_depth(k, bf16)) * sizeof(uint32_t);
-}
+size_t V(rows_scratch)(int64_t k, bool bf16) { return (size_t)(BLOCK_ROWS * rows_depth(k, bf16)) * sizeof(uint32_t); }
 
 /* A finished tile's m × n values to y. `first`: nothing stands there yet but what is to be added. */
 INLINE void write_tile(const RowProduct *a, const float *sum, int64_t row, int64_t col, int64_t m, bool first)
@@ -179,16 +147,15 @@ INLINE void rows_product(const RowProduct *a, int64_t first, int64_t end, int64_
 
 void V(rows_product)(const RowProduct *a, int64_t first, int64_t end, int64_t panel, int64_t panel_end, void *scratch)
 {
-    if (a->x_bf16) rows_product(a, first, end, panel, panel_end, scratch, true);
-    else rows_product(a, first, end, panel, panel_end, scratch, false);
+    if (a->x_bf16)
+        rows_product(a, first, end, panel, panel_end, scratch, true);
+    else
+        rows_product(a, first, end, panel, panel_end, scratch, false);
 }
 
 /* ---- dw += dyᵀ·x ---- */
 
-size_t V(grad_scratch)(void)
-{
-    return (size_t)GRAD_DEPTH * (GRAD_COLS + GRAD_ROWS) * sizeof(uint32_t);
-}
+size_t V(grad_scratch)(void) { return (size_t)GRAD_DEPTH * (GRAD_COLS + GRAD_ROWS) * sizeof(uint32_t); }
 
 INLINE void add_tile(const GradProduct *a, const float *sum, int64_t row, int64_t col, int64_t m, int64_t width)
 {
@@ -236,8 +203,11 @@ INLINE void grad_product(const GradProduct *a, int64_t n_first, int64_t n_end, i
         }
 }
 
-void V(grad_product)(const GradProduct *a, int64_t n_first, int64_t n_end, int64_t k_first, int64_t k_end, void *scratch)
+void V(grad_product)(const GradProduct *a, int64_t n_first, int64_t n_end, int64_t k_first, int64_t k_end,
+                     void *scratch)
 {
-    if (a->bf16) grad_product(a, n_first, n_end, k_first, k_end, scratch, true);
-    else grad_product(a, n_first, n_end, k_first, k_end, scratch, false);
+    if (a->bf16)
+        grad_product(a, n_first, n_end, k_first, k_end, scratch, true);
+    else
+        grad_product(a, n_first, n_end, k_first, k_end, scratch, false);
 }

@@ -11,13 +11,13 @@
 #include "base/dtype.h"
 
 #if defined __AVX512F__
-#define VL 16
-#include <immintrin.h>
+#    define VL 16
+#    include <immintrin.h>
 #elif defined __AVX2__ && defined __FMA__
-#define VL 8
-#include <immintrin.h>
+#    define VL 8
+#    include <immintrin.h>
 #else
-#define VL 4
+#    define VL 4
 #endif
 
 typedef float vf __attribute__((vector_size(4 * VL)));
@@ -106,13 +106,17 @@ INLINE void store_at(void *p, int64_t i, int64_t m, bool bf16, vf x)
     if (bf16) {
         uint16_t *to = (uint16_t *)p + i;
         vh h = narrow(x);
-        if (m >= VL) store_h(to, h);
-        else memcpy(to, &h, (size_t)m * 2);
+        if (m >= VL)
+            store_h(to, h);
+        else
+            memcpy(to, &h, (size_t)m * 2);
         return;
     }
     float *to = (float *)p + i;
-    if (m >= VL) store(to, x);
-    else memcpy(to, &x, (size_t)m * 4);
+    if (m >= VL)
+        store(to, x);
+    else
+        memcpy(to, &x, (size_t)m * 4);
 }
 
 INLINE vf lane_index(void)
@@ -148,7 +152,7 @@ INLINE float max_lanes(vf x)
    polynomial is a minimax fit of (e^r − 1 − r)/r² over |r| ≤ ln 2 / 2. */
 INLINE vf exp_(vf x)
 {
-    const float magic = 12582912.0f; /* 1.5 · 2^23: adding it rounds to an integer */
+    const float magic = 12582912.0f;                /* 1.5 · 2^23: adding it rounds to an integer */
     x = min_(splat(88.0f), max_(splat(-87.0f), x)); /* x second: NaN passes */
     vf n = fma_(x, splat(1.44269504f), splat(magic)) - magic;
     vf r = fma_(n, splat(-0.693145752f), x);

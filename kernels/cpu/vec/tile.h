@@ -1,6 +1,6 @@
 /* The inner loop of every product of ours: a tile of TILE_ROWS × TILE_COLS in registers. Operands are 32-bit units: one
-   fp32 value, or two bf16 values that lie one behind the other along the summed dimension, so that one loop serves both.
-   B is in panels: for each TILE_COLS columns the units of all depths, depth after depth. */
+   fp32 value, or two bf16 values that lie one behind the other along the summed dimension, so that one loop serves
+   both. B is in panels: for each TILE_COLS columns the units of all depths, depth after depth. */
 #ifndef CAIRN_KERNELS_CPU_TILE_H
 #define CAIRN_KERNELS_CPU_TILE_H
 
@@ -48,6 +48,51 @@ INLINE void tile(float *c, int64_t c_step, bool add, const uint32_t *a, int64_t 
     for (int i = 0; i < TILE_ROWS; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < TILE_VECS; j++) store(c + i * c_step + j * VL, sum[i][j]);
+}
+
+/* ---- transposing units ---- */
+
+typedef uint32_t Quad __attribute__((vector_size(16)));
+typedef uint32_t QuadMem __attribute__((vector_size(16), aligned(2), may_alias)); /* rows of bf16 start anywhere */
+
+INLINE uint32_t unit_at(const char *from, int64_t i)
+{
+    uint32_t unit;
+    memcpy(&unit, from + 4 * i, 4);
+    return unit;
+}
+
+/* to[p·to_step + i] = from[i·from_step + p], 4×4 */
+INLINE void transpose4(uint32_t *to, int64_t to_step, const char *from, int64_t from_step)
+{
+    Quad r[4], s[4];
+    for (int i = 0; i < 4; i++) r[i] = *(const QuadMem *)(const void *)(from + 4 * i * from_step);
+    s[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+    s[1] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+    s[2] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    s[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    *(QuadMem *)(to) = __builtin_shufflevector(s[0], s[2], 0, 1, 4, 5);
+    *(QuadMem *)(to + to_step) = __builtin_shufflevector(s[0], s[2], 2, 3, 6, 7);
+    *(QuadMem *)(to + 2 * to_step) = __builtin_shufflevector(s[1], s[3], 0, 1, 4, 5);
+    *(QuadMem *)(to + 3 * to_step) = __builtin_shufflevector(s[1], s[3], 2, 3, 6, 7);
+}
+
+/* to[p·to_step + i] = from[i·from_step + p] for rows i and depths p, steps in units; rows up to `rows_padded` become 0.
+ */
+INLINE void transpose(uint32_t *to, int64_t to_step, const void *from, int64_t from_step, int64_t rows,
+                      int64_t rows_padded, int64_t depth)
+{
+    const char *x = from;
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        int64_t p = 0;
+        for (; p + 4 <= depth; p += 4)
+            transpose4(to + p * to_step + i, to_step, x + 4 * (i * from_step + p), from_step);
+        for (; p < depth; p++)
+            for (int64_t k = i; k < i + 4; k++) to[p * to_step + k] = unit_at(x, k * from_step + p);
+    }
+    for (; i < rows_padded; i++)
+        for (int64_t p = 0; p < depth; p++) to[p * to_step + i] = i < rows ? unit_at(x, i * from_step + p) : 0;
 }
 
 #endif
