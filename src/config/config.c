@@ -168,7 +168,8 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
     char *end;
     if (strcmp(text, "auto") == 0) return *out = 0, OK;
     double x = strtod(text, &end);
-    for (size_t i = 0; end != text && isdigit((unsigned char)*text) && i < sizeof units / sizeof *units; i++) {
+    bool decimal = isdigit((unsigned char)*text) && !strpbrk(text, "xX");
+    for (size_t i = 0; decimal && i < sizeof units / sizeof *units; i++) {
         if (strcasecmp(end, units[i].suffix) != 0) continue;
         double bytes = x * units[i].bytes;
         if (!(bytes >= 1 && bytes < 0x1p62)) break;
@@ -178,12 +179,14 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
     return bad_value(o, from, text, "a size (16GiB, 500MB, 1000000) or auto");
 }
 
+/* Kept in whole milliseconds, so that it can be written in digits and read back. */
 static Status parse_duration(const OptionInfo *o, const char *from, const char *text, double *out)
 {
+    double seconds = 0;
     if (strcmp(text, "off") == 0 || strcmp(text, "0") == 0) return *out = 0, OK;
-    if (clock_parse_duration(text, out) != OK || !(*out > 0))
+    if (clock_parse_duration(text, &seconds) != OK || seconds < 1e-3)
         return bad_value(o, from, text, "a time (90s, 20m, 1.5h, 01:30:00) or off");
-    return OK;
+    return *out = round(1e3 * seconds) / 1e3, OK;
 }
 
 static Status check_choice(const OptionInfo *o, const char *from, const char *text)
@@ -257,7 +260,7 @@ void config_value_text(const Config *c, int option, Buf *out)
         break;
     case TYPE_Duration:
         if (*(const double *)at > 0)
-            buf_printf(out, "%.17gs", *(const double *)at);
+            buf_printf(out, "%.*fs", *(const double *)at == trunc(*(const double *)at) ? 0 : 3, *(const double *)at);
         else
             buf_puts(out, "off");
         break;
@@ -307,7 +310,11 @@ static Status apply_file(Config *c, const char *path)
     for (void *it = js_first(doc); it; it = js_next(doc, it)) {
         const char *key = js_key(it);
         int option = config_option(key);
-        if (option < 0 || option == OPTION_config) {
+        if (option == OPTION_config) {
+            status = fail(E_USAGE, "%s: '%s' stands only on the command line or in CAIRN_CONFIG", path, key);
+            goto done;
+        }
+        if (option < 0) {
             status = fail(E_USAGE, "%s: unknown option '%s'; the nearest is '%s'", path, key,
                           config_nearest(N_COMMANDS, key));
             goto done;
@@ -331,27 +338,40 @@ done:
 /* CAIRN_ variables that are not options. */
 static bool other_variable(const char *name)
 {
-    static const char *const others[] = {"CAIRN_BACKEND_DIR", "CAIRN_BINARY", "CAIRN_CPU_ISA", "CAIRN_SOURCE_DIR"};
+    static const char *const others[] = {"CAIRN_BACKEND_DIR", "CAIRN_BINARY", "CAIRN_CPU_ISA", "CAIRN_CPU_PRODUCTS",
+                                         "CAIRN_SOURCE_DIR"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0) return true;
     return strncmp(name, "CAIRN_TEST_", 11) == 0;
 }
 
-static Status apply_environment(Config *c, char **environment)
+/* As apply_flags: with `only_config`, CAIRN_CONFIG alone. */
+static Status apply_environment(Config *c, char **environment, bool only_config)
 {
+    bool seen[N_OPTIONS] = {false};
     for (char **e = environment; e && *e; e++) {
         char name[96], lower[96];
         size_t len = strcspn(*e, "=");
-        if (strncmp(*e, "CAIRN_", 6) != 0 || len >= sizeof name || (*e)[len] != '=') continue;
-        memcpy(name, *e, len);
-        name[len] = '\0';
+        if (strncmp(*e, "CAIRN_", 6) != 0 || (*e)[len] != '=') continue;
+        snprintf(name, sizeof name, "%.*s", (int)len, *e); /* cut, it is still no option */
         if (other_variable(name)) continue;
-        for (size_t i = 6; i <= len; i++) lower[i - 6] = (char)tolower((unsigned char)name[i]);
+        size_t n = 0;
+        for (const char *p = name + 6; *p; p++) lower[n++] = (char)tolower((unsigned char)*p);
+        lower[n] = '\0';
         int option = config_option(lower);
-        if (option < 0)
-            return fail(E_USAGE, "the environment's %s is no option; the nearest is --%s. Unset it, or mend its name",
-                        name, config_nearest(N_COMMANDS, lower));
+        if (only_config && option != OPTION_config) continue;
+        if (option < 0) {
+            char *nearest = mem_printf("CAIRN_%s", config_nearest(N_COMMANDS, lower));
+            for (char *p = nearest; *p; p++) *p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
+            Status status =
+                fail(E_USAGE, "the environment's %s is no option; the nearest is %s. Unset it, or mend its name", name,
+                     nearest);
+            free(nearest);
+            return status;
+        }
         if (!config_option_of(option, c->command)) continue; /* meant for another command */
+        if (seen[option]) return fail(E_USAGE, "the environment has --%s twice; once as %s", config_flag(option), name);
+        seen[option] = true;
         TRY(set_value(c, option, name, *e + len + 1, FROM_ENVIRONMENT));
     }
     return OK;
@@ -390,8 +410,14 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
     return OK;
 }
 
-static Status add_positional(Config *c, char *arg)
+/* `before`: the argument in front of it. */
+static Status add_positional(Config *c, const char *before, char *arg)
 {
+    bool worth;
+    Flag f;
+    if (strncmp(before, "--", 2) == 0 && parse_flag(c, before + 2, &f) == OK && !f.negated && !f.value &&
+        config_table[f.option].type == TYPE_Switch && parse_switch(&config_table[f.option], "", arg, &worth) == OK)
+        return fail(E_USAGE, "unexpected argument '%s' behind %s; write %s=%s", arg, before, before, arg);
     if (!*config_commands[c->command].positional)
         return fail(E_USAGE, "unexpected argument '%s'; `cairn %s` takes flags only (--flag value)", arg,
                     config_commands[c->command].name);
@@ -419,7 +445,7 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0) {
-            if (!only_config) TRY(add_positional(c, argv[i]));
+            if (!only_config) TRY(add_positional(c, argv[i - 1], argv[i]));
             continue;
         }
         Flag f;
@@ -430,6 +456,9 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
             f.value = o->type == TYPE_Switch ? "false" : "no";
         else if (!f.value && takes_next(o, next)) {
             if (!next) return fail(E_USAGE, "--%s needs a value (%s)", config_flag(f.option), o->unit);
+            if (strncmp(next, "--", 2) == 0)
+                return fail(E_USAGE, "--%s needs a value (%s), but %s follows; if that is the value, write --%s=%s",
+                            config_flag(f.option), o->unit, next, config_flag(f.option), next);
             f.value = next;
             i++;
         } else if (!f.value)
@@ -462,13 +491,14 @@ static Status parse(Config *c, int argc, char **argv, char **environment)
     if (argc < 2) return fail(E_USAGE, "no command given; `cairn --help` lists them");
     TRY(find_command(c, argv[1]));
     TRY(apply_defaults(c));
+    TRY(apply_environment(c, environment, true));
     TRY(apply_flags(c, argc, argv, true));
     if (c->help) return OK;
     char *file = mem_strdup(c->config);
     Status status = *file ? apply_file(c, file) : OK;
     free(file);
     TRY(status);
-    TRY(apply_environment(c, environment));
+    TRY(apply_environment(c, environment, false));
     return apply_flags(c, argc, argv, false);
 }
 

@@ -90,7 +90,7 @@
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "i", "show how N ranks would slice the state")                     \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "v", "text files, .tsv files or folders of them, with commas between")                                \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "v", "text files, .tsv files or folders of them, with commas between")  \
     X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \

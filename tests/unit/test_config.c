@@ -1,0 +1,450 @@
+/* The rules of config/config.h: where a value comes from, what is refused and with which advice, what help says,
+   and what a change of options does to a run. Values: test_config_values.c. */
+#include "config_testing.h"
+
+/* ---- where a value comes from ---- */
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "glue", NULL));
+    assert_int_equal(c.command, COMMAND_GLUE);
+    assert_string_equal(c.task, "MNLI");
+    assert_int_equal(c.max_seq_length, 128);
+    assert_int_equal(c.batch_size, 32);
+    assert_true(c.learning_rate == 2e-5);
+    assert_true(c.epochs == 3);
+    assert_string_equal(c.warmup, "0.1");
+    assert_string_equal(c.schedule, "linear");
+    assert_string_equal(c.optimizer, "adamw");
+    assert_false(c.bias_correction);
+    assert_true(c.adam_beta1 == 0.9 && c.adam_beta2 == 0.999 && c.adam_eps == 1e-6);
+    assert_true(c.weight_decay == 0.01 && c.max_grad_norm == 1.0);
+    assert_true(c.dropout == -1);
+    assert_int_equal(c.seed, 42);
+    assert_string_equal(c.recompute, "none");
+    assert_true(c.save_every == 1200); /* 20m */
+    assert_true(c.max_time == 0);      /* off */
+    assert_int_equal(c.memory_budget, 0);
+    assert_int_equal(c.keep, 1);
+    assert_string_equal(c.resume, "auto");
+    for (int i = 0; i < N_OPTIONS; i++) assert_int_equal(c.source[i], FROM_DEFAULT);
+    config_free(&c);
+    config_free(&c); /* takes a zeroed one */
+}
+
+static void test_precedence(void **state)
+{
+    (void)state;
+    char *dir = testing_directory();
+    char *file = store(dir, "run.json", "{\"batch-size\": 2, \"seed\": 2, \"epochs\": 2}");
+    char *environment[] = {(char *)"PATH=/bin", (char *)"CAIRN_BATCH_SIZE=3", (char *)"CAIRN_SEED=3", NULL};
+    Config c;
+    assert_ok(parse_env(&c, environment, "glue", "--batch-size", "4", "--config", file, NULL));
+    assert_int_equal(c.batch_size, 4);
+    assert_int_equal(c.source[OPTION_batch_size], FROM_FLAG);
+    assert_int_equal(c.seed, 3);
+    assert_int_equal(c.source[OPTION_seed], FROM_ENVIRONMENT);
+    assert_true(c.epochs == 2);
+    assert_int_equal(c.source[OPTION_epochs], FROM_FILE);
+    assert_int_equal(c.keep, 1);
+    assert_int_equal(c.source[OPTION_keep], FROM_DEFAULT);
+    config_free(&c);
+
+    /* A flag that names the default's value still beats the others. */
+    assert_ok(parse_env(&c, environment, "glue", "--config", file, "--batch-size=32", "--seed=42", NULL));
+    assert_int_equal(c.batch_size, 32);
+    assert_int_equal(c.seed, 42);
+    config_free(&c);
+    assert_ok(file_remove_tree(dir));
+    free(file);
+    free(dir);
+}
+
+static void test_config_from_environment(void **state)
+{
+    (void)state;
+    char *dir = testing_directory();
+    char *file = store(dir, "a.json", "{\"seed\": 5}"), *other = store(dir, "b.json", "{\"seed\": 6}");
+    char *variable = mem_printf("CAIRN_CONFIG=%s", file);
+    char *environment[] = {variable, NULL};
+    Config c;
+    assert_ok(parse_env(&c, environment, "glue", NULL));
+    assert_int_equal(c.seed, 5);
+    config_free(&c);
+    assert_ok(parse_env(&c, environment, "glue", "--config", other, NULL)); /* the flag's file, and only that */
+    assert_int_equal(c.seed, 6);
+    config_free(&c);
+    assert_ok(file_remove_tree(dir));
+    free(variable);
+    free(file);
+    free(other);
+    free(dir);
+}
+
+/* Every option can be given in each of the three ways, by its own name. */
+static void test_every_option_every_way(void **state)
+{
+    (void)state;
+    static const char *const values[N_OPTIONS] = {
+#define X(field, type, fallback, ...) [OPTION_##field] = sizeof(fallback) > 1 ? fallback : "text",
+        OPTION_LIST(X)
+#undef X
+    };
+    static const char *const names[] = {
+#define X(id, name, ...) name,
+        COMMAND_LIST(X)
+#undef X
+    };
+    char *dir = testing_directory();
+    Config c;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (i == OPTION_config) continue; /* names a file that must be there: above */
+        int command = 0;
+        while (!config_option_of(i, (Command)command)) assert_true(++command < N_COMMANDS);
+        char *flag = mem_printf("--%s=%s", config_flag(i), values[i]);
+        char *json = mem_printf("{\"%s\": \"%s\"}", config_flag(i), values[i]);
+        char *file = store(dir, "one.json", json), *variable = mem_printf("CAIRN_%s=%s", config_flag(i), values[i]);
+        for (char *p = variable; *p != '='; p++) *p = (char)(*p == '-' ? '_' : *p >= 'a' && *p <= 'z' ? *p - 32 : *p);
+        char *environment[] = {variable, NULL};
+        assert_ok(parse(&c, names[command], flag, NULL));
+        assert_int_equal(c.source[i], FROM_FLAG);
+        config_free(&c);
+        assert_ok(parse_env(&c, environment, names[command], NULL));
+        assert_int_equal(c.source[i], FROM_ENVIRONMENT);
+        config_free(&c);
+        assert_ok(parse(&c, names[command], "--config", file, NULL));
+        assert_int_equal(c.source[i], FROM_FILE);
+        config_free(&c);
+        free(flag);
+        free(json);
+        free(file);
+        free(variable);
+    }
+    assert_ok(file_remove_tree(dir));
+    free(dir);
+}
+
+/* ---- how flags are written ---- */
+
+static void test_spelling(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(
+        parse(&c, "glue", "--batch_size", "7", "--max-seq_length=64", "--do_train", "--learning-rate=1e-3", NULL));
+    assert_int_equal(c.batch_size, 7);
+    assert_int_equal(c.max_seq_length, 64);
+    assert_true(c.do_train);
+    assert_true(c.learning_rate == 1e-3);
+    config_free(&c);
+
+    assert_ok(parse(&c, "glue", "--data-dir=a=b", "--model=", "--vocab", "", NULL)); /* only the first = counts */
+    assert_string_equal(c.data_dir, "a=b");
+    assert_string_equal(c.model, "");
+    assert_string_equal(c.vocab, "");
+    config_free(&c);
+
+    assert_ok(parse(&c, "glue", "--dropout", "-1", "--task", "-x", NULL)); /* one dash begins no flag */
+    assert_true(c.dropout == -1);
+    assert_string_equal(c.task, "-x");
+    config_free(&c);
+}
+
+static void test_switches(void **state)
+{
+    (void)state;
+    char *environment[] = {(char *)"CAIRN_DO_TRAIN=1", (char *)"CAIRN_DO_EVAL=yes", (char *)"CAIRN_PADDED=ON", NULL};
+    Config c;
+    assert_ok(parse_env(&c, environment, "glue", "--no-do-eval", "--no_padded", "--poison", "--override=true", NULL));
+    assert_true(c.do_train && !c.do_eval && !c.padded && c.poison && c.override);
+    config_free(&c);
+    assert_ok(parse_env(&c, environment, "glue", "--do-train=false", "--do-eval=off", "--padded=0", NULL));
+    assert_false(c.do_train || c.do_eval || c.padded);
+    config_free(&c);
+
+    /* A choice of yes and no takes the next word only if it is one of its own. */
+    assert_ok(parse(&c, "glue", "--do-lower-case", "--do-train", "--strip-accents", "no", NULL));
+    assert_string_equal(c.do_lower_case, "yes");
+    assert_true(c.do_train);
+    assert_string_equal(c.strip_accents, "no");
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--no-do-lower-case", "--strip-accents=auto", NULL));
+    assert_string_equal(c.do_lower_case, "no");
+    assert_string_equal(c.strip_accents, "auto");
+    config_free(&c);
+
+    assert_refused(parse(&c, "glue", "--do-train=maybe", NULL), "--do-train", "'maybe'", "true or false");
+    assert_refused(parse(&c, "glue", "--no-do-train=true", NULL), "--no-do-train");
+    assert_refused(parse(&c, "glue", "--no-batch-size", NULL), "--no-batch-size");
+    assert_refused(parse(&c, "glue", "--do-train", "false", NULL), "'false'", "--do-train=false");
+}
+
+static void test_missing_value(void **state)
+{
+    (void)state;
+    Config c;
+    assert_refused(parse(&c, "glue", "--batch-size", NULL), "--batch-size needs a value");
+    assert_refused(parse(&c, "glue", "--data-dir", "--do-train", NULL), "--data-dir needs a value", "--do-train");
+    assert_ok(parse(&c, "glue", "--data-dir=--do-train", NULL)); /* so it can be meant */
+    assert_string_equal(c.data_dir, "--do-train");
+    assert_false(c.do_train);
+    config_free(&c);
+}
+
+static void test_help_and_positional(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "plan", "--help", NULL));
+    assert_true(c.help);
+    config_free(&c);
+    assert_ok(parse(&c, "plan", "-h", NULL));
+    assert_true(c.help);
+    config_free(&c);
+    assert_ok(parse(&c, "report", "a", "--output-dir", "out", "b", NULL));
+    assert_int_equal(c.n_positional, 2);
+    assert_string_equal(c.positional[0], "a");
+    assert_string_equal(c.positional[1], "b");
+    assert_string_equal(c.output_dir, "out");
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "stray", NULL), "unexpected argument 'stray'");
+    assert_refused(parse(&c, "glue", "-b", "3", NULL), "unexpected argument '-b'");
+    assert_refused(parse(&c, "report", "a", "--bath-size", NULL), "--bath-size");
+}
+
+/* ---- unknown and repeated ---- */
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    Config c;
+    char *dir = testing_directory();
+    assert_refused(parse(&c, "glue", "--bach-size", "3", NULL), "unknown flag --bach-size", "nearest is --batch-size");
+    assert_refused(parse(&c, "glue", "--learnign_rate=1", NULL), "--learnign_rate", "nearest is --learning-rate");
+    assert_refused(parse(&c, "glue", "--no-do-trian", NULL), "--no-do-trian", "nearest is --do-train");
+    assert_refused(parse(&c, "glue", "--", NULL), "unknown flag --");
+    assert_refused(parse(&c, "glu", NULL), "unknown command 'glu'", "nearest is 'glue'");
+    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is no flag of `cairn vocab`");
+    char *argv[] = {(char *)"cairn", NULL};
+    assert_refused(config_parse(&c, 1, argv, NULL), "no command");
+
+    char *environment[] = {(char *)"CAIRN_BATCHSIZE=3", NULL};
+    assert_refused(parse_env(&c, environment, "glue", NULL), "CAIRN_BATCHSIZE", "nearest is CAIRN_BATCH_SIZE");
+    assert_ok(parse_env(&c, environment, "glue", "--help", NULL)); /* help comes all the same */
+    config_free(&c);
+    char *endless[] = {(char *)"CAIRN_A_VARIABLE_WITH_A_NAME_THAT_IS_LONGER_THAN_ANY_BUFFER_THAT_COULD_HOLD_IT_"
+                               "ALTHOUGH_ONE_NEVER_KNOWS=3",
+                       NULL};
+    assert_refused(parse_env(&c, endless, "glue", NULL), "CAIRN_A_VARIABLE_WITH");
+    char *own[] = {(char *)"CAIRN_BACKEND_DIR=x",
+                   (char *)"CAIRN_TEST_DATA=x",
+                   (char *)"CAIRN_BINARY=x",
+                   (char *)"CAIRN_CPU_ISA=x",
+                   (char *)"CAIRN_CPU_PRODUCTS=x",
+                   (char *)"CAIRN_SOURCE_DIR=x",
+                   (char *)"CAIRN",
+                   (char *)"CAIRNS=3",
+                   NULL};
+    assert_ok(parse_env(&c, own, "glue", NULL)); /* ours, but no options */
+    config_free(&c);
+    char *another[] = {(char *)"CAIRN_RANKS=3", (char *)"CAIRN_SEED=3", NULL}; /* an option of another command */
+    assert_ok(parse_env(&c, another, "glue", NULL));
+    assert_int_equal(c.seed, 3);
+    config_free(&c);
+
+    char *file = store(dir, "bad.json", "{\"batch-sise\": 2}");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'batch-sise'", "nearest is 'batch-size'");
+    free(file);
+    file = store(dir, "chain.json", "{\"config\": \"other.json\"}"); /* files do not name files */
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'config'", "only on the command line");
+    free(file);
+    file = store(dir, "no.json", "{\"no-do-train\": true}");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'no-do-train'", "nearest is 'do-train'");
+    free(file);
+    assert_ok(file_remove_tree(dir));
+    free(dir);
+}
+
+static void test_repeated(void **state)
+{
+    (void)state;
+    Config c;
+    char *dir = testing_directory();
+    assert_refused(parse(&c, "glue", "--seed", "1", "--seed", "1", NULL), "--seed is given twice");
+    assert_refused(parse(&c, "glue", "--batch-size=1", "--batch_size=2", NULL), "--batch-size is given twice");
+    assert_refused(parse(&c, "glue", "--do-train", "--no-do-train", NULL), "--do-train is given twice");
+    char *file = store(dir, "twice.json", "{\"batch-size\": 2, \"batch_size\": 3}");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'batch-size' is given twice");
+    assert_refused(parse(&c, "glue", "--config", file, "--config", file, NULL), "--config is given twice");
+    free(file);
+    file = store(dir, "same.json", "{\"seed\": 2, \"seed\": 3}");
+    assert_status(parse(&c, "glue", "--config", file, NULL), E_FORMAT); /* no JSON of ours */
+    assert_message(file);
+    char *environment[] = {(char *)"CAIRN_SEED=3", (char *)"CAIRN_seed=4", NULL};
+    assert_refused(parse_env(&c, environment, "glue", NULL), "CAIRN_seed", "twice");
+    assert_ok(file_remove_tree(dir));
+    free(file);
+    free(dir);
+}
+
+/* ---- help ---- */
+
+static void test_help_text(void **state)
+{
+    (void)state;
+    for (int command = 0; command < N_COMMANDS; command++) {
+        Buf help = {0};
+        config_help((Command)command, &help);
+        for (int i = 0; i < N_OPTIONS; i++) {
+            char *line = mem_printf("\n  --%s ", config_flag(i));
+            const char *first = strstr(help.data, line);
+            assert_int_equal(first != NULL, config_option_of(i, (Command)command));
+            assert_true(strlen(config_option_help(i)) >= 6);
+            if (first) {
+                assert_null(strstr(first + 1, line));
+                char *word = mem_strdup(config_option_help(i)); /* its text follows, before the next flag */
+                word[strcspn(word, " ")] = '\0';
+                const char *next = strstr(first + 1, "\n  --"), *text = strstr(first + strlen(line), word);
+                assert_true(text && (!next || text < next));
+                free(word);
+            }
+            free(line);
+        }
+        for (const char *p = help.data; *p; p += strcspn(p, "\n") + 1) assert_true(strcspn(p, "\n") <= 110);
+        assert_true(help.data[help.len - 1] == '\n');
+        buf_free(&help);
+    }
+    Buf all = {0};
+    config_help(N_COMMANDS, &all);
+#define X(id, name, positional, help) assert_non_null(strstr(all.data, "\n  " name " "));
+    COMMAND_LIST(X)
+#undef X
+    buf_free(&all);
+}
+
+static void test_option_names(void **state)
+{
+    (void)state;
+    assert_int_equal(config_option("batch-size"), OPTION_batch_size);
+    assert_int_equal(config_option("batch_size"), OPTION_batch_size);
+    assert_int_equal(config_option("batch"), -1);
+    assert_int_equal(config_option("batch-size-"), -1);
+    assert_int_equal(config_option(""), -1);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        assert_int_equal(config_option(config_flag(i)), i); /* no two are spelled alike */
+        assert_null(strchr(config_flag(i), '_'));
+    }
+}
+
+/* The names that the documentation promises. */
+static void test_promised_flags(void **state)
+{
+    (void)state;
+    char *promised =
+             mem_strdup("task data-dir model model-config vocab output-dir do-train do-eval do-predict "
+                        "max-seq-length batch-size micro-batch-tokens learning-rate epochs max-steps warmup "
+                        "schedule optimizer weight-decay seed precision backend threads recompute memory-budget "
+                        "save-every save-steps keep resume max-time log-every eval-every eval-batch-size "
+                        "eval-splits max-grad-norm adam-beta1 adam-beta2 adam-eps dropout override print-config "
+                        "dry-run version submission text-columns label-column labels padded do-lower-case "
+                        "strip-accents poison"),
+         *rest = promised;
+    for (char *name; (name = strsep(&rest, " "));) {
+        int option = config_option(name);
+        if (option < 0 || !config_option_of(option, COMMAND_GLUE)) fail_msg("--%s is missing", name);
+    }
+    free(promised);
+}
+
+/* ---- differences ---- */
+
+/* The difference between a configuration of these flags and the stored default one. */
+static void assert_difference(const char *flag, Effect effect, const char *expected)
+{
+    Config c;
+    Json *stored;
+    Buf report = {0};
+    Effect worst = EFFECT_RESULT;
+    assert_ok(parse(&c, "glue", NULL));
+    char *text = print_json(&c);
+    config_free(&c);
+    assert_ok(js_parse("stored", text, strlen(text), &stored));
+    assert_ok(parse(&c, "glue", flag, NULL));
+    assert_ok(config_difference(&c, stored, &worst, &report));
+    assert_int_equal(worst, effect);
+    if (!*expected)
+        assert_int_equal(report.len, 0);
+    else
+        assert_string_equal(report.data, expected);
+    buf_free(&report);
+    js_free(stored);
+    free(text);
+    config_free(&c);
+}
+
+static void test_difference(void **state)
+{
+    (void)state;
+    assert_difference("--batch-size=32", EFFECT_NONE, ""); /* said, but the same */
+    assert_difference("--batch-size=16", EFFECT_RESULT, "--batch-size was 32, is 16");
+    assert_difference("--seed=43", EFFECT_RESULT, "--seed was 42, is 43");
+    assert_difference("--learning-rate=0.00002", EFFECT_NONE, "");
+    assert_difference("--learning-rate=3e-5", EFFECT_RESULT, "--learning-rate was 2e-05, is 3e-05");
+    assert_difference("--epochs=3.0", EFFECT_NONE, "");
+    assert_difference("--optimizer=lamb", EFFECT_RESULT, "--optimizer was adamw, is lamb");
+    assert_difference("--bias-correction", EFFECT_RESULT, "--bias-correction was false, is true");
+    assert_difference("--threads=3", EFFECT_BITS, "--threads was 0, is 3");
+    assert_difference("--backend=ref", EFFECT_BITS, "--backend was auto, is ref");
+    assert_difference("--recompute=full", EFFECT_NONE, ""); /* changes no bit: that is the point */
+    assert_difference("--memory-budget=1G", EFFECT_NONE, "");
+    assert_difference("--save-every=1m", EFFECT_NONE, "");
+    assert_difference("--output-dir=elsewhere", EFFECT_NONE, "");
+}
+
+static void test_difference_of_several(void **state)
+{
+    (void)state;
+    Config c;
+    Json *stored;
+    Buf report = {0};
+    Effect worst;
+    static const char text[] = "{\"threads\": 2, \"task\": \"RTE\", \"gone\": 1, \"batch-size\": \"32\"}";
+    assert_ok(js_parse("stored", text, sizeof text - 1, &stored));
+    assert_ok(parse(&c, "glue", "--threads=4", NULL));
+    assert_ok(config_difference(&c, stored, &worst, &report));
+    assert_int_equal(worst, EFFECT_RESULT); /* the worst of the two */
+    assert_string_equal(report.data, "--task was RTE, is MNLI; --threads was 2, is 4");
+    js_free(stored);
+    buf_free(&report);
+
+    assert_ok(js_parse("stored", "[1]", 3, &stored));
+    assert_status(config_difference(&c, stored, &worst, &report), E_CORRUPT);
+    js_free(stored);
+    assert_status(config_difference(&c, NULL, &worst, &report), E_CORRUPT);
+    buf_free(&report);
+    config_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_config_from_environment),
+        cmocka_unit_test(test_every_option_every_way),
+        cmocka_unit_test(test_spelling),
+        cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_missing_value),
+        cmocka_unit_test(test_help_and_positional),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_repeated),
+        cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_option_names),
+        cmocka_unit_test(test_promised_flags),
+        cmocka_unit_test(test_difference),
+        cmocka_unit_test(test_difference_of_several),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
