@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Runs every fuzz target on its seed corpus and on what it makes of it.
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+tests/fuzz/run.sh [SECONDS] [BUILD_DIR] [TARGET...]
+
+Runs each libFuzzer target (or those named, like fuzz_vocab) for SECONDS (default 5) from its seed corpus,
+tests/fuzz/corpus/TARGET, and prints how many inputs it executed. New inputs go to BUILD_DIR/fuzz/corpus/TARGET, so that
+a long run goes on where the last one stopped; what makes a target fail is kept in BUILD_DIR/fuzz/failures.
+BUILD_DIR (default: build-fuzz) is made by: cmake --preset fuzz -G Ninja && cmake --build --preset fuzz --target fuzz
+Exit code: 0 all targets passed, 1 one failed, 2 usage.
+END
+}
+
+case "${1:-}" in -h | --help) usage && exit 0 ;; esac
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+seconds=${1:-5}
+build=${2:-$here/../../build-fuzz}
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "run.sh: SECONDS is '$seconds'; expected a whole number from 1" >&2 && exit 2; }
+[ -d "$build/fuzz" ] || { echo "run.sh: $build/fuzz is missing; build the target 'fuzz' of the preset 'fuzz'" >&2 && exit 2; }
+build=$(cd -- "$build" && pwd)
+targets=("${@:3}")
+if [ ${#targets[@]} -eq 0 ]; then
+    for source in "$here"/fuzz_*.c; do targets+=("$(basename -- "$source" .c)"); done
+fi
+
+# A crash writes its message to stderr; libFuzzer needs no symbolizer to be found, but it helps.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+failed=0
+total=0
+mkdir -p "$build/fuzz/failures"
+for target in "${targets[@]}"; do
+    program=$build/fuzz/$target
+    [ -x "$program" ] || { echo "$target: not built" && failed=1 && continue; }
+    grown=$build/fuzz/corpus/$target
+    mkdir -p "$grown"
+    corpora=("$grown")
+    for seeds in "$here/corpus/$target" "$here/corpus/${target#fuzz_}"; do
+        if [ -d "$seeds" ]; then corpora+=("$seeds"); fi
+    done
+    [ ${#corpora[@]} -gt 1 ] || { echo "$target: no seed corpus in tests/fuzz/corpus/$target" && failed=1 && continue; }
+    log=$build/fuzz/$target.log
+    if "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+        -artifact_prefix="$build/fuzz/failures/$target-" "${corpora[@]}" >"$log" 2>&1; then
+        outcome=passed
+    else
+        outcome="FAILED: see $log"
+        failed=1
+        tail -n 40 "$log"
+    fi
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    total=$((total + ${runs:-0}))
+    printf '%-20s %10s executions  %s\n' "$target" "${runs:-?}" "$outcome"
+done
+printf '%-20s %10s executions\n' "all ${#targets[@]} targets" "$total"
+exit "$failed"
