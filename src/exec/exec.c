@@ -164,12 +164,17 @@ static void poison_dead(const Exec *e, InstrId i)
     }
 }
 
-static bool stopped(const Exec *e) { return e->options.stop && *e->options.stop; }
+/* Only a micro-batch may be left half done: nothing of it lasts. An update that stopped between its instrs would leave
+   weights of one step under the number of another. */
+static bool stopped(const Exec *e, Range range)
+{
+    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first;
+}
 
 static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (stopped(e)) return fail(E_STOPPED, "stopped between two instrs");
+        if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(e->ops[i]->run(&e->calls[i], rows));
     }
     return OK;
@@ -179,7 +184,7 @@ static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 static Status run_watched(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (stopped(e)) return fail(E_STOPPED, "stopped between two instrs");
+        if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
         TRY(e->ops[i]->run(&e->calls[i], rows));
         if (e->seconds) e->seconds[i] += clock_monotonic() - start;

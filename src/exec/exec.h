@@ -28,7 +28,8 @@ typedef struct Exec Exec;
 typedef struct {
     bool poison; /* fill a tensor with NaN at its last use */
     bool check;  /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
-    const volatile sig_atomic_t *stop; /* may be NULL; looked at between instrs: not 0 → E_STOPPED, the step is lost */
+    const volatile sig_atomic_t *stop; /* may be NULL; looked at between the instrs of
+                                          `micro`: not 0 → E_STOPPED, the step is lost */
 } ExecOptions;
 
 /* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
