@@ -1,0 +1,148 @@
+# Sourced by the scripts beside it: installs what is missing, builds, finds the program. Nothing here changes the
+# caller's working directory, so relative paths in flags mean what they mean to the user.
+# shellcheck shell=bash
+
+cairn_root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { # die EXIT_CODE MESSAGE
+    say "$(basename -- "$0"): $2"
+    exit "$1"
+}
+
+# ---- what must be installed ----
+# Each package stands beside a check for what is needed of it, so that what was installed by other ways counts too.
+
+has_program() { command -v "$1" >/dev/null; }
+has_library() { has_program pkg-config && pkg-config --exists "$1"; }
+has_header() { has_program gcc && printf '#include <%s>\n' "$1" | gcc -E -x c - >/dev/null 2>&1; }
+has_fuzzer() {
+    local program
+    program=$(mktemp)
+    printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n); int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n > 9; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o "$program" >/dev/null 2>&1
+    local found=$?
+    rm -f -- "$program"
+    return "$found"
+}
+
+# The package with clang's sanitizer and fuzzer libraries: it has had two names.
+clang_runtime_package() {
+    local version
+    version=$(clang --version | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
+    if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
+        echo "libclang-rt-$version-dev"
+    else
+        echo "libclang-common-$version-dev"
+    fi
+}
+
+missing_for_build() {
+    has_program gcc || echo gcc
+    has_program g++ || echo g++
+    has_program cmake || echo cmake
+    has_program ninja || echo ninja-build
+    has_program pkg-config || echo pkg-config
+    has_header dnnl.h || echo libdnnl-dev
+    has_library jansson || echo libjansson-dev
+    has_library libxxhash || echo libxxhash-dev
+}
+
+missing_for_tests() {
+    missing_for_build
+    has_library cmocka || echo libcmocka-dev
+    has_program clang || echo clang
+    has_program clang-format || echo clang-format
+    if has_program clang && ! has_fuzzer; then
+        if has_program apt-cache; then clang_runtime_package; else echo "clang's compiler-rt (libclang-rt-dev)"; fi
+    fi
+}
+
+is_debian() { has_program apt-get && [ -r /etc/debian_version ]; }
+
+# install_packages PACKAGE...
+install_packages() {
+    local as_root=()
+    is_debian || die 2 "install these first (names as in Debian), then run this again: $*"
+    if [ "$(id -u)" -ne 0 ]; then
+        has_program sudo || die 2 "neither root nor sudo; have these installed, then run this again: $*"
+        as_root=(sudo)
+    fi
+    say "installing: $*"
+    "${as_root[@]}" apt-get update -q >&2 || die 1 "apt-get update failed; it was to install: $*"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >&2 ||
+        die 1 "apt-get could not install: $*"
+}
+
+# require_installed build|tests. Twice, because clang's libraries can only be named when clang is there.
+require_installed() {
+    local round packages
+    for round in 1 2 3; do
+        mapfile -t packages < <("missing_for_$1")
+        [ ${#packages[@]} -gt 0 ] || return 0
+        [ "$round" -lt 3 ] || die 1 "installed, but still not found: ${packages[*]}"
+        install_packages "${packages[@]}"
+    done
+}
+
+# ---- build ----
+
+# build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails.
+build_preset() {
+    local preset=$1 folder=$cairn_root/$2 generator=() targets=() log
+    shift 2
+    [ $# -eq 0 ] || targets=(--target "$@")
+    [ -f "$folder/CMakeCache.txt" ] || generator=(-G Ninja)
+    mkdir -p "$folder"
+    log=$folder/build.log
+    say "building $preset in $folder (its log: build.log)"
+    if ! (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 ||
+        ! cmake --build "$folder" --parallel "$(nproc)" "${targets[@]}" >>"$log" 2>&1; then
+        tail -n 60 "$log" >&2
+        say "building $preset failed"
+        return 1
+    fi
+}
+
+# Sets `cairn` to the program: $CAIRN_BINARY where that is set, else build/cairn, built now.
+find_cairn() {
+    cairn=${CAIRN_BINARY:-}
+    if [ -z "$cairn" ]; then
+        require_installed build
+        build_preset release build cairn all || exit 1
+        cairn=$cairn_root/build/cairn
+    fi
+    [ -x "$cairn" ] || die 2 "$cairn is not there or cannot be run"
+}
+
+# ---- configuration ----
+
+# resolved OPTION: its value in the configuration that cairn resolved (in $config), as text.
+resolved() { sed -n "s/^  \"$1\": \"\(.*\)\",\{0,1\}\$/\1/p" <<<"$config"; }
+
+# Sets `config` to what `cairn glue` makes of these flags, the environment and --config. Ends with cairn's own message
+# and exit code where it refuses them.
+resolve_config() { config=$(CAIRN_PRINT_CONFIG=true "$cairn" glue "$@") || exit; }
+
+# GLUE fine-tuning and evaluation: options that neither flag, environment nor file gave come from BERT_DIR, GLUE_DIR and
+# RESULTS_DIR. $1: what the output folder is called, "%s" being the task; the rest: flags for cairn.
+fill_config() {
+    local folder=$1
+    shift
+    resolve_config "$@"
+    if [ -z "$(resolved model)" ] && [ -z "$(resolved model-config)" ]; then
+        [ -n "${BERT_DIR:-}" ] || die 2 "set BERT_DIR to the model's folder (config.json, vocab.txt, weights), or give --model"
+        export CAIRN_MODEL=$BERT_DIR
+    fi
+    if [ -z "$(resolved data-dir)" ]; then
+        [ -n "${GLUE_DIR:-}" ] || die 2 "set GLUE_DIR to the folder with GLUE's data, or give --data-dir"
+        export CAIRN_DATA_DIR=$GLUE_DIR
+    fi
+    default_output=
+    if [ "$(resolved output-dir)" = results ]; then
+        # shellcheck disable=SC2059 # the format is the caller's
+        default_output=${RESULTS_DIR:-$cairn_root/results}/$(printf "$folder" "$(resolved task)")
+        export CAIRN_OUTPUT_DIR=$default_output
+    fi
+    resolve_config "$@"
+}

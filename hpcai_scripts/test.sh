@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Every test there is.
+set -euo pipefail
+# shellcheck source=hpcai_scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+usage() {
+    cat <<'END'
+test.sh [release] [asan] [fuzz]
+
+Installs what is missing, then builds and runs (default: all three stages)
+  release  every test, with the preset `release` in build/
+  asan     the tests of C code once more under AddressSanitizer and UBSan, in build-asan/
+  fuzz     every libFuzzer target for a few seconds on its seed corpus, in build-fuzz/
+A stage that fails does not keep the next from running. One table at the end says what passed.
+  FUZZ_SECONDS  how long each fuzz target runs (default 4)
+  TEST_JOBS     tests that run at the same time (default 2)
+Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand.
+END
+}
+
+stages=()
+for argument in "$@"; do
+    case $argument in
+    -h | --help) usage && exit 0 ;;
+    release | asan | fuzz) stages+=("$argument") ;;
+    *) die 2 "unknown stage '$argument'; expected release, asan or fuzz" ;;
+    esac
+done
+[ ${#stages[@]} -gt 0 ] || stages=(release asan fuzz)
+jobs=${TEST_JOBS:-2}
+
+# run_ctest PRESET FOLDER [ctest flags]: its last lines are kept for the summary.
+run_ctest() {
+    local preset=$1 log=$cairn_root/$2/test.log
+    shift 2
+    (cd -- "$cairn_root" && ctest --preset "$preset" --parallel "$jobs" "$@") 2>&1 | tee "$log"
+}
+
+run_stage() {
+    case $1 in
+    release) build_preset release build && run_ctest release build ;;
+    asan) # the scripts and rules say nothing new under sanitizers
+        export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
+        export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+        build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$'
+        ;;
+    fuzz)
+        build_preset fuzz build-fuzz fuzz &&
+            bash "$cairn_root/tests/fuzz/run.sh" "${FUZZ_SECONDS:-4}" "$cairn_root/build-fuzz" 2>&1 |
+            tee "$cairn_root/build-fuzz/test.log"
+        ;;
+    esac
+}
+
+# The line of a stage's log that tells most.
+outcome() { grep -aE '^[0-9]+% tests passed|^all [0-9]+ targets' "$cairn_root/$1/test.log" 2>/dev/null | tail -n 1; }
+
+require_installed tests
+started=$SECONDS
+failed=0
+summary=()
+for stage in "${stages[@]}"; do
+    folder=build
+    [ "$stage" = release ] || folder=build-$stage
+    rm -f -- "$cairn_root/$folder/test.log"
+    before=$SECONDS
+    verdict=passed
+    say "== $stage =="
+    # In a subshell its settings stay its own. `set -e` does not reach into a condition: hence the && above.
+    (run_stage "$stage") || verdict=FAILED
+    [ "$verdict" = passed ] || failed=1
+    summary+=("$(printf '%-8s %-6s %5d s  %s' "$stage" "$verdict" $((SECONDS - before)) "$(outcome "$folder")")")
+done
+
+printf '\n'
+printf '%s\n' "${summary[@]}"
+printf '%-8s %-6s %5d s\n' all "$([ "$failed" -eq 0 ] && echo passed || echo FAILED)" $((SECONDS - started))
+exit "$failed"

@@ -1,0 +1,66 @@
+# What the tests of this folder share. Each is run by ctest with CAIRN_BINARY and CAIRN_SOURCE_DIR set, and works in a
+# directory of its own whose name has a space in it.
+# shellcheck shell=bash
+
+source_dir=${CAIRN_SOURCE_DIR:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)}
+export CAIRN_BINARY=${CAIRN_BINARY:-$source_dir/build/cairn}
+# shellcheck disable=SC2034 # used by the tests
+scripts=$source_dir/hpcai_scripts sample=$source_dir/tasks/glue/sample
+unset BERT_DIR GLUE_DIR RESULTS_DIR CAIRN_BACKEND_DIR CDPATH
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/cairn test XXXXXX")
+trap 'rm -rf -- "$work"' EXIT
+cd -- "$work" || exit 1
+
+failures=0
+complain() {
+    printf 'FAILED: %s\n' "$*"
+    failures=$((failures + 1))
+}
+
+# expect CODE COMMAND...: runs it; its output is in $output, stdout alone in $work/.stdout.
+expect() {
+    local code=0 wanted=$1
+    shift
+    "$@" >"$work/.stdout" 2>"$work/.stderr" </dev/null || code=$?
+    output=$(cat "$work/.stdout" "$work/.stderr")
+    if [ "$code" -ne "$wanted" ]; then
+        complain "exit code $code instead of $wanted: $*"
+        printf '%s\n' "$output" | tail -n 20
+    fi
+}
+
+# says TEXT...: each is in the output of the last command.
+says() {
+    local text
+    for text in "$@"; do
+        grep -qF -- "$text" <<<"$output" || { complain "'$text' is not in:" && printf '%s\n' "$output" | tail -n 20; }
+    done
+}
+
+has_file() {
+    local path
+    for path in "$@"; do [ -s "$path" ] || complain "$path is missing or empty"; done
+}
+
+# The losses of a run, in the digits they were written with.
+losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+
+# json_number FILE KEY
+json_number() { sed -n "s/.*\"$2\": *\\([-+0-9.eE]*\\).*/\\1/p" "$1" | head -n 1; }
+
+# A tiny BERT with random weights and the sample's words, in the folder $1.
+make_tiny_bert() {
+    mkdir -p -- "$1"
+    "$CAIRN_BINARY" vocab --input "$sample/train.tsv" --size 600 --output "$1/vocab.txt" 2>/dev/null
+    cat >"$1/config.json" <<END
+{"vocab_size": $(wc -l <"$1/vocab.txt"), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "intermediate_size": 64, "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu",
+ "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
+END
+}
+
+finish() {
+    [ "$failures" -eq 0 ] || printf '%d checks failed\n' "$failures"
+    exit $((failures > 0))
+}

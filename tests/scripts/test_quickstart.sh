@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# quickstart.sh as a stranger runs it: what it promises in README must be there afterwards.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+export RESULTS_DIR="my results"
+out="my results/quickstart"
+mkdir -p "$out/none" "$out/notes"
+echo old >"$out/none/metrics.jsonl"
+echo mine >"$out/notes/kept"
+
+TIMEFORMAT='%R %U %S'
+{ time expect 0 "$scripts/quickstart.sh"; } 2>times.txt
+read -r wall user system <times.txt
+printf '%s\n' "$output"
+echo "quickstart: $wall s, $user s of user and $system s of system time on $(nproc) cores"
+
+# Under 3 minutes on 2 cores: counted in processor time, so that what else the machine does is left out.
+awk -v t="$user" -v s="$system" 'BEGIN { exit !(t + s <= 2 * 180) }' || complain "it took more than 2 x 180 s of processor time"
+
+says "recompute" "none" "full" "final loss" "dev_matched accuracy" "dev_mismatched accuracy" "planned peak memory" \
+    "measured peak memory" "sequences/s" "losses: equal, bit for bit"
+has_file "$out"/{loss.svg,memory.svg,vocab.txt} "$out"/{none,full}/{metrics.jsonl,run.json,eval_results.json,report.html} \
+    "$out"/{none,full}/{model.safetensors,config.json,tokenizer_config.json,vocab.txt}
+cmp -s "$out/notes/kept" <(echo mine) || complain "a file that was not quickstart's was removed"
+
+[ "$(losses "$out/none" | wc -l)" -ge 50 ] || complain "fewer than 50 steps"
+cmp <(losses "$out/none") <(losses "$out/full") || complain "the losses differ"
+cmp "$out/none/model.safetensors" "$out/full/model.safetensors" || complain "the trained weights differ"
+
+for run in none full; do
+    for key in eval_accuracy eval_accuracy_mm; do
+        value=$(json_number "$out/$run/eval_results.json" "$key")
+        awk -v v="$value" 'BEGIN { exit !(v != "" && v >= 0.90 && v <= 1) }' || complain "$run: $key is '$value', below 0.90"
+    done
+done
+
+# A fraction of the activation memory.
+none=$(json_number "$out/none/run.json" activations)
+full=$(json_number "$out/full/run.json" activations)
+awk -v a="$none" -v b="$full" 'BEGIN { exit !(b > 0 && b < 0.6 * a) }' || complain "activations: $none bytes, with full $full"
+
+# Well-formed XML, by counting tags; by a parser where there is one.
+well_formed() {
+    tr '\n' ' ' <"$1" | sed 's/</\n</g' | awk '
+        /^<\?/ || /^<!/ || !/^</ { next }
+        { match($0, /^<\/?[A-Za-z][A-Za-z0-9:-]*/); name = substr($0, 2, RLENGTH - 1); end = index($0, ">") }
+        !end || RLENGTH < 2 { bad = 1; exit }
+        substr(name, 1, 1) == "/" { if (n == 0 || stack[n--] != substr(name, 2)) { bad = 1; exit } next }
+        substr($0, end - 1, 1) == "/" { next }
+        { stack[++n] = name; seen++ }
+        END { exit bad || n != 0 || seen == 0 }'
+}
+well_formed <(echo '<svg><g></svg>') && complain "the check of XML lets everything pass"
+for svg in "$out/loss.svg" "$out/memory.svg"; do
+    if ! grep -q '<svg' "$svg" || ! well_formed "$svg"; then complain "$svg is not well-formed"; fi
+    if command -v xmllint >/dev/null; then xmllint --noout "$svg" || complain "$svg: xmllint refuses it"; fi
+    if ! grep -q none "$svg" || ! grep -q full "$svg"; then complain "$svg does not name both runs"; fi
+done
+
+# Real data needs both places.
+expect 2 env BERT_DIR=x "$scripts/quickstart.sh"
+says GLUE_DIR
+expect 2 env GLUE_DIR=x "$scripts/quickstart.sh"
+says BERT_DIR
+has_file "$out/loss.svg" # a refused one removes nothing
+finish

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# run_glue.sh and eval.sh as their documentation shows them, on the sample, with a tiny model: paths are relative and
+# have spaces in them.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+make_tiny_bert "random bert"
+mkdir "glue data"
+for split in train dev_matched dev_mismatched; do head -n 241 "$sample/$split.tsv" >"glue data/$split.tsv"; done
+# Weights as a user has them: a Hugging Face folder.
+expect 0 "$CAIRN_BINARY" glue --model-config "random bert/config.json" --vocab "random bert/vocab.txt" \
+    --data-dir "glue data" --do-train --max-steps 1 --output-dir "bert dir"
+has_file "bert dir/model.safetensors" "bert dir/config.json" "bert dir/vocab.txt"
+
+export BERT_DIR="bert dir" GLUE_DIR="glue data" RESULTS_DIR="my results"
+small=(--max-steps 6 --threads 1)
+
+# The baseline, then the optimised run, then the evaluation of what the last one left.
+expect 0 "$scripts/run_glue.sh" --task MNLI --recompute none --batch-size 24 "${small[@]}"
+out="my results/MNLI"
+has_file "$out"/{model.safetensors,config.json,vocab.txt,metrics.jsonl,eval_results.json,eval_results.txt,report.html}
+[ "$(losses "$out" | wc -l)" -eq 6 ] || complain "metrics.jsonl has not 6 steps"
+
+expect 0 "$scripts/run_glue.sh" --task MNLI --recompute half-attention --batch-size 48 "${small[@]}"
+says "$out.1"
+[ "$(losses "$out.1" | wc -l)" -eq 6 ] || complain "the baseline was lost"
+grep -q '"batch-size": 48' "$out/run.json" || complain "the second run is not in $out"
+cmp -s <(losses "$out") <(losses "$out.1") && complain "batch sizes 24 and 48 gave the same losses"
+
+expect 0 "$scripts/eval.sh" --task MNLI --model "$RESULTS_DIR/MNLI" --threads 1
+cmp "$out/eval_results.txt" "my results/MNLI-eval/eval_results.txt" ||
+    complain "evaluating the saved model gives other figures than evaluating it after training"
+[ "$(losses "$out" | wc -l)" -eq 6 ] || complain "eval.sh changed the run"
+
+# The same command again: the same result, at once. Only the policy differs: a new run, the same losses.
+expect 0 "$scripts/run_glue.sh" --task=MNLI --batch_size=48 --recompute half-attention "${small[@]}"
+says "finished before" eval_accuracy
+[ ! -e "$out.2" ] || complain "a repeated command moved its finished run away"
+expect 0 "$scripts/run_glue.sh" --task MNLI --recompute full --batch-size 48 "${small[@]}"
+has_file "$out.2/run.json"
+cmp -s <(losses "$out") <(losses "$out.2") || complain "recompute changed the losses"
+
+# What the user gives wins: flags, environment, file.
+expect 0 "$scripts/run_glue.sh" --output-dir "own out" --data-dir "glue data" --model "bert dir" "${small[@]}"
+has_file "own out/run.json"
+printf '{"output-dir": "from file", "do-eval": false, "max-steps": 1, "threads": 1}\n' >"run file.json"
+expect 0 env CAIRN_DO_EVAL=false "$scripts/run_glue.sh" --config "run file.json"
+has_file "from file/run.json"
+[ ! -e "from file/eval_results.json" ] || complain "evaluated although told not to"
+expect 0 env CAIRN_OUTPUT_DIR="from environment" "$scripts/run_glue.sh" --no-do-eval --max-steps 1 --threads 1
+has_file "from environment/run.json"
+expect 0 "$scripts/run_glue.sh" --batch-size 7 --print-config
+says '"batch-size": 7' '"model": "bert dir"' '"data-dir": "glue data"' '"output-dir": "my results/MNLI"' '"do-train": true'
+has_file "$out/run.json" # nothing was moved
+
+# From elsewhere, through a copy of the scripts.
+mkdir -p "a copy" deep/er
+cp -r "$scripts" "a copy/"
+(cd deep/er && RESULTS_DIR="../../my results" GLUE_DIR="../../glue data" BERT_DIR="../../bert dir" \
+    "../../a copy/hpcai_scripts/eval.sh" --threads 1 >/dev/null 2>&1) || complain "eval.sh from elsewhere: exit code $?"
+
+# Stopped in time, and gone on with.
+expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-time 5s --threads 1 --no-do-eval
+ls -d slow/checkpoint-* >/dev/null || complain "stopped without a checkpoint"
+before=$(losses slow | wc -l)
+expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-time 5s --threads 1 --no-do-eval
+says "going on from"
+[ "$(losses slow | wc -l)" -gt "$before" ] || complain "went on, but made no step"
+
+# Wrong use, and other failures.
+expect 2 "$scripts/run_glue.sh" --task MNLI --bach-size 3
+says "nearest is --batch-size"
+expect 2 "$scripts/run_glue.sh" --task NOSUCH
+expect 2 env -u BERT_DIR "$scripts/run_glue.sh" --task MNLI
+says BERT_DIR
+expect 2 env -u GLUE_DIR "$scripts/eval.sh" --task MNLI
+says GLUE_DIR
+expect 2 "$scripts/run_glue.sh" --output-dir "own out" --batch-size 5 "${small[@]}" # another run in a folder that was named
+says --batch-size
+expect 1 "$scripts/eval.sh" --data-dir "no such folder" --output-dir x
+says "no such folder"
+expect 76 "$scripts/run_glue.sh" --output-dir x --memory-budget 1MB --max-steps 1
+[ ! -e x/model.safetensors ] || complain "a refused run wrote a model"
+finish
