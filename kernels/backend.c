@@ -67,9 +67,9 @@ static Status check_name(const char *name)
     return OK;
 }
 
-/* OpenMP's threads spin while they wait for each other. Beside another busy process that costs far more than it saves (a
-   small BERT trained 5 times slower), so they give way early, unless the user said how they should wait. libgomp reads
-   this when it is loaded. */
+/* OpenMP's threads spin while they wait for each other. Beside another busy process that costs far more than it saves
+   (a small BERT trained 5 times slower), so they give way early, unless the user said how they should wait. libgomp
+   reads this when it is loaded. */
 static void yield_when_waiting(void)
 {
     if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "1000", 0);

@@ -14,21 +14,23 @@ typedef Status (*OpRun)(const OpCall *call, const RowCounts *rows);
 typedef struct {
     OpRun run;
     ScratchFn scratch; /* NULL: needs none */
-    /* Makes what the op needs for every bucket (primitives, algorithms) and leaves it in call->prepared. NULL: nothing. */
+    /* Makes what the op needs for every bucket (primitives, algorithms) and leaves it in call->prepared. NULL: nothing.
+     */
     Status (*prepare)(OpCall *call, const RowCounts *buckets, int n_buckets);
     void (*release)(OpCall *call);
 } OpImpl;
 
 typedef struct {
-    int threads;     /* 0: what the machine offers this process */
-    int local_rank;  /* chooses the device */
+    int threads;    /* 0: what the machine offers this process */
+    int local_rank; /* chooses the device */
 } BackendOptions;
 
 typedef struct Backend {
     const char *name;
     OpImpl op[N_OPS];
 
-    Status (*open)(struct Backend *b, const BackendOptions *options); /* E_USAGE with the reason if it cannot run here */
+    Status (*open)(struct Backend *b,
+                   const BackendOptions *options); /* E_USAGE with the reason if it cannot run here */
     void (*close)(struct Backend *b);
 
     /* Compute types it runs fast (best first; the default precision is the first) and those it can run at all. */
@@ -46,8 +48,8 @@ typedef struct Backend {
     void (*upload)(void *to, const void *from, size_t bytes);   /* host → region */
     void (*download)(void *to, const void *from, size_t bytes); /* region → host */
 
-    int threads;         /* after open */
-    char describe[160];  /* after open: library versions, instruction set, threads: part of the fingerprint */
+    int threads;        /* after open */
+    char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 } Backend;
 
 /* "ref", "cpu", or "auto": the first of cpu, ref that opens. `why` of a refusal is in the status message. */

@@ -16,11 +16,19 @@ static OperandInfo parse_operand(const char *word, size_t len)
     info.name = mem_strndup(word, end < len ? end : len);
     for (size_t i = end; i < len; i++) {
         switch (word[i]) {
-        case '?': info.optional = true; break;
-        case '+': info.accumulated = true; break;
-        case '!': info.shares_always = true; /* fall through */
-        case '=': info.shares = (int8_t)(word[++i] - '0'); break;
-        default: CHECK(0, "op table: bad mark '%c' in '%s'", word[i], word);
+        case '?':
+            info.optional = true;
+            break;
+        case '+':
+            info.accumulated = true;
+            break;
+        case '!':
+            info.shares_always = true; /* fall through */
+        case '=':
+            info.shares = (int8_t)(word[++i] - '0');
+            break;
+        default:
+            CHECK(0, "op table: bad mark '%c' in '%s'", word[i], word);
         }
     }
     return info;

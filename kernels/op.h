@@ -1,10 +1,10 @@
-/* The ops of a plan: what each reads and writes, what it may do in place, and its attributes. This is all that plans and
-   backends share. The table is in op.c; the meaning of each op is the code in kernels/ref/.
+/* The ops of a plan: what each reads and writes, what it may do in place, and its attributes. This is all that plans
+   and backends share. The table is in op.c; the meaning of each op is the code in kernels/ref/.
 
    T tokens of a micro-batch, S sequences, M masked positions, H hidden, F feed-forward, A heads, V padded vocabulary.
    "c" is the compute type (F32 or BF16); parameters, gradients of parameters and statistics are F32. An output marked
-   "+=" is accumulated into. Every op writes all rows of the micro-batch's bucket; rows beyond the real ones are finite and
-   their gradients exactly 0 (docs/contracts.md 2). */
+   "+=" is accumulated into. Every op writes all rows of the micro-batch's bucket; rows beyond the real ones are finite
+   and their gradients exactly 0 (docs/contracts.md 2). */
 #ifndef CAIRN_KERNELS_OP_H
 #define CAIRN_KERNELS_OP_H
 
@@ -14,7 +14,7 @@
 
 #include "base/dtype.h"
 
-#define OP_MAX_IN 10
+#define OP_MAX_IN  10
 #define OP_MAX_OUT 5
 
 /* X(op, printed name, inputs, outputs). In the lists: "?" optional, "+" accumulated into, "=k" may share the memory of
@@ -24,23 +24,25 @@
    LINEAR: y = x·wᵀ + bias; w is a compute copy, forward layout. DGRAD: dx = dy·w (+ add), w in its transposed layout.
    WGRAD: dw += dyᵀ·x, db += column sums of dy.
    ATTENTION: per sequence and head, o = dropout(softmax(q·kᵀ·scale))·v; lse (T, A) is the log-sum-exp of each query's
-   scaled scores. `spans` (S, 2) holds each sequence's first row and the row after its last one: packed rows have no gaps,
-   a padded rectangle has; in rows of no sequence o, lse and dqkv are 0. qkv (T, 3H) is q, k, v side by side, each head by head.
+   scaled scores. `spans` (S, 2) holds each sequence's first row and the row after its last one: packed rows have no
+   gaps, a padded rectangle has; in rows of no sequence o, lse and dqkv are 0. qkv (T, 3H) is q, k, v side by side,
+   each head by head.
    GELU_BWD: dpre = gelu'(pre)·dg, and, where asked for, g = gelu(pre) again, in one pass.
    ADDNORM: xhat = normalise(dropout(d) + x) without γ and β, y = γ·xhat + β. Form Y keeps y; form XHAT keeps xhat, and
    y is made from the rounded xhat. BWD: dd = gradient of d (dropout applied), dx = gradient of the residual x.
    AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT.
-   GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. SCATTER: dx[index[i]] += dy[i]; without `add` the others are 0.
+   GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. SCATTER: dx[index[i]] += dy[i]; without `add` the
+   others are 0.
    DROPOUT: counter position 0, one row per sequence; its own backward.
-   XENT, MSE: loss of each row; dlogits = gradient of Σ loss · ctl.scale_seqs · ctl.loss_scale; stats.loss[slot] += Σ loss.
-   A negative label is none: loss and gradient 0, not correct. Rows beyond the real count: loss and gradient 0.
+   XENT, MSE: loss of each row; dlogits = gradient of Σ loss · ctl.scale_seqs · ctl.loss_scale; stats.loss[slot] += Σ
+   loss. A negative label is none: loss and gradient 0, not correct. Rows beyond the real count: loss and gradient 0.
    MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, never stored beyond a chunk of rows; loss, and in training
    dh, dw, db at once (ctl.scale_masked). dh is made with wt, w's transposed copy where the backend has such copies.
    GRAD_NORM: norm = ‖grads‖ / loss_scale from sums over 1024-element blocks of each segment in fixed order;
    grad_scale = 1 / (loss_scale · max(1, norm / max_norm)); finite = 0 where the norm is not.
-   ADAMW (g = grads · grad_scale): m = β1 m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) + decay·p,
-   p −= lr·u. LAMB: the same u, kept in grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms are not
-   0, else 1. Both do nothing if stats.finite is 0.
+   ADAMW (g = grads · grad_scale): m = β1 m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) +
+   decay·p, p −= lr·u. LAMB: the same u, kept in grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms
+   are not 0, else 1. Both do nothing if stats.finite is 0.
    PACK: a compute copy of a parameter; ZERO: fills with 0. */
 #define OP_LIST(X)                                                                                                     \
     X(EMBED, "embed", "ids types pos seq ctl word position type gamma beta", "x")                                      \
@@ -141,14 +143,14 @@ static inline int64_t rows_in(Rows rows, const RowCounts *counts) { return count
 
 /* The INPUT tensor `ctl`: all that varies from step to step, read by kernels in device memory. */
 typedef struct {
-    uint64_t dropout_key;      /* seed xor PHILOX_DROPOUT */
-    uint32_t batch;            /* global batches consumed before this one */
+    uint64_t dropout_key;               /* seed xor PHILOX_DROPOUT */
+    uint32_t batch;                     /* global batches consumed before this one */
     int32_t n_tokens, n_seqs, n_masked; /* real rows of this micro-batch */
-    float scale_seqs;          /* 1 / sequences of the step, over all ranks */
-    float scale_masked;        /* 1 / masked tokens of the step, over all ranks */
-    float loss_scale;          /* 1 unless fp16 */
+    float scale_seqs;                   /* 1 / sequences of the step, over all ranks */
+    float scale_masked;                 /* 1 / masked tokens of the step, over all ranks */
+    float loss_scale;                   /* 1 unless fp16 */
     float learning_rate;
-    float bias1, bias2;        /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
+    float bias1, bias2; /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
 } Ctl;
 
 /* The OUTPUT tensor `stats`: summed over the micro-batches of a step, cleared at its start. */
@@ -205,7 +207,7 @@ typedef struct {
 } OpInfo;
 
 const OpInfo *op_info(Op op);
-int op_in(Op op, const char *name);  /* index of an input by name; CHECKs that it exists */
+int op_in(Op op, const char *name); /* index of an input by name; CHECKs that it exists */
 int op_out(Op op, const char *name);
 
 /* Arithmetic and traffic of a call, for the planner's roofline: floating-point operations of products (2 per

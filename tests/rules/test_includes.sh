@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Who may include whom (docs/design.md, "The rooms"): first that the check finds what is wrong, then the sources.
+set -euo pipefail
+# shellcheck source=tests/rules/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh" "$@"
+
+rule() { awk -f tests/rules/includes.awk; }
+
+# file:line:text, one allowed and one refused for each kind.
+while IFS='|' read -r verdict example; do
+    case $verdict in
+    yes) [ -z "$(rule <<<"$example")" ] || found "the rule refuses: $example" ;;
+    no) [ -n "$(rule <<<"$example")" ] || found "the rule lets pass: $example" ;;
+    esac
+done <<'END'
+yes|src/base/json.c:1:#include <jansson.h>
+no|src/base/mem.c:1:#include <jansson.h>
+yes|src/base/digest.c:1:#include <xxhash.h>
+no|src/state/import.c:1:#include <xxhash.h>
+yes|kernels/cpu/onednn/v3.c:1:#include <dnnl.h>
+no|kernels/cpu/linear.c:1:#include <dnnl.h>
+no|kernels/ref/linear.c:1:#include <oneapi/dnnl/dnnl.h>
+no|kernels/ref/linear.c:1:#include <omp.h>
+no|tests/ops/test_linear.c:1:#include <dnnl.h>
+yes|tests/ops/test_linear.c:1:#include <cmocka.h>
+no|src/train/loop.c:1:#include <cmocka.h>
+yes|src/plan/plan.c:1:#include "kernels/op.h"
+no|src/plan/plan.c:1:#include "kernels/backend.h"
+no|src/plan/plan.c:1:#include "model/model.h"
+no|src/plan/plan.c:1:#include <unistd.h>
+yes|src/plan/plan.c:1:#include <math.h>
+no|src/base/file.c:1:#include "config/config.h"
+yes|src/base/file.c:1:#include "base/file.h"
+no|src/base/file.c:1:#include "file.h"
+yes|src/model/bert.c:1:#include "plan/plan.h"
+no|src/model/bert.c:1:#include "exec/exec.h"
+no|src/exec/exec.c:1:#include "model/model.h"
+yes|src/exec/exec.c:1:#include "kernels/backend.h"
+no|src/exec/exec.c:1:# include "config/config.h"
+no|src/state/import.c:1:#include "plan/plan.h"
+no|src/train/loop.c:1:#include "tasks/glue/glue.h"
+no|src/train/loop.c:1:#include "state/checkpoint_internal.h"
+yes|src/main.c:1:#include "tasks/glue/glue.h"
+yes|tasks/glue/command.c:1:#include "train/train.h"
+no|tasks/glue/command.c:1:#include "tasks/pretrain/pretrain.h"
+yes|kernels/cpu/linear.c:1:#include "kernels/cpu/cpu.h"
+yes|kernels/cpu/linear.c:1:#include "kernels/op.h"
+no|kernels/cpu/linear.c:1:#include "kernels/ref/ref.h"
+no|kernels/ref/linear.c:1:#include "plan/plan.h"
+no|kernels/backend.c:1:#include "kernels/cpu/cpu.h"
+no|src/newroom/new.c:1:#include "plan/plan.h"
+END
+
+project_files | grep -E '\.(c|h|cc|cu|cuh)$' | tr '\n' '\0' |
+    xargs -0 grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null | rule >>"$findings"
+conclude "includes are not allowed (tests/rules/includes.awk holds the table)"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# What the tree may hold: no large files, no paths of somebody's machine, nothing left to do, scripts that can be run and
+# are free of shellcheck's complaints, source files of a length that can be read in one sitting.
+set -euo pipefail
+# shellcheck source=tests/rules/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh" "$@"
+
+if [ $# -eq 0 ]; then
+    bad_tree a.c "$(printf 'int x;\n%.0s' {1..601})"$'\n' b.md $'see /work/x\nTODO: this\nblank \n' \
+        c.sh $'#!/bin/sh\necho $1\n' big.bin "$(printf '%01500001d' 0)"
+    finds 'a.c:601: 601 lines' 'b.md:1:' 'b.md:2:' 'b.md:3:' 'c.sh:1: a script' 'big.bin: 1500001 bytes'
+fi
+
+most_bytes=1500000
+most_lines=600
+# Neither generated files nor this one count for words.
+texts() { project_files | grep -Ev '^(tests/rules/test_tree\.sh|LICENSE|tests/fuzz/corpus/)'; }
+search() { texts | tr '\n' '\0' | xargs -0 grep -nIE "$1" /dev/null; }
+
+while IFS= read -r file; do
+    bytes=$(wc -c <"$file")
+    [ "$bytes" -le "$most_bytes" ] || found "$file: $bytes bytes; at most $most_bytes"
+    if [[ $file == *.sh || $file == .ci/* ]]; then
+        # Files that are sourced have no first line with a shell.
+        if head -n 1 "$file" | grep -q '^#!' && [ ! -x "$file" ]; then found "$file:1: a script, but not executable"; fi
+    fi
+    case $file in
+    *unicode_tables.c) ;;
+    *.c | *.h | *.cc | *.cu)
+        lines=$(wc -l <"$file")
+        [ "$lines" -le "$most_lines" ] || found "$file:$lines: $lines lines; at most $most_lines"
+        ;;
+    esac
+done < <(project_files)
+
+# "/home/me" is what examples are called.
+search '(^|[^A-Za-z0-9._-])/(work|root|Users|home)/' | grep -v '/home/me/' | sed 's/$/  (a path of one machine)/' >>"$findings" || true
+search '\b(TODO|FIXME|XXX|HACK)\b' | sed 's/$/  (left to do)/' >>"$findings" || true
+texts | grep -E '\.(c|h|sh|cmake|md|txt)$' | tr '\n' '\0' | xargs -0 grep -nIE '[[:blank:]]+$' /dev/null |
+    grep -v '^tests/golden/' | sed 's/$/  (blanks at the end)/' >>"$findings" || true
+
+if command -v shellcheck >/dev/null; then
+    project_files | grep -E '\.sh$|^\.ci/' | tr '\n' '\0' |
+        xargs -0 shellcheck -x -f gcc >>"$findings" || true
+fi
+conclude "findings"
