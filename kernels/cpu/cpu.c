@@ -52,23 +52,24 @@ static Status choose_isa(void)
     return fail(E_USAGE, "CAIRN_CPU_ISA is '%s'; expected avx512_bf16, avx512, avx2 or generic", asked);
 }
 
+/* CAIRN_CPU_BF16=emulate computes in bf16 on any CPU, slowly, so that tests can see it done. */
+static bool emulates_bf16(void)
+{
+    const char *asked = getenv("CAIRN_CPU_BF16");
+    return !has_avx512_bf16() && asked && strcmp(asked, "emulate") == 0;
+}
+
 /* CAIRN_CPU_PRODUCTS=onednn|own, for tests and measurements; else oneDNN where it packs weights. */
 static Status choose_products(void)
 {
     const char *asked = getenv("CAIRN_CPU_PRODUCTS");
-    cpu.onednn = onednn_packs();
+    cpu.bf16 = has_avx512_bf16() || emulates_bf16();
+    cpu.onednn = onednn_packs() && !emulates_bf16();
     if (!asked || !*asked) return OK;
     if (strcmp(asked, "onednn") != 0 && strcmp(asked, "own") != 0)
         return fail(E_USAGE, "CAIRN_CPU_PRODUCTS is '%s'; expected onednn or own", asked);
     cpu.onednn = strcmp(asked, "onednn") == 0;
     return OK;
-}
-
-/* CAIRN_CPU_BF16=emulate computes in bf16 on any CPU, slowly and by our own tiles, so that tests can see it done. */
-static bool emulates_bf16(void)
-{
-    const char *asked = getenv("CAIRN_CPU_BF16");
-    return asked && strcmp(asked, "emulate") == 0;
 }
 
 static Status cpu_open(Backend *b, const BackendOptions *options)
@@ -82,8 +83,6 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     TRY(choose_isa());
     TRY(onednn_open());
     TRY(choose_products());
-    cpu.bf16 = has_avx512_bf16() || emulates_bf16();
-    if (emulates_bf16() && !has_avx512_bf16()) cpu.onednn = false;
     b->threads = cpu.threads;
     snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
              cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads,

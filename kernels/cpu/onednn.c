@@ -107,8 +107,6 @@ Status onednn_open(void)
     return probe();
 }
 
-bool onednn_packs(void) { return strncmp(dnn.implementation, "brg", 3) == 0; }
-
 /* ---- packed layouts ---- */
 
 static Status make_layout(Layout *l)
@@ -333,6 +331,35 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
     }
     return OK;
 }
+
+/* ---- is it what products must be? ---- */
+
+/* Whether a bucket's size leaves a row's bits alone: the same 64 rows alone and among others, down a long sum, with
+   this number of threads. Some kernels cut the sum between threads where rows are few. */
+static bool rows_agree(void)
+{
+    enum { FEW = 64, MANY = 320, K = 3072, N = 768 };
+    const Product p = {.kind = PRODUCT_ROWS, .k = K, .n = N, .in = F32, .out = F32};
+    float *x = mem_array((size_t)MANY * K, sizeof *x), *w = mem_array((size_t)N * K, sizeof *w); // (MANY, K), (N, K)
+    float *y = mem_array((size_t)2 * MANY * N, sizeof *y);                                       // (2, MANY, N)
+    void *copy = mem_alloc(onednn_copy_bytes(F32, K, N) + 64), *scratch = mem_alloc(onednn_scratch(&p, MANY) + 64);
+    void *copy_at = (char *)copy + (64 - (uintptr_t)copy % 64),
+         *scratch_at = (char *)scratch + (64 - (uintptr_t)scratch % 64);
+    for (size_t i = 0; i < (size_t)MANY * K; i++) x[i] = (float)(i * 2654435761u % 1000) * 1e-3f - 0.5f;
+    for (size_t i = 0; i < (size_t)N * K; i++) w[i] = (float)(i * 2246822519u % 1000) * 1e-3f - 0.5f;
+    bool agree = onednn_pack(copy_at, w, N, K, false, F32) == OK &&
+                 onednn_run(&p, MANY, x, copy_at, NULL, y, scratch_at) == OK &&
+                 onednn_run(&p, FEW, x, copy_at, NULL, y + MANY * N, scratch_at) == OK &&
+                 memcmp(y, y + MANY * N, (size_t)FEW * N * sizeof *y) == 0;
+    free(x);
+    free(w);
+    free(y);
+    free(copy);
+    free(scratch);
+    return agree;
+}
+
+bool onednn_packs(void) { return strncmp(dnn.implementation, "brg", 3) == 0 && rows_agree(); }
 
 void onednn_close(void)
 {

@@ -9,8 +9,9 @@
 Status onednn_open(void); /* after omp_set_num_threads */
 void onednn_close(void);
 const char *onednn_version(void);
-/* Whether its products on this CPU take weights in a layout of their own and user scratch (brgemm kernels); where they
-   do not, they allocate inside a run and gain nothing from packing. After open. */
+/* Whether its products serve on this CPU: weights in a layout of their own, scratch from the caller (brgemm kernels;
+   others allocate inside a run and gain nothing from packing), and rows with the same bits in any bucket. After open.
+ */
 bool onednn_packs(void);
 const char *onednn_implementation(void); /* name of its kernel for a layer's product */
 
