@@ -59,17 +59,27 @@ static bool emulates_bf16(void)
     return !has_avx512_bf16() && asked && strcmp(asked, "emulate") == 0;
 }
 
-/* CAIRN_CPU_PRODUCTS=onednn|own, for tests and measurements; else oneDNN where it packs weights. */
+/* CAIRN_CPU_PRODUCTS=onednn|own, for tests and measurements; else oneDNN where it serves. */
 static Status choose_products(void)
 {
     const char *asked = getenv("CAIRN_CPU_PRODUCTS");
-    cpu.bf16 = has_avx512_bf16() || emulates_bf16();
-    cpu.onednn = onednn_packs() && !emulates_bf16();
+    cpu.products = PRODUCTS_BEST;
     if (!asked || !*asked) return OK;
     if (strcmp(asked, "onednn") != 0 && strcmp(asked, "own") != 0)
         return fail(E_USAGE, "CAIRN_CPU_PRODUCTS is '%s'; expected onednn or own", asked);
-    cpu.onednn = strcmp(asked, "onednn") == 0;
+    cpu.products = strcmp(asked, "onednn") == 0 ? PRODUCTS_ONEDNN : PRODUCTS_OWN;
     return OK;
+}
+
+/* Who makes products, forward and weight gradients, in the best type: part of the fingerprint. */
+static const char *products_text(void)
+{
+    Dtype best = cpu.bf16 ? BF16 : F32;
+    bool rows = onednn_serves(PRODUCT_ROWS, best), grads = onednn_serves(PRODUCT_GRAD, best);
+    if (cpu.products == PRODUCTS_ONEDNN || (cpu.products == PRODUCTS_BEST && rows && grads))
+        return onednn_implementation();
+    if (cpu.products == PRODUCTS_OWN || (!rows && !grads)) return "own tiles";
+    return rows ? "brg, weight gradients own tiles" : "own tiles, weight gradients brg";
 }
 
 static Status cpu_open(Backend *b, const BackendOptions *options)
@@ -83,10 +93,10 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     TRY(choose_isa());
     TRY(onednn_open());
     TRY(choose_products());
+    cpu.bf16 = has_avx512_bf16() || emulates_bf16();
     b->threads = cpu.threads;
     snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
-             cpu.onednn ? onednn_implementation() : "own tiles", cpu.vec->name, cpu.threads,
-             cpu.threads == 1 ? "" : "s");
+             products_text(), cpu.vec->name, cpu.threads, cpu.threads == 1 ? "" : "s");
     return OK;
 }
 

@@ -10,12 +10,15 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/vec.h"
 
+/* Who multiplies: oneDNN where it serves (onednn.h), or, on demand, the one or the other for all that it can. */
+typedef enum { PRODUCTS_BEST, PRODUCTS_ONEDNN, PRODUCTS_OWN } ProductsBy;
+
 /* What was chosen when the backend was opened; one per process. */
 typedef struct {
     int threads;
     const Vec *vec;
-    bool bf16;   /* the CPU multiplies bf16 in hardware */
-    bool onednn; /* products go through oneDNN */
+    bool bf16; /* it computes in bf16 */
+    ProductsBy products;
 } Cpu;
 extern Cpu cpu;
 

@@ -31,7 +31,11 @@ typedef struct {
     dnnl_primitive_t primitive;
     dnnl_memory_t src, weights, bias, dst, scratch;
     size_t scratch_bytes;
+    char implementation[40];
 } Matmul;
+
+/* Products that are not made by brgemm kernels allocate inside a run. */
+typedef enum { USE_NONE, USE_ALLOCATES, USE_SERVES } Use;
 
 /* Pointers, so that growing moves no entry; `slots` is a hash table of 1 + index, 0 is free. */
 static struct {
@@ -42,7 +46,9 @@ static struct {
     Matmul **matmuls;
     int n_matmuls, cap_matmuls;
     int *slots, n_slots; /* a power of two */
-    char implementation[64], version[24];
+    char version[24];
+    Use use[2][2];           /* by product kind and bf16 */
+    char implementation[40]; /* of a layer's product in the best type */
     int opened;
 } dnn;
 
@@ -75,36 +81,6 @@ static Desc *column_major(Dtype dtype, int64_t rows, int64_t cols)
     Desc *d = api_desc(dtype, rows, cols, (const int64_t[]){1, rows});
     CHECK(d, "oneDNN refuses a (%lld, %lld) matrix", (long long)rows, (long long)cols);
     return d;
-}
-
-/* ---- opening: what does it make of a layer's product? ---- */
-
-static Status probe(void)
-{
-    Status status = OK;
-    dnnl_primitive_desc_t pd = NULL;
-    const char *name = NULL;
-    Desc *src = row_major(F32, CHUNK, 768), *weights = api_desc(F32, 768, 3072, NULL),
-         *dst = row_major(F32, CHUNK, 3072);
-    TRY_DONE(api_matmul(&pd, dnn.engine, src, weights, NULL, dst, false));
-    TRY_DONE(api_status(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
-    snprintf(dnn.implementation, sizeof dnn.implementation, "%s", name);
-done:
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    api_desc_free(src);
-    api_desc_free(weights);
-    api_desc_free(dst);
-    return status;
-}
-
-Status onednn_open(void)
-{
-    if (dnn.opened++) return OK;
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(dnn.version, sizeof dnn.version, "%d.%d.%d", v->major, v->minor, v->patch);
-    TRY(api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine"));
-    TRY(api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream"));
-    return probe();
 }
 
 /* ---- packed layouts ---- */
@@ -190,6 +166,9 @@ static Status make_matmul(Matmul *m)
     const Desc *w = grad ? weights : l->desc;
     TRY_DONE(api_matmul(&pd, dnn.engine, src, w, bias, dst, grad || p->add));
     TRY_DONE(api_status(dnnl_primitive_create(&m->primitive, pd), "matmul"));
+    const char *name = "";
+    TRY_DONE(api_status(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
+    snprintf(m->implementation, sizeof m->implementation, "%s", name);
     scratch = api_scratch(pd);
     m->scratch_bytes = api_desc_bytes(scratch);
     TRY_DONE(api_memory(&m->src, dnn.engine, src));
@@ -332,25 +311,38 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
     return OK;
 }
 
-/* ---- is it what products must be? ---- */
+/* ---- opening: is it what products must be on this CPU? ---- */
+
+static void fill(void *to, Dtype dtype, size_t n, uint32_t factor)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x = (float)((uint32_t)i * factor >> 12) * 0x1p-20f - 0.5f;
+        if (dtype == F32)
+            ((float *)to)[i] = x;
+        else
+            ((uint16_t *)to)[i] = bf16_from_f32(x);
+    }
+}
+
+static void *aligned(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
 
 /* Whether a bucket's size leaves a row's bits alone: the same 64 rows alone and among others, down a long sum, with
    this number of threads. Some kernels cut the sum between threads where rows are few. */
-static bool rows_agree(void)
+static bool rows_agree(Dtype dtype)
 {
     enum { FEW = 64, MANY = 320, K = 3072, N = 768 };
-    const Product p = {.kind = PRODUCT_ROWS, .k = K, .n = N, .in = F32, .out = F32};
-    float *x = mem_array((size_t)MANY * K, sizeof *x), *w = mem_array((size_t)N * K, sizeof *w); // (MANY, K), (N, K)
-    float *y = mem_array((size_t)2 * MANY * N, sizeof *y);                                       // (2, MANY, N)
-    void *copy = mem_alloc(onednn_copy_bytes(F32, K, N) + 64), *scratch = mem_alloc(onednn_scratch(&p, MANY) + 64);
-    void *copy_at = (char *)copy + (64 - (uintptr_t)copy % 64),
-         *scratch_at = (char *)scratch + (64 - (uintptr_t)scratch % 64);
-    for (size_t i = 0; i < (size_t)MANY * K; i++) x[i] = (float)(i * 2654435761u % 1000) * 1e-3f - 0.5f;
-    for (size_t i = 0; i < (size_t)N * K; i++) w[i] = (float)(i * 2246822519u % 1000) * 1e-3f - 0.5f;
-    bool agree = onednn_pack(copy_at, w, N, K, false, F32) == OK &&
-                 onednn_run(&p, MANY, x, copy_at, NULL, y, scratch_at) == OK &&
-                 onednn_run(&p, FEW, x, copy_at, NULL, y + MANY * N, scratch_at) == OK &&
-                 memcmp(y, y + MANY * N, (size_t)FEW * N * sizeof *y) == 0;
+    const Product p = {.kind = PRODUCT_ROWS, .k = K, .n = N, .in = dtype, .out = dtype};
+    size_t size = dtype_size(dtype), result = (size_t)MANY * N * size;
+    void *x = mem_array((size_t)MANY * K, size);    // (MANY, K)
+    float *w = mem_array((size_t)N * K, sizeof *w); // (N, K)
+    char *y = mem_alloc(2 * result);                // (2, MANY, N)
+    void *copy = mem_alloc(onednn_copy_bytes(dtype, K, N) + 64), *scratch = mem_alloc(onednn_scratch(&p, MANY) + 64);
+    fill(x, dtype, (size_t)MANY * K, 2654435761u);
+    fill(w, F32, (size_t)N * K, 2246822519u);
+    bool agree = onednn_pack(aligned(copy), w, N, K, false, dtype) == OK &&
+                 onednn_run(&p, MANY, x, aligned(copy), NULL, y, aligned(scratch)) == OK &&
+                 onednn_run(&p, FEW, x, aligned(copy), NULL, y + result, aligned(scratch)) == OK &&
+                 memcmp(y, y + result, (size_t)FEW * N * size) == 0;
     free(x);
     free(w);
     free(y);
@@ -359,7 +351,35 @@ static bool rows_agree(void)
     return agree;
 }
 
-bool onednn_packs(void) { return strncmp(dnn.implementation, "brg", 3) == 0 && rows_agree(); }
+static Use use_of(ProductKind kind, Dtype dtype, char *name, size_t size)
+{
+    const Product p = {.kind = kind, .k = 768, .n = 3072, .in = dtype, .out = kind == PRODUCT_GRAD ? F32 : dtype};
+    Matmul *m;
+    if (matmul_of(&p, CHUNK, &m) != OK) return USE_NONE;
+    if (name) snprintf(name, size, "%s", m->implementation);
+    if (strncmp(m->implementation, "brg", 3) != 0) return USE_ALLOCATES;
+    return kind == PRODUCT_GRAD || rows_agree(dtype) ? USE_SERVES : USE_ALLOCATES;
+}
+
+Status onednn_open(void)
+{
+    if (dnn.opened++) return OK;
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(dnn.version, sizeof dnn.version, "%d.%d.%d", v->major, v->minor, v->patch);
+    TRY(api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine"));
+    TRY(api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream"));
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        Dtype dtype = bf16 ? BF16 : F32;
+        char name[sizeof dnn.implementation] = "";
+        dnn.use[PRODUCT_ROWS][bf16] = use_of(PRODUCT_ROWS, dtype, name, sizeof name);
+        dnn.use[PRODUCT_GRAD][bf16] = use_of(PRODUCT_GRAD, dtype, NULL, 0);
+        if (dtype == F32 || onednn_serves(PRODUCT_ROWS, BF16)) strcpy(dnn.implementation, name);
+    }
+    return OK;
+}
+
+bool onednn_serves(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] == USE_SERVES; }
+bool onednn_can(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] != USE_NONE; }
 
 void onednn_close(void)
 {

@@ -9,11 +9,12 @@
 Status onednn_open(void); /* after omp_set_num_threads */
 void onednn_close(void);
 const char *onednn_version(void);
-/* Whether its products serve on this CPU: weights in a layout of their own, scratch from the caller (brgemm kernels;
-   others allocate inside a run and gain nothing from packing), and rows with the same bits in any bucket. After open.
- */
-bool onednn_packs(void);
-const char *onednn_implementation(void); /* name of its kernel for a layer's product */
+/* Whether its products in this type serve on this CPU: weights in a layout of their own, scratch from the caller
+   (brgemm kernels; others allocate inside a run and gain nothing from packing), and rows with the same bits in any
+   bucket. */
+bool onednn_serves(ProductKind kind, Dtype in);
+bool onednn_can(ProductKind kind, Dtype in); /* whether it has them at all */
+const char *onednn_implementation(void);     /* name of its kernel for a layer's product in the best type */
 
 /* As the functions of product.h. */
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns);

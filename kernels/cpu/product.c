@@ -5,14 +5,15 @@
 /* Below this size in either direction (a classifier's labels) oneDNN's blocks are mostly padding. */
 #define SMALL 16
 
-static bool by_onednn(Dtype in, int64_t k, int64_t n)
+static bool by_onednn(ProductKind kind, Dtype in, int64_t k, int64_t n)
 {
-    return cpu.onednn && k >= SMALL && n >= SMALL && (in == F32 || cpu.bf16);
+    if (k < SMALL || n < SMALL || cpu.products == PRODUCTS_OWN) return false;
+    return cpu.products == PRODUCTS_ONEDNN ? onednn_can(kind, in) : onednn_serves(kind, in);
 }
 
 size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
 {
-    if (by_onednn(compute, depth, columns)) return onednn_copy_bytes(compute, depth, columns);
+    if (by_onednn(PRODUCT_ROWS, compute, depth, columns)) return onednn_copy_bytes(compute, depth, columns);
     return cpu.vec->weight_bytes(depth, columns, cpu_is_bf16(compute));
 }
 
@@ -32,7 +33,7 @@ static void pack_part(void *arg, int part)
 
 Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute)
 {
-    if (by_onednn(compute, k, n)) return onednn_pack(copy, w, n, k, transposed, compute);
+    if (by_onednn(PRODUCT_ROWS, compute, k, n)) return onednn_pack(copy, w, n, k, transposed, compute);
     Packing p = {copy, w, n, k, cpu.vec->weight_panels(transposed ? k : n), transposed, cpu_is_bf16(compute)};
     cpu_parallel(pack_part, &p);
     return OK;
@@ -86,19 +87,19 @@ static size_t scratch_each(const Product *p)
 
 size_t product_scratch(const Product *p, int64_t rows)
 {
-    if (by_onednn(p->in, p->k, p->n)) return onednn_scratch(p, rows);
+    if (by_onednn(p->kind, p->in, p->k, p->n)) return onednn_scratch(p, rows);
     return scratch_each(p) * (size_t)cpu.threads;
 }
 
 Status product_prepare(const Product *p, int64_t rows)
 {
-    return by_onednn(p->in, p->k, p->n) ? onednn_prepare(p, rows) : OK;
+    return by_onednn(p->kind, p->in, p->k, p->n) ? onednn_prepare(p, rows) : OK;
 }
 
 Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                    void *scratch)
 {
-    if (by_onednn(p->in, p->k, p->n)) return onednn_run(p, rows, a, b, bias, c, scratch);
+    if (by_onednn(p->kind, p->in, p->k, p->n)) return onednn_run(p, rows, a, b, bias, c, scratch);
     Run r = {.p = p, .n_rows = rows, .scratch = scratch, .scratch_each = scratch_each(p)};
     bool bf16 = cpu_is_bf16(p->in);
     CHECK(bf16 || p->out == F32, "a product of f32 gives f32, not %s", dtype_name(p->out));
