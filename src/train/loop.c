@@ -21,8 +21,8 @@ typedef struct {
     int64_t *index;     /* (batch_size) */
     MicroRange *ranges; /* (batch_size) */
     int64_t n_micros;
-    int64_t first_step; /* of this process */
-    double last_save, slowest_step;
+    int64_t first_step;                                 /* of this process */
+    double last_save, slowest_step, slowest_evaluation; /* seconds */
 } Loop;
 
 static double per_epoch(const TrainJob *job)
@@ -102,8 +102,45 @@ static Status record_step(Loop *l, const Stats *stats, int64_t n_seqs, int64_t n
 
 /* ---- what is due between steps ---- */
 
+/* Position of the first NaN or infinity; −1: there is none. */
+static int64_t first_not_finite(const float *x, int64_t n) // (n)
+{
+    enum { BLOCK = 1024 };
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = at + BLOCK < n ? at + BLOCK : n;
+        uint32_t largest = 0, bits; /* of magnitudes, which are ordered as their bits are */
+        for (int64_t i = at; i < end; i++) {
+            memcpy(&bits, x + i, sizeof bits);
+            bits &= 0x7fffffff;
+            if (bits > largest) largest = bits;
+        }
+        if (largest < 0x7f800000) continue;
+        for (int64_t i = at; i < end; i++)
+            if (!isfinite(x[i])) return i;
+    }
+    return -1;
+}
+
+/* An update may overflow although its gradient was finite. Such weights must not take the place of good ones. */
+static Status check_weights(const Loop *l)
+{
+    const ParamTable *t = &l->job->session->model->params;
+    const float *weights = session_weights(l->job->session);
+    if (first_not_finite(weights, t->size) < 0) return OK;
+    for (int i = 0; i < t->count; i++) {
+        const Param *p = &t->params[i];
+        int64_t at = first_not_finite(weights + p->offset, param_exported(p));
+        if (at >= 0)
+            return fail(E_NUMERIC, "step %lld: the update made tensor %s %g at [%lld, %lld]. Lower --learning-rate",
+                        (long long)l->progress->step, p->name, (double)weights[p->offset + at],
+                        (long long)(at / p->cols), (long long)(at % p->cols));
+    }
+    return OK;
+}
+
 static Status save(Loop *l)
 {
+    TRY(check_weights(l));
     l->last_save = clock_monotonic();
     return saving_begin(l->saving, l->progress);
 }
@@ -115,19 +152,28 @@ static bool save_due(const Loop *l)
     return c->save_every > 0 && clock_monotonic() - l->last_save >= c->save_every;
 }
 
+/* Also where a run that was stopped before this evaluation goes on. */
+static bool evaluation_due(const Loop *l)
+{
+    int64_t step = l->progress->step, every = l->job->config->eval_every;
+    if (!l->job->evaluate || every <= 0 || step == 0 || l->progress->evaluated == step) return false;
+    return step % every == 0 || step == l->job->schedule.total_steps;
+}
+
 /* Too little is left of --max-time for another step and a save. */
 static bool time_is_up(const Loop *l)
 {
-    double limit = l->job->config->max_time;
+    double limit = l->job->config->max_time, next = l->slowest_step;
     if (!(limit > 0)) return false;
-    return clock_monotonic() - l->job->started + l->slowest_step + saving_reserve(l->saving) >= limit;
+    if (evaluation_due(l)) next += l->slowest_evaluation;
+    return clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit;
 }
 
 static Status evaluate(Loop *l)
 {
     const TrainJob *job = l->job;
     TrainProgress *p = l->progress;
-    double metric = NAN;
+    double metric = NAN, start = clock_monotonic();
     Buf text = {0};
     Status status = OK;
     TRY_DONE(job->evaluate(job->context, l->metrics, p->step, &metric, &text));
@@ -137,6 +183,8 @@ static Status evaluate(Loop *l)
         p->best_step = p->step;
         if (job->keep_best) TRY_DONE(job->keep_best(job->context, p->step, metric));
     }
+    p->evaluated = p->step;
+    l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
 done:
     buf_free(&text);
     return status;
@@ -159,6 +207,14 @@ static Status stop_if_asked(Loop *l)
     return OK;
 }
 
+static Status evaluate_if_due(Loop *l)
+{
+    TRY(stop_if_asked(l));
+    if (!evaluation_due(l)) return OK;
+    Status status = evaluate(l);
+    return status == E_STOPPED ? stop_if_asked(l) : status;
+}
+
 static Status between_steps(Loop *l)
 {
     const TrainJob *job = l->job;
@@ -168,14 +224,8 @@ static Status between_steps(Loop *l)
         TRY(session_check_forms(job->session, &changed));
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
-    TRY(stop_if_asked(l));
-    bool last = step == job->schedule.total_steps;
-    if (job->evaluate && job->config->eval_every > 0 && (step % job->config->eval_every == 0 || last)) {
-        Status status = evaluate(l);
-        if (status == E_STOPPED) return stop_if_asked(l);
-        TRY(status);
-    }
-    if (!last && (save_due(l) || signals_take_save())) TRY(save(l));
+    TRY(evaluate_if_due(l));
+    if (step < job->schedule.total_steps && (save_due(l) || signals_take_save())) TRY(save(l));
     return OK;
 }
 
@@ -188,19 +238,31 @@ static Status turn(Loop *l)
     double start = clock_monotonic();
     Status status = run_step(l, &stats, &n_seqs, &n_tokens);
     if (status == E_STOPPED) return stop_if_asked(l); /* the step is lost; the state before it is saved */
-    if (status == E_NUMERIC) {
-        log_error("%s", status_message());
-        Status saved = save(l);
-        if (saved == OK) saved = saving_wait(l->saving);
-        return fail(E_NUMERIC,
-                    "training stopped: a value is not finite (see above). The last good state, step %lld, is %s %s",
-                    (long long)l->progress->step, saved == OK ? "saved in" : "not saved in", l->job->output_dir);
-    }
     TRY(status);
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
     TRY(record_step(l, &stats, n_seqs, n_tokens, seconds));
     return between_steps(l);
+}
+
+/* The end after a value that is not finite: the weights of the last update are saved if they are good; if they are not,
+   what was saved before stays. */
+static Status end_not_finite(Loop *l)
+{
+    log_error("%s", status_message());
+    Status status = save(l);
+    if (status == OK) status = saving_wait(l->saving);
+    if (status == OK)
+        return fail(E_NUMERIC,
+                    "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "
+                    "%s",
+                    (long long)l->progress->step, l->job->output_dir);
+    log_error("step %lld is not saved: %s", (long long)l->progress->step, status_message());
+    return fail(
+        E_NUMERIC,
+        "training stopped: a value is not finite (see above). The last good state is the newest checkpoint that "
+        "%s held before, if it held one",
+        l->job->output_dir);
 }
 
 Status train_run(TrainJob *job, TrainProgress *progress)
@@ -214,12 +276,14 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     TRY_DONE(saving_open(&l.saving, job));
     TRY_DONE(metrics_open(&l.metrics, job->output_dir, progress->step));
     l.display = progress_open(job->schedule.total_steps, progress->step, job->config->log_every);
-    TRY_DONE(stop_if_asked(&l));
+    progress->finished = false; /* a finished run may go on with more steps */
+    TRY_DONE(evaluate_if_due(&l));
     while (progress->step < job->schedule.total_steps) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(save(&l));
     TRY_DONE(saving_wait(l.saving));
 done:
+    if (status == E_NUMERIC) status = end_not_finite(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress_close(l.display);
     metrics_close(l.metrics);

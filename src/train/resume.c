@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "state/checkpoint.h"
+#include "state/tensor_file.h"
 #include "train/train.h"
 
 static void read_progress(const Json *doc, TrainResume *r)
@@ -15,13 +16,26 @@ static void read_progress(const Json *doc, TrainResume *r)
                                   .loss_sum = js_real(js_get(doc, "loss_sum"), 0),
                                   .last_loss = js_real(js_get(doc, "last_loss"), NAN),
                                   .best_metric = js_real(js_get(doc, "best_metric"), NAN),
-                                  .best_step = js_int(js_get(doc, "best_step"), 0)};
+                                  .best_step = js_int(js_get(doc, "best_step"), 0),
+                                  .evaluated = js_int(js_get(doc, "evaluated"), 0)};
     r->n_forms = (int)js_size(forms);
     r->norm_forms = mem_alloc((size_t)r->n_forms);
     for (int i = 0; i < r->n_forms; i++) r->norm_forms[i] = (uint8_t)js_int(js_at(forms, (size_t)i), 0);
 }
 
-/* What the fingerprints disagree on: "data" alters the run, everything else only its last bits. */
+/* Members of a fingerprint whose change alters the run; of the others only the last bits depend. */
+static const struct {
+    const char *key, *what;
+} altering[] = {{"data", "the training examples or the vocabulary"},
+                {"origin", "the weights or sizes it started from"}};
+
+static const char *alters(const char *key)
+{
+    for (size_t i = 0; i < sizeof altering / sizeof *altering; i++)
+        if (strcmp(key, altering[i].key) == 0) return altering[i].what;
+    return NULL;
+}
+
 static Status compare_fingerprints(const Config *config, const Json *stored, const char *now_text, const char *path)
 {
     Json *now = NULL;
@@ -31,8 +45,13 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
     for (void *it = js_first(now); it; it = js_next(now, it)) {
         const char *was = js_string(js_get(stored, js_key(it)), "nothing"), *is = js_string(js_value(it), "");
         if (strcmp(was, is) == 0) continue;
-        Buf *list = strncmp(js_key(it), "data", 4) == 0 ? &result : &bits;
-        buf_printf(list, "%s%s was '%s', is '%s'", list->len ? "; " : "", js_key(it), was, is);
+        const char *what = alters(js_key(it));
+        Buf *list = what ? &result : &bits;
+        buf_puts(list, list->len ? "; " : "");
+        if (what)
+            buf_printf(list, "%s differ (digest %s, now %s)", what, was, is);
+        else
+            buf_printf(list, "%s was '%s', is '%s'", js_key(it), was, is);
     }
     if (bits.len) log_warn("going on from %s, but not bit-exact: %s", path, bits.data);
     if (result.len && !config->override)
@@ -104,14 +123,74 @@ void train_resume_free(TrainResume *r)
     r->norm_forms = NULL;
 }
 
-void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Buf *out)
+Status train_check_output(const char *dir)
 {
-    char hex[33];
-    digest_format(data, hex);
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                          "pytorch_model.bin.index.json"};
+    char *metrics = file_join(dir, "metrics.jsonl");
+    bool ours = file_exists(metrics);
+    Status status = OK;
+    free(metrics);
+    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
+        char *path = file_join(dir, weights[i]);
+        if (file_exists(path))
+            status =
+                fail(E_USAGE,
+                     "%s is there already, and no training of Cairn wrote it here; this run would put another model "
+                     "in its place. Use another --output-dir",
+                     path);
+        free(path);
+    }
+    return status;
+}
+
+#define SMALL_TENSOR ((size_t)64 << 10) /* bytes: biases, LayerNorms, token types */
+
+static void digest_weights(DigestStream *d, const char *path)
+{
+    TensorFile *file = NULL;
+    uint8_t *bytes = mem_alloc(SMALL_TENSOR);
+    Status status = tensor_file_open(path, &file);
+    for (int i = 0; status == OK && i < tensor_file_count(file); i++) {
+        const TensorInfo *t = tensor_file_info(file, i);
+        size_t size = (size_t)t->count * dtype_size(t->dtype);
+        digest_update(d, t->name, strlen(t->name) + 1);
+        digest_update(d, t->dims, (size_t)t->n_dims * sizeof *t->dims);
+        if (size == 0 || size > SMALL_TENSOR) continue;
+        status = tensor_file_read_raw(file, i, bytes, size);
+        digest_update(d, bytes, size);
+    }
+    if (status != OK) digest_update(d, "unreadable", 10);
+    tensor_file_close(file);
+    free(bytes);
+}
+
+Digest train_origin(const Model *model, const char *weights_path)
+{
+    const ModelConfig *c = &model->config;
+    DigestStream *d = digest_new();
+    char *sizes = mem_printf("%d %d %d %d %d %d %d | %.9g %.9g %.9g %.9g %.9g | %d | %d %d", c->vocab_size, c->hidden,
+                             c->layers, c->heads, c->ffn, c->positions, c->types, (double)c->norm_eps,
+                             (double)c->hidden_dropout, (double)c->attention_dropout, (double)c->classifier_dropout,
+                             (double)c->initializer_range, (int)c->gelu, (int)model->head.kind, model->head.labels);
+    digest_update(d, sizes, strlen(sizes));
+    free(sizes);
+    if (*weights_path) digest_weights(d, weights_path);
+    Digest value = digest_value(d);
+    digest_free(d);
+    return value;
+}
+
+void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Digest origin,
+                       Buf *out)
+{
+    char data_hex[33], origin_hex[33];
+    digest_format(data, data_hex);
+    digest_format(origin, origin_hex);
     buf_puts(out, "{\"backend\": ");
     buf_json(out, backend->name);
     buf_puts(out, ", \"libraries\": ");
     buf_json(out, backend->describe);
-    buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"data\": \"%s\"}", dtype_name(compute),
-               (long long)micro_tokens, hex);
+    buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"data\": \"%s\", \"origin\": \"%s\"}",
+               dtype_name(compute), (long long)micro_tokens, data_hex, origin_hex);
 }

@@ -24,7 +24,8 @@ static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
     buf_double(out, p->last_loss);
     buf_puts(out, ", \"best_metric\": ");
     buf_double(out, p->best_metric); /* NaN: null */
-    buf_printf(out, ", \"best_step\": %lld,\n \"norm_forms\": [", (long long)p->best_step);
+    buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld,\n \"norm_forms\": [", (long long)p->best_step,
+               (long long)p->evaluated);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++) buf_printf(out, "%s%d", i ? ", " : "", s->norm_forms[i]);
     buf_printf(out, "],\n \"fingerprint\": %s,\n \"config\": %s}\n", job->fingerprint, job->config_json);
 }

@@ -49,7 +49,8 @@ typedef struct {
     double last_loss;
     double best_metric; /* NaN: none yet */
     int64_t best_step;
-    bool finished; /* trained to the end */
+    int64_t evaluated; /* the step of the last evaluation during training; 0: none yet */
+    bool finished;     /* trained to the end */
     /* of this process, not saved */
     int64_t sequences, tokens;
     double seconds;      /* inside steps */
@@ -71,11 +72,20 @@ Status train_find(const Config *config, const char *output_dir, const char *fing
 Status train_load(TrainResume *resume, Session *session);
 void train_resume_free(TrainResume *resume);
 
+/* E_USAGE if the folder holds weights but no run: training would put another model in their place. */
+Status train_check_output(const char *output_dir);
+
 /* Trains to the end, or until a signal or --max-time (E_STOPPED after a durable save). */
 Status train_run(TrainJob *job, TrainProgress *progress);
 
+/* What the weights and sizes that a run starts from are known by, wherever they lie: the sizes and rates of `model`,
+   and of the file --model the names, shapes and small tensors (reading all of it would take as long as loading it). An
+   unreadable file has a digest of its own. `weights_path` "": random weights. */
+Digest train_origin(const Model *model, const char *weights_path);
+
 /* A JSON object of strings: what a run's bits depend on beside its flags. `data` digests everything that is trained on;
-   a change of it alters the run, a change of the others only its last bits. */
-void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Buf *out);
+   a change of it or of `origin` alters the run, a change of the others only its last bits. */
+void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Digest origin,
+                       Buf *out);
 
 #endif

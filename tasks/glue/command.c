@@ -28,6 +28,7 @@ typedef struct {
     GlueCustom custom;
     const GlueTask *task;
     TokenizerOptions text;
+    char *vocab_path;
     Vocab *vocab;
     Buf vocab_text;
     Tokenizer *tokenizer;
@@ -47,6 +48,18 @@ typedef struct {
 
 /* ---- reading ---- */
 
+static bool predicts(const Config *c) { return c->do_predict || *c->submission; }
+
+/* What is wrong whatever the files hold. */
+static Status check_use(const Config *c)
+{
+    if (!c->do_train && !c->do_eval && !predicts(c))
+        return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
+    if (!c->do_train && !*c->model)
+        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+    return OK;
+}
+
 static Status find_task(GlueRun *r)
 {
     if (!glue_task_is_custom(r->c->task)) return glue_task_find(r->c->task, &r->task);
@@ -59,23 +72,32 @@ static Status find_task(GlueRun *r)
 static Status open_text(GlueRun *r)
 {
     const Config *c = r->c;
-    Status status = OK;
-    char *path = *c->vocab ? mem_strdup(c->vocab) : *c->model ? import_find_vocab(c->model) : NULL;
+    r->vocab_path = *c->vocab ? mem_strdup(c->vocab) : *c->model ? import_find_vocab(c->model) : NULL;
     r->text = (TokenizerOptions){.lower_case = true, .strip_accents = -1, .split_chinese = true};
-    if (!path) {
-        status = fail(E_USAGE, "there is no vocabulary: give --vocab FILE%s",
-                      *c->model ? "; the model's folder has no vocab.txt" : "");
-        goto done;
-    }
-    if (*c->model) TRY_DONE(import_tokenizer_options(c->model, &r->text.lower_case, &r->text.strip_accents));
+    if (!r->vocab_path)
+        return fail(E_USAGE, "there is no vocabulary: give --vocab FILE%s",
+                    *c->model ? "; the model's folder has no vocab.txt" : "");
+    if (*c->model) TRY(import_tokenizer_options(c->model, &r->text.lower_case, &r->text.strip_accents));
     if (strcmp(c->do_lower_case, "auto") != 0) r->text.lower_case = strcmp(c->do_lower_case, "yes") == 0;
     if (strcmp(c->strip_accents, "auto") != 0) r->text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
-    TRY_DONE(vocab_read(path, &r->vocab));
-    TRY_DONE(file_read(path, (size_t)256 << 20, &r->vocab_text));
+    TRY(vocab_read(r->vocab_path, &r->vocab));
+    TRY(file_read(r->vocab_path, (size_t)256 << 20, &r->vocab_text));
     r->tokenizer = tokenizer_new(r->vocab, r->text);
-done:
-    free(path);
-    return status;
+    return OK;
+}
+
+/* A vocabulary belongs to a model that has an embedding for each piece; some trainers pad to a multiple of 8 or 64. */
+static Status check_vocabulary(const GlueRun *r, const char *config_path)
+{
+    int pieces = vocab_size(r->vocab), rows = r->model.config.vocab_size;
+    if (pieces == rows) return OK;
+    if (rows != (pieces + 7) / 8 * 8 && rows != (pieces + 63) / 64 * 64)
+        return fail(E_USAGE,
+                    "%s has %d pieces, but 'vocab_size' in %s is %d: they do not belong together. Give the vocabulary "
+                    "that the model was made with, as --vocab",
+                    r->vocab_path, pieces, config_path, rows);
+    log_warn("%s has %d pieces, %s embeddings for %d: taken for padding", r->vocab_path, pieces, config_path, rows);
+    return OK;
 }
 
 static Status open_model(GlueRun *r)
@@ -89,24 +111,21 @@ static Status open_model(GlueRun *r)
                         ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
                         : "there is no model%s: give --model DIR (weights), or --model-config FILE for random weights",
                     c->model);
-    Status status = model_config_read(path, &config);
-    free(path);
-    TRY(status);
+    Status status = OK;
+    TRY_DONE(model_config_read(path, &config));
     if (c->dropout >= 0)
         config.hidden_dropout = config.attention_dropout = config.classifier_dropout = (float)c->dropout;
     Head head = r->task->regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, r->task->n_labels};
-    TRY(model_init(&r->model, config, head));
+    TRY_DONE(model_init(&r->model, config, head));
     if (c->max_seq_length > r->model.config.positions)
-        return fail(E_USAGE, "--max-seq-length %lld is more than the model's %d positions",
-                    (long long)c->max_seq_length, r->model.config.positions);
-    if (vocab_size(r->vocab) > r->model.config.vocab_size)
-        return fail(E_USAGE,
-                    "the vocabulary has %d pieces, the model has embeddings for %d; they do not belong together",
-                    vocab_size(r->vocab), r->model.config.vocab_size);
-    if (vocab_size(r->vocab) != r->model.config.vocab_size)
-        log_warn("the vocabulary has %d pieces, the model embeddings for %d", vocab_size(r->vocab),
-                 r->model.config.vocab_size);
-    return OK;
+        TRY_DONE(fail(E_USAGE,
+                      "--max-seq-length %lld is more than the %d positions ('max_position_embeddings') of %s; give at "
+                      "most these",
+                      (long long)c->max_seq_length, r->model.config.positions, path));
+    TRY_DONE(check_vocabulary(r, path));
+done:
+    free(path);
+    return status;
 }
 
 static Status read_split(GlueRun *r, const GlueSplit *split, SplitData *d)
@@ -142,8 +161,6 @@ static Status check_split_names(const GlueRun *r)
     return status;
 }
 
-static bool predicts(const Config *c) { return c->do_predict || *c->submission; }
-
 static Status read_data(GlueRun *r)
 {
     const Config *c = r->c;
@@ -164,7 +181,7 @@ static Status read_data(GlueRun *r)
             if (split_wanted(c, split)) TRY(read_split(r, split, &r->splits[r->n_splits++]));
     }
     if (!c->do_train && r->n_splits == 0)
-        return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
+        return fail(E_USAGE, "--eval-splits %s leaves nothing of the task %s to do", c->eval_splits, r->task->name);
     return OK;
 }
 
@@ -186,7 +203,6 @@ static Status initial_weights(GlueRun *r)
 {
     float *weights = session_weights(&r->session);
     if (!*r->c->model) {
-        if (!r->c->do_train) return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
         log_info("starting from random weights, seed %lld", (long long)r->c->seed);
         params_init(&r->model.params, (uint64_t)r->c->seed, weights);
     } else {
@@ -231,6 +247,12 @@ static Status evaluate_split(GlueRun *r, SplitData *d)
     if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
     TRY(glue_forward(&r->session, &d->examples, r->c->eval_batch_size, r->c->padded ? r->c->max_seq_length : 0,
                      signals_stop(), d->values, &d->result.loss));
+    for (int64_t i = 0; i < d->examples.count * labels; i++)
+        if (!isfinite(d->values[i]))
+            return fail(E_NUMERIC,
+                        "%s:%lld: the model's output for this row is %g; its weights are not of use (see `cairn "
+                        "inspect`)",
+                        d->raw.path, (long long)d->raw.examples[i / labels].line, (double)d->values[i]);
     d->result.seconds = clock_monotonic() - start;
     d->result.examples = d->examples.count;
     if (!d->raw.labelled) return OK;
@@ -261,11 +283,12 @@ static Status evaluate_during(void *context, Metrics *metrics, int64_t step, dou
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
         if (isnan(*metric)) *metric = d->result.best;
-        for (int m = 0; m < r->task->n_metrics; m++)
-            TRY(metrics_eval(metrics, step, d->split->name, glue_metric_name(r->task->metrics[m]),
-                             d->result.metrics[m]));
         describe_result(r, d, text);
     }
+    for (int i = 0; i < r->n_splits; i++) /* once none of them can be stopped any more */
+        for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
+            TRY(metrics_eval(metrics, step, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
+                             r->splits[i].result.metrics[m]));
     return OK;
 }
 
@@ -274,15 +297,17 @@ static Status keep_best(void *context, int64_t step, double metric)
     GlueRun *r = context;
     ExportText text;
     Status status = OK;
-    char *dir = file_join(r->c->output_dir, "best");
-    char *note = mem_printf("{\"step\": %lld, \"metric\": %.17g}\n", (long long)step, metric), *note_path = NULL;
+    Buf note = {0};
+    char *dir = file_join(r->c->output_dir, "best"), *note_path = file_join(dir, "best.json");
+    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
+    buf_double(&note, metric);
+    buf_puts(&note, "}\n");
     label_text(r, &text);
     TRY_DONE(export_model(dir, &r->model, session_weights(&r->session), &text));
-    note_path = file_join(dir, "best.json");
-    TRY_DONE(file_write_durable(note_path, note, strlen(note)));
+    TRY_DONE(file_write_durable(note_path, note.data, note.len));
 done:
+    buf_free(&note);
     free(dir);
-    free(note);
     free(note_path);
     return status;
 }
@@ -430,13 +455,25 @@ static Status show_finished(const GlueRun *r)
     return OK;
 }
 
-static bool results_there(const GlueRun *r)
+/* run.json is written last: does it tell of this many steps, and of every split that is asked for? */
+static bool results_there(const GlueRun *r, int64_t step)
 {
-    char *model = file_join(r->c->output_dir, "model.safetensors"),
-         *results = file_join(r->c->output_dir, "eval_results.txt");
-    bool there = file_exists(model) && (!r->c->do_eval || file_exists(results)) && !predicts(r->c);
+    RunRecord record;
+    char *model = file_join(r->c->output_dir, "model.safetensors"), *summary = file_join(r->c->output_dir, "run.json");
+    bool there = file_exists(model) && file_exists(summary) && !predicts(r->c) &&
+                 run_record_read(r->c->output_dir, &record) == OK;
+    if (there) {
+        there = record.s.steps == step;
+        for (int i = 0; i < r->n_splits && there; i++) {
+            char *name = mem_printf("%s %s", r->splits[i].split->name, glue_metric_name(r->task->metrics[0]));
+            there = false;
+            for (int k = 0; k < record.s.n_evals && !there; k++) there = strcmp(record.s.evals[k].name, name) == 0;
+            free(name);
+        }
+        run_record_free(&record);
+    }
     free(model);
-    free(results);
+    free(summary);
     return there;
 }
 
@@ -476,6 +513,7 @@ static Status glue_run(GlueRun *r)
     Status status = OK;
     TrainResume resume = {0};
     ExportText text;
+    TRY_DONE(check_use(c));
     TRY_DONE(find_task(r));
     TRY_DONE(open_text(r));
     TRY_DONE(open_model(r));
@@ -485,21 +523,24 @@ static Status glue_run(GlueRun *r)
     TRY_DONE(file_make_directories(c->output_dir));
     TRY_DONE(lock_take(&r->lock, c->output_dir));
     if (c->do_train) {
-        TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
-        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r), &r->fingerprint);
+        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r),
+                          train_origin(&r->model, c->model), &r->fingerprint);
         TRY_DONE(train_find(c, c->output_dir, r->fingerprint.data, &resume));
+        TRY_DONE(train_check_output(c->output_dir));
     }
     label_text(r, &text);
     TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
     r->progress.best_metric = NAN;
-    if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps && results_there(r)) {
+    if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps &&
+        results_there(r, resume.progress.step)) {
         r->progress = resume.progress;
         status = show_finished(r);
         goto done;
     }
+    if (c->do_train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
     TRY_DONE(start_or_resume(r, &resume));
     if (c->do_train) {
-        if (r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
+        if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
         TRY_DONE(export_result(r));
     }
     TRY_DONE(evaluate_all(r));
@@ -530,9 +571,12 @@ Status command_glue(const Config *c)
     signals_install();
     config_json(c, &r.config_json);
     Status status = glue_run(&r);
-    if (status == E_STOPPED && !r.session.train)
-        status =
-            fail(E_STOPPED, "stopped by %s before training began; nothing was changed", signals_name(*signals_stop()));
+    if (status == E_STOPPED && r.progress.finished)
+        status = fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
+                      signals_name(*signals_stop()));
+    else if (status == E_STOPPED && !r.session.train)
+        status = fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again",
+                      signals_name(*signals_stop()));
     session_close(&r.session);
     setup_free(&r.setup);
     lock_release(&r.lock);
@@ -541,6 +585,7 @@ Status command_glue(const Config *c)
     model_free(&r.model);
     tokenizer_free(r.tokenizer);
     vocab_free(r.vocab);
+    free(r.vocab_path);
     glue_custom_free(&r.custom);
     export_files_free(r.files, r.n_files);
     buf_free(&r.vocab_text);
