@@ -347,7 +347,7 @@ static Status plan_all(PlanRun *r)
         print_json(r, rows, n);
     else
         print_table(r, rows, n);
-    if (*r->c->svg) TRY_DONE(write_svg(r, rows, n));
+    if (*r->c->svg) TRY_DONE(write_svg(r, rows, N)); /* auto is one of the others, or close to it */
 done:
     for (int i = 0; i <= N; i++) free(rows[i].series);
     plan_free(&evaluation);
