@@ -59,6 +59,14 @@ for svg in "$out/loss.svg" "$out/memory.svg"; do
     if ! grep -q none "$svg" || ! grep -q full "$svg"; then complain "$svg does not name both runs"; fi
 done
 
+# With weights and data of one's own, and flags: here a tiny model, relative paths, three steps.
+make_tiny_bert "tiny bert"
+"$CAIRN_BINARY" glue --model-config "tiny bert/config.json" --vocab "tiny bert/vocab.txt" --data-dir "$sample" --do-train \
+    --max-steps 1 --output-dir "bert dir" 2>/dev/null
+expect 0 env BERT_DIR="bert dir" GLUE_DIR="$sample" RESULTS_DIR="real results" "$scripts/quickstart.sh" --max-steps 3
+says "losses: equal, bit for bit, over 3 steps"
+has_file "real results/quickstart/memory.svg"
+
 # Real data needs both places.
 expect 2 env BERT_DIR=x "$scripts/quickstart.sh"
 says GLUE_DIR

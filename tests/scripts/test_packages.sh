@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What the scripts do where something is missing: shown with a PATH of our own, whose apt-get and sudo only take notes.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+for program in gcc g++ cmake ninja pkg-config; do
+    command -v "$program" >/dev/null || { echo "skipped: $program is not installed here" && exit 77; }
+done
+[ -r /etc/debian_version ] || { echo "skipped: not a Debian or Ubuntu" && exit 77; }
+
+mkdir bin real
+for program in bash env dirname basename cat sed grep mktemp rm ln uname; do ln -s "$(command -v "$program")" bin/; done
+for program in gcc g++ cmake ninja pkg-config; do ln -s "$(command -v "$program")" real/; done
+note() { printf '#!%s\n%s\n' "$(command -v bash)" "$2" >"bin/$1" && chmod +x "bin/$1"; }
+# shellcheck disable=SC2016 # expanded by the stubs
+stub_apt() {
+    note apt-get 'echo "apt-get $*" >>"'"$work"'/notes"; [ "$1" != install ] || ln -sf "'"$work"'"/real/* "'"$work"'/bin/"'
+}
+note id 'echo 1000'
+# shellcheck disable=SC2016
+note sudo 'echo sudo >>"'"$work"'/notes"; exec "$@"'
+require() { # shellcheck disable=SC2016,SC2317
+    env PATH="$work/bin" bash -c 'set -euo pipefail; source "$1/common.sh"; require_installed build; echo complete' x "$scripts"
+}
+
+# No apt: the names, exit code 2, nothing done.
+expect 2 require
+says gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev "run this again"
+
+# apt as a user: update first, through sudo; then everything is found and nothing more is asked for.
+stub_apt
+expect 0 require
+says complete
+[ "$(grep -v -e '^sudo' notes | head -n 1)" = "apt-get update -q" ] || complain "apt-get update does not come first: $(cat notes)"
+grep -q '^apt-get install .* gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev$' notes ||
+    complain "not what was to be installed: $(cat notes)"
+[ "$(grep -c sudo notes)" -eq 2 ] || complain "sudo was used $(grep -c sudo notes) times"
+rm notes
+expect 0 require
+[ ! -e notes ] || complain "everything was there, but: $(cat notes)"
+
+# As root without sudo.
+rm bin/{gcc,g++,cmake,ninja,pkg-config,sudo}
+note id 'echo 0'
+expect 0 require
+! grep -q sudo notes || complain "root needs no sudo"
+# Neither root nor sudo.
+rm bin/{gcc,g++,cmake,ninja,pkg-config} notes
+note id 'echo 1000'
+expect 2 require
+says "neither root nor sudo"
+[ ! -e notes ] || complain "apt-get was called without the right to"
+# apt that fails.
+note id 'echo 0'
+note apt-get 'exit 100'
+expect 1 require
+says "apt-get update failed"
+finish
