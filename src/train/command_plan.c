@@ -23,6 +23,7 @@ typedef struct {
     CostRates rates;
     size_t budget;
     int64_t micro_tokens;
+    bool save_buffer; /* plan room to save in the background; given up for a policy that fits without only */
 } PlanRun;
 
 typedef struct {
@@ -77,7 +78,7 @@ static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool 
                          .capacity = plan_capacity(tokens, seqs, 0),
                          .levels = levels,
                          .optimizer = r->setup.optimizer,
-                         .save_buffer = training && !r->device};
+                         .save_buffer = training && r->save_buffer};
 }
 
 static int64_t seqs_in(const PlanRun *r, int64_t tokens)
@@ -145,16 +146,23 @@ static Status largest_batch(const PlanRun *r, const uint8_t *levels, int64_t *ba
     return OK;
 }
 
-static Status fill_row(const PlanRun *r, const uint8_t *levels, const char *name, const Plan *evaluation, Row *row)
+/* With the save buffer if that fits; else, as a run does, without. */
+static Status fill_row(PlanRun *r, const uint8_t *levels, const char *name, const Plan *evaluation, Row *row)
 {
     Plan p;
     ModelTensors t;
+    r->save_buffer = !r->device;
     PlanRequest q = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, levels);
     TRY(plan_make(&q, &p, &t, NULL));
     snprintf(row->name, sizeof row->name, "%s", name);
     row->exact = p.exact;
     row->host = r->setup.process_bytes;
     row->peak = plan_total(&p, evaluation, row->bytes) + row->host;
+    if (row->peak > r->budget) {
+        r->save_buffer = false;
+        row->peak -= row->bytes[REGION_SAVE];
+        row->bytes[REGION_SAVE] = 0;
+    }
     row->fits = row->peak <= r->budget;
     row->step_s = search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r));
     plan_memory_series(&p, &row->series, &row->n_series);
@@ -164,7 +172,7 @@ static Status fill_row(const PlanRun *r, const uint8_t *levels, const char *name
 
 /* ---- all of them ---- */
 
-static Status add_policy(const PlanRun *r, const char *name, const Plan *evaluation, Row *row)
+static Status add_policy(PlanRun *r, const char *name, const Plan *evaluation, Row *row)
 {
     Policy policy;
     Status status = OK;
@@ -177,9 +185,10 @@ done:
     return status;
 }
 
-static Status add_auto(const PlanRun *r, const Plan *evaluation, Row *row)
+static Status add_auto(PlanRun *r, const Plan *evaluation, Row *row)
 {
     SearchResult found;
+    r->save_buffer = false; /* fill_row adds it where it fits beside the fastest plan */
     SearchProblem problem = {.training = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, NULL),
                              .evaluation = evaluation,
                              .budget = r->budget,
@@ -362,6 +371,7 @@ Status command_plan(const Config *c)
     TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
     TRY_DONE(open_machine(&r));
     TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
+    r.save_buffer = !r.device;
     if (r.micro_tokens == 0)
         r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */
     status = c->explain || c->explain_cost ? explain(&r, c->explain_cost) : plan_all(&r);

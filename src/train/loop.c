@@ -255,7 +255,7 @@ static Status end_not_finite(Loop *l)
     if (status == OK)
         return fail(E_NUMERIC,
                     "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "
-                    "%s",
+                    "%s; go on from it with a lower --learning-rate and --override",
                     (long long)l->progress->step, l->job->output_dir);
     log_error("step %lld is not saved: %s", (long long)l->progress->step, status_message());
     return fail(

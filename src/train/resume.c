@@ -95,6 +95,10 @@ Status train_find(const Config *config, const char *output_dir, const char *fing
         TRY_DONE(checkpoint_newest(output_dir, &text, &r->dir));
         if (!r->dir) return OK;
     } else {
+        if (!file_is_directory(config->resume))
+            TRY_DONE(fail(E_USAGE,
+                          "--resume '%s': expected auto, never, or the folder of a checkpoint; there is no such folder",
+                          config->resume));
         TRY_DONE(checkpoint_verify(config->resume, &text, NULL));
         r->dir = mem_strdup(config->resume);
     }

@@ -99,8 +99,26 @@ done:
     return status;
 }
 
-/* All ways to share `left` layers among the levels from `level` on. */
-static void enumerate(Candidate c, int level, int left, const Slopes *slopes, Candidate *out, size_t *n)
+#define MOST_CANDIDATES 5000000 /* 100 layers have 4 598 126 */
+
+static double combinations(int layers)
+{
+    double n = 1; /* (layers + 4 over 4) */
+    for (int i = 1; i < UNIFORM_LEVELS; i++) n = n * (layers + i) / i;
+    return n;
+}
+
+/* Layers are counted in grains of one, of more only where there are too many of them. */
+static int grain_of(int layers)
+{
+    int grain = 1;
+    while (combinations((layers + grain - 1) / grain) > MOST_CANDIDATES) grain++;
+    return grain;
+}
+
+/* All ways to share `left` layers among the levels from `level` on, in whole grains where that is possible. `out` NULL:
+   only counts. */
+static void enumerate(Candidate c, int level, int left, int grain, const Slopes *slopes, Candidate *out, size_t *n)
 {
     if (level == UNIFORM_LEVELS - 1) {
         c.count[level] = (int16_t)left;
@@ -110,34 +128,46 @@ static void enumerate(Candidate c, int level, int left, const Slopes *slopes, Ca
             c.seconds += c.count[i] * slopes->seconds[i];
             c.kept += c.count[i] * slopes->kept[i];
         }
-        out[(*n)++] = c;
+        if (out) out[*n] = c;
+        (*n)++;
         return;
     }
-    for (int i = 0; i <= left; i++) {
+    for (int i = 0; i <= left; i = i < left && i + grain > left ? left : i + grain) {
         c.count[level] = (int16_t)i;
-        enumerate(c, level + 1, left - i, slopes, out, n);
+        enumerate(c, level + 1, left - i, grain, slopes, out, n);
     }
 }
 
-static size_t combinations(int layers)
+/* A heap with the fastest on top: of millions of candidates only the first few are ever looked at. */
+static void sift(Candidate *heap, size_t n, size_t at)
 {
-    double n = 1; /* (layers + 4 over 4) */
-    for (int i = 1; i < UNIFORM_LEVELS; i++) n = n * (layers + i) / i;
-    return (size_t)(n + 0.5);
+    Candidate moving = heap[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && faster_first(&heap[child + 1], &heap[child]) < 0) child++;
+        if (faster_first(&moving, &heap[child]) <= 0) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moving;
 }
 
-/* The first candidate, fastest first, whose exact peak fits. */
+/* The first candidate, fastest first, whose exact peak fits. Takes `all` apart. */
 static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r,
                             bool *found)
 {
     uint8_t *levels = mem_alloc((size_t)layers);
     Status status = OK;
+    size_t possible = 0;
     *found = false;
-    for (size_t i = 0; i < n && !*found; i++) {
+    for (size_t i = 0; i < n; i++) /* the others cannot fit: this much is alive at the turn */
+        if ((double)other + all[i].kept <= (double)s->budget) all[possible++] = all[i];
+    n = possible;
+    for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
+    while (n > 0 && !*found) {
         size_t peak;
         double seconds;
-        if ((double)other + all[i].kept > (double)s->budget) continue; /* cannot fit: this much is alive at the turn */
-        spread(&all[i], levels);
+        spread(&all[0], levels);
+        all[0] = all[--n];
+        sift(all, n, 0);
         r->layouts++;
         TRY_DONE(try_levels(s, levels, &peak, &seconds, NULL));
         if (peak > s->budget) continue;
@@ -152,16 +182,20 @@ done:
     return status;
 }
 
-/* Nothing keeps a layer's input everywhere: blocks of K layers, the smallest K that fits. */
+/* Nothing keeps a layer's input everywhere: blocks of K layers, the smallest K that fits. With K the inputs that are
+   kept become fewer and what a block needs grows, so far beyond the K that takes least there is nothing to find. */
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
 {
-    for (int k = 2; k <= layers && !*found; k++) {
+    for (int k = 2, best = 2; k <= layers && k <= 2 * best + 8 && !*found; k++) {
         size_t peak;
         double seconds;
         policy_levels((Policy){POLICY_EVERY, k}, layers, r->levels);
         r->layouts++;
         TRY(try_levels(s, r->levels, &peak, &seconds, NULL));
-        if (peak < *smallest) *smallest = peak;
+        if (peak < *smallest) {
+            *smallest = peak;
+            best = k;
+        }
         if (peak > s->budget) continue;
         *found = true;
         r->peak = peak;
@@ -189,9 +223,10 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
         other += plan_total(&p, s->evaluation, by_region) - by_region[REGION_ACT];
         plan_free(&p);
     }
-    all = mem_array(combinations(layers), sizeof *all);
-    enumerate((Candidate){0}, 0, layers, &slopes, all, &n);
-    qsort(all, n, sizeof *all, faster_first);
+    enumerate((Candidate){0}, 0, layers, grain_of(layers), &slopes, NULL, &n);
+    all = mem_array(n, sizeof *all);
+    n = 0;
+    enumerate((Candidate){0}, 0, layers, grain_of(layers), &slopes, all, &n);
     TRY_DONE(first_fitting(s, all, n, other, layers, r, &found));
     size_t smallest = slopes.smallest_peak;
     if (!found) TRY_DONE(try_blocks(s, layers, r, &smallest, &found));

@@ -268,20 +268,11 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     if (need->training) {
         int64_t tokens;
         machine_rates(s->backend, s->compute, &g.rates);
-        s->save_buffer = true;
         TRY_DONE(policy_parse(c->recompute, &s->policy));
         TRY_DONE(setup_micro_tokens(c, need->max_length, &tokens));
         set_micro(&g, tokens);
-        status = choose_levels(&g);
-        if (status == E_MEMORY && s->save_buffer) { /* again without it */
-            s->save_buffer = false;
-            set_micro(&g, tokens);
-            status = choose_levels(&g);
-            if (status == OK)
-                log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
-                         (double)g.budget / (1 << 20));
-        }
-        TRY_DONE(status);
+        TRY_DONE(choose_levels(&g)); /* without the save buffer, so that a larger budget is never slower; */
+        s->save_buffer = true;       /* it comes in where it fits beside what was chosen */
     } else {
         s->levels = mem_alloc((size_t)need->model->config.layers);
         snprintf(s->policy_name, sizeof s->policy_name, "none");

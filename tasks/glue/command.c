@@ -226,8 +226,8 @@ static Status start_or_resume(GlueRun *r, TrainResume *resume)
     const uint8_t *forms = resume->dir ? resume->norm_forms : NULL;
     SessionOptions options = setup_session(&r->setup, r->c, r->c->do_train, r->n_splits > 0);
     if (forms && resume->n_forms != 2 * r->model.config.layers + 1)
-        return fail(E_CORRUPT, "%s: norm_forms has %d entries, this model needs %d", resume->dir, resume->n_forms,
-                    2 * r->model.config.layers + 1);
+        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
+                    resume->n_forms / 2, r->model.config.layers);
     TRY(session_open(&r->session, &r->model, &options, forms));
     if (!resume->dir) return initial_weights(r);
     TRY(train_load(resume, &r->session));

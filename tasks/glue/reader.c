@@ -340,8 +340,9 @@ Status glue_read(GlueExamples *x, const char *dir, const GlueTask *task, const G
     if (!file_exists(path)) {
         status = fail(E_IO,
                       "task %s needs %s for its split '%s', and there is no such file; --data-dir is the folder that "
-                      "holds %s/ or the .tsv files themselves",
-                      task->name, path, split->name, task->folders[0]);
+                      "holds %s/ or the .tsv files themselves%s",
+                      task->name, path, split->name, task->folders[0],
+                      split->kind == GLUE_TRAIN ? "" : ", and --eval-splits can leave a split out");
         goto done;
     }
     TRY_DONE(file_map(&map, path));
