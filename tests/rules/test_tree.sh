@@ -41,6 +41,6 @@ texts | grep -E '\.(c|h|sh|cmake|md|txt)$' | tr '\n' '\0' | xargs -0 grep -nIE '
 
 if command -v shellcheck >/dev/null; then
     project_files | grep -E '\.sh$|^\.ci/' | tr '\n' '\0' |
-        xargs -0 shellcheck -x -f gcc >>"$findings" || true
+        xargs -0 shellcheck -x -S warning -f gcc >>"$findings" || true
 fi
 conclude "findings"
