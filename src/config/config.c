@@ -28,13 +28,10 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
 const CommandInfo config_commands[N_COMMANDS] = {
-#define X(id, name, positional, help) {name, positional, help},
+#define X(id, name, letter, positional, help) {name, letter, positional, help},
     COMMAND_LIST(X)
 #undef X
 };
-
-/* The letter of a command in the table's `commands`. */
-static const char letters[N_COMMANDS] = {'g', 'p', 'c', 'i', 'v', 'r'};
 
 static void flag_name(const char *field, char out[48])
 {
@@ -54,7 +51,7 @@ const char *config_option_help(int option) { return config_table[option].help; }
 
 bool config_option_of(int option, Command command)
 {
-    return strchr(config_table[option].commands, letters[command]) != NULL;
+    return strchr(config_table[option].commands, config_commands[command].letter) != NULL;
 }
 
 /* Flags and keys are compared with `-` and `_` the same. */
@@ -302,7 +299,9 @@ static Status apply_file(Config *c, const char *path)
     Status status = OK;
     bool seen[N_OPTIONS] = {false};
     Buf text = {0};
-    TRY_DONE(js_read(path, &doc));
+    status = js_read(path, &doc);
+    if (status == E_FORMAT) status = E_USAGE; /* it is part of the command */
+    if (status != OK) goto done;
     if (js_kind(doc) != JSON_KIND_OBJECT) {
         status = fail(E_USAGE, "%s: expected a JSON object of options", path);
         goto done;
@@ -338,8 +337,11 @@ done:
 /* CAIRN_ variables that are not options. */
 static bool other_variable(const char *name)
 {
-    static const char *const others[] = {"CAIRN_BACKEND_DIR", "CAIRN_BINARY", "CAIRN_CPU_ISA", "CAIRN_CPU_PRODUCTS",
-                                         "CAIRN_SOURCE_DIR"};
+    static const char *const others[] = {
+#define X(variable, help) variable,
+        VARIABLE_LIST(X)
+#undef X
+    };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0) return true;
     return strncmp(name, "CAIRN_TEST_", 11) == 0;
@@ -405,8 +407,8 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
         return fail(E_USAGE, "unknown flag --%s; the nearest is --%s. `cairn %s --help` lists all", name,
                     config_nearest(c->command, name), command);
     if (!config_option_of(f->option, c->command))
-        return fail(E_USAGE, "--%s is no flag of `cairn %s`; the nearest is --%s", name, command,
-                    config_nearest(c->command, name));
+        return fail(E_USAGE, "--%s is no flag of `cairn %s`; the nearest is --%s. `cairn %s --help` lists all", name,
+                    command, config_nearest(c->command, name), command);
     return OK;
 }
 

@@ -14,17 +14,17 @@
 #include "base/base.h"
 #include "config/options.h"
 
-/* X(id, name, positional arguments, what it does) */
+/* X(id, name, its letter in options.h, positional arguments, what it does) */
 #define COMMAND_LIST(X)                                                                                                \
-    X(GLUE, "glue", "", "fine-tune, evaluate and predict a GLUE task")                                                 \
-    X(PLAN, "plan", "", "show what a run will need, before anything is allocated")                                     \
-    X(CONVERT, "convert", "", "turn any checkpoint into a Hugging Face directory")                                     \
-    X(INSPECT, "inspect", "", "list the tensors of a checkpoint, and how ranks would slice it")                        \
-    X(VOCAB, "vocab", "", "train a WordPiece vocabulary")                                                              \
-    X(REPORT, "report", "DIR...", "compare finished runs")
+    X(GLUE, "glue", 'g', "", "fine-tune, evaluate and predict a GLUE task")                                            \
+    X(PLAN, "plan", 'p', "", "show what a run will need, before anything is allocated")                                \
+    X(CONVERT, "convert", 'c', "", "turn any checkpoint into a Hugging Face directory")                                \
+    X(INSPECT, "inspect", 'i', "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
+    X(VOCAB, "vocab", 'v', "", "train a WordPiece vocabulary")                                                         \
+    X(REPORT, "report", 'r', "DIR...", "compare finished runs")
 
 typedef enum {
-#define X(id, name, positional, help) COMMAND_##id,
+#define X(id, ...) COMMAND_##id,
     COMMAND_LIST(X)
 #undef X
         N_COMMANDS
@@ -67,7 +67,7 @@ typedef struct Config {
 } Config;
 
 /* argv[1] is the command. `environment` as in main's third argument; may be NULL. E_USAGE says what was expected and
- * found. */
+   found, also of a --config that is no JSON; E_IO that it cannot be read. */
 Status config_parse(Config *c, int argc, char **argv, char **environment);
 void config_free(Config *c); /* takes a zeroed one */
 
@@ -76,7 +76,9 @@ void config_json(const Config *c, Buf *out);
 /* Text of `cairn --help` (command N_COMMANDS) or of a command's. */
 void config_help(Command command, Buf *out);
 
-/* Compares with a stored config_json: `worst` effect of what differs, and "batch-size was 32, is 16; …". */
+/* Compares with a stored config_json: the `worst` effect of what differs, and, where it has one, what differs: first
+   what alters the result, then what alters bits, "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". What
+   one of the two does not know is passed over. E_CORRUPT: `stored` is no object. */
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
 /* The option with this flag name ("batch-size"), or −1. For tests and help. */

@@ -2,12 +2,12 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report. */
+   vocab, r report. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
 #define OPTION_LIST(X)                                                                                                 \
-    /* what */                                                                                                         \
+    /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom")                                           \
     X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "gp",                                                                 \
@@ -75,7 +75,7 @@
       "save and stop (exit code 75) before this much time has passed")                                                 \
     X(override, Switch, "false", 0, 0, "", "", NONE, "g",                                                              \
       "go on from a checkpoint although flags that alter the run changed")                                             \
-    /* looking */                                                                                                      \
+    /* watching */                                                                                                     \
     X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "g", "steps between lines where there is no terminal")            \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "g", "evaluate every N steps and keep the best model in best/")  \
     X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "gp",                                                  \
@@ -100,5 +100,26 @@
       "print the resolved configuration as such a file, and end")                                                      \
     X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "say more")                                              \
     X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "print the version, and end")
+
+/* X(its first option, title): how --help is divided. */
+#define OPTION_GROUP_LIST(X)                                                                                           \
+    X(task, "Task and files")                                                                                          \
+    X(max_seq_length, "Text")                                                                                          \
+    X(batch_size, "Training")                                                                                          \
+    X(precision, "Computing and memory")                                                                               \
+    X(save_every, "Saving and going on")                                                                               \
+    X(log_every, "Watching and evaluating")                                                                            \
+    X(device, "Planning")                                                                                              \
+    X(ranks, "Of this command")                                                                                        \
+    X(config, "Of every command")
+
+/* X(name, what it does): CAIRN_ variables that are not options. So is every CAIRN_TEST_… */
+#define VARIABLE_LIST(X)                                                                                               \
+    X("CAIRN_BACKEND_DIR", "where cairn_NAME.so of the backends are looked for first")                                 \
+    X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
+    X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
+    X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
+    X("CAIRN_BINARY", "scripts and tests: the program to run, in place of building it")                                \
+    X("CAIRN_SOURCE_DIR", "tests: the source folder")
 
 #endif

@@ -65,6 +65,24 @@ static void help_option(int i, Buf *out)
     wrap(out, text, 33);
 }
 
+/* The options of a command, under the titles of their groups; a group without one has no title. */
+static void help_options(Command command, Buf *out)
+{
+    static const char *const titles[N_OPTIONS] = {
+#define X(first, title) [OPTION_##first] = title,
+        OPTION_GROUP_LIST(X)
+#undef X
+    };
+    const char *title = NULL; /* not yet printed */
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (titles[i]) title = titles[i];
+        if (!config_option_of(i, command)) continue;
+        if (title) buf_printf(out, "\n%s\n", title);
+        title = NULL;
+        help_option(i, out);
+    }
+}
+
 void config_help(Command command, Buf *out)
 {
     if (command >= N_COMMANDS) {
@@ -74,18 +92,19 @@ void config_help(Command command, Buf *out)
             CAIRN_VERSION);
         for (int i = 0; i < N_COMMANDS; i++)
             buf_printf(out, "  %-9s %s\n", config_commands[i].name, config_commands[i].help);
-        buf_puts(
-            out,
-            "\n`cairn COMMAND --help` lists a command's flags. Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with\n"
-            "a durable checkpoint (99 under Grid Engine), 76 does not fit in memory, 77 peer lost, 79 checkpoint "
-            "corrupt.\n");
+        buf_puts(out, "\nVariables of the environment, besides CAIRN_BATCH_SIZE for --batch-size and so on:\n");
+#define X(variable, help) buf_printf(out, "  %-19s %s\n", variable, help);
+        VARIABLE_LIST(X)
+#undef X
+        buf_puts(out, "\n`cairn COMMAND --help` lists a command's flags. Exit codes: 0 done, 1 failed, 2 usage,\n"
+                      "75 stopped with a durable checkpoint (99 under Grid Engine), 76 does not fit in memory,\n"
+                      "77 peer lost, 79 checkpoint corrupt.\n");
         return;
     }
     const CommandInfo *info = &config_commands[command];
-    buf_printf(out, "cairn %s %s%s[--flag value]...\n%s\n\n", info->name, info->positional,
-               *info->positional ? " " : "", info->help);
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (config_option_of(i, command)) help_option(i, out);
+    buf_printf(out, "cairn %s %s%s[--flag value]...\n%s\n", info->name, info->positional, *info->positional ? " " : "",
+               info->help);
+    help_options(command, out);
     buf_puts(out,
              "\nA value comes from its flag, else from the environment (CAIRN_BATCH_SIZE for --batch-size), else from\n"
              "--config's file, else it is the default in brackets. `--no-x` switches x off; `_` may stand for `-`.\n");
@@ -119,25 +138,35 @@ static bool same_value(const OptionInfo *o, const char *a, const char *b, const 
     return js_real(stored, -1e300) == *(const double *)((const char *)now + o->offset);
 }
 
-Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report)
+/* Appends what differs among the options of one effect; whether any does. */
+static bool list_differences(const Config *now, const Json *stored, Effect effect, Buf *report)
 {
-    *worst = EFFECT_NONE;
-    if (js_kind(stored) != JSON_KIND_OBJECT) return fail(E_CORRUPT, "the checkpoint holds no configuration");
+    bool any = false;
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *o = &config_table[i];
         const Json *v = js_get(stored, config_flag(i));
-        if (!v || o->effect == EFFECT_NONE || !config_option_of(i, now->command)) continue;
+        if (!v || o->effect != effect || !config_option_of(i, now->command)) continue;
         Buf was = {0}, is = {0};
         buf_puts(&was, "");
         buf_puts(&is, "");
         stored_text(v, &was);
         config_value_text(now, i, &is);
         if (!same_value(o, was.data, is.data, now, v)) {
-            buf_printf(report, "%s--%s was %s, is %s", report->len ? "; " : "", config_flag(i), was.data, is.data);
-            if (o->effect > *worst) *worst = o->effect;
+            buf_printf(report, "%s--%s was %s, is %s%s", report->len ? "; " : "", config_flag(i), was.data, is.data,
+                       effect == EFFECT_BITS ? " (not bit-exact)" : "");
+            any = true;
         }
         buf_free(&was);
         buf_free(&is);
     }
+    return any;
+}
+
+Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report)
+{
+    *worst = EFFECT_NONE;
+    if (js_kind(stored) != JSON_KIND_OBJECT) return fail(E_CORRUPT, "the checkpoint holds no configuration");
+    for (int effect = EFFECT_RESULT; effect > EFFECT_NONE; effect--)
+        if (list_differences(now, stored, (Effect)effect, report) && *worst == EFFECT_NONE) *worst = (Effect)effect;
     return OK;
 }

@@ -19,7 +19,9 @@ typedef struct {
 } OptionInfo;
 
 typedef struct {
-    const char *name, *positional, *help;
+    const char *name;
+    char letter;
+    const char *positional, *help;
 } CommandInfo;
 
 extern OptionInfo config_table[N_OPTIONS];

@@ -2,6 +2,8 @@
    and what a change of options does to a run. Values: test_config_values.c. */
 #include "config_testing.h"
 
+#include <ftw.h>
+
 /* ---- where a value comes from ---- */
 
 static void test_defaults(void **state)
@@ -226,7 +228,9 @@ static void test_unknown(void **state)
     assert_refused(parse(&c, "glue", "--no-do-trian", NULL), "--no-do-trian", "nearest is --do-train");
     assert_refused(parse(&c, "glue", "--", NULL), "unknown flag --");
     assert_refused(parse(&c, "glu", NULL), "unknown command 'glu'", "nearest is 'glue'");
-    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is no flag of `cairn vocab`");
+    assert_refused(parse(&c, "glue", "--bach-size", "3", NULL), "`cairn glue --help`");
+    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is no flag of `cairn vocab`", "nearest is --size",
+                   "`cairn vocab --help`");
     char *argv[] = {(char *)"cairn", NULL};
     assert_refused(config_parse(&c, 1, argv, NULL), "no command");
 
@@ -238,16 +242,9 @@ static void test_unknown(void **state)
                                "ALTHOUGH_ONE_NEVER_KNOWS=3",
                        NULL};
     assert_refused(parse_env(&c, endless, "glue", NULL), "CAIRN_A_VARIABLE_WITH");
-    char *own[] = {(char *)"CAIRN_BACKEND_DIR=x",
-                   (char *)"CAIRN_TEST_DATA=x",
-                   (char *)"CAIRN_BINARY=x",
-                   (char *)"CAIRN_CPU_ISA=x",
-                   (char *)"CAIRN_CPU_PRODUCTS=x",
-                   (char *)"CAIRN_SOURCE_DIR=x",
-                   (char *)"CAIRN",
-                   (char *)"CAIRNS=3",
-                   NULL};
-    assert_ok(parse_env(&c, own, "glue", NULL)); /* ours, but no options */
+    char *foreign[] = {(char *)"CAIRN", (char *)"CAIRNS=3", (char *)"XCAIRN_SEED=3", NULL}; /* none of ours */
+    assert_ok(parse_env(&c, foreign, "glue", NULL));
+    assert_int_equal(c.seed, 42);
     config_free(&c);
     char *another[] = {(char *)"CAIRN_RANKS=3", (char *)"CAIRN_SEED=3", NULL}; /* an option of another command */
     assert_ok(parse_env(&c, another, "glue", NULL));
@@ -280,13 +277,63 @@ static void test_repeated(void **state)
     assert_refused(parse(&c, "glue", "--config", file, "--config", file, NULL), "--config is given twice");
     free(file);
     file = store(dir, "same.json", "{\"seed\": 2, \"seed\": 3}");
-    assert_status(parse(&c, "glue", "--config", file, NULL), E_FORMAT); /* no JSON of ours */
-    assert_message(file);
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "seed");
     char *environment[] = {(char *)"CAIRN_SEED=3", (char *)"CAIRN_seed=4", NULL};
     assert_refused(parse_env(&c, environment, "glue", NULL), "CAIRN_seed", "twice");
     assert_ok(file_remove_tree(dir));
     free(file);
     free(dir);
+}
+
+/* ---- variables that are no options ---- */
+
+static int n_read; /* variables found by check_source */
+
+/* What a source reads from the environment is known, else it could not be set. */
+static int check_source(const char *path, const struct stat *stat, int kind, struct FTW *where)
+{
+    (void)stat, (void)where;
+    static const char call[] = "getenv(\"CAIRN_";
+    Buf text = {0};
+    size_t len = strlen(path);
+    if (kind != FTW_F || len < 2 || (strcmp(path + len - 2, ".c") != 0 && strcmp(path + len - 2, ".h") != 0)) return 0;
+    assert_ok(file_read(path, 1 << 26, &text));
+    for (const char *p = text.data; p && (p = strstr(p, call)); p += sizeof call) {
+        const char *name = strchr(p, '"') + 1;
+        char *variable = mem_printf("%.*s=x", (int)strcspn(name, "\""), name), *environment[] = {variable, NULL};
+        Config c;
+        if (parse_env(&c, environment, "glue", NULL) != OK)
+            fail_msg("%s reads %s: %s", path, variable, status_message());
+        config_free(&c);
+        free(variable);
+        n_read++;
+    }
+    buf_free(&text);
+    return 0;
+}
+
+static void test_variables(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"src", "kernels", "tasks", "tests"};
+    Config c;
+    Buf help = {0};
+    config_help(N_COMMANDS, &help);
+#define X(name, text)                                                                                                  \
+    {                                                                                                                  \
+        char *environment[] = {(char *)name "=x", NULL};                                                               \
+        assert_ok(parse_env(&c, environment, "glue", NULL));                                                           \
+        config_free(&c);                                                                                               \
+        assert_non_null(strstr(help.data, "\n  " name " "));                                                           \
+        assert_non_null(strstr(help.data, text "\n"));                                                                 \
+    }
+    VARIABLE_LIST(X)
+#undef X
+    buf_free(&help);
+    n_read = 0;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        assert_int_equal(nftw(folders[i], check_source, 16, FTW_PHYS), 0);
+    assert_true(n_read >= 4); /* the cpu backend's three and the backends' folder */
 }
 
 /* ---- help ---- */
@@ -318,10 +365,43 @@ static void test_help_text(void **state)
     }
     Buf all = {0};
     config_help(N_COMMANDS, &all);
-#define X(id, name, positional, help) assert_non_null(strstr(all.data, "\n  " name " "));
+#define X(id, name, letter, positional, help) assert_non_null(strstr(all.data, "\n  " name " "));
     COMMAND_LIST(X)
 #undef X
     buf_free(&all);
+}
+
+/* A title stands over the options of its group that the command has, and nowhere else. */
+static void test_help_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        int first;
+        const char *title;
+    } groups[] = {
+#define X(first, title) {OPTION_##first, title},
+        OPTION_GROUP_LIST(X)
+#undef X
+            {N_OPTIONS, ""}};
+    assert_int_equal(groups[0].first, 0); /* none stands before the first title */
+    for (int command = 0; command < N_COMMANDS; command++) {
+        Buf help = {0};
+        config_help((Command)command, &help);
+        for (int g = 0; groups[g].first < N_OPTIONS; g++) {
+            assert_true(groups[g].first < groups[g + 1].first);
+            int first = groups[g].first;
+            while (first < groups[g + 1].first && !config_option_of(first, (Command)command)) first++;
+            char *title = mem_printf("\n\n%s\n", groups[g].title);
+            char *together = mem_printf("%s  --%s ", title, first < N_OPTIONS ? config_flag(first) : "");
+            if (first < groups[g + 1].first)
+                assert_non_null(strstr(help.data, together));
+            else
+                assert_null(strstr(help.data, title));
+            free(title);
+            free(together);
+        }
+        buf_free(&help);
+    }
 }
 
 static void test_option_names(void **state)
@@ -395,8 +475,8 @@ static void test_difference(void **state)
     assert_difference("--epochs=3.0", EFFECT_NONE, "");
     assert_difference("--optimizer=lamb", EFFECT_RESULT, "--optimizer was adamw, is lamb");
     assert_difference("--bias-correction", EFFECT_RESULT, "--bias-correction was false, is true");
-    assert_difference("--threads=3", EFFECT_BITS, "--threads was 0, is 3");
-    assert_difference("--backend=ref", EFFECT_BITS, "--backend was auto, is ref");
+    assert_difference("--threads=3", EFFECT_BITS, "--threads was 0, is 3 (not bit-exact)");
+    assert_difference("--backend=ref", EFFECT_BITS, "--backend was auto, is ref (not bit-exact)");
     assert_difference("--recompute=full", EFFECT_NONE, ""); /* changes no bit: that is the point */
     assert_difference("--memory-budget=1G", EFFECT_NONE, "");
     assert_difference("--save-every=1m", EFFECT_NONE, "");
@@ -410,12 +490,15 @@ static void test_difference_of_several(void **state)
     Json *stored;
     Buf report = {0};
     Effect worst;
-    static const char text[] = "{\"threads\": 2, \"task\": \"RTE\", \"gone\": 1, \"batch-size\": \"32\"}";
+    static const char text[] = "{\"threads\": 2, \"task\": \"RTE\", \"gone\": 1, \"batch-size\": \"32\", \"padded\": "
+                               "true, \"optimizer\": \"lamb\"}";
     assert_ok(js_parse("stored", text, sizeof text - 1, &stored));
-    assert_ok(parse(&c, "glue", "--threads=4", NULL));
+    assert_ok(parse(&c, "glue", "--threads=4", "--micro-batch-tokens=512", NULL));
     assert_ok(config_difference(&c, stored, &worst, &report));
-    assert_int_equal(worst, EFFECT_RESULT); /* the worst of the two */
-    assert_string_equal(report.data, "--task was RTE, is MNLI; --threads was 2, is 4");
+    assert_int_equal(worst, EFFECT_RESULT); /* the worst of all, and it comes first, as --padded does not */
+    assert_string_equal(report.data, "--task was RTE, is MNLI; --optimizer was lamb, is adamw; "
+                                     "--threads was 2, is 4 (not bit-exact); "
+                                     "--padded was true, is false (not bit-exact)");
     js_free(stored);
     buf_free(&report);
 
@@ -440,7 +523,9 @@ int main(void)
         cmocka_unit_test(test_help_and_positional),
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_repeated),
+        cmocka_unit_test(test_variables),
         cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_help_groups),
         cmocka_unit_test(test_option_names),
         cmocka_unit_test(test_promised_flags),
         cmocka_unit_test(test_difference),
