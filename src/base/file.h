@@ -25,10 +25,11 @@ void file_unmap(FileMap *map); /* takes a zeroed one */
 /* Whole file into a Buf, in place of what was there; pipes too. Larger than `max` bytes is E_FORMAT. */
 Status file_read(const char *path, size_t max, Buf *out);
 
-/* A file being written aside. Use: open, write…, close (makes it durable and gives it its name) or abandon. After a
-   failed write only abandon is left (close does that too, and fails). One writer per path and process at a time. */
+/* A file being written aside; a device, pipe or socket is written as it is, and a symbolic link's target in its place.
+   Use: open, write…, close (makes it durable and gives it its name) or abandon. After a failed write only abandon is
+   left (close does that too, and fails). One writer per path and process at a time. */
 typedef struct {
-    char *path, *temporary;
+    char *path, *temporary; /* temporary NULL: in place */
     int fd;
     uint8_t *block; /* write buffer, flushed at FILE_BLOCK bytes */
     size_t used;

@@ -4,27 +4,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 
+/* Where the bytes go: a symbolic link stays, and its target is written. */
+static char *resolve(const char *path)
+{
+    struct stat st;
+    char *target = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    return target ? target : mem_strdup(path);
+}
+
+/* Devices, pipes and sockets (/dev/stdout, /dev/full) are written as they are: a file must not take their place. */
+static bool written_in_place(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 Status file_writer_open(FileWriter *w, const char *path)
 {
     *w = (FileWriter){0};
-    char *temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
-    int fd;
-    do fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    char *target = resolve(path);
+    char *temporary = written_in_place(target) ? NULL : mem_printf("%s.tmp.%ld", target, (long)getpid());
+    int fd, flags = temporary ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC;
+    do fd = open(temporary ? temporary : target, flags, 0666);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) {
-        Status status = fail(E_IO, "%s: cannot create it for writing: %m", temporary);
+        Status status = fail(E_IO, "%s: cannot %s it for writing: %m", temporary ? temporary : target,
+                             temporary ? "create" : "open");
         free(temporary);
+        free(target);
         return status;
     }
-    *w = (FileWriter){.path = mem_strdup(path),
-                      .temporary = temporary,
-                      .fd = fd,
-                      .block = mem_alloc(FILE_BLOCK),
-                      .digest = digest_new()};
+    *w = (FileWriter){
+        .path = target, .temporary = temporary, .fd = fd, .block = mem_alloc(FILE_BLOCK), .digest = digest_new()};
     return OK;
 }
 
@@ -98,7 +114,7 @@ static Status make_durable(FileWriter *w)
     int result;
     do result = fsync(w->fd);
     while (result != 0 && errno == EINTR);
-    if (result != 0) return writing_failed(w, "flush to the disk", 0);
+    if (result != 0 && w->temporary) return writing_failed(w, "flush to the disk", 0);
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0 && errno != EINTR) return writing_failed(w, "close", 0);
@@ -123,14 +139,16 @@ Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size)
         file_writer_abandon(w);
         return status;
     }
-    if (rename(w->temporary, w->path) != 0) {
+    if (w->temporary && rename(w->temporary, w->path) != 0) {
         status = fail(E_IO, "%s: cannot rename to %s: %m", w->temporary, w->path);
         file_writer_abandon(w);
         return status;
     }
-    char *place = file_directory(w->path);
-    status = file_sync_directory(place);
-    free(place);
+    if (w->temporary) {
+        char *place = file_directory(w->path);
+        status = file_sync_directory(place);
+        free(place);
+    }
     if (digest) *digest = digest_value(w->digest);
     if (size) *size = w->size;
     release(w);
@@ -140,7 +158,7 @@ Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size)
 void file_writer_abandon(FileWriter *w)
 {
     if (!w->path) return;
-    unlink(w->temporary);
+    if (w->temporary) unlink(w->temporary);
     release(w);
 }
 

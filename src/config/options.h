@@ -55,7 +55,7 @@
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "g", "all dropout rates; -1: as config.json says")              \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "g", "of weights, order and dropout")              \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", RESULT, "gp",                                         \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gp",                                           \
       "compute type; auto: the fastest the backend has")                                                               \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gp", "auto, cpu, or ref (plain loops)")                          \
     X(threads, Count, "0", 0, 4096, "", "N", BITS, "gp", "0: all that this process may use")                           \

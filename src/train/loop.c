@@ -160,11 +160,12 @@ static bool evaluation_due(const Loop *l)
     return step % every == 0 || step == l->job->schedule.total_steps;
 }
 
-/* Too little is left of --max-time for another step and a save. */
+/* Too little is left of --max-time for another step and a save. A process makes one step whatever its limit is: runs
+   that are too short for all else still come to an end. */
 static bool time_is_up(const Loop *l)
 {
     double limit = l->job->config->max_time, next = l->slowest_step;
-    if (!(limit > 0)) return false;
+    if (!(limit > 0) || l->progress->step == l->first_step) return false;
     if (evaluation_due(l)) next += l->slowest_evaluation;
     return clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit;
 }

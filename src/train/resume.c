@@ -26,8 +26,9 @@ static void read_progress(const Json *doc, TrainResume *r)
 /* Members of a fingerprint whose change alters the run; of the others only the last bits depend. */
 static const struct {
     const char *key, *what;
-} altering[] = {{"data", "the training examples or the vocabulary"},
-                {"origin", "the weights or sizes it started from"}};
+} altering[] = {{"data", "the training examples or the vocabulary (by digest)"},
+                {"origin", "the weights or sizes it started from (by digest)"},
+                {"precision", "--precision"}};
 
 static const char *alters(const char *key)
 {
@@ -48,10 +49,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
         const char *what = alters(js_key(it));
         Buf *list = what ? &result : &bits;
         buf_puts(list, list->len ? "; " : "");
-        if (what)
-            buf_printf(list, "%s differ (digest %s, now %s)", what, was, is);
-        else
-            buf_printf(list, "%s was '%s', is '%s'", js_key(it), was, is);
+        buf_printf(list, "%s: was '%s', is '%s'", what ? what : js_key(it), was, is);
     }
     if (bits.len) log_warn("going on from %s, but not bit-exact: %s", path, bits.data);
     if (result.len && !config->override)

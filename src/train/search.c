@@ -230,6 +230,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     TRY_DONE(first_fitting(s, all, n, other, layers, r, &found));
     size_t smallest = slopes.smallest_peak;
     if (!found) TRY_DONE(try_blocks(s, layers, r, &smallest, &found));
+    if (!found) r->peak = smallest;
     if (!found)
         status = fail(E_MEMORY,
                       "no plan fits the memory budget of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise "

@@ -219,6 +219,31 @@ static Status choose_levels(Planning *g)
     }
 }
 
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+/* What was chosen does not fit: says what would. */
+static Status refuse(const Planning *g)
+{
+    const Setup *s = g->s;
+    const char *limit = g->c->memory_budget > 0 ? "the memory budget" : "the machine's free memory";
+    SearchResult r;
+    if (!g->need->training)
+        return fail(E_MEMORY, "evaluation takes %.1f MiB, more than %s of %.1f MiB. Lower --eval-batch-size",
+                    MIB(s->peak), limit, MIB(g->budget));
+    Status status = search(g, &r);
+    if (status == OK) {
+        free(r.levels);
+        return fail(E_MEMORY, "--recompute %s takes %.1f MiB, more than %s of %.1f MiB; --recompute auto fits: %s",
+                    s->policy_name, MIB(s->peak), limit, MIB(g->budget), r.name);
+    }
+    if (status != E_MEMORY) return status;
+    return fail(E_MEMORY,
+                "--recompute %s takes %.1f MiB, more than %s of %.1f MiB. No plan fits: the smallest for this batch "
+                "takes %.1f MiB. Raise --memory-budget, or lower --micro-batch-tokens, --batch-size or "
+                "--max-seq-length",
+                s->policy_name, MIB(s->peak), limit, MIB(g->budget), MIB(r.peak));
+}
+
 /* Sizes of what was chosen, and whether it fits. */
 static Status settle(Planning *g)
 {
@@ -240,16 +265,7 @@ static Status settle(Planning *g)
                  (double)g->budget / (1 << 20));
         return settle(g);
     }
-    Buf table = {0};
-    setup_describe(s, &table);
-    Status status =
-        fail(E_MEMORY,
-             "this run needs %.1f MiB, %s is %.1f MiB. Use --recompute auto, a smaller --micro-batch-tokens, "
-             "--batch-size or --max-seq-length.\n%s",
-             (double)s->peak / (1 << 20), g->c->memory_budget > 0 ? "--memory-budget" : "the machine's free memory",
-             (double)g->budget / (1 << 20), table.data);
-    buf_free(&table);
-    return status;
+    return refuse(g);
 }
 
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)

@@ -74,9 +74,10 @@ static Status open_text(GlueRun *r)
     const Config *c = r->c;
     r->vocab_path = *c->vocab ? mem_strdup(c->vocab) : *c->model ? import_find_vocab(c->model) : NULL;
     r->text = (TokenizerOptions){.lower_case = true, .strip_accents = -1, .split_chinese = true};
-    if (!r->vocab_path)
-        return fail(E_USAGE, "there is no vocabulary: give --vocab FILE%s",
-                    *c->model ? "; the model's folder has no vocab.txt" : "");
+    if (!r->vocab_path && *c->model)
+        return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give the folder of a model, or --vocab FILE",
+                    c->model);
+    if (!r->vocab_path) return fail(E_USAGE, "there is no vocabulary: give --vocab FILE");
     if (*c->model) TRY(import_tokenizer_options(c->model, &r->text.lower_case, &r->text.strip_accents));
     if (strcmp(c->do_lower_case, "auto") != 0) r->text.lower_case = strcmp(c->do_lower_case, "yes") == 0;
     if (strcmp(c->strip_accents, "auto") != 0) r->text.strip_accents = strcmp(c->strip_accents, "yes") == 0;

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# What a user gives wrongly: an exit code, a message that names the file and the place, and nothing overwritten or lost.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+make_tiny_bert tiny
+mkdir data
+for split in train dev_matched dev_mismatched; do head -n 41 "$sample/$split.tsv" >"data/$split.tsv"; done
+steps=(--max-steps 3)
+train=("$CAIRN_BINARY" glue --do-train --do-eval --threads 1)
+expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model-config tiny/config.json --vocab tiny/vocab.txt --output-dir good
+good() { (cd good && find . -type f ! -name .lock -exec sha256sum {} + | sort); }
+before=$(good)
+
+# refused CODE TEXT... -- ARGUMENTS...: training with them says TEXT, and no model comes of it.
+refused() {
+    local code=$1 texts=() out="out $RANDOM$RANDOM"
+    shift
+    while [ "$1" != -- ]; do texts+=("$1") && shift; done
+    shift
+    expect "$code" "${train[@]}" "${steps[@]}" --output-dir "$out" "$@"
+    says "${texts[@]}"
+    [ ! -e "$out/model.safetensors" ] || complain "a refused run left a model: $*"
+}
+# bad_data: a fresh copy of the data, to be damaged
+bad_data() { rm -rf bad && cp -r data bad; }
+# bad_model: a fresh copy of the model; model_put OFFSET BYTES writes into its weights
+bad_model() { rm -rf model && mkdir model && cp good/{config.json,vocab.txt,tokenizer_config.json,model.safetensors} model; }
+model_put() { printf '%b' "$2" | dd of=model/model.safetensors bs=1 seek="$1" conv=notrunc status=none; }
+header=$(od -An -tu8 -N8 good/model.safetensors | tr -d ' ')
+# tensor_at NAME: where its data begin in the file
+tensor_at() {
+    local offset
+    offset=$(head -c $((8 + header)) good/model.safetensors | tail -c +9 | tr '{' '\n' | grep -A1 -F "\"$1\":" |
+        sed -n 's/.*"data_offsets":\[\([0-9]*\),.*/\1/p' | tail -n 1)
+    echo $((8 + header + offset))
+}
+
+# -- data files
+refused 1 "nothere/train.tsv" "no such file" -- --data-dir nothere --model good
+bad_data && rm bad/dev_mismatched.tsv
+refused 1 "bad/dev_mismatched.tsv" --eval-splits -- --data-dir bad --model good
+expect 0 "${train[@]}" "${steps[@]}" --data-dir bad --model good --eval-splits dev_matched --output-dir "left out"
+bad_data && : >bad/train.tsv
+refused 1 "bad/train.tsv: the file is empty" -- --data-dir bad --model good
+bad_data && head -n 1 data/train.tsv >bad/train.tsv
+refused 1 "bad/train.tsv" "found none after the header" -- --data-dir bad --model good
+bad_data && sed -i '7s/\t[^\t]*$//' bad/train.tsv
+refused 1 "bad/train.tsv:7: expected 12 columns, found 11" -- --data-dir bad --model good
+bad_data && sed -i '9s/$/\textra/' bad/dev_matched.tsv
+refused 1 "bad/dev_matched.tsv:9: expected 16 columns, found 17" -- --data-dir bad --model good
+bad_data && sed -i '7s/[^\t]*$/perhaps/' bad/train.tsv
+refused 1 "bad/train.tsv:7: label 'perhaps' is unknown" "entailment" -- --data-dir bad --model good
+bad_data && LC_ALL=C sed -i '5s/The/Th\xff/' bad/train.tsv
+refused 1 "bad/train.tsv:5: expected UTF-8, found byte 0xff" -- --data-dir bad --model good
+bad_data && sed -i '1s/sentence2\t/sentenceII\t/' bad/train.tsv
+refused 1 "bad/train.tsv" sentence2 -- --data-dir bad --model good
+bad_data && rm bad/train.tsv && mkdir bad/train.tsv
+refused 1 "bad/train.tsv" -- --data-dir bad --model good
+
+# -- model and vocabulary
+refused 2 "nomodel" -- --data-dir data --model nomodel
+refused 2 "--max-seq-length 200" "128 positions" "good/config.json" -- --data-dir data --model good --max-seq-length 200
+head -n 100 good/vocab.txt >short.txt
+refused 2 "short.txt has 100 pieces" "good/config.json" -- --data-dir data --model good --vocab short.txt
+{ cat good/vocab.txt && seq 1 500; } >long.txt
+refused 2 "long.txt has" "good/config.json" -- --data-dir data --model good --vocab long.txt
+bad_model && sed -i 's/"num_hidden_layers": *2/"num_hidden_layers": 3/' model/config.json
+refused 1 "missing" "bert.encoder.layer.2" -- --data-dir data --model model
+bad_model && sed -i 's/"intermediate_size": *64/"intermediate_size": 48/' model/config.json
+refused 1 "bert.encoder.layer.0.intermediate.dense.weight" "48" "64" -- --data-dir data --model model
+bad_model && sed -i 's/"num_attention_heads": *2/"num_attention_heads": 5/' model/config.json
+refused 1 "model/config.json" num_attention_heads -- --data-dir data --model model
+bad_model && echo '{"hidden_size": 32,' >model/config.json
+refused 1 "model/config.json" -- --data-dir data --model model
+bad_model && rm model/model.safetensors
+refused 1 "model: holds none of model.safetensors" -- --data-dir data --model model
+
+size=$(stat -c %s good/model.safetensors)
+for keep in 0 6 $((8 + header / 2)) $((size - 10)); do
+    bad_model && truncate -s "$keep" model/model.safetensors
+    refused 1 "model/model.safetensors" -- --data-dir data --model model
+done
+bad_model && model_put 0 '\0377\0377\0377\0377\0377\0377\0377\0177' # a header of 8 EiB
+refused 1 "model/model.safetensors: the header claims" -- --data-dir data --model model
+bad_model && sed -i 's/"data_offsets":\[0,/"data_offsets":[9,/' model/model.safetensors
+refused 1 "model/model.safetensors" -- --data-dir data --model model
+bad_model && mv model/model.safetensors model/pytorch_model.bin
+refused 0 -- --data-dir data --model model --dry-run # contents tell what a file is, not its name
+bad_model && rm model/model.safetensors && printf 'PK\003\004 not a zip file at all' >model/pytorch_model.bin
+refused 1 "model/pytorch_model.bin" -- --data-dir data --model model
+bad_model && rm model/model.safetensors && printf '\200\002cos\nsystem\n(S"touch owned"\ntR.' >model/pytorch_model.bin
+refused 1 "model/pytorch_model.bin" -- --data-dir data --model model
+[ ! -e owned ] || complain "a pickle was executed"
+mkdir tf && printf 'not a bundle index' >tf/bert.ckpt.index && : >tf/bert.ckpt.data-00000-of-00001
+refused 1 "tf/bert.ckpt.index" -- --data-dir data --model tf/bert.ckpt --model-config tiny/config.json --vocab tiny/vocab.txt
+
+# -- numbers that are not finite
+bad_model && model_put $(($(tensor_at bert.encoder.layer.1.output.dense.weight) + 4 * (64 + 1))) '\0\0\0300\0177'
+refused 1 "bert.encoder.layer.1.output.dense.weight" "NaN at [1, 1]" -- --data-dir data --model model
+bad_model && model_put "$(tensor_at bert.encoder.layer.0.output.LayerNorm.weight)" '\0\0\0140\0177' # 3e38: finite
+expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model model --output-dir overflow
+says "step 1" "not finite" "last good state"
+[ ! -e overflow/model.safetensors ] || complain "a run that ended in NaN left a model"
+# A learning rate that throws the weights away: the state before is saved, and can be gone on from.
+expect 1 "${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 100 --weight-decay 10 \
+    --warmup 0 --schedule constant --max-steps 100 --save-steps 1
+says "not finite" "last good state"
+ls -d thrown/checkpoint-* >/dev/null || complain "the last good state is not there"
+expect 0 "${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 1e-5 --max-steps 3 --resume never
+
+# -- places and sizes
+expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir /proc/nowhere
+says "/proc/nowhere" "cannot make the directory"
+expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir good/vocab.txt/below
+says "good/vocab.txt" "Not a directory"
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir locked && chmod 555 locked
+    expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir locked/out
+    says "locked/out" "Permission denied"
+fi
+for policy in auto full none; do
+    refused 76 "memory budget of 1.0 MiB" "the smallest for this batch takes" -- --data-dir data --model good --memory-budget 1MiB --recompute $policy
+done
+# What it says would do, does.
+smallest=$(sed -n 's/.*the smallest for this batch takes \([0-9.]*\) MiB.*/\1/p' <<<"$output" | head -n 1)
+[ -n "$smallest" ] && expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir fits --recompute auto \
+    --memory-budget "$(awk -v m="$smallest" 'BEGIN { printf "%d", m * 1048576 + 104858 }')B"
+
+# A full disk: a small file system of its own, where that may be made.
+mkdir disk
+if mount -t tmpfs -o size=400k none disk 2>/dev/null; then
+    trap 'umount -- "$work/disk"; rm -rf -- "$work"' EXIT
+    expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir disk/out # seen before training
+    says "disk/out" "free"
+    [ ! -e disk/out/metrics.jsonl ] || complain "trained although the disk has no room"
+    mount -o remount,size=4M disk
+    expect 0 "${train[@]}" --data-dir data --model good --output-dir disk/out --max-steps 2
+    kept=$(cd disk/out && sha256sum checkpoint-2/* model.safetensors)
+    dd if=/dev/zero of=disk/filler bs=4k status=none 2>/dev/null || true
+    expect 1 "${train[@]}" --data-dir data --model good --output-dir disk/out --max-steps 6 --override
+    says "disk/out"
+    [ "$kept" = "$(cd disk/out && sha256sum checkpoint-2/* model.safetensors)" ] || complain "a full disk cost the checkpoint"
+    rm disk/filler
+    expect 0 "${train[@]}" --data-dir data --model good --output-dir disk/out --max-steps 6 --override
+    says "going on from disk/out/checkpoint-2"
+else
+    echo "skipped: a full disk (mounting a tmpfs is not allowed here)"
+fi
+expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg /dev/full
+says /dev/full
+expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg nowhere/memory.svg
+says nowhere/memory.svg
+
+# -- what is there already
+[ "$before" = "$(good)" ] || complain "the good model's folder changed"
+mkdir foreign && cp good/{config.json,vocab.txt,model.safetensors} foreign
+kept=$(sha256sum foreign/*)
+expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir foreign
+says "foreign/model.safetensors" "Use another --output-dir"
+[ "$kept" = "$(sha256sum foreign/*)" ] || complain "another's model was changed"
+
+# A damaged checkpoint is named and the one before is used; with none left, that is said (79) and nothing is begun anew.
+expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir damaged --save-steps 1 --keep 2
+for folder in damaged/checkpoint-*; do
+    printf 'x' | dd of="$folder/optimizer.safetensors" bs=1 seek=300 conv=notrunc status=none
+    rm -f damaged/eval_results.json
+    if [ "$folder" = damaged/checkpoint-2 ]; then
+        rm -rf again && cp -r damaged again
+        expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir again --save-steps 1 --keep 2
+    fi
+done
+expect 79 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir damaged --save-steps 1 --keep 2
+says damaged/checkpoint-3 optimizer.safetensors
+finish
