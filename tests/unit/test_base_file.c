@@ -277,6 +277,43 @@ static int writes_as_nobody(void *path)
     return file_make_directories(path) == E_IO ? 0 : 2;
 }
 
+/* What is no plain file stays what it is. */
+static void test_devices_and_links(void **state)
+{
+    (void)state;
+    char *pipe_path = file_join(place, "pipe"), *link_path = file_join(place, "link"), *path = file_join(place, "data");
+    char text[8];
+    struct stat st;
+    FileWriter w;
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    int reader = open(pipe_path, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_ok(file_write_durable(pipe_path, "through", 7));
+    assert_int_equal(read(reader, text, sizeof text), 7);
+    assert_memory_equal(text, "through", 7);
+    assert_ok(file_writer_open(&w, pipe_path));
+    file_writer_abandon(&w);
+    assert_int_equal(lstat(pipe_path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    close(reader);
+
+    assert_int_equal(symlink("data", link_path), 0);
+    assert_ok(file_write_durable(path, "old", 3));
+    assert_ok(file_write_durable(link_path, "new", 3));
+    assert_content(path, "new", 3);
+    assert_int_equal(lstat(link_path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(entries(), 3); /* no temporary is left */
+
+    assert_int_equal(file_write_durable("/dev/full", "x", 1), E_IO);
+    assert_non_null(strstr(status_message(), "/dev/full"));
+    assert_int_equal(stat("/dev/full", &st), 0);
+    assert_true(S_ISCHR(st.st_mode));
+    free(pipe_path);
+    free(link_path);
+    free(path);
+}
+
 static void test_places_that_take_no_file(void **state)
 {
     (void)state;
@@ -473,6 +510,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_call_failing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_abandon, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_devices_and_links, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_places_that_take_no_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_maps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reads, set_up, tear_down),
