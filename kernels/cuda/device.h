@@ -1,0 +1,41 @@
+/* The device under the CUDA backend: one GPU, its memory and its lanes (streams). kernels/cuda/device.cu is the real
+   one; tests/cuda_host/device_host.cc its twin on the host, with the same meaning. One device per process, opened by
+   the backend's open(); all calls from the step's thread. */
+#ifndef CAIRN_KERNELS_CUDA_DEVICE_H
+#define CAIRN_KERNELS_CUDA_DEVICE_H
+
+#include "base/base.h"
+
+typedef struct {
+    char name[128];   /* "NVIDIA H200" */
+    int major, minor; /* compute capability */
+    int multiprocessors;
+    size_t memory, free; /* bytes of the device, and free when it was opened */
+    size_t context;      /* bytes that context and modules took, measured at open */
+    int driver, runtime; /* versions as CUDA writes them: 13000 */
+} DeviceInfo;
+
+/* Chooses GPU local_rank, makes context and streams, loads modules eagerly. E_USAGE with what was found and what to do:
+   no driver, no GPU, fewer GPUs than ranks, an architecture this build has no code for, a driver too old. */
+Status device_open(int local_rank);
+void device_close(void);
+const DeviceInfo *device_info(void);
+
+Status device_alloc(size_t bytes, void **p); /* zeroed; E_MEMORY says how much was wanted and is free */
+void device_free(void *p);
+/* In the order of the compute lane. `from` may be changed when upload returns; download returns when `to` is written.
+ */
+void device_upload(void *to, const void *from, size_t bytes);
+void device_download(void *to, const void *from, size_t bytes);
+Status device_wait(void); /* until the compute lane is idle; E_FAIL says which launch or copy failed */
+
+void *cuda_stream(void);                          /* cudaStream_t of the compute lane; the twin gives NULL */
+Status cuda_launched(const char *file, int line); /* of the launch before */
+
+/* Graphs: what is launched on the compute lane between begin and end becomes one graph. */
+Status device_capture_begin(void);
+Status device_capture_end(void **graph);
+Status device_graph_launch(void *graph);
+void device_graph_free(void *graph);
+
+#endif

@@ -1,0 +1,116 @@
+/* What every .cu file of the CUDA backend is written with. The same files are compiled by nvcc for GPUs and by the host
+   compiler for tests/cuda_host, where one fiber stands for each thread: so kernels use only what is declared here and
+   the CUDA builtins that tests/cuda_host/cuda_host.h lists (threadIdx …, __syncthreads, __syncwarp, __shfl_*_sync,
+   __ballot_sync, __any_sync, the bf16 and fp16 types). No atomics on floating point: every sum has a fixed order.
+
+   A kernel:    template <typename T> __global__ void gelu_kernel(const T *pre, T *g, int64_t n) { … }
+   Its launch:  return CUDA_LAUNCH((gelu_kernel<T>), grid, block, shared_bytes, pre, g, n);
+   By type:     CUDA_BY_TYPE(operand->dtype, T, return …);
+   Every launch goes to the compute stream of device.h and is checked; it returns a Status. */
+#ifndef CAIRN_KERNELS_CUDA_KERNEL_CUH
+#define CAIRN_KERNELS_CUDA_KERNEL_CUH
+
+#ifdef CAIRN_CUDA_HOST
+#    include "cuda_host.h"
+#    define CAIRN_DEVICE
+#else
+#    include <cuda_bf16.h>
+#    include <cuda_fp16.h>
+#    include <cuda_runtime.h>
+#    define CAIRN_DEVICE                 __host__ __device__
+#    define CUDA_SHARED(type, name, ...) __shared__ type name __VA_ARGS__ /* CUDA_SHARED(float, sums, [32]) */
+#    define CUDA_SHARED_DYNAMIC(type, name)                                                                            \
+        extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                             \
+        type *name = reinterpret_cast<type *>(cuda_shared_bytes)
+#    define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                              \
+        (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),                   \
+         cuda_launched(__FILE__, __LINE__))
+#    define CUDA_STRIP(...) __VA_ARGS__
+#endif
+
+extern "C" {
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+#include "kernels/dropout.h"
+}
+
+/* ---- operands ---- */
+
+static inline const Operand *cuda_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
+static inline const Operand *cuda_out(const OpCall *call, const char *name)
+{
+    return &call->out[op_out(call->op, name)];
+}
+template <typename T> static inline T *cuda_data(const Operand *o) { return static_cast<T *>(o->data); }
+static inline const Ctl *cuda_ctl(const OpCall *call) { return cuda_data<const Ctl>(cuda_in(call, "ctl")); }
+
+/* Runs the statement(s) with T as the device type of `dtype`. */
+#define CUDA_BY_TYPE(dtype_, T, ...)                                                                                   \
+    do {                                                                                                               \
+        switch (dtype_) {                                                                                              \
+        case F32: {                                                                                                    \
+            typedef float T;                                                                                           \
+            __VA_ARGS__;                                                                                               \
+            break;                                                                                                     \
+        }                                                                                                              \
+        case BF16: {                                                                                                   \
+            typedef __nv_bfloat16 T;                                                                                   \
+            __VA_ARGS__;                                                                                               \
+            break;                                                                                                     \
+        }                                                                                                              \
+        case F16: {                                                                                                    \
+            typedef __half T;                                                                                          \
+            __VA_ARGS__;                                                                                               \
+            break;                                                                                                     \
+        }                                                                                                              \
+        default:                                                                                                       \
+            CHECK(0, "the cuda backend computes in f32, bf16 and f16, not %s", dtype_name(dtype_));                    \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- values: computed in fp32 from what is stored, rounded once to nearest even ---- */
+
+__device__ static inline float to_float(float x) { return x; }
+__device__ static inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ static inline float to_float(__half x) { return __half2float(x); }
+template <typename T> __device__ static inline T from_float(float x);
+template <> __device__ inline float from_float<float>(float x) { return x; }
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ inline __half from_float<__half>(float x) { return __float2half_rn(x); }
+/* x as it will stand in a tensor of type T. */
+template <typename T> __device__ static inline float rounded(float x) { return to_float(from_float<T>(x)); }
+
+/* Eight neighbouring values, loaded and stored at once: 16 bytes of bf16 or fp16, 32 of fp32. Needs that alignment. */
+template <typename T> struct alignas(16) Eight {
+    T v[8];
+};
+template <typename T> __device__ static inline void load8(const T *from, float to[8])
+{
+    Eight<T> e = *reinterpret_cast<const Eight<T> *>(from);
+    for (int i = 0; i < 8; i++) to[i] = to_float(e.v[i]);
+}
+template <typename T> __device__ static inline void store8(T *to, const float from[8])
+{
+    Eight<T> e;
+    for (int i = 0; i < 8; i++) e.v[i] = from_float<T>(from[i]);
+    *reinterpret_cast<Eight<T> *>(to) = e;
+}
+
+/* ---- reductions, in a fixed order ---- */
+
+#define CUDA_WARP 32
+#define CUDA_FULL 0xffffffffu
+
+/* The sum over a warp, in every lane; all 32 lanes must call. */
+__device__ static inline float warp_sum(float x)
+{
+    for (int step = CUDA_WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(CUDA_FULL, x, step);
+    return x;
+}
+__device__ static inline float warp_max(float x)
+{
+    for (int step = CUDA_WARP / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(CUDA_FULL, x, step));
+    return x;
+}
+
+#endif
