@@ -13,35 +13,37 @@ typedef struct {
     float scale;
 } Dropout;
 
-static inline Dropout dropout_of(const Ctl *ctl, float p, uint32_t site)
+CAIRN_DEVICE static inline Dropout dropout_of(const Ctl *ctl, float p, uint32_t site)
 {
     return (Dropout){ctl->dropout_key, dropout_c3(site, ctl->batch), dropout_threshold(p), dropout_scale(p)};
 }
 
 /* Eight draws for columns 8·group … 8·group+7 of a row: draw i is column 8·group + i. `sequence` is the sequence's
    index in the global batch, `position` the row's place in it (0 where there is one row per sequence). */
-static inline Philox4 dropout_row_call(const Dropout *d, uint32_t group, uint32_t position, uint32_t sequence)
+CAIRN_DEVICE static inline Philox4 dropout_row_call(const Dropout *d, uint32_t group, uint32_t position,
+                                                    uint32_t sequence)
 {
     return philox4(d->key, group, position, sequence, d->c3);
 }
 
 /* Eight draws of a 16×16 tile of attention probabilities, tiles counted from the sequence's start: g and c are 0..7 and
    0..3; draw i is query 16·query_tile + dropout_tile_query(g, i), key 16·key_tile + dropout_tile_key(c, i). */
-static inline Philox4 dropout_tile_call(const Dropout *d, uint32_t head, uint32_t sequence, uint32_t query_tile,
-                                        uint32_t g, uint32_t key_tile, uint32_t c)
+CAIRN_DEVICE static inline Philox4 dropout_tile_call(const Dropout *d, uint32_t head, uint32_t sequence,
+                                                     uint32_t query_tile, uint32_t g, uint32_t key_tile, uint32_t c)
 {
     return philox4(d->key, key_tile * 4 + c, (query_tile * 8 + g) | head << 16, sequence, d->c3);
 }
-static inline int dropout_tile_query(int g, int i) { return g + 8 * (i >> 2); }
-static inline int dropout_tile_key(int c, int i) { return 2 * c + (i & 1) + 8 * ((i >> 1) & 1); }
+CAIRN_DEVICE static inline int dropout_tile_query(int g, int i) { return g + 8 * (i >> 2); }
+CAIRN_DEVICE static inline int dropout_tile_key(int c, int i) { return 2 * c + (i & 1) + 8 * ((i >> 1) & 1); }
 
-static inline float dropout_factor(const Dropout *d, const Philox4 *draws, int i)
+CAIRN_DEVICE static inline float dropout_factor(const Dropout *d, const Philox4 *draws, int i)
 {
     return philox_draw16(draws, i) < d->threshold ? 0.0f : d->scale;
 }
 
 /* What to multiply `n` columns of a row with: 0 or scale. */
-static inline void dropout_row(float *factor, const Dropout *d, uint32_t position, uint32_t sequence, int64_t n)
+CAIRN_DEVICE static inline void dropout_row(float *factor, const Dropout *d, uint32_t position, uint32_t sequence,
+                                            int64_t n)
 {
     for (int64_t first = 0; first < n; first += 8) {
         Philox4 draws = {{0}};
@@ -51,8 +53,8 @@ static inline void dropout_row(float *factor, const Dropout *d, uint32_t positio
 }
 
 /* What to multiply the probabilities of one query with, over keys 0 … n−1 of its sequence. */
-static inline void dropout_query(float *factor, const Dropout *d, uint32_t head, uint32_t sequence, int64_t query,
-                                 int64_t n)
+CAIRN_DEVICE static inline void dropout_query(float *factor, const Dropout *d, uint32_t head, uint32_t sequence,
+                                              int64_t query, int64_t n)
 {
     uint32_t tile = (uint32_t)(query / 16), g = (uint32_t)(query % 8);
     int first_draw = query % 16 < 8 ? 0 : 4;

@@ -6,6 +6,9 @@
 
 #include "base/base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 typedef struct {
     char name[128];   /* "NVIDIA H200" */
     int major, minor; /* compute capability */
@@ -37,5 +40,8 @@ Status device_capture_begin(void);
 Status device_capture_end(void **graph);
 Status device_graph_launch(void *graph);
 void device_graph_free(void *graph);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

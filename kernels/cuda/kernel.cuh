@@ -6,13 +6,17 @@
    A kernel:    template <typename T> __global__ void gelu_kernel(const T *pre, T *g, int64_t n) { … }
    Its launch:  return CUDA_LAUNCH((gelu_kernel<T>), grid, block, shared_bytes, pre, g, n);
    By type:     CUDA_BY_TYPE(operand->dtype, T, return …);
-   Every launch goes to the compute stream of device.h and is checked; it returns a Status. */
+   Every launch goes to the compute stream of device.h and is checked; it returns a Status. The kernel's parentheses
+   are part of the form. a·b + c is never contracted (nvcc --fmad=false, as everywhere in Cairn), so that two kernels
+   that write the same formula give the same bits; where one rounding is wanted, write fmaf. CUDA_UNROLL stands before a
+   loop. */
 #ifndef CAIRN_KERNELS_CUDA_KERNEL_CUH
 #define CAIRN_KERNELS_CUDA_KERNEL_CUH
 
 #ifdef CAIRN_CUDA_HOST
 #    include "cuda_host.h"
 #    define CAIRN_DEVICE
+#    define CUDA_UNROLL
 #else
 #    include <cuda_bf16.h>
 #    include <cuda_fp16.h>
@@ -26,6 +30,7 @@
         (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),                   \
          cuda_launched(__FILE__, __LINE__))
 #    define CUDA_STRIP(...) __VA_ARGS__
+#    define CUDA_UNROLL     _Pragma("unroll")
 #endif
 
 extern "C" {
@@ -87,12 +92,12 @@ template <typename T> struct alignas(16) Eight {
 template <typename T> __device__ static inline void load8(const T *from, float to[8])
 {
     Eight<T> e = *reinterpret_cast<const Eight<T> *>(from);
-    for (int i = 0; i < 8; i++) to[i] = to_float(e.v[i]);
+    CUDA_UNROLL for (int i = 0; i < 8; i++) to[i] = to_float(e.v[i]);
 }
 template <typename T> __device__ static inline void store8(T *to, const float from[8])
 {
     Eight<T> e;
-    for (int i = 0; i < 8; i++) e.v[i] = from_float<T>(from[i]);
+    CUDA_UNROLL for (int i = 0; i < 8; i++) e.v[i] = from_float<T>(from[i]);
     *reinterpret_cast<Eight<T> *>(to) = e;
 }
 

@@ -5,6 +5,11 @@
 
 #include <stdint.h>
 
+/* Before functions that GPU kernels call too; kernels/cuda/kernel.cuh gives it a meaning. */
+#ifndef CAIRN_DEVICE
+#    define CAIRN_DEVICE
+#endif
+
 typedef struct {
     uint32_t v[4];
 } Philox4;
@@ -15,7 +20,7 @@ typedef struct {
 #define PHILOX_MASKING UINT64_C(0xa4093822299f31d0)
 #define PHILOX_DROPOUT UINT64_C(0x082efa98ec4e6c89)
 
-static inline Philox4 philox4(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
+CAIRN_DEVICE static inline Philox4 philox4(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
@@ -32,16 +37,22 @@ static inline Philox4 philox4(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c
 }
 
 /* The i-th of the eight 16-bit draws of one call, i in 0..7: low half of word i/2 first. */
-static inline uint32_t philox_draw16(const Philox4 *p, int i) { return (p->v[i >> 1] >> (16 * (i & 1))) & 0xffffu; }
+CAIRN_DEVICE static inline uint32_t philox_draw16(const Philox4 *p, int i)
+{
+    return (p->v[i >> 1] >> (16 * (i & 1))) & 0xffffu;
+}
 
 /* Uniform in (0, 1], from 32 bits. */
-static inline double philox_unit(uint32_t w) { return ((double)w + 1.0) * 0x1p-32; }
+CAIRN_DEVICE static inline double philox_unit(uint32_t w) { return ((double)w + 1.0) * 0x1p-32; }
 
 /* A value is dropped if its draw is below this. p in [0, 1). */
-static inline uint32_t dropout_threshold(float p) { return (uint32_t)((double)p * 65536.0 + 0.5); }
-static inline float dropout_scale(float p) { return (float)(65536.0 / (65536.0 - (double)dropout_threshold(p))); }
+CAIRN_DEVICE static inline uint32_t dropout_threshold(float p) { return (uint32_t)((double)p * 65536.0 + 0.5); }
+CAIRN_DEVICE static inline float dropout_scale(float p)
+{
+    return (float)(65536.0 / (65536.0 - (double)dropout_threshold(p)));
+}
 
 /* c3 of a dropout counter: site in the low 10 bits, the batch above. */
-static inline uint32_t dropout_c3(uint32_t site, uint32_t batch) { return (site & 1023u) | batch << 10; }
+CAIRN_DEVICE static inline uint32_t dropout_c3(uint32_t site, uint32_t batch) { return (site & 1023u) | batch << 10; }
 
 #endif
