@@ -1,8 +1,11 @@
 /* The device under the CUDA backend: one GPU, its memory and its lanes (streams). kernels/cuda/device.cu is the real
    one; tests/cuda_host/device_host.cc its twin on the host, with the same meaning. One device per process, opened by
-   the backend's open(); all calls from the step's thread. */
+   the backend's open(); all calls from the step's thread. CAIRN_CUDA_SYNC=1 waits after every launch, so that the one
+   at fault is named. */
 #ifndef CAIRN_KERNELS_CUDA_DEVICE_H
 #define CAIRN_KERNELS_CUDA_DEVICE_H
+
+#include <stdbool.h>
 
 #include "base/base.h"
 
@@ -14,32 +17,38 @@ typedef struct {
     int major, minor; /* compute capability */
     int multiprocessors;
     size_t memory, free; /* bytes of the device, and free when it was opened */
-    size_t context;      /* bytes that context and modules took, measured at open */
+    size_t context;      /* bytes that context and modules took until device_settle */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
 } DeviceInfo;
 
-/* Chooses GPU local_rank, makes context and streams, loads modules eagerly. E_USAGE with what was found and what to do:
-   no driver, no GPU, fewer GPUs than ranks, an architecture this build has no code for, a driver too old. */
+/* Chooses GPU local_rank, makes context and streams, loads all kernels. E_USAGE with what was found and what to do:
+   no driver, no GPU, fewer GPUs than ranks, an architecture this build has no code for, a driver too old. May be opened
+   several times for the same GPU; the last close ends it. */
 Status device_open(int local_rank);
+void device_settle(void); /* all libraries are loaded: measures `context` and `free` */
 void device_close(void);
 const DeviceInfo *device_info(void);
 
-Status device_alloc(size_t bytes, void **p); /* zeroed; E_MEMORY says how much was wanted and is free */
-void device_free(void *p);
+Status device_alloc(size_t bytes, void **p); /* zeroed, 4096-byte aligned; E_MEMORY says how much is wanted and free */
+void device_free(void *p);                   /* takes NULL */
 /* In the order of the compute lane. `from` may be changed when upload returns; download returns when `to` is written.
- */
-void device_upload(void *to, const void *from, size_t bytes);
-void device_download(void *to, const void *from, size_t bytes);
+   E_FAIL where the device failed, now or before. */
+Status device_upload(void *to, const void *from, size_t bytes);
+Status device_download(void *to, const void *from, size_t bytes);
 Status device_wait(void); /* until the compute lane is idle; E_FAIL says which launch or copy failed */
 
 void *cuda_stream(void);                          /* cudaStream_t of the compute lane; the twin gives NULL */
 Status cuda_launched(const char *file, int line); /* of the launch before */
+/* What CUDA_LAUNCH does before: false if the grid is empty; lets the kernel have so much dynamic shared memory. */
+bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared);
+bool cuda_list_kernel(const void *kernel); /* at start-up, for device_open to load; true */
 
-/* Graphs: what is launched on the compute lane between begin and end becomes one graph. */
+/* Graphs: what is launched on the compute lane between begin and end becomes one graph. It runs when it is launched,
+   not while it is captured. Nothing may be allocated, copied or waited for in between. */
 Status device_capture_begin(void);
-Status device_capture_end(void **graph);
+Status device_capture_end(void **graph); /* ends a failed capture too; then *graph is NULL */
 Status device_graph_launch(void *graph);
-void device_graph_free(void *graph);
+void device_graph_free(void *graph); /* takes NULL */
 #ifdef __cplusplus
 }
 #endif

@@ -27,8 +27,10 @@
         extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                             \
         type *name = reinterpret_cast<type *>(cuda_shared_bytes)
 #    define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                              \
-        (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),                   \
-         cuda_launched(__FILE__, __LINE__))
+        (!cuda_can_launch<(CUDA_STRIP kernel)>(grid, shared)                                                           \
+             ? OK                                                                                                      \
+             : (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),            \
+                cuda_launched(__FILE__, __LINE__)))
 #    define CUDA_STRIP(...) __VA_ARGS__
 #    define CUDA_UNROLL     _Pragma("unroll")
 #endif
@@ -38,6 +40,19 @@ extern "C" {
 #include "kernels/cuda/device.h"
 #include "kernels/dropout.h"
 }
+
+#ifndef CAIRN_CUDA_HOST
+/* Every kernel that some CUDA_LAUNCH names is listed when the program starts. */
+template <auto kernel> struct CudaKernel {
+    static const bool listed;
+};
+template <auto kernel> const bool CudaKernel<kernel>::listed = cuda_list_kernel(reinterpret_cast<const void *>(kernel));
+template <auto kernel> static inline bool cuda_can_launch(dim3 grid, size_t shared)
+{
+    return CudaKernel<kernel>::listed &&
+           cuda_launchable(reinterpret_cast<const void *>(kernel), grid.x, grid.y, grid.z, shared);
+}
+#endif
 
 /* ---- operands ---- */
 

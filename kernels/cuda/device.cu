@@ -1,0 +1,425 @@
+/* One GPU through the CUDA runtime, which is linked statically and finds the driver by itself: without one the module
+   loads all the same, and device_open says what is missing. */
+#include "kernels/cuda/kernel.cuh"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define STAGING ((size_t)8 << 20) /* bytes of each of the two pinned buffers of either direction */
+#define PAGE    ((size_t)4096)
+#define KERNELS 1024
+
+typedef struct {
+    char *half[2]; /* pinned */
+    cudaEvent_t done[2];
+    int current;
+    size_t used; /* of the current half */
+} Staging;
+
+typedef struct {
+    void *given, *base;
+} Block;
+
+static struct {
+    int opened; /* how often */
+    int rank;
+    DeviceInfo info;
+    size_t used_before; /* bytes of the device that were in use, for info.context */
+    cudaStream_t compute;
+    Staging up, down;
+    Block *blocks;
+    int n_blocks, cap_blocks;
+    bool sync, capturing;
+    const char *file; /* of the last launch */
+    int line;
+} device;
+
+static struct {
+    const void *kernel[KERNELS];
+    int n;
+} listed;
+
+bool cuda_list_kernel(const void *kernel)
+{
+    CHECK(listed.n < KERNELS, "more than %d kernels", KERNELS);
+    listed.kernel[listed.n++] = kernel;
+    return true;
+}
+
+const DeviceInfo *device_info(void) { return &device.info; }
+void *cuda_stream(void) { return device.compute; }
+
+/* ---- errors ---- */
+
+/* What to say beside CUDA's own words. */
+static const struct {
+    cudaError_t error;
+    const char *advice;
+} advices[] = {
+    {cudaErrorECCUncorrectable, "its memory is damaged; use another GPU (CUDA_VISIBLE_DEVICES) or reset this one"},
+    {cudaErrorDevicesUnavailable, "another process has it for itself; wait, or use another GPU (CUDA_VISIBLE_DEVICES)"},
+    {cudaErrorMemoryAllocation, "use less memory (--memory-budget), or end what else runs on this GPU"},
+    {cudaErrorIllegalAddress, "a fault of the program: please report it with the output under CAIRN_CUDA_SYNC=1"},
+    {cudaErrorMisalignedAddress, "a fault of the program: please report it with the output under CAIRN_CUDA_SYNC=1"},
+    {cudaErrorNoKernelImageForDevice, "this build has no code for this GPU; build with CAIRN_CUDA_ARCHITECTURES"},
+};
+
+static Status failed(Status status, cudaError_t error, const char *what)
+{
+    const char *advice = NULL;
+    for (size_t i = 0; i < sizeof advices / sizeof *advices; i++)
+        if (advices[i].error == error) advice = advices[i].advice;
+    return fail(status, "GPU %s: %s: %s (%s)%s%s", device.info.name, what, cudaGetErrorString(error),
+                cudaGetErrorName(error), advice ? "; " : "", advice ? advice : "");
+}
+
+/* The device works behind our back: an error shows at some later call, and every call after it fails too. */
+static Status failed_later(cudaError_t error, const char *what)
+{
+    if (!device.file) return failed(E_FAIL, error, what);
+    char *where = mem_printf("%s, after the launch at %s:%d%s", what, device.file, device.line,
+                             device.sync ? "" : " (the fault is there or before; CAIRN_CUDA_SYNC=1 names it)");
+    Status status = failed(E_FAIL, error, where);
+    free(where);
+    return status;
+}
+
+Status cuda_launched(const char *file, int line)
+{
+    device.file = file;
+    device.line = line;
+    cudaError_t error = cudaGetLastError();
+    if (error == cudaSuccess && device.sync && !device.capturing) error = cudaStreamSynchronize(device.compute);
+    return error == cudaSuccess ? OK : failed_later(error, "a launch failed");
+}
+
+#define PLAIN_SHARED ((size_t)48 << 10) /* more dynamic shared memory must be asked for */
+
+bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared)
+{
+    /* where this is refused, so is the launch, and that is reported */
+    if (shared > PLAIN_SHARED)
+        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    return x && y && z;
+}
+
+/* ---- opening ---- */
+
+/* Memory of the GPU in use by everyone, from NVML where the driver has it: it needs no context. 0: unknown. */
+static size_t memory_in_use(int gpu)
+{
+    struct {
+        unsigned long long total, free, used;
+    } memory = {0, 0, 0};
+    char bus[32] = "";
+    void *handle = NULL, *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!nvml) return 0;
+    int (*init)(void), (*by_bus)(const char *, void **), (*ask)(void *, void *), (*shutdown)(void);
+    *(void **)&init = dlsym(nvml, "nvmlInit_v2");
+    *(void **)&by_bus = dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
+    *(void **)&ask = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    *(void **)&shutdown = dlsym(nvml, "nvmlShutdown");
+    if (init && by_bus && ask && shutdown && cudaDeviceGetPCIBusId(bus, sizeof bus, gpu) == cudaSuccess &&
+        init() == 0) {
+        if (by_bus(bus, &handle) != 0 || ask(handle, &memory) != 0) memory.used = 0;
+        shutdown();
+    }
+    dlclose(nvml);
+    return (size_t)memory.used;
+}
+
+static Status find_driver(DeviceInfo *info)
+{
+    int runtime = 0, driver = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaDriverGetVersion(&driver);
+    info->runtime = runtime;
+    info->driver = driver;
+    if (driver == 0)
+        return fail(E_USAGE,
+                    "backend 'cuda': this machine has no NVIDIA driver (libcuda.so.1), and this build needs one for "
+                    "CUDA %d. Install it, or use --backend cpu",
+                    runtime / 1000);
+    if (driver / 1000 < runtime / 1000)
+        return fail(E_USAGE,
+                    "backend 'cuda': the NVIDIA driver is too old: it knows CUDA %d.%d, and this build needs %d.0. "
+                    "Install a newer driver, or use --backend cpu",
+                    driver / 1000, driver % 1000 / 10, runtime / 1000);
+    return OK;
+}
+
+static Status find_gpu(int rank)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    (void)cudaGetLastError();
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && n == 0))
+        return fail(E_USAGE, "backend 'cuda': no GPU is visible (CUDA_VISIBLE_DEVICES is %s%s%s). Use --backend cpu",
+                    visible ? "'" : "", visible ? visible : "not set", visible ? "'" : "");
+    if (error != cudaSuccess)
+        return fail(E_USAGE, "backend 'cuda': the driver gives no GPU: %s (%s). Use --backend cpu",
+                    cudaGetErrorString(error), cudaGetErrorName(error));
+    if (rank >= n)
+        return fail(E_USAGE,
+                    "backend 'cuda': local rank %d wants GPU %d, but %d %s visible. Start at most %d rank%s here", rank,
+                    rank, n, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+    return OK;
+}
+
+static Status describe(int gpu, DeviceInfo *info)
+{
+    cudaDeviceProp p;
+    cudaError_t error = cudaGetDeviceProperties(&p, gpu);
+    if (error != cudaSuccess) return failed(E_USAGE, error, "its properties");
+    snprintf(info->name, sizeof info->name, "%.127s", p.name);
+    info->major = p.major;
+    info->minor = p.minor;
+    info->multiprocessors = p.multiProcessorCount;
+    info->memory = p.totalGlobalMem;
+    if (p.major < 8)
+        return fail(E_USAGE, "backend 'cuda': %s has compute capability %d.%d; 8.0 (Ampere) or newer is needed", p.name,
+                    p.major, p.minor);
+    return OK;
+}
+
+/* Kernels are loaded when first touched. Ours are now, so that none is loaded in a step; those of libraries are not:
+   they hold far more than is ever used. */
+static Status load_kernels(void)
+{
+    for (int i = 0; i < listed.n; i++) {
+        cudaFuncAttributes attributes;
+        cudaError_t error = cudaFuncGetAttributes(&attributes, listed.kernel[i]);
+        if (error != cudaSuccess) {
+            (void)cudaGetLastError();
+            return failed(E_USAGE, error, "loading the kernels");
+        }
+    }
+    return OK;
+}
+
+static Status staging_open(Staging *s)
+{
+    for (int i = 0; i < 2; i++) {
+        cudaError_t error = cudaMallocHost(reinterpret_cast<void **>(&s->half[i]), STAGING);
+        if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
+        if (error != cudaSuccess) return failed(E_MEMORY, error, "pinned host memory");
+    }
+    s->current = 0;
+    s->used = 0;
+    return OK;
+}
+
+static void staging_close(Staging *s)
+{
+    for (int i = 0; i < 2; i++) {
+        if (s->done[i]) (void)cudaEventDestroy(s->done[i]);
+        if (s->half[i]) (void)cudaFreeHost(s->half[i]);
+    }
+    *s = {};
+}
+
+static Status open_gpu(int gpu)
+{
+    DeviceInfo *info = &device.info;
+    TRY(find_driver(info));
+    TRY(find_gpu(gpu));
+    TRY(describe(gpu, info));
+    device.used_before = memory_in_use(gpu);
+    /* the step's thread sleeps while it waits, and leaves its core to the loader */
+    (void)cudaInitDevice(gpu, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+    cudaError_t error = cudaSetDevice(gpu);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&device.compute, cudaStreamNonBlocking);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return failed(E_USAGE, error, "it cannot be used");
+    }
+    TRY(load_kernels());
+    TRY(staging_open(&device.up));
+    return staging_open(&device.down);
+}
+
+Status device_open(int local_rank)
+{
+    const char *sync = getenv("CAIRN_CUDA_SYNC");
+    if (device.opened) {
+        if (local_rank != device.rank)
+            return fail(E_USAGE, "backend 'cuda': GPU %d is open, and a process has one GPU; asked for GPU %d",
+                        device.rank, local_rank);
+        device.opened++;
+        return OK;
+    }
+    device.sync = sync && *sync && strcmp(sync, "0") != 0;
+    device.rank = local_rank;
+    device.opened = 1;
+    Status status = open_gpu(local_rank);
+    if (status != OK) device_close();
+    return status;
+}
+
+void device_settle(void)
+{
+    size_t available = 0, total = 0, used = memory_in_use(device.rank);
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) return;
+    device.info.free = available;
+    /* without NVML: everything in use, also by others */
+    device.info.context = used && used >= device.used_before ? used - device.used_before : total - available;
+}
+
+void device_close(void)
+{
+    if (device.opened == 0 || --device.opened > 0) return;
+    staging_close(&device.up);
+    staging_close(&device.down);
+    if (device.compute) (void)cudaStreamDestroy(device.compute);
+    free(device.blocks);
+    device = {};
+}
+
+/* ---- memory ---- */
+
+Status device_alloc(size_t bytes, void **p)
+{
+    size_t available = 0, total = 0;
+    Block block = {NULL, NULL};
+    *p = NULL;
+    cudaError_t error = bytes > SIZE_MAX - 2 * PAGE ? cudaErrorMemoryAllocation
+                                                    : cudaMalloc(&block.base, bytes + PAGE); /* which aligns less */
+    if (error == cudaSuccess) {
+        block.given = reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(block.base) + PAGE - 1) / PAGE * PAGE);
+        error = cudaMemsetAsync(block.given, 0, bytes, device.compute);
+        if (error != cudaSuccess) (void)cudaFree(block.base);
+    }
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&available, &total);
+        return fail(E_MEMORY, "GPU %s: %zu bytes are wanted, %zu of %zu are free", device.info.name, bytes, available,
+                    total);
+    }
+    if (error != cudaSuccess) return failed_later(error, "an allocation failed");
+    if (device.n_blocks == device.cap_blocks) {
+        device.cap_blocks = device.cap_blocks ? 2 * device.cap_blocks : 16;
+        device.blocks = static_cast<Block *>(mem_resize(device.blocks, (size_t)device.cap_blocks, sizeof(Block)));
+    }
+    device.blocks[device.n_blocks++] = block;
+    *p = block.given;
+    return OK;
+}
+
+void device_free(void *p)
+{
+    for (int i = 0; p && i < device.n_blocks; i++)
+        if (device.blocks[i].given == p) {
+            (void)cudaStreamSynchronize(device.compute);
+            (void)cudaFree(device.blocks[i].base);
+            device.blocks[i] = device.blocks[--device.n_blocks];
+            return;
+        }
+}
+
+/* ---- copies: through pinned memory, so that the host need not wait for what was launched before ---- */
+
+/* Up to `want` bytes of pinned memory that no copy uses any more. */
+static cudaError_t stage(Staging *s, size_t want, char **at, size_t *got)
+{
+    if (s->used == STAGING) {
+        cudaError_t error = cudaEventRecord(s->done[s->current], device.compute);
+        s->current = !s->current;
+        s->used = 0;
+        if (error == cudaSuccess) error = cudaEventSynchronize(s->done[s->current]); /* at once if never recorded */
+        if (error != cudaSuccess) return error;
+    }
+    *got = want < STAGING - s->used ? want : STAGING - s->used;
+    *at = s->half[s->current] + s->used;
+    s->used += *got;
+    return cudaSuccess;
+}
+
+Status device_upload(void *to, const void *from, size_t bytes)
+{
+    const char *source = static_cast<const char *>(from);
+    char *target = static_cast<char *>(to);
+    while (bytes > 0) {
+        char *at = NULL;
+        size_t n = 0;
+        cudaError_t error = stage(&device.up, bytes, &at, &n);
+        if (error == cudaSuccess) {
+            memcpy(at, source, n);
+            error = cudaMemcpyAsync(target, at, n, cudaMemcpyHostToDevice, device.compute);
+        }
+        if (error != cudaSuccess) return failed_later(error, "a copy to the device failed");
+        source += n;
+        target += n;
+        bytes -= n;
+    }
+    return OK;
+}
+
+/* While one piece is copied out of pinned memory the device writes the next into the other half. */
+Status device_download(void *to, const void *from, size_t bytes)
+{
+    Staging *s = &device.down;
+    const char *source = static_cast<const char *>(from);
+    char *target = static_cast<char *>(to);
+    cudaError_t error = cudaSuccess;
+    for (size_t start = 0, before = 0, n_before = 0; error == cudaSuccess && (start < bytes || n_before > 0);) {
+        int now = s->current;
+        size_t n = bytes - start < STAGING ? bytes - start : STAGING;
+        if (n > 0) error = cudaMemcpyAsync(s->half[now], source + start, n, cudaMemcpyDeviceToHost, device.compute);
+        if (n > 0 && error == cudaSuccess) error = cudaEventRecord(s->done[now], device.compute);
+        if (n_before > 0 && error == cudaSuccess) error = cudaEventSynchronize(s->done[!now]);
+        if (n_before > 0 && error == cudaSuccess) memcpy(target + before, s->half[!now], n_before);
+        before = start;
+        n_before = n;
+        start += n;
+        s->current = !now;
+    }
+    return error == cudaSuccess ? OK : failed_later(error, "a copy from the device failed");
+}
+
+Status device_wait(void)
+{
+    cudaError_t error = cudaStreamSynchronize(device.compute);
+    return error == cudaSuccess ? OK : failed_later(error, "the device failed");
+}
+
+/* ---- graphs ---- */
+
+Status device_capture_begin(void)
+{
+    cudaError_t error = cudaStreamBeginCapture(device.compute, cudaStreamCaptureModeThreadLocal);
+    device.capturing = error == cudaSuccess;
+    return error == cudaSuccess ? OK : failed_later(error, "a graph cannot be captured");
+}
+
+Status device_capture_end(void **graph)
+{
+    cudaGraph_t captured = NULL;
+    cudaGraphExec_t made = NULL;
+    *graph = NULL;
+    device.capturing = false;
+    cudaError_t error = cudaStreamEndCapture(device.compute, &captured);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&made, captured, 0);
+    if (error == cudaSuccess) error = cudaGraphUpload(made, device.compute);
+    if (captured) (void)cudaGraphDestroy(captured);
+    if (error != cudaSuccess) {
+        if (made) (void)cudaGraphExecDestroy(made);
+        (void)cudaGetLastError(); /* a failed capture does not harm what comes after it */
+        return failed_later(error, "a graph was not captured");
+    }
+    *graph = made;
+    return OK;
+}
+
+Status device_graph_launch(void *graph)
+{
+    cudaError_t error = cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), device.compute);
+    if (error == cudaSuccess && device.sync) error = cudaStreamSynchronize(device.compute);
+    return error == cudaSuccess ? OK : failed_later(error, "a graph failed");
+}
+
+void device_graph_free(void *graph)
+{
+    if (graph) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
