@@ -54,6 +54,15 @@ void params_init(const ParamTable *t, uint64_t seed, float *weights)
     for (int i = 0; i < t->count; i++) params_init_one(t, i, seed, weights);
 }
 
+void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights)
+{
+    int64_t rows = t->params[p].rows, cols = t->params[p].cols;
+    float *w = weights + t->params[p].offset, *old = mem_array((size_t)(rows * cols), sizeof *old);
+    memcpy(old, w, (size_t)(rows * cols) * sizeof *old);
+    for (int64_t i = 0; i < rows; i++) memcpy(w + i * cols, old + from[i] * cols, (size_t)cols * sizeof *old);
+    free(old);
+}
+
 Digest params_digest(const ParamTable *t)
 {
     Buf text = {0};

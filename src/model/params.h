@@ -40,6 +40,8 @@ void params_free(ParamTable *t);
    element), so the values depend on nothing but seed, name and place. Gaps and pad rows are 0. */
 void params_init(const ParamTable *t, uint64_t seed, float *weights);
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
+/* Row i of parameter `p` becomes what its row from[i] was; `from` (rows) is a permutation. */
+void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights);
 /* Digest of names, shapes and offsets. */
 Digest params_digest(const ParamTable *t);
 

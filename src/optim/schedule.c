@@ -46,6 +46,10 @@ Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps
         return OK;
     }
     if (x != floor(x)) return fail(E_USAGE, "--warmup '%s': a count of steps must be whole", text);
+    if (x > (double)total_steps)
+        return fail(E_USAGE,
+                    "--warmup '%s' is more than the %lld steps of this run: the learning rate would never be reached",
+                    text, (long long)total_steps);
     *warmup_steps = (int64_t)x;
     return OK;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MAX_ROWS = 60,    /* of the error table */
@@ -326,26 +327,58 @@ static Status read_params(const Import *im, uint64_t seed, float *weights)
     return OK;
 }
 
+/* Opens the file and finds each parameter in it; no number is read. import_close whatever comes of it. */
+static Status import_open(Import *im, const char *path)
+{
+    const Model *m = im->model;
+    *im->report = (ImportReport){.path = mem_strdup(path)};
+    TRY(tensor_file_open(path, &im->file));
+    free(im->report->path);
+    im->report->path = mem_strdup(tensor_file_path(im->file));
+    im->report->format = tensor_file_format(im->file);
+    im->matches = mem_array((size_t)m->params.count, sizeof *im->matches);
+    for (int i = 0; i < m->params.count; i++) im->matches[i] = (Match){.tensor = -1, .copy = -1};
+    for (int i = 0; i < tensor_file_count(im->file); i++) match_tensor(im, i);
+    judge_params(im);
+    return refuse(im->report);
+}
+
+static void import_close(Import *im)
+{
+    tensor_file_close(im->file);
+    free(im->matches);
+}
+
 Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report)
 {
-    Status status = OK;
     ImportReport own = {0};
     Import im = {.model = m, .report = report ? report : &own};
-    *im.report = (ImportReport){.path = mem_strdup(path)};
-    TRY_DONE(tensor_file_open(path, &im.file));
-    free(im.report->path);
-    im.report->path = mem_strdup(tensor_file_path(im.file));
-    im.report->format = tensor_file_format(im.file);
-    im.matches = mem_array((size_t)m->params.count, sizeof *im.matches);
-    for (int i = 0; i < m->params.count; i++) im.matches[i] = (Match){.tensor = -1, .copy = -1};
-    for (int i = 0; i < tensor_file_count(im.file); i++) match_tensor(&im, i);
-    judge_params(&im);
-    TRY_DONE(refuse(im.report));
-    TRY_DONE(read_params(&im, seed, weights));
-done:
-    tensor_file_close(im.file);
-    free(im.matches);
+    Status status = import_open(&im, path);
+    if (status == OK) status = read_params(&im, seed, weights);
+    import_close(&im);
     import_report_free(&own);
+    return status;
+}
+
+Status import_check(const char *path, const Model *m, float **norms)
+{
+    Status status = OK;
+    ImportReport report = {0};
+    Import im = {.model = m, .report = &report};
+    TRY_DONE(import_open(&im, path));
+    if (!norms) goto done;
+    *norms = mem_array((size_t)m->params.size, sizeof **norms);
+    for (int i = 0; i < m->params.count; i++) {
+        const Param *p = &m->params.params[i];
+        if (!strstr(p->name, "LayerNorm.")) continue;
+        if (im.matches[i].fresh)
+            params_init_one(&m->params, i, 0, *norms);
+        else
+            TRY_DONE(read_param(&im, p, &im.matches[i], *norms + p->offset));
+    }
+done:
+    import_close(&im);
+    import_report_free(&report);
     return status;
 }
 
@@ -369,6 +402,13 @@ void import_report_log(const ImportReport *r)
     log_kind(r, IMPORT_NEW, "new, initialised at random");
     log_kind(r, IMPORT_UNUSED, "not used, of heads that this model has not");
     log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
+}
+
+bool import_report_loaded(const ImportReport *r, const char *parameter)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->lines[i].kind == IMPORT_LOADED && strcmp(r->lines[i].name, parameter) == 0) return true;
+    return false;
 }
 
 void import_report_free(ImportReport *r)
@@ -401,6 +441,45 @@ char *import_find_config(const char *path)
 {
     static const char *const names[] = {"config.json", "bert_config.json"};
     return find_beside(path, names, COUNT(names));
+}
+
+void import_labels_free(char **labels, int n)
+{
+    for (int i = 0; i < n; i++) free(labels[i]);
+    free(labels);
+}
+
+Status import_labels(const char *path, char ***labels, int *n)
+{
+    char *file = import_find_config(path);
+    Json *doc = NULL;
+    Status status = OK;
+    *labels = NULL;
+    *n = 0;
+    if (!file) return OK;
+    TRY_DONE(js_read(file, &doc));
+    const Json *names = js_get(doc, "id2label");
+    int count = (int)js_size(names);
+    if (count == 0) goto done;
+    *labels = mem_array((size_t)count, sizeof **labels);
+    for (int i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        const char *name = js_string(js_get(names, key), NULL);
+        if (!name) {
+            status = fail(E_FORMAT, "%s: 'id2label' has %d members, but none for \"%d\"; expected \"0\" to \"%d\"",
+                          file, count, i, count - 1);
+            import_labels_free(*labels, i);
+            *labels = NULL;
+            goto done;
+        }
+        (*labels)[i] = mem_strdup(name);
+    }
+    *n = count;
+done:
+    js_free(doc);
+    free(file);
+    return status;
 }
 
 char *import_find_vocab(const char *path)

@@ -91,7 +91,12 @@ typedef struct {
    After an error the weights are undefined. `report` is filled either way and may be NULL. Takes at most one tensor's
    memory besides. */
 Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report);
-void import_report_log(const ImportReport *report); /* a few log_info lines */
+/* The same judgement without reading the weights. `norms` may be NULL; else it becomes a parameter space (params.size,
+   zeros never touched) that holds the LayerNorms' parameters alone, for model_norm_forms; the caller frees, also after
+   an error. */
+Status import_check(const char *path, const Model *m, float **norms);
+bool import_report_loaded(const ImportReport *report, const char *parameter); /* read from the file, not new */
+void import_report_log(const ImportReport *report);                           /* a few log_info lines */
 void import_report_free(ImportReport *report);
 const char *import_kind_name(ImportKind kind);
 
@@ -99,6 +104,9 @@ const char *import_kind_name(ImportKind kind);
 /* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
 char *import_find_config(const char *path); /* config.json or bert_config.json */
 char *import_find_vocab(const char *path);  /* vocab.txt */
+/* id2label of the config.json beside `path`, in order; n 0 where it says nothing. import_labels_free. */
+Status import_labels(const char *path, char ***labels, int *n);
+void import_labels_free(char **labels, int n);
 /* From tokenizer_config.json in the same directory; what it does not say stays. strip_accents: −1 as lower_case. */
 Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents);
 

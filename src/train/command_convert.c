@@ -110,6 +110,10 @@ static Status check_output(const Config *c, const TensorFile *f)
     if (stat(source, &a) == 0 && stat(c->output, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         status = fail(E_USAGE, "--output %s: the weights to convert lie there; give another directory", c->output);
     free(source);
+    char *model = file_join(c->output, "model.safetensors");
+    if (status == OK && file_exists(model))
+        status = fail(E_USAGE, "%s is there already; give another directory as --output, or remove it", model);
+    free(model);
     return status;
 }
 
@@ -134,13 +138,17 @@ Status command_convert(const Config *c)
     TRY_DONE(make_model(&heads, config, &m));
     TRY_DONE(read_vocab(c, m.config.vocab_size, &vocab, &lower_case));
     TRY_DONE(import_tokenizer_options(c->model, &lower_case, &strip_accents));
+    TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is taken for what config.json claims */
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);
-    TRY_DONE(export_model(
-        c->output, &m, weights,
-        &(ExportText){
-            .vocab = vocab.data, .vocab_len = vocab.len, .lower_case = lower_case, .strip_accents = strip_accents}));
+    TRY_DONE(export_model(c->output, &m, weights,
+                          &(ExportText){
+                              .vocab = vocab.data,
+                              .vocab_len = vocab.len,
+                              .lower_case = lower_case,
+                              .strip_accents = strip_accents,
+                          }));
     log_info("written: %s", c->output);
 done:
     tensor_file_close(file);

@@ -23,7 +23,8 @@ typedef struct {
     CostRates rates;
     size_t budget;
     int64_t micro_tokens;
-    bool save_buffer; /* plan room to save in the background; given up for a policy that fits without only */
+    uint8_t *norm_forms; /* (2·layers + 1), of --model's weights; NULL: all Y */
+    bool save_buffer;    /* plan room to save in the background; given up for a policy that fits without only */
 } PlanRun;
 
 typedef struct {
@@ -47,6 +48,20 @@ static Status open_model(PlanRun *r)
     TRY(status);
     bool regression = strcasecmp(c->task, "STS-B") == 0 || strcasecmp(c->task, "STSB") == 0;
     return model_init(&r->model, config, regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, 3});
+}
+
+/* What the LayerNorms of --model's weights keep; weights that cannot be read are no hindrance to a plan. */
+static void find_norm_forms(PlanRun *r)
+{
+    float *norms = NULL;
+    if (!*r->c->model) return;
+    if (import_check(r->c->model, &r->model, NULL) == OK && import_check(r->c->model, &r->model, &norms) == OK) {
+        r->norm_forms = mem_alloc((size_t)(2 * r->model.config.layers + 1));
+        model_norm_forms(&r->model, norms, r->norm_forms);
+    } else {
+        log_warn("%s; planned as if every LayerNorm kept its output", status_message());
+    }
+    free(norms);
 }
 
 static Status open_machine(PlanRun *r)
@@ -77,14 +92,15 @@ static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool 
                          .beside_training = !training,
                          .capacity = plan_capacity(tokens, seqs, 0),
                          .levels = levels,
+                         .norm_forms = r->norm_forms,
                          .optimizer = r->setup.optimizer,
                          .save_buffer = training && r->save_buffer};
 }
 
-static int64_t seqs_in(const PlanRun *r, int64_t tokens)
+static int64_t seqs_in(int64_t batch, int64_t tokens)
 {
     int64_t most = tokens / 3 + 1;
-    return r->c->batch_size < most ? r->c->batch_size : most;
+    return batch < most ? batch : most;
 }
 
 static Status evaluation_plan(const PlanRun *r, Plan *p)
@@ -93,7 +109,7 @@ static Status evaluation_plan(const PlanRun *r, Plan *p)
     int64_t tokens = r->c->eval_batch_size * r->c->max_seq_length;
     if (tokens > 16384) tokens = 16384;
     if (tokens < r->c->max_seq_length) tokens = r->c->max_seq_length;
-    PlanRequest q = request(r, tokens, seqs_in(r, tokens), false, NULL);
+    PlanRequest q = request(r, tokens, seqs_in(r->c->eval_batch_size, tokens), false, NULL);
     return plan_make(&q, p, &t, NULL);
 }
 
@@ -152,7 +168,7 @@ static Status fill_row(PlanRun *r, const uint8_t *levels, const char *name, cons
     Plan p;
     ModelTensors t;
     r->save_buffer = !r->device;
-    PlanRequest q = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, levels);
+    PlanRequest q = request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, levels);
     TRY(plan_make(&q, &p, &t, NULL));
     snprintf(row->name, sizeof row->name, "%s", name);
     row->exact = p.exact;
@@ -164,6 +180,7 @@ static Status fill_row(PlanRun *r, const uint8_t *levels, const char *name, cons
         row->bytes[REGION_SAVE] = 0;
     }
     row->fits = row->peak <= r->budget;
+    r->save_buffer = false; /* the largest batch is found without it: a run gives it up where it has to */
     row->step_s = search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r));
     plan_memory_series(&p, &row->series, &row->n_series);
     plan_free(&p);
@@ -189,7 +206,8 @@ static Status add_auto(PlanRun *r, const Plan *evaluation, Row *row)
 {
     SearchResult found;
     r->save_buffer = false; /* fill_row adds it where it fits beside the fastest plan */
-    SearchProblem problem = {.training = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, NULL),
+    SearchProblem problem = {.training =
+                                 request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, NULL),
                              .evaluation = evaluation,
                              .budget = r->budget,
                              .fixed = r->setup.process_bytes,
@@ -275,7 +293,7 @@ static Status explain(const PlanRun *r, bool cost)
         goto done;
     }
     policy_levels(policy, r->model.config.layers, levels);
-    PlanRequest q = request(r, r->micro_tokens, seqs_in(r, r->micro_tokens), true, levels);
+    PlanRequest q = request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, levels);
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     if (!cost) {
         plan_explain(&p, &out);
@@ -368,6 +386,7 @@ Status command_plan(const Config *c)
     PlanRun r = {.c = c};
     Status status = OK;
     TRY_DONE(open_model(&r));
+    find_norm_forms(&r);
     TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
     TRY_DONE(open_machine(&r));
     TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
@@ -378,5 +397,6 @@ Status command_plan(const Config *c)
 done:
     setup_free(&r.setup);
     model_free(&r.model);
+    free(r.norm_forms);
     return status;
 }

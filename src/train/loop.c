@@ -9,6 +9,7 @@
 #include "train/signals.h"
 #include "train/train.h"
 
+#define SAVE_AGAIN  60.0 /* seconds after a save that failed */
 #define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
 
 typedef struct {
@@ -40,10 +41,12 @@ static void fill(Loop *l, int64_t m)
                job->session->model->config.pad_token_id);
 }
 
-/* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step. */
-static Status explain_not_finite(Loop *l, int64_t step)
+/* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step.
+   Each micro-batch starts from a clear gradient, so that none is blamed for what another left in it. */
+static Status explain_not_finite(Loop *l, int64_t step, int64_t n_seqs)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
+        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, n_seqs));
         fill(l, m);
         Status status = session_find_bad(l->job->session, &l->micro);
         if (status != OK) return status_context(status, "step %lld", (long long)step);
@@ -71,7 +74,7 @@ static Status run_step(Loop *l, Stats *stats, int64_t *n_seqs, int64_t *n_tokens
     }
     for (int64_t i = 0; i < *n_seqs; i++) *n_tokens += example_length(job->examples, l->index[i]);
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
-    return stats->finite ? OK : explain_not_finite(l, step);
+    return stats->finite ? OK : explain_not_finite(l, step, *n_seqs);
 }
 
 static Status record_step(Loop *l, const Stats *stats, int64_t n_seqs, int64_t n_tokens, double seconds)
@@ -143,6 +146,18 @@ static Status save(Loop *l)
     TRY(check_weights(l));
     l->last_save = clock_monotonic();
     return saving_begin(l->saving, l->progress);
+}
+
+/* A save that fails in the middle of training costs nothing yet: the state before is there, and the next one may
+   succeed, so it is tried again soon. */
+static Status save_meanwhile(Loop *l)
+{
+    double every = l->job->config->save_every;
+    Status status = save(l);
+    if (status != E_IO) return status;
+    log_warn("step %lld is not saved, training goes on: %s", (long long)l->progress->step, status_message());
+    if (every > SAVE_AGAIN) l->last_save -= every - SAVE_AGAIN;
+    return OK;
 }
 
 static bool save_due(const Loop *l)
@@ -226,7 +241,8 @@ static Status between_steps(Loop *l)
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
     TRY(evaluate_if_due(l));
-    if (step < job->schedule.total_steps && (save_due(l) || signals_take_save())) TRY(save(l));
+    bool asked = signals_take_save();
+    if (step < job->schedule.total_steps && (asked || save_due(l))) TRY(save_meanwhile(l));
     return OK;
 }
 

@@ -17,20 +17,39 @@ static bool read_number(const char *path, const char *format, unsigned long long
     return found;
 }
 
-/* Free bytes below the memory limit of this process's cgroup (v2, then v1); SIZE_MAX without one. */
+/* What a cgroup v2 folder still allows: max − current, and file pages that the kernel would drop first. */
+static size_t group_free(const char *folder)
+{
+    unsigned long long limit, used, inactive = 0;
+    char path[700];
+    snprintf(path, sizeof path, "%s/memory.max", folder);
+    if (!read_number(path, "%llu", &limit)) return SIZE_MAX; /* "max", or none */
+    snprintf(path, sizeof path, "%s/memory.current", folder);
+    if (!read_number(path, "%llu", &used)) return SIZE_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    read_number(path, "inactive_file %llu", &inactive);
+    used = used > inactive ? used - inactive : 0;
+    return used < limit ? (size_t)(limit - used) : 0;
+}
+
+/* Free bytes below the memory limits of this process's cgroups; SIZE_MAX without one. In v2 a limit may stand on any
+   folder above (under Slurm on the job's and the step's); v1's folder, seen from inside, is the root. */
 static size_t cgroup_free(void)
 {
     unsigned long long limit, used;
-    char group[512] = "", path[640], line[600];
+    char group[512] = "", folder[600], line[600];
+    size_t least = SIZE_MAX;
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "0::%511s", group) == 1) break;
     if (f) fclose(f);
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
-    if (read_number(path, "%llu", &limit)) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
-        if (read_number(path, "%llu", &used)) return used < limit ? (size_t)(limit - used) : 0;
+    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+        *end = '\0';
+        snprintf(folder, sizeof folder, "/sys/fs/cgroup%s", group);
+        size_t here = group_free(folder);
+        if (here < least) least = here;
     }
+    if (least != SIZE_MAX) return least;
     if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%llu", &limit) && limit < 1ull << 60 &&
         read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "%llu", &used))
         return used < limit ? (size_t)(limit - used) : 0;

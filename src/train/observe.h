@@ -77,6 +77,7 @@ typedef struct {
 void summary_add_region(RunSummary *s, const char *name, size_t bytes);
 void summary_add_eval(RunSummary *s, const char *split, const char *metric, double value);
 Status summary_write(const char *output_dir, const RunSummary *s);
+Status summary_remove(const char *output_dir); /* durably; fine if there is none */
 
 /* A summary read back, with the losses of metrics.jsonl. */
 typedef struct {

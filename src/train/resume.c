@@ -81,11 +81,35 @@ static Status compare_config(const Config *config, const Json *stored, const cha
     return status;
 }
 
-Status train_find(const Config *config, const char *output_dir, const char *fingerprint, TrainResume *r)
+/* --resume FOLDER: training there would take the place of another run that the output folder holds. */
+static Status check_foreign(const char *checkpoint, const char *output_dir)
+{
+    Status status = OK;
+    Buf state = {0};
+    char *newest = NULL, *parent = NULL, *from = realpath(checkpoint, NULL), *out = realpath(output_dir, NULL);
+    if (!from || !out) goto done;
+    parent = file_directory(from);
+    if (strcmp(parent, out) == 0) goto done;
+    status = checkpoint_newest(output_dir, &state, &newest);
+    if (status == OK && !newest) goto done;
+    status =
+        fail(E_USAGE,
+             "--resume %s: %s holds checkpoints of its own, which would be lost. Use another --output-dir; to go on "
+             "from the newest of these, --resume auto",
+             checkpoint, output_dir);
+done:
+    buf_free(&state);
+    free(newest);
+    free(parent);
+    free(from);
+    free(out);
+    return status;
+}
+
+Status train_find(const Config *config, const char *output_dir, TrainResume *r)
 {
     Status status = OK;
     Buf text = {0};
-    Json *doc = NULL;
     *r = (TrainResume){0};
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
@@ -97,18 +121,23 @@ Status train_find(const Config *config, const char *output_dir, const char *fing
             TRY_DONE(fail(E_USAGE,
                           "--resume '%s': expected auto, never, or the folder of a checkpoint; there is no such folder",
                           config->resume));
+        TRY_DONE(check_foreign(config->resume, output_dir));
         TRY_DONE(checkpoint_verify(config->resume, &text, NULL));
         r->dir = mem_strdup(config->resume);
     }
-    TRY_DONE(js_parse(r->dir, text.data, text.len, &doc));
-    read_progress(doc, r);
-    TRY_DONE(compare_config(config, js_get(doc, "config"), r->dir));
-    TRY_DONE(compare_fingerprints(config, js_get(doc, "fingerprint"), fingerprint, r->dir));
+    TRY_DONE(js_parse(r->dir, text.data, text.len, &r->state));
+    read_progress(r->state, r);
 done:
     buf_free(&text);
-    js_free(doc);
     if (status != OK) train_resume_free(r);
     return status;
+}
+
+Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r)
+{
+    if (!r->dir) return OK;
+    TRY(compare_config(config, js_get(r->state, "config"), r->dir));
+    return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->dir);
 }
 
 Status train_load(TrainResume *r, Session *s)
@@ -121,8 +150,8 @@ void train_resume_free(TrainResume *r)
 {
     free(r->dir);
     free(r->norm_forms);
-    r->dir = NULL;
-    r->norm_forms = NULL;
+    js_free(r->state);
+    *r = (TrainResume){0};
 }
 
 Status train_check_output(const char *dir)

@@ -23,7 +23,8 @@ typedef struct {
     int layouts;     /* plans that were laid out */
 } SearchResult;
 
-/* E_MEMORY says the smallest budget that would do, also as result->peak. Time never rises with the budget; ties go to less memory. */
+/* E_MEMORY says the smallest budget that would do, also as result->peak. Time never rises with the budget; ties go to
+ * less memory. */
 Status search_levels(const SearchProblem *problem, SearchResult *result);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches at its capacity, and the update. */

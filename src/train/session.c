@@ -130,11 +130,12 @@ static Status replan(Session *s)
     for (int i = 0; i < 2; i++) {
         for (int r = 0; r < N_REGIONS; r++) {
             if (plans[i]->region_bytes[r] <= s->memory.bytes[r]) continue;
+            CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew when planned again", region_name((Region)r));
             s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
             s->memory.base[r] = NULL;
+            s->memory.bytes[r] = 0;
+            TRY(s->memory.backend->alloc(plans[i]->region_bytes[r], &s->memory.base[r]));
             s->memory.bytes[r] = plans[i]->region_bytes[r];
-            CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew when planned again", region_name((Region)r));
-            TRY(s->memory.backend->alloc(s->memory.bytes[r], &s->memory.base[r]));
         }
     }
     TRY(bind_plans(s));

@@ -84,7 +84,7 @@ Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens)
     else if (strcmp(text, "step") == 0)
         *tokens = share;
     else if (strcmp(text, "default") == 0)
-        *tokens = at_most(share, MICRO_TOKENS_MOST);
+        *tokens = at_most(share, max_length > MICRO_TOKENS_MOST ? max_length : MICRO_TOKENS_MOST);
     else {
         char *end;
         *tokens = strtoll(text, &end, 10);
@@ -116,6 +116,7 @@ static PlanRequest request(const SetupNeed *need, const Setup *s, bool training)
                          .capacity = training ? plan_capacity(s->micro_tokens, s->micro_seqs, 0)
                                               : plan_capacity(s->eval_tokens, s->eval_seqs, 0),
                          .levels = s->levels,
+                         .norm_forms = need->norm_forms,
                          .optimizer = s->optimizer,
                          .save_buffer = s->save_buffer};
 }

@@ -31,9 +31,10 @@ Status setup_schedule(const Config *c, int64_t n_examples, Schedule *schedule);
 typedef struct {
     const Model *model;
     bool training, evaluation;
-    int64_t max_length; /* rows a sequence can take */
-    int64_t n_examples; /* of training */
-    double mean_length; /* of a sequence, for predictions */
+    int64_t max_length;        /* rows a sequence can take */
+    int64_t n_examples;        /* of training */
+    double mean_length;        /* of a sequence, for predictions */
+    const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;
 /* Micro-batch, levels, sizes. E_MEMORY with the plan's table and the smallest budget that would do. */
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);

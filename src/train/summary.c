@@ -48,6 +48,15 @@ static void put_real(Buf *out, const char *key, double value)
     buf_double(out, value);
 }
 
+Status summary_remove(const char *output_dir)
+{
+    char *path = file_join(output_dir, "run.json");
+    Status status = file_remove_tree(path);
+    if (status == OK) status = file_sync_directory(output_dir);
+    free(path);
+    return status;
+}
+
 Status summary_write(const char *output_dir, const RunSummary *s)
 {
     Buf out = {0};

@@ -58,17 +58,19 @@ typedef struct {
     double save_stall_s; /* longest time training stood for a save */
 } TrainProgress;
 
-/* Looks for a checkpoint in the output folder as --resume says and loads it: weights, moments, LayerNorm forms into
-   `norm_forms` (2·layers + 1) and progress. `found` false: start from the beginning. Refuses a changed flag or
-   fingerprint that alters the run (E_USAGE; --override takes it). Before session_open the tensors cannot be loaded, so
-   it comes in two halves. */
+/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and
+   reads progress and LayerNorm forms, which plans need; train_compare, once the plan is made, tells whether this run
+   may go on from it; train_load reads the tensors. A flag or fingerprint that alters the run is refused (E_USAGE;
+   --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. */
 typedef struct {
     char *dir; /* the checkpoint's folder; NULL: none */
     TrainProgress progress;
     uint8_t *norm_forms; /* (n_forms) */
     int n_forms;
+    Json *state; /* state.json */
 } TrainResume;
-Status train_find(const Config *config, const char *output_dir, const char *fingerprint, TrainResume *resume);
+Status train_find(const Config *config, const char *output_dir, TrainResume *resume);
+Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume);
 Status train_load(TrainResume *resume, Session *session);
 void train_resume_free(TrainResume *resume);
 

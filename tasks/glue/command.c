@@ -8,6 +8,7 @@
 #include "state/export.h"
 #include "state/import.h"
 #include "state/lock.h"
+#include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
 #include "train/observe.h"
 #include "train/setup.h"
@@ -40,6 +41,7 @@ typedef struct {
     Schedule schedule;
     FolderLock lock;
     Buf fingerprint, config_json;
+    uint8_t *norm_forms; /* (2·layers + 1), of the weights that the run starts from */
     ExportFile files[EXPORT_MAX_FILES];
     int n_files;
     TrainProgress progress;
@@ -55,6 +57,8 @@ static Status check_use(const Config *c)
 {
     if (!c->do_train && !c->do_eval && !predicts(c))
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
+    if (c->eval_every > 0 && !c->do_eval)
+        return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
     if (!c->do_train && !*c->model)
         return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
     return OK;
@@ -124,6 +128,12 @@ static Status open_model(GlueRun *r)
                       "most these",
                       (long long)c->max_seq_length, r->model.config.positions, path));
     TRY_DONE(check_vocabulary(r, path));
+    if (config.types < 2 && glue_task_has_pairs(r->task))
+        TRY_DONE(
+            fail(E_USAGE,
+                 "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "
+                 "model that was made for pairs",
+                 r->task->name, path));
 done:
     free(path);
     return status;
@@ -212,24 +222,42 @@ static Status initial_weights(GlueRun *r)
         if (status == OK) import_report_log(&report);
         if (status == OK && !r->c->do_train && report.n[IMPORT_NEW])
             status = fail(E_FORMAT, "%s has no trained head for %s; train first", report.path, r->task->name);
+        if (status == OK && !r->task->regression && import_report_loaded(&report, "classifier.weight"))
+            status = glue_order_labels(r->task, r->c->model, &r->model, weights);
         import_report_free(&report);
         TRY(status);
     }
-    TRY(session_ready(&r->session));
-    bool changed;
-    TRY(session_check_forms(&r->session, &changed));
-    if (changed) log_info("some LayerNorms keep their normalised input instead of their output (small γ)");
-    return OK;
+    return session_ready(&r->session);
+}
+
+/* Which LayerNorms keep what (contracts.md 5), before anything is planned: the checkpoint's, or those that the weights
+   ask for. */
+static Status find_norm_forms(GlueRun *r, const TrainResume *resume)
+{
+    int n = 2 * r->model.config.layers + 1, kept = 0;
+    float *norms = NULL;
+    r->norm_forms = mem_alloc((size_t)n); /* NORM_FORM_Y is 0 */
+    if (resume->dir && resume->n_forms != n)
+        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
+                    resume->n_forms / 2, r->model.config.layers);
+    if (resume->dir) {
+        memcpy(r->norm_forms, resume->norm_forms, (size_t)n);
+        return OK;
+    }
+    if (!*r->c->model) return OK;
+    TRY(import_check(r->c->model, &r->model, NULL));
+    Status status = import_check(r->c->model, &r->model, &norms);
+    if (status == OK) model_norm_forms(&r->model, norms, r->norm_forms);
+    free(norms);
+    for (int i = 0; i < n; i++) kept += r->norm_forms[i] == NORM_FORM_XHAT;
+    if (kept) log_info("%d LayerNorms keep their normalised input instead of their output (small γ)", kept);
+    return status;
 }
 
 static Status start_or_resume(GlueRun *r, TrainResume *resume)
 {
-    const uint8_t *forms = resume->dir ? resume->norm_forms : NULL;
     SessionOptions options = setup_session(&r->setup, r->c, r->c->do_train, r->n_splits > 0);
-    if (forms && resume->n_forms != 2 * r->model.config.layers + 1)
-        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
-                    resume->n_forms / 2, r->model.config.layers);
-    TRY(session_open(&r->session, &r->model, &options, forms));
+    TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
     if (!resume->dir) return initial_weights(r);
     TRY(train_load(resume, &r->session));
     r->progress = resume->progress;
@@ -438,7 +466,7 @@ static Status summarise(GlueRun *r)
             summary_add_eval(&s, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
                              r->splits[i].result.metrics[m]);
     Status status = summary_write(r->c->output_dir, &s);
-    if (status == OK && r->c->do_train) status = report_write(r->c->output_dir, &s);
+    if (status == OK) status = report_write(r->c->output_dir, &s);
     free(series);
     return status;
 }
@@ -494,7 +522,8 @@ static Status plan_run(GlueRun *r)
                       .max_length = c->max_seq_length,
                       .n_examples = r->train.examples.count,
                       .mean_length =
-                          e->count ? (double)e->offset[e->count] / (double)e->count : (double)c->max_seq_length};
+                          e->count ? (double)e->offset[e->count] / (double)e->count : (double)c->max_seq_length,
+                      .norm_forms = r->norm_forms};
     Buf table = {0};
     TRY(setup_backend(c, &r->setup));
     if (c->do_train) {
@@ -519,14 +548,18 @@ static Status glue_run(GlueRun *r)
     TRY_DONE(open_text(r));
     TRY_DONE(open_model(r));
     TRY_DONE(read_data(r));
+    if (!c->dry_run) {
+        TRY_DONE(file_make_directories(c->output_dir));
+        TRY_DONE(lock_take(&r->lock, c->output_dir));
+        if (c->do_train) TRY_DONE(train_find(c, c->output_dir, &resume));
+    }
+    TRY_DONE(find_norm_forms(r, &resume));
     TRY_DONE(plan_run(r));
     if (c->dry_run) goto done;
-    TRY_DONE(file_make_directories(c->output_dir));
-    TRY_DONE(lock_take(&r->lock, c->output_dir));
     if (c->do_train) {
         train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r),
                           train_origin(&r->model, c->model), &r->fingerprint);
-        TRY_DONE(train_find(c, c->output_dir, r->fingerprint.data, &resume));
+        TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
         TRY_DONE(train_check_output(c->output_dir));
     }
     label_text(r, &text);
@@ -541,13 +574,14 @@ static Status glue_run(GlueRun *r)
     if (c->do_train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
     TRY_DONE(start_or_resume(r, &resume));
     if (c->do_train) {
+        TRY_DONE(summary_remove(c->output_dir)); /* it speaks of the run before; the new one is written last */
         if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
         TRY_DONE(export_result(r));
     }
     TRY_DONE(evaluate_all(r));
     size_t resident = process_resident();
     if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
-    TRY_DONE(summarise(r));
+    if (c->do_train) TRY_DONE(summarise(r));
     if (c->do_train)
         log_info("trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model "
                  "is in %s",
@@ -591,6 +625,7 @@ Status command_glue(const Config *c)
     export_files_free(r.files, r.n_files);
     buf_free(&r.vocab_text);
     buf_free(&r.fingerprint);
+    free(r.norm_forms);
     buf_free(&r.config_json);
     return status;
 }

@@ -99,6 +99,9 @@ typedef struct {
 Status glue_custom_init(GlueCustom *custom, const char *text_columns, const char *label_column, const char *labels);
 void glue_custom_free(GlueCustom *custom); /* takes a zeroed one */
 
+/* True where a split of the task has two texts in a row. */
+bool glue_task_has_pairs(const GlueTask *task);
+
 /* ---- reading (reader.c) ---- */
 
 typedef struct {

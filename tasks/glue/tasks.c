@@ -192,6 +192,13 @@ int32_t glue_label_find(const GlueTask *task, const char *text, size_t len)
     return -1;
 }
 
+bool glue_task_has_pairs(const GlueTask *task)
+{
+    for (int i = 0; i < task->n_splits; i++)
+        if (task->splits[i].layout->b) return true;
+    return false;
+}
+
 const char *glue_metric_name(GlueMetric metric)
 {
     CHECK((int)metric >= 0 && metric < N_GLUE_METRICS, "metric %d", (int)metric);

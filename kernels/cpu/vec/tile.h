@@ -55,6 +55,13 @@ INLINE void tile(float *c, int64_t c_step, bool add, const uint32_t *a, int64_t 
 typedef uint32_t Quad __attribute__((vector_size(16)));
 typedef uint32_t QuadMem __attribute__((vector_size(16), aligned(2), may_alias)); /* rows of bf16 start anywhere */
 
+/* Two vectors' units by number, those of b from 4 on. gcc before 12 has only its own builtin for it. */
+#if defined __clang__ || __GNUC__ >= 12
+#    define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#    define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (Quad){__VA_ARGS__})
+#endif
+
 INLINE uint32_t unit_at(const char *from, int64_t i)
 {
     uint32_t unit;
@@ -67,14 +74,14 @@ INLINE void transpose4(uint32_t *to, int64_t to_step, const char *from, int64_t 
 {
     Quad r[4], s[4];
     for (int i = 0; i < 4; i++) r[i] = *(const QuadMem *)(const void *)(from + 4 * i * from_step);
-    s[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-    s[1] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-    s[2] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    s[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    *(QuadMem *)(to) = __builtin_shufflevector(s[0], s[2], 0, 1, 4, 5);
-    *(QuadMem *)(to + to_step) = __builtin_shufflevector(s[0], s[2], 2, 3, 6, 7);
-    *(QuadMem *)(to + 2 * to_step) = __builtin_shufflevector(s[1], s[3], 0, 1, 4, 5);
-    *(QuadMem *)(to + 3 * to_step) = __builtin_shufflevector(s[1], s[3], 2, 3, 6, 7);
+    s[0] = SHUFFLE(r[0], r[1], 0, 4, 1, 5);
+    s[1] = SHUFFLE(r[0], r[1], 2, 6, 3, 7);
+    s[2] = SHUFFLE(r[2], r[3], 0, 4, 1, 5);
+    s[3] = SHUFFLE(r[2], r[3], 2, 6, 3, 7);
+    *(QuadMem *)(to) = SHUFFLE(s[0], s[2], 0, 1, 4, 5);
+    *(QuadMem *)(to + to_step) = SHUFFLE(s[0], s[2], 2, 3, 6, 7);
+    *(QuadMem *)(to + 2 * to_step) = SHUFFLE(s[1], s[3], 0, 1, 4, 5);
+    *(QuadMem *)(to + 3 * to_step) = SHUFFLE(s[1], s[3], 2, 3, 6, 7);
 }
 
 /* to[p·to_step + i] = from[i·from_step + p] for rows i and depths p, steps in units; rows up to `rows_padded` become 0.

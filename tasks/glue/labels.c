@@ -1,0 +1,52 @@
+/* The order of a classifier's labels: the task's order is the one that is evaluated, and config.json's id2label says
+   which one the weights have. */
+#include "tasks/glue/labels.h"
+
+#include <stdlib.h>
+#include <strings.h>
+
+#include "state/import.h"
+
+bool glue_label_order(const GlueTask *task, char *const *names, int n, int *from)
+{
+    if (n != task->n_labels) return false;
+    for (int i = 0; i < n; i++) {
+        from[i] = -1;
+        for (int k = 0; k < n; k++)
+            if (strcasecmp(names[k], task->labels[i]) == 0) from[i] = k;
+        if (from[i] < 0) return false;
+    }
+    return true;
+}
+
+static void warn_unnamed(const GlueTask *task, const char *path)
+{
+    Buf list = {0};
+    for (int i = 0; i < task->n_labels; i++) buf_printf(&list, "%s%s", i ? ", " : "", task->labels[i]);
+    log_warn("the config.json of %s does not name the labels of %s ('id2label'); its outputs are taken to be, in this "
+             "order: %s",
+             path, task->name, list.data);
+    buf_free(&list);
+}
+
+Status glue_order_labels(const GlueTask *task, const char *path, const Model *model, float *weights)
+{
+    const ParamTable *t = &model->params;
+    int n = 0, *from = mem_array((size_t)task->n_labels, sizeof *from);
+    bool differs = false;
+    char **names = NULL;
+    Status status = import_labels(path, &names, &n);
+    if (status == OK && !glue_label_order(task, names, n, from)) {
+        warn_unnamed(task, path);
+    } else if (status == OK) {
+        for (int i = 0; i < n; i++) differs |= from[i] != i;
+    }
+    if (differs) {
+        log_info("the classifier's labels come in another order ('id2label'): its rows are put into the task's");
+        params_permute_rows(t, params_find(t, "classifier.weight"), from, weights);
+        params_permute_rows(t, params_find(t, "classifier.bias"), from, weights);
+    }
+    import_labels_free(names, n);
+    free(from);
+    return status;
+}
