@@ -1,0 +1,227 @@
+/* The CUDA of the host executor: what kernels/cuda/kernel.cuh includes when CAIRN_CUDA_HOST is defined, so that the .cu
+   sources are C++ of the host compiler. One fiber stands for each thread, one block runs at a time, warps have 32
+   lanes. Not for speed: for proof without a GPU. Each launch runs its blocks, and each step of a block its threads, in
+   another order, so that a missing barrier shows; the seed is CAIRN_TEST_FIBER_SEED (default 1). Shared memory is all
+   0xff when a block starts, apart from its neighbours, and under AddressSanitizer guarded.
+
+   A launch returns E_FAIL and says where for: a barrier that some thread of the block does not reach; threads that
+   wait at two different barriers; a shuffle, vote, __syncwarp or tile whose mask names a lane that never comes, or that
+   comes to another one; a shuffle that reads a lane outside its mask; a mask without the caller; a launch the hardware
+   refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). What AddressSanitizer
+   finds ends the process, as ever. A launch waits for nothing: it has run when it returns.
+
+   Stricter than the hardware, on purpose: lanes of one collective must be at one line of the source; masks name no
+   ended and no absent lanes; CUDA_SHARED arrays have the alignment of their type and no more (for 16-byte accesses
+   write CUDA_SHARED(__align__(16) T, name, [n])); only integers are added atomically. At a launch all template
+   arguments of the kernel are written out, and null pointers are nullptr. */
+#ifndef CAIRN_TESTS_CUDA_HOST_H
+#define CAIRN_TESTS_CUDA_HOST_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <vector_functions.h>
+
+extern "C" {
+#include "base/status.h"
+}
+
+/* CUDA's headers define most of these as attributes that only its compiler knows. */
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __constant__
+#undef __launch_bounds__
+#undef __grid_constant__
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static const
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+/* ---- where a thread is ---- */
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+/* A place in the source, for messages, and to tell one barrier from another. */
+struct CudaHostPlace {
+    const char *file;
+    int line;
+    static CudaHostPlace here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+};
+
+/* ---- launches ---- */
+
+struct CudaHostKernel {
+    const char *name;
+    CudaHostPlace at;
+};
+
+/* Runs `body` once per thread. Use CUDA_LAUNCH. */
+Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t shared,
+                     const std::function<void()> &body);
+
+/* All device work goes through here, in order: it is done now, or, while a graph is captured, noted and done by each
+   launch of the graph. The host twin of the device layer sends its copies and products here too. */
+typedef std::function<Status()> CudaHostWork;
+Status cuda_host_submit(CudaHostWork work);
+
+struct CudaHostGraph;
+Status cuda_host_capture_begin(); /* E_FAIL if one is being captured */
+Status cuda_host_capture_end(CudaHostGraph **graph);
+Status cuda_host_graph_launch(const CudaHostGraph *graph);
+void cuda_host_graph_free(CudaHostGraph *graph); /* takes NULL */
+
+#define CUDA_STRIP(...) __VA_ARGS__
+#define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                                  \
+    cuda_host_launch({#kernel, {__FILE__, __LINE__}}, CUDA_STRIP kernel, (grid), (block), (shared), ##__VA_ARGS__)
+
+/* As for a real launch, arguments are converted to the parameters' types and copied once, here. */
+template <typename... P, typename... A>
+Status cuda_host_launch(const CudaHostKernel &kernel, void (*function)(P...), dim3 grid, dim3 block, size_t shared,
+                        A &&...arguments)
+{
+    static_assert(sizeof...(P) == sizeof...(A), "a launch gives every parameter of its kernel");
+    static_assert((std::is_trivially_copyable<P>::value && ...), "what a kernel takes is copied byte by byte");
+    static_assert((sizeof(P) + ... + 0) <= 4096, "a kernel takes at most 4096 bytes of arguments");
+    std::tuple<P...> values(std::forward<A>(arguments)...);
+    return cuda_host_submit(
+        [=] { return cuda_host_run(kernel, grid, block, shared, [&] { std::apply(function, values); }); });
+}
+
+/* ---- shared memory ---- */
+
+/* One CUDA_SHARED of one kernel: where its array lies in the block that is running. */
+struct CudaHostShared {
+    uint64_t block;
+    void *array;
+};
+void *cuda_host_shared(CudaHostShared *site, size_t bytes, size_t align, const char *name, CudaHostPlace at);
+void *cuda_host_shared_dynamic();
+
+#define CUDA_SHARED(type, name, ...)                                                                                   \
+    typedef type cuda_host_type_##name __VA_ARGS__;                                                                    \
+    static CudaHostShared cuda_host_site_##name;                                                                       \
+    cuda_host_type_##name &name = *static_cast<cuda_host_type_##name *>(                                               \
+        cuda_host_shared(&cuda_host_site_##name, sizeof(cuda_host_type_##name), alignof(cuda_host_type_##name), #name, \
+                         CudaHostPlace::here()))
+#define CUDA_SHARED_DYNAMIC(type, name) type *name = static_cast<type *>(cuda_host_shared_dynamic())
+
+/* True if these bytes lie in the shared memory of the running block. */
+bool cuda_host_is_shared(const void *p, size_t bytes);
+
+/* ---- barriers and collectives ---- */
+
+/* Ends the launch with E_FAIL and this message. */
+void cuda_host_fault(CudaHostPlace at, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+
+void __syncthreads(CudaHostPlace at = CudaHostPlace::here());
+
+/* What lanes of a warp do together: each brings a value of its own; when all lanes of the mask are there, `resolve`
+   runs once. lane[i] is what lane i brought, NULL outside the mask. */
+struct CudaHostCollective {
+    const char *name;
+    void (*resolve)(void *const lane[32], unsigned mask, CudaHostPlace at);
+};
+void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine, CudaHostPlace at);
+int cuda_host_lane();
+
+void __syncwarp(unsigned mask = 0xffffffffu, CudaHostPlace at = CudaHostPlace::here());
+unsigned __ballot_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());
+int __any_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());
+int __all_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());
+
+/* The 64 bits that lane `source` of the warp brought. */
+uint64_t cuda_host_shuffle(const CudaHostCollective *kind, unsigned mask, uint64_t bits, int source, CudaHostPlace at);
+extern const CudaHostCollective cuda_host_shfl, cuda_host_shfl_up, cuda_host_shfl_down, cuda_host_shfl_xor;
+
+template <typename T>
+T cuda_host_shuffle_value(const CudaHostCollective *kind, unsigned mask, T value, int source, CudaHostPlace at)
+{
+    static_assert(std::is_arithmetic<T>::value || std::is_same<T, __half>::value || std::is_same<T, __half2>::value ||
+                      std::is_same<T, __nv_bfloat16>::value || std::is_same<T, __nv_bfloat162>::value,
+                  "CUDA shuffles numbers only");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    bits = cuda_host_shuffle(kind, mask, bits, source, at);
+    std::memcpy(static_cast<void *>(&value), &bits, sizeof value);
+    return value;
+}
+
+/* Lanes are counted within groups of `width`; beyond a group's ends a lane reads itself. */
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, CudaHostPlace at = CudaHostPlace::here())
+{
+    int first = cuda_host_lane() & ~(width - 1);
+    return cuda_host_shuffle_value(&cuda_host_shfl, mask, value, first + (source & (width - 1)), at);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, CudaHostPlace at = CudaHostPlace::here())
+{
+    int lane = cuda_host_lane(), first = lane & ~(width - 1), source = lane - static_cast<int>(delta);
+    return cuda_host_shuffle_value(&cuda_host_shfl_up, mask, value, source < first ? lane : source, at);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, CudaHostPlace at = CudaHostPlace::here())
+{
+    int lane = cuda_host_lane(), last = lane | (width - 1), source = lane + static_cast<int>(delta);
+    return cuda_host_shuffle_value(&cuda_host_shfl_down, mask, value, source > last ? lane : source, at);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, CudaHostPlace at = CudaHostPlace::here())
+{
+    int lane = cuda_host_lane(), last = lane | (width - 1), source = lane ^ bits;
+    return cuda_host_shuffle_value(&cuda_host_shfl_xor, mask, value, source > last ? lane : source, at);
+}
+
+/* ---- arithmetic that CUDA has built in ---- */
+
+using std::max;
+using std::min;
+
+static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+/* glibc has hidden functions of these names */
+#define __expf cuda_host_expf
+#define __logf cuda_host_logf
+static inline float cuda_host_expf(float x) { return std::exp(x); }
+static inline float cuda_host_logf(float x) { return std::log(x); }
+static inline float __fdividef(float x, float y) { return x / y; }
+static inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+
+static inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+static inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+static inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+static inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
+static inline unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned>(uint64_t{x} * y >> 32); }
+
+template <typename T> static inline T __ldg(const T *p) { return *p; }
+static inline void __threadfence() {}
+
+/* Of int, unsigned and unsigned long long; threads change places only where they wait. */
+template <typename T> T atomicAdd(T *to, T value)
+{
+    static_assert(std::is_same<T, int>::value || std::is_same<T, unsigned>::value ||
+                      std::is_same<T, unsigned long long>::value,
+                  "sums of floating point have a fixed order: no atomics");
+    T old = *to;
+    *to += value;
+    return old;
+}
+
+#endif

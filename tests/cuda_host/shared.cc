@@ -1,0 +1,105 @@
+#include "shared.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "cuda_host.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define SHARED_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define SHARED_ASAN 1
+#    endif
+#endif
+#ifdef SHARED_ASAN
+#    include <sanitizer/asan_interface.h>
+#else
+#    define ASAN_POISON_MEMORY_REGION(p, bytes)   ((void)(p), (void)(bytes))
+#    define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
+#endif
+
+namespace
+{
+constexpr size_t guard = 64;
+constexpr int max_arrays = 256;
+constexpr unsigned char unset = 0xff; /* NaN in every type */
+
+struct Array {
+    const char *name;
+    size_t offset, bytes;
+};
+
+/* Room for every array of a block with its guard and its alignment. */
+alignas(1024) unsigned char memory[shared_limit + max_arrays * (guard + 256)];
+Array arrays[max_arrays];
+int n_arrays;
+size_t used, next; /* bytes of arrays; the first offset behind them and their guards */
+uint64_t block;
+
+/* An array right behind the last one's guard: aligned to `align`, and to no more. */
+unsigned char *add(const char *name, size_t bytes, size_t align)
+{
+    if (align < 8) align = 8; /* AddressSanitizer guards in steps of 8 */
+    size_t offset = (next + 2 * align - 1) / (2 * align) * (2 * align) + align;
+    arrays[n_arrays++] = Array{name, offset, bytes};
+    used += bytes;
+    next = offset + bytes + guard;
+    ASAN_UNPOISON_MEMORY_REGION(memory + offset, bytes);
+    memset(memory + offset, unset, bytes);
+#ifndef SHARED_ASAN
+    memset(memory + offset + bytes, unset, guard);
+#endif
+    return memory + offset;
+}
+} // namespace
+
+void shared_begin(size_t dynamic)
+{
+    if (block == 0) ASAN_POISON_MEMORY_REGION(memory, sizeof memory);
+    ASAN_POISON_MEMORY_REGION(memory, next);
+    block++;
+    n_arrays = 0;
+    used = next = 0;
+    add("of the launch", dynamic, 16);
+}
+
+std::string shared_end()
+{
+#ifndef SHARED_ASAN /* there, who writes to a guard is stopped at once */
+    for (int i = 0; i < n_arrays; i++)
+        for (size_t j = 0; j < guard; j++) {
+            if (memory[arrays[i].offset + arrays[i].bytes + j] == unset) continue;
+            char text[300];
+            snprintf(text, sizeof text, "the shared array %s of %zu bytes was written beyond, %zu bytes from its end",
+                     arrays[i].name, arrays[i].bytes, j);
+            return text;
+        }
+#endif
+    return "";
+}
+
+void *cuda_host_shared(CudaHostShared *site, size_t bytes, size_t align, const char *name, CudaHostPlace at)
+{
+    if (site->block == block) return site->array;
+    if (used + bytes > shared_limit)
+        cuda_host_fault(at, "shared memory for %s: the block would have %zu bytes; it has at most %zu", name,
+                        used + bytes, shared_limit);
+    if (n_arrays == max_arrays || align > 128)
+        cuda_host_fault(at, "shared memory for %s: at most %d arrays, aligned to at most 128 bytes, not %zu", name,
+                        max_arrays, align);
+    site->block = block;
+    site->array = add(name, bytes, align);
+    return site->array;
+}
+
+void *cuda_host_shared_dynamic() { return memory + arrays[0].offset; }
+
+bool cuda_host_is_shared(const void *p, size_t bytes)
+{
+    const unsigned char *first = static_cast<const unsigned char *>(p);
+    for (int i = 0; i < n_arrays; i++)
+        if (first >= memory + arrays[i].offset && first + bytes <= memory + arrays[i].offset + arrays[i].bytes)
+            return true;
+    return false;
+}

@@ -1,0 +1,13 @@
+/* The shared memory of the block that runs: arrays one after the other with guards between them. */
+#ifndef CAIRN_TESTS_CUDA_HOST_SHARED_H
+#define CAIRN_TESTS_CUDA_HOST_SHARED_H
+
+#include <cstddef>
+#include <string>
+
+constexpr size_t shared_limit = 227 << 10; /* per block, on the largest */
+
+void shared_begin(size_t dynamic); /* a new block: all arrays are forgotten */
+std::string shared_end();          /* "", or which array was written beyond */
+
+#endif
