@@ -278,11 +278,12 @@ Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t
     now.body = &body;
     now.random = mix(seed() + UINT64_C(0x9e3779b97f4a7c15) * ++launches);
     Status status = check_launch(grid, block, shared);
-    if (status == OK) {
+    uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
+    if (status == OK && blocks > 0) {
         gridDim = grid;
         blockDim = block;
         now.n = static_cast<int>(block.x * block.y * block.z);
-        uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z, i = random_below(blocks), step;
+        uint64_t i = random_below(blocks), step;
         do step = 1 + random_below(blocks);
         while (common_divisor(step, blocks) != 1);
         for (uint64_t done = 0; done < blocks && status == OK; done++, i = (i + step) % blocks)

@@ -7,7 +7,8 @@
    A launch returns E_FAIL and says where for: a barrier that some thread of the block does not reach; threads that
    wait at two different barriers; a shuffle, vote, __syncwarp or tile whose mask names a lane that never comes, or that
    comes to another one; a shuffle that reads a lane outside its mask; a mask without the caller; a launch the hardware
-   refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). What AddressSanitizer
+   refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). An empty grid is nothing
+   to do. What AddressSanitizer
    finds ends the process, as ever. A launch waits for nothing: it has run when it returns.
 
    Stricter than the hardware, on purpose: lanes of one collective must be at one line of the source; masks name no
@@ -85,8 +86,10 @@ Status cuda_host_graph_launch(const CudaHostGraph *graph);
 void cuda_host_graph_free(CudaHostGraph *graph); /* takes NULL */
 
 #define CUDA_STRIP(...) __VA_ARGS__
+#define CUDA_TEXT(...)  #__VA_ARGS__
 #define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                                  \
-    cuda_host_launch({#kernel, {__FILE__, __LINE__}}, CUDA_STRIP kernel, (grid), (block), (shared), ##__VA_ARGS__)
+    cuda_host_launch({CUDA_TEXT kernel, {__FILE__, __LINE__}}, CUDA_STRIP kernel, (grid), (block), (shared),           \
+                     ##__VA_ARGS__)
 
 /* As for a real launch, arguments are converted to the parameters' types and copied once, here. */
 template <typename... P, typename... A>
@@ -136,7 +139,8 @@ struct CudaHostCollective {
     void (*resolve)(void *const lane[32], unsigned mask, CudaHostPlace at);
 };
 void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine, CudaHostPlace at);
-int cuda_host_lane();
+int cuda_host_thread(); /* of the block, counted as CUDA does */
+int cuda_host_lane();   /* of its warp */
 
 void __syncwarp(unsigned mask = 0xffffffffu, CudaHostPlace at = CudaHostPlace::here());
 unsigned __ballot_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());

@@ -64,6 +64,8 @@ void shared_begin(size_t dynamic)
     add("of the launch", dynamic, 16);
 }
 
+uint64_t shared_block() { return block; }
+
 std::string shared_end()
 {
 #ifndef SHARED_ASAN /* there, who writes to a guard is stopped at once */

@@ -3,11 +3,13 @@
 #define CAIRN_TESTS_CUDA_HOST_SHARED_H
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 constexpr size_t shared_limit = 227 << 10; /* per block, on the largest */
 
 void shared_begin(size_t dynamic); /* a new block: all arrays are forgotten */
 std::string shared_end();          /* "", or which array was written beyond */
+uint64_t shared_block();           /* counts blocks; never 0 in one */
 
 #endif

@@ -1,0 +1,134 @@
+/* Tensor-core tiles: a warp multiplies a 16×16 tile by a 16×8 tile, its lanes holding pieces ("fragments") of each.
+   Under nvcc one PTX instruction each (sm_80 on); in the host executor twins that exchange the fragments between lanes
+   (tests/cuda_host/mma_host.h) and sum k = 0 … 15 in order. All 32 lanes of a warp must call, together.
+
+   Fragments (PTX ISA, mma.m16n8k16): lane = 4·g + t, g in 0..7, t in 0..3; a register holds two neighbouring values,
+   the first in its low half.
+   - A (16, 16): a[0] = A[g][2t, 2t+1], a[1] = A[g+8][2t, 2t+1], a[2] = A[g][2t+8, 2t+9], a[3] = A[g+8][2t+8, 2t+9]
+   - B (16, 8): b[0] = B[2t, 2t+1][g], b[1] = B[2t+8, 2t+9][g]
+   - C, D (16, 8): c[0], c[1] = C[g][2t, 2t+1], c[2], c[3] = C[g+8][2t, 2t+1]
+
+   So the C fragments of two products side by side (columns 0..7 and 8..15), paired with mma_pair, are an A fragment:
+   a[0] = (c0[0], c0[1]), a[1] = (c0[2], c0[3]), a[2] = (c1[0], c1[1]), a[3] = (c1[2], c1[3]). And the eight draws of
+   dropout_tile_call(…, g, …, t) are those of a lane's values of such two: draws 0, 1, 4, 5 of c0; 2, 3, 6, 7 of c1.
+
+   mma_load4 and mma_load2 (ldmatrix) read 8×8 matrices of 16-bit values from shared memory: lane i gives the address
+   of row i % 8 of matrix i / 8 (16 bytes, aligned to 16; of mma_load2, lanes 16..31 give any address). Lane 4·g + t
+   gets in r[m] the values [g][2t, 2t+1] of matrix m; transposed, [2t, 2t+1][g].
+   - A from a tile stored (m, k): mma_load4, lane i at row i % 16, column i / 16 · 8
+   - B from a tile stored (n, k), as keys for q·kᵀ: mma_load2, lane i at row i % 8, column i / 8 % 2 · 8
+   - B from a tile stored (k, n), as values for p·v: mma_load2_transposed, lane i at row i % 16
+   - two B side by side (16 of n) at once: mma_load4 (r[0], r[1] the first), lane i at row i % 8 + i / 16 · 8, column
+     i / 8 % 2 · 8; from (k, n): mma_load4_transposed, lane i at row i % 16, column i / 16 · 8
+
+   copy_async (cp.async) copies 16 bytes from global to shared memory, both aligned to 16, without passing registers;
+   where `there` is false it writes zeros and reads nothing. What a thread has started since its last copy_async_commit
+   is a group; copy_async_wait<n> waits until at most the newest n of the thread's groups are under way. Other threads
+   see the bytes after a __syncthreads that follows the wait. */
+#ifndef CAIRN_KERNELS_CUDA_MMA_CUH
+#define CAIRN_KERNELS_CUDA_MMA_CUH
+
+#include "kernels/cuda/kernel.cuh"
+
+/* Two values of T, rounded, in one register. */
+template <typename T> __device__ static inline uint32_t mma_pair(float low, float high)
+{
+    static_assert(sizeof(T) == 2, "tiles hold bf16 or fp16");
+    T pair[2] = {from_float<T>(low), from_float<T>(high)};
+    uint32_t bits;
+    memcpy(&bits, pair, sizeof bits);
+    return bits;
+}
+/* The two values. */
+template <typename T> __device__ static inline void mma_unpair(uint32_t bits, float *low, float *high)
+{
+    static_assert(sizeof(T) == 2, "tiles hold bf16 or fp16");
+    T pair[2];
+    memcpy(pair, &bits, sizeof bits);
+    *low = to_float(pair[0]);
+    *high = to_float(pair[1]);
+}
+
+#ifdef CAIRN_CUDA_HOST
+#    include "mma_host.h"
+#else
+/* d = a·b + c, in fp32; d may be c. */
+__device__ static inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+__device__ static inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+__device__ static inline uint32_t mma_shared_address(const void *p)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+__device__ static inline void mma_load4(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(mma_shared_address(row))
+                 : "memory");
+}
+__device__ static inline void mma_load4_transposed(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(mma_shared_address(row))
+                 : "memory");
+}
+__device__ static inline void mma_load2(uint32_t r[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(mma_shared_address(row))
+                 : "memory");
+}
+__device__ static inline void mma_load2_transposed(uint32_t r[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(mma_shared_address(row))
+                 : "memory");
+}
+
+__device__ static inline void copy_async(void *shared, const void *global, bool there = true)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(mma_shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(there ? 16 : 0)
+                 : "memory");
+}
+__device__ static inline void copy_async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int n> __device__ static inline void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
+}
+#endif
+
+/* d = a·b + c for tiles of T. */
+template <typename T>
+__device__ static inline void mma_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4]);
+template <>
+__device__ inline void mma_16x8x16<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2],
+                                                  const float c[4])
+{
+    mma_bf16_16x8x16(d, a, b, c);
+}
+template <>
+__device__ inline void mma_16x8x16<__half>(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
+{
+    mma_f16_16x8x16(d, a, b, c);
+}
+
+#endif

@@ -1,0 +1,171 @@
+#include "mma_host.h"
+
+#include <vector>
+
+#include "shared.h"
+
+namespace
+{
+constexpr int warp = 32;
+
+/* ---- products ---- */
+
+struct Tile {
+    uint32_t a[4], b[2];
+    float c[4], d[4];
+};
+
+float value(__nv_bfloat16 x) { return __bfloat162float(x); }
+float value(__half x) { return __half2float(x); }
+
+/* The low (0) or high (1) value of a register. */
+template <typename T> float half_of(uint32_t bits, int which)
+{
+    T pair[2];
+    memcpy(static_cast<void *>(pair), &bits, sizeof bits);
+    return value(pair[which]);
+}
+
+template <typename T> void resolve_product(void *const lane[warp], unsigned, CudaHostPlace)
+{
+    float a[16][16], b[16][8];
+    for (int i = 0; i < warp; i++) {
+        const Tile *tile = static_cast<const Tile *>(lane[i]);
+        int g = i / 4, t = i % 4;
+        for (int r = 0; r < 4; r++)
+            for (int h = 0; h < 2; h++) a[g + r % 2 * 8][2 * t + r / 2 * 8 + h] = half_of<T>(tile->a[r], h);
+        for (int r = 0; r < 2; r++)
+            for (int h = 0; h < 2; h++) b[2 * t + r * 8 + h][g] = half_of<T>(tile->b[r], h);
+    }
+    for (int i = 0; i < warp; i++) {
+        Tile *tile = static_cast<Tile *>(lane[i]);
+        for (int j = 0; j < 4; j++) {
+            int row = i / 4 + j / 2 * 8, column = i % 4 * 2 + j % 2;
+            float sum = tile->c[j];
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
+            tile->d[j] = sum;
+        }
+    }
+}
+
+void product(const CudaHostCollective *kind, float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
+             CudaHostPlace at)
+{
+    Tile tile;
+    memcpy(tile.a, a, sizeof tile.a);
+    memcpy(tile.b, b, sizeof tile.b);
+    memcpy(tile.c, c, sizeof tile.c);
+    cuda_host_collect(kind, 0xffffffffu, &tile, at);
+    memcpy(d, tile.d, sizeof tile.d);
+}
+
+const CudaHostCollective mma_bf16 = {"mma_bf16_16x8x16", resolve_product<__nv_bfloat16>},
+                         mma_f16 = {"mma_f16_16x8x16", resolve_product<__half>};
+
+/* ---- matrices from shared memory ---- */
+
+struct Load {
+    const void *row;
+    uint32_t r[4];
+};
+
+void check_shared(const void *p, const char *what, CudaHostPlace at)
+{
+    if (!cuda_host_is_shared(p, 16))
+        cuda_host_fault(at, "%s: 16 bytes at %p are not in one shared array of this block", what, p);
+    if (reinterpret_cast<uintptr_t>(p) % 16)
+        cuda_host_fault(at, "%s: the shared address %p is not a multiple of 16", what, p);
+}
+
+template <int matrices, bool transposed> void resolve_load(void *const lane[warp], unsigned, CudaHostPlace at)
+{
+    uint16_t m[matrices][8][8];
+    for (int i = 0; i < matrices * 8; i++) {
+        const void *row = static_cast<const Load *>(lane[i])->row;
+        check_shared(row, "ldmatrix", at);
+        memcpy(m[i / 8][i % 8], row, 16);
+    }
+    for (int i = 0; i < warp; i++)
+        for (int j = 0; j < matrices; j++) {
+            int g = i / 4, t = i % 4 * 2;
+            uint32_t low = transposed ? m[j][t][g] : m[j][g][t], high = transposed ? m[j][t + 1][g] : m[j][g][t + 1];
+            static_cast<Load *>(lane[i])->r[j] = low | high << 16;
+        }
+}
+
+void load(const CudaHostCollective *kind, uint32_t *r, int n, const void *row, CudaHostPlace at)
+{
+    Load mine = {row, {0, 0, 0, 0}};
+    cuda_host_collect(kind, 0xffffffffu, &mine, at);
+    memcpy(r, mine.r, static_cast<size_t>(n) * sizeof *r);
+}
+
+const CudaHostCollective load4 = {"mma_load4", resolve_load<4, false>},
+                         load4_transposed = {"mma_load4_transposed", resolve_load<4, true>},
+                         load2 = {"mma_load2", resolve_load<2, false>},
+                         load2_transposed = {"mma_load2_transposed", resolve_load<2, true>};
+
+/* ---- copies that take their time ---- */
+
+struct Copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    int group;
+};
+
+struct Copies {
+    uint64_t block; /* whose these are: older ones are forgotten */
+    int groups;     /* committed */
+    std::vector<Copy> under_way;
+};
+
+Copies *copies_of_thread()
+{
+    static Copies all[1024];
+    Copies *c = &all[cuda_host_thread()];
+    if (c->block == shared_block()) return c;
+    c->block = shared_block();
+    c->groups = 0;
+    c->under_way.clear();
+    return c;
+}
+} // namespace
+
+void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], CudaHostPlace at)
+{
+    product(&mma_bf16, d, a, b, c, at);
+}
+void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], CudaHostPlace at)
+{
+    product(&mma_f16, d, a, b, c, at);
+}
+
+void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4, r, 4, row, at); }
+void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4_transposed, r, 4, row, at); }
+void mma_load2(uint32_t r[2], const void *row, CudaHostPlace at) { load(&load2, r, 2, row, at); }
+void mma_load2_transposed(uint32_t r[2], const void *row, CudaHostPlace at) { load(&load2_transposed, r, 2, row, at); }
+
+void copy_async(void *shared, const void *global, bool there, CudaHostPlace at)
+{
+    check_shared(shared, "copy_async", at);
+    if (there && reinterpret_cast<uintptr_t>(global) % 16)
+        cuda_host_fault(at, "copy_async: the global address %p is not a multiple of 16", global);
+    Copies *c = copies_of_thread();
+    c->under_way.push_back({shared, there ? global : nullptr, c->groups});
+}
+
+void copy_async_commit() { copies_of_thread()->groups++; }
+
+void cuda_host_copy_wait(int newest)
+{
+    Copies *c = copies_of_thread();
+    size_t kept = 0;
+    for (const Copy &copy : c->under_way)
+        if (copy.group >= c->groups - newest)
+            c->under_way[kept++] = copy;
+        else if (copy.from)
+            memcpy(copy.to, copy.from, 16);
+        else
+            memset(copy.to, 0, 16);
+    c->under_way.resize(kept);
+}

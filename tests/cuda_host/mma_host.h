@@ -1,0 +1,23 @@
+/* Twins of the PTX in kernels/cuda/mma.cuh, which includes this and says what they mean. */
+#ifndef CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
+#define CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
+
+#include "cuda_host.h"
+
+void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
+                      CudaHostPlace at = CudaHostPlace::here());
+void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
+                     CudaHostPlace at = CudaHostPlace::here());
+
+void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());
+void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());
+void mma_load2(uint32_t r[2], const void *row, CudaHostPlace at = CudaHostPlace::here());
+void mma_load2_transposed(uint32_t r[2], const void *row, CudaHostPlace at = CudaHostPlace::here());
+
+/* The bytes move when the thread waits for their group, not before: who reads too early finds what was there. */
+void copy_async(void *shared, const void *global, bool there = true, CudaHostPlace at = CudaHostPlace::here());
+void copy_async_commit();
+void cuda_host_copy_wait(int newest);
+template <int n> void copy_async_wait() { cuda_host_copy_wait(n); }
+
+#endif
