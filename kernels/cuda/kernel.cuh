@@ -14,7 +14,7 @@
 #define CAIRN_KERNELS_CUDA_KERNEL_CUH
 
 #ifdef CAIRN_CUDA_HOST
-#    include "cuda_host.h"
+#    include "tests/cuda_host/cuda_host.h"
 #    define CAIRN_DEVICE
 #    define CUDA_UNROLL
 #else

@@ -50,7 +50,7 @@ template <typename T> __device__ static inline void mma_unpair(uint32_t bits, fl
 }
 
 #ifdef CAIRN_CUDA_HOST
-#    include "mma_host.h"
+#    include "tests/cuda_host/mma_host.h"
 #else
 /* d = a·b + c, in fp32; d may be c. */
 __device__ static inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])

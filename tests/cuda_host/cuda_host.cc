@@ -1,15 +1,15 @@
 /* The host executor: blocks one after the other, their threads as fibers, in an order made from the seed. See
    cuda_host.h. A thread runs until it waits, for the block (a barrier) or for lanes of its warp (a collective). When no
    thread can run and not all have ended, somebody waits for what never comes: that is a fault. */
-#include "cuda_host.h"
+#include "cuda_host/cuda_host.h"
 
 #include <cstdarg>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "fiber.h"
-#include "shared.h"
+#include "cuda_host/fiber.h"
+#include "cuda_host/shared.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;

@@ -1,4 +1,4 @@
-#include "fiber.h"
+#include "cuda_host/fiber.h"
 
 #include <cstdint>
 #include <cstdio>

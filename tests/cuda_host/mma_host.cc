@@ -1,8 +1,8 @@
-#include "mma_host.h"
+#include "cuda_host/mma_host.h"
 
 #include <vector>
 
-#include "shared.h"
+#include "cuda_host/shared.h"
 
 namespace
 {

@@ -2,7 +2,7 @@
 #ifndef CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
 #define CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
 
-#include "cuda_host.h"
+#include "tests/cuda_host/cuda_host.h"
 
 void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
                       CudaHostPlace at = CudaHostPlace::here());

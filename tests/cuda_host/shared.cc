@@ -1,9 +1,9 @@
-#include "shared.h"
+#include "cuda_host/shared.h"
 
 #include <cinttypes>
 #include <cstdio>
 
-#include "cuda_host.h"
+#include "cuda_host/cuda_host.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #    define SHARED_ASAN 1

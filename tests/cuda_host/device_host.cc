@@ -1,0 +1,162 @@
+/* The host twin of kernels/cuda/device.cu: device memory is host memory between guard bytes (under AddressSanitizer an
+   allocation of exactly its size), the compute lane is the host executor's one queue, graphs are what it notes. */
+#include "cuda_host.h"
+
+extern "C" {
+#include "kernels/cuda/device.h"
+}
+
+#include <sys/mman.h>
+
+#define GUARD      ((size_t)4096)
+#define GUARD_BYTE 0xc7
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define EXACT 1
+#else
+#    define EXACT 0
+#endif
+
+struct Block {
+    char *start; /* what device_alloc gave */
+    size_t bytes;
+    Block *next;
+};
+
+static struct {
+    int opened;
+    DeviceInfo info;
+    Block *blocks;
+} device;
+
+const DeviceInfo *device_info(void) { return &device.info; }
+void *cuda_stream(void) { return nullptr; }
+
+/* ---- opening: the twin has one GPU; CAIRN_TEST_CUDA_HOST_GPUS says otherwise ---- */
+
+Status device_open(int local_rank)
+{
+    const char *set = getenv("CAIRN_TEST_CUDA_HOST_GPUS");
+    int gpus = set ? atoi(set) : 1;
+    if (local_rank >= gpus)
+        return fail(E_USAGE, "backend 'cuda_host': local rank %d wants GPU %d, but there are %d", local_rank,
+                    local_rank, gpus);
+    device.opened++;
+    strcpy(device.info.name, "host executor");
+    device.info.major = 9;
+    device.info.multiprocessors = 4;
+    device.info.memory = device.info.free = (size_t)1 << 40;
+    device.info.driver = device.info.runtime = CUDART_VERSION;
+    return OK;
+}
+
+void device_settle(void) {}
+
+/* ---- memory ---- */
+
+static bool guards_whole(const Block *b)
+{
+    for (size_t i = 0; !EXACT && i < GUARD; i++)
+        if (static_cast<unsigned char>(b->start[i - GUARD]) != GUARD_BYTE ||
+            static_cast<unsigned char>(b->start[b->bytes + i]) != GUARD_BYTE)
+            return false;
+    return true;
+}
+
+static Status check_guards(void)
+{
+    for (const Block *b = device.blocks; b; b = b->next)
+        if (!guards_whole(b))
+            return fail(E_FAIL, "something was written before or behind an allocation of %zu bytes", b->bytes);
+    return OK;
+}
+
+/* Under AddressSanitizer the allocator's own red zones stand right before and behind. */
+static char *take(size_t bytes)
+{
+    size_t guard = EXACT ? 0 : GUARD, size = (bytes + 2 * guard + GUARD - 1) / GUARD * GUARD;
+    void *p = nullptr;
+    if (EXACT) return posix_memalign(&p, GUARD, bytes ? bytes : 1) == 0 ? static_cast<char *>(p) : nullptr;
+    p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    char *start = static_cast<char *>(p) + guard;
+    memset(start - guard, GUARD_BYTE, guard);
+    memset(start + bytes, GUARD_BYTE, guard);
+    return start;
+}
+
+static void give(char *start, size_t bytes)
+{
+    if (EXACT)
+        free(start);
+    else
+        munmap(start - GUARD, (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD);
+}
+
+Status device_alloc(size_t bytes, void **p)
+{
+    *p = nullptr;
+    char *start = bytes > device.info.memory ? nullptr : take(bytes);
+    if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, device.info.memory);
+    memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
+    device.blocks = new Block{start, bytes, device.blocks};
+    *p = start;
+    return OK;
+}
+
+void device_free(void *p)
+{
+    for (Block **at = &device.blocks; p && *at; at = &(*at)->next) {
+        Block *b = *at;
+        if (b->start != p) continue;
+        CHECK(guards_whole(b), "something was written before or behind an allocation of %zu bytes", b->bytes);
+        *at = b->next;
+        give(b->start, b->bytes);
+        delete b;
+        return;
+    }
+    CHECK(!p, "%p was not allocated on the device", p);
+}
+
+void device_close(void)
+{
+    if (device.opened > 0) device.opened--;
+}
+
+/* What is uploaded may change at once, also while a graph is captured: but no copy belongs into a graph. */
+static Status copy(void *to, const void *from, size_t bytes)
+{
+    return cuda_host_submit([=]() -> Status {
+        memcpy(to, from, bytes);
+        return OK;
+    });
+}
+
+Status device_upload(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
+
+Status device_download(void *to, const void *from, size_t bytes)
+{
+    TRY(check_guards());
+    return copy(to, from, bytes);
+}
+
+Status device_wait(void) { return check_guards(); }
+
+/* ---- launches and graphs ---- */
+
+Status cuda_launched(const char *, int) { return OK; }
+bool cuda_launchable(const void *, unsigned x, unsigned y, unsigned z, size_t) { return x && y && z; }
+bool cuda_list_kernel(const void *) { return true; }
+
+Status device_capture_begin(void) { return cuda_host_capture_begin(); }
+
+Status device_capture_end(void **graph)
+{
+    CudaHostGraph *made = nullptr;
+    Status status = cuda_host_capture_end(&made);
+    *graph = made;
+    return status;
+}
+
+Status device_graph_launch(void *graph) { return cuda_host_graph_launch(static_cast<CudaHostGraph *>(graph)); }
+void device_graph_free(void *graph) { cuda_host_graph_free(static_cast<CudaHostGraph *>(graph)); }
