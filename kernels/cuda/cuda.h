@@ -3,6 +3,9 @@
 #ifndef CAIRN_KERNELS_CUDA_CUDA_H
 #define CAIRN_KERNELS_CUDA_CUDA_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 #include "kernels/backend.h"
 
 /* X(op, function): Status function(const OpCall *, const RowCounts *), C linkage. */
@@ -47,9 +50,6 @@
     X(GRAD_NORM, cuda_grad_norm)                                                                                       \
     X(LAMB, cuda_lamb)
 
-#ifdef __cplusplus
-extern "C" {
-#endif
 #define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
 CUDA_OP_LIST(X)
 #undef X

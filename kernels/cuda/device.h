@@ -7,11 +7,11 @@
 
 #include <stdbool.h>
 
-#include "base/base.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "base/base.h"
+
 typedef struct {
     char name[128];   /* "NVIDIA H200" */
     int major, minor; /* compute capability */

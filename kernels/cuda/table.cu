@@ -1,0 +1,139 @@
+/* The backend's table: opening and closing, types, row buckets, memory, and the ops of cuda.h. */
+#include "kernels/cuda/kernel.cuh"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/product.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef CAIRN_CUDA_HOST
+#    define CAIRN_CUDA_ENTRY cairn_backend_cuda_host
+#    define CAIRN_CUDA_NAME  "cuda_host"
+#else
+#    define CAIRN_CUDA_ENTRY cairn_backend_cuda
+#    define CAIRN_CUDA_NAME  "cuda"
+#endif
+
+/* Ops that choose algorithms when a plan is bound. */
+#define CUDA_PREPARE_LIST(X)                                                                                           \
+    X(LINEAR, cuda_linear)                                                                                             \
+    X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
+    X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
+    X(MLM_XENT, cuda_mlm_xent)
+
+/* An op of whom there is no file yet is missing from the table, and whoever binds a plan with it hears so. */
+extern "C" {
+#define X(op, function) __attribute__((weak)) Status function(const OpCall *call, const RowCounts *rows);
+CUDA_OP_LIST(X)
+#undef X
+#define X(op, function) __attribute__((weak)) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
+CUDA_SCRATCH_LIST(X)
+#undef X
+#define X(op, function) __attribute__((weak)) Status function##_prepare(OpCall *call, const RowCounts *buckets, int n);
+CUDA_PREPARE_LIST(X)
+#undef X
+Status CAIRN_CUDA_ENTRY(Backend *b);
+}
+
+static Status cuda_open(Backend *b, const BackendOptions *options)
+{
+    TRY(device_open(options->local_rank));
+    Status status = product_open();
+    if (status != OK) {
+        device_close();
+        return status;
+    }
+    device_settle();
+    const DeviceInfo *d = device_info();
+    b->threads = 1;
+    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s", d->name, d->major, d->minor, d->driver / 1000,
+                            d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10, product_describe());
+    snprintf(b->describe, sizeof b->describe, "%.159s", text);
+    free(text);
+    return OK;
+}
+
+static void cuda_close(Backend *b)
+{
+    (void)b;
+    product_close();
+    device_close();
+}
+
+static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
+{
+    if (compute == F32 || compute == BF16) return true;
+    if (compute == F16)
+        snprintf(why_not, size, "the %s backend does not train in f16 yet: it needs a loss scale. Use --precision bf16",
+                 b->name);
+    else
+        snprintf(why_not, size, "the %s backend computes in f32 and bf16, not %s", b->name, dtype_name(compute));
+    return false;
+}
+
+static Dtype cuda_best_compute(const Backend *b)
+{
+    (void)b;
+    return BF16;
+}
+
+/* Eight buckets from each power of two to the next, so that at most an eighth of the rows are for nothing. */
+#define SMALLEST 64
+
+static int64_t cuda_bucket(int64_t n, int64_t capacity)
+{
+    int64_t step = SMALLEST;
+    if (n > SMALLEST)
+        for (step = SMALLEST / 8; step * 16 < n; step *= 2) continue;
+    int64_t rows = n < 1 ? step : (n + step - 1) / step * step;
+    return rows < capacity ? rows : capacity;
+}
+
+/* One copy, as the weight lies: the forward product and DGRAD both read it. */
+static size_t cuda_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
+{
+    return transposed ? 0 : (size_t)n * (size_t)k * dtype_size(compute);
+}
+
+static void cuda_release(void *p, size_t bytes)
+{
+    (void)bytes;
+    device_free(p);
+}
+
+Status cairn_cuda_fill(Backend *b)
+{
+    *b = {};
+    b->name = CAIRN_CUDA_NAME;
+    b->open = cuda_open;
+    b->close = cuda_close;
+    b->supports = cuda_supports;
+    b->best_compute = cuda_best_compute;
+    b->bucket = cuda_bucket;
+    b->copy_bytes = cuda_copy_bytes;
+    b->alloc = device_alloc;
+    b->release = cuda_release;
+    b->upload = device_upload;
+    b->download = device_download;
+    b->wait = device_wait;
+    b->capture_begin = device_capture_begin;
+    b->capture_end = device_capture_end;
+    b->graph_launch = device_graph_launch;
+    b->graph_free = device_graph_free;
+#ifndef CAIRN_CUDA_HOST
+    b->device = true;
+#endif
+#define X(id, function) b->op[OP_##id].run = function;
+    CUDA_OP_LIST(X)
+#undef X
+#define X(id, function) b->op[OP_##id].scratch = function##_scratch;
+    CUDA_SCRATCH_LIST(X)
+#undef X
+#define X(id, function) b->op[OP_##id].prepare = function##_prepare;
+    CUDA_PREPARE_LIST(X)
+#undef X
+    return OK;
+}
+
+Status CAIRN_CUDA_ENTRY(Backend *b) { return cairn_cuda_fill(b); }
