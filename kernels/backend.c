@@ -63,7 +63,7 @@ static Status check_name(const char *name)
     size_t n = 0;
     while (islower((unsigned char)name[n]) || isdigit((unsigned char)name[n]) || name[n] == '_') n++;
     if (n == 0 || name[n] != '\0')
-        return fail(E_USAGE, "backend '%s': expected auto, ref, cpu or the name of a module (a-z, 0-9, _)", name);
+        return fail(E_USAGE, "backend '%s': expected auto, ref, cpu, cuda or the name of a module (a-z, 0-9, _)", name);
     return OK;
 }
 
@@ -130,6 +130,8 @@ Status backend_open(const char *name, const BackendOptions *options, Backend **b
     if (!options) options = &none;
     *backend = NULL;
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
+    if (open_one("cuda", options, backend) == OK) return OK;
+    log_debug("%s", status_message());
     if (open_one("cpu", options, backend) == OK) return OK;
     log_warn("%s; using ref, which is slow", status_message());
     return open_one("ref", options, backend);

@@ -14,8 +14,9 @@ typedef Status (*OpRun)(const OpCall *call, const RowCounts *rows);
 typedef struct {
     OpRun run;
     ScratchFn scratch; /* NULL: needs none */
-    /* Makes what the op needs for every bucket (primitives, algorithms) and leaves it in call->prepared. NULL: nothing.
-     */
+    /* Makes what the op needs for every bucket (primitives, algorithms) and leaves it in call->prepared. Called while
+       nothing in the call's outputs and scratch is needed: it may write there, to time what it chooses from. Operands
+       have room for the largest bucket. NULL: nothing to make. */
     Status (*prepare)(OpCall *call, const RowCounts *buckets, int n_buckets);
     void (*release)(OpCall *call);
 } OpImpl;
@@ -45,14 +46,25 @@ typedef struct Backend {
     /* Memory of a region: zeroed, pre-faulted, 4096-byte aligned. */
     Status (*alloc)(size_t bytes, void **p);
     void (*release)(void *p, size_t bytes);
-    void (*upload)(void *to, const void *from, size_t bytes);   /* host → region */
-    void (*download)(void *to, const void *from, size_t bytes); /* region → host */
+    /* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
+    Status (*upload)(void *to, const void *from, size_t bytes);
+    Status (*download)(void *to, const void *from, size_t bytes);
+    bool device;          /* its regions are not host memory: only upload and download reach them */
+    Status (*wait)(void); /* until all that was run is done; E_FAIL says what failed. NULL: run has waited */
+
+    /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as
+       wanted. All NULL where there are none. A failed capture is ended by capture_end too, with *graph NULL. */
+    Status (*capture_begin)(void);
+    Status (*capture_end)(void **graph);
+    Status (*graph_launch)(void *graph);
+    void (*graph_free)(void *graph);
 
     int threads;        /* after open */
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 } Backend;
 
-/* "ref", "cpu", or "auto": the first of cpu, ref that opens. `why` of a refusal is in the status message. */
+/* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
+   of. `why` of a refusal is in the status message. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);
 void backend_close(Backend *b);
 

@@ -72,7 +72,11 @@ static void ref_release(void *p, size_t bytes)
     if (p) munmap((char *)p - PAGE, whole_pages(bytes) + 2 * PAGE);
 }
 
-static void ref_copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static Status ref_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    return OK;
+}
 
 void backend_ref_table(Backend *b)
 {

@@ -119,6 +119,7 @@
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
+    X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
     X("CAIRN_BINARY", "scripts and tests: the program to run, in place of building it")                                \
     X("CAIRN_SOURCE_DIR", "tests: the source folder")
 

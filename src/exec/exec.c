@@ -1,9 +1,18 @@
-/* Binding a plan and running it. The loop that trains is run_plain. */
+/* Binding a plan and running it. The loop that trains is run_plain; where the backend has graphs, what it ran twice for
+   a row bucket is replayed from then on. */
 #include "exec/exec.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A range in a row bucket, run before. */
+typedef struct {
+    Range range;
+    RowCounts rows;
+    void *graph;
+    bool plain; /* it could not be captured */
+} Replay;
 
 struct Exec {
     const Plan *plan;
@@ -16,6 +25,8 @@ struct Exec {
     int32_t *dying; /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
     TensorId *dead;
     double *seconds; /* (n_instrs) or NULL */
+    Replay *replays; /* (n_replays) */
+    int n_replays, cap_replays;
 };
 
 static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
@@ -102,6 +113,8 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
 void exec_free(Exec *e)
 {
     if (!e) return;
+    for (int i = 0; i < e->n_replays; i++)
+        if (e->replays[i].graph) e->memory->backend->graph_free(e->replays[i].graph);
     for (InstrId i = 0; i < e->plan->n_instrs; i++)
         if (e->ops[i] && e->ops[i]->release) e->ops[i]->release(&e->calls[i]);
     free(e->calls);
@@ -110,6 +123,7 @@ void exec_free(Exec *e)
     free(e->dying);
     free(e->dead);
     free(e->seconds);
+    free(e->replays);
     free(e);
 }
 
@@ -138,12 +152,14 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         if ((t->dtype != F32 && t->dtype != BF16) || t->region == REGION_COPY) continue;
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
-        e->memory->backend->download(host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
-        for (int64_t j = 0; j < n && bad < 0; j++) {
+        Status status =
+            e->memory->backend->download(host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
+        for (int64_t j = 0; j < n && bad < 0 && status == OK; j++) {
             float x = t->dtype == F32 ? ((const float *)host)[j] : bf16_to_f32(((const uint16_t *)host)[j]);
             if (!isfinite(x)) bad = j;
         }
         free(host);
+        TRY(status);
         if (bad >= 0)
             return fail(
                 E_NUMERIC,
@@ -153,15 +169,17 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
     return OK;
 }
 
-static void poison_dead(const Exec *e, InstrId i)
+static Status poison_dead(const Exec *e, InstrId i)
 {
-    for (int32_t d = e->dying[i]; d < e->dying[i + 1]; d++) {
+    Status status = OK;
+    for (int32_t d = e->dying[i]; d < e->dying[i + 1] && status == OK; d++) {
         const Tensor *t = &e->plan->tensors[e->dead[d]];
         void *nans = mem_alloc(t->bytes);
         memset(nans, 0xff, t->bytes);
-        e->memory->backend->upload(exec_data(e, e->dead[d]), nans, t->bytes);
+        status = e->memory->backend->upload(exec_data(e, e->dead[d]), nans, t->bytes);
         free(nans);
     }
+    return status;
 }
 
 /* Only a micro-batch may be left half done: nothing of it lasts. An update that stopped between its instrs would leave
@@ -183,21 +201,75 @@ static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 /* With poison, checks or a profile. */
 static Status run_watched(const Exec *e, Range range, const RowCounts *rows)
 {
+    Status (*wait)(void) = e->memory->backend->wait;
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
         TRY(e->ops[i]->run(&e->calls[i], rows));
+        if (e->seconds && wait) TRY(wait());
         if (e->seconds) e->seconds[i] += clock_monotonic() - start;
         if (e->options.check) TRY(check_finite(e, i, rows));
-        if (e->options.poison) poison_dead(e, i);
+        if (e->options.poison) TRY(poison_dead(e, i));
     }
     return OK;
 }
 
+/* ---- graphs ---- */
+
+/* The one of this range and bucket; NULL the first time, and then it is noted. */
+static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
+{
+    for (int i = 0; i < e->n_replays; i++) {
+        Replay *r = &e->replays[i];
+        if (r->range.first == range.first && r->range.count == range.count && r->rows.bucket == rows->bucket &&
+            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0)
+            return r;
+    }
+    MEM_GROW(e->replays, e->n_replays, e->cap_replays);
+    e->replays[e->n_replays++] = (Replay){.range = range, .rows = *rows};
+    return NULL;
+}
+
+/* Nothing is done while a graph is captured: what went wrong then is tried again plainly. */
+static Status capture(const Exec *e, Replay *r)
+{
+    const Backend *b = e->memory->backend;
+    Status status = b->capture_begin();
+    if (status == OK) {
+        status = run_plain(e, r->range, &r->rows);
+        if (status == OK) {
+            status = b->capture_end(&r->graph);
+        } else {
+            char *why = mem_strdup(status_message());
+            void *part = NULL;
+            if (b->capture_end(&part) == OK && part) b->graph_free(part);
+            status = fail(status, "%s", why);
+            free(why);
+        }
+    }
+    if (status == OK) return b->graph_launch(r->graph);
+    if (status == E_STOPPED) return status;
+    log_debug("instrs %d to %d in %lld rows run one by one: %s", r->range.first, r->range.first + r->range.count - 1,
+              (long long)r->rows.count[ROWS_TOKENS], status_message());
+    r->graph = NULL;
+    r->plain = true;
+    return run_plain(e, r->range, &r->rows);
+}
+
+/* The first run of a bucket loads and sets up what libraries do late; the second is captured. */
+static Status run_graph(Exec *e, Range range, const RowCounts *rows)
+{
+    Replay *r = find_replay(e, range, rows);
+    if (!r || r->plain) return run_plain(e, range, rows);
+    if (!r->graph) return capture(e, r);
+    if (stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
+    return e->memory->backend->graph_launch(r->graph);
+}
+
 Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
-    bool watched = e->options.poison || e->options.check || e->seconds;
-    return watched ? run_watched(e, range, rows) : run_plain(e, range, rows);
+    if (e->options.poison || e->options.check || e->seconds) return run_watched(e, range, rows);
+    return e->memory->backend->capture_begin ? run_graph(e, range, rows) : run_plain(e, range, rows);
 }
 
 /* ---- data ---- */
@@ -208,18 +280,18 @@ void *exec_data(const Exec *e, TensorId t)
     return (char *)e->memory->base[x->region] + x->offset;
 }
 
-void exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
+Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
 {
     CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes into '%s' of %zu", bytes, e->plan->tensors[t].name,
           e->plan->tensors[t].bytes);
-    e->memory->backend->upload(exec_data(e, t), data, bytes);
+    return e->memory->backend->upload(exec_data(e, t), data, bytes);
 }
 
-void exec_download(Exec *e, TensorId t, void *data, size_t bytes)
+Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
 {
     CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes from '%s' of %zu", bytes, e->plan->tensors[t].name,
           e->plan->tensors[t].bytes);
-    e->memory->backend->download(data, exec_data(e, t), bytes);
+    return e->memory->backend->download(data, exec_data(e, t), bytes);
 }
 
 void exec_profile_start(Exec *e)
