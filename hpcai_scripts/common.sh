@@ -124,6 +124,14 @@ resolved() { sed -n "s/^  \"$1\": \"\(.*\)\",\{0,1\}\$/\1/p" <<<"$config"; }
 # and exit code where it refuses them.
 resolve_config() { config=$(CAIRN_PRINT_CONFIG=true "$cairn" glue "$@") || exit; }
 
+# Is --output-dir among these flags? The environment gives way to a flag alone.
+names_output() {
+    local CAIRN_OUTPUT_DIR=$'not\tgiven'
+    export CAIRN_OUTPUT_DIR
+    resolve_config "$@"
+    [ "$(resolved output-dir)" = results ]
+}
+
 # GLUE fine-tuning and evaluation: options that neither flag, environment nor file gave come from BERT_DIR, GLUE_DIR and
 # RESULTS_DIR. $1: what the output folder is called, "%s" being the task; the rest: flags for cairn.
 fill_config() {
@@ -139,7 +147,7 @@ fill_config() {
         export CAIRN_DATA_DIR=$GLUE_DIR
     fi
     default_output=
-    if [ "$(resolved output-dir)" = results ]; then
+    if [ -z "${CAIRN_OUTPUT_DIR:-}" ] && [ "$(resolved output-dir)" = results ] && ! names_output "$@"; then
         # shellcheck disable=SC2059 # the format is the caller's
         default_output=${RESULTS_DIR:-$cairn_root/results}/$(printf "$folder" "$(resolved task)")
         export CAIRN_OUTPUT_DIR=$default_output

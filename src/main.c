@@ -1,4 +1,5 @@
 /* The `cairn` command: reads the configuration, hands it to a command, and turns its Status into an exit code. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ static Status run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, with its name and place */
     Status status = run(argc, argv);
     if (status == OK) return fflush(stdout) == 0 ? 0 : 1;
     log_printf(status == E_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());

@@ -263,6 +263,27 @@ Status file_remove_tree(const char *path)
     return status;
 }
 
+static bool is_temporary(const char *name)
+{
+    const char *digits = strrchr(name, '.');
+    size_t before = digits ? (size_t)(digits - name) : 0;
+    return before > 4 && strncmp(digits - 4, ".tmp", 4) == 0 && digits[1] != '\0' &&
+           strspn(digits + 1, "0123456789") == strlen(digits + 1);
+}
+
+Status file_remove_temporaries(const char *directory)
+{
+    Status status = OK;
+    DIR *d = opendir(directory);
+    if (!d && errno == ENOENT) return OK;
+    if (!d) return fail(E_IO, "%s: cannot list: %m", directory);
+    for (struct dirent *entry; status == OK && (entry = readdir(d));)
+        if (is_temporary(entry->d_name) && unlinkat(dirfd(d), entry->d_name, 0) != 0 && errno != ENOENT)
+            status = fail(E_IO, "%s/%s: cannot remove: %m", directory, entry->d_name);
+    closedir(d);
+    return status;
+}
+
 char *file_join(const char *directory, const char *name)
 {
     size_t len = strlen(directory);

@@ -56,6 +56,9 @@ Status file_size(const char *path, uint64_t *size);
 Status file_make_directories(const char *path); /* like mkdir -p; new ones are durable */
 Status file_sync_directory(const char *path);
 Status file_rename(const char *from, const char *to); /* and fsync of both directories */
+/* What killed writers left in a folder: files named `….tmp.<number>`. Only for the one that owns the folder. A missing
+   folder is fine. */
+Status file_remove_temporaries(const char *directory);
 /* A file, or a folder with all in it; symbolic links are not followed; a missing one is fine. */
 Status file_remove_tree(const char *path);
 /* For an unprivileged user, on the file system that the path lies on, or would. */

@@ -155,6 +155,10 @@ static Status add_block(Bundle *b, const char *key, size_t key_len, Cursor value
     if (!take_varint(&value, &h.offset) || !take_varint(&value, &h.size) || value.left > 0)
         return fail(E_FORMAT, "%s: the index entry '%s' is no place of a block", b->path,
                     reader_quote(quoted, key, key_len));
+    const Handle *before = b->n_blocks ? &b->blocks[b->n_blocks - 1] : NULL;
+    if (before && (h.offset < before->offset || h.offset - before->offset < before->size))
+        return fail(E_FORMAT, "%s: the block of '%s' does not lie behind the one before it", b->path,
+                    reader_quote(quoted, key, key_len));
     MEM_GROW(b->blocks, b->n_blocks, b->blocks_capacity);
     b->blocks[b->n_blocks++] = h;
     return OK;

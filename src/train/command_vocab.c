@@ -57,17 +57,20 @@ static Status add_file(VocabTrainer *t, const char *path)
         file_unmap(&map);
         return fail(E_FORMAT, "%s: the byte at %lld is not UTF-8", path, (long long)bad);
     }
+    size_t start = map.size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
     bool table = suffix > 4 && strcmp(path + suffix - 4, ".tsv") == 0, first = true;
-    for (size_t i = 0; i < map.size; first = false) {
+    for (size_t i = start; i < map.size; first = false) {
         const char *end = memchr(text + i, '\n', map.size - i);
         size_t len = end ? (size_t)(end - text) - i : map.size - i, cut = len;
         if (cut && text[i + cut - 1] == '\r') cut--;
-        if (table && first)
+        if (table && first) {
             table = text_columns(text + i, cut, wanted);
-        else if (table)
+            if (!table) vocab_trainer_add(t, text + i, cut); /* no header that is known: all of it is text */
+        } else if (table) {
             add_columns(t, text + i, cut, wanted);
-        else
+        } else {
             vocab_trainer_add(t, text + i, cut);
+        }
         i += len + 1;
     }
     file_unmap(&map);

@@ -15,47 +15,12 @@
 #include "train/signals.h"
 #include "train/train.h"
 
-typedef struct {
-    const GlueSplit *split;
-    GlueExamples raw;
-    Examples examples;
-    GlueResult result; /* after evaluation */
-    float *values;     /* (count, labels) logits, then probabilities */
-} SplitData;
-
-typedef struct {
-    const Config *c;
-    double started;
-    GlueCustom custom;
-    const GlueTask *task;
-    TokenizerOptions text;
-    char *vocab_path;
-    Vocab *vocab;
-    Buf vocab_text;
-    Tokenizer *tokenizer;
-    Model model;
-    SplitData train, splits[2 * GLUE_MAX_SPLITS];
-    int n_splits;
-    Setup setup;
-    Session session;
-    Schedule schedule;
-    FolderLock lock;
-    Buf fingerprint, config_json;
-    uint8_t *norm_forms; /* (2·layers + 1), of the weights that the run starts from */
-    ExportFile files[EXPORT_MAX_FILES];
-    int n_files;
-    TrainProgress progress;
-    double train_seconds;
-} GlueRun;
-
 /* ---- reading ---- */
-
-static bool predicts(const Config *c) { return c->do_predict || *c->submission; }
 
 /* What is wrong whatever the files hold. */
 static Status check_use(const Config *c)
 {
-    if (!c->do_train && !c->do_eval && !predicts(c))
+    if (!c->do_train && !c->do_eval && !glue_predicts(c))
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     if (c->eval_every > 0 && !c->do_eval)
         return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
@@ -67,6 +32,8 @@ static Status check_use(const Config *c)
 static Status find_task(GlueRun *r)
 {
     if (!glue_task_is_custom(r->c->task)) return glue_task_find(r->c->task, &r->task);
+    if ((r->c->do_train || r->c->do_eval) && !*r->c->label_column)
+        return fail(E_USAGE, "--task custom: give the labels' column as --label-column (prediction alone needs none)");
     TRY(glue_custom_init(&r->custom, r->c->text_columns, r->c->label_column, r->c->labels));
     r->task = &r->custom.task;
     return OK;
@@ -139,7 +106,7 @@ done:
     return status;
 }
 
-static Status read_split(GlueRun *r, const GlueSplit *split, SplitData *d)
+static Status read_split(GlueRun *r, const GlueSplit *split, GlueSplitData *d)
 {
     d->split = split;
     TRY(glue_read(&d->raw, r->c->data_dir, r->task, split));
@@ -149,25 +116,18 @@ static Status read_split(GlueRun *r, const GlueSplit *split, SplitData *d)
     return OK;
 }
 
-/* --eval-splits is a list of names, or "all". */
-static bool split_wanted(const Config *c, const GlueSplit *split)
-{
-    const char *list = c->eval_splits;
-    size_t len = strlen(split->name);
-    if (strcmp(list, "all") == 0 || *list == '\0') return true;
-    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") == len && strncmp(p, split->name, len) == 0) return true;
-    return false;
-}
-
-static Status check_split_names(const GlueRun *r)
+/* Is a split named by --eval-splits, which is a list of names, or "all". Every name must be one of the task's. */
+static Status split_wanted(const GlueRun *r, const GlueSplit *split, bool *wanted)
 {
     Status status = OK;
-    const GlueSplit *split;
-    if (strcmp(r->c->eval_splits, "all") == 0 || *r->c->eval_splits == '\0') return OK;
+    *wanted = strcmp(r->c->eval_splits, "all") == 0 || *r->c->eval_splits == '\0';
+    if (*wanted) return OK;
     char *names = mem_strdup(r->c->eval_splits), *at = names;
-    for (char *name = strsep(&at, ","); name && status == OK; name = strsep(&at, ","))
-        status = glue_split_find(r->task, name, &split);
+    for (char *name = strsep(&at, ","); name && status == OK; name = strsep(&at, ",")) {
+        const GlueSplit *named;
+        status = glue_split_find(r->task, name, &named);
+        if (status == OK && named == split) *wanted = true;
+    }
     free(names);
     return status;
 }
@@ -175,7 +135,8 @@ static Status check_split_names(const GlueRun *r)
 static Status read_data(GlueRun *r)
 {
     const Config *c = r->c;
-    TRY(check_split_names(r));
+    bool wanted;
+    TRY(split_wanted(r, NULL, &wanted)); /* a wrong name is said before anything is read */
     if (c->do_train) {
         const GlueSplit *split = glue_split_at(r->task, GLUE_TRAIN, 0);
         if (!split)
@@ -186,10 +147,12 @@ static Status read_data(GlueRun *r)
                         (long long)r->train.examples.count);
     }
     for (int kind = GLUE_DEV; kind <= GLUE_TEST; kind++) {
-        if (kind == GLUE_DEV ? !c->do_eval : !predicts(c)) continue;
+        if (kind == GLUE_DEV ? !c->do_eval : !glue_predicts(c)) continue;
         const GlueSplit *split;
-        for (int i = 0; (split = glue_split_at(r->task, (GlueSplitKind)kind, i)); i++)
-            if (split_wanted(c, split)) TRY(read_split(r, split, &r->splits[r->n_splits++]));
+        for (int i = 0; (split = glue_split_at(r->task, (GlueSplitKind)kind, i)); i++) {
+            TRY(split_wanted(r, split, &wanted));
+            if (wanted) TRY(read_split(r, split, &r->splits[r->n_splits++]));
+        }
     }
     if (!c->do_train && r->n_splits == 0)
         return fail(E_USAGE, "--eval-splits %s leaves nothing of the task %s to do", c->eval_splits, r->task->name);
@@ -197,17 +160,6 @@ static Status read_data(GlueRun *r)
 }
 
 /* ---- weights and state ---- */
-
-static void label_text(const GlueRun *r, ExportText *text)
-{
-    *text = (ExportText){.vocab = r->vocab_text.data,
-                         .vocab_len = r->vocab_text.len,
-                         .lower_case = r->text.lower_case,
-                         .strip_accents = r->text.strip_accents};
-    if (r->task->regression) return;
-    text->labels = r->task->labels;
-    text->n_labels = r->task->n_labels;
-}
 
 /* A fresh start: random, or imported. New heads are fine for training, not for evaluating what was never trained. */
 static Status initial_weights(GlueRun *r)
@@ -266,143 +218,6 @@ static Status start_or_resume(GlueRun *r, TrainResume *resume)
     return OK;
 }
 
-/* ---- evaluation ---- */
-
-static Status evaluate_split(GlueRun *r, SplitData *d)
-{
-    int labels = r->model.head.labels;
-    double start = clock_monotonic();
-    GlueScores scores = {0};
-    if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
-    TRY(glue_forward(&r->session, &d->examples, r->c->eval_batch_size, r->c->padded ? r->c->max_seq_length : 0,
-                     signals_stop(), d->values, &d->result.loss));
-    for (int64_t i = 0; i < d->examples.count * labels; i++)
-        if (!isfinite(d->values[i]))
-            return fail(E_NUMERIC,
-                        "%s:%lld: the model's output for this row is %g; its weights are not of use (see `cairn "
-                        "inspect`)",
-                        d->raw.path, (long long)d->raw.examples[i / labels].line, (double)d->values[i]);
-    d->result.seconds = clock_monotonic() - start;
-    d->result.examples = d->examples.count;
-    if (!d->raw.labelled) return OK;
-    for (int64_t i = 0; i < d->examples.count; i++)
-        glue_scores_add(&scores, r->task, d->values + i * labels, &d->raw.examples[i]);
-    for (int m = 0; m < r->task->n_metrics; m++)
-        d->result.metrics[m] = glue_scores_value(&scores, r->task, r->task->metrics[m]);
-    d->result.best = glue_scores_value(&scores, r->task, r->task->best);
-    glue_scores_free(&scores);
-    return OK;
-}
-
-static void describe_result(const GlueRun *r, const SplitData *d, Buf *text)
-{
-    buf_printf(text, "%s%s:", text->len ? "; " : "", d->split->name);
-    for (int m = 0; m < r->task->n_metrics; m++)
-        buf_printf(text, " %s %.4f", glue_metric_name(r->task->metrics[m]), d->result.metrics[m]);
-    buf_printf(text, " loss %.4f", d->result.loss);
-}
-
-/* In the middle of training: the first dev split picks the best. */
-static Status evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text)
-{
-    GlueRun *r = context;
-    *metric = NAN;
-    for (int i = 0; i < r->n_splits; i++) {
-        SplitData *d = &r->splits[i];
-        if (d->split->kind != GLUE_DEV) continue;
-        TRY(evaluate_split(r, d));
-        if (isnan(*metric)) *metric = d->result.best;
-        describe_result(r, d, text);
-    }
-    for (int i = 0; i < r->n_splits; i++) /* once none of them can be stopped any more */
-        for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
-            TRY(metrics_eval(metrics, step, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
-                             r->splits[i].result.metrics[m]));
-    return OK;
-}
-
-static Status keep_best(void *context, int64_t step, double metric)
-{
-    GlueRun *r = context;
-    ExportText text;
-    Status status = OK;
-    Buf note = {0};
-    char *dir = file_join(r->c->output_dir, "best"), *note_path = file_join(dir, "best.json");
-    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
-    buf_double(&note, metric);
-    buf_puts(&note, "}\n");
-    label_text(r, &text);
-    TRY_DONE(export_model(dir, &r->model, session_weights(&r->session), &text));
-    TRY_DONE(file_write_durable(note_path, note.data, note.len));
-done:
-    buf_free(&note);
-    free(dir);
-    free(note_path);
-    return status;
-}
-
-/* eval_results.json and .txt: eval_accuracy, eval_accuracy_mm, eval_loss …, as Hugging Face and Google name them. */
-static Status write_results(const GlueRun *r)
-{
-    Buf json = {0}, text = {0};
-    Status status = OK;
-    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
-         *text_path = file_join(r->c->output_dir, "eval_results.txt");
-    int n = 0;
-    buf_puts(&json, "{");
-    for (int i = 0; i < r->n_splits; i++) {
-        const SplitData *d = &r->splits[i];
-        if (d->split->kind != GLUE_DEV) continue;
-        for (int m = -1; m < r->task->n_metrics; m++) {
-            const char *name = m < 0 ? "loss" : glue_metric_name(r->task->metrics[m]);
-            double value = m < 0 ? d->result.loss : d->result.metrics[m];
-            buf_printf(&json, "%s\n  \"eval_%s%s\": ", n++ ? "," : "", name, d->split->suffix);
-            buf_double(&json, value);
-            buf_printf(&text, "eval_%s%s = %.17g\n", name, d->split->suffix, value);
-        }
-        buf_printf(&json, ",\n  \"eval_samples%s\": %lld", d->split->suffix, (long long)d->examples.count);
-        buf_printf(&text, "eval_samples%s = %lld\n", d->split->suffix, (long long)d->examples.count);
-    }
-    buf_puts(&json, "\n}\n");
-    if (n) {
-        TRY_DONE(file_write_durable(json_path, json.data, json.len));
-        TRY_DONE(file_write_durable(text_path, text.data, text.len));
-    }
-done:
-    buf_free(&json);
-    buf_free(&text);
-    free(json_path);
-    free(text_path);
-    return status;
-}
-
-static Status write_predictions(GlueRun *r, SplitData *d)
-{
-    if (!r->task->regression) glue_softmax(d->values, d->examples.count, r->model.head.labels);
-    TRY(glue_predictions_write(r->c->output_dir, r->task, d->split, &d->raw, d->values));
-    if (*r->c->submission && d->split->submission)
-        TRY(glue_submission_write(r->c->submission, r->task, d->split, &d->raw, d->values));
-    return OK;
-}
-
-static Status evaluate_all(GlueRun *r)
-{
-    for (int i = 0; i < r->n_splits; i++) {
-        SplitData *d = &r->splits[i];
-        Buf text = {0};
-        TRY(evaluate_split(r, d));
-        if (d->split->kind == GLUE_DEV)
-            describe_result(r, d, &text);
-        else
-            buf_printf(&text, "%s: predicted", d->split->name);
-        log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
-                 (double)d->examples.count / d->result.seconds);
-        buf_free(&text);
-        TRY(write_predictions(r, d));
-    }
-    return write_results(r);
-}
-
 /* ---- the run ---- */
 
 static Status train(GlueRun *r)
@@ -423,8 +238,8 @@ static Status train(GlueRun *r)
                     .files = files,
                     .n_files = r->n_files,
                     .planned_peak = r->setup.peak,
-                    .evaluate = r->c->eval_every > 0 && r->c->do_eval ? evaluate_during : NULL,
-                    .keep_best = keep_best,
+                    .evaluate = r->c->eval_every > 0 && r->c->do_eval ? glue_evaluate_during : NULL,
+                    .keep_best = glue_keep_best,
                     .context = r,
                     .started = r->started};
     return train_run(&job, &r->progress);
@@ -433,7 +248,7 @@ static Status train(GlueRun *r)
 static Status export_result(GlueRun *r)
 {
     ExportText text;
-    label_text(r, &text);
+    glue_export_text(r, &text);
     return export_model(r->c->output_dir, &r->model, session_weights(&r->session), &text);
 }
 
@@ -489,7 +304,7 @@ static bool results_there(const GlueRun *r, int64_t step)
 {
     RunRecord record;
     char *model = file_join(r->c->output_dir, "model.safetensors"), *summary = file_join(r->c->output_dir, "run.json");
-    bool there = file_exists(model) && file_exists(summary) && !predicts(r->c) &&
+    bool there = file_exists(model) && file_exists(summary) && !glue_predicts(r->c) &&
                  run_record_read(r->c->output_dir, &record) == OK;
     if (there) {
         there = record.s.steps == step;
@@ -537,6 +352,16 @@ static Status plan_run(GlueRun *r)
     return OK;
 }
 
+/* Of exports that were killed. */
+static Status remove_temporaries(const char *output_dir)
+{
+    char *best = file_join(output_dir, "best");
+    Status status = file_remove_temporaries(output_dir);
+    if (status == OK) status = file_remove_temporaries(best);
+    free(best);
+    return status;
+}
+
 static Status glue_run(GlueRun *r)
 {
     const Config *c = r->c;
@@ -551,6 +376,7 @@ static Status glue_run(GlueRun *r)
     if (!c->dry_run) {
         TRY_DONE(file_make_directories(c->output_dir));
         TRY_DONE(lock_take(&r->lock, c->output_dir));
+        TRY_DONE(remove_temporaries(c->output_dir));
         if (c->do_train) TRY_DONE(train_find(c, c->output_dir, &resume));
     }
     TRY_DONE(find_norm_forms(r, &resume));
@@ -562,7 +388,7 @@ static Status glue_run(GlueRun *r)
         TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
         TRY_DONE(train_check_output(c->output_dir));
     }
-    label_text(r, &text);
+    glue_export_text(r, &text);
     TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
     r->progress.best_metric = NAN;
     if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps &&
@@ -578,7 +404,7 @@ static Status glue_run(GlueRun *r)
         if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
         TRY_DONE(export_result(r));
     }
-    TRY_DONE(evaluate_all(r));
+    TRY_DONE(glue_evaluate_all(r));
     size_t resident = process_resident();
     if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
     if (c->do_train) TRY_DONE(summarise(r));
@@ -593,7 +419,7 @@ done:
     return status;
 }
 
-static void split_free(SplitData *d)
+static void split_free(GlueSplitData *d)
 {
     glue_examples_free(&d->raw);
     examples_free(&d->examples);

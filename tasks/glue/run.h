@@ -5,9 +5,12 @@
 #include <signal.h>
 
 #include "data/data.h"
+#include "state/export.h"
+#include "state/lock.h"
 #include "tasks/glue/glue.h"
 #include "text/text.h"
-#include "train/session.h"
+#include "train/setup.h"
+#include "train/train.h"
 
 /* What evaluating a split gave. */
 typedef struct {
@@ -26,5 +29,49 @@ Status glue_forward(Session *s, const Examples *e, int64_t batch_size, int64_t p
 
 /* Rows of logits → probabilities, in place. */
 void glue_softmax(float *values, int64_t rows, int labels);
+
+/* ---- a run ---- */
+
+typedef struct {
+    const GlueSplit *split;
+    GlueExamples raw;
+    Examples examples;
+    GlueResult result; /* after evaluation */
+    float *values;     /* (count, labels) logits, then probabilities */
+} GlueSplitData;
+
+/* Everything of one run. Zeroed at its start; command_glue frees what there is. */
+typedef struct {
+    const Config *c;
+    double started;
+    GlueCustom custom;
+    const GlueTask *task;
+    TokenizerOptions text;
+    char *vocab_path;
+    Vocab *vocab;
+    Buf vocab_text;
+    Tokenizer *tokenizer;
+    Model model;
+    GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];
+    int n_splits;
+    Setup setup;
+    Session session;
+    Schedule schedule;
+    FolderLock lock;
+    Buf fingerprint, config_json;
+    uint8_t *norm_forms; /* (2·layers + 1), of the weights that the run starts from */
+    ExportFile files[EXPORT_MAX_FILES];
+    int n_files;
+    TrainProgress progress;
+} GlueRun;
+
+static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
+void glue_export_text(const GlueRun *r, ExportText *text);
+
+/* TrainEvaluate and TrainKeepBest; the context is the GlueRun. The first dev split picks the best model. */
+Status glue_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text);
+Status glue_keep_best(void *context, int64_t step, double metric);
+/* All splits, at the end; writes eval_results.json and .txt, predictions, and the submission where one is asked for. */
+Status glue_evaluate_all(GlueRun *r);
 
 #endif

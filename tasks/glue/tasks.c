@@ -276,7 +276,8 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
             fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns);
         goto done;
     }
-    if (label_column && (!*label_column || strpbrk(label_column, "\t\r\n"))) {
+    if (label_column && !*label_column) label_column = NULL; /* prediction needs none */
+    if (label_column && strpbrk(label_column, "\t\r\n")) {
         status = fail(E_USAGE, "--label-column '%s': expected the name of one column", label_column);
         goto done;
     }

@@ -9,7 +9,7 @@ available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
 "$CAIRN_BINARY" vocab --input "$sample/train.tsv" --size 600 --output vocab.txt 2>/dev/null
 sed "s/\"vocab_size\": *[0-9]*/\"vocab_size\": 30522/" "$source_dir/bench/configs/bert-base.json" >config.json
 # The vocabulary is filled up to the model's size: what counts here are the embeddings.
-{ cat vocab.txt && seq 100000 150000; } | head -n 30522 >full.txt
+{ cat vocab.txt && seq 100001 $((130522 - $(wc -l <vocab.txt))); } >full.txt
 
 for policy in none full; do
     # no save while training: the peak is a step's

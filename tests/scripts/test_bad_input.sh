@@ -125,8 +125,9 @@ for policy in auto full none; do
 done
 # What it says would do, does.
 smallest=$(sed -n 's/.*the smallest for this batch takes \([0-9.]*\) MiB.*/\1/p' <<<"$output" | head -n 1)
-[ -n "$smallest" ] && expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir fits --recompute auto \
-    --memory-budget "$(awk -v m="$smallest" 'BEGIN { printf "%d", m * 1048576 + 104858 }')B"
+budget=$(awk -v m="$smallest" 'BEGIN { printf "%d", m * 1048576 + 104858 }')B
+expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir fits --recompute auto --memory-budget "$budget"
+says "no room for the save buffer"
 
 # A full disk: a small file system of its own, where that may be made.
 mkdir disk
@@ -153,6 +154,35 @@ says /dev/full
 expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg nowhere/memory.svg
 says nowhere/memory.svg
 
+# A save that fails in the middle costs no training: limited by the size of a file, without a buffer to save from.
+(
+    ulimit -f 150
+    "${train[@]}" --max-steps 6 --data-dir data --model good --output-dir limited --save-steps 2 --memory-budget "$budget" \
+        --recompute auto >limited.txt 2>&1
+) && complain "the last save failed and the exit code is 0"
+grep -q "step 2 is not saved, training goes on" limited.txt || { complain "a failed save is not said" && tail limited.txt; }
+[ "$(losses limited | wc -l)" -eq 6 ] || complain "a save that failed ended training"
+
+# -- flags that cannot be meant
+bad_model && sed -i 's/"type_vocab_size": *2/"type_vocab_size": 1/' model/config.json
+refused 2 "type_vocab_size" "model/config.json" -- --data-dir data --model model
+for warmup in 1e30 inf 5; do
+    refused 2 "--warmup '$warmup'" -- --data-dir data --model good --warmup $warmup
+done
+expect 2 "$CAIRN_BINARY" glue --do-train --data-dir data --model good --max-steps 2 --eval-every 1 --output-dir x
+says --do-eval
+sed 's/"max_position_embeddings": *128/"max_position_embeddings": 20000/' tiny/config.json >long.json
+expect 0 "${train[@]}" --data-dir data --model-config long.json --vocab tiny/vocab.txt --max-seq-length 20000 --max-steps 1 \
+    --batch-size 2 --eval-splits dev_matched --output-dir long
+# The tensor that is named first is the same in one micro-batch and in several.
+bad_model && model_put "$(tensor_at bert.encoder.layer.0.output.LayerNorm.weight)" '\0\0\0140\0177'
+for micro in step 128; do
+    expect 1 "${train[@]}" --max-steps 1 --data-dir data --model model --micro-batch-tokens $micro --output-dir "micro $micro"
+    sed -n "s/.*in tensor '\([^']*\)'.*/\1/p" <<<"$output" | head -n 1 >"tensor $micro.txt"
+done
+has_file "tensor step.txt"
+cmp "tensor step.txt" "tensor 128.txt" || complain "the tensor that is blamed depends on the micro-batch"
+
 # -- what is there already
 [ "$before" = "$(good)" ] || complain "the good model's folder changed"
 mkdir foreign && cp good/{config.json,vocab.txt,model.safetensors} foreign
@@ -160,6 +190,37 @@ kept=$(sha256sum foreign/*)
 expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir foreign
 says "foreign/model.safetensors" "Use another --output-dir"
 [ "$kept" = "$(sha256sum foreign/*)" ] || complain "another's model was changed"
+
+# A new run in the folder of another: the old results are gone before the first step, and do not stand for it.
+cp -r good reused
+expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model model --output-dir reused --resume never
+[ ! -e reused/run.json ] || complain "the results of the run before stand for one that failed"
+# Another run's checkpoints are no place to go on from elsewhere.
+kept=$(sha256sum good/checkpoint-3/*)
+expect 0 "${train[@]}" --max-steps 2 --data-dir data --model good --output-dir other
+expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir good --resume other/checkpoint-2
+says "would be lost" "good"
+[ "$kept" = "$(sha256sum good/checkpoint-3/*)" ] || complain "--resume of another folder cost a checkpoint"
+# Evaluating into the folder of the training leaves its record alone; converting takes no model's place.
+kept=$(sha256sum good/run.json)
+cp -r good evaluated
+expect 0 "$CAIRN_BINARY" glue --do-eval --threads 1 --data-dir data --model evaluated --output-dir evaluated
+[ "${kept%% *}" = "$(sha256sum evaluated/run.json | cut -d' ' -f1)" ] || complain "evaluating changed run.json"
+expect 2 "$CAIRN_BINARY" convert --model good --output other
+says "other/model.safetensors"
+sed 's/"num_hidden_layers": *2/"num_hidden_layers": 340/; s/"hidden_size": *32/"hidden_size": 65536/; s/"intermediate_size": *64/"intermediate_size": 262144/' \
+    tiny/config.json >huge.json
+expect 1 "$CAIRN_BINARY" convert --model good/model.safetensors --model-config huge.json --output converted
+says "good/model.safetensors" "wrong shape"
+
+# A classifier with its labels in another order gives the same figures.
+mkdir permuted && cp good/{config.json,vocab.txt,tokenizer_config.json,model.safetensors} permuted
+sed -i 's/"0": *"entailment"/"0": "neutral"/; s/"1": *"neutral"/"1": "entailment"/' permuted/config.json
+expect 0 "$CAIRN_BINARY" glue --do-eval --threads 1 --data-dir data --model permuted --output-dir permuted-eval
+says "another order"
+probabilities() { tail -n +2 "$1/predictions_dev_matched.tsv" | cut -f3-5; }
+cmp <(probabilities good | awk -F'\t' '{ print $2, $1, $3 }' OFS='\t') <(probabilities permuted-eval) ||
+    complain "labels in another order: other probabilities"
 
 # A damaged checkpoint is named and the one before is used; with none left, that is said (79) and nothing is begun anew.
 expect 0 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir damaged --save-steps 1 --keep 2

@@ -113,8 +113,18 @@ grep -q pearson "own numbers/eval_results.json" || complain "a regression has no
 expect 1 "${glue[@]}" --task custom --data-dir own --text-columns premise,nothing --label-column verdict --labels 0,1 \
     --do-train --output-dir "own wrong"
 says "own/train.tsv" nothing
-expect 2 "${glue[@]}" --task custom --data-dir own --do-train --output-dir "own wrong"
+expect 2 "${glue[@]}" --task custom --data-dir own --label-column verdict --do-train --output-dir "own wrong"
 says --text-columns
+
+expect 2 "${glue[@]}" --task custom --data-dir own --text-columns premise --labels 0,1 --do-train --output-dir "own wrong"
+says --label-column
+# Prediction needs no labels; names of splits are taken with either hyphen.
+cut -f3,4 own/dev.tsv >own/test.tsv
+expect 0 "$CAIRN_BINARY" glue --task custom --data-dir own --text-columns premise,hypo --labels X1,X0 --model "own out" \
+    --do-predict --output-dir "own predicted"
+[ "$(wc -l <"own predicted/predictions_test.tsv")" -eq 13 ] || complain "a custom task's predictions are not 12 rows"
+expect 0 "$CAIRN_BINARY" glue --task mnli --data-dir made --model "out MNLI" --do-eval --eval-splits dev-matched --output-dir "dev matched"
+has_file "dev matched/predictions_dev_matched.tsv"
 
 # Evaluated while training: the best by the task's metric is kept beside the last.
 expect 0 "$CAIRN_BINARY" glue --model-config tiny/config.json --vocab tiny/vocab.txt --threads 1 --task MNLI --data-dir made \

@@ -314,6 +314,30 @@ static void test_devices_and_links(void **state)
     free(path);
 }
 
+static void test_temporaries(void **state)
+{
+    (void)state;
+    static const char *const stay[] = {"a.tmp", "a.tmp.", "a.tmp.12x", "tmp.12", ".tmp.3", "checkpoint-3.tmp", "a.12"};
+    static const char *const go[] = {"a.tmp.12", "model.safetensors.tmp.1234567"};
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++) {
+        char *path = file_join(place, stay[i]);
+        assert_ok(file_write_durable(path, "x", 1));
+        free(path);
+    }
+    int before = entries();
+    for (size_t i = 0; i < sizeof go / sizeof *go; i++) {
+        char *path = file_join(place, go[i]);
+        assert_ok(file_write_durable(path, "x", 1));
+        free(path);
+    }
+    assert_int_equal(entries(), before + 2);
+    assert_ok(file_remove_temporaries(place));
+    assert_int_equal(entries(), before);
+    char *none = file_join(place, "none");
+    assert_ok(file_remove_temporaries(none));
+    free(none);
+}
+
 static void test_places_that_take_no_file(void **state)
 {
     (void)state;
@@ -510,6 +534,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_every_call_failing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_abandon, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_temporaries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_devices_and_links, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_places_that_take_no_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_maps, set_up, tear_down),

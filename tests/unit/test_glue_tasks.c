@@ -1,7 +1,7 @@
 /* The table of GLUE tasks: what the leaderboard and Hugging Face expect of it, and tasks made of flags. */
 #include "testing.h"
 
-#include "tasks/glue/glue.h"
+#include "tasks/glue/labels.h"
 
 static const GlueTask *task_named(const char *name)
 {
@@ -160,7 +160,7 @@ static void flags_that_make_no_task(void **state)
         {"t,u,v", "l", "a,b", "--text-columns 't,u,v': expected one column, or two"},
         {"t,", "l", "a,b", "--text-columns 't,'"},
         {",", "l", "a,b", "--text-columns ','"},
-        {"t", "", "a,b", "--label-column ''"},
+        {"t", "a\tb", "a,b", "--label-column 'a"},
         {"t", "l", "a", "two or more"},
         {"t", "l", "a,,b", "two or more"},
         {"t", "l", "a,b,a", "'a' is there twice"},
@@ -174,9 +174,29 @@ static void flags_that_make_no_task(void **state)
     }
 }
 
+/* Which of the names is label i; names of other labels are no order. */
+static void test_label_order(void **state)
+{
+    (void)state;
+    const GlueTask *mnli;
+    int from[3];
+    assert_ok(glue_task_find("MNLI", &mnli)); /* entailment, neutral, contradiction */
+    char *google[] = {(char *)"contradiction", (char *)"ENTAILMENT", (char *)"neutral"};
+    assert_true(glue_label_order(mnli, google, 3, from));
+    assert_int_equal(from[0], 1);
+    assert_int_equal(from[1], 2);
+    assert_int_equal(from[2], 0);
+    char *generic[] = {(char *)"LABEL_0", (char *)"LABEL_1", (char *)"LABEL_2"};
+    assert_false(glue_label_order(mnli, generic, 3, from));
+    assert_false(glue_label_order(mnli, google, 2, from));
+    char *twice[] = {(char *)"neutral", (char *)"neutral", (char *)"entailment"};
+    assert_false(glue_label_order(mnli, twice, 3, from));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_label_order),
         cmocka_unit_test(names_in_any_spelling),
         cmocka_unit_test(labels_are_numbered_as_hugging_face_does),
         cmocka_unit_test(the_table_is_sound),
