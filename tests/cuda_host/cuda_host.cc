@@ -181,7 +181,7 @@ std::string deadlock()
         }
     }
     const Thread *waits = nullptr, *other = nullptr;
-    for (int i = 0; i < now.n; i++) (threads[i].state == AT_BARRIER ? waits : other) = &threads[i];
+    for (int i = now.n - 1; i >= 0; i--) (threads[i].state == AT_BARRIER ? waits : other) = &threads[i];
     return print("__syncthreads (%s) was reached by %d of the block's %d threads; ", place(waits->at).c_str(),
                  now.barrier, now.n) +
            name_of(other) + " " + doing(other) + "; all threads of a block must reach each barrier";
@@ -234,9 +234,9 @@ Status check_launch(dim3 grid, dim3 block, size_t shared)
     if (n == 0 || n > max_threads || block.z > 64)
         return fail_launch(print("a block of %ux%ux%u threads; it may have 1 to %d, 64 of them in z", block.x, block.y,
                                  block.z, max_threads));
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
+    if (grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
         return fail_launch(
-            print("a grid of %ux%ux%u blocks; it may have 1 to 2147483647 x 65535 x 65535", grid.x, grid.y, grid.z));
+            print("a grid of %ux%ux%u blocks; it may have at most 2147483647 x 65535 x 65535", grid.x, grid.y, grid.z));
     if (shared > shared_limit)
         return fail_launch(print("%zu bytes of dynamic shared memory; a block has at most %zu", shared, shared_limit));
     return OK;

@@ -1,0 +1,23 @@
+/* testing.h for C++ tests of the host executor. */
+#ifndef CAIRN_TESTS_CUDA_HOST_TESTING_HOST_H
+#define CAIRN_TESTS_CUDA_HOST_TESTING_HOST_H
+
+#include "kernels/cuda/mma.cuh" /* first: C++'s own headers stay out of extern "C" */
+
+extern "C" {
+#include "testing.h"
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool with_asan = true;
+#else
+constexpr bool with_asan = false;
+#endif
+
+/* In −1 … 1. */
+static inline float testing_value(uint64_t *state)
+{
+    return static_cast<float>(static_cast<double>(testing_random(state) >> 11) * 0x1p-52 - 1);
+}
+
+#endif
