@@ -51,7 +51,8 @@ extern const Dtype compute_types[];
 
 /* ---- backends ---- */
 
-/* ref first, then those that open here. Says once which are skipped and why. */
+/* ref first, then cpu if it opens here; says once if it does not and why. In cpu's place come those that the
+   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open. */
 int ops_backends(Backend *backends[4]);
 Backend *ops_ref(void);
 
