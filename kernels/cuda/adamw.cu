@@ -1,0 +1,50 @@
+/* AdamW over all segments in one launch. Bytes per parameter: 16 read (p, m, v, gradient), 12 written (p, m, v). */
+#include <math.h>
+
+#include "kernels/cuda/segments.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+template <bool WHOLE>
+__device__ static inline void update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay,
+                                           float rate)
+{
+    float *__restrict__ weights = s.weights + at.first, *__restrict__ ms = s.m + at.first,
+                        *__restrict__ vs = s.v + at.first;
+    const float *__restrict__ grads = s.grads + at.first;
+    for (int i = 0; i < LANE_GROUPS; i++) {
+        int j = lane_group(i);
+        Four p = load4<WHOLE>(weights, j, at.n), g = load4<WHOLE>(grads, j, at.n);
+        Four m = load4<WHOLE>(ms, j, at.n), v = load4<WHOLE>(vs, j, at.n);
+        for (int k = 0; k < 4; k++) p.v[k] -= rate * adam_update(adam, p.v[k], g.v[k], decay, &m.v[k], &v.v[k]);
+        store4<WHOLE>(weights, j, at.n, p);
+        store4<WHOLE>(ms, j, at.n, m);
+        store4<WHOLE>(vs, j, at.n, v);
+    }
+}
+
+__global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const Ctl *ctl, const Stats *stats)
+{
+    if (!stats->finite) return;
+    SegmentChunk chunk = segment_chunk(table, blockIdx.x);
+    if (chunk.n == 0) return;
+    Adam adam = adam_of(attr, ctl, stats);
+    float decay = table.segments[chunk.segment].decay, rate = ctl->learning_rate;
+    for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
+        NormBlock at = norm_block(chunk, b);
+        if (at.whole)
+            update_block<true>(s, at, adam, decay, rate);
+        else if (at.n)
+            update_block<false>(s, at, adam, decay, rate);
+    }
+}
+
+Status cuda_adamw(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *weights = cuda_out(call, "weights");
+    SegmentTable table = segment_table(call, rows, weights);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
+                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_in(call, "grads"))};
+    return CUDA_LAUNCH((adamw_kernel), table.chunks, SEGMENT_THREADS, 0, s, table, call->attr, cuda_ctl(call),
+                       cuda_data<const Stats>(cuda_in(call, "stats")));
+}

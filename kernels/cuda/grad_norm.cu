@@ -1,0 +1,72 @@
+/* The gradient's norm over all segments and what the optimizer multiplies gradients with, all on the device. One pass
+   over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
+#include <float.h>
+#include <math.h>
+
+#include "kernels/cuda/segments.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+template <bool WHOLE> __device__ static inline double lane_squares(const float *x, int n)
+{
+    Four all[LANE_GROUPS];
+    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) all[i] = load4<WHOLE>(x, lane_group(i), n);
+    double sum = 0;
+    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) sum = sum_squares(sum, all[i]);
+    return sum;
+}
+
+/* sums (chunks): Σ x² of each chunk, norm block by norm block. */
+__global__ void grad_squares_kernel(double *sums, const float *grads, SegmentTable table)
+{
+    CUDA_SHARED(double, blocks, [CHUNK_BLOCKS]);
+    SegmentChunk chunk = segment_chunk(table, blockIdx.x);
+    for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
+        NormBlock at = norm_block(chunk, b);
+        double sum = 0;
+        if (at.n)
+            sum = at.whole ? lane_squares<true>(grads + at.first, at.n) : lane_squares<false>(grads + at.first, at.n);
+        sum = warp_sum_double(sum);
+        if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    double total = 0;
+    for (int b = 0; b < CHUNK_BLOCKS; b++) total += blocks[b];
+    sums[blockIdx.x] = total;
+}
+
+enum { NORM_THREADS = 1024 };
+
+__global__ void grad_norm_kernel(Stats *stats, const double *sums, int32_t chunks, const Ctl *ctl, float max_norm)
+{
+    CUDA_SHARED(double, shared, [32]);
+    double mine = 0;
+    for (int32_t i = (int32_t)threadIdx.x; i < chunks; i += NORM_THREADS) mine += sums[i];
+    double squares = block_sum_double(mine, shared);
+    if (threadIdx.x != 0) return;
+    double loss_scale = (double)ctl->loss_scale, norm = sqrt(squares) / loss_scale, limit = (double)max_norm;
+    double clip = limit > 0 && norm > limit ? norm / limit : 1.0;
+    bool finite = norm <= DBL_MAX; /* not so for infinity and NaN */
+    stats->grad_norm = norm;
+    stats->finite = finite;
+    stats->grad_scale = finite ? (float)(1.0 / (loss_scale * clip)) : 0.0f;
+}
+
+size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return (size_t)segment_table(call, rows, cuda_in(call, "grads")).chunks * sizeof(double);
+}
+
+Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *grads = cuda_in(call, "grads");
+    SegmentTable table = segment_table(call, rows, grads);
+    double *sums = static_cast<double *>(call->scratch);
+    CHECK(call->scratch_bytes >= cuda_grad_norm_scratch(call, rows), "grad_norm: %zu bytes of scratch",
+          call->scratch_bytes);
+    TRY(CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums, cuda_data<const float>(grads),
+                    table));
+    return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")), sums,
+                       table.chunks, cuda_ctl(call), call->attr.grad_norm.max_norm);
+}

@@ -1,0 +1,126 @@
+/* LAMB (You et al., 2020) in two launches. The first makes Adam's update u where the gradient stood and leaves Σ p² and
+   Σ u² of every chunk in scratch. In the second each thread block adds the sums of its own segment, all blocks of a
+   segment in the same order, and takes its step of rate·‖p‖/‖u‖ along u. Bytes per parameter: 16 read and 12 written,
+   then 8 read and 4 written. */
+#include <math.h>
+
+#include "kernels/cuda/segments.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+/* Σ p² and Σ u² */
+struct alignas(16) Squares {
+    double p, u;
+};
+
+template <bool WHOLE>
+__device__ static inline Squares update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay)
+{
+    const float *__restrict__ weights = s.weights + at.first;
+    float *__restrict__ ms = s.m + at.first, *__restrict__ vs = s.v + at.first, *__restrict__ us = s.grads + at.first;
+    Squares sum = {0, 0};
+    for (int i = 0; i < LANE_GROUPS; i++) {
+        int j = lane_group(i);
+        Four p = load4<WHOLE>(weights, j, at.n), u = load4<WHOLE>(us, j, at.n);
+        Four m = load4<WHOLE>(ms, j, at.n), v = load4<WHOLE>(vs, j, at.n);
+        for (int k = 0; k < 4; k++)
+            u.v[k] = j + k < at.n ? adam_update(adam, p.v[k], u.v[k], decay, &m.v[k], &v.v[k]) : 0.0f;
+        store4<WHOLE>(us, j, at.n, u);
+        store4<WHOLE>(ms, j, at.n, m);
+        store4<WHOLE>(vs, j, at.n, v);
+        sum = {sum_squares(sum.p, p), sum_squares(sum.u, u)};
+    }
+    return sum;
+}
+
+__global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable table, OpAttr attr, const Ctl *ctl,
+                                   const Stats *stats)
+{
+    CUDA_SHARED(Squares, blocks, [CHUNK_BLOCKS]);
+    if (!stats->finite) return;
+    SegmentChunk chunk = segment_chunk(table, blockIdx.x);
+    if (chunk.n == 0) return;
+    Adam adam = adam_of(attr, ctl, stats);
+    float decay = table.segments[chunk.segment].decay;
+    for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
+        NormBlock at = norm_block(chunk, b);
+        Squares sum = {0, 0};
+        if (at.whole)
+            sum = update_block<true>(s, at, adam, decay);
+        else if (at.n)
+            sum = update_block<false>(s, at, adam, decay);
+        sum = {warp_sum_double(sum.p), warp_sum_double(sum.u)};
+        if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    Squares total = {0, 0};
+    for (int b = 0; b < CHUNK_BLOCKS; b++) total = {total.p + blocks[b].p, total.u + blocks[b].u};
+    sums[blockIdx.x] = total;
+}
+
+/* ‖p‖/‖u‖ of a segment, or 1, in every thread. */
+__device__ static inline float trust_ratio(const Squares *sums, const SegmentTable &table, int32_t segment,
+                                           double *shared)
+{
+    const Segment *own = &table.segments[segment];
+    if (!own->trust) return 1.0f;
+    int64_t chunks = (own->size + CHUNK - 1) / CHUNK;
+    Squares mine = {0, 0};
+    sums += segment_first_chunk(table, segment);
+    for (int64_t i = threadIdx.x; i < chunks; i += SEGMENT_THREADS) {
+        Squares sum = sums[i];
+        mine = {mine.p + sum.p, mine.u + sum.u};
+    }
+    double p = sqrt(block_sum_double(mine.p, shared)), u = sqrt(block_sum_double(mine.u, shared));
+    return p > 0 && u > 0 ? (float)(p / u) : 1.0f;
+}
+
+template <bool WHOLE> __device__ static inline void descend_block(const FlatSpace &s, const NormBlock &at, float rate)
+{
+    float *__restrict__ weights = s.weights + at.first;
+    const float *__restrict__ us = s.grads + at.first;
+    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++)
+    {
+        int j = lane_group(i);
+        Four p = load4<WHOLE>(weights, j, at.n), u = load4<WHOLE>(us, j, at.n);
+        for (int k = 0; k < 4; k++) p.v[k] -= rate * u.v[k];
+        store4<WHOLE>(weights, j, at.n, p);
+    }
+}
+
+__global__ void lamb_descend_kernel(FlatSpace s, const Squares *sums, SegmentTable table, const Ctl *ctl,
+                                    const Stats *stats)
+{
+    CUDA_SHARED(double, shared, [32]);
+    if (!stats->finite) return;
+    SegmentChunk chunk = segment_chunk(table, blockIdx.x);
+    if (chunk.n == 0) return;
+    float rate = ctl->learning_rate * trust_ratio(sums, table, chunk.segment, shared);
+    for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
+        NormBlock at = norm_block(chunk, b);
+        if (at.whole)
+            descend_block<true>(s, at, rate);
+        else if (at.n)
+            descend_block<false>(s, at, rate);
+    }
+}
+
+size_t cuda_lamb_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return (size_t)segment_table(call, rows, cuda_out(call, "weights")).chunks * sizeof(Squares);
+}
+
+Status cuda_lamb(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *weights = cuda_out(call, "weights");
+    const Stats *stats = cuda_data<const Stats>(cuda_in(call, "stats"));
+    SegmentTable table = segment_table(call, rows, weights);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
+                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_out(call, "grads"))};
+    Squares *sums = static_cast<Squares *>(call->scratch);
+    CHECK(call->scratch_bytes >= cuda_lamb_scratch(call, rows), "lamb: %zu bytes of scratch", call->scratch_bytes);
+    TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, cuda_ctl(call),
+                    stats));
+    return CUDA_LAUNCH((lamb_descend_kernel), table.chunks, SEGMENT_THREADS, 0, s, sums, table, cuda_ctl(call), stats);
+}

@@ -1,0 +1,326 @@
+/* The decoder's product with its loss, a chunk of masked rows at a time: fp32 logits of a chunk in scratch, softmax
+   over the real vocabulary with its gradient written where the logits stood, then the chunk's dh, dw, db. Larger chunks
+   mean fewer passes over dw, which is as large as the vocabulary; a row is the same bits in any chunk. How many rows
+   hold something is known on the device only, so all of the bucket's are gone through; the others have loss 0, gradient
+   0.
+
+   In the second pass over a row the gradient of columns j … overwrites logits of columns ≤ j. The block goes through
+   the row in tiles: all threads read, wait, and write, and what they write lies before what the next tile reads. */
+#include <math.h>
+
+#include "kernels/cuda/sums.cuh"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/product.h"
+
+static const int64_t CHUNK_ROWS = 1024;
+
+enum {
+    THREADS = 512,
+    WARPS = THREADS / CUDA_WARP,
+    TILE = THREADS * 8,      /* columns */
+    COLUMNS = CUDA_WARP * 8, /* of a block of the column sums */
+    STATS_THREADS = 256
+};
+
+/* ---- softmax ---- */
+
+/* Σ exp(x − max) over some columns, and the first of the largest. */
+struct Softmax {
+    float max, sum;
+    int32_t best;
+};
+
+__device__ static inline Softmax merged(const Softmax &a, const Softmax &b)
+{
+    if (a.sum == 0) return b;
+    if (b.sum == 0) return a;
+    if (a.max > b.max || (a.max == b.max && a.best < b.best))
+        return {a.max, a.sum + b.sum * expf(b.max - a.max), a.best};
+    return {b.max, b.sum + a.sum * expf(a.max - b.max), b.best};
+}
+
+/* Of the thread's columns of a row, eight at a time; n is a multiple of 8. */
+__device__ static inline Softmax thread_softmax(const float *x, int32_t classes)
+{
+    Softmax s = {-INFINITY, 0, 0};
+    for (int32_t j = (int32_t)threadIdx.x * 8; j < classes; j += TILE) {
+        float v[8];
+        load8(x + j, v);
+        int32_t left = classes - j;
+        float max = s.max;
+        int32_t best = s.best;
+        CUDA_UNROLL for (int i = 0; i < 8; i++)
+        {
+            if (i >= left) v[i] = -INFINITY;
+            if (v[i] > max) {
+                max = v[i];
+                best = j + i;
+            }
+        }
+        if (max > s.max) s = {max, s.sum * expf(s.max - max), best};
+        CUDA_UNROLL for (int i = 0; i < 8; i++) if (i < left) s.sum += expf(v[i] - s.max);
+    }
+    return s;
+}
+
+/* Of the whole row, in every thread: the tree of a warp, then the warps in order. */
+__device__ static inline Softmax block_softmax(Softmax s, Softmax *shared)
+{
+    for (int step = CUDA_WARP / 2; step > 0; step /= 2) {
+        Softmax other = {__shfl_xor_sync(CUDA_FULL, s.max, step), __shfl_xor_sync(CUDA_FULL, s.sum, step),
+                         __shfl_xor_sync(CUDA_FULL, s.best, step)};
+        s = merged(s, other);
+    }
+    if (threadIdx.x % CUDA_WARP == 0) shared[threadIdx.x / CUDA_WARP] = s;
+    __syncthreads();
+    s = shared[0];
+    for (int warp = 1; warp < WARPS; warp++) s = merged(s, shared[warp]);
+    return s;
+}
+
+struct LossRows {
+    float *logits;         // (chunk, n)
+    const int32_t *labels; // (rows)
+    const Ctl *ctl;
+    float *loss;      // (rows)
+    uint8_t *correct; // (rows)
+    int64_t n;
+    int32_t classes;
+};
+
+/* One block per row of a chunk whose first row is `first`. With `gradient` the row becomes one of type T, in the first
+   half of its bytes where T has two. */
+template <typename T> __global__ void softmax_kernel(LossRows c, int32_t first, bool gradient)
+{
+    CUDA_SHARED(Softmax, shared, [WARPS]);
+    int32_t row = first + (int32_t)blockIdx.x, label = row < c.ctl->n_masked ? c.labels[row] : -1;
+    float *x = c.logits + blockIdx.x * c.n;
+    T *dx = reinterpret_cast<T *>(x);
+    Softmax s = {0, 1, 0};
+    float bad = 0; /* NaN for a label that names no word */
+    if (label >= 0) {
+        float own = label < c.classes ? x[label] : NAN;
+        s = block_softmax(thread_softmax(x, c.classes), shared);
+        bad = label < c.classes ? 0.0f : NAN;
+        if (threadIdx.x == 0) c.loss[row] = (float)(log((double)s.sum) + (double)s.max - (double)own);
+    } else if (threadIdx.x == 0) {
+        c.loss[row] = 0;
+    }
+    if (threadIdx.x == 0) c.correct[row] = label >= 0 && s.best == label;
+    if (!gradient) return;
+    float scale = c.ctl->scale_masked * c.ctl->loss_scale, part = 1 / s.sum;
+    for (int32_t tile = 0; tile < c.n; tile += TILE) {
+        int32_t j = tile + (int32_t)threadIdx.x * 8;
+        float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (label >= 0 && j < c.classes) {
+            load8(x + j, v);
+            CUDA_UNROLL for (int i = 0; i < 8; i++)
+            {
+                float p = expf(v[i] - s.max) * part - (j + i == label ? 1.0f : 0.0f);
+                v[i] = j + i < c.classes ? (p + bad) * scale : 0.0f;
+            }
+        }
+        __syncthreads();
+        if (j < c.n) store8(dx + j, v);
+    }
+}
+
+/* One block, once all chunks are done. */
+__global__ void add_losses_kernel(Stats *stats, int32_t slot, const float *loss, const uint8_t *correct, int32_t rows)
+{
+    CUDA_SHARED(double, shared, [32]);
+    double losses = 0;
+    int64_t right = 0;
+    for (int32_t r = (int32_t)threadIdx.x; r < rows; r += STATS_THREADS) {
+        losses += (double)loss[r];
+        right += correct[r];
+    }
+    block_add_stats(stats, slot, losses, right, shared);
+}
+
+/* ---- db += column sums of the gradient: a warp takes every sixteenth row, then the warps in order ---- */
+
+template <typename T>
+__global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, int64_t stride, int32_t classes)
+{
+    CUDA_SHARED(float, sums, [WARPS][COLUMNS]);
+    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
+    int64_t column = (int64_t)blockIdx.x * COLUMNS + lane * 8;
+    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int64_t r = warp; r < rows && column < classes; r += WARPS) {
+        float v[8];
+        load8(gradient + r * stride + column, v);
+        CUDA_UNROLL for (int i = 0; i < 8; i++) sum[i] += v[i];
+    }
+    CUDA_UNROLL for (int i = 0; i < 8; i++) sums[warp][lane * 8 + i] = sum[i];
+    __syncthreads();
+    column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    if (threadIdx.x >= COLUMNS || column >= classes) return;
+    float all = 0;
+    for (int w = 0; w < WARPS; w++) all += sums[w][threadIdx.x];
+    db[column] += all;
+}
+
+/* ---- the op ---- */
+
+struct Space {
+    float *logits;    // (chunk, n): each row then its gradient
+    uint8_t *correct; // (rows)
+    void *workspace;
+    size_t bytes;
+};
+
+struct Chunk {
+    const OpCall *call;
+    Space space;
+    int64_t rows, first, m; /* of the bucket; this chunk's */
+    Dtype in;
+};
+
+static size_t line(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* Scratch starts on 64 bytes, a workspace on 256. */
+static Space space_of(const OpCall *call, int64_t rows)
+{
+    unsigned char *base = reinterpret_cast<unsigned char *>(line(reinterpret_cast<uintptr_t>(call->scratch)));
+    int64_t chunk = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
+    size_t workspace = line(product_workspace()), logits = line((size_t)(chunk * call->attr.loss.n) * sizeof(float));
+    return {reinterpret_cast<float *>(base + workspace), base + workspace + logits, base,
+            256 + workspace + logits + (size_t)rows};
+}
+
+static Chunk first_chunk(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *h = cuda_in(call, "h");
+    int64_t n = rows_in(h->rows, rows), chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    int64_t even = chunks ? ((n + chunks - 1) / chunks + 63) / 64 * 64 : 0; /* no product is left with a few rows */
+    return {call, space_of(call, n), n, 0, even < n ? even : n, h->dtype};
+}
+
+static void next_chunk(Chunk *c)
+{
+    c->first += c->m;
+    if (c->rows - c->first < c->m) c->m = c->rows - c->first;
+}
+
+/* The products of a chunk. A gradient's row is as far from the next one as the logits' were. */
+
+struct Product {
+    ProductShape shape;
+    ProductData data;
+};
+
+static int64_t gradient_stride(const Chunk &c)
+{
+    return c.call->attr.loss.n * (int64_t)(sizeof(float) / dtype_size(c.in));
+}
+
+/* Chunk's rows of h or dh */
+static void *rows_of(const Operand *o, const Chunk &c)
+{
+    return o->data ? cuda_data<unsigned char>(o) + (size_t)(c.first * o->cols) * dtype_size(o->dtype) : NULL;
+}
+
+static Product product_of(const Chunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
+{
+    Product p = {};
+    p.shape.m = m, p.shape.n = n, p.shape.k = k;
+    p.shape.lda = gradient_stride(c), p.shape.ldb = p.shape.ldc = c.call->attr.loss.k;
+    p.shape.in = c.in, p.shape.out = out;
+    p.data.a = c.space.logits;
+    p.data.workspace = c.space.workspace;
+    return p;
+}
+
+static Product logits_product(const Chunk &c)
+{
+    const Operand *h = cuda_in(c.call, "h"), *w = cuda_in(c.call, "w"), *bias = cuda_in(c.call, "bias");
+    Product p = product_of(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
+    p.shape.lda = p.shape.ldb, p.shape.ldc = p.shape.n;
+    p.shape.b_transposed = true;
+    p.shape.bias = BIAS_ADDED;
+    p.data.a = rows_of(h, c), p.data.b = w->data, p.data.c = c.space.logits;
+    p.data.bias = cuda_data<const float>(bias);
+    return p;
+}
+
+static Product dh_product(const Chunk &c)
+{
+    Product p = product_of(c, c.m, c.call->attr.loss.k, c.call->attr.loss.n, c.in);
+    p.data.b = cuda_in(c.call, "w")->data, p.data.c = rows_of(cuda_out(c.call, "dh"), c);
+    return p;
+}
+
+static Product dw_product(const Chunk &c)
+{
+    Product p = product_of(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
+    p.shape.a_transposed = p.shape.accumulate = true;
+    p.data.b = rows_of(cuda_in(c.call, "h"), c), p.data.c = cuda_out(c.call, "dw")->data;
+    return p;
+}
+
+static Status prepare_product(const Product &p)
+{
+    return p.data.a && p.data.b && p.data.c ? product_prepare_on(&p.shape, &p.data) : product_prepare(&p.shape);
+}
+
+static Status run_product(const Product &p)
+{
+    return product_run(&p.shape, p.data.a, p.data.b, p.data.c, p.data.bias, p.data.workspace);
+}
+
+static Status prepare_chunk(const Chunk &c)
+{
+    TRY(prepare_product(logits_product(c)));
+    if (operand_present(cuda_out(c.call, "dh"))) TRY(prepare_product(dh_product(c)));
+    if (operand_present(cuda_out(c.call, "dw"))) TRY(prepare_product(dw_product(c)));
+    return OK;
+}
+
+extern "C" Status cuda_mlm_xent_prepare(OpCall *call, const RowCounts *buckets, int n_buckets)
+{
+    for (int i = 0; i < n_buckets; i++) {
+        Chunk c = first_chunk(call, &buckets[i]);
+        for (int64_t last = 0; c.m > 0; next_chunk(&c)) {
+            if (c.m != last) TRY(prepare_chunk(c));
+            last = c.m;
+        }
+    }
+    return OK;
+}
+
+template <typename T> static Status run_chunk(const Chunk &c, const LossRows &rows)
+{
+    const Operand *dh = cuda_out(c.call, "dh"), *dw = cuda_out(c.call, "dw"), *db = cuda_out(c.call, "db");
+    bool training = operand_present(dh);
+    TRY(run_product(logits_product(c)));
+    TRY(CUDA_LAUNCH((softmax_kernel<T>), (unsigned)c.m, THREADS, 0, rows, (int32_t)c.first, training));
+    if (!training) return OK;
+    TRY(run_product(dh_product(c)));
+    if (operand_present(db))
+        TRY(CUDA_LAUNCH((column_sums_kernel<T>), (unsigned)((rows.classes + COLUMNS - 1) / COLUMNS), THREADS, 0,
+                        cuda_data<float>(db), reinterpret_cast<const T *>(rows.logits), c.m, gradient_stride(c),
+                        rows.classes));
+    return operand_present(dw) ? run_product(dw_product(c)) : OK;
+}
+
+size_t cuda_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return first_chunk(call, rows).space.bytes; }
+
+Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
+{
+    Chunk c = first_chunk(call, rows);
+    LossRows loss = {c.space.logits,         cuda_data<const int32_t>(cuda_in(call, "labels")),
+                     cuda_ctl(call),         cuda_data<float>(cuda_out(call, "loss")),
+                     c.space.correct,        call->attr.loss.n,
+                     call->attr.loss.classes};
+    CHECK(call->scratch_bytes >= c.space.bytes, "mlm_xent: %zu bytes of scratch, needs %zu", call->scratch_bytes,
+          c.space.bytes);
+    CHECK(loss.classes >= 1 && loss.classes <= loss.n && loss.n % 8 == 0 && loss.n <= INT32_MAX - TILE,
+          "mlm_xent: %d words in a padded vocabulary of %lld; expected a multiple of 8", loss.classes,
+          (long long)loss.n);
+    CHECK(c.rows <= INT32_MAX, "mlm_xent: %lld rows", (long long)c.rows);
+    for (; c.m > 0; next_chunk(&c)) CUDA_BY_TYPE(c.in, T, TRY(run_chunk<T>(c, loss)));
+    return CUDA_LAUNCH((add_losses_kernel), 1, STATS_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")),
+                       call->attr.loss.slot, loss.loss, loss.correct, (int32_t)c.rows);
+}

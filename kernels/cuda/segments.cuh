@@ -1,0 +1,136 @@
+/* What GRAD_NORM, ADAMW and LAMB share: how thread blocks find their parameters in the flat space, and Adam's update.
+
+   A launch has one thread block per chunk of 16384 elements, counted from each segment's start, and a warp per norm
+   block of 1024 elements (docs/contracts.md 5). The segments lie in device memory in the order of their offsets,
+   without overlap, so chunk b of segment i gets the number i + ⌊offset/16384⌋ + b: numbers of one segment end before
+   those of the next begin, the largest is known from the sizes of the table and of the space, and a few in between are
+   nobody's. Nothing is counted on the host. */
+#ifndef CAIRN_KERNELS_CUDA_SEGMENTS_CUH
+#define CAIRN_KERNELS_CUDA_SEGMENTS_CUH
+
+#include "kernels/cuda/sums.cuh"
+
+static const int NORM_BLOCK = 1024, CHUNK_BLOCKS = 16, SEGMENT_WARPS = 8;
+static const int64_t CHUNK = NORM_BLOCK * CHUNK_BLOCKS; /* elements */
+static const int SEGMENT_THREADS = SEGMENT_WARPS * CUDA_WARP;
+static const int LANE_GROUPS = NORM_BLOCK / (4 * CUDA_WARP); /* groups of four elements per lane and norm block */
+
+struct SegmentTable {
+    const Segment *segments; // (n)
+    int32_t n, chunks;       /* chunk numbers are below `chunks` */
+};
+
+/* `space`: any operand of the size of the flat space. Data may be absent. */
+static inline SegmentTable segment_table(const OpCall *call, const RowCounts *rows, const Operand *space)
+{
+    const Operand *o = cuda_in(call, "segments");
+    size_t bytes = (size_t)(rows_in(o->rows, rows) * o->cols) * dtype_size(o->dtype);
+    int64_t n = (int64_t)(bytes / sizeof(Segment)), chunks = n + rows_in(space->rows, rows) * space->cols / CHUNK + 1;
+    CHECK(chunks < INT32_MAX, "%s: %lld chunks of the flat space; at most 2^31 − 1", op_info(call->op)->name,
+          (long long)chunks);
+    return {cuda_data<const Segment>(o), (int32_t)n, (int32_t)chunks};
+}
+
+/* The flat arrays of an optimizer. */
+struct FlatSpace {
+    float *weights, *m, *v, *grads;
+};
+
+/* ---- a thread block's part ---- */
+
+struct SegmentChunk {
+    int64_t first, n; /* elements of the flat space; n is 0 where the number is nobody's */
+    int32_t segment;
+};
+
+__device__ static inline int64_t segment_first_chunk(const SegmentTable &t, int32_t i)
+{
+    return i + t.segments[i].offset / CHUNK;
+}
+
+__device__ static inline SegmentChunk segment_chunk(const SegmentTable &t, int64_t number)
+{
+    int32_t low = 0, high = t.n; /* the last segment whose first chunk is not above the number */
+    while (high - low > 1) {
+        int32_t middle = (low + high) / 2;
+        if (segment_first_chunk(t, middle) <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (t.n == 0) return {0, 0, 0};
+    Segment s = t.segments[low];
+    int64_t from = (number - segment_first_chunk(t, low)) * CHUNK;
+    if (from < 0 || from >= s.size) return {0, 0, low};
+    return {s.offset + from, s.size - from < CHUNK ? s.size - from : CHUNK, low};
+}
+
+/* A warp's norm block: `n` elements from `first` on; WHOLE forms need 1024 of them on 16 bytes. */
+struct NormBlock {
+    int64_t first;
+    int n;
+    bool whole;
+};
+
+__device__ static inline NormBlock norm_block(const SegmentChunk &c, int block)
+{
+    int64_t first = c.first + block * NORM_BLOCK, left = c.n - block * NORM_BLOCK;
+    int n = left < 0 ? 0 : left < NORM_BLOCK ? (int)left : NORM_BLOCK;
+    return {first, n, n == NORM_BLOCK && first % 4 == 0};
+}
+
+/* ---- four neighbouring elements, one access where the norm block is whole ---- */
+
+struct alignas(16) Four {
+    float v[4];
+};
+
+/* Where group i of a lane stands in its norm block. */
+__device__ static inline int lane_group(int i) { return 4 * (i * CUDA_WARP + (int)(threadIdx.x % CUDA_WARP)); }
+
+template <bool WHOLE> __device__ static inline Four load4(const float *from, int at, int n)
+{
+    if constexpr (WHOLE) {
+        return *reinterpret_cast<const Four *>(from + at);
+    } else {
+        Four x;
+        for (int k = 0; k < 4; k++) x.v[k] = at + k < n ? from[at + k] : 0.0f;
+        return x;
+    }
+}
+template <bool WHOLE> __device__ static inline void store4(float *to, int at, int n, const Four &x)
+{
+    if constexpr (WHOLE) {
+        *reinterpret_cast<Four *>(to + at) = x;
+    } else {
+        for (int k = 0; k < 4 && at + k < n; k++) to[at + k] = x.v[k];
+    }
+}
+
+__device__ static inline double sum_squares(double sum, const Four &x)
+{
+    for (int k = 0; k < 4; k++) sum = fma((double)x.v[k], (double)x.v[k], sum);
+    return sum;
+}
+
+/* ---- Adam ---- */
+
+struct Adam {
+    float beta1, beta2, eps, bias1, bias2, grad_scale;
+};
+
+__device__ static inline Adam adam_of(const OpAttr &attr, const Ctl *ctl, const Stats *stats)
+{
+    return {attr.optimizer.beta1, attr.optimizer.beta2, attr.optimizer.eps, ctl->bias1, ctl->bias2, stats->grad_scale};
+}
+
+/* Moves m and v on and returns u = m·bias1 / (√(v·bias2) + eps) + decay·p. */
+__device__ static inline float adam_update(const Adam &a, float p, float gradient, float decay, float *m, float *v)
+{
+    float g = gradient * a.grad_scale;
+    *m = a.beta1 * *m + (1.0f - a.beta1) * g;
+    *v = a.beta2 * *v + (1.0f - a.beta2) * g * g;
+    return *m * a.bias1 / (sqrtf(*v * a.bias2) + a.eps) + decay * p;
+}
+
+#endif
