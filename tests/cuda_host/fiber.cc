@@ -6,15 +6,8 @@
 
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#    define FIBER_ASAN 1
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define FIBER_ASAN 1
-#    endif
-#endif
-#ifdef FIBER_ASAN
-#    include <sanitizer/asan_interface.h>
+#include "asan.h"
+#if TESTING_ASAN
 #    include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -52,7 +45,7 @@ namespace
 {
 constexpr int n_stacks = 1024;
 constexpr size_t page = 4096;
-#ifdef FIBER_ASAN
+#if TESTING_ASAN
 constexpr size_t stack_bytes = 256 << 10;
 #else
 constexpr size_t stack_bytes = 128 << 10;
@@ -92,31 +85,24 @@ void fiber_init(Fiber *fiber, int i, void (*entry)())
 
 void fiber_switch(Fiber *from, Fiber *to, bool from_ends)
 {
-#ifdef FIBER_ASAN
+#if TESTING_ASAN
     __sanitizer_start_switch_fiber(from_ends ? nullptr : &from->fake_stack, to->bottom, to->size);
 #else
     (void)from_ends;
 #endif
     fiber_jump(&from->stack_pointer, to->stack_pointer);
-#ifdef FIBER_ASAN
+#if TESTING_ASAN
     __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
 #endif
 }
 
 void fiber_entered(Fiber *caller)
 {
-#ifdef FIBER_ASAN
+#if TESTING_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &caller->bottom, &caller->size);
 #else
     (void)caller;
 #endif
 }
 
-void fiber_forget(Fiber *fiber)
-{
-#ifdef FIBER_ASAN
-    __asan_unpoison_memory_region(fiber->bottom, fiber->size);
-#else
-    (void)fiber;
-#endif
-}
+void fiber_forget(Fiber *fiber) { ASAN_UNPOISON_MEMORY_REGION(fiber->bottom, fiber->size); }

@@ -3,21 +3,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "asan.h"
 #include "cuda_host/cuda_host.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#    define SHARED_ASAN 1
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer)
-#        define SHARED_ASAN 1
-#    endif
-#endif
-#ifdef SHARED_ASAN
-#    include <sanitizer/asan_interface.h>
-#else
-#    define ASAN_POISON_MEMORY_REGION(p, bytes)   ((void)(p), (void)(bytes))
-#    define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
-#endif
 
 namespace
 {
@@ -47,7 +34,7 @@ unsigned char *add(const char *name, size_t bytes, size_t align)
     next = offset + bytes + guard;
     ASAN_UNPOISON_MEMORY_REGION(memory + offset, bytes);
     memset(memory + offset, unset, bytes);
-#ifndef SHARED_ASAN
+#if !TESTING_ASAN
     memset(memory + offset + bytes, unset, guard);
 #endif
     return memory + offset;
@@ -68,7 +55,7 @@ uint64_t shared_block() { return block; }
 
 std::string shared_end()
 {
-#ifndef SHARED_ASAN /* there, who writes to a guard is stopped at once */
+#if !TESTING_ASAN /* there, who writes to a guard is stopped at once */
     for (int i = 0; i < n_arrays; i++)
         for (size_t j = 0; j < guard; j++) {
             if (memory[arrays[i].offset + arrays[i].bytes + j] == unset) continue;

@@ -4,15 +4,12 @@
 
 #include "kernels/cuda/mma.cuh" /* first: C++'s own headers stay out of extern "C" */
 
+#include "asan.h"
 extern "C" {
 #include "testing.h"
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool with_asan = true;
-#else
-constexpr bool with_asan = false;
-#endif
+constexpr bool with_asan = TESTING_ASAN;
 
 /* In −1 … 1. */
 static inline float testing_value(uint64_t *state)

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "asan.h"
+
 const Dtype compute_types[N_COMPUTE] = {F32, BF16};
 
 #define ZONE       ((size_t)256)
@@ -209,7 +211,8 @@ void case_free(OpCase *c)
 
 /* ---- memory between zones ---- */
 
-/* Zone, `bytes` bytes, zone; the data starts on 64 bytes and the zone right behind its end. */
+/* Zone, `bytes` bytes, zone; the data starts on 64 bytes and the zone right behind its end. Writing to a zone changes
+   it, which check_zones sees; under AddressSanitizer reading one ends the test. */
 static unsigned char *zoned_alloc(size_t bytes, unsigned char fill)
 {
     size_t all = (ZONE + bytes + ZONE + 63) / 64 * 64;
@@ -217,11 +220,15 @@ static unsigned char *zoned_alloc(size_t bytes, unsigned char fill)
     assert_non_null(block);
     memset(block, ZONE_BYTE, all);
     memset(block + ZONE, fill, bytes);
+    ASAN_POISON_MEMORY_REGION(block, ZONE);
+    ASAN_POISON_MEMORY_REGION(block + ZONE + bytes, all - ZONE - bytes);
     return block;
 }
 
 static void check_zones(const unsigned char *block, size_t bytes, const char *backend, const char *op, const char *what)
 {
+    ASAN_UNPOISON_MEMORY_REGION(block, ZONE);
+    ASAN_UNPOISON_MEMORY_REGION(block + ZONE + bytes, ZONE);
     for (size_t i = 0; i < ZONE; i++) {
         if (block[ZONE - 1 - i] != ZONE_BYTE)
             fail_msg("%s %s: wrote before %s, %zu bytes from its start", backend, op, what, i + 1);

@@ -1,0 +1,22 @@
+/* Whether this is a build with AddressSanitizer (TESTING_ASAN), and its marks on memory that must not be touched, which
+   are nothing elsewhere. */
+#ifndef CAIRN_TESTS_ASAN_H
+#define CAIRN_TESTS_ASAN_H
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define TESTING_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define TESTING_ASAN 1
+#    endif
+#endif
+
+#ifdef TESTING_ASAN
+#    include <sanitizer/asan_interface.h>
+#else
+#    define TESTING_ASAN                          0
+#    define ASAN_POISON_MEMORY_REGION(p, bytes)   ((void)(p), (void)(bytes))
+#    define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
+#endif
+
+#endif
