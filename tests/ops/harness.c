@@ -10,37 +10,6 @@ const Dtype compute_types[N_COMPUTE] = {F32, BF16};
 #define ZONE_BYTE  0xa5
 #define UNSET_BYTE 0xff /* NaN in every type */
 
-/* ---- backends ---- */
-
-int ops_backends(Backend *backends[4])
-{
-    static Backend *opened[4];
-    static int n = 0;
-    const char *wanted = getenv("CAIRN_TEST_BACKENDS");
-    if (n == 0) {
-        char *names = mem_printf("ref,%s", wanted ? wanted : "cpu"), *rest = NULL;
-        for (char *name = strtok_r(names, ",", &rest); name && n < 4; name = strtok_r(NULL, ",", &rest)) {
-            const BackendOptions options = {.threads = 2};
-            if (backend_open(name, &options, &opened[n]) == OK) {
-                n++;
-                continue;
-            }
-            if (n == 0 || wanted) fail_msg("%s does not open: %s", name, status_message());
-            print_message("skipped on %s: %s\n", name, status_message());
-        }
-        free(names);
-    }
-    memcpy(backends, opened, sizeof opened);
-    return n;
-}
-
-Backend *ops_ref(void)
-{
-    Backend *backends[4];
-    ops_backends(backends);
-    return backends[0];
-}
-
 /* ---- slots ---- */
 
 static Slot *slot_find(const OpCase *c, const char *name)
