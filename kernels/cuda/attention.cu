@@ -1,0 +1,136 @@
+/* ATTENTION: softmax(q·kᵀ·scale) with dropout, times v, in one pass over a sequence's keys. Scores never leave
+   registers; a row's maximum and sum go along, and what is summed so far is rescaled when the maximum rises. The sum is
+   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores want them. */
+#include "kernels/cuda/attention.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(Attention<T> a)
+{
+    typedef AttentionTile<T, D> Tile;
+    CUDA_SHARED_DYNAMIC(T, shared);
+    T *own_tile = shared, *stages = shared + ATTENTION_ROWS * D; // (2, keys and values, step, D)
+    AttentionPlace p;
+    if (!attention_place(a, &p)) return;
+
+    int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
+    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    T *o = a.to + head * a.head_dim;
+    Tile::clear(o, hidden, p.gap_start, p.gap_end, a);
+    for (int row = p.gap_start + static_cast<int>(threadIdx.x); row < p.gap_end; row += ATTENTION_THREADS)
+        a.lse[int64_t{row} * a.heads + head] = 0;
+    if (p.first >= p.length) return;
+
+    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
+    auto copy_stage = [&](int i) {
+        T *stage = stages + (i & 1) * 2 * Tile::step * D;
+        int64_t from = int64_t{i} * Tile::step * width;
+        Tile::copy(stage, k + from, width, p.length - i * Tile::step, Tile::step, a);
+        Tile::copy(stage + Tile::step * D, v + from, width, p.length - i * Tile::step, Tile::step, a);
+        copy_async_commit();
+    };
+    Tile::copy(own_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    copy_stage(0);
+
+    constexpr int tiles = Tile::step / 16;
+    int first = p.first + 16 * warp; /* the warp's first query */
+    T *mine = own_tile + 16 * warp * D;
+    AttentionOwn<T, D, true> own;
+    AttentionDropout<T> dropout(a, p);
+    float sum[D / 8][4] = {}, total[2] = {0, 0}, top[2] = {-INFINITY, -INFINITY};
+    float to_log2 = a.scale * LOG2_E;
+    for (int i = 0; i * Tile::step < p.length; i++) {
+        copy_async_wait<0>();
+        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        if (i == 0 && first < p.length) own.take(mine);
+        if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
+        if (first >= p.length) continue;
+
+        const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
+        int n_keys = min(p.length - i * Tile::step, Tile::step);
+        float x[tiles][2][4], high[2] = {top[0], top[1]};
+        CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) {
+            if (16 * t >= n_keys) continue;
+            own.times(x[t], keys + 16 * t * D);
+            CUDA_UNROLL
+            for (int j = 0; j < 8; j++) {
+                int n = j / 4, r = j % 4;
+                if (16 * t + 8 * n + 2 * c + r % 2 >= n_keys) x[t][n][r] = -INFINITY;
+                high[r / 2] = fmaxf(high[r / 2], x[t][n][r]);
+            }
+        }
+        float base[2];
+        CUDA_UNROLL
+        for (int second = 0; second < 2; second++) {
+            high[second] = attention_row_max(high[second]);
+            float shrink = attention_exp2((top[second] - high[second]) * to_log2);
+            top[second] = high[second];
+            base[second] = -top[second] * to_log2;
+            total[second] *= shrink;
+            CUDA_UNROLL
+            for (int j = 0; j < D / 8; j++) {
+                sum[j][2 * second] *= shrink;
+                sum[j][2 * second + 1] *= shrink;
+            }
+        }
+        CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) {
+            if (16 * t >= n_keys) continue;
+            CUDA_UNROLL
+            for (int j = 0; j < 8; j++) {
+                int n = j / 4, r = j % 4;
+                x[t][n][r] = attention_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
+                total[r / 2] += x[t][n][r];
+            }
+            if (a.threshold) {
+                Philox4 draws = dropout.tile(first / 16, i * tiles + t);
+                CUDA_UNROLL
+                for (int j = 0; j < 8; j++)
+                    if (dropout.drops(draws, j / 4, j % 4)) x[t][j / 4][j % 4] = 0;
+            }
+            attention_add<T, D>(sum, x[t], values + 16 * t * D);
+        }
+    }
+    if (first >= p.length) return;
+
+    float factor[2];
+    CUDA_UNROLL
+    for (int second = 0; second < 2; second++) {
+        total[second] = attention_row_sum(total[second]);
+        factor[second] = a.keep_scale / total[second];
+        int row = first + g + 8 * second;
+        if (c == 0 && row < p.length)
+            a.lse[int64_t{p.start + row} * a.heads + head] = fmaf(top[second], a.scale, logf(total[second]));
+    }
+    Tile::store(mine, sum, factor, o + (p.start + first) * hidden, hidden, p.length - first, a);
+}
+
+template <typename T, int D> static Status run(const Attention<T> &a)
+{
+    size_t shared = (ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
+    return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
+}
+
+Status attention_check(const OpCall *call)
+{
+    int32_t head_dim = call->attr.attention.head_dim;
+    if (head_dim <= ATTENTION_HEAD_DIM) return OK;
+    return fail(E_USAGE,
+                "attention: heads have %d columns; the cuda backend has kernels for at most %d. Use more heads "
+                "(num_attention_heads in config.json) or --backend cpu",
+                head_dim, ATTENTION_HEAD_DIM);
+}
+
+Status cuda_attention(const OpCall *call, const RowCounts *rows)
+{
+    TRY(attention_check(call));
+    CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
+        Attention<T> a = attention_of<T>(call, rows);
+        a.to = cuda_data<T>(cuda_out(call, "o"));
+        a.lse = cuda_data<float>(cuda_out(call, "lse"));
+        ATTENTION_BY_SIZE(a.head_dim, D, return (run<T, D>(a)));
+    });
+    return OK;
+}

@@ -1,0 +1,394 @@
+/* What attention's kernels share: which rows a block has, tiles in shared memory, products of tiles, dropout.
+
+   A block has one head of 64 neighbouring rows of one sequence, 16 rows a warp: its own rows (queries, or keys). The
+   other side's rows of the sequence stream past in steps, two stages deep. Warps work on 16×16 tiles counted from the
+   sequence's start, so that nothing a sequence gives depends on where its rows lie; a warp without rows only copies.
+   A tile of scores has the layout of two mma accumulators side by side: lane 4·g + c holds x[n][r], row g + 8·⌊r/2⌋,
+   column 8·n + 2·c + r mod 2. fp32 does the same with fused multiply-adds on the same layout.
+   Head sizes are padded to D = 32, 64 or 128 with zeros in shared memory alone. */
+#ifndef CAIRN_KERNELS_CUDA_ATTENTION_CUH
+#define CAIRN_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/mma.cuh"
+
+#define ATTENTION_ROWS     64 /* of a block */
+#define ATTENTION_THREADS  128
+#define ATTENTION_HEAD_DIM 128 /* largest */
+#define LOG2_E             1.4426950408889634f
+
+template <typename T> struct Attention {
+    const T *qkv;             // (T, 3H)
+    const T *o;               // (T, H); backward
+    const T *dout;            // (T, H); backward
+    T *to;                    // o (T, H), or dqkv (T, 3H)
+    float *lse;               // (T, A)
+    float *dot;               // (A, T): do·o; backward
+    const int32_t (*span)[2]; // (S, 2), sequences in the order of their rows
+    const int32_t *index;     // (S)
+    const Ctl *ctl;
+    int32_t rows, capacity; /* T and S of the bucket */
+    int32_t heads, head_dim;
+    float scale, keep_scale; /* keep_scale: 1/(1−p) */
+    uint32_t threshold, site;
+    bool aligned; /* rows of a head start at multiples of 16 bytes and are such multiples long */
+};
+
+/* ---- which rows ---- */
+
+struct AttentionPlace {
+    int32_t start, length;      /* of the sequence */
+    int32_t first;              /* the block's first row in it; length or more: the block has none */
+    int32_t sequence;           /* in spans; −1: what lies before the first */
+    int32_t gap_start, gap_end; /* rows of no sequence that this block clears */
+};
+
+/* Sequence s has the slots (blocks of a head) from ⌊start/64⌋ + s + 1 to where s + 1's begin, start of the one after
+   the last being `rows`: at least as many as its rows and the gap behind it fill, in a grid of known size, without
+   counting. Slots before the first sequence's clear the gap before it. Lanes try 32 sequences at a time. */
+static inline unsigned attention_slots(int64_t rows, int64_t capacity)
+{
+    return static_cast<unsigned>(rows / ATTENTION_ROWS + capacity + 1);
+}
+
+template <typename T> __device__ static inline bool attention_place(const Attention<T> &a, AttentionPlace *p)
+{
+    int slot = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+    int n_seqs = min(a.ctl->n_seqs, a.capacity), low = -1, high = n_seqs; /* low's slots begin at or before ours */
+    if (slot >= a.rows / ATTENTION_ROWS + n_seqs + 1) return false;
+    while (high - low > 1) {
+        int step = (high - low - 1 + CUDA_WARP - 1) / CUDA_WARP, s = low + (lane + 1) * step;
+        bool before = s < high && a.span[s][0] / ATTENTION_ROWS + s + 1 <= slot;
+        low += __popc(__ballot_sync(CUDA_FULL, before)) * step;
+        high = min(high, low + step);
+    }
+    int32_t end = low < 0 ? 0 : a.span[low][1], next = low + 1 < n_seqs ? a.span[low + 1][0] : a.rows;
+    p->sequence = low;
+    p->start = low < 0 ? 0 : a.span[low][0];
+    p->length = end - p->start;
+    p->first = (slot - (low < 0 ? 0 : p->start / ATTENTION_ROWS + low + 1)) * ATTENTION_ROWS;
+    p->gap_start = min(end + p->first, next);
+    p->gap_end = min(p->gap_start + ATTENTION_ROWS, next);
+    return true;
+}
+
+/* ---- tiles in shared memory ---- */
+
+template <typename T> struct alignas(16) AttentionChunk {
+    T v[16 / sizeof(T)];
+};
+template <typename T> struct alignas(2 * sizeof(T)) AttentionPair {
+    T v[2];
+};
+template <typename T> __device__ static inline AttentionChunk<T> *as_chunk(T *p)
+{
+    return reinterpret_cast<AttentionChunk<T> *>(p);
+}
+template <typename T> __device__ static inline const AttentionChunk<T> *as_chunk(const T *p)
+{
+    return reinterpret_cast<const AttentionChunk<T> *>(p);
+}
+
+/* Rows of D values; the 16-byte chunks of a row are permuted by its number, so that a column of chunks lies in
+   different banks. */
+template <typename T, int D> struct AttentionTile {
+    static constexpr int chunk = 16 / sizeof(T), chunks = D / chunk;
+    static constexpr int step = D * sizeof(T) <= 128 ? 64 : 8192 / (D * sizeof(T)); /* rows of a stage */
+    static_assert(chunks >= 4 && step % 16 == 0, "the permutation is for rows of 64 bytes and more");
+
+    __device__ static inline int at(int row, int column)
+    {
+        int swap = chunks >= 8 ? row & 7 : row >> 1 & 3;
+        return row * D + (column / chunk ^ swap) * chunk + column % chunk;
+    }
+
+    /* Starts copying `n` rows, at most `room`, into a tile by all threads of the block; rows from n to the next
+       multiple of 16 become zeros. */
+    __device__ static inline void copy(T *tile, const T *from, int64_t stride, int n, int room, const Attention<T> &a)
+    {
+        int rows = min((n + 15) / 16 * 16, room);
+        if (a.aligned)
+            for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += ATTENTION_THREADS) {
+                int row = i / chunks, column = i % chunks * chunk;
+                bool there = row < n && column < a.head_dim;
+                copy_async(tile + at(row, column), there ? from + row * stride + column : from, there);
+            }
+        else
+            for (int i = static_cast<int>(threadIdx.x); i < rows * D; i += ATTENTION_THREADS) {
+                int row = i / D, column = i % D;
+                bool there = row < n && column < a.head_dim;
+                tile[at(row, column)] = there ? from[row * stride + column] : from_float<T>(0);
+            }
+    }
+
+    /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`. factor[0] is of
+       row g, factor[1] of row g + 8. */
+    __device__ static inline void store(T *tile, const float x[D / 8][4], const float factor[2], T *to, int64_t stride,
+                                        int n, const Attention<T> &a)
+    {
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
+        __syncwarp();
+        CUDA_UNROLL
+        for (int i = 0; i < D / 8; i++) CUDA_UNROLL
+        for (int second = 0; second < 2; second++)
+            *reinterpret_cast<AttentionPair<T> *>(tile + at(g + 8 * second, 8 * i + 2 * c)) = {
+                {from_float<T>(x[i][2 * second] * factor[second]),
+                 from_float<T>(x[i][2 * second + 1] * factor[second])}};
+        __syncwarp();
+        if (a.aligned)
+            for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
+                int row = i / chunks, column = i % chunks * chunk;
+                if (row < n && column < a.head_dim)
+                    *as_chunk(to + row * stride + column) = *as_chunk(tile + at(row, column));
+            }
+        else
+            for (int i = lane; i < 16 * D; i += CUDA_WARP)
+                if (i / D < n && i % D < a.head_dim) to[i / D * stride + i % D] = tile[at(i / D, i % D)];
+    }
+
+    /* Zeros in this head's columns of rows [first, end) of x, by all threads. */
+    __device__ static inline void clear(T *x, int64_t stride, int first, int end, const Attention<T> &a)
+    {
+        int width = a.aligned ? a.head_dim / chunk : a.head_dim;
+        for (int i = static_cast<int>(threadIdx.x); i < (end - first) * width; i += ATTENTION_THREADS) {
+            T *row = x + (first + i / width) * stride;
+            if (a.aligned)
+                *as_chunk(row + i % width * chunk) = {};
+            else
+                row[i % width] = from_float<T>(0);
+        }
+    }
+};
+
+/* ---- products ---- */
+
+/* A warp's 16 own rows; with `held` in registers as A fragments, else read again for each product. */
+template <typename T, int D, bool held> struct AttentionOwn {
+    typedef AttentionTile<T, D> Tile;
+    const T *tile;
+    uint32_t a[held ? D / 16 : 1][4];
+
+    __device__ inline void read(uint32_t fragment[4], int k) const
+    {
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+        mma_load4(fragment, tile + Tile::at(lane % 16, k * 16 + lane / 16 * 8));
+    }
+    __device__ inline void take(const T *rows)
+    {
+        tile = rows;
+        if constexpr (held) CUDA_UNROLL
+        for (int k = 0; k < D / 16; k++) read(a[k], k);
+    }
+    /* x = own · otherᵀ */
+    __device__ inline void times(float x[2][4], const T *other) const
+    {
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+        CUDA_UNROLL
+        for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
+        CUDA_UNROLL
+        for (int k = 0; k < D / 16; k++) {
+            uint32_t b[4], fresh[4];
+            mma_load4(b, other + Tile::at(lane % 8 + lane / 16 * 8, k * 16 + lane / 8 % 2 * 8));
+            if (!held) read(fresh, k);
+            const uint32_t *mine = held ? a[held ? k : 0] : fresh;
+            mma_16x8x16<T>(x[0], mine, b, x[0]);
+            mma_16x8x16<T>(x[1], mine, b + 2, x[1]);
+        }
+    }
+};
+
+template <int D, bool held> struct AttentionOwn<float, D, held> {
+    typedef AttentionTile<float, D> Tile;
+    const float *tile;
+
+    __device__ inline void take(const float *rows) { tile = rows; }
+    __device__ inline void times(float x[2][4], const float *other) const
+    {
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
+        CUDA_UNROLL
+        for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
+        for (int column = 0; column < D; column += 4) {
+            AttentionChunk<float> mine[2], theirs[4];
+            CUDA_UNROLL
+            for (int i = 0; i < 2; i++) mine[i] = *as_chunk(tile + Tile::at(g + 8 * i, column));
+            CUDA_UNROLL
+            for (int i = 0; i < 4; i++) theirs[i] = *as_chunk(other + Tile::at(i / 2 * 8 + 2 * c + i % 2, column));
+            CUDA_UNROLL
+            for (int i = 0; i < 8; i++) CUDA_UNROLL
+            for (int j = 0; j < 4; j++)
+                x[i / 4][i % 4] = fmaf(mine[i % 4 / 2].v[j], theirs[i / 4 * 2 + i % 2].v[j], x[i / 4][i % 4]);
+        }
+    }
+};
+
+/* sum (16, D) += x · other, x rounded to T, 16 rows of `other`. */
+template <typename T, int D>
+__device__ static inline void attention_add(float sum[D / 8][4], const float x[2][4], const T *other)
+{
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+    const uint32_t a[4] = {mma_pair<T>(x[0][0], x[0][1]), mma_pair<T>(x[0][2], x[0][3]), mma_pair<T>(x[1][0], x[1][1]),
+                           mma_pair<T>(x[1][2], x[1][3])};
+    CUDA_UNROLL
+    for (int i = 0; i < D / 16; i++) {
+        uint32_t b[4];
+        mma_load4_transposed(b, other + AttentionTile<T, D>::at(lane % 16, i * 16 + lane / 16 * 8));
+        mma_16x8x16<T>(sum[2 * i], a, b, sum[2 * i]);
+        mma_16x8x16<T>(sum[2 * i + 1], a, b + 2, sum[2 * i + 1]);
+    }
+}
+
+template <int D>
+__device__ static inline void attention_add_f32(float sum[D / 8][4], const float x[2][4], const float *other)
+{
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, c = lane % 4;
+    CUDA_UNROLL
+    for (int k = 0; k < 16; k++) {
+        int holder = (lane & ~3) | k % 8 / 2;
+        float high = __shfl_sync(CUDA_FULL, x[k / 8][k % 2], holder);
+        float low = __shfl_sync(CUDA_FULL, x[k / 8][2 + k % 2], holder);
+        CUDA_UNROLL
+        for (int i = 0; i < D / 8; i++) {
+            AttentionPair<float> y =
+                *reinterpret_cast<const AttentionPair<float> *>(other + AttentionTile<float, D>::at(k, 8 * i + 2 * c));
+            CUDA_UNROLL
+            for (int j = 0; j < 2; j++) {
+                sum[i][j] = fmaf(high, y.v[j], sum[i][j]);
+                sum[i][2 + j] = fmaf(low, y.v[j], sum[i][2 + j]);
+            }
+        }
+    }
+}
+template <> __device__ inline void attention_add<float, 32>(float sum[4][4], const float x[2][4], const float *other)
+{
+    attention_add_f32<32>(sum, x, other);
+}
+template <> __device__ inline void attention_add<float, 64>(float sum[8][4], const float x[2][4], const float *other)
+{
+    attention_add_f32<64>(sum, x, other);
+}
+template <> __device__ inline void attention_add<float, 128>(float sum[16][4], const float x[2][4], const float *other)
+{
+    attention_add_f32<128>(sum, x, other);
+}
+
+/* ---- values ---- */
+
+/* 2^x; exactly 0 far below. */
+__device__ static inline float attention_exp2(float x)
+{
+#ifdef CAIRN_CUDA_HOST
+    return std::exp2(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* Over the four lanes that hold a row. */
+__device__ static inline float attention_row_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(CUDA_FULL, x, 1));
+    return fmaxf(x, __shfl_xor_sync(CUDA_FULL, x, 2));
+}
+__device__ static inline float attention_row_sum(float x)
+{
+    x += __shfl_xor_sync(CUDA_FULL, x, 1);
+    return x + __shfl_xor_sync(CUDA_FULL, x, 2);
+}
+
+/* ---- dropout ---- */
+
+/* The draws of a tile's values in this lane: of x[n][r] the half r mod 2 of word[n + 2·⌊r/2⌋] (rows are queries). */
+template <typename T> struct AttentionDropout {
+    Dropout site;
+    uint32_t head, sequence;
+
+    __device__ inline explicit AttentionDropout(const Attention<T> &a, const AttentionPlace &p)
+        : site{a.ctl->dropout_key, dropout_c3(a.site, a.ctl->batch), a.threshold, a.keep_scale}, head(blockIdx.y),
+          sequence(static_cast<uint32_t>(a.index[p.sequence]))
+    {
+    }
+    __device__ inline Philox4 tile(int query_tile, int key_tile) const
+    {
+        uint32_t lane = threadIdx.x % CUDA_WARP;
+        return dropout_tile_call(&site, head, sequence, static_cast<uint32_t>(query_tile), lane / 4,
+                                 static_cast<uint32_t>(key_tile), lane % 4);
+    }
+    __device__ inline bool drops(const Philox4 &draws, int n, int r) const
+    {
+        return philox_draw16(&draws, r % 2 + 2 * n + r / 2 * 4) < site.threshold;
+    }
+
+    /* The same for a tile whose rows are keys: lane 4·g + c needs keys g, g + 8 of queries 2c, 2c + 1, 2c + 8, 2c + 9.
+       These are one parity's halves of two calls, for queries 2c and 2c + 1; lane ^ 4 needs the other halves. So each
+       makes one call and they exchange. Then of x[n][r] it is the half ⌊r/2⌋ of word[n] of query parity r mod 2. */
+    struct Turned {
+        uint32_t word[2][2]; /* [query parity][n] */
+    };
+    __device__ inline Turned tile_turned(int query_tile, int key_tile) const
+    {
+        uint32_t lane = threadIdx.x % CUDA_WARP, g = lane / 4, c = lane % 4, odd = g & 1;
+        Philox4 draws = dropout_tile_call(&site, head, sequence, static_cast<uint32_t>(query_tile), 2 * c + odd,
+                                          static_cast<uint32_t>(key_tile), g / 2);
+        Turned t;
+        CUDA_UNROLL
+        for (int n = 0; n < 2; n++) {
+            uint32_t low = (draws.v[2 * n] & 0xffffu) | draws.v[2 * n + 1] << 16;
+            uint32_t high = draws.v[2 * n] >> 16 | (draws.v[2 * n + 1] & 0xffff0000u);
+            uint32_t other = __shfl_xor_sync(CUDA_FULL, odd ? low : high, 4);
+            t.word[0][n] = odd ? other : low;
+            t.word[1][n] = odd ? high : other;
+        }
+        return t;
+    }
+    __device__ inline bool drops(const Turned &draws, int n, int r) const
+    {
+        return (draws.word[r % 2][n] >> (r / 2 * 16) & 0xffffu) < site.threshold;
+    }
+};
+
+/* ---- calls ---- */
+
+/* E_USAGE where the kernels have no code for the head size. */
+Status attention_check(const OpCall *call);
+
+template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *qkv = cuda_in(call, "qkv"), *span = cuda_in(call, "spans");
+    Attention<T> a = {};
+    a.qkv = cuda_data<const T>(qkv);
+    a.span = cuda_data<const int32_t[2]>(span);
+    a.index = cuda_data<const int32_t>(cuda_in(call, "seq_index"));
+    a.ctl = cuda_ctl(call);
+    a.rows = static_cast<int32_t>(rows_in(qkv->rows, rows));
+    a.capacity = static_cast<int32_t>(rows_in(span->rows, rows));
+    a.heads = call->attr.attention.heads;
+    a.head_dim = call->attr.attention.head_dim;
+    a.scale = call->attr.attention.scale;
+    a.threshold = dropout_threshold(call->attr.attention.dropout);
+    a.keep_scale = dropout_scale(call->attr.attention.dropout);
+    a.site = call->attr.attention.site;
+    a.aligned = a.head_dim * sizeof(T) % 16 == 0;
+    return a;
+}
+template <typename T> static inline dim3 attention_grid(const Attention<T> &a)
+{
+    return dim3(attention_slots(a.rows, a.capacity), static_cast<unsigned>(a.heads));
+}
+
+/* Runs the statement with D as the padded head size. */
+#define ATTENTION_BY_SIZE(head_dim_, D, ...)                                                                           \
+    do {                                                                                                               \
+        if ((head_dim_) <= 32) {                                                                                       \
+            constexpr int D = 32;                                                                                      \
+            __VA_ARGS__;                                                                                               \
+        } else if ((head_dim_) <= 64) {                                                                                \
+            constexpr int D = 64;                                                                                      \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            constexpr int D = 128;                                                                                     \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+
+#endif

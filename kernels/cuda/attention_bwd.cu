@@ -1,0 +1,233 @@
+/* ATTENTION_BWD in two kernels, each making P again from the log-sum-exp: one over blocks of queries for dq, that also
+   gives D = do·o, then one over blocks of keys for dk and dv. Two products more than one kernel would need, but every
+   sum is made by one warp in one order, without atomics. With P = exp(s − lse) and m the dropout factors:
+       dS = P∘((do·vᵀ)∘m − D),  dq = scale·dS·k,  dk = scale·dSᵀ·q,  dv = (P∘m)ᵀ·do.
+   P∘m and dS are rounded to T for the second products. */
+#include "kernels/cuda/attention.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+/* do·o of the warp's row lane / 2, in both its lanes: each adds every other eight columns. `dout` is 16 rows of shared
+   memory. */
+template <typename T, int D>
+__device__ static inline float dot_of(const Attention<T> &a, const T *dout, const T *o, int64_t hidden, int n)
+{
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / 2;
+    float dot = 0;
+    if (row < n)
+        for (int column = lane % 2 * 8; column < a.head_dim; column += 16) {
+            const T *from = o + row * hidden + column;
+            float x[8] = {};
+            if (a.aligned && column + 8 <= a.head_dim) {
+                CUDA_UNROLL
+                for (int i = 0; i < 8; i += AttentionTile<T, D>::chunk) {
+                    AttentionChunk<T> part = *as_chunk(from + i);
+                    CUDA_UNROLL
+                    for (int j = 0; j < AttentionTile<T, D>::chunk; j++) x[i + j] = to_float(part.v[j]);
+                }
+            } else
+                for (int i = 0; i < 8; i++)
+                    if (column + i < a.head_dim) x[i] = to_float(from[i]);
+            CUDA_UNROLL
+            for (int i = 0; i < 8; i++) dot = fmaf(x[i], to_float(dout[AttentionTile<T, D>::at(row, column + i)]), dot);
+        }
+    return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
+}
+
+template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(Attention<T> a)
+{
+    typedef AttentionTile<T, D> Tile;
+    CUDA_SHARED_DYNAMIC(T, shared);
+    T *q_tile = shared, *dout_tile = q_tile + ATTENTION_ROWS * D;
+    T *stages = dout_tile + ATTENTION_ROWS * D; // (2, keys and values, step, D)
+    AttentionPlace p;
+    if (!attention_place(a, &p)) return;
+
+    int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
+    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    T *dq = a.to + head * a.head_dim;
+    Tile::clear(dq, width, p.gap_start, p.gap_end, a);
+    if (p.first >= p.length) return;
+
+    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
+    const T *dout = a.dout + p.start * hidden + head * a.head_dim, *o = a.o + p.start * hidden + head * a.head_dim;
+    auto copy_stage = [&](int i) {
+        T *stage = stages + (i & 1) * 2 * Tile::step * D;
+        int64_t from = int64_t{i} * Tile::step * width;
+        Tile::copy(stage, k + from, width, p.length - i * Tile::step, Tile::step, a);
+        Tile::copy(stage + Tile::step * D, v + from, width, p.length - i * Tile::step, Tile::step, a);
+        copy_async_commit();
+    };
+    Tile::copy(q_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(dout_tile, dout + p.first * hidden, hidden, p.length - p.first, ATTENTION_ROWS, a);
+    copy_stage(0);
+
+    int first = p.first + 16 * warp; /* the warp's first query */
+    T *my_q = q_tile + 16 * warp * D, *my_dout = dout_tile + 16 * warp * D;
+    AttentionOwn<T, D, true> own_q, own_dout;
+    AttentionDropout<T> dropout(a, p);
+    float sum[D / 8][4] = {}, lse[2], dot[2] = {0, 0}; /* lse in base 2, infinite for no query: its P is 0 */
+    float to_log2 = a.scale * LOG2_E;
+    for (int second = 0; second < 2; second++) {
+        int row = first + g + 8 * second;
+        lse[second] = row < p.length ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY;
+    }
+    for (int i = 0; i * Tile::step < p.length; i++) {
+        copy_async_wait<0>();
+        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
+        if (first >= p.length) continue;
+        if (i == 0) {
+            own_q.take(my_q);
+            own_dout.take(my_dout);
+            float row_dot = dot_of<T, D>(a, my_dout, o + first * hidden, hidden, p.length - first);
+            for (int second = 0; second < 2; second++)
+                dot[second] = __shfl_sync(CUDA_FULL, row_dot, 2 * g + 16 * second);
+            if (lane % 2 == 0 && first + lane / 2 < p.length)
+                a.dot[int64_t{head} * a.rows + p.start + first + lane / 2] = row_dot;
+        }
+
+        const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
+        int n_keys = min(p.length - i * Tile::step, Tile::step);
+        CUDA_UNROLL
+        for (int t = 0; t < Tile::step / 16; t++) {
+            if (16 * t >= n_keys) continue;
+            float x[2][4], dp[2][4];
+            own_q.times(x, keys + 16 * t * D);
+            own_dout.times(dp, values + 16 * t * D);
+            Philox4 draws = {};
+            if (a.threshold) draws = dropout.tile(first / 16, i * (Tile::step / 16) + t);
+            CUDA_UNROLL
+            for (int j = 0; j < 8; j++) {
+                int n = j / 4, r = j % 4;
+                float prob = attention_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
+                float up = dropout.drops(draws, n, r) ? 0 : dp[n][r] * a.keep_scale;
+                x[n][r] = 16 * t + 8 * n + 2 * c + r % 2 < n_keys ? prob * (up - dot[r / 2]) : 0;
+            }
+            attention_add<T, D>(sum, x, keys + 16 * t * D);
+        }
+    }
+    if (first >= p.length) return;
+    const float factor[2] = {a.scale, a.scale};
+    Tile::store(my_q, sum, factor, dq + (p.start + first) * width, width, p.length - first, a);
+}
+
+template <typename T, int D, bool held>
+__global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attention<T> a)
+{
+    typedef AttentionTile<T, D> Tile;
+    CUDA_SHARED_DYNAMIC(T, shared);
+    T *k_tile = shared, *v_tile = k_tile + ATTENTION_ROWS * D;
+    T *stages = v_tile + ATTENTION_ROWS * D;                              // (2, q and do, step, D)
+    float *rows = reinterpret_cast<float *>(stages + 4 * Tile::step * D); // (2, lse in base 2 and dot, step)
+    AttentionPlace p;
+    if (!attention_place(a, &p)) return;
+
+    int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
+    int thread = static_cast<int>(threadIdx.x), c = thread % 4;
+    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    T *dk = a.to + hidden + head * a.head_dim, *dv = dk + hidden;
+    Tile::clear(dk, width, p.gap_start, p.gap_end, a);
+    Tile::clear(dv, width, p.gap_start, p.gap_end, a);
+    if (p.first >= p.length) return;
+
+    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
+    const T *dout = a.dout + p.start * hidden + head * a.head_dim;
+    float lse = INFINITY, dot = 0; /* of the query of the coming stage that this thread carries */
+    auto copy_stage = [&](int i) {
+        T *stage = stages + (i & 1) * 2 * Tile::step * D;
+        int64_t from = int64_t{i} * Tile::step;
+        Tile::copy(stage, q + from * width, width, p.length - i * Tile::step, Tile::step, a);
+        Tile::copy(stage + Tile::step * D, dout + from * hidden, hidden, p.length - i * Tile::step, Tile::step, a);
+        copy_async_commit();
+        int row = i * Tile::step + thread;
+        bool there = thread < Tile::step && row < p.length;
+        lse = there ? a.lse[int64_t{p.start + row} * a.heads + head] : INFINITY;
+        dot = there ? a.dot[int64_t{head} * a.rows + p.start + row] : 0;
+    };
+    auto put_rows = [&](int i) {
+        if (thread >= Tile::step) return;
+        rows[(i & 1) * 2 * Tile::step + thread] = lse * LOG2_E;
+        rows[(i & 1) * 2 * Tile::step + Tile::step + thread] = dot;
+    };
+    Tile::copy(k_tile, k + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(v_tile, v + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    copy_stage(0);
+    put_rows(0);
+
+    int first = p.first + 16 * warp; /* the warp's first key */
+    T *my_k = k_tile + 16 * warp * D, *my_v = v_tile + 16 * warp * D;
+    AttentionOwn<T, D, held> own_k, own_v;
+    AttentionDropout<T> dropout(a, p);
+    float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
+    float to_log2 = a.scale * LOG2_E;
+    for (int i = 0; i * Tile::step < p.length; i++) {
+        copy_async_wait<0>();
+        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        bool more = (i + 1) * Tile::step < p.length;
+        if (more) copy_stage(i + 1);
+        if (first < p.length) {
+            if (i == 0) {
+                own_k.take(my_k);
+                own_v.take(my_v);
+            }
+            const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
+            const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
+            int n_queries = min(p.length - i * Tile::step, Tile::step);
+            CUDA_UNROLL
+            for (int t = 0; t < Tile::step / 16; t++) {
+                if (16 * t >= n_queries) continue;
+                float x[2][4], dp[2][4];
+                own_k.times(x, queries + 16 * t * D);
+                own_v.times(dp, douts + 16 * t * D);
+                typename AttentionDropout<T>::Turned draws = {};
+                if (a.threshold) draws = dropout.tile_turned(i * (Tile::step / 16) + t, first / 16);
+                CUDA_UNROLL
+                for (int j = 0; j < 8; j++) {
+                    int n = j / 4, r = j % 4, query = 16 * t + 8 * n + 2 * c + r % 2;
+                    float prob = attention_exp2(fmaf(x[n][r], to_log2, -lses[query]));
+                    bool dropped = dropout.drops(draws, n, r);
+                    x[n][r] = dropped ? 0 : prob;
+                    dp[n][r] = prob * ((dropped ? 0 : dp[n][r] * a.keep_scale) - dots[query]);
+                }
+                attention_add<T, D>(sum_v, x, douts + 16 * t * D);
+                attention_add<T, D>(sum_k, dp, queries + 16 * t * D);
+            }
+        }
+        if (more) put_rows(i + 1);
+    }
+    if (first >= p.length) return;
+    const float factor_k[2] = {a.scale, a.scale}, factor_v[2] = {a.keep_scale, a.keep_scale};
+    Tile::store(my_k, sum_k, factor_k, dk + (p.start + first) * width, width, p.length - first, a);
+    Tile::store(my_v, sum_v, factor_v, dv + (p.start + first) * width, width, p.length - first, a);
+}
+
+template <typename T, int D> static Status run(const Attention<T> &a)
+{
+    size_t shared = (2 * ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
+    size_t rows = 4 * AttentionTile<T, D>::step * sizeof(float);
+    TRY(CUDA_LAUNCH((attention_dq_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a));
+    return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
+}
+
+size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return static_cast<size_t>(rows_in(cuda_in(call, "qkv")->rows, rows)) *
+           static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
+}
+
+Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
+{
+    TRY(attention_check(call));
+    CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
+        Attention<T> a = attention_of<T>(call, rows);
+        a.o = cuda_data<const T>(cuda_in(call, "o"));
+        a.dout = cuda_data<const T>(cuda_in(call, "do"));
+        a.lse = cuda_data<float>(cuda_in(call, "lse"));
+        a.to = cuda_data<T>(cuda_out(call, "dqkv"));
+        a.dot = static_cast<float *>(call->scratch);
+        ATTENTION_BY_SIZE(a.head_dim, D, return (run<T, D>(a)));
+    });
+    return OK;
+}
