@@ -1,5 +1,6 @@
 # External libraries. Each becomes a target cairn::<name>; each is included by one file or folder of ours only.
 # WITH_<X> is AUTO (use it if found), ON (must be found) or OFF.
+include(CairnCuda)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
@@ -52,8 +53,22 @@ if(HAVE_ONEDNN)
   add_library(cairn::dnnl ALIAS cairn_dnnl)
 endif()
 
+# Sanitizers and coverage see the kernels through the host executor (tests/cuda_host); AUTO leaves the real ones out there.
+set(cuda_found OFF)
+if(WITH_CUDA STREQUAL "OFF")
+  set(cuda_why "WITH_CUDA=OFF")
+elseif(WITH_CUDA STREQUAL "AUTO" AND (CAIRN_ASAN OR CAIRN_COVERAGE OR CAIRN_FUZZ))
+  set(cuda_why "sanitizers, coverage and fuzzing go without")
+else()
+  cairn_find_cuda(cuda_found cuda_why)
+endif()
+if(NOT cuda_found AND NOT WITH_CUDA STREQUAL "ON")
+  message(STATUS "The cuda backend is not built: ${cuda_why}")
+endif()
+cairn_decide(CUDA ${cuda_found} "the CUDA toolkit (nvcc, cublasLt.h, libcudart_static.a; ${cuda_why})")
+
 # These have no code yet that would use them; later issues bring it. AUTO finds or misses them in peace.
-foreach(later CUDA HDF5 GLOO NCCL)
+foreach(later HDF5 GLOO NCCL)
   if(WITH_${later} STREQUAL "ON")
     message(FATAL_ERROR "WITH_${later}=ON: this version of Cairn has no ${later} support yet. Use AUTO or OFF.")
   endif()

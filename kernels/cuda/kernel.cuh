@@ -15,13 +15,11 @@
 
 #ifdef CAIRN_CUDA_HOST
 #    include "tests/cuda_host/cuda_host.h"
-#    define CAIRN_DEVICE
 #    define CUDA_UNROLL
 #else
 #    include <cuda_bf16.h>
 #    include <cuda_fp16.h>
 #    include <cuda_runtime.h>
-#    define CAIRN_DEVICE                 __host__ __device__
 #    define CUDA_SHARED(type, name, ...) __shared__ type name __VA_ARGS__ /* CUDA_SHARED(float, sums, [32]) */
 #    define CUDA_SHARED_DYNAMIC(type, name)                                                                            \
         extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                             \

@@ -5,8 +5,10 @@
 
 #include <stdint.h>
 
-/* Before functions that GPU kernels call too; kernels/cuda/kernel.cuh gives it a meaning. */
-#ifndef CAIRN_DEVICE
+/* Before functions that GPU kernels call too. */
+#ifdef __CUDACC__
+#    define CAIRN_DEVICE __host__ __device__
+#else
 #    define CAIRN_DEVICE
 #endif
 

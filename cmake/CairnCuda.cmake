@@ -1,0 +1,103 @@
+# The cuda backend's compiler. nvcc is called by commands of our own: CMake's CUDA language would have to be there before
+# anything is known, and cannot say for one source which architectures are compiled for and what ptxas reports.
+#
+# CAIRN_CUDA_ARCHITECTURES: NN for machine code of sm_NN, NN-virtual for PTX that newer GPUs compile when they load it.
+
+# Sets <found> and the CAIRN_CUDA_… variables, or <why> not.
+function(cairn_find_cuda found why)
+  set(${found} OFF PARENT_SCOPE)
+  find_program(CAIRN_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
+  if(NOT CAIRN_NVCC)
+    set(${why} "there is no nvcc" PARENT_SCOPE)
+    return()
+  endif()
+  get_filename_component(bin ${CAIRN_NVCC} REALPATH)
+  get_filename_component(root ${bin}/../.. ABSOLUTE)
+  file(GLOB targets ${root}/targets/*-linux)
+  find_path(CAIRN_CUBLASLT_INCLUDE cublasLt.h HINTS ${root} ${targets} PATH_SUFFIXES include)
+  find_library(CAIRN_CUDART cudart_static HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib)
+  find_library(CAIRN_CUBLASLT cublasLt HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib) # only to know its folder
+  foreach(part CAIRN_CUBLASLT_INCLUDE CAIRN_CUDART)
+    if(NOT ${part})
+      set(${why} "${CAIRN_NVCC} is there, but of its toolkit cublasLt.h or libcudart_static.a is not" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+
+  if(NOT CAIRN_CUDA_ARCHITECTURES)
+    execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_VARIABLE known)
+    foreach(architecture 80 90a 100 90-virtual)
+      string(REGEX MATCH "^[0-9]+" number ${architecture})
+      if(known MATCHES "compute_${number}[^0-9]")
+        list(APPEND architectures ${architecture})
+      endif()
+    endforeach()
+    set(CAIRN_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPUs the cuda backend is compiled for" FORCE)
+  endif()
+
+  # Does it compile, with this host compiler, for these? Asked once per answer.
+  set(question "${CAIRN_NVCC} ${CMAKE_C_COMPILER} ${CAIRN_CUDA_ARCHITECTURES}")
+  if(NOT CAIRN_CUDA_TRIED STREQUAL question)
+    set(source ${CMAKE_BINARY_DIR}/CMakeFiles/try_cuda.cu)
+    file(WRITE ${source} "__global__ void nothing(float *x) { *x = 0; }\n")
+    cairn_cuda_flags(flags)
+    execute_process(COMMAND ${CAIRN_NVCC} ${flags} -c ${source} -o ${source}.o RESULT_VARIABLE result
+                    OUTPUT_VARIABLE output ERROR_VARIABLE output)
+    if(NOT result EQUAL 0)
+      string(REGEX REPLACE "\n.*" "" output "${output}")
+      set(${why} "${CAIRN_NVCC} cannot compile here: ${output}" PARENT_SCOPE)
+      return()
+    endif()
+    set(CAIRN_CUDA_TRIED "${question}" CACHE INTERNAL "")
+  endif()
+  set(${found} ON PARENT_SCOPE)
+endfunction()
+
+# --fmad=false: what a kernel computes is what stands there, as with -ffp-contract=off elsewhere.
+function(cairn_cuda_flags flags)
+  # 128: a loop that one instance of a template never reaches
+  set(list -std=c++17 -O2 -lineinfo --fmad=false -diag-suppress 128 -D_GNU_SOURCE -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
+      -Xcompiler=-fPIC,-ffp-contract=off,-Wall,-Wextra,-Wshadow -ccbin ${CMAKE_C_COMPILER})
+  if(CAIRN_WERROR)
+    list(APPEND list -Werror all-warnings -Xcompiler=-Werror)
+  endif()
+  foreach(architecture ${CAIRN_CUDA_ARCHITECTURES})
+    if(NOT architecture MATCHES "^([0-9]+[af]?)(-virtual)?$")
+      message(FATAL_ERROR "CAIRN_CUDA_ARCHITECTURES has '${architecture}'; expected 80, 90a, 90-virtual or the like")
+    endif()
+    set(code sm_${CMAKE_MATCH_1})
+    if(CMAKE_MATCH_2)
+      set(code compute_${CMAKE_MATCH_1})
+    endif()
+    list(APPEND list -gencode arch=compute_${CMAKE_MATCH_1},code=${code})
+  endforeach()
+  set(${flags} "${list}" PARENT_SCOPE)
+endfunction()
+
+# kernels/cuda/*.cu as the module cairn_cuda.so. It needs no CUDA library to be loaded: the runtime is inside, cuBLASLt and
+# the driver are looked for when the backend is opened. What ptxas says of each kernel is left in kernels/cuda/*.ptxas.
+function(cairn_cuda_backend)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda)
+  cairn_cuda_flags(flags)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name})
+    add_custom_command(OUTPUT ${made}.o BYPRODUCTS ${made}.ptxas
+      COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/logged.sh ${made}.ptxas
+              ${CAIRN_NVCC} ${flags} -Xptxas -v -MD -MF ${made}.d -MT ${made}.o -c ${source} -o ${made}.o
+      DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/logged.sh DEPFILE ${made}.d
+      COMMENT "Building CUDA object ${name}.o" VERBATIM)
+    set_source_files_properties(${made}.o PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
+    list(APPEND objects ${made}.o)
+  endforeach()
+  add_library(backend_cuda MODULE ${objects})
+  set_target_properties(backend_cuda PROPERTIES PREFIX "" OUTPUT_NAME cairn_cuda LINKER_LANGUAGE C
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  if(CAIRN_CUBLASLT) # where the module looks for cuBLASLt besides the system's folders
+    get_filename_component(folder ${CAIRN_CUBLASLT} DIRECTORY)
+    set_target_properties(backend_cuda PROPERTIES BUILD_RPATH "${folder}" INSTALL_RPATH "${folder}")
+  endif()
+  target_link_libraries(backend_cuda PRIVATE ${CAIRN_CUDART} stdc++ Threads::Threads ${CMAKE_DL_LIBS} rt)
+  install(TARGETS backend_cuda LIBRARY DESTINATION lib/cairn)
+endfunction()

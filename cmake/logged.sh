@@ -1,0 +1,4 @@
+# logged.sh LOG COMMAND...: what the command says goes to LOG, and, if it fails, to the terminal.
+log=$1
+shift
+"$@" >"$log" 2>&1 || { status=$?; cat "$log" >&2; rm -f "$log"; exit "$status"; }
