@@ -6,8 +6,7 @@
 
    In the second pass over a row the gradient of columns j … overwrites logits of columns ≤ j. The block goes through
    the row in tiles: all threads read, wait, and write, and what they write lies before what the next tile reads. */
-#include <math.h>
-
+#include "kernels/cuda/softmax.cuh"
 #include "kernels/cuda/sums.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -16,68 +15,14 @@
 static const int64_t CHUNK_ROWS = 1024;
 
 enum {
-    THREADS = 512,
-    WARPS = THREADS / CUDA_WARP,
-    TILE = THREADS * 8,      /* columns */
-    COLUMNS = CUDA_WARP * 8, /* of a block of the column sums */
+    SUM_WARPS = 16, /* of the column sums */
+    SUM_THREADS = SUM_WARPS * CUDA_WARP,
+    SUM_ROWS = 4,            /* that a warp loads at once */
+    COLUMNS = CUDA_WARP * 8, /* of a block */
     STATS_THREADS = 256
 };
 
 /* ---- softmax ---- */
-
-/* Σ exp(x − max) over some columns, and the first of the largest. */
-struct Softmax {
-    float max, sum;
-    int32_t best;
-};
-
-__device__ static inline Softmax merged(const Softmax &a, const Softmax &b)
-{
-    if (a.sum == 0) return b;
-    if (b.sum == 0) return a;
-    if (a.max > b.max || (a.max == b.max && a.best < b.best))
-        return {a.max, a.sum + b.sum * expf(b.max - a.max), a.best};
-    return {b.max, b.sum + a.sum * expf(a.max - b.max), b.best};
-}
-
-/* Of the thread's columns of a row, eight at a time; n is a multiple of 8. */
-__device__ static inline Softmax thread_softmax(const float *x, int32_t classes)
-{
-    Softmax s = {-INFINITY, 0, 0};
-    for (int32_t j = (int32_t)threadIdx.x * 8; j < classes; j += TILE) {
-        float v[8];
-        load8(x + j, v);
-        int32_t left = classes - j;
-        float max = s.max;
-        int32_t best = s.best;
-        CUDA_UNROLL for (int i = 0; i < 8; i++)
-        {
-            if (i >= left) v[i] = -INFINITY;
-            if (v[i] > max) {
-                max = v[i];
-                best = j + i;
-            }
-        }
-        if (max > s.max) s = {max, s.sum * expf(s.max - max), best};
-        CUDA_UNROLL for (int i = 0; i < 8; i++) if (i < left) s.sum += expf(v[i] - s.max);
-    }
-    return s;
-}
-
-/* Of the whole row, in every thread: the tree of a warp, then the warps in order. */
-__device__ static inline Softmax block_softmax(Softmax s, Softmax *shared)
-{
-    for (int step = CUDA_WARP / 2; step > 0; step /= 2) {
-        Softmax other = {__shfl_xor_sync(CUDA_FULL, s.max, step), __shfl_xor_sync(CUDA_FULL, s.sum, step),
-                         __shfl_xor_sync(CUDA_FULL, s.best, step)};
-        s = merged(s, other);
-    }
-    if (threadIdx.x % CUDA_WARP == 0) shared[threadIdx.x / CUDA_WARP] = s;
-    __syncthreads();
-    s = shared[0];
-    for (int warp = 1; warp < WARPS; warp++) s = merged(s, shared[warp]);
-    return s;
-}
 
 struct LossRows {
     float *logits;         // (chunk, n)
@@ -91,9 +36,10 @@ struct LossRows {
 
 /* One block per row of a chunk whose first row is `first`. With `gradient` the row becomes one of type T, in the first
    half of its bytes where T has two. */
-template <typename T> __global__ void softmax_kernel(LossRows c, int32_t first, bool gradient)
+template <typename T>
+__global__ void __launch_bounds__(SOFTMAX_THREADS, 2) softmax_kernel(LossRows c, int32_t first, bool gradient)
 {
-    CUDA_SHARED(Softmax, shared, [WARPS]);
+    CUDA_SHARED(Softmax, shared, [SOFTMAX_WARPS]);
     int32_t row = first + (int32_t)blockIdx.x, label = row < c.ctl->n_masked ? c.labels[row] : -1;
     float *x = c.logits + blockIdx.x * c.n;
     T *dx = reinterpret_cast<T *>(x);
@@ -110,7 +56,7 @@ template <typename T> __global__ void softmax_kernel(LossRows c, int32_t first, 
     if (threadIdx.x == 0) c.correct[row] = label >= 0 && s.best == label;
     if (!gradient) return;
     float scale = c.ctl->scale_masked * c.ctl->loss_scale, part = 1 / s.sum;
-    for (int32_t tile = 0; tile < c.n; tile += TILE) {
+    for (int32_t tile = 0; tile < c.n; tile += SOFTMAX_TILE) {
         int32_t j = tile + (int32_t)threadIdx.x * 8;
         float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (label >= 0 && j < c.classes) {
@@ -144,21 +90,25 @@ __global__ void add_losses_kernel(Stats *stats, int32_t slot, const float *loss,
 template <typename T>
 __global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, int64_t stride, int32_t classes)
 {
-    CUDA_SHARED(float, sums, [WARPS][COLUMNS]);
+    CUDA_SHARED(float, sums, [SUM_WARPS][COLUMNS]);
     int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
     int64_t column = (int64_t)blockIdx.x * COLUMNS + lane * 8;
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int64_t r = warp; r < rows && column < classes; r += WARPS) {
-        float v[8];
-        load8(gradient + r * stride + column, v);
-        CUDA_UNROLL for (int i = 0; i < 8; i++) sum[i] += v[i];
+    for (int64_t r = warp; r < rows && column < classes; r += SUM_WARPS * SUM_ROWS) {
+        float v[SUM_ROWS][8] = {};
+        CUDA_UNROLL for (int u = 0; u < SUM_ROWS; u++)
+        {
+            int64_t row = r + u * SUM_WARPS;
+            if (row < rows) load8(gradient + row * stride + column, v[u]);
+        }
+        CUDA_UNROLL for (int u = 0; u < SUM_ROWS; u++) for (int i = 0; i < 8; i++) sum[i] += v[u][i];
     }
     CUDA_UNROLL for (int i = 0; i < 8; i++) sums[warp][lane * 8 + i] = sum[i];
     __syncthreads();
     column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
     if (threadIdx.x >= COLUMNS || column >= classes) return;
     float all = 0;
-    for (int w = 0; w < WARPS; w++) all += sums[w][threadIdx.x];
+    for (int w = 0; w < SUM_WARPS; w++) all += sums[w][threadIdx.x];
     db[column] += all;
 }
 
@@ -295,11 +245,11 @@ template <typename T> static Status run_chunk(const Chunk &c, const LossRows &ro
     const Operand *dh = cuda_out(c.call, "dh"), *dw = cuda_out(c.call, "dw"), *db = cuda_out(c.call, "db");
     bool training = operand_present(dh);
     TRY(run_product(logits_product(c)));
-    TRY(CUDA_LAUNCH((softmax_kernel<T>), (unsigned)c.m, THREADS, 0, rows, (int32_t)c.first, training));
+    TRY(CUDA_LAUNCH((softmax_kernel<T>), (unsigned)c.m, SOFTMAX_THREADS, 0, rows, (int32_t)c.first, training));
     if (!training) return OK;
     TRY(run_product(dh_product(c)));
     if (operand_present(db))
-        TRY(CUDA_LAUNCH((column_sums_kernel<T>), (unsigned)((rows.classes + COLUMNS - 1) / COLUMNS), THREADS, 0,
+        TRY(CUDA_LAUNCH((column_sums_kernel<T>), (unsigned)((rows.classes + COLUMNS - 1) / COLUMNS), SUM_THREADS, 0,
                         cuda_data<float>(db), reinterpret_cast<const T *>(rows.logits), c.m, gradient_stride(c),
                         rows.classes));
     return operand_present(dw) ? run_product(dw_product(c)) : OK;
@@ -316,7 +266,7 @@ Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
                      call->attr.loss.classes};
     CHECK(call->scratch_bytes >= c.space.bytes, "mlm_xent: %zu bytes of scratch, needs %zu", call->scratch_bytes,
           c.space.bytes);
-    CHECK(loss.classes >= 1 && loss.classes <= loss.n && loss.n % 8 == 0 && loss.n <= INT32_MAX - TILE,
+    CHECK(loss.classes >= 1 && loss.classes <= loss.n && loss.n % 8 == 0 && loss.n <= INT32_MAX - SOFTMAX_TILE,
           "mlm_xent: %d words in a padded vocabulary of %lld; expected a multiple of 8", loss.classes,
           (long long)loss.n);
     CHECK(c.rows <= INT32_MAX, "mlm_xent: %lld rows", (long long)c.rows);
