@@ -109,7 +109,7 @@ find_cairn() {
     cairn=${CAIRN_BINARY:-}
     if [ -z "$cairn" ]; then
         require_installed build
-        build_preset release build cairn all || exit 1
+        build_preset release build program || exit 1
         cairn=$cairn_root/build/cairn
     fi
     [ -x "$cairn" ] || die 2 "$cairn is not there or cannot be run"
