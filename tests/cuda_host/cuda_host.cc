@@ -38,7 +38,10 @@ struct Group {
 };
 
 struct Warp {
-    int n; /* groups; their masks have no lane in common */
+    int rank;        /* its place in the block's random order of warps */
+    int ready;       /* threads that can run */
+    int queue[warp]; /* which, in no order */
+    int n;           /* groups; their masks have no lane in common */
     Group group[warp];
 };
 
@@ -46,10 +49,12 @@ struct Warp {
 struct Launch {
     const CudaHostKernel *kernel;
     const std::function<void()> *body;
-    int n, ready, barrier, ended; /* threads of the block; those that can run, wait at a barrier, have ended */
-    int queue[max_threads];       /* the ready ones, in no order */
-    Thread *self;                 /* which runs; NULL: none */
-    Fiber main, *previous;        /* previous: which ran before the one that runs */
+    int n, barrier, ended;           /* threads of the block; those that wait at a barrier, have ended */
+    int warp_of[max_threads / warp]; /* by rank */
+    uint32_t ready;                  /* bit r: the warp of rank r has threads that can run */
+    bool eager;                      /* the first of them runs, else any one */
+    Thread *self;                    /* which runs; NULL: none */
+    Fiber main, *previous;           /* previous: which ran before the one that runs */
     uint64_t random;
     std::string fault;
 };
@@ -90,19 +95,50 @@ uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a
 
 void make_ready(Thread *t)
 {
+    int i = static_cast<int>(t - threads);
+    Warp *w = &warps[i / warp];
     t->state = READY;
-    now.queue[now.ready++] = static_cast<int>(t - threads);
+    w->queue[w->ready++] = i;
+    now.ready |= 1u << w->rank;
+}
+
+Thread *take_ready()
+{
+    uint32_t left = now.ready;
+    if (!now.eager)
+        for (uint64_t skipped = random_below(static_cast<uint64_t>(__builtin_popcount(left))); skipped > 0; skipped--)
+            left &= left - 1;
+    Warp *w = &warps[now.warp_of[__builtin_ctz(left)]];
+    int *place = &w->queue[random_below(static_cast<uint64_t>(w->ready))], i = *place;
+    *place = w->queue[--w->ready];
+    if (w->ready == 0) now.ready &= ~(1u << w->rank);
+    return &threads[i];
+}
+
+/* Every other block lets one warp run as far ahead of the next as it can; in the others warps keep about the same pace.
+ */
+void order_warps()
+{
+    int n = (now.n + warp - 1) / warp;
+    now.ready = 0;
+    now.eager = random_below(2) == 0;
+    for (int i = 0; i < n; i++) {
+        int j = static_cast<int>(random_below(static_cast<uint64_t>(i) + 1));
+        now.warp_of[i] = now.warp_of[j];
+        now.warp_of[j] = i;
+    }
+    for (int rank = 0; rank < n; rank++) {
+        Warp *w = &warps[now.warp_of[rank]];
+        w->rank = rank;
+        w->ready = w->n = 0;
+    }
 }
 
 /* Runs another thread that is ready; without one the launch's own fiber goes on. */
 void give_way()
 {
     Thread *from = now.self, *to = nullptr;
-    if (now.ready && now.fault.empty()) {
-        int *taken = &now.queue[random_below(static_cast<uint64_t>(now.ready))];
-        to = &threads[*taken];
-        *taken = now.queue[--now.ready];
-    }
+    if (now.ready && now.fault.empty()) to = take_ready();
     if (from && from == to) return;
     now.self = to;
     if (to) threadIdx = to->index;
@@ -197,10 +233,10 @@ Status fail_launch(const std::string &why)
 void block_begin(uint3 index, size_t dynamic)
 {
     blockIdx = index;
-    now.ready = now.barrier = now.ended = 0;
+    now.barrier = now.ended = 0;
     now.self = nullptr;
     shared_begin(dynamic);
-    for (int w = 0; w * warp < now.n; w++) warps[w].n = 0;
+    order_warps();
     unsigned x = 0, y = 0, z = 0;
     for (int i = 0; i < now.n; i++) {
         threads[i].index = make_uint3(x, y, z);

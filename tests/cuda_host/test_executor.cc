@@ -204,6 +204,40 @@ static void test_a_missing_barrier_shows(void **state)
     assert_int_equal(times_right<LAST_BARRIER>(), 0);
 }
 
+/* Two sums over a block of 4 warps through the same shared memory. */
+template <bool guarded> __global__ static void two_sums_kernel(int *found) // (2, 128)
+{
+    CUDA_SHARED(int, sums, [4]);
+    for (int pass = 0; pass < 2; pass++) {
+        int mine = pass ? 1 : 2;
+        for (int step = 16; step > 0; step /= 2) mine += __shfl_xor_sync(CUDA_FULL, mine, step);
+        if (guarded) __syncthreads();
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = mine;
+        __syncthreads();
+        found[pass * 128 + static_cast<int>(threadIdx.x)] = sums[0] + sums[1] + sums[2] + sums[3];
+    }
+}
+
+template <bool guarded> static int two_sums_right()
+{
+    int right = 0;
+    for (int launch = 0; launch < launches; launch++) {
+        int found[2][128], same = 0;
+        assert_ok(CUDA_LAUNCH((two_sums_kernel<guarded>), 1, 128, 0, &found[0][0]));
+        for (int i = 0; i < 128; i++) same += (found[0][i] == 256) + (found[1][i] == 128);
+        right += same == 256;
+    }
+    return right;
+}
+
+/* Only a warp that is through with the second sum before another has read the first shows this: one launch in two. */
+static void test_a_warp_may_be_far_ahead(void **state)
+{
+    (void)state;
+    assert_int_equal(two_sums_right<true>(), launches);
+    assert_true(two_sums_right<false>() < launches);
+}
+
 __global__ static void ticket_kernel(int *next, int *ticket)
 {
     if (threadIdx.x == 0) ticket[blockIdx.x] = atomicAdd(next, 1);
@@ -283,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_sums_keep_their_bits),
         cmocka_unit_test(test_shuffles_and_votes),
         cmocka_unit_test(test_a_missing_barrier_shows),
+        cmocka_unit_test(test_a_warp_may_be_far_ahead),
         cmocka_unit_test(test_blocks_run_in_any_order),
         cmocka_unit_test(test_shared_memory_is_unset),
         cmocka_unit_test(test_graphs),
