@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # logged.sh LOG COMMAND...: what the command says goes to LOG, and, if it fails, to the terminal.
 log=$1
 shift

@@ -14,6 +14,10 @@ int ops_backends(Backend *backends[4])
                 n++;
                 continue;
             }
+            if (n > 0 && wanted && getenv("CAIRN_TEST_MAY_SKIP")) {
+                print_message("skipped: %s\n", status_message());
+                exit(77);
+            }
             if (n == 0 || wanted) fail_msg("%s does not open: %s", name, status_message());
             print_message("skipped on %s: %s\n", name, status_message());
         }

@@ -231,9 +231,13 @@ static void run_call(Backend *b, OpCall *call, const RowCounts *rows, unsigned c
         fail_msg("%s %s: scratch shrinks when rows grow", b->name, op);
     unsigned char *scratch = zoned_alloc(call->scratch_bytes, scratch_byte);
     call->scratch = scratch + ZONE;
-    if (impl->prepare) assert_ok(impl->prepare(call, buckets, 2));
-    assert_ok(impl->run(call, &buckets[0]));
-    if (impl->release) impl->release(call);
+    if (b->device) {
+        ops_run_on_device(b, call, buckets);
+    } else {
+        if (impl->prepare) assert_ok(impl->prepare(call, buckets, 2));
+        assert_ok(impl->run(call, &buckets[0]));
+        if (impl->release) impl->release(call);
+    }
     check_zones(scratch, call->scratch_bytes, b->name, op, "scratch");
     free(scratch);
 }

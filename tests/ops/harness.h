@@ -55,6 +55,8 @@ extern const Dtype compute_types[];
    environment lists in CAIRN_TEST_BACKENDS, with commas; they must open. */
 int ops_backends(Backend *backends[4]);
 Backend *ops_ref(void);
+/* Prepares, runs and releases a call whose operands lie in host memory, on a backend with memory of its own. */
+void ops_run_on_device(Backend *b, const OpCall *call, const RowCounts buckets[2]);
 
 /* ---- building a case ---- */
 

@@ -146,7 +146,8 @@ static void test_gradients(void **state)
     case_free(&wgrad);
 }
 
-/* A row of the result has the same bits in any company and at any place. */
+/* A row of the result has the same bits in any company and at any place: not on a GPU, where the library's algorithm is
+   chosen per bucket, and evaluation keeps to one bucket. */
 static void test_rows_are_independent(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void test_rows_are_independent(void **state)
             case_set(&db, "w", 0, 36 * 52, case_initial(&da, "w"));
             case_copy_rows(&db, 0, &da, takes[i][0], takes[i][1], "dy");
             for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&a, backends[k])) continue;
+                if (!case_runs_on(&a, backends[k]) || strcmp(backends[k]->name, "cuda") == 0) continue;
                 case_run(&a, backends[k], (RunOptions){0});
                 case_run(&b, backends[k], (RunOptions){0});
                 case_expect_rows_equal(&a, takes[i][0], &b, 0, takes[i][1], "y");
