@@ -92,9 +92,9 @@ __global__ static void elsewhere_kernel(int *out)
         *out = __shfl_sync(CUDA_FULL, 2, 0);
 }
 
-__global__ static void mask_kernel(int *out, unsigned low, unsigned high, int from)
+__global__ static void mask_kernel(int *out, unsigned low, unsigned high, int from, int width)
 {
-    *out = __shfl_sync(threadIdx.x < 16 ? low : high, 1, from);
+    *out = __shfl_sync(threadIdx.x < 16 ? low : high, 1, from, width);
 }
 
 static void test_collectives(void **state)
@@ -108,12 +108,12 @@ static void test_collectives(void **state)
     assert_fault(CUDA_LAUNCH((different_kernel), 1, 32, 0, &out), "have met two collectives", "__shfl_sync with mask",
                  "__all_sync with mask");
     assert_fault(CUDA_LAUNCH((elsewhere_kernel), 1, 32, 0, &out), "have met two collectives");
-    assert_ok(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, CUDA_FULL, CUDA_FULL, 31));
-    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, CUDA_FULL, 0xffff0000u, 31), "have met two collectives",
+    assert_ok(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, CUDA_FULL, CUDA_FULL, 31, 32));
+    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, CUDA_FULL, 0xffff0000u, 31, 32), "have met two collectives",
                  "mask 0xffff0000", "mask 0xffffffff");
-    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, 0xffffu, 0xffff0000u, 3),
+    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, 0xffffu, 0xffff0000u, 3, 32),
                  "reads lane 3, which is not in the shuffle's mask 0xffff0000");
-    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, 0xffffu, 0xfffe0000u, 20),
+    assert_fault(CUDA_LAUNCH((mask_kernel), 1, 32, 0, &out, 0xffffu, 0xfffe0000u, 4, 16),
                  "mask 0xfffe0000 is without the caller, lane 16");
 }
 
