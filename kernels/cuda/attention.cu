@@ -5,7 +5,10 @@
 
 #include "kernels/cuda/cuda.h"
 
-template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(Attention<T> a)
+template <typename T, int D>
+__global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
+                                                     : sizeof(T) == 4 ? 3
+                                                                      : 4) attention_kernel(Attention<T> a)
 {
     typedef AttentionTile<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -15,19 +18,19 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
 
     int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
-    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *o = a.to + head * a.head_dim;
     Tile::clear(o, hidden, p.gap_start, p.gap_end, a);
     for (int row = p.gap_start + static_cast<int>(threadIdx.x); row < p.gap_end; row += ATTENTION_THREADS)
         a.lse[int64_t{row} * a.heads + head] = 0;
     if (p.first >= p.length) return;
 
-    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
+    const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     auto copy_stage = [&](int i) {
         T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        int64_t from = int64_t{i} * Tile::step * width;
-        Tile::copy(stage, k + from, width, p.length - i * Tile::step, Tile::step, a);
-        Tile::copy(stage + Tile::step * D, v + from, width, p.length - i * Tile::step, Tile::step, a);
+        const T *k = q + i * Tile::step * width + hidden;
+        Tile::copy(stage, k, width, p.length - i * Tile::step, Tile::step, a);
+        Tile::copy(stage + Tile::step * D, k + hidden, width, p.length - i * Tile::step, Tile::step, a);
         copy_async_commit();
     };
     Tile::copy(own_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
@@ -54,12 +57,9 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
         for (int t = 0; t < tiles; t++) {
             if (16 * t >= n_keys) continue;
             own.times(x[t], keys + 16 * t * D);
+            if (n_keys - 16 * t < 16) attention_mask(x[t], n_keys - 16 * t);
             CUDA_UNROLL
-            for (int j = 0; j < 8; j++) {
-                int n = j / 4, r = j % 4;
-                if (16 * t + 8 * n + 2 * c + r % 2 >= n_keys) x[t][n][r] = -INFINITY;
-                high[r / 2] = fmaxf(high[r / 2], x[t][n][r]);
-            }
+            for (int j = 0; j < 8; j++) high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
         }
         float base[2];
         CUDA_UNROLL
@@ -104,7 +104,7 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
         if (c == 0 && row < p.length)
             a.lse[int64_t{p.start + row} * a.heads + head] = fmaf(top[second], a.scale, logf(total[second]));
     }
-    Tile::store(mine, sum, factor, o + (p.start + first) * hidden, hidden, p.length - first, a);
+    Tile::store(mine, sum, factor, o + int64_t{p.start + first} * hidden, hidden, p.length - first, a);
 }
 
 template <typename T, int D> static Status run(const Attention<T> &a)

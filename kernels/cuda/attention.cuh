@@ -16,6 +16,13 @@
 #define ATTENTION_HEAD_DIM 128 /* largest */
 #define LOG2_E             1.4426950408889634f
 
+/* Before a loop: as it stands; unrolled it would take registers that others need. */
+#ifdef CAIRN_CUDA_HOST
+#    define ATTENTION_ROLL
+#else
+#    define ATTENTION_ROLL _Pragma("unroll 1")
+#endif
+
 template <typename T> struct Attention {
     const T *qkv;             // (T, 3H)
     const T *o;               // (T, H); backward
@@ -100,29 +107,32 @@ template <typename T, int D> struct AttentionTile {
         int swap = chunks >= 8 ? row & 7 : row >> 1 & 3;
         return row * D + (column / chunk ^ swap) * chunk + column % chunk;
     }
+    /* at(row, column + 16·i) for a column below 16: without a register for each. */
+    __device__ static inline int on(int start, int i) { return start ^ 16 * i; }
 
     /* Starts copying `n` rows, at most `room`, into a tile by all threads of the block; rows from n to the next
        multiple of 16 become zeros. */
-    __device__ static inline void copy(T *tile, const T *from, int64_t stride, int n, int room, const Attention<T> &a)
+    __device__ static inline void copy(T *tile, const T *from, int stride, int n, int room, const Attention<T> &a)
     {
         int rows = min((n + 15) / 16 * 16, room);
-        if (a.aligned)
-            for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += ATTENTION_THREADS) {
-                int row = i / chunks, column = i % chunks * chunk;
-                bool there = row < n && column < a.head_dim;
-                copy_async(tile + at(row, column), there ? from + row * stride + column : from, there);
+        ATTENTION_ROLL
+        for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += ATTENTION_THREADS) {
+            int row = i / chunks, column = i % chunks * chunk;
+            bool there = row < n && column < a.head_dim;
+            const T *it = there ? from + row * stride + column : from;
+            if (a.aligned) {
+                copy_async(tile + at(row, column), it, there);
+                continue;
             }
-        else
-            for (int i = static_cast<int>(threadIdx.x); i < rows * D; i += ATTENTION_THREADS) {
-                int row = i / D, column = i % D;
-                bool there = row < n && column < a.head_dim;
-                tile[at(row, column)] = there ? from[row * stride + column] : from_float<T>(0);
-            }
+            *as_chunk(tile + at(row, column)) = {};
+            ATTENTION_ROLL
+            for (int j = 0; there && j < chunk && column + j < a.head_dim; j++) tile[at(row, column) + j] = it[j];
+        }
     }
 
     /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`. factor[0] is of
        row g, factor[1] of row g + 8. */
-    __device__ static inline void store(T *tile, const float x[D / 8][4], const float factor[2], T *to, int64_t stride,
+    __device__ static inline void store(T *tile, const float x[D / 8][4], const float factor[2], T *to, int stride,
                                         int n, const Attention<T> &a)
     {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
@@ -134,28 +144,30 @@ template <typename T, int D> struct AttentionTile {
                 {from_float<T>(x[i][2 * second] * factor[second]),
                  from_float<T>(x[i][2 * second + 1] * factor[second])}};
         __syncwarp();
-        if (a.aligned)
-            for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
-                int row = i / chunks, column = i % chunks * chunk;
-                if (row < n && column < a.head_dim)
-                    *as_chunk(to + row * stride + column) = *as_chunk(tile + at(row, column));
-            }
-        else
-            for (int i = lane; i < 16 * D; i += CUDA_WARP)
-                if (i / D < n && i % D < a.head_dim) to[i / D * stride + i % D] = tile[at(i / D, i % D)];
+        ATTENTION_ROLL
+        for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
+            int row = i / chunks, column = i % chunks * chunk;
+            if (row < n) put(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
+        }
+    }
+
+    /* A chunk of a head's row, as far as it has columns. */
+    __device__ static inline void put(T *row, int column, AttentionChunk<T> x, const Attention<T> &a)
+    {
+        if (!a.aligned) {
+            CUDA_UNROLL
+            for (int j = 0; j < chunk; j++)
+                if (column + j < a.head_dim) row[column + j] = x.v[j];
+        } else if (column < a.head_dim)
+            *as_chunk(row + column) = x;
     }
 
     /* Zeros in this head's columns of rows [first, end) of x, by all threads. */
-    __device__ static inline void clear(T *x, int64_t stride, int first, int end, const Attention<T> &a)
+    __device__ static inline void clear(T *x, int stride, int first, int end, const Attention<T> &a)
     {
-        int width = a.aligned ? a.head_dim / chunk : a.head_dim;
-        for (int i = static_cast<int>(threadIdx.x); i < (end - first) * width; i += ATTENTION_THREADS) {
-            T *row = x + (first + i / width) * stride;
-            if (a.aligned)
-                *as_chunk(row + i % width * chunk) = {};
-            else
-                row[i % width] = from_float<T>(0);
-        }
+        ATTENTION_ROLL
+        for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += ATTENTION_THREADS)
+            put(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
     }
 };
 
@@ -170,7 +182,7 @@ template <typename T, int D, bool held> struct AttentionOwn {
     __device__ inline void read(uint32_t fragment[4], int k) const
     {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
-        mma_load4(fragment, tile + Tile::at(lane % 16, k * 16 + lane / 16 * 8));
+        mma_load4(fragment, tile + Tile::on(Tile::at(lane % 16, lane / 16 * 8), k));
     }
     __device__ inline void take(const T *rows)
     {
@@ -182,12 +194,13 @@ template <typename T, int D, bool held> struct AttentionOwn {
     __device__ inline void times(float x[2][4], const T *other) const
     {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+        int start = Tile::at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
         CUDA_UNROLL
         for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
         CUDA_UNROLL
         for (int k = 0; k < D / 16; k++) {
             uint32_t b[4], fresh[4];
-            mma_load4(b, other + Tile::at(lane % 8 + lane / 16 * 8, k * 16 + lane / 8 % 2 * 8));
+            mma_load4(b, other + Tile::on(start, k));
             if (!held) read(fresh, k);
             const uint32_t *mine = held ? a[held ? k : 0] : fresh;
             mma_16x8x16<T>(x[0], mine, b, x[0]);
@@ -206,6 +219,7 @@ template <int D, bool held> struct AttentionOwn<float, D, held> {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
         CUDA_UNROLL
         for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
+        ATTENTION_ROLL
         for (int column = 0; column < D; column += 4) {
             AttentionChunk<float> mine[2], theirs[4];
             CUDA_UNROLL
@@ -225,12 +239,13 @@ template <typename T, int D>
 __device__ static inline void attention_add(float sum[D / 8][4], const float x[2][4], const T *other)
 {
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
+    int start = AttentionTile<T, D>::at(lane % 16, lane / 16 * 8);
     const uint32_t a[4] = {mma_pair<T>(x[0][0], x[0][1]), mma_pair<T>(x[0][2], x[0][3]), mma_pair<T>(x[1][0], x[1][1]),
                            mma_pair<T>(x[1][2], x[1][3])};
     CUDA_UNROLL
     for (int i = 0; i < D / 16; i++) {
         uint32_t b[4];
-        mma_load4_transposed(b, other + AttentionTile<T, D>::at(lane % 16, i * 16 + lane / 16 * 8));
+        mma_load4_transposed(b, other + AttentionTile<T, D>::on(start, i));
         mma_16x8x16<T>(sum[2 * i], a, b, sum[2 * i]);
         mma_16x8x16<T>(sum[2 * i + 1], a, b + 2, sum[2 * i + 1]);
     }
@@ -240,19 +255,20 @@ template <int D>
 __device__ static inline void attention_add_f32(float sum[D / 8][4], const float x[2][4], const float *other)
 {
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, c = lane % 4;
-    CUDA_UNROLL
-    for (int k = 0; k < 16; k++) {
-        int holder = (lane & ~3) | k % 8 / 2;
-        float high = __shfl_sync(CUDA_FULL, x[k / 8][k % 2], holder);
-        float low = __shfl_sync(CUDA_FULL, x[k / 8][2 + k % 2], holder);
+    ATTENTION_ROLL
+    for (int t = 0; t < 4; t++) /* the lanes 4·g + t hold the columns 8·n + 2·t + r of x */
+        CUDA_UNROLL
+    for (int k = 0; k < 4; k++) {
+        int n = k / 2, r = k % 2, holder = (lane & ~3) | t;
+        float above = __shfl_sync(CUDA_FULL, x[n][r], holder), below = __shfl_sync(CUDA_FULL, x[n][2 + r], holder);
         CUDA_UNROLL
         for (int i = 0; i < D / 8; i++) {
-            AttentionPair<float> y =
-                *reinterpret_cast<const AttentionPair<float> *>(other + AttentionTile<float, D>::at(k, 8 * i + 2 * c));
+            AttentionPair<float> y = *reinterpret_cast<const AttentionPair<float> *>(
+                other + AttentionTile<float, D>::at(8 * n + 2 * t + r, 8 * i + 2 * c));
             CUDA_UNROLL
             for (int j = 0; j < 2; j++) {
-                sum[i][j] = fmaf(high, y.v[j], sum[i][j]);
-                sum[i][2 + j] = fmaf(low, y.v[j], sum[i][2 + j]);
+                sum[i][j] = fmaf(above, y.v[j], sum[i][j]);
+                sum[i][2 + j] = fmaf(below, y.v[j], sum[i][2 + j]);
             }
         }
     }
@@ -284,6 +300,15 @@ __device__ static inline float attention_exp2(float x)
 #endif
 }
 
+/* Columns from n on, n < 16, become −∞: no probability. */
+__device__ static inline void attention_mask(float x[2][4], int n)
+{
+    int c = static_cast<int>(threadIdx.x) % 4;
+    CUDA_UNROLL
+    for (int i = 0; i < 8; i++)
+        if (i / 4 * 8 + 2 * c + i % 2 >= n) x[i / 4][i % 4] = -INFINITY;
+}
+
 /* Over the four lanes that hold a row. */
 __device__ static inline float attention_row_max(float x)
 {
@@ -298,16 +323,19 @@ __device__ static inline float attention_row_sum(float x)
 
 /* ---- dropout ---- */
 
-/* The draws of a tile's values in this lane: of x[n][r] the half r mod 2 of word[n + 2·⌊r/2⌋] (rows are queries). */
+/* The draws of a tile's values in this lane, and which values they drop. A draw is half a word: shifted to the top, it
+   is below the threshold there if the word is. */
 template <typename T> struct AttentionDropout {
     Dropout site;
-    uint32_t head, sequence;
+    uint32_t head, sequence, limit;
 
-    __device__ inline explicit AttentionDropout(const Attention<T> &a, const AttentionPlace &p)
+    __device__ inline AttentionDropout(const Attention<T> &a, const AttentionPlace &p)
         : site{a.ctl->dropout_key, dropout_c3(a.site, a.ctl->batch), a.threshold, a.keep_scale}, head(blockIdx.y),
-          sequence(static_cast<uint32_t>(a.index[p.sequence]))
+          sequence(static_cast<uint32_t>(a.index[p.sequence])), limit(a.threshold << 16)
     {
     }
+
+    /* Rows of the tile are queries: one call has all draws of x, that of x[n][r] in half r mod 2 of a word. */
     __device__ inline Philox4 tile(int query_tile, int key_tile) const
     {
         uint32_t lane = threadIdx.x % CUDA_WARP;
@@ -316,12 +344,13 @@ template <typename T> struct AttentionDropout {
     }
     __device__ inline bool drops(const Philox4 &draws, int n, int r) const
     {
-        return philox_draw16(&draws, r % 2 + 2 * n + r / 2 * 4) < site.threshold;
+        uint32_t word = draws.v[n + r / 2 * 2];
+        return (r % 2 ? word : word << 16) < limit;
     }
 
-    /* The same for a tile whose rows are keys: lane 4·g + c needs keys g, g + 8 of queries 2c, 2c + 1, 2c + 8, 2c + 9.
-       These are one parity's halves of two calls, for queries 2c and 2c + 1; lane ^ 4 needs the other halves. So each
-       makes one call and they exchange. Then of x[n][r] it is the half ⌊r/2⌋ of word[n] of query parity r mod 2. */
+    /* Rows of the tile are keys: lane 4·g + c needs keys g, g + 8 of queries 2c, 2c + 1, 2c + 8, 2c + 9. These are one
+       parity's halves of two calls, for queries 2c and 2c + 1, and lane ^ 4 needs the other halves: so each makes one
+       call and they exchange. The draw of x[n][r] is then in half ⌊r/2⌋ of a word. */
     struct Turned {
         uint32_t word[2][2]; /* [query parity][n] */
     };
@@ -343,7 +372,8 @@ template <typename T> struct AttentionDropout {
     }
     __device__ inline bool drops(const Turned &draws, int n, int r) const
     {
-        return (draws.word[r % 2][n] >> (r / 2 * 16) & 0xffffu) < site.threshold;
+        uint32_t word = draws.word[r % 2][n];
+        return (r / 2 ? word : word << 16) < limit;
     }
 };
 

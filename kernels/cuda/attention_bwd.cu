@@ -7,34 +7,34 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* do·o of the warp's row lane / 2, in both its lanes: each adds every other eight columns. `dout` is 16 rows of shared
+/* do·o of the warp's row lane / 2, in both its lanes: each adds every other 16 bytes. `dout` is 16 rows of shared
    memory. */
 template <typename T, int D>
-__device__ static inline float dot_of(const Attention<T> &a, const T *dout, const T *o, int64_t hidden, int n)
+__device__ static inline float dot_of(const Attention<T> &a, const T *dout, const T *o, int hidden, int n)
 {
+    constexpr int chunk = AttentionTile<T, D>::chunk;
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / 2;
     float dot = 0;
-    if (row < n)
-        for (int column = lane % 2 * 8; column < a.head_dim; column += 16) {
-            const T *from = o + row * hidden + column;
-            float x[8] = {};
-            if (a.aligned && column + 8 <= a.head_dim) {
-                CUDA_UNROLL
-                for (int i = 0; i < 8; i += AttentionTile<T, D>::chunk) {
-                    AttentionChunk<T> part = *as_chunk(from + i);
-                    CUDA_UNROLL
-                    for (int j = 0; j < AttentionTile<T, D>::chunk; j++) x[i + j] = to_float(part.v[j]);
-                }
-            } else
-                for (int i = 0; i < 8; i++)
-                    if (column + i < a.head_dim) x[i] = to_float(from[i]);
-            CUDA_UNROLL
-            for (int i = 0; i < 8; i++) dot = fmaf(x[i], to_float(dout[AttentionTile<T, D>::at(row, column + i)]), dot);
-        }
+    ATTENTION_ROLL
+    for (int column = lane % 2 * chunk; row < n && column < a.head_dim; column += 2 * chunk) {
+        const T *from = o + row * hidden + column;
+        AttentionChunk<T> x = {};
+        if (a.aligned)
+            x = *as_chunk(from);
+        else
+            for (int i = 0; i < chunk; i++)
+                if (column + i < a.head_dim) x.v[i] = from[i];
+        AttentionChunk<T> y = *as_chunk(dout + AttentionTile<T, D>::at(row, column));
+        CUDA_UNROLL
+        for (int i = 0; i < chunk; i++) dot = fmaf(to_float(x.v[i]), to_float(y.v[i]), dot);
+    }
     return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
 }
 
-template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(Attention<T> a)
+template <typename T, int D>
+__global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
+                                                     : sizeof(T) == 4 ? 3
+                                                                      : 4) attention_dq_kernel(Attention<T> a)
 {
     typedef AttentionTile<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -44,19 +44,20 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
     if (!attention_place(a, &p)) return;
 
     int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
-    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
-    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4;
+    int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *dq = a.to + head * a.head_dim;
     Tile::clear(dq, width, p.gap_start, p.gap_end, a);
     if (p.first >= p.length) return;
 
-    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
-    const T *dout = a.dout + p.start * hidden + head * a.head_dim, *o = a.o + p.start * hidden + head * a.head_dim;
+    const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
+    const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim,
+            *o = a.o + int64_t{p.start} * hidden + head * a.head_dim;
     auto copy_stage = [&](int i) {
         T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        int64_t from = int64_t{i} * Tile::step * width;
-        Tile::copy(stage, k + from, width, p.length - i * Tile::step, Tile::step, a);
-        Tile::copy(stage + Tile::step * D, v + from, width, p.length - i * Tile::step, Tile::step, a);
+        const T *k = q + i * Tile::step * width + hidden;
+        Tile::copy(stage, k, width, p.length - i * Tile::step, Tile::step, a);
+        Tile::copy(stage + Tile::step * D, k + hidden, width, p.length - i * Tile::step, Tile::step, a);
         copy_async_commit();
     };
     Tile::copy(q_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
@@ -90,11 +91,12 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
 
         const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
         int n_keys = min(p.length - i * Tile::step, Tile::step);
-        CUDA_UNROLL
+        ATTENTION_ROLL
         for (int t = 0; t < Tile::step / 16; t++) {
             if (16 * t >= n_keys) continue;
             float x[2][4], dp[2][4];
             own_q.times(x, keys + 16 * t * D);
+            if (n_keys - 16 * t < 16) attention_mask(x, n_keys - 16 * t);
             own_dout.times(dp, values + 16 * t * D);
             Philox4 draws = {};
             if (a.threshold) draws = dropout.tile(first / 16, i * (Tile::step / 16) + t);
@@ -103,18 +105,18 @@ template <typename T, int D> __global__ void __launch_bounds__(ATTENTION_THREADS
                 int n = j / 4, r = j % 4;
                 float prob = attention_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
                 float up = dropout.drops(draws, n, r) ? 0 : dp[n][r] * a.keep_scale;
-                x[n][r] = 16 * t + 8 * n + 2 * c + r % 2 < n_keys ? prob * (up - dot[r / 2]) : 0;
+                x[n][r] = prob * (up - dot[r / 2]);
             }
             attention_add<T, D>(sum, x, keys + 16 * t * D);
         }
     }
     if (first >= p.length) return;
     const float factor[2] = {a.scale, a.scale};
-    Tile::store(my_q, sum, factor, dq + (p.start + first) * width, width, p.length - first, a);
+    Tile::store(my_q, sum, factor, dq + int64_t{p.start + first} * width, width, p.length - first, a);
 }
 
 template <typename T, int D, bool held>
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attention<T> a)
+__global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_dkv_kernel(Attention<T> a)
 {
     typedef AttentionTile<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -126,18 +128,18 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attent
 
     int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
     int thread = static_cast<int>(threadIdx.x), c = thread % 4;
-    int64_t hidden = int64_t{a.heads} * a.head_dim, width = 3 * hidden;
+    int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *dk = a.to + hidden + head * a.head_dim, *dv = dk + hidden;
     Tile::clear(dk, width, p.gap_start, p.gap_end, a);
     Tile::clear(dv, width, p.gap_start, p.gap_end, a);
     if (p.first >= p.length) return;
 
-    const T *q = a.qkv + p.start * width + head * a.head_dim, *k = q + hidden, *v = k + hidden;
-    const T *dout = a.dout + p.start * hidden + head * a.head_dim;
+    const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
+    const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim;
     float lse = INFINITY, dot = 0; /* of the query of the coming stage that this thread carries */
     auto copy_stage = [&](int i) {
         T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        int64_t from = int64_t{i} * Tile::step;
+        int from = i * Tile::step;
         Tile::copy(stage, q + from * width, width, p.length - i * Tile::step, Tile::step, a);
         Tile::copy(stage + Tile::step * D, dout + from * hidden, hidden, p.length - i * Tile::step, Tile::step, a);
         copy_async_commit();
@@ -151,8 +153,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attent
         rows[(i & 1) * 2 * Tile::step + thread] = lse * LOG2_E;
         rows[(i & 1) * 2 * Tile::step + Tile::step + thread] = dot;
     };
-    Tile::copy(k_tile, k + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
-    Tile::copy(v_tile, v + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(k_tile, q + hidden + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(v_tile, q + 2 * hidden + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
     copy_stage(0);
     put_rows(0);
 
@@ -175,7 +177,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attent
             const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
             const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
             int n_queries = min(p.length - i * Tile::step, Tile::step);
-            CUDA_UNROLL
+            ATTENTION_ROLL
             for (int t = 0; t < Tile::step / 16; t++) {
                 if (16 * t >= n_queries) continue;
                 float x[2][4], dp[2][4];
@@ -199,8 +201,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(Attent
     }
     if (first >= p.length) return;
     const float factor_k[2] = {a.scale, a.scale}, factor_v[2] = {a.keep_scale, a.keep_scale};
-    Tile::store(my_k, sum_k, factor_k, dk + (p.start + first) * width, width, p.length - first, a);
-    Tile::store(my_v, sum_v, factor_v, dv + (p.start + first) * width, width, p.length - first, a);
+    Tile::store(my_k, sum_k, factor_k, dk + int64_t{p.start + first} * width, width, p.length - first, a);
+    Tile::store(my_v, sum_v, factor_v, dv + int64_t{p.start + first} * width, width, p.length - first, a);
 }
 
 template <typename T, int D> static Status run(const Attention<T> &a)
