@@ -43,13 +43,16 @@ typedef struct Backend {
     /* Bytes of a compute copy of an (n, k) weight; 0 for transposed means: DGRAD uses the forward copy. */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed);
 
-    /* Memory of a region: zeroed, pre-faulted, 4096-byte aligned. */
+    /* Memory of a region, but of `save` and `host`, which are host memory always: zeroed, pre-faulted, 4096-byte
+     * aligned. */
     Status (*alloc)(size_t bytes, void **p);
     void (*release)(void *p, size_t bytes);
     /* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
     Status (*upload)(void *to, const void *from, size_t bytes);
     Status (*download)(void *to, const void *from, size_t bytes);
-    bool device;          /* its regions are not host memory: only upload and download reach them */
+    bool device; /* its regions are not host memory: only upload and download reach them */
+    /* Bytes of the device, free when it was opened, taken by its context and libraries. NULL: it has the machine's. */
+    void (*memory)(size_t *total, size_t *available, size_t *context);
     Status (*wait)(void); /* until all that was run is done; E_FAIL says what failed. NULL: run has waited */
 
     /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as

@@ -36,6 +36,8 @@ CUDA_PREPARE_LIST(X)
 Status CAIRN_CUDA_ENTRY(Backend *b);
 }
 
+static int opened; /* how often */
+
 static Status cuda_open(Backend *b, const BackendOptions *options)
 {
     TRY(device_open(options->local_rank));
@@ -44,7 +46,7 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
         device_close();
         return status;
     }
-    device_settle();
+    if (opened++ == 0) device_settle();
     const DeviceInfo *d = device_info();
     b->threads = 1;
     char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s", d->name, d->major, d->minor, d->driver / 1000,
@@ -57,7 +59,7 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
 static void cuda_close(Backend *b)
 {
     (void)b;
-    product_close();
+    if (--opened == 0) product_close();
     device_close();
 }
 
@@ -96,6 +98,16 @@ static size_t cuda_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpos
     return transposed ? 0 : (size_t)n * (size_t)k * dtype_size(compute);
 }
 
+#ifndef CAIRN_CUDA_HOST
+static void cuda_memory(size_t *total, size_t *available, size_t *context)
+{
+    const DeviceInfo *d = device_info();
+    *total = d->memory;
+    *available = d->free;
+    *context = d->context;
+}
+#endif
+
 static void cuda_release(void *p, size_t bytes)
 {
     (void)bytes;
@@ -125,6 +137,7 @@ Status cairn_cuda_fill(Backend *b)
     b->device = getenv("CAIRN_TEST_CUDA_HOST_DEVICE") != NULL; /* tests of who should treat it as one */
 #else
     b->device = true;
+    b->memory = cuda_memory;
 #endif
 #define X(id, function) b->op[OP_##id].run = function;
     CUDA_OP_LIST(X)

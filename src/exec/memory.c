@@ -3,6 +3,15 @@
 
 #include "exec/exec.h"
 
+/* Who gives the memory of a region: the state that is being saved and what is offloaded lie on the host. */
+static Backend *giver(Backend *backend, Region r)
+{
+    static Backend host;
+    if (!backend->device || (r != REGION_SAVE && r != REGION_HOST)) return backend;
+    backend_ref_table(&host);
+    return &host;
+}
+
 static Status too_large(const Memory *m, Region r)
 {
     Buf table = {0};
@@ -25,7 +34,7 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
         for (int r = 0; plans[i] && r < N_REGIONS; r++)
             if (plans[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = plans[i]->region_bytes[r];
     for (int r = 0; r < N_REGIONS; r++) {
-        if (!m->bytes[r] || backend->alloc(m->bytes[r], &m->base[r]) == OK) continue;
+        if (!m->bytes[r] || giver(backend, (Region)r)->alloc(m->bytes[r], &m->base[r]) == OK) continue;
         Status status = too_large(m, (Region)r);
         memory_free(m);
         return status;
@@ -36,7 +45,7 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
 void memory_free(Memory *m)
 {
     for (int r = 0; r < N_REGIONS; r++)
-        if (m->base[r]) m->backend->release(m->base[r], m->bytes[r]);
+        if (m->base[r]) giver(m->backend, (Region)r)->release(m->base[r], m->bytes[r]);
     *m = (Memory){0};
 }
 

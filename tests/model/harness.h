@@ -48,8 +48,9 @@ typedef struct {
     Optimizer optimizer;
     bool evaluate;
     ExecOptions exec;
-    const uint8_t *forms; /* NULL: what the weights ask for */
-    int cap_tokens;       /* 0: 256 */
+    const uint8_t *forms;      /* NULL: what the weights ask for */
+    int cap_tokens;            /* 0: 256 */
+    void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
 } RunOptions;
 
 static inline Head golden_head(const Json *json)
@@ -182,6 +183,7 @@ static inline void run_open(Run *r, Golden *g, const RunOptions *o)
     *r = (Run){.g = g, .segments = mem_array((size_t)g->model.params.count, sizeof(Segment))};
     BackendOptions options = {.threads = 2};
     assert_ok(backend_open(o->backend, &options, &r->backend));
+    if (o->change) o->change(r->backend);
     uint8_t *forms = mem_alloc((size_t)g->model.config.layers * 2 + 1);
     model_norm_forms(&g->model, g->weights, forms);
     PlanRequest request = {.model = &g->model,

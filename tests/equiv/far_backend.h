@@ -1,0 +1,84 @@
+/* A backend like a device: ref, but its memory lies at addresses that the host cannot touch. Whoever reads or writes a
+   region other than by upload, download and the ops ends with a fault, as on a GPU. */
+#ifndef CAIRN_TESTS_EQUIV_FAR_BACKEND_H
+#define CAIRN_TESTS_EQUIV_FAR_BACKEND_H
+
+#include "kernels/backend.h"
+#include "testing.h"
+
+#define FAR ((uintptr_t)1 << 62) /* no address of a process */
+
+static struct {
+    Backend ref;
+    int uploads, downloads;
+    int fail_after; /* copies until one fails; negative: never */
+} far;
+
+static inline void *far_away(void *p) { return (void *)((uintptr_t)p + FAR); }
+static inline void *far_here(const void *p)
+{
+    if ((uintptr_t)p < FAR) fail_msg("%p is no memory of the device", p);
+    return (void *)((uintptr_t)p - FAR);
+}
+
+static inline Status far_run(const OpCall *call, const RowCounts *rows)
+{
+    OpCall here = *call;
+    for (int i = 0; i < OP_MAX_IN; i++)
+        if (here.in[i].data) here.in[i].data = far_here(here.in[i].data);
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        if (here.out[i].data) here.out[i].data = far_here(here.out[i].data);
+    if (here.scratch) here.scratch = far_here(here.scratch);
+    return far.ref.op[call->op].run(&here, rows);
+}
+
+static inline Status far_alloc(size_t bytes, void **p)
+{
+    TRY(far.ref.alloc(bytes, p));
+    *p = far_away(*p);
+    return OK;
+}
+
+static inline void far_release(void *p, size_t bytes)
+{
+    if (p) far.ref.release(far_here(p), bytes);
+}
+
+static inline Status far_copy_fails(void)
+{
+    return far.fail_after >= 0 && far.fail_after-- == 0
+               ? status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus")
+               : OK;
+}
+
+static inline Status far_upload(void *to, const void *from, size_t bytes)
+{
+    TRY(far_copy_fails());
+    far.uploads++;
+    memcpy(far_here(to), from, bytes);
+    return OK;
+}
+
+static inline Status far_download(void *to, const void *from, size_t bytes)
+{
+    TRY(far_copy_fails());
+    far.downloads++;
+    memcpy(to, far_here(from), bytes);
+    return OK;
+}
+
+/* Makes one of an opened ref. */
+static inline void far_make(Backend *b)
+{
+    memset(&far, 0, sizeof far);
+    far.ref = *b;
+    far.fail_after = -1;
+    for (int op = 0; op < N_OPS; op++) b->op[op].run = far_run;
+    b->device = true;
+    b->alloc = far_alloc;
+    b->release = far_release;
+    b->upload = far_upload;
+    b->download = far_download;
+}
+
+#endif
