@@ -67,6 +67,7 @@ typedef struct {
     int threads;
     int64_t steps;
     double final_loss, seq_per_s, tokens_per_s, wall_s;
+    double save_stall_s; /* longest time that training stood for a save */
     size_t planned_peak_bytes, measured_peak_bytes;
     const double *memory_series; /* (n_memory) bytes live per instr of one step */
     int n_memory;

@@ -71,6 +71,7 @@ Status summary_write(const char *output_dir, const RunSummary *s)
     put_real(&out, "seq_per_s", s->seq_per_s);
     put_real(&out, "tokens_per_s", s->tokens_per_s);
     put_real(&out, "wall_s", s->wall_s);
+    put_real(&out, "save_stall_s", s->save_stall_s);
     buf_printf(&out, ",\n \"planned_peak_bytes\": %zu, \"measured_peak_bytes\": %zu", s->planned_peak_bytes,
                s->measured_peak_bytes);
     put_values(&out, "eval", s->evals, s->n_evals);

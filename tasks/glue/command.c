@@ -264,6 +264,7 @@ static Status summarise(GlueRun *r)
                     .planned_peak_bytes = r->setup.peak,
                     .measured_peak_bytes = r->progress.peak_bytes,
                     .wall_s = clock_monotonic() - r->started,
+                    .save_stall_s = r->progress.save_stall_s,
                     .config_json = r->config_json.data};
     double *series = NULL;
     int n = 0;
