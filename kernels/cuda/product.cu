@@ -151,9 +151,9 @@ template <typename T, typename C> static Status by_loops(const ProductShape *s, 
     int64_t down = (s->m + 7) / 8;
     dim3 block(32, 8), grid((unsigned)((s->n + 31) / 32), (unsigned)(down < 65535 ? down : 65535));
     return CUDA_LAUNCH((loops_kernel<T, C>), grid, block, 0, static_cast<const T *>(d->a), static_cast<const T *>(d->b),
-                       static_cast<C *>(d->c), d->bias, s->m, s->n, s->k, s->a_transposed ? 1 : s->lda,
-                       s->a_transposed ? s->lda : 1, s->b_transposed ? s->ldb : 1, s->b_transposed ? 1 : s->ldb, s->ldc,
-                       s->accumulate);
+                       static_cast<C *>(d->c), s->bias == BIAS_ADDED ? d->bias : NULL, s->m, s->n, s->k,
+                       s->a_transposed ? 1 : s->lda, s->a_transposed ? s->lda : 1, s->b_transposed ? s->ldb : 1,
+                       s->b_transposed ? 1 : s->ldb, s->ldc, s->accumulate);
 }
 
 /* ---- with it ---- */
