@@ -57,7 +57,8 @@ static Status bind_plans(Session *s)
     size_t before = process_resident();
     if (s->options.training) {
         TRY(exec_init(&s->train, &s->train_plan, &s->memory, options));
-        exec_upload(s->train, s->train_tensors.segments, s->segments, (size_t)s->model->params.count * sizeof(Segment));
+        TRY(exec_upload(s->train, s->train_tensors.segments, s->segments,
+                        (size_t)s->model->params.count * sizeof(Segment)));
     }
     if (s->options.eval_tokens > 0) TRY(exec_init(&s->eval, &s->eval_plan, &s->memory, options));
     size_t after = process_resident();
@@ -159,25 +160,26 @@ Status session_check_forms(Session *s, bool *changed)
 
 /* ---- a step ---- */
 
-static void upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, bool regression)
+static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, bool regression)
 {
     size_t tokens = (size_t)b->cap_tokens * sizeof(int32_t), seqs = (size_t)b->cap_seqs * sizeof(int32_t);
-    exec_upload(e, t->ids, b->ids, tokens);
-    exec_upload(e, t->types, b->types, tokens);
-    exec_upload(e, t->pos, b->pos, tokens);
-    exec_upload(e, t->seq, b->seq, tokens);
-    exec_upload(e, t->spans, b->spans, 2 * seqs);
-    exec_upload(e, t->seq_index, b->seq_index, seqs);
-    exec_upload(e, t->first, b->first, seqs);
-    if (t->labels != NONE) exec_upload(e, t->labels, regression ? (const void *)b->score : b->label, seqs);
+    TRY(exec_upload(e, t->ids, b->ids, tokens));
+    TRY(exec_upload(e, t->types, b->types, tokens));
+    TRY(exec_upload(e, t->pos, b->pos, tokens));
+    TRY(exec_upload(e, t->seq, b->seq, tokens));
+    TRY(exec_upload(e, t->spans, b->spans, 2 * seqs));
+    TRY(exec_upload(e, t->seq_index, b->seq_index, seqs));
+    TRY(exec_upload(e, t->first, b->first, seqs));
+    if (t->labels != NONE) TRY(exec_upload(e, t->labels, regression ? (const void *)b->score : b->label, seqs));
+    return OK;
 }
 
 static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *t, const MicroBatch *b)
 {
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
-    upload_batch(e, t, b, s->model->head.kind == HEAD_REGRESSION);
-    exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl);
+    TRY(upload_batch(e, t, b, s->model->head.kind == HEAD_REGRESSION));
+    TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
     RowCounts rows = exec_rows(e, b->n_tokens, b->n_seqs, 0);
     return exec_run(e, p->micro, &rows);
 }
@@ -198,9 +200,9 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
 {
     s->ctl.learning_rate = (float)learning_rate;
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
-    exec_upload(s->train, s->train_tensors.ctl, &s->ctl, sizeof s->ctl);
+    TRY(exec_upload(s->train, s->train_tensors.ctl, &s->ctl, sizeof s->ctl));
     TRY(exec_run(s->train, s->train_plan.update, &s->train_plan.capacity));
-    exec_download(s->train, s->train_tensors.stats, stats, sizeof *stats);
+    TRY(exec_download(s->train, s->train_tensors.stats, stats, sizeof *stats));
     return OK;
 }
 
@@ -217,7 +219,7 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
     size_t labels = (size_t)s->model->head.labels;
     TRY(exec_run(s->eval, s->eval_plan.begin, &s->eval_plan.capacity));
     TRY(run_micro(s, s->eval, &s->eval_plan, &s->eval_tensors, b));
-    exec_download(s->eval, s->eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float));
-    exec_download(s->eval, s->eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float));
+    TRY(exec_download(s->eval, s->eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
+    TRY(exec_download(s->eval, s->eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
     return OK;
 }
