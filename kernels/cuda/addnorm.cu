@@ -1,0 +1,291 @@
+/* ADDNORM, its backward, AFFINE. Bytes per element in bf16: forward 6 (d, x, y; 8 where xhat is kept), backward 8
+   (kept, dy, dd, dx), AFFINE 4; γ, β and a row's scalars come from caches.
+
+   In the backward a warp (or block, see rows.cuh) takes every so-manyth row and holds its columns' sums for γ and β in
+   registers; a block leaves one part, and a second kernel adds the parts. How many there are, and so the order of the
+   sums, depends on the number of rows alone. */
+#include "kernels/cuda/rows.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+/* ---- forward ---- */
+
+template <typename T> struct AddNorm {
+    const T *d, *x;            // (T, H); x may be absent
+    const float *gamma, *beta; // (H)
+    const int32_t *pos, *seq;  // (T)
+    const Ctl *ctl;
+    T *y, *xhat; // (T, H); y may stand where d stands, xhat may be absent
+    float *rstd; // (T)
+    int64_t rows, cols;
+    float eps;
+    RowDropout dropout;
+    bool from_xhat;
+};
+
+template <typename T, typename S> __global__ void __launch_bounds__(S::threads) addnorm_kernel(AddNorm<T> a)
+{
+    CUDA_SHARED(float, sums, [S::warps]);
+    int64_t n = a.cols, r = (int64_t)blockIdx.x * S::rows + S::row();
+    if (r >= a.rows) return;
+    Dropout dropout = dropout_now(a.dropout, a.ctl);
+    int32_t position = a.pos[r], sequence = a.seq[r];
+    float s[S::groups][GROUP];
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+    {
+        float x[GROUP] = {};
+        S::load(a.d + r * n, i, n, s[i]);
+        if (a.x) S::load(a.x + r * n, i, n, x);
+        if (S::column(i) < n) drop_group(s[i], dropout, S::column(i), position, sequence);
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] += x[k];
+    }
+    float rstd = row_normalise<S>(s, n, a.eps, sums);
+    if (S::lane() == 0) a.rstd[r] = rstd;
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+    {
+        float gamma[GROUP] = {}, beta[GROUP] = {};
+        S::load_constant(a.gamma, i, n, gamma);
+        S::load_constant(a.beta, i, n, beta);
+        if (a.from_xhat) {
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] = rounded<T>(s[i][k]);
+            if (a.xhat) S::store(a.xhat + r * n, i, n, s[i]);
+        }
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] = gamma[k] * s[i][k] + beta[k];
+        S::store(a.y + r * n, i, n, s[i]);
+    }
+}
+
+template <typename T> static Status addnorm(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *d = cuda_in(call, "d");
+    AddNorm<T> a = {};
+    a.d = cuda_data<const T>(d), a.x = cuda_data<const T>(cuda_in(call, "x"));
+    a.gamma = cuda_data<const float>(cuda_in(call, "gamma")), a.beta = cuda_data<const float>(cuda_in(call, "beta"));
+    a.pos = cuda_data<const int32_t>(cuda_in(call, "pos")), a.seq = cuda_data<const int32_t>(cuda_in(call, "seq"));
+    a.ctl = cuda_ctl(call);
+    a.y = cuda_data<T>(cuda_out(call, "y")), a.xhat = cuda_data<T>(cuda_out(call, "xhat"));
+    a.rstd = cuda_data<float>(cuda_out(call, "rstd"));
+    a.rows = rows_in(d->rows, rows), a.cols = d->cols;
+    a.eps = call->attr.norm.eps;
+    a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
+    a.from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
+    bool whole = a.cols % GROUP == 0 && on_16(a.d, a.x, a.gamma, a.beta, a.y, a.xhat);
+    ROWS_BY_SHAPE(a.cols, whole, S,
+                  return CUDA_LAUNCH((addnorm_kernel<T, S>), rows_blocks<S>(a.rows), S::threads, 0, a));
+}
+
+extern "C" Status cuda_addnorm(const OpCall *call, const RowCounts *rows)
+{
+    TRY(rows_check(call, cuda_in(call, "d")->cols));
+    CUDA_BY_TYPE(cuda_in(call, "d")->dtype, T, return addnorm<T>(call, rows));
+    return OK;
+}
+
+/* ---- backward ---- */
+
+template <typename T> struct AddNormBwd {
+    const T *kept, *dy;        // (T, H)
+    const float *rstd;         // (T)
+    const float *gamma, *beta; // (H)
+    const int32_t *pos, *seq;  // (T)
+    const Ctl *ctl;
+    T *dd, *dx;   // (T, H); dx may stand where dy stands, or be absent
+    float *parts; // (blocks, 2, H)
+    int64_t rows, cols;
+    RowDropout dropout;
+    bool from_y;
+};
+
+/* Blocks of the backward, all of them running at once on 132 multiprocessors: three or two a multiprocessor. */
+template <typename S> static inline int64_t backward_blocks(int64_t rows)
+{
+    int64_t most = S::warps == 1 ? 396 : 264, all = rows_blocks<S>(rows);
+    return all < most ? all : most;
+}
+
+/* Where a block has four rows at a time: adds what its warps hold for γ or β, from the first to the last of them, and
+   stores the sum. */
+template <typename S>
+__device__ static inline void store_part(float *to, const float (&mine)[S::groups][GROUP], int64_t n, float *shared)
+{
+    if constexpr (S::rows == 1) {
+        CUDA_UNROLL for (int i = 0; i < S::groups; i++) S::store(to, i, n, mine[i]);
+    } else {
+        for (int row = 0; row < S::rows; row++) {
+            if (S::row() == row) {
+                CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+                {
+                    float all[GROUP];
+                    CUDA_UNROLL for (int k = 0; k < GROUP; k++)
+                    {
+                        float before = row ? shared[(i * GROUP + k) * S::lanes + S::lane()] : 0.0f;
+                        all[k] = before + mine[i][k];
+                        if (row < S::rows - 1) shared[(i * GROUP + k) * S::lanes + S::lane()] = all[k];
+                    }
+                    if (row == S::rows - 1) S::store(to, i, n, all);
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+template <typename T, typename S>
+__global__ void __launch_bounds__(S::threads, S::warps == 1 ? 3 : 1) addnorm_bwd_kernel(AddNormBwd<T> a)
+{
+    CUDA_SHARED(float, sums, [S::warps]);
+    CUDA_SHARED(float, columns, [S::rows == 1 ? 1 : S::cols]);
+    int64_t n = a.cols, step = (int64_t)gridDim.x * S::rows;
+    Dropout dropout = dropout_now(a.dropout, a.ctl);
+    float dgamma[S::groups][GROUP] = {}, dbeta[S::groups][GROUP] = {};
+    for (int64_t r = (int64_t)blockIdx.x * S::rows + S::row(); r < a.rows; r += step) {
+        float xhat[S::groups][GROUP], ds[S::groups][GROUP];
+        CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+        {
+            S::load(a.kept + r * n, i, n, xhat[i]);
+            S::load(a.dy + r * n, i, n, ds[i]);
+        }
+        CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+        {
+            float gamma[GROUP] = {}, beta[GROUP] = {};
+            S::load_constant(a.gamma, i, n, gamma);
+            if (a.from_y) {
+                S::load_constant(a.beta, i, n, beta);
+                CUDA_UNROLL for (int k = 0; k < GROUP; k++) xhat[i][k] =
+                    S::has(i, k, n) ? __fdividef(xhat[i][k] - beta[k], gamma[k]) : 0.0f;
+            }
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++)
+            {
+                dgamma[i][k] += ds[i][k] * xhat[i][k];
+                dbeta[i][k] += ds[i][k];
+                ds[i][k] *= gamma[k];
+            }
+        }
+        row_normalise_bwd<S>(ds, xhat, a.rstd[r], n, sums);
+        int32_t position = a.pos[r], sequence = a.seq[r];
+        CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+        {
+            if (a.dx) S::store(a.dx + r * n, i, n, ds[i]);
+            if (S::column(i) < n) drop_group(ds[i], dropout, S::column(i), position, sequence);
+            S::store(a.dd + r * n, i, n, ds[i]);
+        }
+    }
+    float *part = a.parts + (int64_t)blockIdx.x * 2 * n;
+    store_part<S>(part, dgamma, n, columns);
+    store_part<S>(part + n, dbeta, n, columns);
+}
+
+static bool whole_cols(int64_t cols) { return cols % GROUP == 0; }
+
+extern "C" size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dy = cuda_in(call, "dy");
+    int64_t n = rows_in(dy->rows, rows), most = 0;  /* for whichever shape the operands' places will choose */
+    if (rows_check(call, dy->cols) != OK) return 0; /* the call itself says so */
+    ROWS_BY_SHAPE(dy->cols, whole_cols(dy->cols), S, most = backward_blocks<S>(n));
+    ROWS_BY_SHAPE(dy->cols, false, S, most = most > backward_blocks<S>(n) ? most : backward_blocks<S>(n));
+    return (size_t)(most * 2 * dy->cols) * sizeof(float);
+}
+
+template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dy = cuda_in(call, "dy");
+    AddNormBwd<T> a = {};
+    a.kept = cuda_data<const T>(cuda_in(call, "kept")), a.dy = cuda_data<const T>(dy);
+    a.rstd = cuda_data<const float>(cuda_in(call, "rstd"));
+    a.gamma = cuda_data<const float>(cuda_in(call, "gamma")), a.beta = cuda_data<const float>(cuda_in(call, "beta"));
+    a.pos = cuda_data<const int32_t>(cuda_in(call, "pos")), a.seq = cuda_data<const int32_t>(cuda_in(call, "seq"));
+    a.ctl = cuda_ctl(call);
+    a.dd = cuda_data<T>(cuda_out(call, "dd")), a.dx = cuda_data<T>(cuda_out(call, "dx"));
+    a.parts = static_cast<float *>(call->scratch);
+    a.rows = rows_in(dy->rows, rows), a.cols = dy->cols;
+    a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
+    a.from_y = call->attr.norm.form == NORM_FORM_Y;
+    CHECK(call->scratch_bytes >= cuda_addnorm_bwd_scratch(call, rows), "addnorm_bwd: %zu bytes of scratch",
+          call->scratch_bytes);
+    bool whole = whole_cols(a.cols) && on_16(a.kept, a.dy, a.gamma, a.beta, a.dd, a.dx, a.parts);
+    ROWS_BY_SHAPE(a.cols, whole, S, {
+        int64_t blocks = backward_blocks<S>(a.rows);
+        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, 0, a));
+        return rows_add_parts(a.parts, blocks, a.cols, cuda_data<float>(cuda_out(call, "dgamma")),
+                              cuda_data<float>(cuda_out(call, "dbeta")));
+    });
+}
+
+extern "C" Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
+{
+    TRY(rows_check(call, cuda_in(call, "dy")->cols));
+    CUDA_BY_TYPE(cuda_in(call, "dy")->dtype, T, return addnorm_bwd<T>(call, rows));
+    return OK;
+}
+
+/* ---- the parts of γ's and β's gradients: a block has 32 columns, a warp every sixteenth part ---- */
+
+enum { PART_WARPS = 16, PART_THREADS = PART_WARPS * CUDA_WARP };
+
+__global__ void __launch_bounds__(PART_THREADS)
+    add_parts_kernel(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
+{
+    CUDA_SHARED(float, sums, [PART_WARPS][CUDA_WARP]);
+    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
+    int64_t column = (int64_t)blockIdx.x * CUDA_WARP + lane; /* of 2·cols */
+    float sum = 0;
+    if (column < 2 * cols) {
+        CUDA_UNROLL for (int64_t i = warp; i < n; i += PART_WARPS) sum += parts[i * 2 * cols + column];
+    }
+    sums[warp][lane] = sum;
+    __syncthreads();
+    if (warp != 0 || column >= 2 * cols) return;
+    sum = 0;
+    CUDA_UNROLL for (int w = 0; w < PART_WARPS; w++) sum += sums[w][lane];
+    if (column < cols)
+        dgamma[column] += sum;
+    else
+        dbeta[column - cols] += sum;
+}
+
+Status rows_add_parts(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
+{
+    return CUDA_LAUNCH((add_parts_kernel), (unsigned)((2 * cols + CUDA_WARP - 1) / CUDA_WARP), PART_THREADS, 0, parts,
+                       n, cols, dgamma, dbeta);
+}
+
+/* ---- AFFINE: the formula of ADDNORM in form XHAT, so the same bits ---- */
+
+template <typename T, typename S>
+__global__ void __launch_bounds__(S::threads)
+    affine_kernel(const T *xhat, const float *gamma, const float *beta, T *y, int64_t rows, int64_t n)
+{
+    int64_t r = (int64_t)blockIdx.x * S::rows + S::row();
+    if (r >= rows) return;
+    float x[S::groups][GROUP];
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++) S::load(xhat + r * n, i, n, x[i]);
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+    {
+        float scale[GROUP] = {}, shift[GROUP] = {};
+        S::load_constant(gamma, i, n, scale);
+        S::load_constant(beta, i, n, shift);
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) x[i][k] = scale[k] * x[i][k] + shift[k];
+        S::store(y + r * n, i, n, x[i]);
+    }
+}
+
+template <typename T> static Status affine(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *o = cuda_in(call, "xhat");
+    const T *xhat = cuda_data<const T>(o);
+    const float *gamma = cuda_data<const float>(cuda_in(call, "gamma"));
+    const float *beta = cuda_data<const float>(cuda_in(call, "beta"));
+    T *y = cuda_data<T>(cuda_out(call, "y"));
+    int64_t n = rows_in(o->rows, rows);
+    ROWS_BY_SHAPE(
+        o->cols, whole_cols(o->cols) && on_16(xhat, gamma, beta, y), S,
+        return CUDA_LAUNCH((affine_kernel<T, S>), rows_blocks<S>(n), S::threads, 0, xhat, gamma, beta, y, n, o->cols));
+}
+
+extern "C" Status cuda_affine(const OpCall *call, const RowCounts *rows)
+{
+    TRY(rows_check(call, cuda_in(call, "xhat")->cols));
+    CUDA_BY_TYPE(cuda_in(call, "xhat")->dtype, T, return affine<T>(call, rows));
+    return OK;
+}
