@@ -1,0 +1,34 @@
+/* DROPOUT of one row per sequence (position 0); the same call on dy is its backward. A thread per group of eight
+   columns, which is one Philox call. */
+#include "kernels/cuda/rows.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+enum { THREADS = 128 };
+
+/* y may stand where x stands. */
+template <typename T>
+__global__ void dropout_kernel(const T *x, const int32_t *seq_index, const Ctl *ctl, T *y, int64_t rows, int64_t cols,
+                               RowDropout site, bool wide)
+{
+    int64_t groups = (cols + GROUP - 1) / GROUP, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t r = i / groups, column = i % groups * GROUP;
+    if (r >= rows) return;
+    float v[GROUP];
+    load_group(x + r * cols + column, cols - column, wide, v);
+    drop_group(v, dropout_now(site, ctl), column, 0, seq_index[r]);
+    store_group(y + r * cols + column, cols - column, wide, v);
+}
+
+extern "C" Status cuda_dropout(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = cuda_in(call, "x"), *y = cuda_out(call, "y");
+    int64_t n = rows_in(x->rows, rows), threads = n * ((x->cols + GROUP - 1) / GROUP);
+    CUDA_BY_TYPE(x->dtype, T,
+                 return CUDA_LAUNCH((dropout_kernel<T>), (unsigned)((threads + THREADS - 1) / THREADS), THREADS, 0,
+                                    cuda_data<const T>(x), cuda_data<const int32_t>(cuda_in(call, "seq_index")),
+                                    cuda_ctl(call), cuda_data<T>(y), n, x->cols,
+                                    row_dropout(call->attr.dropout.dropout, call->attr.dropout.site),
+                                    x->cols % GROUP == 0 && on_16(cuda_data<T>(x), cuda_data<T>(y))));
+    return OK;
+}

@@ -1,0 +1,130 @@
+/* GATHER and SCATTER. An index that names no row gives a row of NaN in GATHER, which stops the update, and nothing in
+   SCATTER. Bytes per element of the gathered side in bf16: GATHER 4; SCATTER 6 (dy, and dx read and written), and where
+   nothing is added to, 2 per element of dx. */
+#include <math.h>
+
+#include "kernels/cuda/rows.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+/* Rows of `o` that hold something: what there is in the bucket, or fewer by ctl's count. */
+struct RealRows {
+    int64_t all;
+    RowKind kind;
+};
+
+static RealRows real_rows(const Operand *o, const RowCounts *rows) { return {rows_in(o->rows, rows), o->rows.kind}; }
+
+__device__ static inline int64_t rows_now(RealRows r, const Ctl *ctl)
+{
+    int64_t n = r.all;
+    if (r.kind == ROWS_TOKENS) n = ctl->n_tokens;
+    if (r.kind == ROWS_SEQS) n = ctl->n_seqs;
+    if (r.kind == ROWS_MASKED) n = ctl->n_masked;
+    return n < r.all ? n : r.all;
+}
+
+/* ---- GATHER: a warp per row ---- */
+
+enum { GATHER_ROWS = 4 };
+
+template <typename T>
+__global__ void gather_kernel(const T *x, const int32_t *index, const Ctl *ctl, T *y, RealRows rows, int64_t x_rows,
+                              int64_t cols, bool wide)
+{
+    int64_t r = (int64_t)blockIdx.x * GATHER_ROWS + threadIdx.x / CUDA_WARP;
+    if (r >= rows.all) return;
+    bool real = r < rows_now(rows, ctl);
+    int64_t from = real ? index[r] : -1;
+    bool there = from >= 0 && from < x_rows;
+    CUDA_UNROLL for (int64_t j = threadIdx.x % CUDA_WARP * GROUP; j < cols; j += CUDA_WARP * GROUP)
+    {
+        float v[GROUP];
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) v[k] = real ? NAN : 0.0f;
+        if (there) load_group(x + from * cols + j, cols - j, wide, v);
+        store_group(y + r * cols + j, cols - j, wide, v);
+    }
+}
+
+template <typename T> static Status gather(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = cuda_in(call, "x"), *to = cuda_out(call, "y");
+    const T *from = cuda_data<const T>(x);
+    T *y = cuda_data<T>(to);
+    RealRows real = real_rows(to, rows);
+    return CUDA_LAUNCH((gather_kernel<T>), (unsigned)((real.all + GATHER_ROWS - 1) / GATHER_ROWS),
+                       GATHER_ROWS * CUDA_WARP, 0, from, cuda_data<const int32_t>(cuda_in(call, "index")),
+                       cuda_ctl(call), y, real, rows_in(x->rows, rows), x->cols,
+                       x->cols % GROUP == 0 && on_16(from, y));
+}
+
+extern "C" Status cuda_gather(const OpCall *call, const RowCounts *rows)
+{
+    CUDA_BY_TYPE(cuda_in(call, "x")->dtype, T, return gather<T>(call, rows));
+    return OK;
+}
+
+/* ---- SCATTER ---- */
+
+/* A block has 32 rows of dx. It goes through the whole index, 256 at a time; of those that name one of its rows it
+   makes a list in their order and adds row after row. A thread has the same columns of every row, so its own order is
+   that of the sum: as in ref, rounded at each addition. */
+enum { SCATTER_ROWS = 32, SCATTER_WARPS = 8, SCATTER_THREADS = SCATTER_WARPS * CUDA_WARP };
+
+template <typename T>
+__global__ void __launch_bounds__(SCATTER_THREADS)
+    scatter_kernel(const T *dy, const int32_t *index, const Ctl *ctl, T *dx, RealRows dy_rows, int64_t rows,
+                   int64_t cols, bool add, bool wide)
+{
+    CUDA_SHARED(int32_t, list, [SCATTER_THREADS]);
+    CUDA_SHARED(int32_t, counts, [SCATTER_WARPS]);
+    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
+    int64_t first = (int64_t)blockIdx.x * SCATTER_ROWS, own = (int64_t)threadIdx.x * GROUP;
+    int64_t end = first + SCATTER_ROWS < rows ? first + SCATTER_ROWS : rows, n = rows_now(dy_rows, ctl);
+    const float zeros[GROUP] = {};
+    for (int64_t r = add ? end : first; r < end; r++)
+        for (int64_t j = own; j < cols; j += SCATTER_THREADS * GROUP)
+            store_group(dx + r * cols + j, cols - j, wide, zeros);
+    for (int64_t base = 0; base < n; base += SCATTER_THREADS) {
+        int64_t i = base + threadIdx.x, to = i < n ? index[i] : -1;
+        bool mine = to >= first && to < end;
+        unsigned votes = __ballot_sync(CUDA_FULL, mine);
+        if (lane == 0) counts[warp] = __popc(votes);
+        __syncthreads();
+        int before = __popc(votes & ((1u << lane) - 1)), found = 0;
+        for (int w = 0; w < SCATTER_WARPS; w++) {
+            if (w < warp) before += counts[w];
+            found += counts[w];
+        }
+        if (mine) list[before] = (int32_t)i;
+        __syncthreads();
+        for (int f = 0; f < found; f++) {
+            const T *from = dy + list[f] * cols;
+            T *sum = dx + index[list[f]] * cols;
+            for (int64_t j = own; j < cols; j += SCATTER_THREADS * GROUP) {
+                float v[GROUP], s[GROUP];
+                load_group(from + j, cols - j, wide, v);
+                load_group(sum + j, cols - j, wide, s);
+                CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[k] += v[k];
+                store_group(sum + j, cols - j, wide, s);
+            }
+        }
+    }
+}
+
+template <typename T> static Status scatter(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dy = cuda_in(call, "dy"), *dx = cuda_out(call, "dx");
+    const T *from = cuda_data<const T>(dy);
+    T *to = cuda_data<T>(dx);
+    int64_t n = rows_in(dx->rows, rows);
+    return CUDA_LAUNCH((scatter_kernel<T>), (unsigned)((n + SCATTER_ROWS - 1) / SCATTER_ROWS), SCATTER_THREADS, 0, from,
+                       cuda_data<const int32_t>(cuda_in(call, "index")), cuda_ctl(call), to, real_rows(dy, rows), n,
+                       dx->cols, operand_present(cuda_in(call, "add")), dx->cols % GROUP == 0 && on_16(from, to));
+}
+
+extern "C" Status cuda_scatter(const OpCall *call, const RowCounts *rows)
+{
+    CUDA_BY_TYPE(cuda_in(call, "dy")->dtype, T, return scatter<T>(call, rows));
+    return OK;
+}

@@ -1,0 +1,50 @@
+/* TANH and its backward: one row per sequence, so little that only the launch counts. A thread per group of eight
+   elements. */
+#include "kernels/cuda/rows.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+enum { THREADS = 128 };
+
+static unsigned blocks_of(int64_t n) { return (unsigned)((n + THREADS * GROUP - 1) / (THREADS * GROUP)); }
+__device__ static inline int64_t first_of() { return ((int64_t)blockIdx.x * THREADS + threadIdx.x) * GROUP; }
+
+/* y may stand where x stands. */
+template <typename T> __global__ void tanh_kernel(const T *x, T *y, int64_t n, bool wide)
+{
+    float v[GROUP];
+    load_group(x + first_of(), n - first_of(), wide, v);
+    CUDA_UNROLL for (int k = 0; k < GROUP; k++) v[k] = tanhf(v[k]);
+    store_group(y + first_of(), n - first_of(), wide, v);
+}
+
+/* dx = dy·(1 − y²), from the stored y; dx may stand where dy stands. */
+template <typename T> __global__ void tanh_bwd_kernel(const T *y, const T *dy, T *dx, int64_t n, bool wide)
+{
+    float v[GROUP], dv[GROUP];
+    load_group(y + first_of(), n - first_of(), wide, v);
+    load_group(dy + first_of(), n - first_of(), wide, dv);
+    CUDA_UNROLL for (int k = 0; k < GROUP; k++) dv[k] *= 1.0f - v[k] * v[k];
+    store_group(dx + first_of(), n - first_of(), wide, dv);
+}
+
+extern "C" Status cuda_tanh(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = cuda_in(call, "x"), *y = cuda_out(call, "y");
+    int64_t n = rows_in(x->rows, rows) * x->cols;
+    CUDA_BY_TYPE(x->dtype, T,
+                 return CUDA_LAUNCH((tanh_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(x), cuda_data<T>(y),
+                                    n, on_16(cuda_data<T>(x), cuda_data<T>(y))));
+    return OK;
+}
+
+extern "C" Status cuda_tanh_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *y = cuda_in(call, "y"), *dy = cuda_in(call, "dy"), *dx = cuda_out(call, "dx");
+    int64_t n = rows_in(y->rows, rows) * y->cols;
+    CUDA_BY_TYPE(y->dtype, T,
+                 return CUDA_LAUNCH((tanh_bwd_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(y),
+                                    cuda_data<const T>(dy), cuda_data<T>(dx), n,
+                                    on_16(cuda_data<T>(y), cuda_data<T>(dy), cuda_data<T>(dx))));
+    return OK;
+}
