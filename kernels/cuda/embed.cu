@@ -1,0 +1,47 @@
+/* EMBED: x = dropout(LN(word[id] + position[pos] + type[type])), a warp or block per token (rows.cuh); a token that
+   names no row of a table is a row of NaN, which stops the update. Bytes per element in bf16: 6 (word 4, x 2), the
+   position and type tables coming from caches. */
+#include <math.h>
+
+#include "kernels/cuda/embed.cuh"
+
+#include "kernels/cuda/cuda.h"
+
+template <typename T, typename S>
+__global__ void __launch_bounds__(S::threads) embed_kernel(Embed e, const float *beta, T *x)
+{
+    CUDA_SHARED(float, sums, [S::warps]);
+    int64_t n = e.cols, r = (int64_t)blockIdx.x * S::rows + S::row();
+    if (r >= e.rows) return;
+    if (r >= embed_tokens(e)) return S::fill(x + r * n, n, 0.0f);
+    EmbedToken t = embed_token(e, r);
+    if (!t.known) return S::fill(x + r * n, n, NAN);
+    Dropout dropout = dropout_now(e.dropout, e.ctl);
+    float s[S::groups][GROUP];
+    embed_xhat<S>(e, t, s, sums);
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+    {
+        float scale[GROUP] = {}, shift[GROUP] = {};
+        S::load_constant(e.gamma, i, n, scale);
+        S::load_constant(beta, i, n, shift);
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] = scale[k] * s[i][k] + shift[k];
+        if (S::column(i) < n) drop_group(s[i], dropout, S::column(i), t.at[POSITION], t.sequence);
+        S::store(x + r * n, i, n, s[i]);
+    }
+}
+
+template <typename T> static Status embed(const OpCall *call, const RowCounts *rows)
+{
+    Embed e = embed_of(call, rows);
+    const float *beta = cuda_data<const float>(cuda_in(call, "beta"));
+    T *x = cuda_data<T>(cuda_out(call, "x"));
+    ROWS_BY_SHAPE(e.cols, embed_whole(e) && on_16(beta, x), S,
+                  return CUDA_LAUNCH((embed_kernel<T, S>), rows_blocks<S>(e.rows), S::threads, 0, e, beta, x));
+}
+
+extern "C" Status cuda_embed(const OpCall *call, const RowCounts *rows)
+{
+    TRY(rows_check(call, cuda_out(call, "x")->cols));
+    CUDA_BY_TYPE(cuda_out(call, "x")->dtype, T, return embed<T>(call, rows));
+    return OK;
+}
