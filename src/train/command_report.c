@@ -32,10 +32,10 @@ static int widest(const RunRecord *runs, int n)
     return (int)width + 2;
 }
 
-static double eval_value(const RunSummary *s, const char *name)
+static double value_of(const SummaryValue *values, int n, const char *name)
 {
-    for (int i = 0; i < s->n_evals; i++)
-        if (strcmp(s->evals[i].name, name) == 0) return s->evals[i].value;
+    for (int i = 0; i < n; i++)
+        if (strcmp(values[i].name, name) == 0) return values[i].value;
     return NAN;
 }
 
@@ -60,13 +60,11 @@ static void print_table(const RunRecord *runs, int n)
     ROW("final loss", "%.9g", s->final_loss);
     for (int e = 0; e < runs[0].s.n_evals; e++) {
         const char *name = runs[0].s.evals[e].name;
-        ROW(name, "%.4f", eval_value(s, name));
+        ROW(name, "%.4f", value_of(s->evals, s->n_evals, name));
     }
     ROW("planned peak memory (MiB)", "%.1f", (double)s->planned_peak_bytes / (1 << 20));
     ROW("measured peak memory (MiB)", "%.1f", (double)s->measured_peak_bytes / (1 << 20));
-    for (int r = 0; r < runs[0].s.n_regions; r++)
-        if (strcmp(runs[0].s.regions[r].name, "activations") == 0)
-            ROW("activations (MiB)", "%.1f", r < s->n_regions ? s->regions[r].value / (1 << 20) : NAN);
+    ROW("activations (MiB)", "%.1f", value_of(s->regions, s->n_regions, "activations") / (1 << 20));
     ROW("sequences/s", "%.1f", s->seq_per_s);
 }
 
@@ -81,22 +79,47 @@ static Status write_chart(const char *dir, const char *name, const Chart *chart)
     return status;
 }
 
-static Status write_charts(const char *dir, const RunRecord *runs, int n)
+/* Runs whose losses are equal: the first is drawn broad and pale below the others, so that all can be seen. */
+static Status write_loss(const char *dir, const RunRecord *runs, int n, bool same)
 {
-    ChartSeries *loss = mem_array((size_t)n, sizeof *loss), *memory = mem_array((size_t)n, sizeof *memory);
+    ChartSeries *series = mem_array((size_t)n, sizeof *series);
+    double **x = mem_array((size_t)n, sizeof *x); // [run](n_steps)
     for (int i = 0; i < n; i++) {
-        loss[i] =
-            (ChartSeries){.name = runs[i].s.recompute, .y = runs[i].losses, .n = runs[i].n_steps, .dashed = i > 0};
-        memory[i] = (ChartSeries){
-            .name = runs[i].s.recompute, .y = runs[i].memory, .n = runs[i].s.n_memory, .scale = 1.0 / (1 << 20)};
+        x[i] = mem_array((size_t)runs[i].n_steps, sizeof *x[i]);
+        for (int k = 0; k < runs[i].n_steps; k++) x[i][k] = (double)runs[i].steps[k];
+        series[i] = (ChartSeries){.name = runs[i].s.recompute,
+                                  .x = x[i],
+                                  .y = runs[i].losses,
+                                  .n = runs[i].n_steps,
+                                  .width = same && n > 1 ? (i ? 1.3 : 6) : 0,
+                                  .pale = same && n > 1 && i == 0};
     }
-    Status status = write_chart(dir, "loss.svg", &(Chart){"Training loss", "step", "loss", loss, n, false});
-    if (status == OK)
-        status = write_chart(
-            dir, "memory.svg",
-            &(Chart){"Memory over one micro-batch: activations and scratch", "instr", "MiB", memory, n, true});
-    free(loss);
-    free(memory);
+    const char *note = same && n > 1 ? "equal, bit for bit" : NULL;
+    Status status = write_chart(dir, "loss.svg", &(Chart){"Training loss", "step", "loss", series, n, false, note});
+    for (int i = 0; i < n; i++) free(x[i]);
+    free(x);
+    free(series);
+    return status;
+}
+
+static Status write_memory(const char *dir, const RunRecord *runs, int n)
+{
+    ChartSeries *series = mem_array((size_t)n, sizeof *series);
+    char **names = mem_array((size_t)n, sizeof *names); // (n)
+    const double unit = 1.0 / (1 << 20);
+    for (int i = 0; i < n; i++) {
+        double peak = 0;
+        for (int k = 0; k < runs[i].s.n_memory; k++) peak = fmax(peak, runs[i].memory[k]);
+        names[i] = mem_printf("%s: peak %.1f MiB", runs[i].s.recompute, peak * unit);
+        series[i] = (ChartSeries){
+            .name = names[i], .y = runs[i].memory, .n = runs[i].s.n_memory, .scale = unit, .filled = n <= 3};
+    }
+    Status status = write_chart(dir, "memory.svg",
+                                &(Chart){"Memory over one micro-batch: activations and scratch",
+                                         "instr of the plan: forward, then backward", "MiB", series, n, true, NULL});
+    for (int i = 0; i < n; i++) free(names[i]);
+    free(names);
+    free(series);
     return status;
 }
 
@@ -111,7 +134,8 @@ Status command_report(const Config *c)
     Status same = compare_losses(runs, c->positional, n);
     if (n > 1 && same == OK) printf("losses: equal, bit for bit, over %d steps\n", runs[0].n_steps);
     TRY_DONE(file_make_directories(c->output_dir));
-    TRY_DONE(write_charts(c->output_dir, runs, n));
+    TRY_DONE(write_loss(c->output_dir, runs, n, same == OK));
+    TRY_DONE(write_memory(c->output_dir, runs, n));
     printf("curves: %s/loss.svg, %s/memory.svg\n", c->output_dir, c->output_dir);
     if (same != OK) status = compare_losses(runs, c->positional, n);
 done:

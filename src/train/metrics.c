@@ -71,7 +71,7 @@ Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
                    .eval_fd = -1};
     TRY_DONE(open_lines(m->path, step, &m->fd));
     TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd));
-    TRY_DONE(tfevents_open(&m->events, output_dir));
+    TRY_DONE(tfevents_open(&m->events, output_dir, step));
     *metrics = m;
     return OK;
 done:

@@ -28,8 +28,9 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
 void metrics_close(Metrics *m); /* takes NULL */
 
 typedef struct TfEvents TfEvents;
-/* TensorBoard's event file: TFRecord frames of Event messages (tensorflow/core/util/event.proto). */
-Status tfevents_open(TfEvents **t, const char *output_dir);
+/* TensorBoard's event file, a new one: TFRecord frames of Event messages (tensorflow/core/util/event.proto). It begins
+   with a mark by which TensorBoard leaves out what older files of the folder hold of steps after `step`. */
+Status tfevents_open(TfEvents **t, const char *output_dir, int64_t step);
 Status tfevents_scalar(TfEvents *t, int64_t step, const char *tag, double value);
 void tfevents_close(TfEvents *t); /* takes NULL */
 
@@ -41,20 +42,27 @@ void progress_close(Progress *p); /* takes NULL */
 
 /* ---- charts (svg.c) ---- */
 typedef struct {
-    const char *name;
-    const double *x; /* (n) or NULL: 0, 1, 2 … */
-    const double *y; /* (n) */
+    const char *name; /* in the legend; NULL or "": not in it */
+    const double *x;  /* (n) counts: steps, instrs; NULL: 0, 1, 2 … */
+    const double *y;  /* (n) NaN and infinities are gaps */
     int n;
     double scale; /* of y; 0: 1 */
-    bool dashed;
+    double width; /* of the line, pixels; 0: 1.8 */
+    int colour;   /* 0: by place, else the colour of the series of that number, from 1 */
+    bool dashed, pale, filled;
 } ChartSeries;
 typedef struct {
     const char *title, *x_label, *y_label;
     const ChartSeries *series;
     int n_series;
-    bool from_zero; /* the y axis starts at 0 */
+    bool from_zero;   /* the y axis takes in 0 */
+    const char *note; /* small, at the end of the title's line; NULL: none */
 } Chart;
+/* Any text, UTF-8; what does not fit the picture's width is cut, with an ellipsis. However large n is, a series takes
+   300 KB at most, without gaps 60. */
 void chart_svg(const Chart *chart, Buf *out);
+/* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
+void markup_text(Buf *out, const char *s);
 
 /* ---- the summary of a run: OUT/run.json (summary.c) ---- */
 #define SUMMARY_MOST 32
@@ -86,7 +94,7 @@ typedef struct {
     RunSummary s;           /* points into doc and the arrays below */
     double *memory;         /* (s.n_memory) */
     int64_t *steps;         /* (n_steps) */
-    double *losses, *rates; /* (n_steps) loss and learning rate */
+    double *losses, *rates; /* (n_steps) loss and learning rate; null is NaN */
     char **loss_texts;      /* (n_steps) as written */
     int n_steps;
 } RunRecord;

@@ -59,8 +59,8 @@ static void describe(Progress *p, const StepRecord *r)
     if (p->seen > WARM_UP)
         clock_format_duration(p->seconds / (double)(p->seen - WARM_UP) * (double)(p->total - r->step), eta, sizeof eta);
     snprintf(p->line, sizeof p->line, "step=%lld/%lld loss=%.4f lr=%.3g seq/s=%.1f tokens/s=%.0f mem=%.0fMiB eta=%s",
-             (long long)r->step, (long long)p->total, p->smooth / p->weight, r->lr, rate, tokens,
-             (double)r->peak_bytes / (1 << 20), eta);
+             (long long)r->step, (long long)p->total, p->weight > 0 ? p->smooth / p->weight : r->loss, r->lr, rate,
+             tokens, (double)r->peak_bytes / (1 << 20), eta);
 }
 
 void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_tokens, double seconds)
@@ -70,8 +70,10 @@ void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_t
         p->tokens += n_tokens;
         p->seconds += seconds;
     }
-    p->smooth = SMOOTHING * p->smooth + (1 - SMOOTHING) * r->loss;
-    p->weight = SMOOTHING * p->weight + (1 - SMOOTHING);
+    if (isfinite(r->loss)) {
+        p->smooth = SMOOTHING * p->smooth + (1 - SMOOTHING) * r->loss;
+        p->weight = SMOOTHING * p->weight + (1 - SMOOTHING);
+    }
     double now = clock_monotonic();
     bool last = r->step == p->total;
     if (p->live) {

@@ -107,6 +107,7 @@ static void read_summary(RunRecord *r)
     s->seq_per_s = js_real(js_get(d, "seq_per_s"), NAN);
     s->tokens_per_s = js_real(js_get(d, "tokens_per_s"), NAN);
     s->wall_s = js_real(js_get(d, "wall_s"), NAN);
+    s->save_stall_s = js_real(js_get(d, "save_stall_s"), NAN);
     s->planned_peak_bytes = (size_t)js_int(js_get(d, "planned_peak_bytes"), 0);
     s->measured_peak_bytes = (size_t)js_int(js_get(d, "measured_peak_bytes"), 0);
     read_values(js_get(d, "eval"), s->evals, &s->n_evals);
@@ -117,14 +118,16 @@ static void read_summary(RunRecord *r)
     s->memory_series = r->memory;
 }
 
-/* The text of a member's value in one of our own lines. */
+/* The text of a member's value in one of our own lines; NULL if it is not there. */
 static char *member_text(const char *line, const char *key)
 {
     const char *at = strstr(line, key);
-    if (!at) return mem_strdup("");
+    if (!at) return NULL;
     at += strlen(key);
     return mem_strndup(at, strcspn(at, ",}"));
 }
+
+static double member_value(const char *text) { return strcmp(text, "null") == 0 ? NAN : strtod(text, NULL); }
 
 static Status read_steps(const char *path, RunRecord *r)
 {
@@ -132,24 +135,26 @@ static Status read_steps(const char *path, RunRecord *r)
     int cap = 0, cap_text = 0, cap_loss = 0, cap_rate = 0;
     TRY(file_read(path, (size_t)4 << 30, &text));
     char *rest = text.data ? text.data : (char *)"";
-    for (int line_number = 1; *rest; line_number++) {
-        char *line = strsep(&rest, "\n");
+    for (int line_number = 1; rest && *rest; line_number++) {
+        char *line = strsep(&rest, "\n"), *loss = member_text(line, "\"loss\": "),
+             *rate = member_text(line, "\"lr\": ");
         long long step;
-        if (sscanf(line, "{\"step\": %lld", &step) != 1) {
+        if (sscanf(line, "{\"step\": %lld", &step) != 1 || !loss || !rate) {
+            free(loss);
+            free(rate);
             buf_free(&text);
-            return fail(E_FORMAT, "%s: line %d is not a step", path, line_number);
+            return fail(E_FORMAT, "%s: line %d is not a step: expected {\"step\": N, \"loss\": …, \"lr\": …}", path,
+                        line_number);
         }
         MEM_GROW(r->steps, r->n_steps, cap);
         MEM_GROW(r->loss_texts, r->n_steps, cap_text);
         MEM_GROW(r->losses, r->n_steps, cap_loss);
         MEM_GROW(r->rates, r->n_steps, cap_rate);
-        char *rate = member_text(line, "\"lr\": ");
         r->steps[r->n_steps] = step;
-        r->loss_texts[r->n_steps] = member_text(line, "\"loss\": ");
-        r->losses[r->n_steps] = strtod(r->loss_texts[r->n_steps], NULL);
-        r->rates[r->n_steps++] = strtod(rate, NULL);
+        r->loss_texts[r->n_steps] = loss;
+        r->losses[r->n_steps] = member_value(loss);
+        r->rates[r->n_steps++] = member_value(rate);
         free(rate);
-        if (!rest) break;
     }
     buf_free(&text);
     return OK;
