@@ -113,8 +113,10 @@ template <typename T, int D> static Status run(const Attention<T> &a)
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
 }
 
-Status attention_check(const OpCall *call)
+extern "C" Status cuda_attention_prepare(OpCall *call, const RowCounts *buckets, int n)
 {
+    (void)buckets;
+    (void)n;
     int32_t head_dim = call->attr.attention.head_dim;
     if (head_dim <= ATTENTION_HEAD_DIM) return OK;
     return fail(E_USAGE,
@@ -125,12 +127,12 @@ Status attention_check(const OpCall *call)
 
 Status cuda_attention(const OpCall *call, const RowCounts *rows)
 {
-    TRY(attention_check(call));
+    CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
         a.to = cuda_data<T>(cuda_out(call, "o"));
         a.lse = cuda_data<float>(cuda_out(call, "lse"));
-        ATTENTION_BY_SIZE(a.head_dim, D, return (run<T, D>(a)));
+        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
     });
     return OK;
 }

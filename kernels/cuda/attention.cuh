@@ -234,56 +234,43 @@ template <int D, bool held> struct AttentionOwn<float, D, held> {
     }
 };
 
-/* sum (16, D) += x · other, x rounded to T, 16 rows of `other`. */
+/* sum (16, D) += x · other, 16 rows; tensor cores take x rounded to T. */
 template <typename T, int D>
 __device__ static inline void attention_add(float sum[D / 8][4], const float x[2][4], const T *other)
 {
+    typedef AttentionTile<T, D> Tile;
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
-    int start = AttentionTile<T, D>::at(lane % 16, lane / 16 * 8);
-    const uint32_t a[4] = {mma_pair<T>(x[0][0], x[0][1]), mma_pair<T>(x[0][2], x[0][3]), mma_pair<T>(x[1][0], x[1][1]),
-                           mma_pair<T>(x[1][2], x[1][3])};
-    CUDA_UNROLL
-    for (int i = 0; i < D / 16; i++) {
-        uint32_t b[4];
-        mma_load4_transposed(b, other + AttentionTile<T, D>::on(start, i));
-        mma_16x8x16<T>(sum[2 * i], a, b, sum[2 * i]);
-        mma_16x8x16<T>(sum[2 * i + 1], a, b + 2, sum[2 * i + 1]);
-    }
-}
-
-template <int D>
-__device__ static inline void attention_add_f32(float sum[D / 8][4], const float x[2][4], const float *other)
-{
-    int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, c = lane % 4;
-    ATTENTION_ROLL
-    for (int t = 0; t < 4; t++) /* the lanes 4·g + t hold the columns 8·n + 2·t + r of x */
+    if constexpr (sizeof(T) == 2) {
+        const uint32_t a[4] = {mma_pair<T>(x[0][0], x[0][1]), mma_pair<T>(x[0][2], x[0][3]),
+                               mma_pair<T>(x[1][0], x[1][1]), mma_pair<T>(x[1][2], x[1][3])};
+        int start = Tile::at(lane % 16, lane / 16 * 8);
         CUDA_UNROLL
-    for (int k = 0; k < 4; k++) {
-        int n = k / 2, r = k % 2, holder = (lane & ~3) | t;
-        float above = __shfl_sync(CUDA_FULL, x[n][r], holder), below = __shfl_sync(CUDA_FULL, x[n][2 + r], holder);
-        CUDA_UNROLL
-        for (int i = 0; i < D / 8; i++) {
-            AttentionPair<float> y = *reinterpret_cast<const AttentionPair<float> *>(
-                other + AttentionTile<float, D>::at(8 * n + 2 * t + r, 8 * i + 2 * c));
+        for (int i = 0; i < D / 16; i++) {
+            uint32_t b[4];
+            mma_load4_transposed(b, other + Tile::on(start, i));
+            mma_16x8x16<T>(sum[2 * i], a, b, sum[2 * i]);
+            mma_16x8x16<T>(sum[2 * i + 1], a, b + 2, sum[2 * i + 1]);
+        }
+    } else {
+        ATTENTION_ROLL
+        for (int t = 0; t < 4; t++) /* lane 4·g + t holds the columns 8·n + 2·t + r of rows g, g + 8 of x */
             CUDA_UNROLL
-            for (int j = 0; j < 2; j++) {
-                sum[i][j] = fmaf(above, y.v[j], sum[i][j]);
-                sum[i][2 + j] = fmaf(below, y.v[j], sum[i][2 + j]);
+        for (int k = 0; k < 4; k++) {
+            int n = k / 2, r = k % 2, holder = (lane & ~3) | t;
+            float above = __shfl_sync(CUDA_FULL, x[n][r], holder);
+            float below = __shfl_sync(CUDA_FULL, x[n][2 + r], holder);
+            CUDA_UNROLL
+            for (int i = 0; i < D / 8; i++) {
+                AttentionPair<T> y = *reinterpret_cast<const AttentionPair<T> *>(
+                    other + Tile::at(8 * n + 2 * t + r, 8 * i + 2 * (lane % 4)));
+                CUDA_UNROLL
+                for (int j = 0; j < 2; j++) {
+                    sum[i][j] = fmaf(above, y.v[j], sum[i][j]);
+                    sum[i][2 + j] = fmaf(below, y.v[j], sum[i][2 + j]);
+                }
             }
         }
     }
-}
-template <> __device__ inline void attention_add<float, 32>(float sum[4][4], const float x[2][4], const float *other)
-{
-    attention_add_f32<32>(sum, x, other);
-}
-template <> __device__ inline void attention_add<float, 64>(float sum[8][4], const float x[2][4], const float *other)
-{
-    attention_add_f32<64>(sum, x, other);
-}
-template <> __device__ inline void attention_add<float, 128>(float sum[16][4], const float x[2][4], const float *other)
-{
-    attention_add_f32<128>(sum, x, other);
 }
 
 /* ---- values ---- */
@@ -379,9 +366,6 @@ template <typename T> struct AttentionDropout {
 
 /* ---- calls ---- */
 
-/* E_USAGE where the kernels have no code for the head size. */
-Status attention_check(const OpCall *call);
-
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {
     const Operand *qkv = cuda_in(call, "qkv"), *span = cuda_in(call, "spans");
@@ -405,20 +389,5 @@ template <typename T> static inline dim3 attention_grid(const Attention<T> &a)
 {
     return dim3(attention_slots(a.rows, a.capacity), static_cast<unsigned>(a.heads));
 }
-
-/* Runs the statement with D as the padded head size. */
-#define ATTENTION_BY_SIZE(head_dim_, D, ...)                                                                           \
-    do {                                                                                                               \
-        if ((head_dim_) <= 32) {                                                                                       \
-            constexpr int D = 32;                                                                                      \
-            __VA_ARGS__;                                                                                               \
-        } else if ((head_dim_) <= 64) {                                                                                \
-            constexpr int D = 64;                                                                                      \
-            __VA_ARGS__;                                                                                               \
-        } else {                                                                                                       \
-            constexpr int D = 128;                                                                                     \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-    } while (0)
 
 #endif

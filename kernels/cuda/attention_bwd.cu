@@ -221,7 +221,7 @@ size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
 
 Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
-    TRY(attention_check(call));
+    CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
         a.o = cuda_data<const T>(cuda_in(call, "o"));
@@ -229,7 +229,7 @@ Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
         a.lse = cuda_data<float>(cuda_in(call, "lse"));
         a.to = cuda_data<T>(cuda_out(call, "dqkv"));
         a.dot = static_cast<float *>(call->scratch);
-        ATTENTION_BY_SIZE(a.head_dim, D, return (run<T, D>(a)));
+        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
     });
     return OK;
 }

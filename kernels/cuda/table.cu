@@ -15,11 +15,12 @@
 #    define CAIRN_CUDA_NAME  "cuda"
 #endif
 
-/* Ops that choose algorithms when a plan is bound. */
+/* Ops that choose algorithms when a plan is bound, or refuse. */
 #define CUDA_PREPARE_LIST(X)                                                                                           \
     X(LINEAR, cuda_linear)                                                                                             \
     X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
     X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
+    X(ATTENTION, cuda_attention)                                                                                       \
     X(MLM_XENT, cuda_mlm_xent)
 
 /* An op of whom there is no file yet is missing from the table, and whoever binds a plan with it hears so. */

@@ -311,6 +311,37 @@ static void test_rectangle(void **state)
     }
 }
 
+/* More sequences than a warp has lanes, some empty, with gaps of all sizes: before the first, between, after the last.
+ */
+static void test_many_sequences(void **state)
+{
+    (void)state;
+    enum { N = 70, ROWS = 1100 };
+    const Shape s = {{0}, 0, ROWS, N + 3, 2, 8, 0.1f};
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase forward, backward;
+        forward_init(&forward, &s, compute_types[t]);
+        int32_t end = 0;
+        for (int32_t i = 0; i < N; i++) {
+            int32_t first = end + (i % 9 == 0 ? 67 - i / 9 * 8 : i % 3);
+            end = first + i % 7 * (i % 5);
+            case_set_ints(&forward, "spans", 2 * i, 2, (int32_t[]){first, end});
+            case_set_ints(&forward, "seq_index", i, 1, (int32_t[]){3 * i});
+        }
+        assert_true(end < ROWS - 130);
+        case_ctl(&forward)->n_seqs = N;
+        case_ctl(&forward)->n_tokens = end;
+        case_check(&forward, tolerance);
+        case_expect_zero_rows(&forward, "o", end, ROWS);
+        backward_init(&backward, &s, &forward, compute_types[t]);
+        *case_ctl(&backward) = *case_ctl(&forward);
+        case_check(&backward, tolerance);
+        case_expect_zero_rows(&backward, "dqkv", end, ROWS);
+        case_free(&forward);
+        case_free(&backward);
+    }
+}
+
 /* Scores far apart and all equal: nothing overflows. */
 static void test_extreme_scores(void **state)
 {
@@ -339,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_sequences_are_independent),
         cmocka_unit_test(test_rectangle),
+        cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_extreme_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
