@@ -1,8 +1,8 @@
 /* ADDNORM, its backward, AFFINE. Bytes per element in bf16: forward 6 (d, x, y; 8 where xhat is kept), backward 8
    (kept, dy, dd, dx), AFFINE 4; γ, β and a row's scalars come from caches.
 
-   In the backward a warp (or block, see rows.cuh) takes every so-manyth row and holds its columns' sums for γ and β in
-   registers; a block leaves one part, and a second kernel adds the parts. How many there are, and so the order of the
+   In the backward a warp (or block, see rows.cuh) takes every so-manyth row and sums its columns for γ and β in shared
+   memory; a block leaves one part, and a second kernel adds the parts. How many there are, and so the order of the
    sums, depends on the number of rows alone. */
 #include "kernels/cuda/rows.cuh"
 
@@ -96,48 +96,55 @@ template <typename T> struct AddNormBwd {
     bool from_y;
 };
 
-/* Blocks of the backward, all of them running at once on 132 multiprocessors: three or two a multiprocessor. */
+/* Blocks of the backward: at most what runs at once on 132 multiprocessors, and rows enough for each to be worth its
+   part. */
 template <typename S> static inline int64_t backward_blocks(int64_t rows)
 {
-    int64_t most = S::warps == 1 ? 396 : 264, all = rows_blocks<S>(rows);
+    int64_t most = S::warps == 1 ? 528 : 264, all = (rows + 4 * S::rows - 1) / (4 * S::rows);
     return all < most ? all : most;
 }
 
-/* Where a block has four rows at a time: adds what its warps hold for γ or β, from the first to the last of them, and
-   stores the sum. */
-template <typename S>
-__device__ static inline void store_part(float *to, const float (&mine)[S::groups][GROUP], int64_t n, float *shared)
-{
-    if constexpr (S::rows == 1) {
-        CUDA_UNROLL for (int i = 0; i < S::groups; i++) S::store(to, i, n, mine[i]);
-    } else {
-        for (int row = 0; row < S::rows; row++) {
-            if (S::row() == row) {
-                CUDA_UNROLL for (int i = 0; i < S::groups; i++)
-                {
-                    float all[GROUP];
-                    CUDA_UNROLL for (int k = 0; k < GROUP; k++)
-                    {
-                        float before = row ? shared[(i * GROUP + k) * S::lanes + S::lane()] : 0.0f;
-                        all[k] = before + mine[i][k];
-                        if (row < S::rows - 1) shared[(i * GROUP + k) * S::lanes + S::lane()] = all[k];
-                    }
-                    if (row == S::rows - 1) S::store(to, i, n, all);
-                }
-            }
-            __syncthreads();
-        }
+/* γ's and β's sums in shared memory: (rows, 2, groups, 2, lanes) of four floats. Each thread has its own, so that no
+   one waits for another until the end; half a group at a time, so that lanes meet no common bank. */
+template <typename S> struct NormSums {
+    static constexpr size_t bytes = (size_t)S::rows * 2 * S::cols * sizeof(float);
+
+    __device__ static inline float4 *place(float4 *sums, int row, int which, int i)
+    {
+        return sums + (((row * 2 + which) * S::groups + i) * 2) * S::lanes + S::lane();
     }
-}
+    __device__ static inline void load(const float4 *from, float v[GROUP])
+    {
+        float4 a = from[0], b = from[S::lanes];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    }
+    __device__ static inline void store(float4 *to, const float v[GROUP])
+    {
+        to[0] = make_float4(v[0], v[1], v[2], v[3]);
+        to[S::lanes] = make_float4(v[4], v[5], v[6], v[7]);
+    }
+    __device__ static inline void add(float4 *to, const float v[GROUP])
+    {
+        float sum[GROUP];
+        load(to, sum);
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) sum[k] += v[k];
+        store(to, sum);
+    }
+};
 
 template <typename T, typename S>
-__global__ void __launch_bounds__(S::threads, S::warps == 1 ? 3 : 1) addnorm_bwd_kernel(AddNormBwd<T> a)
+__global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd_kernel(AddNormBwd<T> a)
 {
-    CUDA_SHARED(float, sums, [S::warps]);
-    CUDA_SHARED(float, columns, [S::rows == 1 ? 1 : S::cols]);
+    CUDA_SHARED(float, shared, [S::warps]);
+    CUDA_SHARED_DYNAMIC(float4, sums);
     int64_t n = a.cols, step = (int64_t)gridDim.x * S::rows;
     Dropout dropout = dropout_now(a.dropout, a.ctl);
-    float dgamma[S::groups][GROUP] = {}, dbeta[S::groups][GROUP] = {};
+    CUDA_UNROLL for (int i = 0; i < 2 * S::groups; i++)
+    {
+        const float zeros[GROUP] = {};
+        NormSums<S>::store(NormSums<S>::place(sums, S::row(), i % 2, i / 2), zeros);
+    }
     for (int64_t r = (int64_t)blockIdx.x * S::rows + S::row(); r < a.rows; r += step) {
         float xhat[S::groups][GROUP], ds[S::groups][GROUP];
         CUDA_UNROLL for (int i = 0; i < S::groups; i++)
@@ -147,21 +154,19 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 3 : 1) addnorm_bwd
         }
         CUDA_UNROLL for (int i = 0; i < S::groups; i++)
         {
-            float gamma[GROUP] = {}, beta[GROUP] = {};
-            S::load_constant(a.gamma, i, n, gamma);
+            float gamma[GROUP] = {}, beta[GROUP] = {}, product[GROUP];
+            S::load(a.gamma, i, n, gamma);
             if (a.from_y) {
-                S::load_constant(a.beta, i, n, beta);
+                S::load(a.beta, i, n, beta);
                 CUDA_UNROLL for (int k = 0; k < GROUP; k++) xhat[i][k] =
                     S::has(i, k, n) ? __fdividef(xhat[i][k] - beta[k], gamma[k]) : 0.0f;
             }
-            CUDA_UNROLL for (int k = 0; k < GROUP; k++)
-            {
-                dgamma[i][k] += ds[i][k] * xhat[i][k];
-                dbeta[i][k] += ds[i][k];
-                ds[i][k] *= gamma[k];
-            }
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++) product[k] = ds[i][k] * xhat[i][k];
+            NormSums<S>::add(NormSums<S>::place(sums, S::row(), 0, i), product);
+            NormSums<S>::add(NormSums<S>::place(sums, S::row(), 1, i), ds[i]);
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++) ds[i][k] *= gamma[k];
         }
-        row_normalise_bwd<S>(ds, xhat, a.rstd[r], n, sums);
+        row_normalise_bwd<S>(ds, xhat, a.rstd[r], n, shared);
         int32_t position = a.pos[r], sequence = a.seq[r];
         CUDA_UNROLL for (int i = 0; i < S::groups; i++)
         {
@@ -170,9 +175,17 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 3 : 1) addnorm_bwd
             S::store(a.dd + r * n, i, n, ds[i]);
         }
     }
-    float *part = a.parts + (int64_t)blockIdx.x * 2 * n;
-    store_part<S>(part, dgamma, n, columns);
-    store_part<S>(part + n, dbeta, n, columns);
+    __syncthreads();
+    for (int i = S::row(); i < 2 * S::groups; i += S::rows) { /* the block's rows in their order */
+        float all[GROUP] = {};
+        CUDA_UNROLL for (int row = 0; row < S::rows; row++)
+        {
+            float v[GROUP];
+            NormSums<S>::load(NormSums<S>::place(sums, row, i % 2, i / 2), v);
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++) all[k] += v[k];
+        }
+        S::store(a.parts + ((int64_t)blockIdx.x * 2 + i % 2) * n, i / 2, n, all);
+    }
 }
 
 static bool whole_cols(int64_t cols) { return cols % GROUP == 0; }
@@ -206,7 +219,7 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     bool whole = whole_cols(a.cols) && on_16(a.kept, a.dy, a.gamma, a.beta, a.dd, a.dx, a.parts);
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
-        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, 0, a));
+        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, NormSums<S>::bytes, a));
         return rows_add_parts(a.parts, blocks, a.cols, cuda_data<float>(cuda_out(call, "dgamma")),
                               cuda_data<float>(cuda_out(call, "dbeta")));
     });

@@ -305,13 +305,13 @@ template <typename T> static Status embed_bwd(const OpCall *call, const RowCount
     bool whole = embed_whole(b.e) && on_16(dx, b.pieces, b.gradient[WORD], b.gradient[POSITION], b.gradient[TYPE]);
     TRY(CUDA_LAUNCH((embed_sort_kernel), N_TABLES, SORT_THREADS, 0, b));
     if (!whole)
-        TRY((embed_bwd_rows<T, RowShape<8, 4, false>>(b, dx)));
+        TRY((embed_bwd_rows<T, RowShape<16, 2, false>>(b, dx)));
     else if (cols <= 1024)
         TRY((embed_bwd_rows<T, RowShape<4, 1, true>>(b, dx)));
     else if (cols <= 2048)
         TRY((embed_bwd_rows<T, RowShape<8, 1, true>>(b, dx)));
     else
-        TRY((embed_bwd_rows<T, RowShape<8, 4, true>>(b, dx)));
+        TRY((embed_bwd_rows<T, RowShape<16, 2, true>>(b, dx)));
     unsigned tiles = (unsigned)((cols + PIECE_COLS - 1) / PIECE_COLS);
     TRY(CUDA_LAUNCH((embed_pieces_kernel), dim3((unsigned)b.chunks, tiles, N_TABLES), PIECE_THREADS, 0, b, whole));
     return rows_add_parts(b.parts, b.chunks, cols, cuda_data<float>(cuda_out(call, "dgamma")),
