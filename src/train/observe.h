@@ -59,7 +59,7 @@ typedef struct {
     const char *note; /* small, at the end of the title's line; NULL: none */
 } Chart;
 /* Any text, UTF-8; what does not fit the picture's width is cut, with an ellipsis. However large n is, a series takes
-   300 KB at most, without gaps 60. */
+   400 KB at most, without gaps 60. */
 void chart_svg(const Chart *chart, Buf *out);
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
 void markup_text(Buf *out, const char *s);

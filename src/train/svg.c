@@ -93,12 +93,12 @@ static double x_of(const ChartSeries *s, int i) { return s->x ? s->x[i] : (doubl
 /* Can be drawn: finite, and far enough from the largest number that differences are finite too. */
 static bool drawable(const ChartSeries *s, int i) { return fabs(y_of(s, i)) < 1e300 && fabs(x_of(s, i)) < 1e300; }
 
-/* At most seven steps of 1, 2, 2.5 or 5 times a power of ten; `whole`: no fractions. */
+/* At most seven steps of 1, 2, 2.5 or 5 times a power of ten; `whole`: no fractions, high - low is at least 1. */
 static Axis make_axis(double low, double high, bool whole)
 {
     static const double factors[] = {1, 2, 2.5, 5, 10, 20};
     double largest = fmax(fabs(low), fabs(high));
-    if (high - low < fmax(1e-6 * largest, 1e-290)) { /* flat, but for rounding */
+    if (!whole && high - low < fmax(1e-6 * largest, 1e-290)) { /* flat, but for rounding */
         double margin = largest > 1e-290 ? largest / 2 : 0.5;
         low -= margin;
         high += margin;
@@ -133,10 +133,13 @@ static void make_axes(Drawing *d)
     if (d->empty) x0 = y0 = 0, x1 = y1 = 1;
     if (c->from_zero) y0 = fmin(0, y0), y1 = fmax(0, y1);
     d->y = make_axis(y0, y1, false);
+    if (x1 - x0 < 1) { /* a single step */
+        x0 -= 0.5;
+        x1 = fmax(x0 + 1, nextafter(x0, INFINITY));
+    }
     d->x = make_axis(x0, x1, true);
-    d->x.low = x1 > x0 ? x0 : x0 - 0.5; /* no empty margin at the sides */
-    d->x.high = x1 > x0 ? x1 : x0 + 0.5;
-    if (x1 <= x0) d->x.step = 1;
+    d->x.low = x0; /* no empty margin at the sides */
+    d->x.high = x1;
 }
 
 static double place_x(const Drawing *d, double v)
