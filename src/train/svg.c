@@ -78,8 +78,7 @@ static void put_fitting(Buf *out, const char *s, double size, double room)
         sum += letter_width((unsigned char)s[len]) * size;
         if (sum > room) break;
     }
-    while (len > 0 && ((unsigned char)s[len] & 0xc0) == 0x80) len--; /* whole characters */
-    char *head = mem_strndup(s, len);
+    char *head = mem_strndup(s, len); /* whole characters: their later bytes have no width */
     markup_text(out, head);
     buf_puts(out, "\xe2\x80\xa6");
     free(head);
@@ -290,14 +289,13 @@ static void put_series(const Drawing *d, int k)
 static int legend(const Drawing *d, Buf *out)
 {
     double at = LEFT;
-    int row = 0, in_row = 0;
+    int row = 0, drawn = 0;
     for (int k = 0; k < d->chart->n_series; k++) {
         const char *name = d->chart->series[k].name;
         if (!name || !*name) continue;
         double room = fmin(text_width(name, FONT), PLOT_WIDTH - SAMPLE);
-        if (in_row && at + SAMPLE + room > WIDTH - RIGHT) {
+        if (drawn && at + SAMPLE + room > WIDTH - RIGHT) {
             at = LEFT;
-            in_row = 0;
             row++;
         }
         if (out) {
@@ -309,9 +307,9 @@ static int legend(const Drawing *d, Buf *out)
             buf_puts(out, "</text>\n");
         }
         at += SAMPLE + room + 18;
-        in_row++;
+        drawn++;
     }
-    return row + (in_row > 0);
+    return row + (drawn > 0);
 }
 
 void chart_svg(const Chart *c, Buf *out)

@@ -87,11 +87,11 @@ static inline bool markup_attributes(MarkupReader *r, Element *e)
         if (e->n == MARKUP_ATTRIBUTES) MARKUP_FAIL(r, "more than %d attributes", MARKUP_ATTRIBUTES);
         char *key = markup_name(r);
         bool known = markup_attribute(e, key), bad = !*key || known || strncmp(r->at, "=\"", 2) != 0;
-        Buf value = {0};
-        buf_puts(&value, "");
         e->keys[e->n] = key;
         e->values[e->n++] = NULL;
         if (bad) MARKUP_FAIL(r, "attribute %s: twice, without a value, or the value has no quotes", key);
+        Buf value = {0};
+        buf_puts(&value, "");
         for (r->at += 2; *r->at != '"';) {
             if (*r->at == '<' || !*r->at || !markup_char(r, &value)) {
                 buf_free(&value);

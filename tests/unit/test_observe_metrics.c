@@ -212,6 +212,7 @@ static void test_torn_last_line(void **state)
         size_t len;
     } tails[] = {{"{\"step\": 4, \"epoch\": 0.57, \"lo", 30}, /* of a step that counts */
                  {"{", 1},
+                 {"damaged\n", 8},
                  {"{\"step\": 4", 10},
                  {"{\"step\": ", 9},
                  {zeros, sizeof zeros}, /* as a file system may leave them after a crash */
