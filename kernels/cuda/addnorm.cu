@@ -165,6 +165,7 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
             NormSums<S>::add(NormSums<S>::place(sums, S::row(), 0, i), product);
             NormSums<S>::add(NormSums<S>::place(sums, S::row(), 1, i), ds[i]);
             CUDA_UNROLL for (int k = 0; k < GROUP; k++) ds[i][k] *= gamma[k];
+            __syncwarp(); /* groups one after the other: all at once would take registers that are not there */
         }
         row_normalise_bwd<S>(ds, xhat, a.rstd[r], n, shared);
         int32_t position = a.pos[r], sequence = a.seq[r];
@@ -173,6 +174,7 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
             if (a.dx) S::store(a.dx + r * n, i, n, ds[i]);
             if (S::column(i) < n) drop_group(ds[i], dropout, S::column(i), position, sequence);
             S::store(a.dd + r * n, i, n, ds[i]);
+            __syncwarp();
         }
     }
     __syncthreads();
