@@ -66,8 +66,8 @@ typedef struct Backend {
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 } Backend;
 
-/* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
-   of. `why` of a refusal is in the status message. */
+/* "ref", "cpu", "cuda", or "auto": the first of cpu, ref that opens (cuda is asked for by name until it trains). `why`
+   of a refusal is in the status message. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);
 void backend_close(Backend *b);
 

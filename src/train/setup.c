@@ -18,6 +18,8 @@ Status setup_backend(const Config *c, Setup *s)
     char why[256] = "";
     BackendOptions options = {.threads = (int)c->threads};
     TRY(backend_open(c->backend, &options, &s->backend));
+    if (s->backend->device) /* the session still reads weights and moments where they lie */
+        return fail(E_USAGE, "--backend %s: training on a device is not there yet; use cpu or ref", c->backend);
     if (strcmp(c->precision, "auto") == 0)
         s->compute = s->backend->best_compute(s->backend);
     else
