@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch + Transformers fine-tune a BERT directory on MNLI's TSV files and evaluate dev_matched: the same run as
 `cairn glue --task MNLI`, to stand beside it in RESULTS.md. The recipe is Cairn's default: length 128, batch 32, 3 epochs,
-linear schedule with 10 % warmup, AdamW without bias correction, decay 0.01 (not biases, not LayerNorm), clip 1.0,
-dropout from config.json.
+linear schedule with 10 % warmup, AdamW without bias correction (--bias-correction: with it), decay 0.01 (not biases,
+not LayerNorm), clip 1.0, dropout from config.json.
 
     python3 bench/peer_mnli.py --model DIR --data-dir MNLI --threads 2 --precision fp32
 
@@ -79,10 +79,11 @@ class Batches:
 
 
 class BertAdamW:
-    """AdamW as BERT was trained with it: no bias correction, decoupled decay. Clips by the global norm first."""
+    """AdamW with decoupled decay; as BERT was trained with it, bias_correction is off. Clips by the global norm first."""
 
-    def __init__(self, torch, named, weight_decay, max_norm):
+    def __init__(self, torch, named, weight_decay, max_norm, bias_correction):
         self.torch, self.max_norm, self.beta1, self.beta2, self.eps = torch, max_norm, 0.9, 0.999, 1e-6
+        self.bias_correction, self.steps = bias_correction, 0
         decayed = lambda name: not (name.endswith("bias") or "LayerNorm" in name)
         named = list(named)
         self.groups = []
@@ -92,6 +93,10 @@ class BertAdamW:
 
     def step(self, lr):
         torch = self.torch
+        self.steps += 1
+        m_share, v_share = 1.0, 1.0  # of the moments' final scale that their averages hold by now
+        if self.bias_correction:
+            m_share, v_share = 1 - self.beta1**self.steps, 1 - self.beta2**self.steps
         with torch.no_grad():
             params = [p for _, group, _, _ in self.groups for p in group]
             norm = torch.nn.utils.clip_grad_norm_(params, self.max_norm).item()
@@ -101,10 +106,11 @@ class BertAdamW:
                 torch._foreach_mul_(v, self.beta2)
                 torch._foreach_addcmul_(v, grads, grads, 1 - self.beta2)
                 denominators = torch._foreach_sqrt(v)
+                torch._foreach_div_(denominators, v_share**0.5)
                 torch._foreach_add_(denominators, self.eps)
                 if decay:
                     torch._foreach_mul_(group, 1 - lr * decay)
-                torch._foreach_addcdiv_(group, m, denominators, -lr)
+                torch._foreach_addcdiv_(group, m, denominators, -lr / m_share)
             for p in params:
                 p.grad = None
         return norm
@@ -154,7 +160,8 @@ def run(args):
                                                           dtype=torch.float32)
     if args.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    optimizer = BertAdamW(torch, model.named_parameters(), args.weight_decay, args.max_grad_norm)
+    optimizer = BertAdamW(torch, model.named_parameters(), args.weight_decay, args.max_grad_norm,
+                          args.bias_correction)
     autocast = lambda: torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16")
 
     n = len(train.labels)
@@ -207,6 +214,7 @@ def parse():
     p.add_argument("--max-steps", type=int, default=-1, help="stop early; the schedule stays that of all epochs")
     p.add_argument("--warmup", type=float, default=0.1, help="fraction of all steps")
     p.add_argument("--weight-decay", type=float, default=0.01)
+    p.add_argument("--bias-correction", action="store_true", help="AdamW's, from the first step")
     p.add_argument("--max-grad-norm", type=float, default=1.0)
     p.add_argument("--seed", type=int, default=42)
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast")
