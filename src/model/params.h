@@ -39,6 +39,7 @@ void params_free(ParamTable *t);
 /* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest,
    element), so the values depend on nothing but seed, name and place. Gaps and pad rows are 0. */
 void params_init(const ParamTable *t, uint64_t seed, float *weights);
+void params_zero(const ParamTable *t, float *weights); /* all of t->size */
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
 /* Row i of parameter `p` becomes what its row from[i] was; `from` (rows) is a permutation. */
 void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights);

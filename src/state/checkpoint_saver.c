@@ -1,11 +1,10 @@
 /* Saving beside training: copy, go on, let a thread write. */
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/parallel.h"
 #include "state/checkpoint_internal.h"
 
 /* One save under way. It owns copies of everything but the floats, which lie in the saver's buffer. */
@@ -23,39 +22,21 @@ struct Save {
 
 /* ---- Copying with several threads: one core does not reach what the memory can do ---- */
 
-enum { COPY_THREADS = 4, COPY_WORTH_IT = 8 << 20 };
-
 typedef struct {
-    char *to;
-    const char *from;
-    size_t bytes;
+    float *to;
+    const float *from;
 } CopyJob;
 
-static void *copy_part(void *arg)
+static void copy_range(void *arg, size_t begin, size_t end)
 {
     const CopyJob *job = arg;
-    memcpy(job->to, job->from, job->bytes);
-    return NULL;
+    memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof *job->to);
 }
 
 static void copy(float *to, const float *from, size_t count)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t bytes = count * sizeof *to, at = 0;
-    size_t n = bytes < COPY_WORTH_IT || cores < 2 ? 1 : cores < COPY_THREADS ? (size_t)cores : COPY_THREADS;
-    CopyJob jobs[COPY_THREADS];
-    pthread_t threads[COPY_THREADS];
-    bool started[COPY_THREADS] = {false};
-    for (size_t i = 0; i < n; i++) {
-        size_t end = i + 1 == n ? bytes : bytes / n * (i + 1) / 4096 * 4096;
-        jobs[i] = (CopyJob){(char *)to + at, (const char *)from + at, end - at};
-        at = end;
-        started[i] = i > 0 && pthread_create(&threads[i], NULL, copy_part, &jobs[i]) == 0;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (!started[i]) copy_part(&jobs[i]);
-    for (size_t i = 0; i < n; i++)
-        if (started[i]) pthread_join(threads[i], NULL);
+    enum { GRAIN = 1 << 20 };
+    parallel_ranges(count, GRAIN, copy_range, &(CopyJob){to, from});
 }
 
 /* ---- The save ---- */

@@ -311,7 +311,7 @@ done:
 static Status read_params(const Import *im, uint64_t seed, float *weights)
 {
     const ParamTable *t = &im->model->params;
-    memset(weights, 0, (size_t)t->size * sizeof *weights);
+    params_zero(t, weights);
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
         const Match *m = &im->matches[i];

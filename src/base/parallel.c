@@ -1,0 +1,54 @@
+#include "base/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+
+enum { MOST_THREADS = 8 };
+
+typedef struct {
+    ParallelWork work;
+    void *arg;
+    size_t begin, end;
+} Range;
+
+static void *run(void *arg)
+{
+    const Range *r = arg;
+    r->work(r->arg, r->begin, r->end);
+    return NULL;
+}
+
+static size_t usable_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* over 1024 cores: nobody waits for long here */
+    return (size_t)CPU_COUNT(&set);
+}
+
+void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
+{
+    size_t grains = n / grain, threads = grains < MOST_THREADS ? grains : MOST_THREADS;
+    if (threads > 1) {
+        size_t cores = usable_cores();
+        if (threads > cores) threads = cores;
+    }
+    if (threads <= 1) {
+        if (n > 0) work(arg, 0, n);
+        return;
+    }
+    Range ranges[MOST_THREADS];
+    pthread_t ids[MOST_THREADS];
+    bool started[MOST_THREADS] = {false};
+    size_t at = 0;
+    for (size_t i = 0; i < threads; i++) {
+        size_t end = i + 1 == threads ? n : grains * (i + 1) / threads * grain;
+        ranges[i] = (Range){work, arg, at, end};
+        at = end;
+        started[i] = i > 0 && pthread_create(&ids[i], NULL, run, &ranges[i]) == 0;
+    }
+    for (size_t i = 0; i < threads; i++)
+        if (!started[i]) run(&ranges[i]);
+    for (size_t i = 0; i < threads; i++)
+        if (started[i]) pthread_join(ids[i], NULL);
+}

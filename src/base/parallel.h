@@ -1,0 +1,17 @@
+/* Work on long arrays outside a step (first weights, the copy for a save), split over a few threads. Inside a step the
+   backend has its own threads. */
+#ifndef CAIRN_BASE_PARALLEL_H
+#define CAIRN_BASE_PARALLEL_H
+
+#include <stddef.h>
+
+/* Elements begin up to, not including, end. */
+typedef void (*ParallelWork)(void *arg, size_t begin, size_t end);
+
+/* Calls work on consecutive ranges that cover [0, n), each but the last a multiple of `grain` long, and returns when
+   all are done. No range is shorter than `grain`, so less than 2 grains run here alone. At most 8 threads, and no more
+   than the cores this process may use; a thread that cannot be started has its range done here. How the ranges are cut
+   depends on the machine: the result must not. */
+void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg);
+
+#endif
