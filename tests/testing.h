@@ -49,6 +49,20 @@ static inline char *testing_directory(void)
     return name;
 }
 
+/* A test's set-up and tear-down: *state is the name of an empty directory, removed afterwards. */
+static inline int testing_set_up(void **state)
+{
+    *state = testing_directory();
+    return 0;
+}
+
+static inline int testing_tear_down(void **state)
+{
+    Status status = file_remove_tree((const char *)*state);
+    free(*state);
+    return status == OK ? 0 : -1;
+}
+
 /* Runs `work` in a child process, which exits with what it returns. Gives waitpid's status and, in `errors`, what the
    child wrote to stderr. */
 static inline int testing_child(int (*work)(void *), void *arg, Buf *errors)

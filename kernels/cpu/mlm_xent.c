@@ -21,13 +21,6 @@ static int64_t chunk_of(int64_t rows) { return rows < CHUNK ? rows : CHUNK; }
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Scratch of a product over whole chunks and over what is left of them. */
-static size_t product_space(const Product *p, int64_t rows)
-{
-    size_t whole = product_scratch(p, chunk_of(rows));
-    return rows % CHUNK ? larger(whole, product_scratch(p, rows % CHUNK)) : whole;
-}
-
 static Space space_of(const OpCall *call, const RowCounts *rows)
 {
     Space s = {.space.base = call->scratch};
@@ -38,18 +31,19 @@ static Space space_of(const OpCall *call, const RowCounts *rows)
     s.logits = (Product){.kind = PRODUCT_ROWS, .k = k, .n = n, .in = h->dtype, .out = F32, .bias = true};
     s.dh = (Product){.kind = PRODUCT_ROWS, .k = n, .n = k, .in = h->dtype, .out = h->dtype};
     s.dw = (Product){.kind = PRODUCT_GRAD, .k = k, .n = n, .in = h->dtype, .out = F32};
-    size_t chunk = (size_t)chunk_of(s.rows), needed = product_space(&s.logits, s.rows);
+    size_t chunk = (size_t)chunk_of(s.rows), needed = product_scratch(&s.logits, (int64_t)chunk);
     s.scores = cpu_take(&s.space, chunk * (size_t)n * sizeof(float));
     s.gradient =
         h->dtype == F32 ? s.scores : cpu_take(&s.space, s.training ? chunk * (size_t)n * dtype_size(h->dtype) : 0);
     s.correct = cpu_take(&s.space, chunk * sizeof(bool));
     s.parts = cpu_take_parts(&s.space, s.training ? cpu_line((size_t)n * sizeof(float)) : 0);
-    if (s.training) needed = larger(needed, larger(product_space(&s.dh, s.rows), product_space(&s.dw, s.rows)));
+    if (s.training)
+        needed = larger(needed, larger(product_scratch(&s.dh, (int64_t)chunk), product_scratch(&s.dw, (int64_t)chunk)));
     s.product = cpu_take(&s.space, needed);
     return s;
 }
 
-/* A smaller bucket must fit what was counted for the capacity, whose chunks may have no remainder. */
+/* Fits smaller buckets and what remains of the last chunk too: a product's scratch does for fewer rows. */
 size_t cpu_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
 
 static Status prepare_rows(const Space *s, int64_t rows)

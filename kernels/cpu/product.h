@@ -22,6 +22,7 @@ size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 /* Packs w (n, k): for x·wᵀ, or, transposed, for dy·w. */
 Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
 
+/* For products over up to `rows` rows. */
 size_t product_scratch(const Product *p, int64_t rows);
 /* Makes what running with this number of rows needs. Once for each; asking again costs nothing. */
 Status product_prepare(const Product *p, int64_t rows);

@@ -27,11 +27,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
 
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        const T *k = q + i * Tile::step * width + hidden;
-        Tile::copy(stage, k, width, p.length - i * Tile::step, Tile::step, a);
-        Tile::copy(stage + Tile::step * D, k + hidden, width, p.length - i * Tile::step, Tile::step, a);
-        copy_async_commit();
+        Tile::copy_stage(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
     Tile::copy(own_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
     copy_stage(0);

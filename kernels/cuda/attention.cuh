@@ -130,6 +130,18 @@ template <typename T, int D> struct AttentionTile {
         }
     }
 
+    /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's. One
+       group for copy_async_wait. */
+    __device__ static inline void copy_stage(T *stages, int i, const T *x, int x_stride, const T *y, int y_stride,
+                                             int length, const Attention<T> &a)
+    {
+        T *stage = stages + (i & 1) * 2 * step * D;
+        int row = i * step;
+        copy(stage, x + row * x_stride, x_stride, length - row, step, a);
+        copy(stage + step * D, y + row * y_stride, y_stride, length - row, step, a);
+        copy_async_commit();
+    }
+
     /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`. factor[0] is of
        row g, factor[1] of row g + 8. */
     __device__ static inline void store(T *tile, const float x[D / 8][4], const float factor[2], T *to, int stride,

@@ -54,11 +54,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim,
             *o = a.o + int64_t{p.start} * hidden + head * a.head_dim;
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        const T *k = q + i * Tile::step * width + hidden;
-        Tile::copy(stage, k, width, p.length - i * Tile::step, Tile::step, a);
-        Tile::copy(stage + Tile::step * D, k + hidden, width, p.length - i * Tile::step, Tile::step, a);
-        copy_async_commit();
+        Tile::copy_stage(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
     Tile::copy(q_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
     Tile::copy(dout_tile, dout + p.first * hidden, hidden, p.length - p.first, ATTENTION_ROWS, a);
@@ -138,11 +134,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim;
     float lse = INFINITY, dot = 0; /* of the query of the coming stage that this thread carries */
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * Tile::step * D;
-        int from = i * Tile::step;
-        Tile::copy(stage, q + from * width, width, p.length - i * Tile::step, Tile::step, a);
-        Tile::copy(stage + Tile::step * D, dout + from * hidden, hidden, p.length - i * Tile::step, Tile::step, a);
-        copy_async_commit();
+        Tile::copy_stage(stages, i, q, width, dout, hidden, p.length, a);
         int row = i * Tile::step + thread;
         bool there = thread < Tile::step && row < p.length;
         lse = there ? a.lse[int64_t{p.start + row} * a.heads + head] : INFINITY;

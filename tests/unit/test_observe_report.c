@@ -7,19 +7,6 @@
 static const double memory[] = {787968, 3179008, 50331648, 1e10, 12};
 static const char config[] = "{\n  \"task\": \"MNLI\",\n  \"data-dir\": \"a<b> & \\\"c\\\"\"\n }";
 
-static int set_up(void **state)
-{
-    *state = testing_directory();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_ok(file_remove_tree(*state));
-    free(*state);
-    return 0;
-}
-
 static RunSummary summary_of(const char *recompute)
 {
     RunSummary s = {.task = "MNLI",
@@ -376,14 +363,14 @@ static void test_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_summary_there_and_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_summary_is_removed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_records, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_report, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_report_smooths_over_gaps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_report_of_little, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_report_escapes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_command, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_summary_there_and_back, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_summary_is_removed, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_records, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_smooths_over_gaps, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_of_little, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

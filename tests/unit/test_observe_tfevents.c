@@ -146,19 +146,6 @@ static void read_events(const char *path, Events *all)
 
 /* ---- the tests ---- */
 
-static int set_up(void **state)
-{
-    *state = testing_directory();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    assert_ok(file_remove_tree(*state));
-    free(*state);
-    return 0;
-}
-
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 /* The event files of a folder, in the order in which TensorBoard reads them. */
@@ -372,10 +359,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_checksum),
-        cmocka_unit_test_setup_teardown(test_scalars, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_file_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_step_twice, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_such_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_scalars, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_file_name, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_no_step_twice, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_no_such_folder, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
