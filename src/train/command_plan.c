@@ -338,7 +338,7 @@ static Status write_svg(const PlanRun *r, const Row *rows, int n)
 {
     Buf out = {0};
     ChartSeries series[16];
-    Chart chart = {.title = "Memory over one step",
+    Chart chart = {.title = "Memory over one micro-batch",
                    .x_label = "instr",
                    .y_label = "MiB of activations and scratch",
                    .series = series,
