@@ -11,6 +11,9 @@ void examples_free(Examples *e)
     free(e->types);
     free(e->label);
     free(e->score);
+    free(e->masked_offset);
+    free(e->masked_place);
+    free(e->masked_label);
     *e = (Examples){0};
 }
 

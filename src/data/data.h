@@ -13,7 +13,12 @@ typedef struct {
     uint8_t *types;  /* (offset[count]) */
     int32_t *label;  /* (count); −1 where unlabelled; NULL for regression */
     float *score;    /* (count) for regression; NULL else */
-    Digest digest;   /* of ids, types, labels: part of the fingerprint */
+    /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..
+       masked_offset[i+1]: place within the sequence, and the word that was there. */
+    int64_t *masked_offset; /* (count + 1) */
+    int32_t *masked_place;  /* (masked_offset[count]) */
+    int32_t *masked_label;  /* (masked_offset[count]) */
+    Digest digest;          /* of ids, types, labels: part of the fingerprint */
 } Examples;
 void examples_free(Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
