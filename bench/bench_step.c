@@ -38,7 +38,7 @@ static double median(double *values, int n)
 
 static void fill(MicroBatch *b, int64_t batch, int64_t length, int32_t vocabulary)
 {
-    micro_batch_init(b, (batch * length + 63) / 64 * 64, batch);
+    micro_batch_init(b, (MicroCapacity){(batch * length + 63) / 64 * 64, batch, 0});
     b->n_tokens = (int32_t)(batch * length);
     b->n_seqs = (int32_t)batch;
     for (int32_t s = 0; s < batch; s++) {
@@ -70,8 +70,7 @@ static void measure(Model *m, Backend *backend, Dtype compute, int64_t batch, in
     SessionOptions options = {.backend = backend,
                               .compute = compute,
                               .training = true,
-                              .micro_tokens = batch * length,
-                              .micro_seqs = batch,
+                              .micro = {batch * length, batch, 0},
                               .levels = levels,
                               .optimizer = o,
                               .seed = 1};
@@ -81,7 +80,7 @@ static void measure(Model *m, Backend *backend, Dtype compute, int64_t batch, in
     fill(&b, batch, length, m->config.vocab_size);
     for (int step = 1; step <= 2; step++) {
         double start = clock_monotonic();
-        must(session_begin(&s, (uint32_t)step, batch));
+        must(session_begin(&s, (uint32_t)step, batch, 0));
         must(session_micro(&s, &b));
         must(session_update(&s, &o, step, 1e-5, &stats));
         row->seconds[round] = clock_monotonic() - start;

@@ -130,8 +130,8 @@ template <typename T, int D> struct AttentionTile {
         }
     }
 
-    /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's. One
-       group for copy_async_wait. */
+    /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's.
+       One group for copy_async_wait. */
     __device__ static inline void copy_stage(T *stages, int i, const T *x, int x_stride, const T *y, int y_stride,
                                              int length, const Attention<T> &a)
     {

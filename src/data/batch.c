@@ -19,23 +19,32 @@ void examples_free(Examples *e)
 
 int64_t example_length(const Examples *e, int64_t i) { return e->offset[i + 1] - e->offset[i]; }
 
-void micro_batch_init(MicroBatch *b, int64_t cap_tokens, int64_t cap_seqs)
+int64_t example_masked(const Examples *e, int64_t i)
 {
-    *b = (MicroBatch){.cap_tokens = cap_tokens, .cap_seqs = cap_seqs};
+    return e->masked_offset ? e->masked_offset[i + 1] - e->masked_offset[i] : 0;
+}
+
+void micro_batch_init(MicroBatch *b, MicroCapacity cap)
+{
+    size_t tokens = (size_t)cap.tokens, seqs = (size_t)cap.seqs, masked = (size_t)cap.masked;
+    *b = (MicroBatch){.cap = cap};
     int32_t **token_rows[] = {&b->ids, &b->types, &b->pos, &b->seq};
     for (size_t i = 0; i < sizeof token_rows / sizeof *token_rows; i++)
-        *token_rows[i] = mem_array((size_t)cap_tokens, sizeof(int32_t));
-    b->spans = mem_array((size_t)cap_seqs, 2 * sizeof(int32_t));
-    b->seq_index = mem_array((size_t)cap_seqs, sizeof(int32_t));
-    b->first = mem_array((size_t)cap_seqs, sizeof(int32_t));
-    b->label = mem_array((size_t)cap_seqs, sizeof(int32_t));
-    b->score = mem_array((size_t)cap_seqs, sizeof(float));
-    b->example = mem_array((size_t)cap_seqs, sizeof(int64_t));
+        *token_rows[i] = mem_array(tokens, sizeof(int32_t));
+    b->spans = mem_array(seqs, 2 * sizeof(int32_t));
+    b->seq_index = mem_array(seqs, sizeof(int32_t));
+    b->first = mem_array(seqs, sizeof(int32_t));
+    b->label = mem_array(seqs, sizeof(int32_t));
+    b->score = mem_array(seqs, sizeof(float));
+    b->example = mem_array(seqs, sizeof(int64_t));
+    b->masked = mem_array(masked, sizeof(int32_t));
+    b->masked_label = mem_array(masked, sizeof(int32_t));
 }
 
 void micro_batch_free(MicroBatch *b)
 {
-    void *all[] = {b->ids, b->types, b->pos, b->seq, b->spans, b->seq_index, b->first, b->label, b->score, b->example};
+    void *all[] = {b->ids,   b->types, b->pos,   b->seq,     b->spans,  b->seq_index,
+                   b->first, b->label, b->score, b->example, b->masked, b->masked_label};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     *b = (MicroBatch){0};
 }
@@ -45,20 +54,67 @@ static int64_t rows_of(const Examples *e, int64_t example, int64_t padded_length
     return padded_length ? padded_length : example_length(e, example);
 }
 
-int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, int64_t cap_tokens, int64_t cap_seqs,
-                    int64_t padded_length, MicroRange *ranges)
+/* ---- which sequences share a micro-batch ---- */
+
+typedef struct {
+    int64_t place, rows, masked, micro;
+} Piece;
+
+static int longest_first(const void *a, const void *b)
 {
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; count++) {
-        int64_t rows = 0, first = i;
-        while (i < n && i - first < cap_seqs && rows + rows_of(e, index[i], padded_length) <= cap_tokens)
-            rows += rows_of(e, index[i++], padded_length);
-        CHECK(i > first, "a sequence of %lld tokens does not fit a micro-batch of %lld",
-              (long long)rows_of(e, index[first], padded_length), (long long)cap_tokens);
-        ranges[count] = (MicroRange){first, i - first};
+    const Piece *x = a, *y = b;
+    if (x->rows != y->rows) return x->rows < y->rows ? 1 : -1;
+    return x->place < y->place ? -1 : 1;
+}
+
+static int by_micro(const void *a, const void *b)
+{
+    const Piece *x = a, *y = b;
+    if (x->micro != y->micro) return x->micro < y->micro ? -1 : 1;
+    return x->place < y->place ? -1 : 1;
+}
+
+static bool fits(const MicroCapacity *left, const Piece *p)
+{
+    return left->tokens >= p->rows && left->seqs >= 1 && left->masked >= p->masked;
+}
+
+int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
+                    int64_t *order, MicroRange *ranges)
+{
+    Piece *pieces = mem_array((size_t)n, sizeof *pieces);
+    MicroCapacity *left = mem_array((size_t)n, sizeof *left); /* room in each micro-batch */
+    int64_t count = 0, open = 0;                              /* all before `open` are full */
+    for (int64_t i = 0; i < n; i++)
+        pieces[i] = (Piece){.place = i,
+                            .rows = rows_of(e, index[i], padded_length),
+                            .masked = cap->masked ? example_masked(e, index[i]) : 0};
+    qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
+    for (int64_t i = 0; i < n; i++) {
+        Piece *p = &pieces[i];
+        while (open < count && (left[open].tokens == 0 || left[open].seqs == 0)) open++;
+        for (p->micro = open; p->micro < count && !fits(&left[p->micro], p);) p->micro++;
+        if (p->micro == count) left[count++] = *cap;
+        CHECK(fits(&left[p->micro], p),
+              "a sequence of %lld rows and %lld masked positions does not fit a micro-batch of %lld and %lld",
+              (long long)p->rows, (long long)p->masked, (long long)cap->tokens, (long long)cap->masked);
+        left[p->micro].tokens -= p->rows;
+        left[p->micro].seqs--;
+        left[p->micro].masked -= p->masked;
     }
+    qsort(pieces, (size_t)n, sizeof *pieces, by_micro);
+    for (int64_t m = 0; m < count; m++) ranges[m].count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        MicroRange *r = &ranges[pieces[i].micro];
+        order[i] = pieces[i].place;
+        if (r->count++ == 0) r->first = i;
+    }
+    free(pieces);
+    free(left);
     return count;
 }
+
+/* ---- rows ---- */
 
 /* One sequence's rows, and the pad rows behind it up to `rows`. */
 static void fill_sequence(MicroBatch *b, const Examples *e, int64_t example, int32_t row, int64_t rows,
@@ -74,34 +130,50 @@ static void fill_sequence(MicroBatch *b, const Examples *e, int64_t example, int
     }
 }
 
-void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, int64_t n, int64_t first, int64_t padded_length,
-                int32_t pad_id)
+static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32_t row)
+{
+    int64_t from = e->masked_offset[example], n = example_masked(e, example);
+    CHECK(b->n_masked + n <= b->cap.masked, "masked positions beyond the capacity of %lld", (long long)b->cap.masked);
+    for (int64_t i = 0; i < n; i++) {
+        b->masked[b->n_masked] = row + e->masked_place[from + i];
+        b->masked_label[b->n_masked++] = e->masked_label[from + i];
+    }
+}
+
+void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
+                int64_t padded_length, int32_t pad_id)
 {
     int32_t row = 0;
-    CHECK(n <= b->cap_seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap_seqs);
+    CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
+    b->n_masked = 0;
     for (int64_t s = 0; s < n; s++) {
-        int64_t rows = rows_of(e, index[s], padded_length);
-        CHECK(row + rows <= b->cap_tokens, "rows beyond the capacity of %lld", (long long)b->cap_tokens);
-        fill_sequence(b, e, index[s], row, rows, (int32_t)(first + s), pad_id);
+        int64_t example = index[places[s]], rows = rows_of(e, example, padded_length);
+        CHECK(row + rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
+        fill_sequence(b, e, example, row, rows, (int32_t)places[s], pad_id);
         b->spans[2 * s] = row;
-        b->spans[2 * s + 1] = row + (int32_t)example_length(e, index[s]);
-        b->seq_index[s] = (int32_t)(first + s);
+        b->spans[2 * s + 1] = row + (int32_t)example_length(e, example);
+        b->seq_index[s] = (int32_t)places[s];
         b->first[s] = row;
-        b->label[s] = e->label ? e->label[index[s]] : 0;
-        b->score[s] = e->score ? e->score[index[s]] : 0;
-        b->example[s] = index[s];
+        b->label[s] = e->label ? e->label[example] : 0;
+        b->score[s] = e->score ? e->score[example] : 0;
+        b->example[s] = example;
+        if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
         row += (int32_t)rows;
     }
     b->n_tokens = row;
     b->n_seqs = (int32_t)n;
-    for (int64_t i = row; i < b->cap_tokens; i++) {
+    for (int64_t i = row; i < b->cap.tokens; i++) {
         b->ids[i] = pad_id;
         b->types[i] = b->pos[i] = b->seq[i] = 0;
     }
-    for (int64_t s = n; s < b->cap_seqs; s++) {
+    for (int64_t s = n; s < b->cap.seqs; s++) {
         b->spans[2 * s] = b->spans[2 * s + 1] = b->first[s] = b->seq_index[s] = 0;
         b->label[s] = 0;
         b->score[s] = 0;
         b->example[s] = -1;
+    }
+    for (int64_t i = b->n_masked; i < b->cap.masked; i++) {
+        b->masked[i] = 0;
+        b->masked_label[i] = -1;
     }
 }

@@ -22,6 +22,7 @@ typedef struct {
 } Examples;
 void examples_free(Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
+int64_t example_masked(const Examples *e, int64_t i); /* how many positions; 0 without masks */
 
 /* A permutation of 0..n−1 that is a function of (seed, epoch): element k in O(1), so a cursor seeks anywhere (a Feistel
    network over Philox with cycle walking). */
@@ -39,30 +40,55 @@ int64_t permutation_at(const Permutation *p, int64_t k);
 int64_t batches_per_epoch(int64_t n, int64_t batch_size);
 int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t batch, int64_t *index);
 
+/* Where the steps of a run come from. */
+typedef struct {
+    void *self;
+    int64_t count; /* examples of an epoch */
+    /* The sequences of global batch number `batch`, in the step's order: index[0..*n) of *examples, at most a batch
+       size. Valid until the call after the next. */
+    Status (*step)(void *self, int64_t batch, const Examples **examples, int64_t *index, int64_t *n);
+} ExampleSource;
+
+/* Examples that are all in memory, in the order of batch_examples. */
+typedef struct {
+    const Examples *examples;
+    uint64_t seed;
+    int64_t batch_size;
+} LoadedExamples;
+ExampleSource loaded_source(LoadedExamples *loaded); /* which must live as long */
+
+/* Rows of each kind that a micro-batch has room for. */
+typedef struct {
+    int64_t tokens, seqs, masked; /* masked 0: masked positions are left out */
+} MicroCapacity;
+
 /* One micro-batch on the host, in the layout of the plan's INPUT tensors. Sized once for a capacity. */
 typedef struct {
-    int64_t cap_tokens, cap_seqs;
-    int32_t n_tokens, n_seqs;
-    int32_t *ids, *types, *pos, *seq;   /* (cap_tokens) */
-    int32_t *spans, *seq_index, *first; /* (cap_seqs, 2), (cap_seqs), (cap_seqs) */
-    int32_t *label;                     /* (cap_seqs) */
-    float *score;                       /* (cap_seqs) */
-    int64_t *example;                   /* (cap_seqs): which example it is */
+    MicroCapacity cap;
+    int32_t n_tokens, n_seqs, n_masked;
+    int32_t *ids, *types, *pos, *seq;   /* (cap.tokens) */
+    int32_t *spans, *seq_index, *first; /* (cap.seqs, 2), (cap.seqs), (cap.seqs) */
+    int32_t *label;                     /* (cap.seqs) */
+    float *score;                       /* (cap.seqs) */
+    int64_t *example;                   /* (cap.seqs): which example it is */
+    int32_t *masked, *masked_label;     /* (cap.masked): row, and the word that was there */
 } MicroBatch;
-void micro_batch_init(MicroBatch *b, int64_t cap_tokens, int64_t cap_seqs);
+void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
 
-/* Splits the sequences of one step between micro-batches: in order, as many as fit. */
+/* A micro-batch's part of `order`, see below. */
 typedef struct {
-    int64_t first, count; /* of the step's sequences */
+    int64_t first, count;
 } MicroRange;
-/* `padded_length` 0: packed; else every sequence takes that many rows. Returns the number of micro-batches; `ranges`
-   has room for n. */
-int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, int64_t cap_tokens, int64_t cap_seqs,
-                    int64_t padded_length, MicroRange *ranges);
-/* Fills the rows: `first` is the place of index[0] in the global batch. Rows up to the capacity are set to harmless
-   values (id pad, position 0). */
-void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, int64_t n, int64_t first, int64_t padded_length,
-                int32_t pad_id);
+/* Packs the n sequences of a step, examples index[0..n), into micro-batches: the longest first, each into the first
+   that has room (first-fit decreasing). `order` (n) becomes the sequences' places in the step, micro-batch by
+   micro-batch, ascending in each; `ranges` (n) says which are whose. Returns the number of micro-batches.
+   `padded_length` 0: packed; else every sequence takes that many rows. */
+int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
+                    int64_t *order, MicroRange *ranges);
+/* Fills the rows with the sequences at `n` places of the step. Rows up to the capacity are set to harmless values (id
+   pad, position 0). */
+void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
+                int64_t padded_length, int32_t pad_id);
 
 #endif

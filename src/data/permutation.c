@@ -35,3 +35,16 @@ int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t bat
     for (int64_t i = 0; i < count; i++) index[i] = permutation_at(&p, first + i);
     return count;
 }
+
+static Status loaded_step(void *self, int64_t batch, const Examples **examples, int64_t *index, int64_t *n)
+{
+    const LoadedExamples *l = self;
+    *examples = l->examples;
+    *n = batch_examples(l->seed, l->examples->count, l->batch_size, batch, index);
+    return OK;
+}
+
+ExampleSource loaded_source(LoadedExamples *loaded)
+{
+    return (ExampleSource){.self = loaded, .count = loaded->examples->count, .step = loaded_step};
+}

@@ -90,7 +90,7 @@ static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool 
                          .compute = r->setup.compute,
                          .training = training,
                          .beside_training = !training,
-                         .capacity = plan_capacity(tokens, seqs, 0),
+                         .capacity = plan_capacity((MicroCapacity){tokens, seqs, 0}),
                          .levels = levels,
                          .norm_forms = r->norm_forms,
                          .optimizer = r->setup.optimizer,

@@ -19,17 +19,16 @@ typedef struct {
     Metrics *metrics;
     Progress *display;
     MicroBatch micro;
-    int64_t *index;     /* (batch_size) */
-    MicroRange *ranges; /* (batch_size) */
-    int64_t n_micros;
+    /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
+    const Examples *examples;
+    int64_t *index, *order;
+    MicroRange *ranges;
+    int64_t n_seqs, n_tokens, n_masked, n_micros;       /* of the step */
     int64_t first_step;                                 /* of this process */
     double last_save, slowest_step, slowest_evaluation; /* seconds */
 } Loop;
 
-static double per_epoch(const TrainJob *job)
-{
-    return (double)batches_per_epoch(job->examples->count, job->batch_size);
-}
+static double per_epoch(const TrainJob *job) { return (double)batches_per_epoch(job->source.count, job->batch_size); }
 
 /* ---- one step ---- */
 
@@ -37,16 +36,16 @@ static void fill(Loop *l, int64_t m)
 {
     const MicroRange *r = &l->ranges[m];
     const TrainJob *job = l->job;
-    micro_fill(&l->micro, job->examples, l->index + r->first, r->count, r->first, job->padded_length,
+    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, job->padded_length,
                job->session->model->config.pad_token_id);
 }
 
 /* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step.
    Each micro-batch starts from a clear gradient, so that none is blamed for what another left in it. */
-static Status explain_not_finite(Loop *l, int64_t step, int64_t n_seqs)
+static Status explain_not_finite(Loop *l, int64_t step)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
-        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, n_seqs));
+        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
         fill(l, m);
         Status status = session_find_bad(l->job->session, &l->micro);
         if (status != OK) return status_context(status, "step %lld", (long long)step);
@@ -57,47 +56,74 @@ static Status explain_not_finite(Loop *l, int64_t step, int64_t n_seqs)
                 (long long)step);
 }
 
-static Status run_step(Loop *l, Stats *stats, int64_t *n_seqs, int64_t *n_tokens)
+/* The batch of this number and its micro-batches. */
+static Status take_batch(Loop *l)
+{
+    const TrainJob *job = l->job;
+    const MicroCapacity *cap = &job->session->options.micro;
+    TRY(job->source.step(job->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
+    l->n_tokens = l->n_masked = 0;
+    for (int64_t i = 0; i < l->n_seqs; i++) {
+        l->n_tokens += example_length(l->examples, l->index[i]);
+        l->n_masked += example_masked(l->examples, l->index[i]);
+    }
+    l->n_micros = micro_split(l->examples, l->index, l->n_seqs, cap, job->padded_length, l->order, l->ranges);
+    return OK;
+}
+
+static Status run_step(Loop *l, Stats *stats)
 {
     const TrainJob *job = l->job;
     Session *s = job->session;
     int64_t step = l->progress->step + 1;
-    *n_seqs = batch_examples((uint64_t)job->config->seed, job->examples->count, job->batch_size, l->progress->batch,
-                             l->index);
-    *n_tokens = 0;
-    l->n_micros = micro_split(job->examples, l->index, *n_seqs, s->options.micro_tokens, s->options.micro_seqs,
-                              job->padded_length, l->ranges);
-    TRY(session_begin(s, (uint32_t)l->progress->batch, *n_seqs));
+    TRY(take_batch(l));
+    TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
     for (int64_t m = 0; m < l->n_micros; m++) {
         fill(l, m);
         TRY(session_micro(s, &l->micro));
     }
-    for (int64_t i = 0; i < *n_seqs; i++) *n_tokens += example_length(job->examples, l->index[i]);
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
-    return stats->finite ? OK : explain_not_finite(l, step, *n_seqs);
+    return stats->finite ? OK : explain_not_finite(l, step);
 }
 
-static Status record_step(Loop *l, const Stats *stats, int64_t n_seqs, int64_t n_tokens, double seconds)
+/* The step's loss from its sums: what its gradient is of. */
+static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 {
+    const Head *head = &l->job->session->model->head;
+    double seqs = (double)l->n_seqs, masked = (double)l->n_masked;
+    r->pretraining = head->kind == HEAD_PRETRAINING;
+    if (!r->pretraining) {
+        r->loss = stats->loss[0] / seqs;
+        return;
+    }
+    r->mlm_loss = masked > 0 ? stats->loss[0] / masked : 0;
+    r->mlm_accuracy = masked > 0 ? (double)stats->correct[0] / masked : NAN;
+    r->nsp_loss = head->labels ? stats->loss[1] / seqs : NAN;
+    r->loss = r->mlm_loss + (head->labels ? r->nsp_loss : 0);
+}
+
+static Status record_step(Loop *l, const Stats *stats, double seconds)
+{
+    int64_t n_seqs = l->n_seqs, n_tokens = l->n_tokens;
     TrainProgress *p = l->progress;
     size_t resident = process_resident();
     p->step++;
     p->batch++;
-    p->last_loss = stats->loss[0] / (double)n_seqs;
-    p->loss_sum += p->last_loss;
     p->sequences += n_seqs;
     p->tokens += n_tokens;
     p->seconds += seconds;
     if (resident > p->peak_bytes) p->peak_bytes = resident;
     StepRecord record = {.step = p->step,
                          .epoch = (double)p->batch / per_epoch(l->job),
-                         .loss = p->last_loss,
                          .lr = schedule_rate(&l->job->schedule, p->step),
                          .grad_norm = stats->grad_norm,
                          .seq_per_s = (double)n_seqs / seconds,
                          .tokens_per_s = (double)n_tokens / seconds,
                          .peak_bytes = p->peak_bytes,
                          .wall_s = clock_monotonic() - l->job->started};
+    take_losses(l, stats, &record);
+    p->last_loss = record.loss;
+    p->loss_sum += record.loss;
     TRY(metrics_step(l->metrics, &record));
     progress_step(l->display, &record, n_seqs, n_tokens, seconds);
     return OK;
@@ -251,14 +277,13 @@ static Status between_steps(Loop *l)
 static Status turn(Loop *l)
 {
     Stats stats;
-    int64_t n_seqs, n_tokens;
     double start = clock_monotonic();
-    Status status = run_step(l, &stats, &n_seqs, &n_tokens);
+    Status status = run_step(l, &stats);
     if (status == E_STOPPED) return stop_if_asked(l); /* the step is lost; the state before it is saved */
     TRY(status);
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
-    TRY(record_step(l, &stats, n_seqs, n_tokens, seconds));
+    TRY(record_step(l, &stats, seconds));
     return between_steps(l);
 }
 
@@ -287,8 +312,11 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     Status status = OK;
     Loop l = {.job = job, .progress = progress, .first_step = progress->step, .last_save = clock_monotonic()};
     size_t batch = (size_t)job->batch_size;
-    micro_batch_init(&l.micro, job->session->train_plan.capacity.count[ROWS_TOKENS], job->session->options.micro_seqs);
+    MicroCapacity cap = job->session->options.micro;
+    cap.tokens = job->session->train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
+    micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
+    l.order = mem_array(batch, sizeof *l.order);
     l.ranges = mem_array(batch, sizeof *l.ranges);
     TRY_DONE(saving_open(&l.saving, job));
     TRY_DONE(metrics_open(&l.metrics, job->output_dir, progress->step));
@@ -307,6 +335,7 @@ done:
     saving_close(l.saving);
     micro_batch_free(&l.micro);
     free(l.index);
+    free(l.order);
     free(l.ranges);
     return status;
 }

@@ -97,6 +97,11 @@ Status metrics_step(Metrics *m, const StepRecord *r)
     member(&line, "tokens_per_s", r->tokens_per_s);
     buf_printf(&line, ", \"peak_bytes\": %zu", r->peak_bytes);
     member(&line, "wall_s", r->wall_s);
+    if (r->pretraining) {
+        member(&line, "mlm_loss", r->mlm_loss);
+        member(&line, "mlm_accuracy", r->mlm_accuracy);
+        member(&line, "nsp_loss", r->nsp_loss);
+    }
     buf_puts(&line, "}\n");
     Status status = write_line(m->fd, m->path, &line);
     buf_free(&line);
@@ -104,6 +109,11 @@ Status metrics_step(Metrics *m, const StepRecord *r)
     TRY(tfevents_scalar(m->events, r->step, "train/loss", r->loss));
     TRY(tfevents_scalar(m->events, r->step, "train/lr", r->lr));
     TRY(tfevents_scalar(m->events, r->step, "train/grad_norm", r->grad_norm));
+    if (r->pretraining) {
+        TRY(tfevents_scalar(m->events, r->step, "train/mlm_loss", r->mlm_loss));
+        TRY(tfevents_scalar(m->events, r->step, "train/mlm_accuracy", r->mlm_accuracy));
+        TRY(tfevents_scalar(m->events, r->step, "train/nsp_loss", r->nsp_loss));
+    }
     return tfevents_scalar(m->events, r->step, "train/seq_per_s", r->seq_per_s);
 }
 

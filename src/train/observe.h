@@ -15,6 +15,8 @@ typedef struct {
     double seq_per_s, tokens_per_s; /* of this step; real sequences and tokens, not padding */
     size_t peak_bytes;              /* resident anonymous and shared memory, largest so far */
     double wall_s;                  /* since the program's start */
+    bool pretraining;               /* then: parts of the loss; NaN where there is none */
+    double mlm_loss, mlm_accuracy, nsp_loss;
 } StepRecord;
 
 typedef struct Metrics Metrics;

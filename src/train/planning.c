@@ -5,12 +5,12 @@
 
 #define ROW_MULTIPLE 64 /* every backend's buckets hold it */
 
-RowCounts plan_capacity(int64_t tokens, int64_t seqs, int64_t masked)
+RowCounts plan_capacity(MicroCapacity micro)
 {
     RowCounts rows = {0};
-    rows.count[ROWS_TOKENS] = (tokens + ROW_MULTIPLE - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
-    rows.count[ROWS_SEQS] = seqs;
-    rows.count[ROWS_MASKED] = masked;
+    rows.count[ROWS_TOKENS] = (micro.tokens + ROW_MULTIPLE - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
+    rows.count[ROWS_SEQS] = micro.seqs;
+    rows.count[ROWS_MASKED] = micro.masked;
     return rows;
 }
 

@@ -4,6 +4,7 @@
 #define CAIRN_TRAIN_PLANNING_H
 
 #include "base/base.h"
+#include "data/data.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "optim/optim.h"
@@ -26,7 +27,7 @@ typedef struct {
 Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
 
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
-RowCounts plan_capacity(int64_t tokens, int64_t seqs, int64_t masked);
+RowCounts plan_capacity(MicroCapacity micro);
 
 /* Bytes by region of a training plan and the evaluation plan beside it (either may be NULL), and their sum. */
 size_t plan_total(const Plan *training, const Plan *evaluation, size_t by_region[N_REGIONS]);

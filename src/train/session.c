@@ -29,8 +29,7 @@ static PlanRequest request(const Session *s, bool training)
         .compute = o->compute,
         .training = training,
         .beside_training = !training && o->training,
-        .capacity = training ? plan_capacity(o->micro_tokens, o->micro_seqs, 0)
-                             : plan_capacity(o->eval_tokens, o->eval_seqs, 0),
+        .capacity = plan_capacity(training ? o->micro : o->eval),
         .levels = s->levels,
         .norm_forms = s->norm_forms,
         .optimizer = o->optimizer,
@@ -44,7 +43,7 @@ static Status make_plans(Session *s)
         PlanRequest r = request(s, true);
         TRY(plan_make(&r, &s->train_plan, &s->train_tensors, s->segments));
     }
-    if (s->options.eval_tokens > 0) {
+    if (s->options.eval.tokens > 0) {
         PlanRequest r = request(s, false);
         TRY(plan_make(&r, &s->eval_plan, &s->eval_tensors, NULL));
     }
@@ -60,7 +59,7 @@ static Status bind_plans(Session *s)
         TRY(exec_upload(s->train, s->train_tensors.segments, s->segments,
                         (size_t)s->model->params.count * sizeof(Segment)));
     }
-    if (s->options.eval_tokens > 0) TRY(exec_init(&s->eval, &s->eval_plan, &s->memory, options));
+    if (s->options.eval.tokens > 0) TRY(exec_init(&s->eval, &s->eval_plan, &s->memory, options));
     size_t after = process_resident();
     s->library_bytes = after > before ? after - before : 0;
     return OK;
@@ -162,7 +161,8 @@ Status session_check_forms(Session *s, bool *changed)
 
 static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, bool regression)
 {
-    size_t tokens = (size_t)b->cap_tokens * sizeof(int32_t), seqs = (size_t)b->cap_seqs * sizeof(int32_t);
+    size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
+           masked = (size_t)b->cap.masked * sizeof(int32_t);
     TRY(exec_upload(e, t->ids, b->ids, tokens));
     TRY(exec_upload(e, t->types, b->types, tokens));
     TRY(exec_upload(e, t->pos, b->pos, tokens));
@@ -171,6 +171,9 @@ static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, 
     TRY(exec_upload(e, t->seq_index, b->seq_index, seqs));
     TRY(exec_upload(e, t->first, b->first, seqs));
     if (t->labels != NONE) TRY(exec_upload(e, t->labels, regression ? (const void *)b->score : b->label, seqs));
+    if (t->masked == NONE) return OK;
+    TRY(exec_upload(e, t->masked, b->masked, masked));
+    TRY(exec_upload(e, t->masked_labels, b->masked_label, masked));
     return OK;
 }
 
@@ -178,16 +181,18 @@ static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *
 {
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
+    s->ctl.n_masked = b->n_masked;
     TRY(upload_batch(e, t, b, s->model->head.kind == HEAD_REGRESSION));
     TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
-    RowCounts rows = exec_rows(e, b->n_tokens, b->n_seqs, 0);
+    RowCounts rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return exec_run(e, p->micro, &rows);
 }
 
-Status session_begin(Session *s, uint32_t batch, int64_t n_seqs)
+Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked)
 {
     s->ctl.batch = batch;
     s->ctl.scale_seqs = 1.0f / (float)n_seqs;
+    s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     return exec_run(s->train, s->train_plan.begin, &s->train_plan.capacity);
 }
 
@@ -214,12 +219,23 @@ Status session_find_bad(Session *s, const MicroBatch *b)
     return status;
 }
 
+static Status run_evaluation(Session *s, const MicroBatch *b)
+{
+    TRY(exec_run(s->eval, s->eval_plan.begin, &s->eval_plan.capacity));
+    return run_micro(s, s->eval, &s->eval_plan, &s->eval_tensors, b);
+}
+
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)
 {
     size_t labels = (size_t)s->model->head.labels;
-    TRY(exec_run(s->eval, s->eval_plan.begin, &s->eval_plan.capacity));
-    TRY(run_micro(s, s->eval, &s->eval_plan, &s->eval_tensors, b));
+    TRY(run_evaluation(s, b));
     TRY(exec_download(s->eval, s->eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
     TRY(exec_download(s->eval, s->eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
     return OK;
+}
+
+Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums)
+{
+    TRY(run_evaluation(s, b));
+    return exec_download(s->eval, s->eval_tensors.stats, sums, sizeof *sums);
 }

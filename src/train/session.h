@@ -20,9 +20,9 @@ typedef struct {
     Backend *backend; /* open; the caller's */
     Dtype compute;
     bool training;
-    int64_t micro_tokens, micro_seqs; /* capacity of a training micro-batch */
-    int64_t eval_tokens, eval_seqs;   /* capacity of an evaluation micro-batch; 0: no evaluation */
-    const uint8_t *levels;            /* (layers); copied */
+    MicroCapacity micro;   /* of a training micro-batch */
+    MicroCapacity eval;    /* of an evaluation micro-batch; no tokens: no evaluation */
+    const uint8_t *levels; /* (layers); copied */
     Optimizer optimizer;
     bool save_buffer, poison;
     uint64_t seed;                     /* of dropout */
@@ -61,8 +61,8 @@ Status session_ready(Session *s);
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
-/* `batch`: global batches consumed before; `n_seqs`: sequences of the whole step. */
-Status session_begin(Session *s, uint32_t batch, int64_t n_seqs);
+/* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences and masked positions of the whole step. */
+Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
 Status session_micro(Session *s, const MicroBatch *b);
 /* `step`: number of the update, from 1. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
@@ -72,6 +72,8 @@ Status session_find_bad(Session *s, const MicroBatch *b);
 /* ---- evaluation ---- */
 /* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
+/* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
+Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);

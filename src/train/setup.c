@@ -100,12 +100,21 @@ Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens)
     return OK;
 }
 
+/* What a micro-batch of so many tokens, out of `batch` sequences, has room for. Masked positions in the share that the
+   longest sequences have; a sequence of more than its share finds room elsewhere. */
+static MicroCapacity capacity_of(const SetupNeed *need, int64_t tokens, int64_t batch)
+{
+    int64_t share = (tokens * need->max_masked + need->max_length - 1) / need->max_length;
+    return (MicroCapacity){.tokens = tokens,
+                           .seqs = sequences_in(tokens, batch),
+                           .masked = share > need->max_masked ? share : need->max_masked};
+}
+
 static void size_evaluation(const Config *c, const SetupNeed *need, Setup *s)
 {
     if (!need->evaluation) return;
-    s->eval_tokens = at_most(c->eval_batch_size * need->max_length, MICRO_TOKENS_MOST);
-    if (s->eval_tokens < need->max_length) s->eval_tokens = need->max_length;
-    s->eval_seqs = sequences_in(s->eval_tokens, c->eval_batch_size);
+    int64_t tokens = at_most(c->eval_batch_size * need->max_length, MICRO_TOKENS_MOST);
+    s->eval = capacity_of(need, tokens > need->max_length ? tokens : need->max_length, c->eval_batch_size);
 }
 
 static PlanRequest request(const SetupNeed *need, const Setup *s, bool training)
@@ -115,8 +124,7 @@ static PlanRequest request(const SetupNeed *need, const Setup *s, bool training)
                          .compute = s->compute,
                          .training = training,
                          .beside_training = !training && need->training,
-                         .capacity = training ? plan_capacity(s->micro_tokens, s->micro_seqs, 0)
-                                              : plan_capacity(s->eval_tokens, s->eval_seqs, 0),
+                         .capacity = plan_capacity(training ? s->micro : s->eval),
                          .levels = s->levels,
                          .norm_forms = need->norm_forms,
                          .optimizer = s->optimizer,
@@ -140,7 +148,7 @@ typedef struct {
     CostRates rates;
 } Planning;
 
-/* The best levels for s->micro_tokens. */
+/* The best levels for s->micro.tokens. */
 static Status search(const Planning *g, SearchResult *r)
 {
     SearchProblem problem = {.training = request(g->need, g->s, true),
@@ -149,7 +157,7 @@ static Status search(const Planning *g, SearchResult *r)
                              .fixed = g->s->process_bytes,
                              .rates = g->rates,
                              .seq_len = g->need->mean_length,
-                             .micros = micros_per_step(g->c, g->need, g->s->micro_tokens)};
+                             .micros = micros_per_step(g->c, g->need, g->s->micro.tokens)};
     problem.training.levels = NULL;
     return search_levels(&problem, r);
 }
@@ -162,11 +170,7 @@ static void take_levels(Planning *g, SearchResult *r)
     snprintf(g->s->policy_name, sizeof g->s->policy_name, "auto (%s)", r->name);
 }
 
-static void set_micro(Planning *g, int64_t tokens)
-{
-    g->s->micro_tokens = tokens;
-    g->s->micro_seqs = sequences_in(tokens, g->c->batch_size);
-}
+static void set_micro(Planning *g, int64_t tokens) { g->s->micro = capacity_of(g->need, tokens, g->c->batch_size); }
 
 /* --micro-batch-tokens auto: from the whole step down by halves, the fastest wins, ties to the larger. */
 static Status search_micro(Planning *g)
@@ -199,7 +203,7 @@ static Status choose_levels(Planning *g)
     int layers = g->need->model->config.layers;
     if (s->policy.kind == POLICY_AUTO) {
         SearchResult r;
-        if (s->micro_tokens == 0) return search_micro(g);
+        if (s->micro.tokens == 0) return search_micro(g);
         TRY(search(g, &r));
         take_levels(g, &r);
         return OK;
@@ -207,7 +211,7 @@ static Status choose_levels(Planning *g)
     s->levels = mem_alloc((size_t)layers);
     policy_levels(s->policy, layers, s->levels);
     policy_format(s->policy, s->policy_name);
-    if (s->micro_tokens) return OK;
+    if (s->micro.tokens) return OK;
     int64_t share = g->c->batch_size * g->need->max_length,
             tokens = share; /* auto with a fixed policy: the largest that fits */
     for (;; tokens /= 2) {
@@ -257,7 +261,7 @@ static Status settle(Planning *g)
         PlanRequest r = request(g->need, s, true);
         TRY(plan_make(&r, &p, &t, NULL));
         s->step_s =
-            search_step_seconds(&p, &g->rates, g->need->mean_length, micros_per_step(g->c, g->need, s->micro_tokens));
+            search_step_seconds(&p, &g->rates, g->need->mean_length, micros_per_step(g->c, g->need, s->micro.tokens));
     }
     s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->plan_bytes) + s->process_bytes;
     plan_free(&p);
@@ -307,7 +311,7 @@ void setup_describe(const Setup *s, Buf *out)
     static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
                                    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE};
     buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
-    if (s->micro_tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro_tokens);
+    if (s->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro.tokens);
     if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
     buf_puts(out, "\n");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
@@ -323,10 +327,8 @@ SessionOptions setup_session(const Setup *s, const Config *c, bool training, boo
     return (SessionOptions){.backend = s->backend,
                             .compute = s->compute,
                             .training = training,
-                            .micro_tokens = s->micro_tokens,
-                            .micro_seqs = s->micro_seqs,
-                            .eval_tokens = evaluation ? s->eval_tokens : 0,
-                            .eval_seqs = s->eval_seqs,
+                            .micro = s->micro,
+                            .eval = evaluation ? s->eval : (MicroCapacity){0},
                             .levels = s->levels,
                             .optimizer = s->optimizer,
                             .save_buffer = s->save_buffer,

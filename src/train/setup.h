@@ -4,6 +4,7 @@
 #define CAIRN_TRAIN_SETUP_H
 
 #include "config/config.h"
+#include "data/data.h"
 #include "train/search.h"
 #include "train/session.h"
 
@@ -12,9 +13,9 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     Policy policy;
-    char policy_name[88]; /* as it will run: "auto (none×8 lean×4)" */
-    uint8_t *levels;      /* (layers) */
-    int64_t micro_tokens, micro_seqs, eval_tokens, eval_seqs;
+    char policy_name[88];      /* as it will run: "auto (none×8 lean×4)" */
+    uint8_t *levels;           /* (layers) */
+    MicroCapacity micro, eval; /* of micro-batches in training and in evaluation */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
     size_t process_bytes;         /* what the process holds beside them: program, libraries, data */
@@ -32,7 +33,7 @@ typedef struct {
     const Model *model;
     bool training, evaluation;
     int64_t max_length;        /* rows a sequence can take */
-    int64_t n_examples;        /* of training */
+    int64_t max_masked;        /* masked positions a sequence can have; 0 but in pretraining */
     double mean_length;        /* of a sequence, for predictions */
     const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;

@@ -1,5 +1,5 @@
-/* The training loop: steps, saves, signals, metrics, the end. It trains whatever examples it is given; a task brings
-   the examples and what evaluating means. The folder's public header. */
+/* The training loop: steps, saves, signals, metrics, the end. It trains whatever examples its source gives; a task
+   brings the source and what evaluating means. The folder's public header. */
 #ifndef CAIRN_TRAIN_TRAIN_H
 #define CAIRN_TRAIN_TRAIN_H
 
@@ -26,7 +26,7 @@ typedef Status (*TrainKeepBest)(void *context, int64_t step, double metric);
 typedef struct {
     const Config *config;
     Session *session;
-    const Examples *examples;
+    ExampleSource source;
     Optimizer optimizer;
     Schedule schedule;                 /* total_steps is where training ends */
     int64_t batch_size, padded_length; /* padded_length 0: packed */

@@ -225,9 +225,10 @@ static Status train(GlueRun *r)
     TrainFile files[EXPORT_MAX_FILES];
     for (int i = 0; i < r->n_files; i++)
         files[i] = (TrainFile){r->files[i].name, r->files[i].data.data, r->files[i].data.len};
+    LoadedExamples loaded = {&r->train.examples, (uint64_t)r->c->seed, r->c->batch_size};
     TrainJob job = {.config = r->c,
                     .session = &r->session,
-                    .examples = &r->train.examples,
+                    .source = loaded_source(&loaded),
                     .optimizer = r->setup.optimizer,
                     .schedule = r->schedule,
                     .batch_size = r->c->batch_size,
@@ -336,7 +337,6 @@ static Status plan_run(GlueRun *r)
                       .training = c->do_train,
                       .evaluation = r->n_splits > 0,
                       .max_length = c->max_seq_length,
-                      .n_examples = r->train.examples.count,
                       .mean_length =
                           e->count ? (double)e->offset[e->count] / (double)e->count : (double)c->max_seq_length,
                       .norm_forms = r->norm_forms};
@@ -384,7 +384,7 @@ static Status glue_run(GlueRun *r)
     TRY_DONE(plan_run(r));
     if (c->dry_run) goto done;
     if (c->do_train) {
-        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro_tokens, data_digest(r),
+        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, data_digest(r),
                           train_origin(&r->model, c->model), &r->fingerprint);
         TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
         TRY_DONE(train_check_output(c->output_dir));

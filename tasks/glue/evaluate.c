@@ -11,35 +11,43 @@ Status glue_forward(Session *s, const Examples *e, int64_t batch_size, int64_t p
 {
     Status status = OK;
     int labels = s->model->head.labels;
-    int64_t cap_tokens = s->options.eval_tokens, cap_seqs = s->options.eval_seqs;
-    int64_t *index = mem_array((size_t)e->count, sizeof *index);
+    const MicroCapacity *cap = &s->options.eval;
+    int64_t *index = mem_array((size_t)e->count, sizeof *index), *order = mem_array((size_t)batch_size, sizeof *order);
     MicroRange *ranges = mem_array((size_t)batch_size, sizeof *ranges);
-    float *loss = mem_array((size_t)cap_seqs, sizeof *loss);
+    float *loss = mem_array((size_t)cap->seqs, sizeof *loss),
+          *rows = mem_array((size_t)(cap->seqs * labels), sizeof *rows);
+    float *losses = mem_array((size_t)e->count, sizeof *losses);
     MicroBatch b;
     double sum = 0;
-    micro_batch_init(&b, cap_tokens, cap_seqs);
+    micro_batch_init(&b, *cap);
     for (int64_t i = 0; i < e->count; i++) index[i] = i;
     for (int64_t first = 0; first < e->count; first += batch_size) {
         int64_t n = e->count - first < batch_size ? e->count - first : batch_size;
-        int64_t micros = micro_split(e, index + first, n, cap_tokens, cap_seqs, padded_length, ranges);
+        int64_t micros = micro_split(e, index + first, n, cap, padded_length, order, ranges);
         for (int64_t m = 0; m < micros; m++) {
             if (stop && *stop) {
                 status = fail(E_STOPPED, "stopped in evaluation");
                 goto done;
             }
-            int64_t at = first + ranges[m].first;
-            micro_fill(&b, e, index + at, ranges[m].count, ranges[m].first, padded_length,
+            micro_fill(&b, e, index + first, order + ranges[m].first, ranges[m].count, padded_length,
                        s->model->config.pad_token_id);
-            TRY_DONE(session_evaluate(s, &b, values + at * labels, loss));
-            for (int64_t i = 0; i < ranges[m].count; i++) sum += (double)loss[i];
+            TRY_DONE(session_evaluate(s, &b, rows, loss));
+            for (int64_t i = 0; i < ranges[m].count; i++) {
+                memcpy(values + b.example[i] * labels, rows + i * labels, (size_t)labels * sizeof *rows);
+                losses[b.example[i]] = loss[i];
+            }
         }
     }
+    for (int64_t i = 0; i < e->count; i++) sum += (double)losses[i]; /* in file order, however they were batched */
     *mean_loss = e->count ? sum / (double)e->count : NAN;
 done:
     micro_batch_free(&b);
     free(index);
     free(ranges);
     free(loss);
+    free(losses);
+    free(order);
+    free(rows);
     return status;
 }
 

@@ -55,7 +55,7 @@ typedef struct {
 /* Eight sequences of 32 tokens: exactly the capacity. */
 static void fill_batch(MicroBatch *b, int shift)
 {
-    micro_batch_init(b, TOKENS, SEQS);
+    micro_batch_init(b, (MicroCapacity){TOKENS, SEQS, 0});
     b->n_tokens = TOKENS;
     b->n_seqs = SEQS;
     for (int s = 0; s < SEQS; s++) {
@@ -87,10 +87,8 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
     policy_levels(p, 3, levels);
     SessionOptions o = {.compute = compute,
                         .training = true,
-                        .micro_tokens = TOKENS,
-                        .micro_seqs = SEQS,
-                        .eval_tokens = TOKENS,
-                        .eval_seqs = SEQS,
+                        .micro = {TOKENS, SEQS, 0},
+                        .eval = {TOKENS, SEQS, 0},
                         .levels = levels,
                         .optimizer = f->optimizer,
                         .save_buffer = true,
@@ -114,7 +112,7 @@ static void close_fixture(Fixture *f)
 static void step(Fixture *f, int64_t number)
 {
     Stats stats;
-    assert_ok(session_begin(&f->session, (uint32_t)number, SEQS));
+    assert_ok(session_begin(&f->session, (uint32_t)number, SEQS, 0));
     assert_ok(session_micro(&f->session, &f->batch));
     assert_ok(session_update(&f->session, &f->optimizer, number + 1, 1e-4, &stats));
     assert_int_equal(stats.finite, 1);

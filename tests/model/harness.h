@@ -190,8 +190,8 @@ static inline void run_open(Run *r, Golden *g, const RunOptions *o)
                            .backend = r->backend,
                            .compute = o->compute,
                            .training = !o->evaluate,
-                           .capacity = plan_capacity(o->cap_tokens ? o->cap_tokens : 256, 16,
-                                                     g->model.head.kind == HEAD_PRETRAINING ? 64 : 0),
+                           .capacity = plan_capacity((MicroCapacity){o->cap_tokens ? o->cap_tokens : 256, 16,
+                                                                     g->model.head.kind == HEAD_PRETRAINING ? 64 : 0}),
                            .levels = o->levels,
                            .norm_forms = o->forms ? o->forms : forms,
                            .optimizer = o->optimizer};

@@ -31,7 +31,8 @@ static void make_plan(const Model *m, const char *name, Dtype compute, int64_t t
                      .compute = compute,
                      .training = true,
                      .levels = levels,
-                     .capacity = plan_capacity(tokens, tokens / 32, m->head.kind == HEAD_PRETRAINING ? tokens / 8 : 0)};
+                     .capacity = plan_capacity(
+                         (MicroCapacity){tokens, tokens / 32, m->head.kind == HEAD_PRETRAINING ? tokens / 8 : 0})};
     assert_ok(plan_make(&r, p, &t, NULL));
 }
 

@@ -21,12 +21,14 @@ static void make_model(Model *m, int layers)
 
 static SearchProblem problem(const Model *m)
 {
-    return (SearchProblem){
-        .training = {.model = m, .compute = BF16, .training = true, .capacity = plan_capacity(4096, 64, 0)},
-        .fixed = 1000000,
-        .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
-        .seq_len = 128,
-        .micros = 1};
+    return (SearchProblem){.training = {.model = m,
+                                        .compute = BF16,
+                                        .training = true,
+                                        .capacity = plan_capacity((MicroCapacity){4096, 64, 0})},
+                           .fixed = 1000000,
+                           .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
+                           .seq_len = 128,
+                           .micros = 1};
 }
 
 static size_t peak_of(SearchProblem *s, const uint8_t *levels)

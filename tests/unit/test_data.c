@@ -63,35 +63,38 @@ static void make_examples(Examples *e, const int *lengths, int n)
 static void test_packed_rows(void **state)
 {
     static const int lengths[] = {3, 5, 2, 4, 8};
-    int64_t index[] = {4, 0, 2, 1, 3};
+    int64_t index[] = {4, 0, 2, 1, 3}, order[5];
     MicroRange ranges[5];
+    MicroCapacity cap = {12, 5, 0};
     Examples e;
     MicroBatch b;
     (void)state;
     make_examples(&e, lengths, 5);
-    int64_t n = micro_split(&e, index, 5, 12, 5, 0, ranges); /* 8 3 | 2 5 4 */
+    int64_t n = micro_split(&e, index, 5, &cap, 0, order, ranges); /* in rows 8 3 2 5 4: 8 4 | 5 3 2 */
     assert_int_equal(n, 2);
     assert_int_equal(ranges[0].count, 2);
+    assert_int_equal(order[0], 0);
+    assert_int_equal(order[1], 4);
     assert_int_equal(ranges[1].first, 2);
     assert_int_equal(ranges[1].count, 3);
-    micro_batch_init(&b, 12, 5);
-    micro_fill(&b, &e, index + 2, 3, 2, 0, 0);
-    assert_int_equal(b.n_tokens, 11);
+    micro_batch_init(&b, cap);
+    micro_fill(&b, &e, index, order + 2, 3, 0, 0);
+    assert_int_equal(b.n_tokens, 10);
     assert_int_equal(b.n_seqs, 3);
-    static const int32_t first[] = {0, 2, 7}, end[] = {2, 7, 11};
+    static const int32_t first[] = {0, 3, 5}, end[] = {3, 5, 10}; /* places 1, 2, 3 */
     for (int s = 0; s < 3; s++) {
         assert_int_equal(b.first[s], first[s]);
         assert_int_equal(b.spans[2 * s], first[s]);
         assert_int_equal(b.spans[2 * s + 1], end[s]);
-        assert_int_equal(b.seq_index[s], 2 + s);
-        assert_int_equal(b.label[s], (int)index[2 + s]);
+        assert_int_equal(b.seq_index[s], 1 + s);
+        assert_int_equal(b.label[s], (int)index[1 + s]);
         for (int32_t r = first[s]; r < end[s]; r++) {
             assert_int_equal(b.pos[r], r - first[s]);
-            assert_int_equal(b.seq[r], 2 + s);
-            assert_int_equal(b.ids[r], e.ids[e.offset[index[2 + s]] + r - first[s]]);
+            assert_int_equal(b.seq[r], 1 + s);
+            assert_int_equal(b.ids[r], e.ids[e.offset[index[1 + s]] + r - first[s]]);
         }
     }
-    assert_int_equal(b.ids[11], 0);
+    assert_int_equal(b.ids[10], 0);
     micro_batch_free(&b);
     examples_free(&e);
 }
@@ -99,16 +102,17 @@ static void test_packed_rows(void **state)
 static void test_padded_rows(void **state)
 {
     static const int lengths[] = {3, 5};
-    int64_t index[] = {1, 0};
+    int64_t index[] = {1, 0}, order[2];
     MicroRange ranges[2];
+    MicroCapacity cap = {16, 2, 0}, less = {15, 2, 0};
     Examples e;
     MicroBatch b;
     (void)state;
     make_examples(&e, lengths, 2);
-    assert_int_equal(micro_split(&e, index, 2, 16, 2, 8, ranges), 1);
-    assert_int_equal(micro_split(&e, index, 2, 15, 2, 8, ranges), 2);
-    micro_batch_init(&b, 16, 2);
-    micro_fill(&b, &e, index, 2, 0, 8, 99);
+    assert_int_equal(micro_split(&e, index, 2, &less, 8, order, ranges), 2);
+    assert_int_equal(micro_split(&e, index, 2, &cap, 8, order, ranges), 1);
+    micro_batch_init(&b, cap);
+    micro_fill(&b, &e, index, order, 2, 8, 99);
     assert_int_equal(b.n_tokens, 16);
     assert_int_equal(b.spans[1], 5);
     assert_int_equal(b.spans[2], 8);
@@ -119,14 +123,63 @@ static void test_padded_rows(void **state)
     examples_free(&e);
 }
 
+/* Three masked positions in every sequence: first, middle, last. */
+static void mask(Examples *e)
+{
+    e->masked_offset = mem_array((size_t)e->count + 1, sizeof *e->masked_offset);
+    e->masked_place = mem_array((size_t)e->count * 3, sizeof *e->masked_place);
+    e->masked_label = mem_array((size_t)e->count * 3, sizeof *e->masked_label);
+    for (int64_t i = 0; i < e->count; i++) {
+        int32_t length = (int32_t)example_length(e, i), places[] = {0, length / 2, length - 1};
+        e->masked_offset[i + 1] = 3 * (i + 1);
+        for (int k = 0; k < 3; k++) {
+            e->masked_place[3 * i + k] = places[k];
+            e->masked_label[3 * i + k] = (int32_t)(1000 * i + k);
+        }
+    }
+}
+
+static void test_masked_rows(void **state)
+{
+    static const int lengths[] = {4, 6, 5};
+    int64_t index[] = {2, 0, 1}, order[3];
+    MicroRange ranges[3];
+    MicroCapacity roomy = {64, 3, 9}, tight = {64, 3, 8}, cap = {64, 3, 12};
+    Examples e;
+    MicroBatch b;
+    (void)state;
+    make_examples(&e, lengths, 3);
+    mask(&e);
+    assert_int_equal(micro_split(&e, index, 3, &tight, 0, order, ranges), 2); /* nine positions do not fit */
+    assert_int_equal(micro_split(&e, index, 3, &roomy, 0, order, ranges), 1);
+    micro_batch_init(&b, cap);
+    for (int round = 0; round < 2; round++) { /* what was there before is gone */
+        micro_fill(&b, &e, index, order, 3, 0, 0);
+        assert_int_equal(b.n_masked, 9);
+        for (int s = 0; s < 3; s++)
+            for (int k = 0; k < 3; k++) {
+                int32_t row = b.masked[3 * s + k], length = (int32_t)lengths[index[s]];
+                assert_int_equal(row - b.first[s], k == 0 ? 0 : k == 1 ? length / 2 : length - 1);
+                assert_int_equal(b.masked_label[3 * s + k], 1000 * index[s] + k);
+            }
+        for (int i = 9; i < 12; i++) assert_int_equal(b.masked_label[i], -1);
+    }
+    micro_batch_free(&b);
+    examples_free(&e);
+}
+
+/* Every sequence in one micro-batch, within the capacity of each kind; never more than half of the rows wasted in two
+   neighbours together, as first fit promises. */
 static void test_split_keeps_every_sequence(void **state)
 {
     uint32_t random = 1;
     (void)state;
     for (int round = 0; round < 200; round++) {
         int lengths[40], n = 1 + round % 40;
-        int64_t index[40], total = 0;
+        int64_t index[40], order[40], total = 0, before = 0;
         MicroRange ranges[40];
+        MicroCapacity cap = {64, 7, 15};
+        bool seen[40] = {false};
         Examples e;
         for (int i = 0; i < n; i++) {
             random = random * 1664525u + 1013904223u;
@@ -134,14 +187,23 @@ static void test_split_keeps_every_sequence(void **state)
             index[i] = i;
         }
         make_examples(&e, lengths, n);
-        int64_t count = micro_split(&e, index, n, 64, 7, 0, ranges);
+        if (round % 2) mask(&e);
+        int64_t count = micro_split(&e, index, n, &cap, 0, order, ranges);
         for (int64_t m = 0; m < count; m++) {
             assert_int_equal(ranges[m].first, total);
-            assert_in_range(ranges[m].count, 1, 7);
+            assert_in_range(ranges[m].count, 1, round % 2 ? 5 : 7);
             int64_t rows = 0;
-            for (int64_t i = 0; i < ranges[m].count; i++) rows += lengths[total + i];
+            for (int64_t i = 0; i < ranges[m].count; i++) {
+                int64_t place = order[total + i];
+                assert_false(seen[place]);
+                assert_true(i == 0 || place > order[total + i - 1]);
+                seen[place] = true;
+                rows += lengths[place];
+            }
             assert_true(rows <= 64);
+            if (m > 0 && !(round % 2) && ranges[m - 1].count < 7) assert_true(before + rows > 64);
             total += ranges[m].count;
+            before = rows;
         }
         assert_int_equal(total, n);
         examples_free(&e);
@@ -154,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_permutation_is_one), cmocka_unit_test(test_permutation_depends_on_seed_and_epoch),
         cmocka_unit_test(test_epochs_cover_all),   cmocka_unit_test(test_packed_rows),
         cmocka_unit_test(test_padded_rows),        cmocka_unit_test(test_split_keeps_every_sequence),
+        cmocka_unit_test(test_masked_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
