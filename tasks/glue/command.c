@@ -39,69 +39,24 @@ static Status find_task(GlueRun *r)
     return OK;
 }
 
-/* The vocabulary and the tokenizer's options: flags, else what lies beside the model. */
 static Status open_text(GlueRun *r)
 {
-    const Config *c = r->c;
-    r->vocab_path = *c->vocab ? mem_strdup(c->vocab) : *c->model ? import_find_vocab(c->model) : NULL;
-    r->text = (TokenizerOptions){.lower_case = true, .strip_accents = -1, .split_chinese = true};
-    if (!r->vocab_path && *c->model)
-        return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give the folder of a model, or --vocab FILE",
-                    c->model);
-    if (!r->vocab_path) return fail(E_USAGE, "there is no vocabulary: give --vocab FILE");
-    if (*c->model) TRY(import_tokenizer_options(c->model, &r->text.lower_case, &r->text.strip_accents));
-    if (strcmp(c->do_lower_case, "auto") != 0) r->text.lower_case = strcmp(c->do_lower_case, "yes") == 0;
-    if (strcmp(c->strip_accents, "auto") != 0) r->text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
-    TRY(vocab_read(r->vocab_path, &r->vocab));
-    TRY(file_read(r->vocab_path, (size_t)256 << 20, &r->vocab_text));
-    r->tokenizer = tokenizer_new(r->vocab, r->text);
-    return OK;
-}
-
-/* A vocabulary belongs to a model that has an embedding for each piece; some trainers pad to a multiple of 8 or 64. */
-static Status check_vocabulary(const GlueRun *r, const char *config_path)
-{
-    int pieces = vocab_size(r->vocab), rows = r->model.config.vocab_size;
-    if (pieces == rows) return OK;
-    if (rows != (pieces + 7) / 8 * 8 && rows != (pieces + 63) / 64 * 64)
-        return fail(E_USAGE,
-                    "%s has %d pieces, but 'vocab_size' in %s is %d: they do not belong together. Give the vocabulary "
-                    "that the model was made with, as --vocab",
-                    r->vocab_path, pieces, config_path, rows);
-    log_warn("%s has %d pieces, %s embeddings for %d: taken for padding", r->vocab_path, pieces, config_path, rows);
+    TRY(start_text(r->c, NULL, &r->text));
+    r->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     return OK;
 }
 
 static Status open_model(GlueRun *r)
 {
-    const Config *c = r->c;
-    ModelConfig config;
-    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
-    if (!path)
-        return fail(E_USAGE,
-                    *c->model
-                        ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
-                        : "there is no model%s: give --model DIR (weights), or --model-config FILE for random weights",
-                    c->model);
-    Status status = OK;
-    TRY_DONE(model_config_read(path, &config));
-    if (c->dropout >= 0)
-        config.hidden_dropout = config.attention_dropout = config.classifier_dropout = (float)c->dropout;
     Head head = r->task->regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, r->task->n_labels};
-    TRY_DONE(model_init(&r->model, config, head));
-    if (c->max_seq_length > r->model.config.positions)
-        TRY_DONE(fail(E_USAGE,
-                      "--max-seq-length %lld is more than the %d positions ('max_position_embeddings') of %s; give at "
-                      "most these",
-                      (long long)c->max_seq_length, r->model.config.positions, path));
-    TRY_DONE(check_vocabulary(r, path));
-    if (config.types < 2 && glue_task_has_pairs(r->task))
-        TRY_DONE(
+    char *path = NULL;
+    Status status = start_model(r->c, &r->text, head, r->c->max_seq_length, &r->model, &path);
+    if (status == OK && r->model.config.types < 2 && glue_task_has_pairs(r->task))
+        status =
             fail(E_USAGE,
                  "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "
                  "model that was made for pairs",
-                 r->task->name, path));
-done:
+                 r->task->name, path);
     free(path);
     return status;
 }
@@ -180,30 +135,6 @@ static Status initial_weights(GlueRun *r)
         TRY(status);
     }
     return session_ready(&r->session);
-}
-
-/* Which LayerNorms keep what (contracts.md 5), before anything is planned: the checkpoint's, or those that the weights
-   ask for. */
-static Status find_norm_forms(GlueRun *r, const TrainResume *resume)
-{
-    int n = 2 * r->model.config.layers + 1, kept = 0;
-    float *norms = NULL;
-    r->norm_forms = mem_alloc((size_t)n); /* NORM_FORM_Y is 0 */
-    if (resume->dir && resume->n_forms != n)
-        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
-                    resume->n_forms / 2, r->model.config.layers);
-    if (resume->dir) {
-        memcpy(r->norm_forms, resume->norm_forms, (size_t)n);
-        return OK;
-    }
-    if (!*r->c->model) return OK;
-    TRY(import_check(r->c->model, &r->model, NULL));
-    Status status = import_check(r->c->model, &r->model, &norms);
-    if (status == OK) model_norm_forms(&r->model, norms, r->norm_forms);
-    free(norms);
-    for (int i = 0; i < n; i++) kept += r->norm_forms[i] == NORM_FORM_XHAT;
-    if (kept) log_info("%d LayerNorms keep their normalised input instead of their output (small γ)", kept);
-    return status;
 }
 
 static Status start_or_resume(GlueRun *r, TrainResume *resume)
@@ -325,7 +256,7 @@ static bool results_there(const GlueRun *r, int64_t step)
 
 static Digest data_digest(const GlueRun *r)
 {
-    Digest parts[2] = {r->train.examples.digest, vocab_digest(r->vocab)};
+    Digest parts[2] = {r->train.examples.digest, vocab_digest(r->text.vocab)};
     return digest_of(parts, sizeof parts);
 }
 
@@ -353,16 +284,6 @@ static Status plan_run(GlueRun *r)
     return OK;
 }
 
-/* Of exports that were killed. */
-static Status remove_temporaries(const char *output_dir)
-{
-    char *best = file_join(output_dir, "best");
-    Status status = file_remove_temporaries(output_dir);
-    if (status == OK) status = file_remove_temporaries(best);
-    free(best);
-    return status;
-}
-
 static Status glue_run(GlueRun *r)
 {
     const Config *c = r->c;
@@ -377,10 +298,10 @@ static Status glue_run(GlueRun *r)
     if (!c->dry_run) {
         TRY_DONE(file_make_directories(c->output_dir));
         TRY_DONE(lock_take(&r->lock, c->output_dir));
-        TRY_DONE(remove_temporaries(c->output_dir));
+        TRY_DONE(start_clean(c->output_dir));
         if (c->do_train) TRY_DONE(train_find(c, c->output_dir, &resume));
     }
-    TRY_DONE(find_norm_forms(r, &resume));
+    TRY_DONE(start_norm_forms(c, &r->model, &resume, &r->norm_forms));
     TRY_DONE(plan_run(r));
     if (c->dry_run) goto done;
     if (c->do_train) {
@@ -446,11 +367,9 @@ Status command_glue(const Config *c)
     for (int i = 0; i < r.n_splits; i++) split_free(&r.splits[i]);
     model_free(&r.model);
     tokenizer_free(r.tokenizer);
-    vocab_free(r.vocab);
-    free(r.vocab_path);
+    start_text_free(&r.text);
     glue_custom_free(&r.custom);
     export_files_free(r.files, r.n_files);
-    buf_free(&r.vocab_text);
     buf_free(&r.fingerprint);
     free(r.norm_forms);
     buf_free(&r.config_json);

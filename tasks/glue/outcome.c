@@ -8,10 +8,10 @@
 
 void glue_export_text(const GlueRun *r, ExportText *text)
 {
-    *text = (ExportText){.vocab = r->vocab_text.data,
-                         .vocab_len = r->vocab_text.len,
-                         .lower_case = r->text.lower_case,
-                         .strip_accents = r->text.strip_accents};
+    *text = (ExportText){.vocab = r->text.file.data,
+                         .vocab_len = r->text.file.len,
+                         .lower_case = r->text.options.lower_case,
+                         .strip_accents = r->text.options.strip_accents};
     if (r->task->regression) return;
     text->labels = r->task->labels;
     text->n_labels = r->task->n_labels;

@@ -10,6 +10,7 @@
 #include "tasks/glue/glue.h"
 #include "text/text.h"
 #include "train/setup.h"
+#include "train/start.h"
 #include "train/train.h"
 
 /* What evaluating a split gave. */
@@ -46,10 +47,7 @@ typedef struct {
     double started;
     GlueCustom custom;
     const GlueTask *task;
-    TokenizerOptions text;
-    char *vocab_path;
-    Vocab *vocab;
-    Buf vocab_text;
+    StartText text;
     Tokenizer *tokenizer;
     Model model;
     GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];

@@ -1,0 +1,33 @@
+/* What a run of any task starts from: the vocabulary, the model's sizes, the forms of its LayerNorms. */
+#ifndef CAIRN_TRAIN_START_H
+#define CAIRN_TRAIN_START_H
+
+#include "config/config.h"
+#include "model/model.h"
+#include "text/text.h"
+#include "train/train.h"
+
+typedef struct {
+    char *path; /* of the vocabulary */
+    Vocab *vocab;
+    Buf file; /* its bytes, to be exported again */
+    TokenizerOptions options;
+} StartText;
+
+/* --vocab, else vocab.txt in `folder` (NULL: none), else the one beside --model; the tokenizer's options from flags,
+   else from what lies beside --model. */
+Status start_text(const Config *c, const char *folder, StartText *t);
+void start_text_free(StartText *t); /* takes a zeroed one */
+
+/* Sizes from --model-config, else from beside --model, with --dropout; refused where they do not go with the vocabulary
+   or with sequences of `max_length`. `path` (may be NULL) gets the file's name, which the caller frees. */
+Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path);
+
+/* (2·layers + 1) forms, before anything is planned (contracts.md 5): the checkpoint's, or those that --model's weights
+   ask for. Newly allocated. */
+Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t **forms);
+
+/* Removes what writers that were killed left in the output folder and in its best/. */
+Status start_clean(const char *output_dir);
+
+#endif
