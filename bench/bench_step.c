@@ -1,27 +1,57 @@
-/* Full training steps (forward, backward, AdamW) of a model from random weights, one recompute policy after the other
-   in interleaved rounds, beside the rate of one large product measured in the same run.
+/* Full training steps (forward, backward, update) of a model from random weights on any backend, one recompute policy
+   after the other in interleaved rounds, beside the rate of one large product measured in the same run.
 
-   bench_step CONFIG.json [batch] [length] [rounds] [fp32|bf16] [policy]... */
+   bench_step [flags] CONFIG.json [batch] [length] [rounds] [fp32|bf16] [policy]...
+
+   --backend NAME       default cpu
+   --predictions N      masked positions in a sequence of `length`: pretraining (MLM, NSP); 0: three labels
+   --lengths FILE       packed sequences of such lengths; a micro-batch has batch × length rows, and as many as fit
+   --optimizer NAME     adamw (default) or lamb
+   --steps N            timed in a round, after 3 others; default 1, after 1 other
+   --product N          size of the large product, N × N × N; default 8192 on a device, 1024 × 768 × 3072 else
+   --ops                times every distinct instr of the first policy's plan, back to back
+   --json FILE          appends one line per policy, and per op
+   --name TEXT          what the lines are called
+
+   A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
+   `digest` is of the weights after all steps: equal for all policies, or something is wrong (then exit code 1). */
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "train/machine.h"
-#include "train/session.h"
+#include "bench/bench_step/rig.h"
 
 enum { MOST_POLICIES = 16, MOST_ROUNDS = 32 };
 #define MIB (1024.0 * 1024.0)
 
-static void must(Status status)
+Want want = {.backend = "cpu", .optimizer = "adamw", .name = "", .batch = 16, .length = 128, .rounds = 3, .steps = 1};
+Model model;
+Backend *backend;
+float *weights;
+FILE *json;
+
+void must(Status status)
 {
     if (status == OK) return;
     fprintf(stderr, "bench_step: %s\n", status_message());
     exit(status_exit_code(status));
 }
 
+void wait_for_all(void)
+{
+    if (backend->wait) must(backend->wait());
+}
+
 typedef struct {
     const char *name;
-    double seconds[MOST_ROUNDS], act_bytes, total_bytes;
+    double seconds[MOST_ROUNDS];         /* a step */
+    double update[MOST_ROUNDS];          /* the update range of it, alone */
+    double cpu, launch;                  /* processor time of a step, all threads; time until it was launched */
+    double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
+    Stats stats;
+    Digest digest;
 } Row;
 
 static int by_value(const void *a, const void *b)
@@ -30,124 +60,199 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double median(double *values, int n)
+static double median(const double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    double sorted[MOST_ROUNDS];
+    memcpy(sorted, values, (size_t)n * sizeof *values);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-static void fill(MicroBatch *b, int64_t batch, int64_t length, int32_t vocabulary)
+static double processor_seconds(void)
 {
-    micro_batch_init(b, (MicroCapacity){(batch * length + 63) / 64 * 64, batch, 0});
-    b->n_tokens = (int32_t)(batch * length);
-    b->n_seqs = (int32_t)batch;
-    for (int32_t s = 0; s < batch; s++) {
-        b->spans[2 * s] = b->first[s] = s * (int32_t)length;
-        b->spans[2 * s + 1] = (s + 1) * (int32_t)length;
-        b->seq_index[s] = s;
-        b->label[s] = s % 3;
-        for (int32_t i = 0; i < length; i++) {
-            int32_t row = s * (int32_t)length + i;
-            b->ids[row] = (int32_t)((uint32_t)row * 2654435761u % (uint32_t)vocabulary);
-            b->types[row] = i > length / 2;
-            b->pos[row] = i;
-            b->seq[row] = s;
-        }
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- measuring ---- */
+
+/* What comes first is loaded, captured and replayed outside the time. */
+static void measure(Row *row, int round)
+{
+    Rig r;
+    int before = want.steps > 1 ? 3 * BATCHES : 1, step = 0;
+    rig_open(&r, row->name);
+    while (step < before) rig_step(&r, step++);
+    wait_for_all();
+    double start = clock_monotonic(), cpu = processor_seconds();
+    for (int i = 0; i < want.steps; i++) rig_step(&r, step++);
+    row->launch = (clock_monotonic() - start) / want.steps;
+    wait_for_all();
+    row->seconds[round] = (clock_monotonic() - start) / want.steps;
+    row->cpu = (processor_seconds() - cpu) / want.steps;
+
+    float *after = mem_array((size_t)model.params.size, sizeof *after);
+    must(exec_download(r.exec, r.t.stats, &row->stats, sizeof row->stats));
+    must(exec_download(r.exec, r.t.weights, after, (size_t)model.params.size * sizeof *after));
+    Digest digest = digest_of(after, (size_t)model.params.size * sizeof *after);
+    if (round > 0 && !digest_equal(digest, row->digest)) {
+        fprintf(stderr, "bench_step: two runs of %s end with different weights\n", row->name);
+        exit(1);
+    }
+    row->digest = digest;
+    free(after);
+
+    wait_for_all();
+    start = clock_monotonic();
+    for (int i = 0; i < want.steps; i++) must(exec_run(r.exec, r.plan.update, &r.plan.capacity));
+    wait_for_all();
+    row->update[round] = (clock_monotonic() - start) / want.steps;
+    row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
+    row->kept = (double)plan_act_elements_per_token(&r.plan) / model.config.layers;
+    row->total_bytes = (double)memory_total(&r.memory);
+    rig_close(&r);
+}
+
+/* ---- output ---- */
+
+static void write_json(const Row *row, double seconds, double flops)
+{
+    char digest[33];
+    size_t total = 0, available = 0, context = 0;
+    if (!json) return;
+    if (backend->memory) backend->memory(&total, &available, &context);
+    digest_format(row->digest, digest);
+    fprintf(json, "{\"kind\": \"step\", \"case\": \"%s\", \"backend\": ", want.name);
+    Buf text = {0};
+    buf_json(&text, backend->describe);
+    fprintf(json,
+            "%s, \"type\": \"%s\", \"policy\": \"%s\", \"rows\": %lld, \"sequences\": %.9g, \"tokens\": %.9g, "
+            "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
+            "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
+            "\"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, \"context_bytes\": %zu, "
+            "\"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"rounds\": [",
+            text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
+            mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
+            flops / seconds * 1e-12, median(row->update, want.rounds), row->cpu, row->launch, row->kept, row->act_bytes,
+            row->total_bytes, context, row->stats.loss[0], row->stats.finite, digest);
+    for (int i = 0; i < want.rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
+    fputs("]}\n", json);
+    buf_free(&text);
+}
+
+static void print_rows(const Row *rows, int n, MachineRates machine)
+{
+    double flops = step_flops(), none = median(rows[0].seconds, want.rounds);
+    printf("one product %lld × %lld × %lld: %.1f GFLOP/s; GELU in memory: %.1f GB/s; a step of %.6g sequences, %.6g "
+           "tokens: %.1f GFLOP\n",
+           (long long)machine.m, (long long)machine.k, (long long)machine.n, machine.flops / 1e9, machine.bytes / 1e9,
+           mean_seqs, mean_tokens, flops / 1e9);
+    if (json)
+        fprintf(json,
+                "{\"kind\": \"machine\", \"case\": \"%s\", \"product\": [%lld, %lld, %lld], \"flops\": %.6g, "
+                "\"bytes\": %.6g}\n",
+                want.name, (long long)machine.m, (long long)machine.k, (long long)machine.n, machine.flops,
+                machine.bytes);
+    printf("%-16s %10s %10s %10s %14s %13s %16s %10s %10s %10s\n", "recompute", "s/step", "seq/s", "GFLOP/s",
+           "of the product", "against first", "activations MiB", "all MiB", "update ms", "CPU ms");
+    for (int i = 0; i < n; i++) {
+        double seconds = median(rows[i].seconds, want.rounds);
+        printf("%-16s %10.4g %10.4g %10.1f %13.1f%% %12.1f%% %16.1f %10.1f %10.3f %10.3f\n", rows[i].name, seconds,
+               mean_seqs / seconds, flops / seconds / 1e9, 100 * flops / seconds / machine.flops,
+               100 * (seconds / none - 1), rows[i].act_bytes / MIB, rows[i].total_bytes / MIB,
+               median(rows[i].update, want.rounds) * 1e3, rows[i].cpu * 1e3);
+        write_json(&rows[i], seconds, flops);
     }
 }
 
-/* One warm step, one timed. */
-static void measure(Model *m, Backend *backend, Dtype compute, int64_t batch, int64_t length, Row *row, int round)
+static int parse(int argc, char **argv, Row *rows)
 {
-    Session s;
-    Policy policy;
-    MicroBatch b;
-    Stats stats;
-    uint8_t *levels = mem_alloc((size_t)m->config.layers);
-    Optimizer o = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .weight_decay = 0.01f, .max_grad_norm = 1};
-    must(policy_parse(row->name, &policy));
-    policy_levels(policy, m->config.layers, levels);
-    SessionOptions options = {.backend = backend,
-                              .compute = compute,
-                              .training = true,
-                              .micro = {batch * length, batch, 0},
-                              .levels = levels,
-                              .optimizer = o,
-                              .seed = 1};
-    must(session_open(&s, m, &options, NULL));
-    params_init(&m->params, 1, session_weights(&s));
-    must(session_ready(&s));
-    fill(&b, batch, length, m->config.vocab_size);
-    for (int step = 1; step <= 2; step++) {
-        double start = clock_monotonic();
-        must(session_begin(&s, (uint32_t)step, batch, 0));
-        must(session_micro(&s, &b));
-        must(session_update(&s, &o, step, 1e-5, &stats));
-        row->seconds[round] = clock_monotonic() - start;
+    static const char *const usual[] = {"none", "lean", "ffn", "selective", "half-attention", "full"};
+    static const struct option flags[] = {
+        {"backend", required_argument, NULL, 'b'}, {"predictions", required_argument, NULL, 'p'},
+        {"lengths", required_argument, NULL, 'l'}, {"optimizer", required_argument, NULL, 'o'},
+        {"steps", required_argument, NULL, 's'},   {"product", required_argument, NULL, 'P'},
+        {"ops", no_argument, NULL, 'O'},           {"json", required_argument, NULL, 'j'},
+        {"name", required_argument, NULL, 'n'},    {NULL, 0, NULL, 0}};
+    int n = 0;
+    for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
+        if (flag == 'b') want.backend = optarg;
+        if (flag == 'p') want.predictions = atoll(optarg);
+        if (flag == 'l') want.lengths = optarg;
+        if (flag == 'o') want.optimizer = optarg;
+        if (flag == 's') want.steps = atoi(optarg);
+        if (flag == 'P') want.product = atoll(optarg);
+        if (flag == 'O') want.ops = true;
+        if (flag == 'j') want.json = optarg;
+        if (flag == 'n') want.name = optarg;
+        if (flag == '?') return 0;
     }
-    row->act_bytes = (double)s.train_plan.region_bytes[REGION_ACT];
-    row->total_bytes = (double)memory_total(&s.memory);
-    session_close(&s);
-    micro_batch_free(&b);
-    free(levels);
-}
-
-/* Products and attention of a training step without recompute: 6 flops per weight and token, 12·length·hidden per token
-   and layer. */
-static double step_flops(const ModelConfig *c, int64_t batch, int64_t length)
-{
-    double h = c->hidden, weights = c->layers * (4 * h * h + 2 * h * c->ffn);
-    double attention = 2 * c->layers * 2.0 * (double)length * h * 3;
-    return (double)(batch * length) * (6 * weights + attention);
+    char **rest = argv + optind;
+    int left = argc - optind;
+    if (left < 1) return 0;
+    if (left > 1) want.batch = atoll(rest[1]);
+    if (left > 2) want.length = atoll(rest[2]);
+    if (left > 3) want.rounds = atoi(rest[3]);
+    want.compute = left > 4 && strcmp(rest[4], "bf16") == 0 ? BF16 : F32;
+    if (want.batch < 1 || want.length < 2 || want.rounds < 1 || want.rounds > MOST_ROUNDS || want.steps < 1) return 0;
+    for (int i = 5; i < left && n < MOST_POLICIES; i++) rows[n++].name = rest[i];
+    for (size_t i = 0; left <= 5 && i < sizeof usual / sizeof *usual; i++) rows[n++].name = usual[i];
+    return n;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const usual[] = {"none", "lean", "ffn", "selective", "half-attention", "full"};
     Row rows[MOST_POLICIES] = {{0}};
     ModelConfig config;
-    Model m;
-    Backend *backend;
-    CostRates rates;
     char why[256];
-    if (argc < 2) {
-        fputs("use: bench_step CONFIG.json [batch] [length] [rounds] [fp32|bf16] [policy]...\n", stderr);
+    MachineRates machine = {0};
+    double product[MOST_ROUNDS], memory[MOST_ROUNDS];
+    int n = parse(argc, argv, rows);
+    if (n == 0) {
+        fputs("use: bench_step [--backend NAME] [--predictions N] [--lengths FILE] [--optimizer NAME] [--steps N] "
+              "[--product N] [--ops] [--json FILE] [--name TEXT] CONFIG.json [batch] [length] [rounds] [fp32|bf16] "
+              "[policy]...\n",
+              stderr);
         return 2;
     }
-    int64_t batch = argc > 2 ? atoll(argv[2]) : 16, length = argc > 3 ? atoll(argv[3]) : 128;
-    int rounds = argc > 4 ? atoi(argv[4]) : 3, n = 0;
-    if (batch < 1 || length < 2 || rounds < 1 || rounds > MOST_ROUNDS) return 2;
-    Dtype compute = argc > 5 && strcmp(argv[5], "bf16") == 0 ? BF16 : F32;
-    for (int i = 6; i < argc && n < MOST_POLICIES; i++) rows[n++].name = argv[i];
-    for (size_t i = 0; argc <= 6 && i < sizeof usual / sizeof *usual; i++) rows[n++].name = usual[i];
-    must(model_config_read(argv[1], &config));
-    must(model_init(&m, config, (Head){HEAD_CLASSIFIER, 3}));
-    must(backend_open("cpu", NULL, &backend));
-    if (!backend->supports(backend, compute, why, sizeof why)) {
+    must(model_config_read(argv[optind], &config));
+    must(model_init(&model, config, want.predictions ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, 3}));
+    must(backend_open(want.backend, NULL, &backend));
+    if (!backend->supports(backend, want.compute, why, sizeof why)) {
         printf("skipped: %s\n", why);
         return 0;
     }
-    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* the product's rate is measured now, not read from the cache */
-    printf("%s, %s, batch %lld × %lld tokens\n", backend->describe, dtype_name(compute), (long long)batch,
-           (long long)length);
-    double product[MOST_ROUNDS];
-    for (int r = 0; r < rounds; r++) {
-        machine_rates(backend, compute, &rates);
-        product[r] = rates.product_flops;
-        for (int i = 0; i < n; i++) measure(&m, backend, compute, batch, length, &rows[i], r);
+    if (want.json && !(json = fopen(want.json, "ae"))) {
+        fprintf(stderr, "bench_step: cannot write %s\n", want.json);
+        return 1;
     }
-    double rate = median(product, rounds), flops = step_flops(&m.config, batch, length), none = 0;
-    printf("one product 1024 × 768 × 3072: %.1f GFLOP/s; a step: %.1f GFLOP\n", rate / 1e9, flops / 1e9);
-    printf("%-16s %10s %10s %14s %12s %16s %14s\n", "recompute", "s/step", "seq/s", "of the product", "against none",
-           "activations MiB", "all MiB");
+    batches_make();
+    weights = mem_array((size_t)model.params.size, sizeof *weights);
+    params_init(&model.params, 1, weights);
+    printf("%s, %s, batch %lld × %lld tokens%s%s\n", backend->describe, dtype_name(want.compute), (long long)want.batch,
+           (long long)want.length, want.lengths ? ", packed: " : "", want.lengths ? want.lengths : "");
+    for (int r = 0; r < want.rounds; r++) {
+        machine = measure_machine();
+        product[r] = machine.flops;
+        memory[r] = machine.bytes;
+        for (int i = 0; i < n; i++) measure(&rows[i], r);
+    }
+    machine.flops = median(product, want.rounds);
+    machine.bytes = median(memory, want.rounds);
+    print_rows(rows, n, machine);
+    if (want.ops) measure_ops(rows[0].name, median(rows[0].seconds, want.rounds));
+    int bad = 0;
     for (int i = 0; i < n; i++) {
-        double seconds = median(rows[i].seconds, rounds);
-        if (i == 0) none = seconds;
-        printf("%-16s %10.3f %10.3f %13.1f%% %11.1f%% %16.1f %14.1f\n", rows[i].name, seconds, (double)batch / seconds,
-               100 * flops / seconds / rate, 100 * (seconds / none - 1), rows[i].act_bytes / MIB,
-               rows[i].total_bytes / MIB);
+        bool same = digest_equal(rows[i].digest, rows[0].digest);
+        if (!same) fprintf(stderr, "bench_step: %s ends with other weights than %s\n", rows[i].name, rows[0].name);
+        if (!rows[i].stats.finite) fprintf(stderr, "bench_step: %s: the gradient is not finite\n", rows[i].name);
+        bad |= !same || !rows[i].stats.finite;
     }
-    model_free(&m);
+    if (json && fclose(json) != 0) bad = 1;
+    batches_free();
+    free(weights);
+    model_free(&model);
     backend_close(backend);
-    return 0;
+    return bad;
 }

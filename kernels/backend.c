@@ -110,6 +110,12 @@ done:
     return status;
 }
 
+Status backend_table(const char *name, Backend *table)
+{
+    backend_ref_table(table);
+    return strcmp(name, "ref") == 0 ? OK : load_module(table, name);
+}
+
 static Status open_one(const char *name, const BackendOptions *options, Backend **backend)
 {
     Status status = OK;

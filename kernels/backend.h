@@ -62,6 +62,10 @@ typedef struct Backend {
     Status (*graph_launch)(void *graph);
     void (*graph_free)(void *graph);
 
+    /* Instead of open: scratch answers as on a device of this compute capability (its major number), which need not be
+       here. NULL: scratch depends on no device. */
+    void (*imagine)(int major);
+
     int threads;        /* after open */
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 } Backend;
@@ -70,6 +74,9 @@ typedef struct Backend {
    of a refusal is in the status message. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);
 void backend_close(Backend *b);
+/* The table of a backend that is not opened: for plans of a device that is not here. Only bucket, copy_bytes, supports,
+   imagine and the ops' scratch may be called. E_USAGE where this build has no such module. */
+Status backend_table(const char *name, Backend *table);
 
 /* ref's table, for others to copy. */
 void backend_ref_table(Backend *b);

@@ -110,24 +110,42 @@ static double traffic(const OpCall *call, const RowCounts *rows)
     return bytes;
 }
 
+/* Logits are fp32, their gradients of h's type: the products write and read them, the softmax and the bias gradient go
+   over them once more. */
+static void mlm_traffic(const OpCall *call, double logits, OpCost *cost)
+{
+    bool training = operand_present(&call->out[0]);
+    double element = (double)dtype_size(call->in[0].dtype);
+    cost->bytes += logits * (4 + (training ? 2 * element : 0));
+    cost->pass_bytes = logits * (4 + (training ? 2 * element : 0));
+}
+
 OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
 {
-    OpCost cost = {0, traffic(call, rows)};
+    OpCost cost = {0, traffic(call, rows), 0};
     double n_rows = (double)rows_in(call->in[0].rows, rows);
     switch (call->op) {
     case OP_LINEAR:
     case OP_LINEAR_DGRAD:
     case OP_LINEAR_WGRAD:
         cost.product_flops = 2.0 * n_rows * (double)call->attr.linear.k * (double)call->attr.linear.n;
+        if (call->op == OP_LINEAR_WGRAD && operand_present(&call->out[1])) /* db: a pass over dy */
+            cost.pass_bytes = operand_bytes(&call->in[1], rows);
         break;
     case OP_ATTENTION:
     case OP_ATTENTION_BWD: /* 2 products forward; 5 backward, the scores again among them */
         cost.product_flops = (call->op == OP_ATTENTION ? 2 : 5) * 2.0 * n_rows * seq_len *
                              (double)(call->attr.attention.heads * call->attr.attention.head_dim);
+        if (call->op == OP_ATTENTION_BWD) /* row sums of o·do */
+            cost.pass_bytes = operand_bytes(&call->in[1], rows) + operand_bytes(&call->in[3], rows);
         break;
     case OP_MLM_XENT:
         cost.product_flops = (operand_present(&call->out[0]) ? 3 : 1) * 2.0 * n_rows * (double)call->attr.loss.k *
                              (double)call->attr.loss.n;
+        mlm_traffic(call, n_rows * (double)call->attr.loss.n, &cost);
+        break;
+    case OP_LAMB: /* its second pass reads weights and u again */
+        cost.bytes += 2 * operand_bytes(&call->out[0], rows);
         break;
     case OP_EMBED:
         cost.bytes = 4 * operand_bytes(&call->out[0], rows);

@@ -214,6 +214,7 @@ int op_out(Op op, const char *name);
    multiply-add) and bytes read and written. `seq_len` is the mean sequence length (attention's cost depends on it). */
 typedef struct {
     double product_flops, bytes;
+    double pass_bytes; /* of passes before or after the products, which hide behind none of them */
 } OpCost;
 OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len);
 

@@ -91,6 +91,14 @@ static Status load(void)
     return OK;
 }
 
+/* As its makers advise. */
+static size_t advised_workspace(int major) { return (size_t)(major >= 9 ? 32 : 8) << 20; }
+
+void product_imagine(int major)
+{
+    if (!products.handle) products.workspace = advised_workspace(major);
+}
+
 Status product_open(void)
 {
     TRY(load());
@@ -98,7 +106,7 @@ Status product_open(void)
     TRY(check(lt.cublasLtCreate(&products.handle), "creating a handle"));
     const DeviceInfo *gpu = device_info();
     int version = (int)lt.cublasLtGetVersion();
-    products.workspace = (size_t)(gpu->major >= 9 ? 32 : 8) << 20; /* as its makers advise */
+    products.workspace = advised_workspace(gpu->major);
     snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
     char *about = mem_printf("%s, sm_%d%d, %d multiprocessors, %s", gpu->name, gpu->major, gpu->minor,

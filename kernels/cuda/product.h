@@ -34,6 +34,7 @@ Status product_open(void);
 void product_close(void);
 const char *product_describe(void); /* library and version */
 size_t product_workspace(void);     /* bytes of scratch that any product may use */
+void product_imagine(int major);    /* product_workspace for such a compute capability, while none is open */
 /* Chooses and remembers the algorithm for a shape; called at bind. product_prepare takes what was chosen before, else
    the library's first; product_prepare_on, where nothing was chosen before, times the candidates in these operands:
    c and workspace are overwritten. */

@@ -125,6 +125,7 @@ Status cairn_cuda_fill(Backend *b)
     b->best_compute = cuda_best_compute;
     b->bucket = cuda_bucket;
     b->copy_bytes = cuda_copy_bytes;
+    b->imagine = product_imagine;
     b->alloc = device_alloc;
     b->release = cuda_release;
     b->upload = device_upload;

@@ -84,6 +84,10 @@
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that is not here: h200, h100, b200, a100, v100")                                              \
+    X(predictions, Count, "0", 0, 65536, "", "N", NONE, "p",                                                           \
+      "masked positions in a sequence of --max-seq-length: plans pretraining (MLM and next sentence); 0: the task")    \
+    X(lengths, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
+      "packed sequences of such lengths (lines: length, count) in place of full ones")                                 \
     X(json, Switch, "false", 0, 0, "", "", NONE, "p", "print JSON")                                                    \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \

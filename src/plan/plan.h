@@ -179,9 +179,17 @@ typedef struct {
     double bytes;         /* of memory traffic */
     double overhead;      /* seconds per instr */
     char source[96];      /* where the rates come from, for people */
+    /* Attention's, where it is not product_flops (0): on long sequences, forward and backward; a sequence of n tokens
+       reaches n / (n + half_length) of it. */
+    double attention_flops[2], half_length;
 } CostRates;
-/* Predicted seconds of a range at these rows: per instr the larger of products and traffic, plus the overhead.
-   `seq_len` is the mean length of a sequence. `per_instr` (range.count) may be NULL. */
+
+/* What an instr takes: the larger of products and traffic, then its passes over memory, then the overhead. */
+typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, N_BOUNDS } CostBound;
+double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
+                      CostBound *bound); /* seconds; `bound`: which of the three takes most */
+/* Predicted seconds of a range at these rows. `seq_len` is the mean length of a sequence; where lengths differ, the
+   mean length of a token's sequence. `per_instr` (range.count) may be NULL. */
 double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,
                  double *per_instr);
 

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/lengths.h"
 #include "state/import.h"
 #include "train/commands.h"
+#include "train/cost_table.h"
+#include "train/devices.h"
 #include "train/observe.h"
 #include "train/setup.h"
 
@@ -18,8 +21,12 @@ static const char *const policy_names[] = {"none",           "lean", "ffn",     
 typedef struct {
     const Config *c;
     Model model;
-    Setup setup;                 /* backend (NULL with --device), precision, optimizer */
-    const MachineDevice *device; /* NULL: this machine */
+    Setup setup;            /* backend (NULL with --device), precision, optimizer */
+    const Device *device;   /* NULL: this machine */
+    Backend device_backend; /* its table, not opened */
+    const Backend *backend; /* to plan with; NULL: estimates */
+    Lengths lengths;        /* of packed sequences; zeroed: all have --max-seq-length */
+    double mean, beside;    /* tokens of a sequence; of a token's sequence */
     CostRates rates;
     size_t budget;
     int64_t micro_tokens;
@@ -46,6 +53,7 @@ static Status open_model(PlanRun *r)
     Status status = model_config_read(path, &config);
     free(path);
     TRY(status);
+    if (c->predictions > 0) return model_init(&r->model, config, (Head){HEAD_PRETRAINING, 2});
     bool regression = strcasecmp(c->task, "STS-B") == 0 || strcasecmp(c->task, "STSB") == 0;
     return model_init(&r->model, config, regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, 3});
 }
@@ -69,15 +77,34 @@ static Status open_machine(PlanRun *r)
     const Config *c = r->c;
     if (!*c->device) {
         TRY(setup_backend(c, &r->setup));
+        r->backend = r->setup.backend;
         machine_rates(r->setup.backend, r->setup.compute, &r->rates);
         r->setup.process_bytes = setup_process_bytes();
         r->budget = setup_budget(c);
         return OK;
     }
-    TRY(machine_device(c->device, &r->device));
+    TRY(device_find(c->device, &r->device));
+    if (device_table(r->device, &r->device_backend))
+        r->backend = &r->device_backend;
+    else
+        log_debug("scratch is estimated: %s", status_message());
     r->setup.compute = strcmp(c->precision, "fp32") == 0 ? F32 : BF16;
-    r->rates = r->setup.compute == BF16 ? r->device->bf16 : r->device->f32;
-    r->budget = c->memory_budget > 0 ? (size_t)c->memory_budget : (size_t)r->device->bytes;
+    device_rates(r->device, r->setup.compute, &r->rates);
+    r->setup.process_bytes = device_context_bytes();
+    r->budget = c->memory_budget > 0 ? (size_t)c->memory_budget : (size_t)r->device->memory_bytes;
+    return OK;
+}
+
+static Status find_lengths(PlanRun *r)
+{
+    r->mean = r->beside = (double)r->c->max_seq_length;
+    if (!*r->c->lengths) return OK;
+    TRY(lengths_read(r->c->lengths, &r->lengths));
+    if (r->lengths.longest > r->c->max_seq_length)
+        return fail(E_USAGE, "%s has sequences of %lld tokens; give --max-seq-length %lld or more", r->c->lengths,
+                    (long long)r->lengths.longest, (long long)r->lengths.longest);
+    r->mean = r->lengths.mean;
+    r->beside = r->lengths.beside;
     return OK;
 }
 
@@ -85,12 +112,14 @@ static Status open_machine(PlanRun *r)
 
 static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool training, const uint8_t *levels)
 {
+    double masked = (double)(tokens * r->c->predictions) / (double)r->c->max_seq_length;
     return (PlanRequest){.model = &r->model,
-                         .backend = r->setup.backend,
+                         .backend = r->backend,
+                         .one_copy = r->device != NULL,
                          .compute = r->setup.compute,
                          .training = training,
                          .beside_training = !training,
-                         .capacity = plan_capacity((MicroCapacity){tokens, seqs, 0}),
+                         .capacity = plan_capacity((MicroCapacity){tokens, seqs, (int64_t)ceil(masked)}),
                          .levels = levels,
                          .norm_forms = r->norm_forms,
                          .optimizer = r->setup.optimizer,
@@ -103,6 +132,8 @@ static int64_t seqs_in(int64_t batch, int64_t tokens)
     return batch < most ? batch : most;
 }
 
+static int64_t tokens_in(const PlanRun *r, int64_t batch) { return (int64_t)ceil((double)batch * r->mean); }
+
 static Status evaluation_plan(const PlanRun *r, Plan *p)
 {
     ModelTensors t;
@@ -113,9 +144,11 @@ static Status evaluation_plan(const PlanRun *r, Plan *p)
     return plan_make(&q, p, &t, NULL);
 }
 
+/* Of a step. Packed micro-batches are full on the whole, so the last one need not be counted as one. */
 static double micros(const PlanRun *r)
 {
-    return ceil((double)(r->c->batch_size * r->c->max_seq_length) / (double)r->micro_tokens);
+    double n = (double)tokens_in(r, r->c->batch_size) / (double)r->micro_tokens;
+    return *r->c->lengths ? n : ceil(n);
 }
 
 /* Bytes of a step made in one micro-batch of `batch` sequences. */
@@ -123,7 +156,7 @@ static Status bytes_of_batch(const PlanRun *r, const uint8_t *levels, int64_t ba
 {
     Plan p;
     ModelTensors t;
-    PlanRequest q = request(r, batch * r->c->max_seq_length, batch, true, levels);
+    PlanRequest q = request(r, tokens_in(r, batch), batch, true, levels);
     TRY(plan_make(&q, &p, &t, NULL));
     *peak = plan_total(&p, NULL, NULL) + r->setup.process_bytes;
     plan_free(&p);
@@ -181,7 +214,7 @@ static Status fill_row(PlanRun *r, const uint8_t *levels, const char *name, cons
     }
     row->fits = row->peak <= r->budget;
     r->save_buffer = false; /* the largest batch is found without it: a run gives it up where it has to */
-    row->step_s = search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r));
+    row->step_s = search_step_seconds(&p, &r->rates, r->beside, micros(r));
     plan_memory_series(&p, &row->series, &row->n_series);
     plan_free(&p);
     return largest_batch(r, levels, &row->max_batch);
@@ -212,7 +245,7 @@ static Status add_auto(PlanRun *r, const Plan *evaluation, Row *row)
                              .budget = r->budget,
                              .fixed = r->setup.process_bytes,
                              .rates = r->rates,
-                             .seq_len = (double)r->c->max_seq_length,
+                             .seq_len = r->beside,
                              .micros = micros(r)};
     TRY(search_levels(&problem, &found));
     char name[88];
@@ -228,25 +261,28 @@ static void print_table(const PlanRun *r, const Row *rows, int n)
 {
     const ModelConfig *m = &r->model.config;
     printf("BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens, micro-batches of %lld "
-           "tokens\n",
+           "tokens%s\n",
            m->layers, m->hidden, (double)r->model.params.size / 1e6,
            r->device ? r->device->name : r->setup.backend->describe, dtype_name(r->setup.compute),
-           (long long)r->c->batch_size, (long long)r->c->max_seq_length, (long long)r->micro_tokens);
+           (long long)r->c->batch_size, (long long)r->c->max_seq_length, (long long)r->micro_tokens,
+           r->c->predictions ? ", pretraining" : "");
+    if (*r->c->lengths) printf("packed: %.2f tokens in a sequence, %.2f beside a token\n", r->mean, r->beside);
     printf("budget %.0f MiB; rates: %.1f GFLOP/s, %.1f GB/s (%s)\n\n", mib(r->budget), r->rates.product_flops / 1e9,
            r->rates.bytes / 1e9, r->rates.source);
-    printf("%-26s %9s %9s %9s %9s %9s %8s %8s %10s %9s %9s\n", "MiB", "weights", "gradients", "optimizer", "activat.",
-           "scratch", "input", "save", "peak", "step (s)", "max batch");
+    printf("%-26s %9s %9s %9s %9s %9s %8s %8s %10s %9s %9s %9s\n", "MiB", "weights", "gradients", "optimizer",
+           "activat.", "scratch", "input", "save", "peak", "step (s)", "seq/s", "max batch");
     for (int i = 0; i < n; i++) {
         const Row *w = &rows[i];
-        printf("%-26s %9.1f %9.1f %9.1f %9.1f %9.1f %8.2f %8.1f %9.1f%s %9.4g %9lld%s\n", w->name,
+        printf("%-26s %9.1f %9.1f %9.1f %9.1f %9.1f %8.2f %8.1f %9.1f%s %9.4g %9.4g %9lld%s\n", w->name,
                mib(w->bytes[REGION_WEIGHT] + w->bytes[REGION_COPY]), mib(w->bytes[REGION_GRAD]),
                mib(w->bytes[REGION_MOMENT]), mib(w->bytes[REGION_ACT]), mib(w->bytes[REGION_SCRATCH]),
                mib(w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT]), mib(w->bytes[REGION_SAVE]), mib(w->peak),
-               w->exact ? " " : "~", w->step_s, (long long)w->max_batch, w->fits ? "" : "  does not fit");
+               w->exact ? " " : "~", w->step_s, (double)r->c->batch_size / w->step_s, (long long)w->max_batch,
+               w->fits ? "" : "  does not fit");
     }
-    printf(
-        "\npeak includes %.1f MiB of the process itself; max batch: sequences in one micro-batch within the budget%s\n",
-        mib(r->setup.process_bytes), rows[0].exact ? "" : "; ~ scratch is estimated");
+    printf("\npeak includes %.1f MiB %s; max batch: sequences in one micro-batch within the budget%s\n",
+           mib(r->setup.process_bytes), r->device ? "of the device's context and libraries" : "of the process itself",
+           rows[0].exact ? "" : "; ~ scratch is estimated");
 }
 
 static void print_json(const PlanRun *r, const Row *rows, int n)
@@ -270,6 +306,8 @@ static void print_json(const PlanRun *r, const Row *rows, int n)
             w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE], w->host,
             w->peak, (long long)w->max_batch);
         buf_double(&out, w->step_s);
+        buf_puts(&out, ", \"seq_per_s\": ");
+        buf_double(&out, (double)r->c->batch_size / w->step_s);
         buf_printf(&out, ", \"exact\": %s}", w->exact ? "true" : "false");
     }
     buf_puts(&out, "\n]}\n");
@@ -298,33 +336,15 @@ static Status explain(const PlanRun *r, bool cost)
     if (!cost) {
         plan_explain(&p, &out);
     } else {
-        double total[N_OPS][3] = {{0}};
-        int calls[N_OPS] = {0};
-        double *seconds = mem_array((size_t)p.micro.count, sizeof *seconds);
-        plan_cost(&p, p.micro, &p.capacity, (double)r->c->max_seq_length, &r->rates, seconds);
-        for (InstrId i = 0; i < p.micro.count; i++) {
-            OpCall call;
-            const Instr *instr = &p.instrs[p.micro.first + i];
-            plan_call(&p, instr, &call);
-            OpCost c = op_cost(&call, &p.capacity, (double)r->c->max_seq_length);
-            total[instr->op][0] += c.product_flops;
-            total[instr->op][1] += c.bytes;
-            total[instr->op][2] += seconds[i];
-            calls[instr->op]++;
-        }
-        free(seconds);
-        buf_printf(&out,
-                   "one micro-batch of %lld tokens, recompute %s: per instr the larger of flops / %.4g and bytes / "
-                   "%.4g, plus %.2g s\n",
-                   (long long)r->micro_tokens, r->c->recompute, r->rates.product_flops, r->rates.bytes,
-                   r->rates.overhead);
-        buf_printf(&out, "%-15s %6s %14s %14s %12s\n", "op", "calls", "GFLOP", "MB", "ms");
-        for (int op = 0; op < N_OPS; op++)
-            if (calls[op])
-                buf_printf(&out, "%-15s %6d %14.3f %14.3f %12.4f\n", op_info((Op)op)->name, calls[op],
-                           total[op][0] / 1e9, total[op][1] / 1e6, total[op][2] * 1e3);
-        buf_printf(&out, "a step: %g micro-batches and the update: %.6g s\n", micros(r),
-                   search_step_seconds(&p, &r->rates, (double)r->c->max_seq_length, micros(r)));
+        CostTable table = {.plan = &p,
+                           .rates = &r->rates,
+                           .peak_flops = r->device ? device_peak(r->device, r->setup.compute) : 0,
+                           .mean = r->mean,
+                           .beside = r->beside,
+                           .micros = micros(r),
+                           .sequences = (double)r->c->batch_size,
+                           .policy = r->c->recompute};
+        cost_table(&table, &out);
     }
     fputs(out.data, stdout);
 done:
@@ -357,12 +377,12 @@ static Status plan_all(PlanRun *r)
     enum { N = sizeof policy_names / sizeof *policy_names };
     Row rows[N + 1];
     int n = 0;
-    Plan evaluation = {0};
+    Plan evaluation = {0}, *beside = r->c->predictions ? NULL : &evaluation;
     Status status = OK;
     memset(rows, 0, sizeof rows);
-    TRY_DONE(evaluation_plan(r, &evaluation));
-    for (int i = 0; i < N; i++) TRY_DONE(add_policy(r, policy_names[i], &evaluation, &rows[n++]));
-    status = add_auto(r, &evaluation, &rows[n]);
+    if (!r->c->predictions) TRY_DONE(evaluation_plan(r, &evaluation)); /* none beside pretraining */
+    for (int i = 0; i < N; i++) TRY_DONE(add_policy(r, policy_names[i], beside, &rows[n++]));
+    status = add_auto(r, beside, &rows[n]);
     if (status == E_MEMORY)
         log_warn("%s", status_message());
     else if (status != OK)
@@ -389,14 +409,17 @@ Status command_plan(const Config *c)
     find_norm_forms(&r);
     TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
     TRY_DONE(open_machine(&r));
+    TRY_DONE(find_lengths(&r));
     TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
     r.save_buffer = !r.device;
     if (r.micro_tokens == 0)
         r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */
+    if (r.micro_tokens > tokens_in(&r, c->batch_size) && *c->lengths) r.micro_tokens = tokens_in(&r, c->batch_size);
     status = c->explain || c->explain_cost ? explain(&r, c->explain_cost) : plan_all(&r);
 done:
     setup_free(&r.setup);
     model_free(&r.model);
+    lengths_free(&r.lengths);
     free(r.norm_forms);
     return status;
 }

@@ -65,30 +65,6 @@ size_t machine_free_bytes(void)
     return available < group ? available : group;
 }
 
-/* ---- devices by name ---- */
-
-/* Product rates: what large bf16 products were measured to reach where a public figure exists (H200: 790 TFLOP/s), else
-   80 % of the dense peak; traffic: 83 % of the memory's peak. A prediction, marked so wherever it is shown. */
-#define DEVICE(n, gib, bf16_tflops, f32_tflops, tb_s)                                                                  \
-    {                                                                                                                  \
-        .name = n, .bytes = (gib)*1073741824.0, .bf16 = {(bf16_tflops)*1e12, (tb_s)*1e12, 4e-6, "roofline of the " n}, \
-        .f32 = {(f32_tflops)*1e12, (tb_s)*1e12, 4e-6, "roofline of the " n},                                           \
-    }
-static const MachineDevice devices[] = {
-    DEVICE("h200", 139, 790, 54, 4.0), DEVICE("h100", 79, 790, 54, 2.8),   DEVICE("a100", 79, 250, 16, 1.7),
-    DEVICE("v100", 31, 100, 13, 0.75), DEVICE("b200", 178, 1800, 60, 6.6),
-};
-
-Status machine_device(const char *name, const MachineDevice **device)
-{
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        if (strcmp(name, devices[i].name) != 0) continue;
-        *device = &devices[i];
-        return OK;
-    }
-    return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, v100 or b200", name);
-}
-
 /* ---- rates of a backend ---- */
 
 #define PROBE_ROWS  1024

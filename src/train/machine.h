@@ -1,4 +1,5 @@
-/* What this machine, or a named one, offers: memory, and the rates the planner reckons with. */
+/* What this machine offers: memory, and the rates the planner reckons with. devices.h has machines that are not here.
+ */
 #ifndef CAIRN_TRAIN_MACHINE_H
 #define CAIRN_TRAIN_MACHINE_H
 
@@ -8,14 +9,6 @@
 
 /* Bytes a new allocation may use: MemAvailable, or what is left below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
-
-/* A device `cairn plan --device` knows without having it. E_USAGE lists the names. */
-typedef struct {
-    const char *name;
-    double bytes; /* of device memory */
-    CostRates bf16, f32;
-} MachineDevice;
-Status machine_device(const char *name, const MachineDevice **device);
 
 /* Rates of an open backend in a compute type: measured once (a fraction of a second) and kept in
    $XDG_CACHE_HOME/cairn or ~/.cache/cairn; without such a directory measured again each time. */

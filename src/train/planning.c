@@ -16,11 +16,16 @@ RowCounts plan_capacity(MicroCapacity micro)
 
 static ScratchFn scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
 
-/* Where no backend is at hand: both copies as large as the weight in the compute type. */
+/* Where no backend is at hand: copies as large as the weight in the compute type. */
 static size_t plain_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
 {
     (void)transposed;
     return (size_t)n * (size_t)k * dtype_size(compute);
+}
+
+static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
+{
+    return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
@@ -32,7 +37,9 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .training = r->training,
                         .twins = r->training || r->beside_training,
                         .norm_forms = r->norm_forms,
-                        .copy_bytes = r->backend ? r->backend->copy_bytes : plain_copy_bytes};
+                        .copy_bytes = r->backend    ? r->backend->copy_bytes
+                                      : r->one_copy ? one_copy_bytes
+                                                    : plain_copy_bytes};
     bert_emit(r->model, p, &emit, t);
     if (r->training) {
         uint8_t *none = mem_alloc((size_t)r->model->config.layers);

@@ -13,6 +13,7 @@
 typedef struct {
     const Model *model;
     const Backend *backend; /* for scratch and copies; open, or just its table. NULL: estimates */
+    bool one_copy;          /* without a backend: products read weights as they lie, as on GPUs; else in two layouts */
     Dtype compute;
     bool training;        /* false: evaluation */
     bool beside_training; /* evaluation that shares memory with a training plan */

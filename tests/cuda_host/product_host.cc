@@ -10,6 +10,7 @@ Status product_open(void) { return OK; }
 void product_close(void) {}
 const char *product_describe(void) { return "products by loops"; }
 size_t product_workspace(void) { return WORKSPACE; }
+void product_imagine(int) {}
 Status product_prepare(const ProductShape *) { return OK; }
 Status product_prepare_on(const ProductShape *, const ProductData *) { return OK; }
 

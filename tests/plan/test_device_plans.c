@@ -1,0 +1,206 @@
+/* Plans for a GPU that is not here: the arithmetic of a step against BERT's own formula, memory as the cuda backend
+   would have it, sequences of many lengths. */
+#include "testing.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "data/lengths.h"
+#include "train/cost_table.h"
+#include "train/devices.h"
+#include "train/search.h"
+
+enum { LAYERS = 24, HIDDEN = 1024, FFN = 4096, VOCAB = 30528 };
+
+static void make_large(Model *m)
+{
+    static const char text[] = "{\"vocab_size\": 30522, \"hidden_size\": 1024, \"num_hidden_layers\": 24, "
+                               "\"num_attention_heads\": 16, \"intermediate_size\": 4096}";
+    ModelConfig config;
+    assert_ok(model_config_parse("large", text, sizeof text - 1, &config));
+    assert_ok(model_init(m, config, (Head){HEAD_PRETRAINING, 2}));
+}
+
+static PlanRequest request(const Model *m, int64_t seqs, int64_t length, int64_t predictions)
+{
+    return (PlanRequest){.model = m,
+                         .one_copy = true,
+                         .compute = BF16,
+                         .training = true,
+                         .capacity = plan_capacity((MicroCapacity){seqs * length, seqs, seqs * predictions}),
+                         .optimizer = {.kind = OPTIMIZER_LAMB, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}};
+}
+
+/* Flops of the products of forward and backward, attention's second scores left out. */
+static double useful_flops(const Plan *p, double length)
+{
+    double flops = 0;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
+        OpCall call;
+        plan_call(p, &p->instrs[i], &call);
+        double own = op_cost(&call, &p->capacity, length).product_flops;
+        flops += call.op == OP_ATTENTION_BWD ? 0.8 * own : own;
+    }
+    return flops;
+}
+
+static void test_flops_of_a_step(void **state)
+{
+    Model m;
+    Plan p;
+    ModelTensors t;
+    (void)state;
+    make_large(&m);
+    PlanRequest r = request(&m, 64, 128, 20);
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    double n = 128, h = HIDDEN, masked = 20; /* per sequence, three times the forward pass */
+    double expected = 3 * (LAYERS * (n * (8 * h * h + 4 * h * FFN) + 4 * n * n * h) +
+                           masked * (2 * h * h + 2 * h * VOCAB) + 2 * h * h + 4 * h);
+    double found = useful_flops(&p, n) / 64;
+    if (fabs(found / expected - 1) > 1e-9) fail_msg("%g flops a sequence, expected %g", found, expected);
+    assert_true(fabs(expected / 240.6e9 - 1) < 1e-3); /* the known figure */
+    plan_free(&p);
+    model_free(&m);
+}
+
+static void test_memory_of_a_device(void **state)
+{
+    Model m;
+    Plan p;
+    ModelTensors t;
+    Backend table;
+    (void)state;
+    make_large(&m);
+    PlanRequest r = request(&m, 16, 128, 20);
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    size_t estimated = plan_total(&p, NULL, NULL), copies = p.region_bytes[REGION_COPY];
+    assert_false(p.exact);
+    size_t weights = 0; /* of products: all but embeddings, biases, LayerNorms */
+    for (InstrId i = p.pack.first; i < p.pack.first + p.pack.count; i++)
+        weights += (size_t)(p.instrs[i].attr.pack.n * p.instrs[i].attr.pack.k);
+    assert_int_equal(copies, weights * 2); /* once, in bf16 */
+    plan_free(&p);
+    if (backend_table("cuda", &table) != OK && backend_table("cuda_host", &table) != OK) {
+        print_message("skipped: neither cairn_cuda.so nor cairn_cuda_host.so was built\n");
+        model_free(&m);
+        skip();
+    }
+    assert_non_null(table.imagine);
+    table.imagine(9);
+    r.backend = &table;
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    assert_true(p.exact);
+    assert_int_equal(p.region_bytes[REGION_COPY], copies);
+    /* the MLM head's chunk of logits is the largest scratch */
+    size_t chunk = (size_t)16 * 20 * VOCAB * sizeof(float);
+    assert_in_range(p.region_bytes[REGION_SCRATCH], chunk, chunk + ((size_t)40 << 20));
+    assert_in_range(plan_total(&p, NULL, NULL), estimated, estimated + chunk + ((size_t)40 << 20));
+    plan_free(&p);
+    model_free(&m);
+}
+
+static void test_rates(void **state)
+{
+    const Device *h200, *a100, *none;
+    CostRates bf16, f32, old;
+    (void)state;
+    assert_ok(device_find("h200", &h200));
+    assert_ok(device_find("a100", &a100));
+    assert_int_equal(device_find("h201", &none), E_USAGE);
+    assert_message("h200, h100, a100, b200 or v100");
+    device_rates(h200, BF16, &bf16);
+    device_rates(h200, F32, &f32);
+    device_rates(a100, BF16, &old);
+    assert_true(bf16.product_flops > 10 * f32.product_flops);
+    assert_true(bf16.product_flops > 2 * old.product_flops && bf16.bytes > 2 * old.bytes);
+    assert_true(fabs(bf16.product_flops / 790e12 - 1) < 0.01);
+    assert_true(fabs(bf16.attention_flops[0] * 512 / (512 + bf16.half_length) / 282e12 - 1) < 0.01);
+    assert_true(fabs(bf16.attention_flops[1] * 512 / (512 + bf16.half_length) / 198e12 - 1) < 0.01);
+}
+
+static void test_cost_table(void **state)
+{
+    Model m;
+    Plan p;
+    ModelTensors t;
+    const Device *d;
+    CostRates rates;
+    Buf out = {0};
+    uint8_t levels[LAYERS];
+    (void)state;
+    make_large(&m);
+    assert_ok(device_find("h200", &d));
+    device_rates(d, BF16, &rates);
+    memset(levels, LEVEL_FULL, sizeof levels);
+    PlanRequest r = request(&m, 64, 128, 20);
+    r.levels = levels;
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    double seconds = search_step_seconds(&p, &rates, 128, 2);
+    CostTable table = {.plan = &p,
+                       .rates = &rates,
+                       .peak_flops = device_peak(d, BF16),
+                       .mean = 128,
+                       .beside = 128,
+                       .micros = 2,
+                       .sequences = 128,
+                       .policy = "full"};
+    cost_table(&table, &out);
+    char expected[64];
+    snprintf(expected, sizeof expected, "\n%.6g s per step: %.6g sequences/s", seconds, 128 / seconds);
+    if (!strstr(out.data, expected)) fail_msg("expected '%s' in:\n%s", expected, out.data);
+    assert_non_null(strstr(out.data, "recompute  linear"));
+    assert_non_null(strstr(out.data, "update     lamb"));
+    assert_non_null(strstr(out.data, "240.6"));
+    assert_non_null(strstr(out.data, "of the 989 TFLOP/s peak"));
+    buf_free(&out);
+    plan_free(&p);
+    model_free(&m);
+}
+
+static void write_text(const char *path, const char *text) { assert_ok(file_write_durable(path, text, strlen(text))); }
+
+static void test_lengths(void **state)
+{
+    Lengths l;
+    char path[] = "/tmp/cairn-lengths-XXXXXX";
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_text(path, "# a comment\nlength\tcount\n3\t1\n10 0\n5\t2\n9\t1\n11\t0\n");
+    assert_ok(lengths_read(path, &l));
+    assert_int_equal(l.longest, 9);
+    assert_true(fabs(l.mean - 5.5) < 1e-12);
+    assert_true(fabs(l.beside - (9 + 2 * 25 + 81) / 22.0) < 1e-12);
+    int counts[10] = {0};
+    for (int i = 0; i < 40; i++) {
+        int64_t n = lengths_at(&l, i, 40);
+        assert_in_range(n, 3, 9);
+        counts[n]++;
+    }
+    assert_int_equal(counts[3], 10);
+    assert_int_equal(counts[5], 20);
+    assert_int_equal(counts[9], 10);
+    lengths_free(&l);
+    static const struct {
+        const char *text, *message;
+    } bad[] = {{"5 1\n5 x\n", ":2: expected a length"}, {"0 1\n", ":1: expected a length"}, {"5 1 7\n", ":1:"},
+               {"5 0\n", "found no sequence"},          {"", "found no sequence"},          {"5 -1\n", ":1:"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(path, bad[i].text);
+        assert_int_equal(lengths_read(path, &l), E_FORMAT);
+        assert_message(bad[i].message);
+    }
+    unlink(path);
+    assert_int_equal(lengths_read(path, &l), E_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flops_of_a_step), cmocka_unit_test(test_memory_of_a_device),
+        cmocka_unit_test(test_rates),           cmocka_unit_test(test_cost_table),
+        cmocka_unit_test(test_lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
