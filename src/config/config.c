@@ -272,6 +272,24 @@ static Status apply_defaults(Config *c)
     return OK;
 }
 
+static Status apply_preset(Config *c)
+{
+    Buf settings = {0};
+    Status status = OK;
+    TRY(config_preset(c->preset, &settings));
+    char *at = settings.data;
+    for (char *one = strsep(&at, " "); one && status == OK; one = strsep(&at, " ")) {
+        char *equals = strchr(one, '=');
+        CHECK(equals, "preset '%s': '%s' is no setting", c->preset, one);
+        *equals = '\0';
+        int option = config_option(one);
+        CHECK(option >= 0, "preset '%s': there is no option '%s'", c->preset, one);
+        status = set_value(c, option, c->preset, equals + 1, FROM_PRESET);
+    }
+    buf_free(&settings);
+    return status;
+}
+
 static Status json_text(const char *path, const char *key, const Json *v, Buf *text)
 {
     switch (js_kind(v)) {
@@ -488,11 +506,9 @@ static Status find_command(Config *c, const char *name)
                 config_commands[best].name);
 }
 
-static Status parse(Config *c, int argc, char **argv, char **environment)
+/* File, environment, flags; with --help nothing is set. */
+static Status apply_sources(Config *c, int argc, char **argv, char **environment)
 {
-    if (argc < 2) return fail(E_USAGE, "no command given; `cairn --help` lists them");
-    TRY(find_command(c, argv[1]));
-    TRY(apply_defaults(c));
     TRY(apply_environment(c, environment, true));
     TRY(apply_flags(c, argc, argv, true));
     if (c->help) return OK;
@@ -502,6 +518,34 @@ static Status parse(Config *c, int argc, char **argv, char **environment)
     TRY(status);
     TRY(apply_environment(c, environment, false));
     return apply_flags(c, argc, argv, false);
+}
+
+/* A preset may be named by any source, and stands below all of them: what they say is said again after it. */
+static Status parse_again(Config *c, int argc, char **argv, char **environment)
+{
+    Config named = {.command = c->command, .preset = mem_strdup(c->preset)};
+    Status status = OK;
+    config_free(c);
+    *c = (Config){.command = named.command};
+    TRY_DONE(apply_defaults(c));
+    TRY_DONE(set_value(c, OPTION_preset, "", named.preset, FROM_DEFAULT));
+    TRY_DONE(apply_preset(c));
+    TRY_DONE(apply_sources(c, argc, argv, environment));
+    if (*c->model && c->source[OPTION_model_config] == FROM_PRESET) /* weights have their own sizes */
+        TRY_DONE(set_value(c, OPTION_model_config, "", "", FROM_PRESET));
+done:
+    free(named.preset);
+    return status;
+}
+
+static Status parse(Config *c, int argc, char **argv, char **environment)
+{
+    if (argc < 2) return fail(E_USAGE, "no command given; `cairn --help` lists them");
+    TRY(find_command(c, argv[1]));
+    TRY(apply_defaults(c));
+    TRY(apply_sources(c, argc, argv, environment));
+    bool preset = *c->preset || c->command == COMMAND_PRETRAIN;
+    return preset && !c->help ? parse_again(c, argc, argv, environment) : OK;
 }
 
 Status config_parse(Config *c, int argc, char **argv, char **environment)

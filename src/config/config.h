@@ -1,10 +1,10 @@
 /* The configuration of a command: one table of options (options.h) that parsing, checking, help, environment, files in
    and out all follow.
 
-   A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from the
-   default. Flags are kebab-case; `_` is taken for `-`. An unknown or repeated flag, key or CAIRN_ variable is an error
-   that names the nearest one. Config is read-only after config_parse and stops where plans are built: kernels and exec
-   never see it. */
+   A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from
+   --preset, else from the default. Flags are kebab-case; `_` is taken for `-`. An unknown or repeated flag, key or
+   CAIRN_ variable is an error that names the nearest one. Config is read-only after config_parse and stops where plans
+   are built: kernels and exec never see it. */
 #ifndef CAIRN_CONFIG_CONFIG_H
 #define CAIRN_CONFIG_CONFIG_H
 
@@ -21,7 +21,8 @@
     X(CONVERT, "convert", 'c', "", "turn any checkpoint into a Hugging Face directory")                                \
     X(INSPECT, "inspect", 'i', "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
     X(VOCAB, "vocab", 'v', "", "train a WordPiece vocabulary")                                                         \
-    X(REPORT, "report", 'r', "DIR...", "compare finished runs")
+    X(REPORT, "report", 'r', "DIR...", "compare finished runs")                                                        \
+    X(PRETRAIN, "pretrain", 't', "", "pretrain BERT on shards: masked words and next sentences")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,
@@ -46,7 +47,7 @@ typedef double ConfigReal;
 typedef int64_t ConfigSize;    /* bytes; 0: auto */
 typedef double ConfigDuration; /* seconds; 0: off */
 
-typedef enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG } ConfigSource;
+typedef enum { FROM_DEFAULT, FROM_PRESET, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG } ConfigSource;
 
 enum {
 #define X(field, ...) OPTION_##field,

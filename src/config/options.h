@@ -2,7 +2,7 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
+   vocab, r report, t pretrain. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -10,16 +10,17 @@
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom")                                           \
-    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "gp",                                                                 \
-      "folder with the task's TSV files, or with a folder of its name")                                                \
-    X(model, Text, "", 0, 0, "", "PATH", NONE, "gpci",                                                                 \
+    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "gpt",                                                                \
+      "folder with the task's TSV files, or with a folder of its name; pretrain: with HDF5 shards")                    \
+    X(model, Text, "", 0, 0, "", "PATH", NONE, "gpcit",                                                                \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
-    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "gpci",                                                          \
-      "config.json or bert_config.json; default: the one beside --model. Without --model: random weights")             \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpc", "vocab.txt; default: the one beside --model")                    \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "gr", "where everything is written")                         \
-    X(do_train, Switch, "false", 0, 0, "", "", NONE, "g", "fine-tune")                                                 \
-    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "g", "evaluate the dev splits")                                    \
+    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "gpcit",                                                         \
+      "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
+      "--model")                                                                                                       \
+    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpct", "vocab.txt; default: the one beside --model")                   \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grt", "where everything is written")                        \
+    X(do_train, Switch, "false", 0, 0, "", "", NONE, "gt", "train (pretrain does, unless --do-eval stands alone)")     \
+    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "gt", "evaluate the dev splits, or --eval-dir")                    \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
     X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
@@ -27,65 +28,86 @@
     X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gp", "custom task: header names of the text columns")        \
     X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: header name of the label column")             \
     X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp", "custom task: the labels in order, or regression")          \
+    X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
+      "a size and a recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original}; other flags "    \
+      "win")                                                                                                           \
+    X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
+      "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
-    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gp",                                                   \
+    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gpt",                                                  \
       "longest sequence, in tokens; longer ones are cut")                                                              \
-    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gv",                                        \
+    X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pt",                                                        \
+      "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
+    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvt",                                       \
       "lower-case the text; auto: as the model's tokenizer_config.json says, else yes")                                \
-    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gv",                                        \
+    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvt",                                       \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
-    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "gp", "sequences per step")                                \
-    X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "gp",                                                  \
+    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "gpt", "sequences per step")                               \
+    X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "gpt",                                                 \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
       "default: the step's, at most 16384")                                                                            \
-    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "g", "peak learning rate")                                 \
-    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "g", "passes over the training data")                             \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "g", "steps in all; 0: as --epochs says")                       \
-    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "g", "a fraction (0.1, 10%) or a count of steps (1000)")             \
-    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "g",                                                         \
+    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "gt", "peak learning rate")                                \
+    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "gt", "passes over the training data")                            \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "gt", "steps in all; 0: as --epochs says")                      \
+    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "gt", "a fraction (0.1, 10%) or a count of steps (1000)")            \
+    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "gt",                                                        \
       "linear, poly:P or constant; with -nvidia: their form that jumps at the end of warmup")                          \
-    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "gp", "update rule")                      \
-    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "g", "correct the moments' bias (BERT itself does not)") \
-    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "g", "decay of the first moment")                         \
-    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "g", "decay of the second moment")                     \
-    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "g", "added to the root of the second moment")                    \
-    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "g", "decoupled decay; never of biases and LayerNorms")      \
-    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "g", "clip the gradient's norm; 0: never")                  \
-    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "g", "all dropout rates; -1: as config.json says")              \
-    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "g", "of weights, order and dropout")              \
+    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "gpt", "update rule")                     \
+    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "gt",                                                    \
+      "correct the moments' bias (BERT itself does not)")                                                              \
+    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "gt", "decay of the first moment")                        \
+    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "gt", "decay of the second moment")                    \
+    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "gt", "added to the root of the second moment")                   \
+    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "gt", "decoupled decay; never of biases and LayerNorms")     \
+    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "gt", "clip the gradient's norm; 0: never")                 \
+    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "gt", "all dropout rates; -1: as config.json says")             \
+    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "next-sentence prediction beside the masked words")      \
+    X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "t",                                        \
+      "as the shards hold it, or drawn anew in every epoch; auto: static where they hold masks")                       \
+    X(masked_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "t", "words that dynamic masking chooses")           \
+    X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "t", "dynamic masking chooses whole words")                  \
+    X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "t",                                           \
+      "with --model RUN: the optimizer's moments begin at 0, or go on from that run's checkpoint")                     \
+    X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "t",                                                     \
+      "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
+    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gt", "of weights, order and dropout")             \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gp",                                           \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gpt",                                          \
       "compute type; auto: the fastest the backend has")                                                               \
-    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gp", "auto, cpu, or ref (plain loops)")                          \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gp", "0: all that this process may use")                           \
-    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gp",                                                         \
+    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt", "auto, cpu, or ref (plain loops)")                         \
+    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gpt", "0: all that this process may use")                          \
+    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gpt",                                                        \
       "none, lean, ffn, selective, half-attention, full, every:K or auto; never changes a result by one bit")          \
-    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gp", "16GiB, 500MB, ...; auto: what the machine has free") \
-    X(padded, Switch, "false", 0, 0, "", "", BITS, "gp", "pad every sequence to --max-seq-length (for comparison)")    \
-    X(poison, Switch, "false", 0, 0, "", "", NONE, "g", "fill every tensor with NaN at its last use (for tests)")      \
+    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gpt",                                                      \
+      "16GiB, 500MB, ...; auto: what the machine has free")                                                            \
+    X(padded, Switch, "false", 0, 0, "", "", BITS, "gpt", "pad every sequence to --max-seq-length (for comparison)")   \
+    X(poison, Switch, "false", 0, 0, "", "", NONE, "gt", "fill every tensor with NaN at its last use (for tests)")     \
     /* state */                                                                                                        \
-    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "g",                                                        \
+    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "gt",                                                       \
       "save the training state so often; off: never by time")                                                          \
-    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "g", "and every N steps; 0: never by count")                     \
-    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "g", "checkpoints to keep")                                         \
-    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "g",                                                               \
+    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "gt", "and every N steps; 0: never by count")                    \
+    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "gt", "checkpoints to keep")                                        \
+    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "gt",                                                              \
       "auto (from the newest in --output-dir), never, or a checkpoint's folder")                                       \
-    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "g",                                                          \
+    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "gt",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
-    X(override, Switch, "false", 0, 0, "", "", NONE, "g",                                                              \
+    X(override, Switch, "false", 0, 0, "", "", NONE, "gt",                                                             \
       "go on from a checkpoint although flags that alter the run changed")                                             \
     /* watching */                                                                                                     \
-    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "g", "steps between lines where there is no terminal")            \
-    X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "g", "evaluate every N steps and keep the best model in best/")  \
-    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "gp",                                                  \
+    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "gt", "steps between lines where there is no terminal")           \
+    X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "gt", "evaluate every N steps and keep the best model in best/") \
+    X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
+      "evaluate every N training sequences; mlperf: as often as MLPerf's rules say")                                   \
+    X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
+    X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
+      "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
+    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "gpt",                                                 \
       "sequences per evaluation batch; changes no figure")                                                             \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "g", "read everything, plan, say what would be done, and end")     \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that is not here: h200, h100, b200, a100, v100")                                              \
-    X(predictions, Count, "0", 0, 65536, "", "N", NONE, "p",                                                           \
-      "masked positions in a sequence of --max-seq-length: plans pretraining (MLM and next sentence); 0: the task")    \
     X(lengths, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "packed sequences of such lengths (lines: length, count) in place of full ones")                                 \
     X(json, Switch, "false", 0, 0, "", "", NONE, "p", "print JSON")                                                    \
@@ -99,11 +121,11 @@
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivr", "read options from a JSON file")                             \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivr",                                                     \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrt", "read options from a JSON file")                            \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrt",                                                    \
       "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "say more")                                              \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "print the version, and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrt", "say more")                                             \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrt", "print the version, and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \

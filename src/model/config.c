@@ -107,12 +107,37 @@ done:
     return status;
 }
 
+bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *c)
+{
+    static const struct {
+        const char *name;
+        int layers, hidden;
+    } sizes[] = {{"bert-tiny", 2, 128},   {"bert-mini", 4, 256},  {"bert-small", 4, 512},
+                 {"bert-medium", 8, 512}, {"bert-base", 12, 768}, {"bert-large", 24, 1024}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (strcmp(name, sizes[i].name) != 0) continue;
+        int h = sizes[i].hidden;
+        char *text =
+            mem_printf("{\"model_type\": \"bert\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_hidden_layers\": %d, "
+                       "\"num_attention_heads\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 512, "
+                       "\"type_vocab_size\": 2, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1, "
+                       "\"attention_probs_dropout_prob\": 0.1, \"initializer_range\": 0.02, \"layer_norm_eps\": 1e-12}",
+                       vocab_size, h, sizes[i].layers, h / 64, 4 * h);
+        Status status = model_config_parse(name, text, strlen(text), c);
+        CHECK(status == OK, "%s", status_message());
+        free(text);
+        return true;
+    }
+    return false;
+}
+
 Status model_config_read(const char *path, ModelConfig *c)
 {
     static const char *const names[] = {"config.json", "bert_config.json"};
     char *file = NULL;
     Buf text = {0};
     *c = (ModelConfig){0};
+    if (!file_exists(path) && model_config_named(path, 30522, c)) return OK;
     if (!file_is_directory(path)) {
         file = mem_strdup(path);
     } else {

@@ -23,6 +23,10 @@ Status model_config_read(const char *path, ModelConfig *config);
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
 void model_config_free(ModelConfig *config);
 
+/* "bert-tiny", -mini, -small, -medium, -base, -large: the sizes of Google's published models, with a vocabulary of that
+   many pieces. False: no such name. model_config_read knows them too (30522 pieces), where no file is called so. */
+bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *config);
+
 typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING } HeadKind;
 
 typedef struct {

@@ -27,7 +27,8 @@ typedef struct {
     double power; /* poly:P */
     double learning_rate;
     int64_t warmup_steps, total_steps;
-    bool nvidia; /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
+    int64_t warmup_start; /* the step at which warmup begins; negative: it is partly over when training begins */
+    bool nvidia;          /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
 } Schedule;
 
 /* "linear", "poly:0.5", "constant", each with an optional "-nvidia" suffix. */

@@ -56,13 +56,15 @@ Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps
 
 double schedule_rate(const Schedule *s, int64_t step)
 {
-    if (step <= s->warmup_steps) return s->learning_rate * (double)step / (double)s->warmup_steps;
+    int64_t warm = step - s->warmup_start;
+    if (warm <= 0) return 0;
+    if (warm <= s->warmup_steps) return s->learning_rate * (double)warm / (double)s->warmup_steps;
     if (s->kind == SCHEDULE_CONSTANT) return s->learning_rate;
     double left;
     if (s->nvidia) { /* progress counts from the start of training, and step + 1 as theirs does */
         left = 1 - (double)step / (double)s->total_steps;
     } else {
-        left = (double)(s->total_steps - step + 1) / (double)(s->total_steps - s->warmup_steps);
+        left = (double)(s->total_steps - step + 1) / (double)(s->total_steps - s->warmup_steps - s->warmup_start);
         if (left > 1) left = 1;
     }
     if (left < 0) left = 0;

@@ -196,9 +196,11 @@ static bool save_due(const Loop *l)
 /* Also where a run that was stopped before this evaluation goes on. */
 static bool evaluation_due(const Loop *l)
 {
-    int64_t step = l->progress->step, every = l->job->config->eval_every;
-    if (!l->job->evaluate || every <= 0 || step == 0 || l->progress->evaluated == step) return false;
-    return step % every == 0 || step == l->job->schedule.total_steps;
+    int64_t step = l->progress->step, every = l->job->config->eval_every, samples = l->job->eval_samples;
+    int64_t seen = l->progress->batch * l->job->batch_size, before = seen - l->job->batch_size;
+    if (!l->job->evaluate || (every <= 0 && samples <= 0) || step == 0 || l->progress->evaluated == step) return false;
+    return step == l->job->schedule.total_steps || (every > 0 && step % every == 0) ||
+           (samples > 0 && seen / samples > before / samples);
 }
 
 /* Too little is left of --max-time for another step and a save. A process makes one step whatever its limit is: runs
@@ -323,7 +325,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     l.display = progress_open(job->schedule.total_steps, progress->step, job->config->log_every);
     progress->finished = false; /* a finished run may go on with more steps */
     TRY_DONE(evaluate_if_due(&l));
-    while (progress->step < job->schedule.total_steps) TRY_DONE(turn(&l));
+    while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(save(&l));
     TRY_DONE(saving_wait(l.saving));

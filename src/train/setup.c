@@ -58,7 +58,8 @@ Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
     s->total_steps = c->max_steps > 0 ? c->max_steps : (int64_t)ceil(c->epochs * (double)per_epoch - 1e-9);
     if (s->total_steps < 1)
         return fail(E_USAGE, "--epochs %g of %lld steps each makes no step", c->epochs, (long long)per_epoch);
-    return warmup_parse(c->warmup, s->total_steps, &s->warmup_steps);
+    s->warmup_start = c->warmup_start;
+    return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
 }
 
 size_t setup_budget(const Config *c)

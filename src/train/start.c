@@ -68,7 +68,8 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
                         : "there is no model%s: give --model DIR (weights), or --model-config FILE for random weights",
                     c->model);
     Status status = OK;
-    TRY_DONE(model_config_read(path, &config));
+    if (file_exists(path) || !model_config_named(path, vocab_size(t->vocab), &config))
+        TRY_DONE(model_config_read(path, &config));
     if (c->dropout >= 0)
         config.hidden_dropout = config.attention_dropout = config.classifier_dropout = (float)c->dropout;
     TRY_DONE(model_init(m, config, head));

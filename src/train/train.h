@@ -38,6 +38,8 @@ typedef struct {
     size_t planned_peak;    /* bytes */
     TrainEvaluate evaluate; /* NULL: none during training */
     TrainKeepBest keep_best;
+    int64_t eval_samples; /* evaluates when so many more sequences were trained on, too; 0: --eval-every alone */
+    const bool *enough;   /* training ends where an evaluation sets this; NULL: never */
     void *context;
     double started; /* clock_monotonic at the program's start, for --max-time */
 } TrainJob;

@@ -11,6 +11,7 @@
 #include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
 #include "train/observe.h"
+#include "train/result.h"
 #include "train/setup.h"
 #include "train/signals.h"
 #include "train/train.h"
@@ -186,29 +187,11 @@ static Status export_result(GlueRun *r)
 
 static Status summarise(GlueRun *r)
 {
-    RunSummary s = {.task = r->task->name,
-                    .recompute = r->setup.policy_name,
-                    .precision = dtype_name(r->setup.compute),
-                    .backend = r->setup.backend->describe,
-                    .threads = r->setup.backend->threads,
-                    .steps = r->progress.step,
-                    .final_loss = r->progress.last_loss,
-                    .planned_peak_bytes = r->setup.peak,
-                    .measured_peak_bytes = r->progress.peak_bytes,
-                    .wall_s = clock_monotonic() - r->started,
-                    .save_stall_s = r->progress.save_stall_s,
-                    .config_json = r->config_json.data};
+    RunSummary s;
     double *series = NULL;
-    int n = 0;
-    if (r->progress.seconds > 0) {
-        s.seq_per_s = (double)r->progress.sequences / r->progress.seconds;
-        s.tokens_per_s = (double)r->progress.tokens / r->progress.seconds;
-    }
-    if (r->session.train) plan_memory_series(&r->session.train_plan, &series, &n);
-    s.memory_series = series;
-    s.n_memory = n;
-    for (int i = 0; i < N_REGIONS; i++)
-        if (r->setup.plan_bytes[i]) summary_add_region(&s, region_name((Region)i), r->setup.plan_bytes[i]);
+    result_summary(&s, r->task->name, &r->setup, &r->session, &r->progress, &series);
+    s.wall_s = clock_monotonic() - r->started;
+    s.config_json = r->config_json.data;
     for (int i = 0; i < r->n_splits; i++)
         for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
             summary_add_eval(&s, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
@@ -219,38 +202,14 @@ static Status summarise(GlueRun *r)
     return status;
 }
 
-/* A run that was finished before: its result again. */
-static Status show_finished(const GlueRun *r)
-{
-    char *path = file_join(r->c->output_dir, "eval_results.txt");
-    Buf text = {0};
-    log_info("this run was finished before, at step %lld; its results are in %s", (long long)r->progress.step,
-             r->c->output_dir);
-    if (file_exists(path) && file_read(path, 1 << 20, &text) == OK) printf("%s", text.data ? text.data : "");
-    buf_free(&text);
-    free(path);
-    return OK;
-}
-
-/* run.json is written last: does it tell of this many steps, and of every split that is asked for? */
+/* Does run.json, which is written last, tell of this many steps and of every split that is asked for? */
 static bool results_there(const GlueRun *r, int64_t step)
 {
-    RunRecord record;
-    char *model = file_join(r->c->output_dir, "model.safetensors"), *summary = file_join(r->c->output_dir, "run.json");
-    bool there = file_exists(model) && file_exists(summary) && !glue_predicts(r->c) &&
-                 run_record_read(r->c->output_dir, &record) == OK;
-    if (there) {
-        there = record.s.steps == step;
-        for (int i = 0; i < r->n_splits && there; i++) {
-            char *name = mem_printf("%s %s", r->splits[i].split->name, glue_metric_name(r->task->metrics[0]));
-            there = false;
-            for (int k = 0; k < record.s.n_evals && !there; k++) there = strcmp(record.s.evals[k].name, name) == 0;
-            free(name);
-        }
-        run_record_free(&record);
-    }
-    free(model);
-    free(summary);
+    char *names[2 * GLUE_MAX_SPLITS];
+    for (int i = 0; i < r->n_splits; i++)
+        names[i] = mem_printf("%s %s", r->splits[i].split->name, glue_metric_name(r->task->metrics[0]));
+    bool there = !glue_predicts(r->c) && result_there(r->c->output_dir, step, names, r->n_splits);
+    for (int i = 0; i < r->n_splits; i++) free(names[i]);
     return there;
 }
 
@@ -316,7 +275,7 @@ static Status glue_run(GlueRun *r)
     if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps &&
         results_there(r, resume.progress.step)) {
         r->progress = resume.progress;
-        status = show_finished(r);
+        result_show(r->c->output_dir, r->progress.step);
         goto done;
     }
     if (c->do_train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));

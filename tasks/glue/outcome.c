@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tasks/glue/run.h"
+#include "train/result.h"
 #include "train/signals.h"
 
 void glue_export_text(const GlueRun *r, ExportText *text)
@@ -74,20 +75,8 @@ Status glue_keep_best(void *context, int64_t step, double metric)
 {
     GlueRun *r = context;
     ExportText text;
-    Status status = OK;
-    Buf note = {0};
-    char *dir = file_join(r->c->output_dir, "best"), *note_path = file_join(dir, "best.json");
-    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
-    buf_double(&note, metric);
-    buf_puts(&note, "}\n");
     glue_export_text(r, &text);
-    TRY_DONE(export_model(dir, &r->model, session_weights(&r->session), &text));
-    TRY_DONE(file_write_durable(note_path, note.data, note.len));
-done:
-    buf_free(&note);
-    free(dir);
-    free(note_path);
-    return status;
+    return result_keep_best(r->c->output_dir, &r->model, &r->session, &text, step, metric);
 }
 
 /* eval_results.json and .txt: eval_accuracy, eval_accuracy_mm, eval_loss …, as Hugging Face and Google name them. */

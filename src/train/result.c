@@ -1,0 +1,74 @@
+#include "train/result.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
+                    const TrainProgress *progress, double **series)
+{
+    *s = (RunSummary){.task = task,
+                      .recompute = setup->policy_name,
+                      .precision = dtype_name(setup->compute),
+                      .backend = setup->backend->describe,
+                      .threads = setup->backend->threads,
+                      .steps = progress->step,
+                      .final_loss = progress->last_loss,
+                      .planned_peak_bytes = setup->peak,
+                      .measured_peak_bytes = progress->peak_bytes,
+                      .save_stall_s = progress->save_stall_s};
+    if (progress->seconds > 0) {
+        s->seq_per_s = (double)progress->sequences / progress->seconds;
+        s->tokens_per_s = (double)progress->tokens / progress->seconds;
+    }
+    if (session->train) plan_memory_series(&session->train_plan, series, &s->n_memory);
+    s->memory_series = *series;
+    for (int i = 0; i < N_REGIONS; i++)
+        if (setup->plan_bytes[i]) summary_add_region(s, region_name((Region)i), setup->plan_bytes[i]);
+}
+
+bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names)
+{
+    RunRecord record;
+    char *model = file_join(output_dir, "model.safetensors"), *summary = file_join(output_dir, "run.json");
+    bool there = file_exists(model) && file_exists(summary) && run_record_read(output_dir, &record) == OK;
+    if (there) {
+        there = record.s.steps == step;
+        for (int i = 0; i < n_names && there; i++) {
+            there = false;
+            for (int k = 0; k < record.s.n_evals && !there; k++) there = strcmp(record.s.evals[k].name, names[i]) == 0;
+        }
+        run_record_free(&record);
+    }
+    free(model);
+    free(summary);
+    return there;
+}
+
+void result_show(const char *output_dir, int64_t step)
+{
+    char *path = file_join(output_dir, "eval_results.txt");
+    Buf text = {0};
+    log_info("this run was finished before, at step %lld; its results are in %s", (long long)step, output_dir);
+    if (file_exists(path) && file_read(path, 1 << 20, &text) == OK) printf("%s", text.data ? text.data : "");
+    buf_free(&text);
+    free(path);
+}
+
+Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
+                        int64_t step, double metric)
+{
+    Status status = OK;
+    Buf note = {0};
+    char *dir = file_join(output_dir, "best"), *note_path = file_join(dir, "best.json");
+    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
+    buf_double(&note, metric);
+    buf_puts(&note, "}\n");
+    TRY_DONE(export_model(dir, model, session_weights(session), text));
+    TRY_DONE(file_write_durable(note_path, note.data, note.len));
+done:
+    buf_free(&note);
+    free(dir);
+    free(note_path);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* What the runs of all tasks leave at their end, and whether it is there already. */
+#ifndef CAIRN_TRAIN_RESULT_H
+#define CAIRN_TRAIN_RESULT_H
+
+#include "state/export.h"
+#include "train/observe.h"
+#include "train/setup.h"
+#include "train/train.h"
+
+/* Fills what every task's run.json says; wall_s, config_json and figures of evaluations are the task's. `series` gets
+   the memory curve, which the caller frees after the summary is written. */
+void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
+                    const TrainProgress *progress, double **series);
+
+/* The folder holds a model, and a run.json of that many steps with figures of these names: nothing is left to do. */
+bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names);
+/* Says so, with eval_results.txt on stdout. */
+void result_show(const char *output_dir, int64_t step);
+
+/* The model as it is now into OUT/best, with best.json: step and metric. */
+Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
+                        int64_t step, double metric);
+
+#endif

@@ -1,0 +1,377 @@
+/* `cairn pretrain`: masked words and next sentences on shards. pretrain_run reads like the run itself. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/checkpoint.h"
+#include "state/import.h"
+#include "tasks/pretrain/pretrain.h"
+#include "tasks/pretrain/run.h"
+#include "train/result.h"
+#include "train/signals.h"
+
+/* ---- reading ---- */
+
+static Status check_use(PretrainRun *r)
+{
+    const Config *c = r->c;
+    r->train = c->do_train || !c->do_eval;
+    r->evaluate = c->do_eval || *c->eval_dir;
+    TRY(pretrain_eval_samples(c, &r->eval_samples));
+    if (!*c->data_dir && (r->train || !*c->eval_dir))
+        return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them)");
+    if (!r->train && !*c->model)
+        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+    if (r->train && r->evaluate && !*c->eval_dir)
+        return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
+                             "--eval-fraction` makes them)");
+    bool asked = c->eval_every > 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
+    if (r->train && asked && !r->evaluate)
+        return fail(E_USAGE, "--eval-every, --eval-samples and --target-mlm-accuracy evaluate while training: give "
+                             "--eval-dir too");
+    if (r->train && c->target_mlm_accuracy > 0 && c->eval_every == 0 && r->eval_samples == 0)
+        return fail(E_USAGE, "--target-mlm-accuracy needs to know when to look: give --eval-every or --eval-samples");
+    if (strcmp(c->moments, "carried") == 0 && !*c->model)
+        return fail(E_USAGE, "--moments carried: give the run to go on from as --model");
+    return OK;
+}
+
+static const char *shards_of(const PretrainRun *r, bool evaluation)
+{
+    return evaluation && *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir;
+}
+
+static Status open_model(PretrainRun *r)
+{
+    const Config *c = r->c;
+    bool nsp = strcmp(c->nsp, "on") == 0;
+    TRY(start_text(c, shards_of(r, !r->train), &r->text));
+    TRY(start_model(c, &r->text, (Head){HEAD_PRETRAINING, nsp ? 2 : 0}, c->max_seq_length, &r->model, NULL));
+    if (nsp && r->model.config.types < 2)
+        return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
+    return OK;
+}
+
+static Status open_shards(PretrainRun *r, bool evaluation, Shards **shards)
+{
+    const Config *c = r->c;
+    ShardsOptions o = {.vocab = strcmp(c->masking, "static") == 0 ? NULL : r->text.vocab,
+                       .vocab_size = r->model.config.vocab_size,
+                       .max_length = (int)c->max_seq_length,
+                       .max_predictions = (int)r->predictions,
+                       .seed = (uint64_t)c->seed,
+                       .batch_size = c->batch_size,
+                       .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
+                       .mask_fraction = c->masked_fraction,
+                       .whole_words = c->whole_words};
+    TRY(shards_open(shards_of(r, evaluation), &o, shards));
+    log_info("%s: %lld sequences for %s", shards_of(r, evaluation), (long long)shards_count(*shards),
+             evaluation ? "evaluation" : "training");
+    return OK;
+}
+
+static Status read_data(PretrainRun *r)
+{
+    const Config *c = r->c;
+    const Examples *e;
+    enum { LOOKED_AT = 1024 };
+    r->predictions = c->predictions > 0 ? c->predictions : (c->max_seq_length * 15 + 99) / 100;
+    if (r->train) TRY(open_shards(r, false, &r->shards));
+    if (r->evaluate) TRY(open_shards(r, true, &r->eval_shards));
+    Shards *any = r->train ? r->shards : r->eval_shards;
+    int64_t n = shards_count(any) < LOOKED_AT ? shards_count(any) : LOOKED_AT;
+    TRY(shards_range(any, 0, n, &e));
+    r->mean_length = (double)e->offset[n] / (double)n;
+    return OK;
+}
+
+/* ---- weights and state ---- */
+
+/* The weights and both moments of another run's newest checkpoint; its step and its data are not taken over. */
+static Status carry_state(PretrainRun *r)
+{
+    Status status = OK;
+    char *from = NULL;
+    TRY(checkpoint_newest(r->c->model, NULL, &from));
+    if (!from)
+        return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
+    TRY_DONE(checkpoint_load(from, &r->model.params, session_weights(&r->session), session_m(&r->session),
+                             session_v(&r->session), NULL));
+    log_info("weights and moments are those of %s", from);
+done:
+    free(from);
+    return status;
+}
+
+static Status initial_weights(PretrainRun *r)
+{
+    float *weights = session_weights(&r->session);
+    if (r->train && strcmp(r->c->moments, "carried") == 0) {
+        TRY(carry_state(r));
+    } else if (!*r->c->model) {
+        log_info("starting from random weights, seed %lld", (long long)r->c->seed);
+        params_init(&r->model.params, (uint64_t)r->c->seed, weights);
+    } else {
+        ImportReport report = {0};
+        Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
+        if (status == OK) import_report_log(&report);
+        if (status == OK && !r->train && report.n[IMPORT_NEW])
+            status = fail(E_FORMAT, "%s has no pretraining heads to evaluate; train first", report.path);
+        import_report_free(&report);
+        TRY(status);
+    }
+    return session_ready(&r->session);
+}
+
+static Status start_or_resume(PretrainRun *r, TrainResume *resume)
+{
+    SessionOptions options = setup_session(&r->setup, r->c, r->train, r->evaluate);
+    TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
+    if (!resume->dir) return initial_weights(r);
+    TRY(train_load(resume, &r->session));
+    r->progress = resume->progress;
+    log_info("going on from %s: step %lld of %lld", resume->dir, (long long)r->progress.step,
+             (long long)r->schedule.total_steps);
+    return OK;
+}
+
+/* ---- the run ---- */
+
+/* A batch of another size than the preset's is another recipe. Nothing is rescaled behind anybody's back. */
+static void say_what_differs(const PretrainRun *r)
+{
+    const Config *c = r->c;
+    if (!*c->preset || c->source[OPTION_batch_size] <= FROM_PRESET) return;
+    log_info("--batch-size %lld in place of the preset's: nothing else is changed with it; the learning rate is %g, "
+             "the steps are %lld",
+             (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
+}
+
+static Status plan_run(PretrainRun *r)
+{
+    const Config *c = r->c;
+    SetupNeed need = {.model = &r->model,
+                      .training = r->train,
+                      .evaluation = r->evaluate,
+                      .max_length = c->max_seq_length,
+                      .max_masked = r->predictions,
+                      .mean_length = r->mean_length,
+                      .norm_forms = r->norm_forms};
+    Buf table = {0};
+    TRY(setup_backend(c, &r->setup));
+    if (r->train) {
+        TRY(setup_optimizer(c, &r->setup.optimizer));
+        TRY(setup_schedule(c, shards_count(r->shards), &r->schedule));
+        say_what_differs(r);
+    }
+    TRY(setup_plan(c, &need, &r->setup));
+    setup_describe(&r->setup, &table);
+    log_info("%s", table.data);
+    buf_free(&table);
+    return OK;
+}
+
+static Digest data_digest(const PretrainRun *r)
+{
+    Digest parts[2] = {shards_digest(r->shards), vocab_digest(r->text.vocab)};
+    return digest_of(parts, sizeof parts);
+}
+
+void pretrain_export_text(const PretrainRun *r, ExportText *text)
+{
+    *text = (ExportText){.vocab = r->text.file.data,
+                         .vocab_len = r->text.file.len,
+                         .lower_case = r->text.options.lower_case,
+                         .strip_accents = r->text.options.strip_accents};
+}
+
+Status pretrain_keep_best(void *context, int64_t step, double metric)
+{
+    PretrainRun *r = context;
+    ExportText text;
+    pretrain_export_text(r, &text);
+    return result_keep_best(r->c->output_dir, &r->model, &r->session, &text, step, metric);
+}
+
+static double sequences_per_second(const PretrainRun *r)
+{
+    return r->progress.seconds > 0 ? (double)r->progress.sequences / r->progress.seconds : 0;
+}
+
+/* How much faster the reader is than the trainer: it must never be what a run waits for. */
+static void say_reader(const PretrainRun *r)
+{
+    ShardsWork work = shards_work(r->shards);
+    if (!(work.busy > 0 && r->progress.seconds > 0)) return;
+    double reads = (double)work.tokens / work.busy, trains = (double)r->progress.tokens / r->progress.seconds;
+    log_info("the reader makes %.3g tokens/s, %.0f times what training takes; training waited for it %.2f s in all",
+             reads, reads / trains, work.waited);
+}
+
+static Status train(PretrainRun *r)
+{
+    const Config *c = r->c;
+    TrainFile files[EXPORT_MAX_FILES];
+    for (int i = 0; i < r->n_files; i++)
+        files[i] = (TrainFile){r->files[i].name, r->files[i].data.data, r->files[i].data.len};
+    bool during = r->evaluate && (c->eval_every > 0 || r->eval_samples > 0);
+    TrainJob job = {.config = c,
+                    .session = &r->session,
+                    .source = shards_source(r->shards),
+                    .optimizer = r->setup.optimizer,
+                    .schedule = r->schedule,
+                    .batch_size = c->batch_size,
+                    .padded_length = c->padded ? c->max_seq_length : 0,
+                    .output_dir = c->output_dir,
+                    .fingerprint = r->fingerprint.data,
+                    .config_json = r->config_json.data,
+                    .files = files,
+                    .n_files = r->n_files,
+                    .planned_peak = r->setup.peak,
+                    .evaluate = during ? pretrain_evaluate_during : NULL,
+                    .eval_samples = r->eval_samples,
+                    .keep_best = pretrain_keep_best,
+                    .enough = &r->reached,
+                    .context = r,
+                    .started = r->started};
+    runlog_start(r->log, &r->setup.optimizer, &r->schedule, r->schedule.total_steps * c->batch_size,
+                 r->evaluate ? shards_count(r->eval_shards) : 0);
+    Status status = train_run(&job, &r->progress);
+    bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
+    runlog_stop(r->log, r->progress.batch * c->batch_size, success, sequences_per_second(r));
+    if (status == OK) say_reader(r);
+    return status;
+}
+
+static Status export_result(PretrainRun *r)
+{
+    ExportText text;
+    pretrain_export_text(r, &text);
+    return export_model(r->c->output_dir, &r->model, session_weights(&r->session), &text);
+}
+
+static Status summarise(PretrainRun *r)
+{
+    RunSummary s;
+    double *series = NULL;
+    result_summary(&s, "pretrain", &r->setup, &r->session, &r->progress, &series);
+    s.wall_s = clock_monotonic() - r->started;
+    s.config_json = r->config_json.data;
+    if (r->evaluate) {
+        summary_add_eval(&s, "eval", "mlm_accuracy", r->result.mlm_accuracy);
+        summary_add_eval(&s, "eval", "mlm_loss", r->result.mlm_loss);
+        if (!isnan(r->result.nsp_accuracy)) summary_add_eval(&s, "eval", "nsp_accuracy", r->result.nsp_accuracy);
+    }
+    Status status = summary_write(r->c->output_dir, &s);
+    if (status == OK) status = report_write(r->c->output_dir, &s);
+    free(series);
+    return status;
+}
+
+static Status evaluate_at_end(PretrainRun *r)
+{
+    Buf text = {0};
+    if (!r->evaluate) return OK;
+    TRY(pretrain_evaluate(r));
+    pretrain_describe(&r->result, &text);
+    log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)r->result.sequences,
+             (double)r->result.sequences / r->result.seconds);
+    buf_free(&text);
+    return pretrain_write_results(r);
+}
+
+/* The folder has the results of this very run. */
+static bool all_done(const PretrainRun *r, const TrainResume *resume)
+{
+    char *name[] = {(char *)"eval mlm_accuracy"};
+    bool target = r->c->target_mlm_accuracy > 0 && resume->progress.best_metric >= r->c->target_mlm_accuracy;
+    return resume->dir && resume->progress.finished && (target || resume->progress.step >= r->schedule.total_steps) &&
+           result_there(r->c->output_dir, resume->progress.step, name, r->evaluate ? 1 : 0);
+}
+
+static void say_end(const PretrainRun *r)
+{
+    log_info(
+        "trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model is in %s",
+        (long long)r->progress.step, r->progress.last_loss, sequences_per_second(r),
+        (double)r->progress.peak_bytes / (1 << 20), (double)r->setup.peak / (1 << 20), r->c->output_dir);
+}
+
+static Status pretrain_run(PretrainRun *r)
+{
+    const Config *c = r->c;
+    Status status = OK;
+    TrainResume resume = {0};
+    ExportText text;
+    TRY_DONE(check_use(r));
+    TRY_DONE(open_model(r));
+    TRY_DONE(read_data(r));
+    if (!c->dry_run) {
+        TRY_DONE(file_make_directories(c->output_dir));
+        TRY_DONE(lock_take(&r->lock, c->output_dir));
+        TRY_DONE(start_clean(c->output_dir));
+        if (r->train) TRY_DONE(train_find(c, c->output_dir, &resume));
+    }
+    TRY_DONE(start_norm_forms(c, &r->model, &resume, &r->norm_forms));
+    TRY_DONE(plan_run(r));
+    if (c->dry_run) goto done;
+    if (r->train) {
+        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, data_digest(r),
+                          train_origin(&r->model, c->model), &r->fingerprint);
+        TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
+        TRY_DONE(train_check_output(c->output_dir));
+    }
+    pretrain_export_text(r, &text);
+    TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
+    r->progress.best_metric = NAN;
+    if (r->train && all_done(r, &resume)) {
+        r->progress = resume.progress;
+        result_show(c->output_dir, r->progress.step);
+        goto done;
+    }
+    if (r->train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+    if (r->train) TRY_DONE(runlog_open(&r->log, c));
+    TRY_DONE(start_or_resume(r, &resume));
+    if (r->train) {
+        TRY_DONE(summary_remove(c->output_dir));
+        if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
+        TRY_DONE(export_result(r));
+    }
+    TRY_DONE(evaluate_at_end(r));
+    size_t resident = process_resident();
+    if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
+    if (!r->train) goto done;
+    TRY_DONE(summarise(r));
+    say_end(r);
+done:
+    train_resume_free(&resume);
+    return status;
+}
+
+Status command_pretrain(const Config *c)
+{
+    PretrainRun r = {.c = c, .started = clock_monotonic()};
+    signals_install();
+    config_json(c, &r.config_json);
+    Status status = pretrain_run(&r);
+    if (status == E_STOPPED && r.progress.finished)
+        status = fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
+                      signals_name(*signals_stop()));
+    else if (status == E_STOPPED && !r.session.train)
+        status = fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again",
+                      signals_name(*signals_stop()));
+    runlog_close(r.log);
+    session_close(&r.session);
+    setup_free(&r.setup);
+    lock_release(&r.lock);
+    shards_close(r.shards);
+    shards_close(r.eval_shards);
+    model_free(&r.model);
+    start_text_free(&r.text);
+    export_files_free(r.files, r.n_files);
+    buf_free(&r.fingerprint);
+    buf_free(&r.config_json);
+    free(r.norm_forms);
+    return status;
+}

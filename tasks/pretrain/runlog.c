@@ -1,0 +1,193 @@
+#include "tasks/pretrain/runlog.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+struct RunLog {
+    const Config *c;
+    FILE *file;
+    char *path;
+    bool mlperf, warned;
+    int64_t block_start; /* sequences when the block of training began */
+};
+
+static void write_line(RunLog *l, const Buf *line)
+{
+    bool good = fwrite(line->data, 1, line->len, l->file) == line->len && fflush(l->file) == 0;
+    if (!good && !l->warned) log_warn("%s: %s; later lines may be missing too", l->path, strerror(errno));
+    l->warned |= !good;
+}
+
+/* ---- MLPerf ---- */
+
+typedef enum { POINT, START, END } Event;
+
+/* `value` and `metadata` are JSON; metadata without braces, may be "". */
+static void mllog(RunLog *l, Event event, const char *key, const char *value, const char *metadata)
+{
+    static const char *const events[] = {"POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"};
+    Buf line = {0};
+    buf_printf(
+        &line,
+        ":::MLLOG {\"namespace\": \"\", \"time_ms\": %lld, \"event_type\": \"%s\", \"key\": \"%s\", \"value\": %s, "
+        "\"metadata\": {\"file\": \"runlog.c\", \"lineno\": 1%s%s}}\n",
+        (long long)(clock_wall() * 1e3), events[event], key, value, *metadata ? ", " : "", metadata);
+    write_line(l, &line);
+    buf_free(&line);
+}
+
+static void mllog_real(RunLog *l, const char *key, double value)
+{
+    Buf text = {0};
+    buf_double(&text, value);
+    mllog(l, POINT, key, text.data, "");
+    buf_free(&text);
+}
+
+static void mllog_samples(RunLog *l, Event event, const char *key, const char *value, int64_t samples)
+{
+    char metadata[96];
+    snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld, \"first_epoch_num\": %lld, \"epoch_count\": %lld",
+             (long long)samples, (long long)l->block_start, (long long)(samples - l->block_start));
+    mllog(l, event, key, value, metadata);
+}
+
+static void mllog_settings(RunLog *l, const Optimizer *o, const Schedule *s)
+{
+    mllog_real(l, "seed", (double)l->c->seed);
+    mllog_real(l, "global_batch_size", (double)l->c->batch_size);
+    mllog_real(l, "d_batch_size", (double)l->c->batch_size);
+    mllog_real(l, "gradient_accumulation_steps", 1);
+    mllog_real(l, "max_predictions_per_seq", (double)l->c->predictions);
+    mllog_real(l, "opt_learning_rate_training_steps", (double)s->total_steps);
+    mllog_real(l, "num_warmup_steps", (double)s->warmup_steps);
+    mllog_real(l, "opt_learning_rate_warmup_steps", (double)s->warmup_steps);
+    mllog_real(l, "start_warmup_step", (double)s->warmup_start);
+    mllog_real(l, "opt_base_learning_rate", s->learning_rate);
+    mllog_real(l, "opt_epsilon", (double)o->eps);
+    mllog_real(l, "opt_lamb_epsilon", (double)o->eps);
+    mllog_real(l, "opt_lamb_beta_1", (double)o->beta1);
+    mllog_real(l, "opt_lamb_beta_2", (double)o->beta2);
+    mllog_real(l, "opt_lamb_weight_decay_rate", (double)o->weight_decay);
+    mllog_real(l, "opt_lamb_learning_rate_decay_poly_power", s->power);
+}
+
+/* ---- dllogger ---- */
+
+/* `step`: JSON, "\"PARAMETER\"", "[]" or "[samples]". */
+static void dllogger(RunLog *l, const char *step, const char *data)
+{
+    char now[32];
+    Buf line = {0};
+    clock_iso(now, sizeof now);
+    buf_printf(&line,
+               "DLLL {\"timestamp\": \"%.6f\", \"datetime\": \"%s\", \"elapsedtime\": \"%.6f\", \"type\": \"LOG\", "
+               "\"step\": %s, \"data\": {%s}}\n",
+               clock_wall(), now, clock_monotonic(), step, data);
+    write_line(l, &line);
+    buf_free(&line);
+}
+
+/* ---- both ---- */
+
+Status runlog_open(RunLog **log, const Config *c)
+{
+    *log = NULL;
+    if (strcmp(c->log_format, "plain") == 0) return OK;
+    RunLog *l = mem_alloc(sizeof *l);
+    l->c = c;
+    l->mlperf = strcmp(c->log_format, "mlperf") == 0;
+    l->path = file_join(c->output_dir, l->mlperf ? "mlperf.log" : "dllogger.json");
+    l->file = fopen(l->path, "ae");
+    if (!l->file) {
+        Status status = fail(E_IO, "%s: cannot be written: %s", l->path, strerror(errno));
+        runlog_close(l);
+        return status;
+    }
+    if (l->mlperf) {
+        static const char *const who[][2] = {{"submission_benchmark", "\"bert\""},
+                                             {"submission_org", "\"reference_implementation\""},
+                                             {"submission_division", "\"closed\""},
+                                             {"submission_status", "\"onprem\""},
+                                             {"submission_platform", "\"cairn\""}};
+        mllog(l, POINT, "cache_clear", "true", "");
+        mllog(l, START, "init_start", "null", "");
+        for (size_t i = 0; i < sizeof who / sizeof *who; i++) mllog(l, POINT, who[i][0], who[i][1], "");
+    }
+    *log = l;
+    return OK;
+}
+
+void runlog_start(RunLog *l, const Optimizer *o, const Schedule *s, int64_t train_samples, int64_t eval_samples)
+{
+    if (!l) return;
+    char text[256];
+    if (!l->mlperf) {
+        snprintf(text, sizeof text,
+                 "\"train_batch_size\": %lld, \"learning_rate\": %.9g, \"max_steps\": %lld, \"seed\": %lld",
+                 (long long)l->c->batch_size, s->learning_rate, (long long)s->total_steps, (long long)l->c->seed);
+        dllogger(l, "\"PARAMETER\"", text);
+        return;
+    }
+    mllog_settings(l, o, s);
+    mllog(l, END, "init_stop", "null", "");
+    mllog(l, START, "run_start", "null", "");
+    mllog_real(l, "train_samples", (double)train_samples);
+    mllog_real(l, "eval_samples", (double)eval_samples);
+    mllog_samples(l, START, "epoch_start", "null", 0);
+    mllog_samples(l, START, "block_start", "null", 0);
+}
+
+void runlog_evaluation_start(RunLog *l, int64_t samples)
+{
+    if (!l || !l->mlperf) return;
+    mllog_samples(l, END, "block_stop", "null", samples);
+    mllog_samples(l, START, "eval_start", "null", samples);
+}
+
+void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy)
+{
+    char value[40], step[40];
+    if (!l) return;
+    snprintf(value, sizeof value, "%.9g", mlm_accuracy);
+    if (!l->mlperf) {
+        char data[80];
+        snprintf(data, sizeof data, "\"eval_mlm_accuracy\": %s", value);
+        snprintf(step, sizeof step, "[%lld]", (long long)samples);
+        dllogger(l, step, data);
+        return;
+    }
+    mllog_samples(l, POINT, "eval_accuracy", value, samples);
+    mllog_samples(l, END, "eval_stop", "null", samples);
+    l->block_start = samples;
+    mllog_samples(l, START, "block_start", "null", samples);
+}
+
+void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)
+{
+    char text[128];
+    if (!l) return;
+    if (!l->mlperf) {
+        snprintf(text, sizeof text, "\"training_sequences_per_second\": %.6g, \"train_samples\": %lld", seq_per_s,
+                 (long long)samples);
+        dllogger(l, "[]", text);
+        return;
+    }
+    snprintf(text, sizeof text, "{\"throughput\": %.6g}", seq_per_s);
+    mllog_samples(l, END, "block_stop", "null", samples);
+    mllog_samples(l, POINT, "tracked_stats", text, samples);
+    mllog_samples(l, END, "epoch_stop", "null", samples);
+    mllog(l, END, "run_stop", "null", success ? "\"status\": \"success\"" : "\"status\": \"aborted\"");
+}
+
+void runlog_close(RunLog *l)
+{
+    if (!l) return;
+    if (l->file) fclose(l->file);
+    free(l->path);
+    free(l);
+}
