@@ -53,6 +53,13 @@ if(HAVE_ONEDNN)
   add_library(cairn::dnnl ALIAS cairn_dnnl)
 endif()
 
+# Debian's name is hdf5-serial where other variants are installed beside it.
+pkg_search_module(hdf5 QUIET IMPORTED_TARGET hdf5-serial>=1.10.2 hdf5>=1.10.2)
+cairn_decide(HDF5 "${hdf5_FOUND}" "libhdf5-dev")
+if(HAVE_HDF5)
+  add_library(cairn::hdf5 ALIAS PkgConfig::hdf5)
+endif()
+
 # Sanitizers and coverage see the kernels through the host executor (tests/cuda_host); AUTO leaves the real ones out there.
 set(cuda_found OFF)
 if(WITH_CUDA STREQUAL "OFF")
@@ -68,7 +75,7 @@ endif()
 cairn_decide(CUDA ${cuda_found} "the CUDA toolkit (nvcc, cublasLt.h, libcudart_static.a; ${cuda_why})")
 
 # These have no code yet that would use them; later issues bring it. AUTO finds or misses them in peace.
-foreach(later HDF5 GLOO NCCL)
+foreach(later GLOO NCCL)
   if(WITH_${later} STREQUAL "ON")
     message(FATAL_ERROR "WITH_${later}=ON: this version of Cairn has no ${later} support yet. Use AUTO or OFF.")
   endif()

@@ -1,8 +1,13 @@
-# cairn_library(name DIR d... [USES other...] [EXTERNAL lib...]): every .c of a folder as one static library cairn_<name>.
+# cairn_library(name DIR d... [USES other...] [EXTERNAL lib...] [EXCEPT file...]): every .c of a folder, but those named, as
+# one static library cairn_<name>.
 function(cairn_library name)
-  cmake_parse_arguments(ARG "" "" "DIR;USES;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DIR;USES;EXTERNAL;EXCEPT" ${ARGN})
   list(TRANSFORM ARG_DIR REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.c")
   file(GLOB sources CONFIGURE_DEPENDS ${ARG_DIR})
+  list(TRANSFORM ARG_EXCEPT PREPEND "${CMAKE_SOURCE_DIR}/")
+  if(ARG_EXCEPT)
+    list(REMOVE_ITEM sources ${ARG_EXCEPT})
+  endif()
   add_library(cairn_${name} STATIC ${sources})
   add_library(${name} ALIAS cairn_${name})
   target_include_directories(cairn_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})

@@ -46,6 +46,7 @@ missing_for_build() {
     has_header dnnl.h || echo libdnnl-dev
     has_library jansson || echo libjansson-dev
     has_library libxxhash || echo libxxhash-dev
+    has_library hdf5 || has_library hdf5-serial || echo libhdf5-dev
 }
 
 missing_for_tests() {

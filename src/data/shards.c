@@ -1,0 +1,321 @@
+/* The files of a folder, their blocks, and reading in file order. */
+#include "data/shards.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/shards_internal.h"
+
+#define PIECES      16
+#define PIECE_BYTES 65536
+
+/* ---- which files ---- */
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* By its name, or by its first bytes: MLPerf's packed shards have no suffix. */
+static bool is_shard(const char *path)
+{
+    static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    const char *name = file_basename(path);
+    uint8_t first[8];
+    struct stat info;
+    if (name[0] == '.' || strstr(name, ".tmp.") || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
+    if (has_suffix(name, ".hdf5") || has_suffix(name, ".h5")) return true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = fd >= 0 && read(fd, first, sizeof first) == sizeof first && memcmp(first, signature, 8) == 0;
+    if (fd >= 0) close(fd);
+    return found;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static Status find_files(Shards *s, const char *dir)
+{
+    int cap = 0;
+    if (!file_is_directory(dir)) {
+        MEM_GROW(s->paths, s->n_files, cap);
+        s->paths[s->n_files++] = mem_strdup(dir);
+        return OK;
+    }
+    DIR *d = opendir(dir);
+    if (!d) return fail(E_IO, "%s: %m", dir);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        char *path = file_join(dir, entry->d_name);
+        if (!is_shard(path)) {
+            free(path);
+            continue;
+        }
+        MEM_GROW(s->paths, s->n_files, cap);
+        s->paths[s->n_files++] = path;
+    }
+    closedir(d);
+    if (s->n_files == 0)
+        return fail(E_FORMAT, "%s: no shards in it; expected HDF5 files, as `cairn shards` writes them", dir);
+    qsort(s->paths, (size_t)s->n_files, sizeof *s->paths, by_name);
+    return OK;
+}
+
+/* ---- blocks ---- */
+
+static Status add_blocks(Shards *s, int file, ShardFile *f)
+{
+    int64_t unit = f->unit, rows = unit >= SHARDS_BLOCK_ROWS ? unit : SHARDS_BLOCK_ROWS / unit * unit;
+    int32_t *counts = NULL;
+    Status status = OK;
+    if (rows > SHARDS_MOST_ROWS) rows = SHARDS_MOST_ROWS;
+    counts = mem_array((size_t)rows, sizeof *counts);
+    for (int64_t first = 0; first < f->rows; first += rows) {
+        int64_t n = f->rows - first < rows ? f->rows - first : rows, sequences = 0;
+        TRY_DONE(shard_counts(f, first, n, counts));
+        for (int64_t i = 0; i < n; i++) sequences += counts[i];
+        MEM_GROW(s->blocks, s->n_blocks, s->cap_blocks);
+        s->blocks[s->n_blocks++] = (ShardBlock){file, (int32_t)n, (int32_t)sequences, first, s->count};
+        s->count += sequences;
+    }
+done:
+    free(counts);
+    return status;
+}
+
+/* Pieces of a file, evenly over its length. */
+static Status digest_pieces(const char *path, DigestStream *d)
+{
+    static uint8_t piece[PIECE_BYTES]; /* one Shards is opened at a time: under the lock below */
+    uint64_t size;
+    Status status = OK;
+    TRY(file_size(path, &size));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail(E_IO, "%s: %m", path);
+    const char *name = file_basename(path);
+    digest_update(d, name, strlen(name) + 1);
+    digest_update(d, &size, sizeof size);
+    uint64_t pieces = size / PIECE_BYTES < PIECES ? size / PIECE_BYTES + 1 : PIECES;
+    for (uint64_t i = 0; i < pieces && status == OK; i++) {
+        uint64_t at = pieces > 1 ? (size - PIECE_BYTES) / (pieces - 1) * i : 0;
+        ssize_t got = pread(fd, piece, sizeof piece, (off_t)at);
+        if (got < 0)
+            status = fail(E_IO, "%s: %m", path);
+        else
+            digest_update(d, piece, (size_t)got);
+    }
+    close(fd);
+    return status;
+}
+
+static Status look_at_files(Shards *s, const char *dir)
+{
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    int layouts[N_SHARD_LAYOUTS] = {0}, masked = 0;
+    DigestStream *d = digest_new();
+    Status status = OK;
+    pthread_mutex_lock(&one);
+    for (int i = 0; i < s->n_files && status == OK; i++) {
+        ShardFile f;
+        int64_t before = s->count;
+        TRY_DONE(shard_open(&f, s->paths[i], s->limits));
+        layouts[f.layout]++;
+        masked += f.is_masked;
+        status = add_blocks(s, i, &f);
+        shard_close(&f);
+        if (status != OK) goto done;
+        if (s->count == before) log_warn("%s: no rows in it", s->paths[i]);
+        TRY_DONE(digest_pieces(s->paths[i], d));
+    }
+    digest_update(d, &s->count, sizeof s->count);
+    s->digest = digest_value(d);
+    Buf said = {0};
+    for (int i = 0; i < N_SHARD_LAYOUTS; i++)
+        if (layouts[i]) buf_printf(&said, ", %d %s", layouts[i], shard_layout_name((ShardLayout)i));
+    log_info("%s: %lld sequences in %d shards%s; %s", dir, (long long)s->count, s->n_files, said.data,
+             s->o.dynamic_masking || masked == 0 ? "masks are drawn each epoch"
+             : masked == s->n_files              ? "masks as stored"
+                                                 : "masks as stored, else drawn each epoch");
+    buf_free(&said);
+    if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
+    if (!s->o.vocab && (s->o.dynamic_masking || masked < s->n_files))
+        status = fail(E_USAGE, "%s: its words are to be masked while training: give --vocab FILE", dir);
+done:
+    pthread_mutex_unlock(&one);
+    digest_free(d);
+    return status;
+}
+
+/* ---- life ---- */
+
+Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
+{
+    Shards *s = mem_alloc(sizeof *s);
+    Status status = OK;
+    *out = NULL;
+    s->o = *o;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    if (s->o.max_predictions == 0) s->o.max_predictions = (int)rint(0.15 * o->max_length) + 1;
+    if (s->o.mask_fraction == 0) s->o.mask_fraction = 0.15;
+    if (o->vocab) {
+        s->o.vocab_size = vocab_size(o->vocab);
+        masking_init(&s->masking, o->vocab, o->seed, s->o.mask_fraction, s->o.max_predictions, o->whole_words);
+    }
+    s->limits = (ShardLimits){s->o.vocab_size, o->max_length, s->o.max_predictions,
+                              o->vocab ? vocab_special(o->vocab).cls : -1};
+    TRY_DONE(find_files(s, dir));
+    TRY_DONE(look_at_files(s, dir));
+    TRY_DONE(shards_start(s));
+done:
+    if (status != OK) {
+        shards_close(s);
+        return status;
+    }
+    *out = s;
+    return OK;
+}
+
+void shards_close(Shards *s)
+{
+    if (!s) return;
+    shards_stop(s);
+    shard_reader_free(&s->reader);
+    sequences_free(&s->read);
+    sequences_free(&s->range);
+    masking_free(&s->masking);
+    for (int i = 0; i < s->n_files; i++) free(s->paths[i]);
+    free(s->paths);
+    free(s->blocks);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    free(s);
+}
+
+int64_t shards_count(const Shards *s) { return s->count; }
+Digest shards_digest(const Shards *s) { return s->digest; }
+
+int64_t shards_tokens_at_most(const Shards *s)
+{
+    return (s->o.batch_size < s->count ? s->o.batch_size : s->count) * s->o.max_length;
+}
+
+/* ---- reading ---- */
+
+/* The file's place among the open ones; the one that was not used for longest gives way. */
+static Status open_file(Shards *s, ShardReader *r, int32_t file, ShardFile **f)
+{
+    int oldest = 0;
+    if (!r->clock)
+        for (int i = 0; i < SHARDS_OPEN_FILES; i++) r->open[i].file = -1;
+    r->clock++;
+    for (int i = 0; i < SHARDS_OPEN_FILES; i++) {
+        if (r->open[i].file == file) {
+            r->open[i].used = r->clock;
+            return *f = &r->open[i].f, OK;
+        }
+        if (r->open[i].used < r->open[oldest].used) oldest = i;
+    }
+    shard_close(&r->open[oldest].f);
+    r->open[oldest].file = -1;
+    TRY(shard_open(&r->open[oldest].f, s->paths[file], s->limits));
+    r->open[oldest].file = file;
+    r->open[oldest].used = r->clock;
+    return *f = &r->open[oldest].f, OK;
+}
+
+Status shards_read_block(Shards *s, ShardReader *r, const ShardBlock *b, Sequences *out)
+{
+    ShardFile *f;
+    int64_t before = out->e.count;
+    TRY(open_file(s, r, b->file, &f));
+    if (f->rows < b->first_row + b->rows)
+        return fail(E_FORMAT, "%s: it had more than %lld rows when the run began: it was changed meanwhile",
+                    s->paths[b->file], (long long)f->rows);
+    TRY(shard_read(f, b->first_row, b->rows, b->first, &r->rows, out));
+    if (out->e.count - before != b->sequences)
+        return fail(E_FORMAT, "%s: rows from %lld have %lld sequences, %d when the run began: it was changed meanwhile",
+                    s->paths[b->file], (long long)b->first_row, (long long)(out->e.count - before), b->sequences);
+    return OK;
+}
+
+void shard_reader_free(ShardReader *r)
+{
+    for (int i = 0; i < SHARDS_OPEN_FILES; i++) shard_close(&r->open[i].f);
+    shard_rows_free(&r->rows);
+    free(r->scratch);
+    *r = (ShardReader){0};
+}
+
+void shards_take(Shards *s, ShardReader *r, const Sequences *from, int64_t i, uint32_t epoch, Sequences *to)
+{
+    const Examples *e = &from->e;
+    int64_t at = e->offset[i], length = e->offset[i + 1] - at, masks = e->masked_offset[i];
+    int64_t stored = e->masked_offset[i + 1] - masks;
+    bool drawn = s->o.dynamic_masking || !from->is_masked[i];
+    int64_t k = sequences_add(to, length, drawn ? s->o.max_predictions : stored);
+    int32_t *ids = to->e.ids + to->e.offset[k], *place = to->e.masked_place + to->e.masked_offset[k],
+            *word = to->e.masked_label + to->e.masked_offset[k];
+    memcpy(ids, e->ids + at, (size_t)length * sizeof *ids);
+    memcpy(to->e.types + to->e.offset[k], e->types + at, (size_t)length);
+    to->e.label[k] = e->label[i];
+    to->sample[k] = from->sample[i];
+    to->is_masked[k] = true;
+    if (!drawn) {
+        memcpy(place, e->masked_place + masks, (size_t)stored * sizeof *place);
+        memcpy(word, e->masked_label + masks, (size_t)stored * sizeof *word);
+        return;
+    }
+    for (int64_t m = masks; m < masks + stored; m++) ids[e->masked_place[m]] = e->masked_label[m];
+    if (!r->scratch) r->scratch = mem_array((size_t)s->o.max_length, sizeof *r->scratch);
+    int chosen = masking_draw(&s->masking, (uint64_t)from->sample[i], epoch, ids, (int)length, place, word, r->scratch);
+    to->e.masked_offset[k + 1] = to->e.masked_offset[k] + chosen;
+}
+
+Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
+{
+    for (int64_t b = 0; b < s->n_blocks; b++) {
+        if (stop && *stop) return fail(E_STOPPED, "stopped while the shards were checked");
+        sequences_clear(&s->read);
+        TRY(shards_read_block(s, &s->reader, &s->blocks[b], &s->read));
+    }
+    return OK;
+}
+
+/* The block that a sequence is in. */
+static int64_t block_of(const Shards *s, int64_t sequence)
+{
+    int64_t low = 0, high = s->n_blocks - 1;
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (s->blocks[middle].first <= sequence)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
+{
+    CHECK(first >= 0 && n >= 0 && first <= s->count && n <= s->count - first, "sequences %lld + %lld of %lld",
+          (long long)first, (long long)n, (long long)s->count);
+    sequences_clear(&s->range);
+    sequences_reserve(&s->range, n, 0, 0);
+    for (int64_t b = n ? block_of(s, first) : 0; s->range.e.count < n; b++) {
+        const ShardBlock *block = &s->blocks[b];
+        if (s->read.e.count == 0 || s->read.sample[0] != block->first || s->read.e.count != block->sequences) {
+            sequences_clear(&s->read);
+            Status status = shards_read_block(s, &s->reader, block, &s->read);
+            if (status != OK) return sequences_clear(&s->read), status;
+        }
+        for (int64_t i = first + s->range.e.count - block->first; i < block->sequences && s->range.e.count < n; i++)
+            shards_take(s, &s->reader, &s->read, i, 0, &s->range);
+    }
+    *e = &s->range.e;
+    return OK;
+}

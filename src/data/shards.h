@@ -1,0 +1,57 @@
+/* A folder of shards as an endless row of batches, and as a list to evaluate on.
+
+   Layouts may be mixed (docs/files.md 8). Not all is held in memory: an epoch's order has two levels (docs/contracts.md
+   3), so that rows which are compressed together are read together; two windows of 2^22 tokens at most, three batches
+   and 16 open files are what there is. A thread of its own reads ahead, batch + 1 while the caller works on batch, and
+   the next window. Any batch can be asked for at any time; which sequences it has, and their masks, depends on the
+   files, the seed and its number alone. Calls are for one thread at a time. */
+#ifndef CAIRN_DATA_SHARDS_H
+#define CAIRN_DATA_SHARDS_H
+
+#include <signal.h>
+
+#include "data/data.h"
+#include "text/text.h"
+
+typedef struct {
+    const Vocab *vocab;  /* for masks that are drawn here; must outlive the Shards. NULL: files that are masked only */
+    int32_t vocab_size;  /* without a vocabulary: ids are below this */
+    int max_length;      /* no sequence is longer */
+    int max_predictions; /* no sequence has more masked positions; default, for 0: round(0.15 · max_length) + 1 */
+    uint64_t seed;
+    int64_t batch_size;
+    bool dynamic_masking; /* draws the masks of masked files anew too, from the words their labels keep */
+    double mask_fraction; /* 0: 0.15 */
+    bool whole_words;
+} ShardsOptions;
+
+typedef struct Shards Shards;
+
+/* `dir` is a folder, or one file. Every file is opened and its shape checked; rows are checked when they are read
+   (shards_check reads them all). E_FORMAT: no shards, or a bad one, by name. */
+Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
+void shards_close(Shards *s);                   /* takes NULL */
+int64_t shards_count(const Shards *s);          /* sequences of an epoch */
+int64_t shards_tokens_at_most(const Shards *s); /* of a batch */
+/* Reads every row once: the first bad one is E_FORMAT with file, dataset and row. `stop` as in signals_stop; may be
+   NULL. */
+Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
+/* The sequences of global batch number `batch` (from 0), in order; the last batch of an epoch may be short. Valid until
+   the next call but one. */
+Status shards_step(Shards *s, int64_t batch, const Examples **e);
+/* The same as a run's source of steps; the Shards must live as long. */
+ExampleSource shards_source(Shards *s);
+/* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
+   call. */
+Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
+/* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
+Digest shards_digest(const Shards *s);
+
+/* What the thread has done, for the rate that a run reports. */
+typedef struct {
+    int64_t tokens;      /* put into batches */
+    double busy, waited; /* seconds: of the thread reading; of callers waiting for it */
+} ShardsWork;
+ShardsWork shards_work(Shards *s);
+
+#endif
