@@ -136,6 +136,8 @@ Status backend_open(const char *name, const BackendOptions *options, Backend **b
     if (!options) options = &none;
     *backend = NULL;
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
+    if (open_one("cuda", options, backend) == OK) return OK;
+    log_debug("%s", status_message());
     if (open_one("cpu", options, backend) == OK) return OK;
     log_warn("%s; using ref, which is slow", status_message());
     return open_one("ref", options, backend);

@@ -53,6 +53,7 @@ typedef struct Backend {
     bool device; /* its regions are not host memory: only upload and download reach them */
     /* Bytes of the device, free when it was opened, taken by its context and libraries. NULL: it has the machine's. */
     void (*memory)(size_t *total, size_t *available, size_t *context);
+    size_t (*used)(void); /* bytes of it that this process takes now; there where `memory` is */
     Status (*wait)(void); /* until all that was run is done; E_FAIL says what failed. NULL: run has waited */
 
     /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as
@@ -70,13 +71,16 @@ typedef struct Backend {
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 } Backend;
 
-/* "ref", "cpu", "cuda", or "auto": the first of cpu, ref that opens (cuda is asked for by name until it trains). `why`
-   of a refusal is in the status message. */
+/* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
+   of. `why` of a refusal is in the status message. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);
 void backend_close(Backend *b);
 /* The table of a backend that is not opened: for plans of a device that is not here. Only bucket, copy_bytes, supports,
    imagine and the ops' scratch may be called. E_USAGE where this build has no such module. */
 Status backend_table(const char *name, Backend *table);
+
+/* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
+static inline bool backend_own_memory(const Backend *b) { return b && b->device && b->memory; }
 
 /* ref's table, for others to copy. */
 void backend_ref_table(Backend *b);

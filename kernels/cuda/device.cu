@@ -267,6 +267,13 @@ void device_settle(void)
     device.info.context = used && used >= device.used_before ? used - device.used_before : total - available;
 }
 
+size_t device_used(void)
+{
+    size_t available = 0, total = 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
+    return device.info.context + (device.info.free > available ? device.info.free - available : 0);
+}
+
 void device_close(void)
 {
     if (device.opened == 0 || --device.opened > 0) return;

@@ -26,6 +26,7 @@ typedef struct {
    several times for the same GPU; the last close ends it. */
 Status device_open(int local_rank);
 void device_settle(void); /* all libraries are loaded: measures `context` and `free` */
+size_t device_used(void); /* bytes that are taken now: `context`, and what `free` has fallen by since */
 void device_close(void);
 const DeviceInfo *device_info(void);
 

@@ -99,7 +99,6 @@ static size_t cuda_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpos
     return transposed ? 0 : (size_t)n * (size_t)k * dtype_size(compute);
 }
 
-#ifndef CAIRN_CUDA_HOST
 static void cuda_memory(size_t *total, size_t *available, size_t *context)
 {
     const DeviceInfo *d = device_info();
@@ -107,7 +106,6 @@ static void cuda_memory(size_t *total, size_t *available, size_t *context)
     *available = d->free;
     *context = d->context;
 }
-#endif
 
 static void cuda_release(void *p, size_t bytes)
 {
@@ -136,11 +134,17 @@ Status cairn_cuda_fill(Backend *b)
     b->graph_launch = device_graph_launch;
     b->graph_free = device_graph_free;
 #ifdef CAIRN_CUDA_HOST
-    b->device = getenv("CAIRN_TEST_CUDA_HOST_DEVICE") != NULL; /* tests of who should treat it as one */
+    const char *as_device = getenv("CAIRN_TEST_CUDA_HOST_DEVICE"); /* tests: 1, or MiB of memory of its own */
+    b->device = as_device != NULL;
+    bool own = as_device && atoi(as_device) > 1;
 #else
     b->device = true;
-    b->memory = cuda_memory;
+    bool own = true;
 #endif
+    if (own) {
+        b->memory = cuda_memory;
+        b->used = device_used;
+    }
 #define X(id, function) b->op[OP_##id].run = function;
     CUDA_OP_LIST(X)
 #undef X

@@ -75,7 +75,8 @@
     /* how */                                                                                                          \
     X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gpt",                                          \
       "compute type; auto: the fastest the backend has")                                                               \
-    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt", "auto, cpu, or ref (plain loops)")                         \
+    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt",                                                            \
+      "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
     X(threads, Count, "0", 0, 4096, "", "N", BITS, "gpt", "0: all that this process may use")                          \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gpt",                                                        \
       "none, lean, ffn, selective, half-attention, full, every:K or auto; never changes a result by one bit")          \

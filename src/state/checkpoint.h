@@ -42,7 +42,8 @@ typedef struct {
 typedef struct {
     const ParamTable *params;
     int64_t step;
-    const float *weights, *m, *v; // (params->size) each
+    const float *weights, *m, *v; // (params->size) each; they may lie in the saver's buffer already, in this order
+    double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
     const char *state;            /* JSON text for state.json */
     size_t state_size;
     const CheckpointFile *files;

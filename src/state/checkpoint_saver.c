@@ -36,6 +36,7 @@ static void copy_range(void *arg, size_t begin, size_t end)
 static void copy(float *to, const float *from, size_t count)
 {
     enum { GRAIN = 1 << 20 };
+    if (to == from) return;
     parallel_ranges(count, GRAIN, copy_range, &(CopyJob){to, from});
 }
 
@@ -158,7 +159,7 @@ static bool start_thread(Saver *s)
 
 Status saver_begin(Saver *s, const TrainingState *state)
 {
-    double start = clock_monotonic();
+    double start = state->stopped > 0 ? state->stopped : clock_monotonic();
     Status status = OK;
     CHECK(s->out, "saver_begin without saver_init");
     if (s->running) collect(s);

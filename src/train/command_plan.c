@@ -72,6 +72,9 @@ static void find_norm_forms(PlanRun *r)
     free(norms);
 }
 
+/* A device's save buffer lies on the host: it is no matter of the device's memory. */
+static bool saves_here(const PlanRun *r) { return !r->device && !backend_own_memory(r->setup.backend); }
+
 static Status open_machine(PlanRun *r)
 {
     const Config *c = r->c;
@@ -79,8 +82,8 @@ static Status open_machine(PlanRun *r)
         TRY(setup_backend(c, &r->setup));
         r->backend = r->setup.backend;
         machine_rates(r->setup.backend, r->setup.compute, &r->rates);
-        r->setup.process_bytes = setup_process_bytes();
-        r->budget = setup_budget(c);
+        r->setup.process_bytes = setup_process_bytes(r->setup.backend);
+        r->budget = setup_budget(c, r->setup.backend);
         return OK;
     }
     TRY(device_find(c->device, &r->device));
@@ -158,7 +161,7 @@ static Status bytes_of_batch(const PlanRun *r, const uint8_t *levels, int64_t ba
     ModelTensors t;
     PlanRequest q = request(r, tokens_in(r, batch), batch, true, levels);
     TRY(plan_make(&q, &p, &t, NULL));
-    *peak = plan_total(&p, NULL, NULL) + r->setup.process_bytes;
+    *peak = plan_total(&p, NULL, r->setup.backend, NULL) + r->setup.process_bytes;
     plan_free(&p);
     return OK;
 }
@@ -200,13 +203,13 @@ static Status fill_row(PlanRun *r, const uint8_t *levels, const char *name, cons
 {
     Plan p;
     ModelTensors t;
-    r->save_buffer = !r->device;
+    r->save_buffer = saves_here(r);
     PlanRequest q = request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, levels);
     TRY(plan_make(&q, &p, &t, NULL));
     snprintf(row->name, sizeof row->name, "%s", name);
     row->exact = p.exact;
     row->host = r->setup.process_bytes;
-    row->peak = plan_total(&p, evaluation, row->bytes) + row->host;
+    row->peak = plan_total(&p, evaluation, r->setup.backend, row->bytes) + row->host;
     if (row->peak > r->budget) {
         r->save_buffer = false;
         row->peak -= row->bytes[REGION_SAVE];
@@ -411,7 +414,7 @@ Status command_plan(const Config *c)
     TRY_DONE(open_machine(&r));
     TRY_DONE(find_lengths(&r));
     TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
-    r.save_buffer = !r.device;
+    r.save_buffer = saves_here(&r);
     if (r.micro_tokens == 0)
         r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */
     if (r.micro_tokens > tokens_in(&r, c->batch_size) && *c->lengths) r.micro_tokens = tokens_in(&r, c->batch_size);

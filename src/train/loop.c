@@ -102,17 +102,26 @@ static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
     r->loss = r->mlm_loss + (head->labels ? r->nsp_loss : 0);
 }
 
+/* Asking a device is a call to its driver: every step at first, while libraries still set up what they do late. */
+static void measure_peak(const Loop *l)
+{
+    TrainProgress *p = l->progress;
+    const Session *s = l->job->session;
+    if (s->options.backend->used && p->step - l->first_step > 4 && p->step % 100 != 0) return;
+    size_t used = session_memory_used(s);
+    if (used > p->peak_bytes) p->peak_bytes = used;
+}
+
 static Status record_step(Loop *l, const Stats *stats, double seconds)
 {
     int64_t n_seqs = l->n_seqs, n_tokens = l->n_tokens;
     TrainProgress *p = l->progress;
-    size_t resident = process_resident();
     p->step++;
     p->batch++;
     p->sequences += n_seqs;
     p->tokens += n_tokens;
     p->seconds += seconds;
-    if (resident > p->peak_bytes) p->peak_bytes = resident;
+    measure_peak(l);
     StepRecord record = {.step = p->step,
                          .epoch = (double)p->batch / per_epoch(l->job),
                          .lr = schedule_rate(&l->job->schedule, p->step),
@@ -151,10 +160,9 @@ static int64_t first_not_finite(const float *x, int64_t n) // (n)
 }
 
 /* An update may overflow although its gradient was finite. Such weights must not take the place of good ones. */
-static Status check_weights(const Loop *l)
+static Status check_weights(const Loop *l, const float *weights)
 {
     const ParamTable *t = &l->job->session->model->params;
-    const float *weights = session_weights(l->job->session);
     if (first_not_finite(weights, t->size) < 0) return OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
@@ -169,7 +177,9 @@ static Status check_weights(const Loop *l)
 
 static Status save(Loop *l)
 {
-    TRY(check_weights(l));
+    const float *weights;
+    TRY(saving_fetch(l->saving, &weights));
+    TRY(check_weights(l, weights));
     l->last_save = clock_monotonic();
     return saving_begin(l->saving, l->progress);
 }

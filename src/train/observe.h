@@ -13,7 +13,7 @@ typedef struct {
     int64_t step;
     double epoch, loss, lr, grad_norm;
     double seq_per_s, tokens_per_s; /* of this step; real sequences and tokens, not padding */
-    size_t peak_bytes;              /* resident anonymous and shared memory, largest so far */
+    size_t peak_bytes;              /* session_memory_used, largest so far */
     double wall_s;                  /* since the program's start */
     bool pretraining;               /* then: parts of the loss; NaN where there is none */
     double mlm_loss, mlm_accuracy, nsp_loss;

@@ -69,8 +69,9 @@ done:
     return status;
 }
 
-size_t plan_total(const Plan *training, const Plan *evaluation, size_t by_region[N_REGIONS])
+size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *backend, size_t by_region[N_REGIONS])
 {
+    bool own = backend_own_memory(backend);
     const Plan *plans[] = {training, evaluation};
     size_t total = 0;
     for (int r = 0; r < N_REGIONS; r++) {
@@ -78,7 +79,7 @@ size_t plan_total(const Plan *training, const Plan *evaluation, size_t by_region
         for (int i = 0; i < 2; i++)
             if (plans[i] && plans[i]->region_bytes[r] > largest) largest = plans[i]->region_bytes[r];
         if (by_region) by_region[r] = largest;
-        total += largest;
+        if (!own || (r != REGION_SAVE && r != REGION_HOST)) total += largest;
     }
     return total;
 }

@@ -55,6 +55,15 @@ void result_show(const char *output_dir, int64_t step)
     free(path);
 }
 
+Status result_export(const char *dir, const Model *model, const Session *session, const ExportText *text)
+{
+    const float *weights;
+    TRY(session_read(session, STATE_WEIGHTS, NULL, &weights));
+    Status status = export_model(dir, model, weights, text);
+    session_read_done(session, weights);
+    return status;
+}
+
 Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
                         int64_t step, double metric)
 {
@@ -64,7 +73,7 @@ Status result_keep_best(const char *output_dir, const Model *model, const Sessio
     buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
     buf_double(&note, metric);
     buf_puts(&note, "}\n");
-    TRY_DONE(export_model(dir, model, session_weights(session), text));
+    TRY_DONE(result_export(dir, model, session, text));
     TRY_DONE(file_write_durable(note_path, note.data, note.len));
 done:
     buf_free(&note);

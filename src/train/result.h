@@ -17,7 +17,9 @@ bool result_there(const char *output_dir, int64_t step, char *const *names, int 
 /* Says so, with eval_results.txt on stdout. */
 void result_show(const char *output_dir, int64_t step);
 
-/* The model as it is now into OUT/best, with best.json: step and metric. */
+/* The model as it is now into a folder, in Hugging Face's form (export_model). */
+Status result_export(const char *dir, const Model *model, const Session *session, const ExportText *text);
+/* The same into OUT/best, with best.json: step and metric. */
 Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
                         int64_t step, double metric);
 

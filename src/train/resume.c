@@ -142,7 +142,8 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
 
 Status train_load(TrainResume *r, Session *s)
 {
-    TRY(checkpoint_load(r->dir, &s->model->params, session_weights(s), session_m(s), session_v(s), NULL));
+    TRY(checkpoint_load(r->dir, &s->model->params, session_fill(s, STATE_WEIGHTS), session_fill(s, STATE_M),
+                        session_fill(s, STATE_V), NULL));
     return session_ready(s);
 }
 

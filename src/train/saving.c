@@ -11,6 +11,8 @@ struct Saving {
     const TrainJob *job;
     Saver saver;
     CheckpointFile *files;
+    const float *fetched[N_STATE_ARRAYS]; // (params.size) each
+    double stopped;                       /* when training stopped for it */
 };
 
 static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
@@ -46,20 +48,39 @@ Status saving_open(Saving **saving, const TrainJob *job)
     return OK;
 }
 
+Status saving_fetch(Saving *s, const float **weights)
+{
+    const Session *session = s->job->session;
+    float *buffer = session_save_buffer(session);
+    bool device = session->options.backend->device;
+    CHECK(!device || buffer, "a device's state is saved through the save buffer, and there is none");
+    s->stopped = device ? clock_monotonic() : 0;
+    if (device) (void)saver_wait(&s->saver); /* how that save went was told then */
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
+        float *room = device ? buffer + a * session->model->params.size : NULL;
+        TRY(session_read(session, a, room, &s->fetched[a]));
+    }
+    *weights = s->fetched[STATE_WEIGHTS];
+    return OK;
+}
+
 Status saving_begin(Saving *s, const TrainProgress *progress)
 {
     Buf text = {0};
+    CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     write_state(s->job, progress, &text);
     TrainingState state = {.params = &s->job->session->model->params,
                            .step = progress->step,
-                           .weights = session_weights(s->job->session),
-                           .m = session_m(s->job->session),
-                           .v = session_v(s->job->session),
+                           .weights = s->fetched[STATE_WEIGHTS],
+                           .m = s->fetched[STATE_M],
+                           .v = s->fetched[STATE_V],
+                           .stopped = s->stopped,
                            .state = text.data,
                            .state_size = text.len,
                            .files = s->files,
                            .n_files = s->job->n_files};
     Status status = saver_begin(&s->saver, &state);
+    s->fetched[STATE_WEIGHTS] = NULL;
     buf_free(&text);
     return status;
 }

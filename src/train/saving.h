@@ -7,7 +7,10 @@
 typedef struct Saving Saving;
 
 Status saving_open(Saving **saving, const TrainJob *job);
-/* Starts saving this state; returns once training may change the tensors again. A save that fails is reported and
+/* What is to be saved, for the host: where it lies, or, of a device, a copy in the save buffer, made now; that waits
+   for the save before. `weights` (params.size) may be looked at until saving_begin. */
+Status saving_fetch(Saving *s, const float **weights);
+/* Starts saving what was fetched; returns once training may change the tensors again. A save that fails is reported and
    the one before stays good. */
 Status saving_begin(Saving *s, const TrainProgress *progress);
 /* Waits for the last save; its status. */

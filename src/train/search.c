@@ -48,7 +48,7 @@ static Status try_levels(const SearchProblem *s, const uint8_t *levels, size_t *
     PlanRequest r = s->training;
     r.levels = levels;
     TRY(plan_make(&r, &p, &t, NULL));
-    *peak = plan_total(&p, s->evaluation, NULL) + s->fixed;
+    *peak = plan_total(&p, s->evaluation, s->training.backend, NULL) + s->fixed;
     *seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros);
     if (kept) {
         InstrId turn = p.micro.first;
@@ -220,7 +220,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
         ModelTensors t;
         size_t by_region[N_REGIONS];
         TRY_DONE(plan_make(&s->training, &p, &t, NULL));
-        other += plan_total(&p, s->evaluation, by_region) - by_region[REGION_ACT];
+        other += plan_total(&p, s->evaluation, s->training.backend, by_region) - by_region[REGION_ACT];
         plan_free(&p);
     }
     enumerate((Candidate){0}, 0, layers, grain_of(layers), &slopes, NULL, &n);

@@ -18,6 +18,12 @@ size_t process_resident(void)
     return kib * 1024;
 }
 
+size_t session_memory_used(const Session *s)
+{
+    const Backend *b = s->options.backend;
+    return b->used ? b->used() : process_resident();
+}
+
 static int form_count(const Session *s) { return 2 * s->model->config.layers + 1; }
 
 static PlanRequest request(const Session *s, bool training)
@@ -93,9 +99,18 @@ done:
     return status;
 }
 
+float *session_save_buffer(const Session *s) { return s->memory.base[REGION_SAVE]; }
+
+static void drop_filled(Session *s, StateArray which)
+{
+    if (s->filled[which] && !session_save_buffer(s)) free(s->filled[which]);
+    s->filled[which] = NULL;
+}
+
 void session_close(Session *s)
 {
     free_plans(s);
+    for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
     free(s->levels);
     free(s->norm_forms);
@@ -103,21 +118,58 @@ void session_close(Session *s)
     *s = (Session){0};
 }
 
-static float *region_start(const Session *s, Region r, size_t elements)
+/* ---- weights and moments, for the host ---- */
+
+static size_t array_bytes(const Session *s) { return (size_t)s->model->params.size * sizeof(float); }
+
+/* Where an array lies, in the backend's memory. */
+static float *place_of(const Session *s, StateArray which)
 {
-    return s->memory.base[r] ? (float *)s->memory.base[r] + elements : NULL;
+    float *start = s->memory.base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
+    CHECK(start, "a session without training has no moments");
+    return which == STATE_V ? start + s->model->params.size : start;
 }
 
-float *session_weights(const Session *s) { return region_start(s, REGION_WEIGHT, 0); }
-float *session_grads(const Session *s) { return region_start(s, REGION_GRAD, 0); }
-float *session_m(const Session *s) { return region_start(s, REGION_MOMENT, 0); }
-float *session_v(const Session *s) { return region_start(s, REGION_MOMENT, (size_t)s->model->params.size); }
-float *session_save_buffer(const Session *s) { return region_start(s, REGION_SAVE, 0); }
+float *session_fill(Session *s, StateArray which)
+{
+    float *buffer = session_save_buffer(s), **filled = &s->filled[which];
+    if (!s->options.backend->device) return place_of(s, which);
+    if (!*filled) *filled = buffer ? buffer + which * s->model->params.size : mem_alloc(array_bytes(s));
+    return *filled;
+}
+
+static Status upload_filled(Session *s)
+{
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
+        if (!s->filled[a]) continue;
+        TRY(s->options.backend->upload(place_of(s, a), s->filled[a], array_bytes(s)));
+        drop_filled(s, a);
+    }
+    return OK;
+}
 
 Status session_ready(Session *s)
 {
+    TRY(upload_filled(s));
     if (s->train) return exec_run(s->train, s->train_plan.pack, &s->train_plan.capacity);
     return exec_run(s->eval, s->eval_plan.pack, &s->eval_plan.capacity);
+}
+
+Status session_read(const Session *s, StateArray which, float *room, const float **values)
+{
+    const Backend *b = s->options.backend;
+    *values = place_of(s, which);
+    if (!b->device) return OK;
+    float *copy = room ? room : mem_alloc(array_bytes(s));
+    Status status = b->download(copy, *values, array_bytes(s));
+    *values = status == OK ? copy : NULL;
+    if (status != OK && !room) free(copy);
+    return status;
+}
+
+void session_read_done(const Session *s, const float *values)
+{
+    if (s->options.backend->device) free((void *)(uintptr_t)values);
 }
 
 /* Plans again. Only activations can change in size, and not by much; the regions that hold state stay where they are.
@@ -142,17 +194,40 @@ static Status replan(Session *s)
     return session_ready(s);
 }
 
+/* What the weights ask for. From a device come the LayerNorms alone, into a space whose other pages are never touched.
+ */
+static Status find_forms(const Session *s, uint8_t *forms)
+{
+    const ParamTable *t = &s->model->params;
+    const Backend *b = s->options.backend;
+    const float *weights = place_of(s, STATE_WEIGHTS);
+    float *norms = NULL;
+    Status status = OK;
+    if (b->device) norms = mem_array((size_t)t->size, sizeof *norms);
+    for (int i = 0; norms && i < t->count; i++) {
+        const Param *p = &t->params[i];
+        if (!strstr(p->name, "LayerNorm")) continue;
+        TRY_DONE(b->download(norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
+    }
+    model_norm_forms(s->model, norms ? norms : weights, forms);
+done:
+    free(norms);
+    return status;
+}
+
 Status session_check_forms(Session *s, bool *changed)
 {
-    uint8_t *forms = mem_alloc((size_t)form_count(s));
     Status status = OK;
-    model_norm_forms(s->model, session_weights(s), forms);
-    bool differ = memcmp(forms, s->norm_forms, (size_t)form_count(s)) != 0;
+    size_t n = (size_t)form_count(s);
+    uint8_t *forms = mem_alloc(n);
+    TRY_DONE(find_forms(s, forms));
+    bool differ = memcmp(forms, s->norm_forms, n) != 0;
     if (changed) *changed = differ;
     if (differ) {
-        memcpy(s->norm_forms, forms, (size_t)form_count(s));
-        status = replan(s);
+        memcpy(s->norm_forms, forms, n);
+        TRY_DONE(replan(s));
     }
+done:
     free(forms);
     return status;
 }

@@ -1,7 +1,7 @@
 /* A model in memory, ready to train and evaluate: backend, plans, memory, and the few calls a loop is made of. One per
    run.
 
-       session_open ▸ (weights into session_weights) ▸ session_ready ▸
+       session_open ▸ (weights into session_fill) ▸ session_ready ▸
        [ session_begin ▸ session_micro… ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
 #ifndef CAIRN_TRAIN_SESSION_H
 #define CAIRN_TRAIN_SESSION_H
@@ -29,6 +29,9 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL */
 } SessionOptions;
 
+/* Arrays of the flat space, (params.size) each; moments only with training. */
+typedef enum { STATE_WEIGHTS, STATE_M, STATE_V, N_STATE_ARRAYS } StateArray;
+
 typedef struct {
     Model *model; /* the caller's */
     SessionOptions options;
@@ -39,22 +42,28 @@ typedef struct {
     Memory memory;
     Exec *train, *eval;
     Ctl ctl;
-    size_t library_bytes; /* what binding made the process grow by: primitives, library buffers */
+    float *filled[N_STATE_ARRAYS]; /* what session_fill gave on a device, until session_ready */
+    size_t library_bytes;          /* what binding made the process grow by: primitives, library buffers */
 } Session;
 
 /* Plans for the given LayerNorm forms (NULL: all Y), allocates. */
 Status session_open(Session *s, Model *model, const SessionOptions *options, const uint8_t *norm_forms);
 void session_close(Session *s); /* takes a zeroed one */
 
-/* The flat space on the host: (params.size) each. Valid for host backends. m and v are NULL without training. */
-float *session_weights(const Session *s);
-float *session_grads(const Session *s);
-float *session_m(const Session *s);
-float *session_v(const Session *s);
-float *session_save_buffer(const Session *s); /* (3, params.size) or NULL */
-
-/* After the weights changed from outside: makes the compute copies. */
+/* ---- weights and moments, for the host ---- */
+/* Where the host fills an array before training or evaluation, all of it. On a host backend that is where it lies. On a
+   device, whose memory only copies reach, it is host memory: its place in the save buffer, else memory of its own;
+   there it holds zeros, and session_ready copies it to the device. */
+float *session_fill(Session *s, StateArray which);
+/* After session_fill: the arrays are where they belong, and the compute copies are made. */
 Status session_ready(Session *s);
+/* For reading, between steps. On a host backend where it lies: nothing is copied. On a device a copy made now, into
+   `room` (params.size), or where that is NULL into memory of its own. session_read_done frees that; after a failure
+   there is nothing to free. */
+Status session_read(const Session *s, StateArray which, float *room, const float **values);
+void session_read_done(const Session *s, const float *values);
+/* (3, params.size): weights, m, v. Host memory always. NULL: there is none. */
+float *session_save_buffer(const Session *s);
 
 /* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be
  * NULL. */
@@ -75,6 +84,9 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
+/* Bytes taken now of the memory that the plan lies in: of a device that can say so what this process has there, else
+   process_resident. */
+size_t session_memory_used(const Session *s);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);
 

@@ -18,8 +18,6 @@ Status setup_backend(const Config *c, Setup *s)
     char why[256] = "";
     BackendOptions options = {.threads = (int)c->threads};
     TRY(backend_open(c->backend, &options, &s->backend));
-    if (s->backend->device) /* the session still reads weights and moments where they lie */
-        return fail(E_USAGE, "--backend %s: training on a device is not there yet; use cpu or ref", c->backend);
     if (strcmp(c->precision, "auto") == 0)
         s->compute = s->backend->best_compute(s->backend);
     else
@@ -62,13 +60,29 @@ Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
     return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
 }
 
-size_t setup_budget(const Config *c)
+static size_t device_memory(const Backend *b, size_t *context)
 {
-    if (c->memory_budget > 0) return (size_t)c->memory_budget;
-    return machine_free_bytes() + process_resident();
+    size_t total, available;
+    b->memory(&total, &available, context);
+    return available;
 }
 
-size_t setup_process_bytes(void) { return process_resident() + PROCESS_RESERVE; }
+size_t setup_budget(const Config *c, const Backend *b)
+{
+    size_t context, available;
+    if (c->memory_budget > 0) return (size_t)c->memory_budget;
+    if (!backend_own_memory(b)) return machine_free_bytes() + process_resident();
+    available = device_memory(b, &context);
+    return available + context;
+}
+
+size_t setup_process_bytes(const Backend *b)
+{
+    size_t context;
+    if (!backend_own_memory(b)) return process_resident() + PROCESS_RESERVE;
+    (void)device_memory(b, &context);
+    return context;
+}
 
 /* ---- planning ---- */
 
@@ -221,7 +235,7 @@ static Status choose_levels(Planning *g)
         set_micro(g, tokens < g->need->max_length ? g->need->max_length : tokens);
         PlanRequest r = request(g->need, s, true);
         TRY(plan_make(&r, &p, &t, NULL));
-        bool fits = plan_total(&p, g->evaluation, NULL) + s->process_bytes <= g->budget;
+        bool fits = plan_total(&p, g->evaluation, s->backend, NULL) + s->process_bytes <= g->budget;
         plan_free(&p);
         if (fits || tokens <= g->need->max_length) return OK;
     }
@@ -233,7 +247,9 @@ static Status choose_levels(Planning *g)
 static Status refuse(const Planning *g)
 {
     const Setup *s = g->s;
-    const char *limit = g->c->memory_budget > 0 ? "the memory budget" : "the machine's free memory";
+    const char *limit = g->c->memory_budget > 0          ? "the memory budget"
+                        : backend_own_memory(s->backend) ? "the device's free memory"
+                                                         : "the machine's free memory";
     SearchResult r;
     if (!g->need->training)
         return fail(E_MEMORY, "evaluation takes %.1f MiB, more than %s of %.1f MiB. Lower --eval-batch-size",
@@ -252,6 +268,22 @@ static Status refuse(const Planning *g)
                 s->policy_name, MIB(s->peak), limit, MIB(g->budget), MIB(r.peak));
 }
 
+/* Beside a device with memory of its own the machine holds the process, what of the plan lies on the host, and for a
+   while a copy of the weights: while they are read, and when they are written out. */
+static Status settle_host(const Planning *g)
+{
+    Setup *s = g->s;
+    size_t limit = machine_free_bytes() + process_resident();
+    if (!backend_own_memory(s->backend)) return OK;
+    s->host_peak = process_resident() + PROCESS_RESERVE + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] +
+                   (size_t)g->need->model->params.size * sizeof(float);
+    if (s->host_peak <= limit) return OK;
+    return fail(E_MEMORY,
+                "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB), and "
+                "%.1f MiB are free. End what else runs here, or use a smaller model",
+                MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(limit));
+}
+
 /* Sizes of what was chosen, and whether it fits. */
 static Status settle(Planning *g)
 {
@@ -264,10 +296,10 @@ static Status settle(Planning *g)
         s->step_s =
             search_step_seconds(&p, &g->rates, g->need->mean_length, micros_per_step(g->c, g->need, s->micro.tokens));
     }
-    s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->plan_bytes) + s->process_bytes;
+    s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->backend, s->plan_bytes) + s->process_bytes;
     plan_free(&p);
-    if (s->peak <= g->budget) return OK;
-    if (s->save_buffer) { /* saving streams then, and training stands meanwhile */
+    if (s->peak <= g->budget) return settle_host(g);
+    if (s->save_buffer && !s->backend->device) { /* saving streams then, and training stands meanwhile */
         s->save_buffer = false;
         log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
                  (double)g->budget / (1 << 20));
@@ -281,8 +313,8 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     Status status = OK;
     Plan evaluation = {0};
     ModelTensors t;
-    Planning g = {.c = c, .need = need, .s = s, .budget = setup_budget(c)};
-    s->process_bytes = setup_process_bytes();
+    Planning g = {.c = c, .need = need, .s = s, .budget = setup_budget(c, s->backend)};
+    s->process_bytes = setup_process_bytes(s->backend);
     size_evaluation(c, need, s);
     if (need->evaluation) {
         PlanRequest r = request(need, s, false);
@@ -311,16 +343,20 @@ void setup_describe(const Setup *s, Buf *out)
 {
     static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
                                    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE};
+    bool own = backend_own_memory(s->backend);
     buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
     if (s->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro.tokens);
     if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
     buf_puts(out, "\n");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        if (s->plan_bytes[shown[i]])
+        if (s->plan_bytes[shown[i]] && !(own && shown[i] == REGION_SAVE))
             buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)s->plan_bytes[shown[i]] / (1 << 20));
-    buf_printf(out, "  %-12s %10.1f MiB   (program, libraries, data)\n", "process",
-               (double)s->process_bytes / (1 << 20));
-    buf_printf(out, "  %-12s %10.1f MiB\n", "peak", (double)s->peak / (1 << 20));
+    buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)s->process_bytes / (1 << 20),
+               own ? "what the driver and libraries take there" : "program, libraries, data");
+    buf_printf(out, "  %-12s %10.1f MiB%s\n", "peak", (double)s->peak / (1 << 20), own ? "   of the device" : "");
+    if (own)
+        buf_printf(out, "  %-12s %10.1f MiB   of the machine (program, data, the state that is being saved)\n", "",
+                   (double)s->host_peak / (1 << 20));
 }
 
 SessionOptions setup_session(const Setup *s, const Config *c, bool training, bool evaluation)

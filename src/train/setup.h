@@ -18,9 +18,10 @@ typedef struct {
     MicroCapacity micro, eval; /* of micro-batches in training and in evaluation */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
-    size_t process_bytes;         /* what the process holds beside them: program, libraries, data */
-    size_t peak;                  /* sum */
-    double step_s;                /* predicted; 0 without training */
+    size_t process_bytes; /* what the process holds beside them: program, libraries, data; on a device its context */
+    size_t peak;          /* sum, of the memory that the plan lies in: without what of it is the host's */
+    size_t host_peak;     /* of the machine, where the plan lies on a device with memory of its own; else 0 */
+    double step_s;        /* predicted; 0 without training */
 } Setup;
 
 /* Opens --backend and settles --precision: "auto" is the backend's best. */
@@ -41,10 +42,11 @@ typedef struct {
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);
 /* One table for people: policy, bytes per class, peak, predicted step. */
 void setup_describe(const Setup *s, Buf *out);
-/* Bytes a plan may take here: --memory-budget, or what the machine has free beside what this process holds already. */
-size_t setup_budget(const Config *c);
-/* What this process holds now, and a reserve for what a run still allocates beside its plans. */
-size_t setup_process_bytes(void);
+/* Bytes a plan may take here, in the memory of the backend (NULL: the machine's): --memory-budget, or what is free
+   there beside what this process holds already. */
+size_t setup_budget(const Config *c, const Backend *b);
+/* What this process holds there now, and of the machine's memory a reserve for what a run still allocates. */
+size_t setup_process_bytes(const Backend *b);
 /* Tokens of a micro-batch by --micro-batch-tokens; 0 for "auto". */
 Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens);
 void setup_free(Setup *s); /* takes a zeroed one */

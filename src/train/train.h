@@ -56,7 +56,7 @@ typedef struct {
     /* of this process, not saved */
     int64_t sequences, tokens;
     double seconds;      /* inside steps */
-    size_t peak_bytes;   /* largest resident anonymous and shared memory seen */
+    size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest time training stood for a save */
 } TrainProgress;
 

@@ -120,7 +120,7 @@ static Status read_data(GlueRun *r)
 /* A fresh start: random, or imported. New heads are fine for training, not for evaluating what was never trained. */
 static Status initial_weights(GlueRun *r)
 {
-    float *weights = session_weights(&r->session);
+    float *weights = session_fill(&r->session, STATE_WEIGHTS);
     if (!*r->c->model) {
         log_info("starting from random weights, seed %lld", (long long)r->c->seed);
         params_init(&r->model.params, (uint64_t)r->c->seed, weights);
@@ -182,7 +182,7 @@ static Status export_result(GlueRun *r)
 {
     ExportText text;
     glue_export_text(r, &text);
-    return export_model(r->c->output_dir, &r->model, session_weights(&r->session), &text);
+    return result_export(r->c->output_dir, &r->model, &r->session, &text);
 }
 
 static Status summarise(GlueRun *r)
@@ -286,8 +286,8 @@ static Status glue_run(GlueRun *r)
         TRY_DONE(export_result(r));
     }
     TRY_DONE(glue_evaluate_all(r));
-    size_t resident = process_resident();
-    if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
+    size_t used = session_memory_used(&r->session);
+    if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (c->do_train) TRY_DONE(summarise(r));
     if (c->do_train)
         log_info("trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model "

@@ -96,8 +96,8 @@ static Status carry_state(PretrainRun *r)
     TRY(checkpoint_newest(r->c->model, NULL, &from));
     if (!from)
         return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
-    TRY_DONE(checkpoint_load(from, &r->model.params, session_weights(&r->session), session_m(&r->session),
-                             session_v(&r->session), NULL));
+    TRY_DONE(checkpoint_load(from, &r->model.params, session_fill(&r->session, STATE_WEIGHTS),
+                             session_fill(&r->session, STATE_M), session_fill(&r->session, STATE_V), NULL));
     log_info("weights and moments are those of %s", from);
 done:
     free(from);
@@ -106,7 +106,7 @@ done:
 
 static Status initial_weights(PretrainRun *r)
 {
-    float *weights = session_weights(&r->session);
+    float *weights = session_fill(&r->session, STATE_WEIGHTS);
     if (r->train && strcmp(r->c->moments, "carried") == 0) {
         TRY(carry_state(r));
     } else if (!*r->c->model) {
@@ -248,7 +248,7 @@ static Status export_result(PretrainRun *r)
 {
     ExportText text;
     pretrain_export_text(r, &text);
-    return export_model(r->c->output_dir, &r->model, session_weights(&r->session), &text);
+    return result_export(r->c->output_dir, &r->model, &r->session, &text);
 }
 
 static Status summarise(PretrainRun *r)
@@ -339,8 +339,8 @@ static Status pretrain_run(PretrainRun *r)
         TRY_DONE(export_result(r));
     }
     TRY_DONE(evaluate_at_end(r));
-    size_t resident = process_resident();
-    if (resident > r->progress.peak_bytes) r->progress.peak_bytes = resident;
+    size_t used = session_memory_used(&r->session);
+    if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) goto done;
     TRY_DONE(summarise(r));
     say_end(r);

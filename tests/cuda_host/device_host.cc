@@ -45,12 +45,20 @@ Status device_open(int local_rank)
     strcpy(device.info.name, "host executor");
     device.info.major = 9;
     device.info.multiprocessors = 4;
-    device.info.memory = device.info.free = (size_t)1 << 40;
+    const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
+    device.info.memory = device.info.free = mib && atoi(mib) > 1 ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
     device.info.driver = device.info.runtime = CUDART_VERSION;
     return OK;
 }
 
 void device_settle(void) {}
+
+size_t device_used(void)
+{
+    size_t bytes = 0;
+    for (const Block *b = device.blocks; b; b = b->next) bytes += b->bytes;
+    return bytes;
+}
 
 /* ---- memory ---- */
 
@@ -96,8 +104,9 @@ static void give(char *start, size_t bytes)
 Status device_alloc(size_t bytes, void **p)
 {
     *p = nullptr;
-    char *start = bytes > device.info.memory ? nullptr : take(bytes);
-    if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, device.info.memory);
+    size_t available = device.info.memory - device_used();
+    char *start = bytes > available ? nullptr : take(bytes);
+    if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, available);
     memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
     device.blocks = new Block{start, bytes, device.blocks};
     *p = start;

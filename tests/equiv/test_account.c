@@ -95,7 +95,7 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
                         .seed = 1};
     assert_ok(backend_open(backend, &options, &o.backend));
     assert_ok(session_open(&f->session, &f->model, &o, NULL));
-    params_init(&f->model.params, 1, session_weights(&f->session));
+    params_init(&f->model.params, 1, session_fill(&f->session, STATE_WEIGHTS));
     assert_ok(session_ready(&f->session));
     fill_batch(&f->batch, 0);
 }

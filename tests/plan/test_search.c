@@ -38,7 +38,7 @@ static size_t peak_of(SearchProblem *s, const uint8_t *levels)
     PlanRequest r = s->training;
     r.levels = levels;
     assert_ok(plan_make(&r, &p, &t, NULL));
-    size_t peak = plan_total(&p, NULL, NULL) + s->fixed;
+    size_t peak = plan_total(&p, NULL, NULL, NULL) + s->fixed;
     plan_free(&p);
     return peak;
 }
@@ -102,7 +102,7 @@ static void test_finds_the_fastest(void **state)
                     PlanRequest q = s.training;
                     q.levels = l;
                     assert_ok(plan_make(&q, &p, &t, NULL));
-                    if (plan_total(&p, NULL, NULL) + s.fixed <= s.budget) {
+                    if (plan_total(&p, NULL, NULL, NULL) + s.fixed <= s.budget) {
                         double seconds = search_step_seconds(&p, &s.rates, s.seq_len, s.micros);
                         if (seconds < best) best = seconds;
                     }
