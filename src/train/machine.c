@@ -67,11 +67,9 @@ size_t machine_free_bytes(void)
 
 /* ---- rates of a backend ---- */
 
-#define PROBE_ROWS   1024
-#define PROBE_LARGER 16384 /* where the product of the first is over sooner than PROBE_SHORT */
-#define PROBE_WIDTH  768
-#define PROBE_SHORT  1e-3 /* seconds */
-#define PROBE_LONG   0.25
+#define PROBE_WIDTH 768
+#define PROBE_SHORT 1e-3 /* seconds: too short for one look at the clock */
+#define PROBE_LONG  0.25 /* enough */
 
 /* Runs it n times; 1e30 where it failed. */
 static double time_runs(const Backend *b, OpCall *call, const RowCounts *rows, int n)
@@ -158,14 +156,20 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
     return ok && rates->product_flops > 1e6;
 }
 
-/* A fast machine is asked again with as many rows as a micro-batch has. */
+/* With few rows first: a slow backend is not asked for more, a fast one for as many as a micro-batch has. */
 static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
-    CostRates larger = {0};
-    if (!measure(b, compute, PROBE_ROWS, rates)) return false;
-    double seconds = 2.0 * PROBE_ROWS * PROBE_WIDTH * 4 * PROBE_WIDTH / rates->product_flops;
-    if (seconds < PROBE_SHORT && measure(b, compute, PROBE_LARGER, &larger)) *rates = larger;
-    return true;
+    static const int64_t rows[] = {64, 1024, 16384};
+    double seconds = 0;
+    bool measured = false;
+    for (int i = 0; i < 3 && 16 * seconds < PROBE_LONG; i++) {
+        CostRates now = {0};
+        if (!measure(b, compute, rows[i], &now)) break;
+        *rates = now;
+        measured = true;
+        seconds = 2.0 * (double)rows[i] * PROBE_WIDTH * 4 * PROBE_WIDTH / now.product_flops;
+    }
+    return measured;
 }
 
 /* Where the rates of this backend, version, thread count and type are kept; NULL if there is no place. */

@@ -1,7 +1,9 @@
-/* Executing on a device whose memory is not the host's: the same bits, nothing touched but by copies, what is saved or
-   offloaded on the host, a failed copy reported. */
+/* Executing and training on a device whose memory is not the host's: the same bits, nothing touched but by copies, what
+   is saved or offloaded on the host, a failed copy reported. */
 #include "equiv/far_backend.h"
+#include "equiv/training.h"
 #include "model/harness.h"
+#include "state/export.h"
 
 typedef struct {
     Golden g;
@@ -100,12 +102,162 @@ static void test_failed_copies(void **state)
     }
 }
 
+/* ---- sessions ---- */
+
+static const TrainingOptions near_options = {.backend = "ref", .compute = F32, .policy = "selective"},
+                             away_options = {
+                                 .backend = "ref", .compute = F32, .policy = "selective", .change = far_make};
+
+static void same_file(const char *dir_a, const char *dir_b, const char *name)
+{
+    char *a = file_join(dir_a, name), *b = file_join(dir_b, name);
+    Digest x, y;
+    assert_ok(file_digest(a, &x, NULL));
+    assert_ok(file_digest(b, &y, NULL));
+    if (!digest_equal(x, y)) fail_msg("%s and %s differ", a, b);
+    free(a);
+    free(b);
+}
+
+/* Trained, saved, gone on from there in another session, evaluated, exported: as on the host. */
+static void test_a_session(void **state)
+{
+    char *near_dir = file_join(*state, "near"), *away_dir = file_join(*state, "away");
+    Training near, away, second;
+    float logits[2][TRAINING_SEQS * TRAINING_LABELS], loss[2][TRAINING_SEQS];
+    const ExportText text = {.vocab = "x\n", .vocab_len = 2};
+    training_open(&near, &near_options);
+    training_begin(&near);
+    training_steps(&near, 0, 3);
+    assert_ok(training_save(&near, near_dir, 3));
+    training_steps(&near, 3, 5);
+
+    training_open(&away, &away_options);
+    training_begin(&away);
+    training_steps(&away, 0, 3);
+    assert_ok(training_save(&away, away_dir, 3));
+    training_steps(&away, 3, 5); /* the save buffer holds step 3 */
+    training_same_bits(&away, &near, 0, 5, "a device");
+    same_file(away_dir, near_dir, "checkpoint-3/model.safetensors");
+    same_file(away_dir, near_dir, "checkpoint-3/optimizer.safetensors");
+    training_close(&away);
+
+    training_open(&second, &away_options);
+    training_load(&second, away_dir, 3);
+    training_steps(&second, 3, 5);
+    training_same_bits(&second, &near, 3, 5, "a device that went on");
+    assert_ok(session_evaluate(&near.session, &near.batch[0], logits[0], loss[0]));
+    assert_ok(session_evaluate(&second.session, &second.batch[0], logits[1], loss[1]));
+    assert_memory_equal(logits[0], logits[1], (size_t)near.batch[0].n_seqs * TRAINING_LABELS * sizeof(float));
+    assert_memory_equal(loss[0], loss[1], (size_t)near.batch[0].n_seqs * sizeof(float));
+    const Training *both[] = {&near, &second};
+    const char *const dirs[] = {near_dir, away_dir};
+    for (int i = 0; i < 2; i++) {
+        const float *weights;
+        assert_ok(session_read(&both[i]->session, STATE_WEIGHTS, NULL, &weights));
+        assert_ok(export_model(dirs[i], &both[i]->model, weights, &text));
+        session_read_done(&both[i]->session, weights);
+    }
+    same_file(away_dir, near_dir, "model.safetensors");
+    training_close(&second);
+    training_close(&near);
+    free(near_dir);
+    free(away_dir);
+}
+
+/* A LayerNorm whose γ became small: planned again from what little of the weights is looked at. */
+static void test_forms_change(void **state)
+{
+    (void)state;
+    Training near, away;
+    training_open(&near, &near_options);
+    training_open(&away, &away_options);
+    Training *const both[] = {&near, &away};
+    for (int i = 0; i < 2; i++) {
+        bool changed = true;
+        Training *t = both[i];
+        training_begin(t);
+        training_steps(t, 0, 2);
+        assert_ok(session_check_forms(&t->session, &changed));
+        assert_false(changed);
+        float *weights = training_state(t, STATE_WEIGHTS), *to = session_fill(&t->session, STATE_WEIGHTS);
+        int g = params_find(&t->model.params, "bert.encoder.layer.1.output.LayerNorm.weight");
+        weights[t->model.params.params[g].offset + 3] = 0.01f;
+        memcpy(to, weights, (size_t)t->model.params.size * sizeof *to);
+        assert_ok(session_ready(&t->session));
+        free(weights);
+        far.downloads = 0;
+        assert_ok(session_check_forms(&t->session, &changed));
+        assert_true(changed);
+        assert_int_equal(t->session.norm_forms[3], NORM_FORM_XHAT);
+        assert_int_equal(t->session.norm_forms[2], NORM_FORM_Y);
+        training_steps(t, 2, 4);
+    }
+    training_same_bits(&away, &near, 0, 4, "a device that planned again");
+    assert_in_range(far.downloads, 1, 20); /* γ and β of five LayerNorms, what steps say; not all weights */
+    training_close(&near);
+    training_close(&away);
+}
+
+static void test_evaluation_alone(void **state)
+{
+    (void)state;
+    float logits[2][TRAINING_SEQS * TRAINING_LABELS], loss[TRAINING_SEQS];
+    for (int i = 0; i < 2; i++) {
+        Training t;
+        training_open(&t, i ? &away_options : &near_options);
+        SessionOptions o = t.session.options;
+        session_close(&t.session);
+        o.training = o.save_buffer = false;
+        o.levels = NULL;
+        assert_ok(session_open(&t.session, &t.model, &o, NULL));
+        training_begin(&t);
+        assert_ok(session_evaluate(&t.session, &t.batch[0], logits[i], loss));
+        training_close(&t);
+    }
+    assert_memory_equal(logits[0], logits[1], 4 * TRAINING_LABELS * sizeof(float));
+}
+
+/* A device that fails when its state is copied: nothing is saved, and everybody hears of it. */
+static void test_failed_copies_of_state(void **state)
+{
+    Training t;
+    const float *weights;
+    bool changed;
+    training_open(&t, &away_options);
+    params_init(&t.model.params, 1, session_fill(&t.session, STATE_WEIGHTS));
+    far.fail_after = 0;
+    assert_status(session_ready(&t.session), E_FAIL);
+    assert_message("fell off the bus");
+    assert_ok(session_ready(&t.session)); /* what was filled is still there */
+    training_steps(&t, 0, 1);
+    for (int copies = 0; copies < N_STATE_ARRAYS; copies++) {
+        far.fail_after = copies;
+        assert_status(training_save(&t, *state, 1), E_FAIL);
+        assert_message("fell off the bus");
+    }
+    far.fail_after = 1;
+    assert_status(session_check_forms(&t.session, &changed), E_FAIL);
+    far.fail_after = 0;
+    assert_status(session_read(&t.session, STATE_WEIGHTS, NULL, &weights), E_FAIL);
+    char *checkpoint = file_join(*state, "checkpoint-1");
+    assert_false(file_exists(checkpoint));
+    assert_ok(training_save(&t, *state, 1));
+    assert_true(file_exists(checkpoint));
+    free(checkpoint);
+    training_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_save_and_host_lie_on_the_host),
         cmocka_unit_test(test_failed_copies),
+        cmocka_unit_test_setup_teardown(test_a_session, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_forms_change),
+        cmocka_unit_test(test_evaluation_alone),
+        cmocka_unit_test_setup_teardown(test_failed_copies_of_state, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,185 @@
+/* A tiny BERT trained through a Session, for tests that compare backends, policies, and ways to go on: dropout on, two
+   micro-batches of uneven sequences to a step, clipping, weight decay. */
+#ifndef CAIRN_TESTS_EQUIV_TRAINING_H
+#define CAIRN_TESTS_EQUIV_TRAINING_H
+
+#include "testing.h"
+
+#include <math.h>
+
+#include "train/saving.h"
+#include "train/session.h"
+
+enum { TRAINING_STEPS = 10, TRAINING_MICROS = 2, TRAINING_TOKENS = 128, TRAINING_SEQS = 8, TRAINING_LABELS = 3 };
+
+static const char training_head_16[] = "{\"vocab_size\": 300, \"hidden_size\": 32, \"num_hidden_layers\": 2, "
+                                       "\"num_attention_heads\": 2, \"intermediate_size\": 64, "
+                                       "\"max_position_embeddings\": 64}";
+static const char training_head_32[] = "{\"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+                                       "\"num_attention_heads\": 2, \"intermediate_size\": 128, "
+                                       "\"max_position_embeddings\": 64}";
+
+typedef struct {
+    const char *backend;
+    Dtype compute;
+    const char *policy;        /* NULL: none */
+    const char *sizes;         /* NULL: training_head_16 */
+    void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
+    bool no_dropout;
+} TrainingOptions;
+
+typedef struct {
+    Model model;
+    Backend *backend;
+    Session session;
+    Optimizer optimizer;
+    MicroBatch batch[TRAINING_MICROS];
+    double loss[TRAINING_STEPS]; /* of the steps that were made */
+} Training;
+
+/* Sequences of these lengths, whose words and labels follow from `seed`. */
+static inline void training_fill(MicroBatch *b, const int *lengths, int first_index, uint32_t seed)
+{
+    micro_batch_init(b, (MicroCapacity){TRAINING_TOKENS, TRAINING_SEQS, 0});
+    for (int s = 0; lengths[s]; s++) {
+        b->spans[2 * s] = b->first[s] = b->n_tokens;
+        b->seq_index[s] = first_index + s;
+        b->label[s] = (first_index + s) % TRAINING_LABELS;
+        for (int i = 0; i < lengths[s]; i++) {
+            int row = b->n_tokens++;
+            seed = seed * 1664525u + 1013904223u;
+            b->ids[row] = (int32_t)(1 + (seed >> 8) % 299);
+            b->types[row] = 2 * i > lengths[s];
+            b->pos[row] = i;
+            b->seq[row] = first_index + s;
+        }
+        b->spans[2 * s + 1] = b->n_tokens;
+        b->n_seqs++;
+    }
+}
+
+static inline void training_open(Training *t, const TrainingOptions *o)
+{
+    static const int lengths[TRAINING_MICROS][TRAINING_SEQS] = {{31, 2, 17, 9, 0}, {1, 40, 0}};
+    const char *sizes = o->sizes ? o->sizes : training_head_16;
+    ModelConfig config;
+    uint8_t levels[2];
+    Policy policy;
+    *t = (Training){.optimizer = {.beta1 = 0.9f,
+                                  .beta2 = 0.999f,
+                                  .eps = 1e-6f,
+                                  .weight_decay = 0.01f,
+                                  .max_grad_norm = 1,
+                                  .bias_correction = true}};
+    assert_ok(model_config_parse("test", sizes, strlen(sizes), &config));
+    if (o->no_dropout) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = 0;
+    assert_ok(model_init(&t->model, config, (Head){HEAD_CLASSIFIER, TRAINING_LABELS}));
+    assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
+    policy_levels(policy, config.layers, levels);
+    BackendOptions one = {.threads = 1};
+    assert_ok(backend_open(o->backend, &one, &t->backend));
+    if (o->change) o->change(t->backend);
+    MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, 0};
+    SessionOptions session = {.backend = t->backend,
+                              .compute = o->compute,
+                              .training = true,
+                              .micro = capacity,
+                              .eval = capacity,
+                              .levels = levels,
+                              .optimizer = t->optimizer,
+                              .save_buffer = true,
+                              .seed = 5};
+    assert_ok(session_open(&t->session, &t->model, &session, NULL));
+    for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
+        training_fill(&t->batch[m], lengths[m], first, (uint32_t)m + 1);
+        first += t->batch[m].n_seqs;
+    }
+}
+
+/* The weights it begins with. */
+static inline void training_begin(Training *t)
+{
+    params_init(&t->model.params, 1, session_fill(&t->session, STATE_WEIGHTS));
+    assert_ok(session_ready(&t->session));
+}
+
+static inline void training_close(Training *t)
+{
+    session_close(&t->session);
+    for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
+    model_free(&t->model);
+    backend_close(t->backend);
+}
+
+/* Steps from + 1 to `to`. */
+static inline void training_steps(Training *t, int from, int to)
+{
+    int n_seqs = 0;
+    for (int m = 0; m < TRAINING_MICROS; m++) n_seqs += t->batch[m].n_seqs;
+    for (int step = from + 1; step <= to; step++) {
+        Stats stats;
+        assert_ok(session_begin(&t->session, (uint32_t)step, n_seqs, 0));
+        for (int m = 0; m < TRAINING_MICROS; m++) assert_ok(session_micro(&t->session, &t->batch[m]));
+        assert_ok(session_update(&t->session, &t->optimizer, step, 1e-3, &stats));
+        assert_int_equal(stats.finite, 1);
+        t->loss[step - 1] = stats.loss[0] / n_seqs;
+    }
+}
+
+/* An array of the state; the caller frees. */
+static inline float *training_state(const Training *t, StateArray which)
+{
+    size_t bytes = (size_t)t->model.params.size * sizeof(float);
+    float *copy = mem_alloc(bytes);
+    const float *values;
+    assert_ok(session_read(&t->session, which, NULL, &values));
+    memcpy(copy, values, bytes);
+    session_read_done(&t->session, values);
+    return copy;
+}
+
+/* Both have the same losses of steps from + 1 to `to`, and the same weights and moments, to the last bit. */
+static inline void training_same_bits(const Training *a, const Training *b, int from, int to, const char *what)
+{
+    static const char *const names[] = {"weights", "m", "v"};
+    for (int i = from; i < to; i++)
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) != 0)
+            fail_msg("%s: the loss of step %d is %.17g, expected %.17g", what, i + 1, a->loss[i], b->loss[i]);
+    for (StateArray which = 0; which < N_STATE_ARRAYS; which++) {
+        float *x = training_state(a, which), *y = training_state(b, which);
+        if (memcmp(x, y, (size_t)a->model.params.size * sizeof *x) != 0) fail_msg("%s: %s differ", what, names[which]);
+        free(x);
+        free(y);
+    }
+}
+
+static inline TrainJob training_job(Training *t, const Config *config, const char *dir)
+{
+    return (TrainJob){
+        .config = config, .session = &t->session, .output_dir = dir, .fingerprint = "{}", .config_json = "{}"};
+}
+
+/* Saves as the loop does; the folder of the checkpoint is `dir`/checkpoint-<step>. */
+static inline Status training_save(Training *t, const char *dir, int64_t step)
+{
+    static const Config config = {.keep = 1};
+    TrainJob job = training_job(t, &config, dir);
+    TrainProgress progress = {.step = step};
+    Saving *saving;
+    const float *weights;
+    assert_ok(saving_open(&saving, &job));
+    Status status = saving_fetch(saving, &weights);
+    if (status == OK) status = saving_begin(saving, &progress);
+    if (status == OK) status = saving_wait(saving);
+    saving_close(saving);
+    return status;
+}
+
+static inline void training_load(Training *t, const char *dir, int64_t step)
+{
+    TrainResume resume = {.dir = mem_printf("%s/checkpoint-%lld", dir, (long long)step)};
+    assert_ok(train_load(&resume, &t->session));
+    train_resume_free(&resume);
+}
+
+#endif
