@@ -60,7 +60,7 @@ static inline void training_fill(MicroBatch *b, const int *lengths, int first_in
 
 static inline void training_open(Training *t, const TrainingOptions *o)
 {
-    static const int lengths[TRAINING_MICROS][TRAINING_SEQS] = {{31, 2, 17, 9, 0}, {1, 40, 0}};
+    static const int lengths[TRAINING_MICROS][TRAINING_SEQS] = {{40, 2, 17, 9, 0}, {1, 40, 0}};
     const char *sizes = o->sizes ? o->sizes : training_head_16;
     ModelConfig config;
     uint8_t levels[2];

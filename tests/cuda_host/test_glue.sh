@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The real program trains through the CUDA backend on the host executor, which plays a device with memory of its own:
+# fine-tuning, evaluation, a save, going on; recompute changes no bit; what does not fit is refused with what would.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+
+make_tiny_bert model
+mkdir data
+head -n 41 "$sample/train.tsv" >data/train.tsv
+for name in dev_matched dev_mismatched; do head -n 13 "$sample/$name.tsv" >"data/$name.tsv"; done
+export XDG_CACHE_HOME=$work/cache CAIRN_TEST_CUDA_HOST_DEVICE=64 # MiB
+steps=6
+
+# glue OUT FLAGS...
+glue() {
+    local out=$1
+    shift
+    expect 0 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt --data-dir data --do-train \
+        --do-eval --max-steps $steps --batch-size 8 --max-seq-length 32 --micro-batch-tokens 128 --learning-rate 1e-3 \
+        --save-steps 3 --keep 0 --output-dir "$out" "$@"
+}
+
+glue none --backend cuda_host --precision fp32 --eval-every 4
+says 'f32 on cuda_host' 'of the device' 'of the machine' 'starting from random weights' 'trained 6 steps'
+has_file none/model.safetensors none/eval_results.json none/best/model.safetensors none/checkpoint-3/optimizer.safetensors
+[ "$(losses none | wc -l)" -eq $steps ] || complain "there are not $steps losses"
+read -r measured planned < <(sed -n 's/.*peak memory \([0-9.]*\) MiB (planned \([0-9.]*\) MiB).*/\1 \2/p' <<<"$output")
+awk -v m="$measured" -v p="$planned" 'BEGIN { exit !(m > 0.97 * p && m <= p) }' ||
+    complain "planned $planned MiB of the device, took $measured MiB"
+
+# As ref, to rounding; and the same model for it.
+glue ref --backend ref --precision fp32
+paste <(losses none) <(losses ref) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-6)) bad = 1 } END { exit bad }' ||
+    complain "the losses differ from ref's: $(paste <(losses none) <(losses ref))"
+expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend ref --precision fp32 --max-seq-length 32 \
+    --output-dir evaluated
+by_device=$(json_number none/eval_results.json eval_loss) by_ref=$(json_number evaluated/eval_results.json eval_loss)
+awk -v a="$by_device" -v b="$by_ref" 'BEGIN { d = a - b; exit !(d < 1e-5 && d > -1e-5) }' ||
+    complain "loss in evaluation: $by_device, with ref $by_ref"
+expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend cuda_host --precision fp32 \
+    --max-seq-length 32 --output-dir evaluated
+[ "$(json_number evaluated/eval_results.json eval_loss)" = "$by_device" ] || complain "evaluation alone gives another loss"
+
+# bf16; less memory, the same bits.
+for policy in none full auto; do
+    budget=auto
+    [ $policy != auto ] || budget=1200K
+    glue "bf16-$policy" --backend cuda_host --precision bf16 --recompute $policy --memory-budget $budget
+    cmp <(losses bf16-none) <(losses "bf16-$policy") || complain "--recompute $policy: the losses differ"
+    cmp bf16-none/model.safetensors "bf16-$policy/model.safetensors" || complain "--recompute $policy: another model"
+done
+
+# Gone on from step 3, as if the first run had ended there.
+mkdir again
+cp -r none/checkpoint-3 again/
+glue again --backend cuda_host --precision fp32
+says 'going on from again/checkpoint-3: step 3 of 6'
+cmp <(losses none | tail -n 3) <(losses again) || complain "going on: other losses"
+cmp none/model.safetensors again/model.safetensors || complain "going on: another model"
+cmp none/checkpoint-6/optimizer.safetensors again/checkpoint-6/optimizer.safetensors || complain "going on: other moments"
+
+# A device that is too small: the smallest plan is named, and nothing was allocated.
+CAIRN_TEST_CUDA_HOST_DEVICE=2
+small=(--backend cuda_host --precision fp32 --do-train --model-config model/config.json --vocab model/vocab.txt
+    --data-dir data --output-dir small)
+expect 76 "$CAIRN_BINARY" glue "${small[@]}" --batch-size 256 --micro-batch-tokens step
+says "more than the device's free memory of 2.0 MiB" 'No plan fits: the smallest for this batch takes' '--micro-batch-tokens'
+expect 76 "$CAIRN_BINARY" glue "${small[@]}" --batch-size 16 --max-seq-length 32 --micro-batch-tokens step
+says '--recompute auto fits'
+CAIRN_TEST_CUDA_HOST_GPUS=0 expect 2 "$CAIRN_BINARY" glue "${small[@]}"
+says 'local rank 0 wants GPU 0, but there are 0'
+finish

@@ -1,0 +1,223 @@
+/* A tiny BERT trained through the whole CUDA backend on the host executor: ten steps as cpu and ref make them, every
+   policy with the bits of none, graphs replayed or not, saved and gone on. */
+#include "equiv/training.h"
+
+#define BACKEND "cuda_host"
+
+static const char *const policies[] = {"lean", "ffn", "selective", "half-attention", "full", "every:1", "every:2"};
+static const Dtype types[] = {F32, BF16};
+
+static bool possible(const char *name, Dtype compute)
+{
+    Backend *b = NULL;
+    char why[256] = "";
+    if (backend_open(name, NULL, &b) != OK) {
+        print_message("skipped: %s\n", status_message());
+        return false;
+    }
+    bool can = b->supports(b, compute, why, sizeof why);
+    if (!can) print_message("skipped: %s in %s: %s\n", name, dtype_name(compute), why);
+    backend_close(b);
+    return can;
+}
+
+static void run(Training *t, const TrainingOptions *o, int steps)
+{
+    training_open(t, o);
+    training_begin(t);
+    training_steps(t, 0, steps);
+}
+
+/* ---- against the other backends ---- */
+
+/* Of what all parameters moved by together, how much they differ by. key.bias has no gradient but rounding. */
+static double difference(const Training *a, const Training *b)
+{
+    const ParamTable *table = &a->model.params;
+    double difference = 0, moved = 0;
+    float *x = training_state(a, STATE_WEIGHTS), *y = training_state(b, STATE_WEIGHTS),
+          *start = mem_array((size_t)table->size, sizeof *start);
+    params_init(table, 1, start);
+    for (int i = 0; i < table->count; i++) {
+        const Param *p = &table->params[i];
+        if (strstr(p->name, "key.bias")) continue;
+        for (int64_t j = p->offset; j < p->offset + param_exported(p); j++) {
+            difference += ((double)x[j] - y[j]) * ((double)x[j] - y[j]);
+            moved += ((double)y[j] - start[j]) * ((double)y[j] - start[j]);
+        }
+    }
+    free(x);
+    free(y);
+    free(start);
+    assert_true(moved > 0);
+    return sqrt(difference / moved);
+}
+
+static void compare(const Training *ours, const TrainingOptions *o, const char *with)
+{
+    Training theirs;
+    TrainingOptions other = *o;
+    double worst = 0, loss_bound = o->compute == F32 ? 1e-6 : 1e-3, weight_bound = o->compute == F32 ? 1e-5 : 2e-2;
+    other.backend = with;
+    run(&theirs, &other, TRAINING_STEPS);
+    for (int i = 0; i < TRAINING_STEPS; i++) worst = fmax(worst, fabs(ours->loss[i] - theirs.loss[i]));
+    double weights = difference(ours, &theirs);
+    print_message("%s, hidden %d, against %s: losses differ by %.2g, weights by %.2g of their way\n",
+                  dtype_name(o->compute), ours->model.config.hidden, with, worst, weights);
+    if (!(worst < loss_bound)) fail_msg("losses differ by %g, bound %g", worst, loss_bound);
+    if (!(weights < weight_bound)) fail_msg("weights differ by %g of their way, bound %g", weights, weight_bound);
+    assert_true(theirs.loss[TRAINING_STEPS - 1] < theirs.loss[0]); /* it learns */
+    training_close(&theirs);
+}
+
+static void test_ten_steps(void **state)
+{
+    static const char *const sizes[] = {training_head_16, training_head_32}, *const others[] = {"ref", "cpu"};
+    (void)state;
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < 2; s++) {
+            Training ours;
+            TrainingOptions o = {.backend = BACKEND, .compute = types[t], .sizes = sizes[s], .policy = "lean"};
+            run(&ours, &o, TRAINING_STEPS);
+            for (size_t i = 0; i < 2; i++)
+                if (possible(others[i], types[t])) compare(&ours, &o, others[i]);
+            training_close(&ours);
+        }
+}
+
+/* ---- the same bits ---- */
+
+static struct {
+    Status (*begin)(void), (*launch)(void *);
+    int launched;
+    int refused; /* captures that were to begin */
+} graphs;
+
+static Status counted(void *graph)
+{
+    graphs.launched++;
+    return graphs.launch(graph);
+}
+
+static void count_graphs(Backend *b)
+{
+    memset(&graphs, 0, sizeof graphs);
+    graphs.launch = b->graph_launch;
+    b->graph_launch = counted;
+}
+
+static Status refuse(void)
+{
+    graphs.refused++;
+    return status_fail(E_FAIL, __FILE__, __LINE__, "no graphs today");
+}
+
+static void refuse_graphs(Backend *b)
+{
+    count_graphs(b);
+    b->capture_begin = refuse;
+}
+
+static void without_graphs(Backend *b)
+{
+    count_graphs(b);
+    b->capture_begin = NULL;
+}
+
+/* In their first step ranges run plainly, in the second they are captured, from the third on replayed. */
+#define FEW_STEPS 4
+
+static void test_policies(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        Training want;
+        run(&want, &(TrainingOptions){.backend = BACKEND, .compute = types[t]}, FEW_STEPS);
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            Training got;
+            TrainingOptions o = {
+                .backend = BACKEND, .compute = types[t], .policy = policies[p], .change = count_graphs};
+            run(&got, &o, FEW_STEPS);
+            assert_true(graphs.launched > 0);
+            training_same_bits(&got, &want, 0, FEW_STEPS, policies[p]);
+            training_close(&got);
+        }
+        training_close(&want);
+    }
+}
+
+/* Two micro-batches in buckets of their own, begin and update. */
+static void test_graphs(void **state)
+{
+    (void)state;
+    Training want, got;
+    TrainingOptions o = {.backend = BACKEND, .compute = F32, .policy = "full", .change = count_graphs};
+    run(&want, &o, FEW_STEPS);
+    assert_int_equal(graphs.launched, (FEW_STEPS - 1) * (TRAINING_MICROS + 2));
+    o.change = without_graphs;
+    run(&got, &o, FEW_STEPS);
+    assert_int_equal(graphs.launched, 0);
+    training_same_bits(&got, &want, 0, FEW_STEPS, "without graphs");
+    training_close(&got);
+    o.change = refuse_graphs;
+    run(&got, &o, FEW_STEPS);
+    assert_int_equal(graphs.launched, 0);
+    assert_int_equal(graphs.refused, TRAINING_MICROS + 2); /* asked once for each */
+    training_same_bits(&got, &want, 0, FEW_STEPS, "with graphs refused");
+    training_close(&got);
+    training_close(&want);
+}
+
+/* Dropout is on in all of this. */
+static void test_dropout_matters(void **state)
+{
+    (void)state;
+    Training with, without;
+    TrainingOptions o = {.backend = BACKEND, .compute = F32};
+    training_open(&with, &o);
+    training_begin(&with);
+    training_steps(&with, 0, 1);
+    o.no_dropout = true;
+    training_open(&without, &o);
+    training_begin(&without);
+    training_steps(&without, 0, 1);
+    assert_true(fabs(with.loss[0] - without.loss[0]) > 1e-5);
+    training_close(&with);
+    training_close(&without);
+}
+
+static void test_save_and_go_on(void **state)
+{
+    for (size_t t = 0; t < 2; t++) {
+        Training whole, first, second;
+        TrainingOptions o = {.backend = BACKEND, .compute = types[t], .policy = "selective"};
+        char *dir = file_join(*state, dtype_name(types[t]));
+        run(&whole, &o, 6);
+        training_open(&first, &o);
+        training_begin(&first);
+        training_steps(&first, 0, 4);
+        assert_ok(training_save(&first, dir, 4));
+        training_close(&first);
+        training_open(&second, &o);
+        training_load(&second, dir, 4);
+        training_steps(&second, 4, 6);
+        training_same_bits(&second, &whole, 4, 6, "gone on from step 4");
+        training_close(&second);
+        training_close(&whole);
+        free(dir);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ten_steps),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_dropout_matters),
+        cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),
+    };
+    setenv("CAIRN_TEST_CUDA_HOST_DEVICE", "64", 1); /* a device with 64 MiB of its own: the host reads it by copies */
+    setenv("CAIRN_CPU_BF16", "emulate", 1);         /* cpu in bf16 on every machine */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
