@@ -18,7 +18,7 @@ glue() {
     shift
     expect 0 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt --data-dir data --do-train \
         --do-eval --max-steps $steps --batch-size 8 --max-seq-length 32 --micro-batch-tokens 128 --learning-rate 1e-3 \
-        --save-steps 3 --keep 0 --output-dir "$out" "$@"
+        --eval-batch-size 4 --save-steps 3 --keep 9 --output-dir "$out" "$@"
 }
 
 glue none --backend cuda_host --precision fp32 --eval-every 4
@@ -45,8 +45,10 @@ expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend c
 # bf16; less memory, the same bits.
 for policy in none full auto; do
     budget=auto
-    [ $policy != auto ] || budget=1200K
+    [ $policy != auto ] || budget=660K
     glue "bf16-$policy" --backend cuda_host --precision bf16 --recompute $policy --memory-budget $budget
+    [ $policy != auto ] || says 'recompute auto (' 'bf16 on cuda_host'
+    [[ $output != *'(none×2)'* ]] || complain "--recompute auto recomputes nothing within $budget"
     cmp <(losses bf16-none) <(losses "bf16-$policy") || complain "--recompute $policy: the losses differ"
     cmp bf16-none/model.safetensors "bf16-$policy/model.safetensors" || complain "--recompute $policy: another model"
 done
