@@ -4,6 +4,7 @@
 #include "equiv/training.h"
 #include "model/harness.h"
 #include "state/export.h"
+#include "train/machine.h"
 
 typedef struct {
     Golden g;
@@ -248,6 +249,37 @@ static void test_failed_copies_of_state(void **state)
     training_close(&t);
 }
 
+/* ---- rates ---- */
+
+static int waited;
+
+static Status wait_counted(void)
+{
+    waited++;
+    return OK;
+}
+
+static Status wait_failing(void) { return status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus"); }
+
+/* What was only launched is not measured: the clock is read when the device is done. */
+static void test_rates_wait(void **state)
+{
+    (void)state;
+    Backend *b;
+    CostRates rates;
+    assert_ok(backend_open("ref", NULL, &b));
+    far_make(b);
+    b->wait = wait_counted;
+    machine_rates(b, F32, &rates);
+    assert_true(waited >= 3); /* a pack, a product, a pass over memory */
+    assert_string_equal(rates.source, "measured now");
+    assert_true(rates.product_flops > 1e6 && rates.bytes > 1e6);
+    b->wait = wait_failing;
+    machine_rates(b, F32, &rates);
+    assert_string_not_equal(rates.source, "measured now");
+    backend_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +290,8 @@ int main(void)
         cmocka_unit_test(test_forms_change),
         cmocka_unit_test(test_evaluation_alone),
         cmocka_unit_test_setup_teardown(test_failed_copies_of_state, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_rates_wait),
     };
+    setenv("XDG_CACHE_HOME", "/dev/null", 1); /* rates are measured, not read */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
