@@ -67,17 +67,24 @@ size_t machine_free_bytes(void)
 
 /* ---- rates of a backend ---- */
 
-#define PROBE_ROWS  1024
-#define PROBE_WIDTH 768
+/* A device is far from busy with what takes a CPU long, and works while the host goes on. */
+static const struct {
+    int64_t rows, width;
+    int calls; /* in one go */
+} probes[2] = {[false] = {1024, 768, 1}, [true] = {16384, 1024, 10}};
 
 /* Best of several runs of one call. */
 static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 {
     double best = 1e30;
+    int calls = probes[b->device].calls;
     for (int i = 0; i < 4; i++) {
+        if (b->wait && b->wait() != OK) return 1e30;
         double start = clock_monotonic();
-        if (b->op[call->op].run(call, rows) != OK) return 1e30;
-        double seconds = clock_monotonic() - start;
+        for (int c = 0; c < calls; c++)
+            if (b->op[call->op].run(call, rows) != OK) return 1e30;
+        if (b->wait && b->wait() != OK) return 1e30;
+        double seconds = (clock_monotonic() - start) / calls;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -92,14 +99,14 @@ static void *region(const Backend *b, size_t bytes)
 /* One BERT product (LINEAR, 768 → 3072) and one pass over memory (GELU on its output). */
 static bool measure(const Backend *b, Dtype compute, CostRates *rates)
 {
-    RowCounts rows = {.count = {[ROWS_TOKENS] = PROBE_ROWS, [ROWS_SEQS] = 8}};
-    int64_t k = PROBE_WIDTH, n = 4 * PROBE_WIDTH;
+    int64_t t = probes[b->device].rows, k = probes[b->device].width, n = 4 * k;
+    RowCounts rows = {.count = {[ROWS_TOKENS] = t, [ROWS_SEQS] = 8}};
     size_t element = dtype_size(compute), copy_bytes = b->copy_bytes(compute, n, k, false);
     size_t sizes[] = {(size_t)(n * k) * 4,
                       copy_bytes,
-                      (size_t)(PROBE_ROWS * k) * element,
-                      (size_t)(PROBE_ROWS * n) * element,
-                      (size_t)(PROBE_ROWS * n) * element,
+                      (size_t)(t * k) * element,
+                      (size_t)(t * n) * element,
+                      (size_t)(t * n) * element,
                       (size_t)n * 4,
                       0};
     void *at[7] = {0};
@@ -135,8 +142,8 @@ static bool measure(const Backend *b, Dtype compute, CostRates *rates)
     }
     if (ok) {
         time_call(b, &pack, &rows);
-        rates->product_flops = 2.0 * PROBE_ROWS * (double)k * (double)n / time_call(b, &linear, &rows);
-        rates->bytes = 2.0 * PROBE_ROWS * (double)n * (double)element / time_call(b, &gelu, &rows);
+        rates->product_flops = 2.0 * (double)t * (double)k * (double)n / time_call(b, &linear, &rows);
+        rates->bytes = 2.0 * (double)t * (double)n * (double)element / time_call(b, &gelu, &rows);
         rates->overhead = 2e-6;
     }
     for (int i = 0; i < prepared; i++)
@@ -188,8 +195,9 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
     free(dir);
 }
 
-void machine_rates(const Backend *b, Dtype compute, CostRates *rates)
+bool machine_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
+    bool measured = true;
     char *path = cache_path(b, compute);
     *rates = (CostRates){0};
     if (path && read_cached(path, rates)) {
@@ -198,8 +206,10 @@ void machine_rates(const Backend *b, Dtype compute, CostRates *rates)
         snprintf(rates->source, sizeof rates->source, "measured now");
         if (path) write_cached(path, b, compute, rates);
     } else {
+        measured = false;
         *rates = (CostRates){.product_flops = 1e9, .bytes = 1e9, .overhead = 2e-6};
         snprintf(rates->source, sizeof rates->source, "not measured; only comparisons between policies mean something");
     }
     free(path);
+    return measured;
 }
