@@ -78,7 +78,7 @@ Status nvml_open(const char *bus)
 {
     if (nvml.library) return OK;
     nvml.library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!nvml.library) return fail(E_FAIL, "%s, the library of NVIDIA's driver, does not load: %s", LIBRARY, dlerror());
+    if (!nvml.library) return fail(E_FAIL, "the NVIDIA driver's library does not load: %s", dlerror());
     Status status = open_library(bus);
     if (status != OK) {
         dlclose(nvml.library);
