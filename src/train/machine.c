@@ -67,17 +67,19 @@ size_t machine_free_bytes(void)
 
 /* ---- rates of a backend ---- */
 
-/* A device is far from busy with what takes a CPU long, and works while the host goes on. */
-static const struct {
+typedef struct {
     int64_t rows, width;
     int calls; /* in one go */
-} probes[2] = {[false] = {1024, 768, 1}, [true] = {16384, 1024, 10}};
+} Probe;
 
-/* Best of several runs of one call. */
-static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
+/* What keeps a CPU busy is nothing to a GPU: the larger one is for what makes the smaller faster than FAST. */
+static const Probe small_probe = {1024, 768, 1}, large_probe = {16384, 1024, 10};
+#define FAST 5e12 /* flops per second */
+
+/* Best of several runs of some calls: seconds of one. */
+static double time_call(const Backend *b, OpCall *call, const RowCounts *rows, int calls)
 {
     double best = 1e30;
-    int calls = probes[b->device].calls;
     for (int i = 0; i < 4; i++) {
         if (b->wait && b->wait() != OK) return 1e30;
         double start = clock_monotonic();
@@ -97,9 +99,9 @@ static void *region(const Backend *b, size_t bytes)
 }
 
 /* One BERT product (LINEAR, 768 → 3072) and one pass over memory (GELU on its output). */
-static bool measure(const Backend *b, Dtype compute, CostRates *rates)
+static bool measure(const Backend *b, Dtype compute, const Probe *probe, CostRates *rates)
 {
-    int64_t t = probes[b->device].rows, k = probes[b->device].width, n = 4 * k;
+    int64_t t = probe->rows, k = probe->width, n = 4 * k;
     RowCounts rows = {.count = {[ROWS_TOKENS] = t, [ROWS_SEQS] = 8}};
     size_t element = dtype_size(compute), copy_bytes = b->copy_bytes(compute, n, k, false);
     size_t sizes[] = {(size_t)(n * k) * 4,
@@ -141,9 +143,9 @@ static bool measure(const Backend *b, Dtype compute, CostRates *rates)
         ok = !b->op[c->op].prepare || b->op[c->op].prepare(c, &rows, 1) == OK;
     }
     if (ok) {
-        time_call(b, &pack, &rows);
-        rates->product_flops = 2.0 * (double)t * (double)k * (double)n / time_call(b, &linear, &rows);
-        rates->bytes = 2.0 * (double)t * (double)n * (double)element / time_call(b, &gelu, &rows);
+        time_call(b, &pack, &rows, 1);
+        rates->product_flops = 2.0 * (double)t * (double)k * (double)n / time_call(b, &linear, &rows, probe->calls);
+        rates->bytes = 2.0 * (double)t * (double)n * (double)element / time_call(b, &gelu, &rows, probe->calls);
         rates->overhead = 2e-6;
     }
     for (int i = 0; i < prepared; i++)
@@ -202,7 +204,9 @@ bool machine_rates(const Backend *b, Dtype compute, CostRates *rates)
     *rates = (CostRates){0};
     if (path && read_cached(path, rates)) {
         snprintf(rates->source, sizeof rates->source, "measured earlier, kept in the cache");
-    } else if (measure(b, compute, rates)) {
+    } else if (measure(b, compute, &small_probe, rates)) {
+        CostRates larger = {0};
+        if (rates->product_flops > FAST && measure(b, compute, &large_probe, &larger)) *rates = larger;
         snprintf(rates->source, sizeof rates->source, "measured now");
         if (path) write_cached(path, b, compute, rates);
     } else {
