@@ -26,6 +26,13 @@ typedef struct {
     int local_rank; /* chooses the device */
 } BackendOptions;
 
+/* How a device is doing. NaN: it does not tell. */
+typedef struct {
+    double sm_mhz, memory_mhz; /* clocks */
+    double watts, celsius;
+    double memory_bytes; /* in use, by everyone */
+} DeviceSample;
+
 typedef struct Backend {
     const char *name;
     OpImpl op[N_OPS];
@@ -69,6 +76,18 @@ typedef struct Backend {
 
     int threads;        /* after open */
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
+
+    /* For profiles; each may be NULL. A mark notes when a lane gets to where it was set; slot 0, set first, ties the
+       device's clock to the host's (it waits), the others follow in any order. mark_times waits for slots 0 … n − 1 and
+       gives them as seconds of clock_monotonic. NULL: run has waited, and the host's clock tells. */
+    Status (*mark)(int lane, int slot);
+    Status (*mark_times)(double *seconds, int n); // (n)
+    /* How the device is doing now; from any one thread at a time. E_FAIL says why that cannot be known. */
+    Status (*sample)(DeviceSample *s);
+    /* Names for a profiler that watches from outside (NVTX): they nest. */
+    void (*range_begin)(const char *name);
+    void (*range_end)(void);
+    bool ranges; /* after open: they are wanted at all times, not only in a profile */
 } Backend;
 
 /* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak

@@ -1,8 +1,8 @@
 /* One GPU through the CUDA runtime, which is linked statically and finds the driver by itself: without one the module
    loads all the same, and device_open says what is missing. */
 #include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/nvml.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -104,29 +104,79 @@ bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, siz
     return x && y && z;
 }
 
+/* ---- marks: events, by which a profile knows when a lane got somewhere ---- */
+
+static struct {
+    cudaEvent_t *event; /* (n) */
+    int n, cap;
+    double zero; /* event 0 by the host's clock */
+} marks;
+
+static void marks_free(void)
+{
+    for (int i = 0; i < marks.n; i++) (void)cudaEventDestroy(marks.event[i]);
+    free(marks.event);
+    marks = {};
+}
+
+static cudaError_t marks_grow(int n)
+{
+    if (n > marks.cap) {
+        marks.cap = n > 2 * marks.cap ? n : 2 * marks.cap;
+        marks.event = static_cast<cudaEvent_t *>(mem_resize(marks.event, (size_t)marks.cap, sizeof(cudaEvent_t)));
+    }
+    for (; marks.n < n; marks.n++) {
+        cudaError_t error = cudaEventCreate(&marks.event[marks.n]);
+        if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+}
+
+/* An idle lane gets to an event at once: between two looks at the host's clock, some microseconds apart. */
+static cudaError_t marks_tie(void)
+{
+    cudaError_t error = cudaStreamSynchronize(device.compute);
+    if (error != cudaSuccess) return error;
+    double before = clock_monotonic();
+    error = cudaEventRecord(marks.event[0], device.compute);
+    if (error == cudaSuccess) do
+            error = cudaEventQuery(marks.event[0]);
+        while (error == cudaErrorNotReady);
+    marks.zero = 0.5 * (before + clock_monotonic());
+    return error;
+}
+
+Status device_mark(int lane, int slot)
+{
+    (void)lane; /* there is one */
+    cudaError_t error = marks_grow(slot + 1);
+    if (error == cudaSuccess) error = slot == 0 ? marks_tie() : cudaEventRecord(marks.event[slot], device.compute);
+    return error == cudaSuccess ? OK : failed_later(error, "an event for a profile failed");
+}
+
+Status device_mark_times(double *seconds, int n)
+{
+    for (int i = 0; i < n; i++) {
+        float ms = 0;
+        cudaError_t error = cudaEventSynchronize(marks.event[i]);
+        if (error == cudaSuccess) error = cudaEventElapsedTime(&ms, marks.event[0], marks.event[i]);
+        if (error != cudaSuccess) return failed_later(error, "the events of a profile failed");
+        seconds[i] = marks.zero + 1e-3 * (double)ms;
+    }
+    return OK;
+}
+
 /* ---- opening ---- */
 
 /* Memory of the GPU in use by everyone, from NVML where the driver has it: it needs no context. 0: unknown. */
 static size_t memory_in_use(int gpu)
 {
-    struct {
-        unsigned long long total, free, used;
-    } memory = {0, 0, 0};
-    char bus[32] = "";
-    void *handle = NULL, *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!nvml) return 0;
-    int (*init)(void), (*by_bus)(const char *, void **), (*ask)(void *, void *), (*shutdown)(void);
-    *(void **)&init = dlsym(nvml, "nvmlInit_v2");
-    *(void **)&by_bus = dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
-    *(void **)&ask = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
-    *(void **)&shutdown = dlsym(nvml, "nvmlShutdown");
-    if (init && by_bus && ask && shutdown && cudaDeviceGetPCIBusId(bus, sizeof bus, gpu) == cudaSuccess &&
-        init() == 0) {
-        if (by_bus(bus, &handle) != 0 || ask(handle, &memory) != 0) memory.used = 0;
-        shutdown();
-    }
-    dlclose(nvml);
-    return (size_t)memory.used;
+    char *bus = device.info.bus;
+    DeviceSample s = {};
+    if (cudaDeviceGetPCIBusId(bus, sizeof device.info.bus, gpu) != cudaSuccess || nvml_open(bus) != OK) return 0;
+    bool told = nvml_sample(&s) == OK && s.memory_bytes > 0;
+    nvml_close();
+    return told ? static_cast<size_t>(s.memory_bytes) : 0;
 }
 
 static Status find_driver(DeviceInfo *info)
@@ -277,6 +327,7 @@ size_t device_used(void)
 void device_close(void)
 {
     if (device.opened == 0 || --device.opened > 0) return;
+    marks_free();
     staging_close(&device.up);
     staging_close(&device.down);
     if (device.compute) (void)cudaStreamDestroy(device.compute);

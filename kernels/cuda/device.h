@@ -19,6 +19,7 @@ typedef struct {
     size_t memory, free; /* bytes of the device, and free when it was opened */
     size_t context;      /* bytes that context and modules took until device_settle */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
+    char bus[32];        /* of PCI, "00000000:0A:00.0": by it NVML knows the GPU */
 } DeviceInfo;
 
 /* Chooses GPU local_rank, makes context and streams, loads all kernels. E_USAGE with what was found and what to do:
@@ -50,6 +51,12 @@ Status device_capture_begin(void);
 Status device_capture_end(void **graph); /* ends a failed capture too; then *graph is NULL */
 Status device_graph_launch(void *graph);
 void device_graph_free(void *graph); /* takes NULL */
+
+/* Marks and names for profiles: backend.h. */
+Status device_mark(int lane, int slot);
+Status device_mark_times(double *seconds, int n); // (n)
+void cuda_range_begin(const char *name);
+void cuda_range_end(void);
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include "kernels/cuda/kernel.cuh"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
 
 #include <stdio.h>
@@ -50,6 +51,8 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     if (opened++ == 0) device_settle();
     const DeviceInfo *d = device_info();
     b->threads = 1;
+    const char *names = getenv("CAIRN_NVTX");
+    b->ranges = names && *names && strcmp(names, "0") != 0;
     char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s", d->name, d->major, d->minor, d->driver / 1000,
                             d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10, product_describe());
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
@@ -60,7 +63,10 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
 static void cuda_close(Backend *b)
 {
     (void)b;
-    if (--opened == 0) product_close();
+    if (--opened == 0) {
+        product_close();
+        nvml_close();
+    }
     device_close();
 }
 
@@ -107,6 +113,12 @@ static void cuda_memory(size_t *total, size_t *available, size_t *context)
     *context = d->context;
 }
 
+static Status cuda_sample(DeviceSample *s)
+{
+    TRY(nvml_open(device_info()->bus));
+    return nvml_sample(s);
+}
+
 static void cuda_release(void *p, size_t bytes)
 {
     (void)bytes;
@@ -133,6 +145,11 @@ Status cairn_cuda_fill(Backend *b)
     b->capture_end = device_capture_end;
     b->graph_launch = device_graph_launch;
     b->graph_free = device_graph_free;
+    b->mark = device_mark;
+    b->mark_times = device_mark_times;
+    b->sample = cuda_sample;
+    b->range_begin = cuda_range_begin;
+    b->range_end = cuda_range_end;
 #ifdef CAIRN_CUDA_HOST
     const char *as_device = getenv("CAIRN_TEST_CUDA_HOST_DEVICE"); /* tests: 1, or MiB of memory of its own */
     b->device = as_device != NULL;

@@ -105,6 +105,8 @@
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
     X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "gpt",                                                 \
       "sequences per evaluation batch; changes no figure")                                                             \
+    X(profile, Count, "0", 0, 10000, "", "N", NONE, "gt",                                                              \
+      "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
     X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
@@ -147,6 +149,7 @@
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
     X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
+    X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
     X("CAIRN_BINARY", "scripts and tests: the program to run, in place of building it")                                \
     X("CAIRN_SOURCE_DIR", "tests: the source folder")
 

@@ -27,6 +27,9 @@ struct Exec {
     double *seconds; /* (n_instrs) or NULL */
     Replay *replays; /* (n_replays) */
     int n_replays, cap_replays;
+    bool tracing;
+    ExecRecord *records; /* (n_records) */
+    int n_records, cap_records;
 };
 
 static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
@@ -124,6 +127,7 @@ void exec_free(Exec *e)
     free(e->dead);
     free(e->seconds);
     free(e->replays);
+    free(e->records);
     free(e);
 }
 
@@ -198,14 +202,43 @@ static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
     return OK;
 }
 
-/* With poison, checks or a profile. */
-static Status run_watched(const Exec *e, Range range, const RowCounts *rows)
+/* Record number r has the marks 1 + 2r and 2 + 2r. */
+static Status run_noted(Exec *e, InstrId i, const RowCounts *rows)
+{
+    const Backend *b = e->memory->backend;
+    int lane = e->plan->instrs[i].lane, slot = 1 + 2 * e->n_records;
+    MEM_GROW(e->records, e->n_records, e->cap_records);
+    if (b->mark) TRY(b->mark(lane, slot));
+    double issued = clock_monotonic();
+    TRY(e->ops[i]->run(&e->calls[i], rows));
+    double returned = clock_monotonic();
+    if (b->mark) TRY(b->mark(lane, slot + 1));
+    e->records[e->n_records++] = (ExecRecord){i, *rows, issued, returned, issued, returned};
+    return OK;
+}
+
+static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
+{
+    const Backend *b = e->memory->backend;
+    bool named = b->range_begin && (e->tracing || b->ranges);
+    if (named) {
+        char name[PLAN_NAME_MAX];
+        plan_instr_name(e->plan, i, name);
+        b->range_begin(name);
+    }
+    Status status = e->tracing ? run_noted(e, i, rows) : e->ops[i]->run(&e->calls[i], rows);
+    if (named) b->range_end();
+    return status;
+}
+
+/* With poison, checks, a profile, a trace or names. */
+static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     Status (*wait)(void) = e->memory->backend->wait;
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
-        TRY(e->ops[i]->run(&e->calls[i], rows));
+        TRY(run_named(e, i, rows));
         if (e->seconds && wait) TRY(wait());
         if (e->seconds) e->seconds[i] += clock_monotonic() - start;
         if (e->options.check) TRY(check_finite(e, i, rows));
@@ -268,8 +301,10 @@ static Status run_graph(Exec *e, Range range, const RowCounts *rows)
 
 Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
-    if (e->options.poison || e->options.check || e->seconds) return run_watched(e, range, rows);
-    return e->memory->backend->capture_begin ? run_graph(e, range, rows) : run_plain(e, range, rows);
+    const Backend *b = e->memory->backend;
+    if (e->options.poison || e->options.check || e->seconds || e->tracing || b->ranges)
+        return run_watched(e, range, rows);
+    return b->capture_begin ? run_graph(e, range, rows) : run_plain(e, range, rows);
 }
 
 /* ---- data ---- */
@@ -303,3 +338,31 @@ void exec_profile_start(Exec *e)
 }
 
 const double *exec_profile(const Exec *e) { return e->seconds; }
+
+Status exec_trace_start(Exec *e)
+{
+    const Backend *b = e->memory->backend;
+    e->n_records = 0;
+    e->tracing = true;
+    return b->mark ? b->mark(LANE_COMPUTE, 0) : OK;
+}
+
+Status exec_trace_end(Exec *e, const ExecRecord **records, int *n)
+{
+    const Backend *b = e->memory->backend;
+    e->tracing = false;
+    if (b->mark_times && e->n_records > 0) {
+        int marks = 1 + 2 * e->n_records;
+        double *times = mem_array((size_t)marks, sizeof *times);
+        Status status = b->mark_times(times, marks);
+        for (int r = 0; r < e->n_records && status == OK; r++) {
+            e->records[r].begin = times[1 + 2 * r];
+            e->records[r].end = times[2 + 2 * r];
+        }
+        free(times);
+        TRY(status);
+    }
+    *records = e->records;
+    *n = e->n_records;
+    return OK;
+}

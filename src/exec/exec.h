@@ -41,7 +41,7 @@ void exec_set_check(Exec *e, bool check);
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
 /* Runs the instrs of a range in order. On a device they are launched: what fails there shows at a later call, at the
    latest when something is downloaded. Where the backend has graphs, a range is captured when it is run for the second
-   time in a bucket, and replayed from then on; not with poison, check or a profile. */
+   time in a bucket, and replayed from then on; not with poison, check, a profile or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
 
 /* Where a tensor lies (host pointer only for host backends; else use upload and download). */
@@ -52,5 +52,20 @@ Status exec_download(Exec *e, TensorId t, void *data, size_t bytes);
 /* Seconds spent per instr since exec_profile_start, (plan->n_instrs); NULL before. For cost profiles and bench. */
 void exec_profile_start(Exec *e);
 const double *exec_profile(const Exec *e);
+
+/* An instr that ran; times are seconds of clock_monotonic. */
+typedef struct {
+    InstrId instr;
+    RowCounts rows;
+    double begin, end;       /* on its lane */
+    double issued, returned; /* on the host: its function was called, and came back. The same where the host runs it */
+} ExecRecord;
+
+/* From now on every instr that runs is noted, from the first record again. Nothing is waited for in between, and the
+   results are the same. */
+Status exec_trace_start(Exec *e);
+/* Ends that, waits for what was run, and gives the records in the order of issue; they are valid until the next start.
+ */
+Status exec_trace_end(Exec *e, const ExecRecord **records, int *n); // (n)
 
 #endif

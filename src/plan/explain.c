@@ -6,6 +6,22 @@
 
 static const char *const phase_names[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
 
+const char *phase_name(Phase p) { return phase_names[p]; }
+
+const char *lane_name(Lane l)
+{
+    static const char *const names[] = {[LANE_COMPUTE] = "compute", [LANE_COPY] = "copy", [LANE_COMM] = "comm"};
+    return names[l];
+}
+
+void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX])
+{
+    const Instr *instr = &p->instrs[i];
+    TensorId made = NONE;
+    for (int k = 0; k < OP_MAX_OUT && made == NONE; k++) made = instr->out[k];
+    snprintf(out, PLAN_NAME_MAX, "%s %s", op_info(instr->op)->name, made == NONE ? "" : p->tensors[made].name);
+}
+
 static void explain_tensor(const Plan *p, TensorId id, Buf *out)
 {
     if (id == NONE) {

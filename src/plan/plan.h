@@ -194,6 +194,11 @@ double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_l
                  double *per_instr);
 
 /* ---- looking at it ---- */
+const char *phase_name(Phase p);
+const char *lane_name(Lane l);
+/* "linear l0.qkv": the op and what it makes. */
+#define PLAN_NAME_MAX 80
+void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX]);
 void plan_explain(const Plan *p, Buf *out);         /* every instr with tensors, offsets and live bytes */
 size_t plan_live_bytes(const Plan *p, InstrId i);   /* ACT bytes live while instr i runs */
 int64_t plan_act_elements_per_token(const Plan *p); /* kept between forward and backward: for tests */

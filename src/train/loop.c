@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/observe.h"
+#include "train/profile.h"
 #include "train/saving.h"
 #include "train/signals.h"
 #include "train/train.h"
@@ -18,6 +19,7 @@ typedef struct {
     Saving *saving;
     Metrics *metrics;
     Progress *display;
+    Profile *profile; /* NULL: none */
     MicroBatch micro;
     /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
     const Examples *examples;
@@ -78,11 +80,14 @@ static Status run_step(Loop *l, Stats *stats)
     int64_t step = l->progress->step + 1;
     TRY(take_batch(l));
     TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
-    for (int64_t m = 0; m < l->n_micros; m++) {
+    double start = clock_monotonic();
+    for (int64_t m = 0; m < l->n_micros; m++, start = clock_monotonic()) {
         fill(l, m);
         TRY(session_micro(s, &l->micro));
+        profile_range(l->profile, start, "micro-batch %lld", (long long)m);
     }
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
+    profile_range(l->profile, start, "update");
     return stats->finite ? OK : explain_not_finite(l, step);
 }
 
@@ -181,7 +186,9 @@ static Status save(Loop *l)
     TRY(saving_fetch(l->saving, &weights));
     TRY(check_weights(l, weights));
     l->last_save = clock_monotonic();
-    return saving_begin(l->saving, l->progress);
+    TRY(saving_begin(l->saving, l->progress));
+    profile_range(l->profile, l->last_save, "save");
+    return OK;
 }
 
 /* A save that fails in the middle of training costs nothing yet: the state before is there, and the next one may
@@ -239,6 +246,7 @@ static Status evaluate(Loop *l)
     }
     p->evaluated = p->step;
     l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
+    profile_range(l->profile, start, "evaluation");
 done:
     buf_free(&text);
     return status;
@@ -289,12 +297,14 @@ static Status between_steps(Loop *l)
 static Status turn(Loop *l)
 {
     Stats stats;
+    TRY(profile_step_begin(l->profile));
     double start = clock_monotonic();
     Status status = run_step(l, &stats);
     if (status == E_STOPPED) return stop_if_asked(l); /* the step is lost; the state before it is saved */
     TRY(status);
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
+    TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
     TRY(record_step(l, &stats, seconds));
     return between_steps(l);
 }
@@ -333,6 +343,8 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     TRY_DONE(saving_open(&l.saving, job));
     TRY_DONE(metrics_open(&l.metrics, job->output_dir, progress->step));
     l.display = progress_open(job->schedule.total_steps, progress->step, job->config->log_every);
+    l.profile =
+        profile_open(job->output_dir, job->session, job->config->profile, job->schedule.total_steps - progress->step);
     progress->finished = false; /* a finished run may go on with more steps */
     TRY_DONE(evaluate_if_due(&l));
     while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
@@ -342,6 +354,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
+    profile_close(l.profile);
     progress_close(l.display);
     metrics_close(l.metrics);
     saving_close(l.saving);

@@ -11,7 +11,8 @@
 size_t machine_free_bytes(void);
 
 /* Rates of an open backend in a compute type: measured once (a fraction of a second) and kept in
-   $XDG_CACHE_HOME/cairn or ~/.cache/cairn; without such a directory measured again each time. */
-void machine_rates(const Backend *b, Dtype compute, CostRates *rates);
+   $XDG_CACHE_HOME/cairn or ~/.cache/cairn; without such a directory measured again each time. False where they cannot
+   be measured: then only comparisons between policies mean something. */
+bool machine_rates(const Backend *b, Dtype compute, CostRates *rates);
 
 #endif

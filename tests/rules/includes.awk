@@ -30,6 +30,7 @@ BEGIN {
     vendor["gloo"] = "src/comm/gloo"
     vendor["nccl"] = "src/comm/nccl"
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
+    vendor["nvtx3"] = "kernels/cuda/nvtx tests/"
     vendor["cublas"] = "kernels/cuda/"
     vendor["cudnn"] = "kernels/cuda/"
     vendor["cmocka"] = "tests/"

@@ -429,7 +429,7 @@ static void test_promised_flags(void **state)
                         "save-every save-steps keep resume max-time log-every eval-every eval-batch-size "
                         "eval-splits max-grad-norm adam-beta1 adam-beta2 adam-eps dropout override print-config "
                         "dry-run version submission text-columns label-column labels padded do-lower-case "
-                        "strip-accents poison"),
+                        "strip-accents poison profile"),
          *rest = promised;
     for (char *name; (name = strsep(&rest, " "));) {
         int option = config_option(name);

@@ -1,0 +1,121 @@
+#include "kernels/cuda/nvml.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <string.h>
+
+#define LIBRARY "libnvidia-ml.so.1"
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4 };
+enum { CLOCK_SM = 1, CLOCK_MEMORY = 2 };
+enum { TEMPERATURE_GPU = 0 };
+
+typedef void *Device;
+
+typedef struct {
+    unsigned long long total, free, used; /* bytes */
+} DeviceMemory;
+
+/* X(field, name in the library, arguments); each gives an error number. */
+#define FUNCTION_LIST(X)                                                                                               \
+    X(init, "nvmlInit_v2", (void))                                                                                     \
+    X(shutdown, "nvmlShutdown", (void))                                                                                \
+    X(by_bus, "nvmlDeviceGetHandleByPciBusId_v2", (const char *bus, Device *device))                                   \
+    X(clock, "nvmlDeviceGetClockInfo", (Device device, int which, unsigned *mhz))                                      \
+    X(power, "nvmlDeviceGetPowerUsage", (Device device, unsigned *milliwatts))                                         \
+    X(temperature, "nvmlDeviceGetTemperature", (Device device, int sensor, unsigned *celsius))                         \
+    X(memory, "nvmlDeviceGetMemoryInfo", (Device device, DeviceMemory * memory))
+
+static struct {
+    void *library; /* NULL: not open */
+    Device device;
+    const char *(*error)(int number);
+#define X(field, name, arguments) int(*field) arguments;
+    FUNCTION_LIST(X)
+#undef X
+} nvml;
+
+static const char *error_text(int number)
+{
+    const char *text = nvml.error ? nvml.error(number) : NULL;
+    return text ? text : "unknown error";
+}
+
+static Status find_functions(void)
+{
+    static const char *const names[] = {
+#define X(field, name, arguments) name,
+        FUNCTION_LIST(X)
+#undef X
+    };
+    void **const fields[] = {
+#define X(field, name, arguments) reinterpret_cast<void **>(&nvml.field),
+        FUNCTION_LIST(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        *fields[i] = dlsym(nvml.library, names[i]);
+        if (!*fields[i])
+            return fail(E_FAIL, "%s has no %s: the driver is too old, or the library is another's", LIBRARY, names[i]);
+    }
+    *reinterpret_cast<void **>(&nvml.error) = dlsym(nvml.library, "nvmlErrorString");
+    return OK;
+}
+
+static Status open_library(const char *bus)
+{
+    TRY(find_functions());
+    int error = nvml.init();
+    if (error != SUCCESS) return fail(E_FAIL, "%s: nvmlInit_v2: %s (%d)", LIBRARY, error_text(error), error);
+    error = nvml.by_bus(bus, &nvml.device);
+    if (error == SUCCESS) return OK;
+    Status status = fail(E_FAIL, "%s does not know the GPU on bus %s: %s (%d)", LIBRARY, bus, error_text(error), error);
+    nvml.shutdown();
+    return status;
+}
+
+Status nvml_open(const char *bus)
+{
+    if (nvml.library) return OK;
+    nvml.library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!nvml.library) return fail(E_FAIL, "the NVIDIA driver's library does not load: %s", dlerror());
+    Status status = open_library(bus);
+    if (status != OK) {
+        dlclose(nvml.library);
+        nvml = {};
+    }
+    return status;
+}
+
+void nvml_close(void)
+{
+    if (!nvml.library) return;
+    nvml.shutdown();
+    dlclose(nvml.library);
+    nvml = {};
+}
+
+/* What was asked for, NaN where this GPU or this user is not told. */
+static Status take(int error, const char *what, double value, double *out)
+{
+    if (error != SUCCESS && error != NOT_SUPPORTED && error != NO_PERMISSION)
+        return fail(E_FAIL, "%s: the GPU's %s: %s (%d)", LIBRARY, what, error_text(error), error);
+    *out = error == SUCCESS ? value : static_cast<double>(NAN);
+    return OK;
+}
+
+Status nvml_sample(DeviceSample *s)
+{
+    unsigned sm = 0, memory = 0, milliwatts = 0, celsius = 0;
+    DeviceMemory bytes = {0, 0, 0};
+    int error = nvml.clock(nvml.device, CLOCK_SM, &sm);
+    TRY(take(error, "SM clock", sm, &s->sm_mhz));
+    error = nvml.clock(nvml.device, CLOCK_MEMORY, &memory);
+    TRY(take(error, "memory clock", memory, &s->memory_mhz));
+    error = nvml.power(nvml.device, &milliwatts);
+    TRY(take(error, "power", 1e-3 * milliwatts, &s->watts));
+    error = nvml.temperature(nvml.device, TEMPERATURE_GPU, &celsius);
+    TRY(take(error, "temperature", celsius, &s->celsius));
+    error = nvml.memory(nvml.device, &bytes);
+    return take(error, "memory", static_cast<double>(bytes.used), &s->memory_bytes);
+}

@@ -1,0 +1,134 @@
+#include "train/sampling.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct Sampling {
+    const Backend *backend;
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;             /* under the lock */
+    SampleRecord *records; /* (n) the thread's until it has ended */
+    int n, cap;
+};
+
+static bool take(Sampling *s)
+{
+    SampleRecord r = {.when = clock_monotonic()};
+    if (s->backend->sample(&r.device) != OK) return false;
+    MEM_GROW(s->records, s->n, s->cap);
+    s->records[s->n++] = r;
+    return true;
+}
+
+/* Until `seconds` from now, or until it should stop: then true. */
+static bool pause_until(Sampling *s, double when)
+{
+    struct timespec t = {.tv_sec = (time_t)when, .tv_nsec = (long)(1e9 * (when - floor(when)))};
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && clock_monotonic() < when) pthread_cond_timedwait(&s->wake, &s->lock, &t);
+    bool stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+static void *sample_loop(void *argument)
+{
+    Sampling *s = argument;
+    double next = clock_monotonic() + SAMPLING_EVERY;
+    while (!pause_until(s, next)) {
+        if (!take(s)) {
+            log_warn("the device is not sampled any more: %s", status_message());
+            break;
+        }
+        double now = clock_monotonic();
+        while (next <= now) next += SAMPLING_EVERY;
+    }
+    return NULL;
+}
+
+/* Signals are for the step's thread. */
+static int start_thread(Sampling *s)
+{
+    sigset_t all, before;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&s->thread, NULL, sample_loop, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->running = error == 0;
+    return error;
+}
+
+Sampling *sampling_start(const Backend *b)
+{
+    if (!b->sample) return NULL;
+    Sampling *s = mem_alloc(sizeof *s);
+    s->backend = b;
+    if (!take(s)) { /* asked here first: what is missing is said before the first step */
+        log_info("profile: no gpu.csv: %s", status_message());
+        free(s);
+        return NULL;
+    }
+    if (start_thread(s) != 0) log_warn("profile: the device is sampled once only: no thread can be started");
+    return s;
+}
+
+int sampling_stop(Sampling *s, const SampleRecord **records)
+{
+    *records = NULL;
+    if (!s) return 0;
+    if (s->running) {
+        pthread_mutex_lock(&s->lock);
+        s->stop = true;
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+        s->running = false;
+        take(s); /* the end too, however short it was */
+    }
+    *records = s->records;
+    return s->n;
+}
+
+void sampling_free(Sampling *s)
+{
+    const SampleRecord *unused;
+    if (!s) return;
+    sampling_stop(s, &unused);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    free(s->records);
+    free(s);
+}
+
+static void put_number(Buf *out, double x, int decimals)
+{
+    buf_puts(out, ",");
+    if (isfinite(x)) buf_printf(out, "%.*f", decimals, x);
+}
+
+void sampling_csv(const SampleRecord *records, int n, double zero, Buf *out)
+{
+    buf_puts(out, "seconds,sm_mhz,memory_mhz,watts,celsius,memory_bytes\n");
+    for (int i = 0; i < n; i++) {
+        const DeviceSample *d = &records[i].device;
+        buf_printf(out, "%.3f", records[i].when - zero);
+        put_number(out, d->sm_mhz, 0);
+        put_number(out, d->memory_mhz, 0);
+        put_number(out, d->watts, 3);
+        put_number(out, d->celsius, 0);
+        put_number(out, d->memory_bytes, 0);
+        buf_puts(out, "\n");
+    }
+}
