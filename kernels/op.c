@@ -136,8 +136,6 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
     case OP_ATTENTION_BWD: /* 2 products forward; 5 backward, the scores again among them */
         cost.product_flops = (call->op == OP_ATTENTION ? 2 : 5) * 2.0 * n_rows * seq_len *
                              (double)(call->attr.attention.heads * call->attr.attention.head_dim);
-        if (call->op == OP_ATTENTION_BWD) /* row sums of o·do */
-            cost.pass_bytes = operand_bytes(&call->in[1], rows) + operand_bytes(&call->in[3], rows);
         break;
     case OP_MLM_XENT:
         cost.product_flops = (operand_present(&call->out[0]) ? 3 : 1) * 2.0 * n_rows * (double)call->attr.loss.k *

@@ -19,18 +19,19 @@
    than the backend takes). memory_bytes: what nvidia-smi shows, less what the driver keeps.
    product_share: 790 of 989 TFLOP/s is a large bf16 product on an H200; the others are taken to reach the same.
    Attention: mma.sync kernels of FlashAttention-2's kind on an H100, head size 64, 512 tokens: 282 TFLOP/s forward, 198
-   backward; at 128 tokens 0.6 of that is assumed, hence 362 and 254 on long sequences with half of it at 146. Dropout's
-   random numbers cost more, which is not in it. A100, V100: the same share of the peak; B200: the same as H100, for our
-   kernels use none of its own instructions.
+   backward, of which our backward, that makes 7 products where 5 are counted, gets 5/7; at 128 tokens 0.6 of that is
+   assumed, hence 362 and 181 on long sequences with half of it at 146. Dropout's random numbers cost more, which is not
+   in it. A100, V100: the same share of the peak; B200: the same as H100, for our kernels use none of its own
+   instructions.
    link_bytes: PCIe 5.0 × 16 gives about 50 GB/s, 4.0 half of it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0
 static const Device devices[] = {
-    {"h200", 9, 989 * TERA, 67 * TERA, 0.80, 4.8 * TERA, 139 * GIB, {362 * TERA, 254 * TERA}, 146, 50e9},
-    {"h100", 9, 989 * TERA, 67 * TERA, 0.80, 3.35 * TERA, 79 * GIB, {362 * TERA, 254 * TERA}, 146, 50e9},
-    {"a100", 8, 312 * TERA, 19.5 * TERA, 0.80, 2.04 * TERA, 79 * GIB, {114 * TERA, 80 * TERA}, 146, 25e9},
-    {"b200", 10, 2250 * TERA, 75 * TERA, 0.80, 8.0 * TERA, 178 * GIB, {362 * TERA, 254 * TERA}, 146, 50e9},
-    {"v100", 7, 125 * TERA, 15.7 * TERA, 0.80, 0.9 * TERA, 31 * GIB, {46 * TERA, 32 * TERA}, 146, 12e9},
+    {"h200", 9, 989 * TERA, 67 * TERA, 0.80, 4.8 * TERA, 139 * GIB, {362 * TERA, 181 * TERA}, 146, 50e9},
+    {"h100", 9, 989 * TERA, 67 * TERA, 0.80, 3.35 * TERA, 79 * GIB, {362 * TERA, 181 * TERA}, 146, 50e9},
+    {"a100", 8, 312 * TERA, 19.5 * TERA, 0.80, 2.04 * TERA, 79 * GIB, {114 * TERA, 57 * TERA}, 146, 25e9},
+    {"b200", 10, 2250 * TERA, 75 * TERA, 0.80, 8.0 * TERA, 178 * GIB, {362 * TERA, 181 * TERA}, 146, 50e9},
+    {"v100", 7, 125 * TERA, 15.7 * TERA, 0.80, 0.9 * TERA, 31 * GIB, {46 * TERA, 23 * TERA}, 146, 12e9},
 };
 
 Status device_find(const char *name, const Device **device)

@@ -1,0 +1,371 @@
+#!/usr/bin/env bash
+# The GPU backend on a real GPU, in three parts of at most nine minutes: tests, our own speed, and PyTorch beside it.
+set -euo pipefail
+# shellcheck source=hpcai_scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../hpcai_scripts/common.sh"
+
+usage() {
+    cat <<'END'
+gpu.sh [--part tests|ours|peer|report]... [flags]     (default: all parts, one after the other)
+
+  tests   the shared op tests on the GPU, equal bits of all policies and of two runs, compute-sanitizer where there is one
+  ours    BERT-Large and -Base, padded and packed: steps, every instr on its own, memory, the machine's own rates
+  peer    PyTorch and Transformers with the same shapes, in the same minutes
+  report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
+
+  --build DIR     a folder that holds the built program (default: build-gpu, which is built here)
+  --libs DIR      unpacked packages (DIR/usr/lib/..., DIR/usr/include) for what this machine lacks, to build and to run
+  --results DIR   where gpu-<GPU>-<part>.jsonl are written (default: bench/results); copied to $OUT where that is a folder
+  --lengths DIR   holds wikipedia-lengths.tsv (default: ../shared/reference), perhaps mnli-128.tsv (else
+                  bench/lengths has it); a case whose lengths are missing is left out
+  --python FILE   a Python with PyTorch and Transformers (default: python3)
+  --arch LIST     CAIRN_CUDA_ARCHITECTURES of a build made here (default: 90a)
+  --minutes N     of each part (default 9)
+  --resume        keeps what is there and measures what is missing; else a part starts anew
+  --case NAME     of ours and peer only this case; several times for several
+  --dry-run       everything on the host executor with tiny shapes: proves this script, measures nothing
+
+Exit codes: 0 done, 1 a test failed or a result is wrong, 2 wrong use. A part that runs out of time says what it left out.
+END
+}
+
+parts=() cases=() build='' libs='' results='' lengths=$cairn_root/../shared/reference python=python3 arch=90a minutes=9
+resume='' dry='' backend=cuda write=''
+while [ $# -gt 0 ]; do
+    flag=$1
+    shift
+    case $flag in
+    -h | --help) usage && exit 0 ;;
+    --resume) resume=1 && continue ;;
+    --dry-run) dry=1 && continue ;;
+    --write) write=--write && continue ;;
+    --part | --build | --libs | --results | --lengths | --python | --arch | --minutes | --case) ;;
+    *) die 2 "unknown flag '$flag'; see --help" ;;
+    esac
+    [ $# -gt 0 ] || die 2 "$flag: expected a value"
+    case $flag in
+    --part)
+        case $1 in tests | ours | peer | report) parts+=("$1") ;; *) die 2 "--part '$1': expected tests, ours, peer or report" ;; esac
+        ;;
+    --case) cases+=("$1") ;;
+    --minutes) [[ $1 =~ ^[0-9]+$ ]] || die 2 "--minutes '$1': expected a number" && minutes=$1 ;;
+    --build) build=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--build $1: no such folder" ;;
+    --libs) libs=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--libs $1: no such folder" ;;
+    --lengths) lengths=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--lengths $1: no such folder" ;;
+    --results) results=$1 ;;
+    --python) python=$1 ;;
+    --arch) arch=$1 ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(tests ours peer report)
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-wiki large-128-16gib base-mnli)
+
+work=$(mktemp -d)
+results=${results:-$([ -n "$dry" ] && echo "$work/results" || echo "$cairn_root/bench/results")}
+mkdir -p -- "$results"
+results=$(cd -- "$results" && pwd)
+give_back() {
+    if [ -n "${OUT:-}" ] && [ -d "$OUT" ]; then cp -f -- "$results"/gpu-* "$OUT"/ 2>/dev/null || true; fi
+    rm -rf -- "$work"
+}
+trap give_back EXIT
+
+# ---- what runs ----
+
+if [ -n "$libs" ]; then # packages unpacked elsewhere than where they were made for
+    triple=$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
+    export LD_LIBRARY_PATH=$libs/usr/lib/$triple:$libs/usr/lib:$libs/lib/$triple${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export PKG_CONFIG_SYSROOT_DIR=$libs PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+    export PKG_CONFIG_PATH=$libs/usr/lib/$triple/pkgconfig:$libs/usr/share/pkgconfig CMAKE_PREFIX_PATH=$libs/usr
+    export LIBRARY_PATH=$libs/usr/lib/$triple CPATH=$libs/usr/include
+    PATH=$libs/usr/bin:$PATH
+fi
+
+if [ -n "$dry" ]; then
+    backend=cuda_host
+    gpu="dry-run"
+else
+    command -v nvidia-smi >/dev/null || die 2 "there is no nvidia-smi here, so no GPU; --dry-run proves the script without one"
+    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr -c 'A-Za-z0-9\n' '-' | tr '[:upper:]' '[:lower:]')
+    gpu=${gpu%-}
+fi
+
+build_here() {
+    local generator=() log=$cairn_root/build-gpu/build.log
+    build=$cairn_root/build-gpu
+    mkdir -p "$build"
+    [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || generator=(-G Ninja)
+    say "building in $build for $arch (its log: build.log)"
+    if ! cmake -S "$cairn_root" -B "$build" "${generator[@]}" -DWITH_CUDA="$([ -n "$dry" ] && echo OFF || echo ON)" \
+        -DCAIRN_CUDA_ARCHITECTURES="$arch" >"$log" 2>&1 ||
+        ! cmake --build "$build" --parallel "$(nproc)" >>"$log" 2>&1 ||
+        ! cmake --build "$build" --parallel "$(nproc)" --target bench_step "backend_$backend" >>"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        die 1 "building failed"
+    fi
+}
+
+needs_build=''
+for part in "${parts[@]}"; do
+    case $part in tests | ours) needs_build=1 ;; esac
+done
+if [ -n "$needs_build" ]; then
+    [ -n "$build" ] || build_here
+    for file in cairn bench_step "cairn_$backend.so"; do
+        [ -e "$build/$file" ] || die 2 "$build has no $file; build the targets cairn, bench_step and backend_$backend there"
+    done
+    export CAIRN_BACKEND_DIR=$build
+fi
+export XDG_CACHE_HOME=$work/cache # products are chosen anew, once for the whole run
+mkdir -p "$XDG_CACHE_HOME"
+
+# ---- results: one JSON object a line; of two with the same names the later one counts ----
+
+begin_part() {
+    part=$1
+    file=$results/gpu-$gpu-$part.jsonl
+    deadline=$((SECONDS + 60 * minutes))
+    [ -n "$resume" ] || : >"$file"
+    touch "$file"
+    say "== $part, on $gpu, at most $minutes minutes =="
+    local commit driver=''
+    commit=$(git -C "$cairn_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+    [ -n "$dry" ] || driver=$(nvidia-smi --query-gpu=driver_version,power.limit,clocks.max.sm --format=csv,noheader | head -n 1)
+    record run commit "$commit" date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" gpu "$gpu" driver "$driver" backend "$backend"
+}
+
+# record KIND NAME VALUE...: values are texts without quotes in them, or numbers written as they are.
+record() {
+    local line="{\"kind\": \"$1\"" value
+    shift
+    while [ $# -gt 1 ]; do
+        value=${2//[\"\\]/}
+        [[ $value =~ ^-?[0-9]+(\.[0-9]+)?$ ]] || value="\"${value//$'\n'/ }\""
+        line+=", \"$1\": $value"
+        shift 2
+    done
+    printf '%s}\n' "$line" >>"$file"
+}
+
+left() { echo $((deadline - SECONDS)); }
+
+# wanted KIND CASE SECONDS: not excluded by --case, not measured before, and there is time.
+wanted() {
+    local name=${2%%\"*}
+    if [ "$1" != test ] && [ ${#cases[@]} -gt 0 ] && [[ " ${cases[*]} " != *" $name "* ]]; then return 1; fi
+    if [ -n "$resume" ] && grep -q "\"kind\": \"$1\", \"case\": \"$2\"" "$file"; then return 1; fi
+    [ "$(left)" -lt "$3" ] || return 0
+    record left_out case "$name" why "no time left"
+    say "$name: left out, no time left"
+    return 1
+}
+
+failures=0
+complain() {
+    say "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# with_memory CASE COMMAND...: the most device memory that was in use meanwhile, and before.
+with_memory() {
+    local name=$1 code=0 watcher='' before peak
+    shift
+    if [ -z "$dry" ]; then
+        before=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1)
+        nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --loop-ms=100 >"$work/memory" 2>/dev/null &
+        watcher=$!
+    fi
+    timeout --kill-after=10 "$(left)" "$@" || code=$?
+    if [ -n "$watcher" ]; then
+        kill "$watcher" 2>/dev/null || true
+        wait "$watcher" 2>/dev/null || true
+        peak=$(grep -Eo '^[0-9]+' "$work/memory" | sort -n | tail -n 1)
+        record memory case "$name" before_mib "$before" peak_mib "${peak:-0}"
+    fi
+    [ "$code" -ne 124 ] || record left_out case "$name" why "no time left"
+    return "$code"
+}
+
+# ---- part: tests ----
+
+tiny_model() {
+    cat >"$work/tiny.json" <<'END'
+{"vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
+ "max_position_embeddings": 128, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+END
+    printf '2 1\n5 2\n9 3\n16 2\n' >"$work/tiny.tsv"
+}
+
+run_test() { # NAME COMMAND...
+    local name=$1 code=0 start=$SECONDS verdict
+    shift
+    wanted test "$name" 10 || return 0
+    (cd -- "$cairn_root" && timeout --kill-after=10 "$(left)" "$@") >"$work/log" 2>&1 || code=$?
+    case $code in 0) verdict=passed ;; 77) verdict=skipped ;; 124) verdict='no time left' ;; *) verdict=failed ;; esac
+    record test case "$name" verdict "$verdict" seconds $((SECONDS - start))
+    say "$(printf '%-28s %s' "$name" "$verdict")"
+    if [ "$verdict" = failed ]; then
+        complain "$name (exit code $code)"
+        tail -n 15 "$work/log" >&2
+    fi
+}
+
+part_tests() {
+    local program name tool programs=("$build"/tests/ops_*) type
+    tiny_model
+    [ -z "$dry" ] || programs=("$build"/tests/ops_gelu "$build"/tests/ops_tanh)
+    for program in "${programs[@]}"; do
+        name=op-$(basename -- "$program")
+        [ -x "$program" ] || { record left_out case "$name" why "not built" && continue; }
+        run_test "$name" env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 "$program"
+    done
+    for type in bf16 fp32; do # bench_step fails if the weights after its steps differ between policies or rounds
+        run_test "bits-$type" "$build/bench_step" --backend "$backend" --predictions 5 --optimizer lamb --product 64 \
+            "$work/tiny.json" "$(few 3 8)" 16 2 "$type" none full
+        run_test "bits-packed-$type" "$build/bench_step" --backend "$backend" --lengths "$work/tiny.tsv" --product 64 \
+            "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full every:2
+    done
+    for tool in memcheck racecheck initcheck synccheck; do
+        if [ -n "$dry" ] || ! command -v compute-sanitizer >/dev/null; then
+            record left_out case "sanitizer-$tool" why "no compute-sanitizer"
+        else
+            run_test "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/bench_step" --backend "$backend" \
+                --predictions 5 --optimizer lamb --product 64 "$work/tiny.json" 4 32 1 bf16 none
+        fi
+    done
+}
+
+# few DRY REAL: the number to use.
+few() { [ -n "$dry" ] && echo "$1" || echo "$2"; }
+
+# ---- the cases of both other parts ----
+
+# NAME MODEL BATCH LENGTH PREDICTIONS LENGTHS(- or a file) OPTIMIZER; a packed case has BATCH × LENGTH rows
+cases_table() {
+    cat <<END
+large-128 large 256 128 20 - lamb
+large-wiki large 64 512 76 wikipedia-lengths.tsv lamb
+large-512 large 64 512 76 - lamb
+base-128 base 256 128 20 - lamb
+base-512 base 64 512 76 - lamb
+large-mnli large 256 128 0 mnli-128.tsv adamw
+base-mnli base 256 128 0 mnli-128.tsv adamw
+base-wiki base 64 512 76 wikipedia-lengths.tsv lamb
+END
+}
+
+# Sets config, batch, length, predictions, lengths_file (empty: full sequences). False: its lengths are not here.
+set_case() {
+    local name=$1 model=$2 file_name=$6
+    config=$cairn_root/bench/configs/bert-$model.json batch=$3 length=$4 predictions=$5 lengths_file=''
+    if [ "$file_name" != - ]; then
+        lengths_file=$lengths/$file_name
+        [ -r "$lengths_file" ] || lengths_file=$cairn_root/bench/lengths/$file_name
+    fi
+    if [ -n "$dry" ]; then
+        tiny_model
+        config=$work/tiny.json batch=2 length=16 predictions=$((predictions > 0 ? 3 : 0))
+        [ -z "$lengths_file" ] || lengths_file=$work/tiny.tsv
+    fi
+    [ -z "$lengths_file" ] || [ -r "$lengths_file" ] || {
+        record left_out case "$name" why "no $file_name"
+        say "$name: left out, no $file_name"
+        return 1
+    }
+}
+
+# ---- part: ours ----
+
+our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
+    local name=$1 policies=$2 ops=$3 flags=() code=0
+    shift 3
+    wanted step "$name" "$(few 5 40)" || return 0
+    set_case "$@" || return 0
+    [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
+    [ -z "$ops" ] || flags+=("$ops")
+    [ -z "$dry" ] || flags+=(--product 64)
+    # shellcheck disable=SC2086 # policies are words
+    with_memory "$name" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
+        --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$(few 1 2)" bf16 $policies ||
+        code=$?
+    [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
+}
+
+# The largest batch of BERT-Large at 128 that a plan puts into 16 GiB, run as it is.
+largest_batch() {
+    local name=large-128-16gib plan policy most code=0 device=h200
+    wanted step "$name" "$(few 5 60)" || return 0
+    set_case "$name" large 0 128 20 -
+    plan=$("$build/cairn" plan --device "$device" --model-config "$config" --batch-size "$(few 2 256)" --max-seq-length "$length" \
+        --predictions "$predictions" --optimizer lamb --micro-batch-tokens step --memory-budget "$(few 620MiB 16GiB)" --json)
+    for policy in full selective lean; do
+        most=$(sed -n "s/.*\"name\": \"$policy\".*\"max_batch\": \([0-9]*\).*/\1/p" <<<"$plan")
+        record largest case "$name" policy "$policy" batch "${most:-0}"
+        say "$name: $policy fits ${most:-no} sequences by the plan"
+        [ "$policy" = full ] || continue
+        [ -z "$dry" ] || most=2
+        with_memory "$name" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer lamb \
+            --predictions "$predictions" --steps "$(few 1 3)" --product "$(few 64 2048)" "$config" "$most" "$length" 1 bf16 full ||
+            code=$?
+        [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
+    done
+}
+
+part_ours() {
+    local row policies ops
+    if [ -z "$dry" ] && "$python" -c 'import torch' 2>/dev/null; then
+        "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --name ours >>"$file" || true
+    fi
+    while read -r -a row; do
+        case ${row[0]} in
+        large-128) policies="none lean selective full" ops=--ops ;;
+        base-128) policies="none lean" ops=--ops ;;
+        *) policies="none lean" ops='' ;;
+        esac
+        our_case "${row[0]}" "$policies" "$ops" "${row[@]}"
+        [ "${row[0]}" != large-512 ] || largest_batch
+    done < <(cases_table)
+}
+
+# ---- part: peer ----
+
+part_peer() {
+    local row device=cuda settings flags sequences
+    [ -z "$dry" ] || device=cpu
+    if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
+        record left_out case peer why "$python has no PyTorch and Transformers"
+        say "$python has no PyTorch and Transformers: the peer is left out"
+        return 0
+    fi
+    "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --device "$device" --name peer >>"$file" || complain "ceilings"
+    for settings in plain,compile checkpointing,compile+checkpointing; do
+        [ -z "$dry" ] || settings=${settings%%,*} # compiling proves nothing here, and takes long
+        while read -r -a row; do
+            wanted "peer" "${row[0]}\", \"setting\": \"${settings%%,*}" "$(few 5 30)" || continue
+            set_case "${row[@]}" || continue
+            flags=()
+            sequences=$batch
+            [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
+            say "${row[0]}: $settings"
+            "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "${row[0]}" --device "$device" --batch "$sequences" \
+                --seq "$length" --predictions "$predictions" --steps "$(few 1 10)" --rounds "$(few 1 3)" --warmup "$(few 1 8)" \
+                "${flags[@]}" --settings "$settings" --until $(($(date +%s) + $(left))) | tee -a "$file"
+        done < <(cases_table)
+    done
+}
+
+part_report() {
+    if ! command -v "$python" >/dev/null || ! "$python" -c '' 2>/dev/null; then
+        say "$python cannot be run: no report"
+        return 0
+    fi
+    # shellcheck disable=SC2086 # empty or a flag
+    "$python" "$cairn_root/bench/gpu_report.py" $write --gpu "$gpu" "$results"
+}
+
+for part in "${parts[@]}"; do
+    [ "$part" = report ] || begin_part "$part"
+    "part_$part"
+done
+[ "$failures" -eq 0 ] || die 1 "$failures failed"

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# bench/gpu.sh, dry: all its parts through the host executor, what it writes, what it says where something is missing.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+build=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}
+gpu=$source_dir/bench/gpu.sh
+if ! cmake --build "$build" --target help 2>/dev/null | grep -q '\bbackend_cuda_host\b'; then
+    echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
+fi
+expect 0 cmake --build "$build" --target bench_step backend_cuda_host ops_gelu ops_tanh
+
+# All parts but the peer's, which needs PyTorch; what it says without. Nothing is written but to --results and $OUT.
+mkdir out lengths
+printf '3 1\n9 2\n' >lengths/wikipedia-lengths.tsv
+before=$(git -C "$source_dir" status --porcelain 2>/dev/null || true)
+export OUT=$work/out
+expect 0 "$gpu" --dry-run --build "$build" --results res --lengths lengths --python false
+says "op-ops_gelu                  passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
+    "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
+[ "$before" = "$(git -C "$source_dir" status --porcelain 2>/dev/null || true)" ] || complain "the source tree changed"
+for part in tests ours peer; do
+    has_file "res/gpu-dry-run-$part.jsonl"
+    cmp -s "res/gpu-dry-run-$part.jsonl" "out/gpu-dry-run-$part.jsonl" || complain "$part: \$OUT has other results"
+done
+ours=res/gpu-dry-run-ours.jsonl
+count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
+[ "$(count '"kind": "step", "case": "large-128"' "$ours")" -eq 4 ] || complain "not four policies of large-128"
+[ "$(count '"kind": "step", "case": "large-wiki"' "$ours")" -eq 2 ] || complain "not two policies of large-wiki"
+[ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
+[ "$(count '"kind": "op", "case": "large-128"' "$ours")" -gt 30 ] || complain "few instrs of large-128"
+[ "$(count '"kind": "idle"' "$ours")" -eq 1 ] || complain "nothing between instrs"
+[ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 6 ] || complain "not six tests"
+[ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
+digests=$(grep '"case": "large-128"' "$ours" | grep -o '"digest": "[0-9a-f]*"' | sort -u | wc -l)
+[ "$digests" -eq 1 ] || complain "policies end with $digests different weights"
+grep -vE '^\{"kind": "[a-z_]+", .*\}$' res/*.jsonl && complain "lines that are no objects"
+
+# Going on measures only what is missing, here the case whose lengths were not there before.
+grep -v '"case": "large-wiki"' "$ours" >rest && mv rest "$ours"
+lines=$(wc -l <"$ours")
+expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --python false
+[ "$(wc -l <"$ours")" -ge $((lines + 2)) ] || complain "nothing was added"
+[ "$(count '"kind": "step", "case": "large-128"' "$ours")" -eq 4 ] || complain "large-128 was measured again"
+
+# The report: tables from what is there, of one case the later line.
+if python3 -c '' 2>/dev/null; then
+    expect 0 python3 "$source_dir/bench/gpu_report.py" --gpu dry-run res
+    says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: 6 of 6 passed" \
+        "say nothing of any GPU"
+fi
+
+# No time: everything is left out, and said so.
+expect 0 "$gpu" --dry-run --build "$build" --results none --part ours --minutes 0 --python false
+says "large-128: left out, no time left"
+[ "$(count '"kind": "step"' none/gpu-dry-run-ours.jsonl)" -eq 0 ] || complain "measured without time"
+
+# Wrong use.
+expect 2 "$gpu" --dry-run --part theirs
+says "expected tests, ours, peer or report"
+expect 2 "$gpu" --quick
+says "unknown flag '--quick'"
+expect 2 "$gpu" --dry-run --build "$work/none" --part ours
+says "has no cairn"
+if ! command -v nvidia-smi >/dev/null; then
+    expect 2 "$gpu" --part ours --build "$build"
+    says "there is no nvidia-smi here" "--dry-run"
+fi
+finish
