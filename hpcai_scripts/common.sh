@@ -46,6 +46,9 @@ missing_for_build() {
     has_header dnnl.h || echo libdnnl-dev
     has_library jansson || echo libjansson-dev
     has_library libxxhash || echo libxxhash-dev
+    has_header expat.h || echo libexpat1-dev
+    has_header bzlib.h || echo libbz2-dev
+    has_header zlib.h || echo zlib1g-dev
 }
 
 missing_for_tests() {

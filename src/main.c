@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "tasks/glue/glue.h"
+#include "tasks/pretrain/pretrain.h"
 #include "train/commands.h"
 #include "train/signals.h"
 
@@ -14,6 +15,7 @@ extern char **environ;
 static Status (*const commands[N_COMMANDS])(const Config *c) = {
     [COMMAND_GLUE] = command_glue,       [COMMAND_PLAN] = command_plan,   [COMMAND_CONVERT] = command_convert,
     [COMMAND_INSPECT] = command_inspect, [COMMAND_VOCAB] = command_vocab, [COMMAND_REPORT] = command_report,
+    [COMMAND_WIKI] = command_wiki,
 };
 
 static void print(Buf *text)

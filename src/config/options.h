@@ -2,7 +2,7 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
+   vocab, r report, w wiki. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -17,7 +17,7 @@
     X(model_config, Text, "", 0, 0, "", "FILE", NONE, "gpci",                                                          \
       "config.json or bert_config.json; default: the one beside --model. Without --model: random weights")             \
     X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpc", "vocab.txt; default: the one beside --model")                    \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "gr", "where everything is written")                         \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grw", "where everything is written")                        \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "g", "fine-tune")                                                 \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "g", "evaluate the dev splits")                                    \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
@@ -58,7 +58,7 @@
     X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gp",                                           \
       "compute type; auto: the fastest the backend has")                                                               \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gp", "auto, cpu, or ref (plain loops)")                          \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gp", "0: all that this process may use")                           \
+    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gpw", "0: all that this process may use")                          \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gp",                                                         \
       "none, lean, ffn, selective, half-attention, full, every:K or auto; never changes a result by one bit")          \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gp", "16GiB, 500MB, ...; auto: what the machine has free") \
@@ -90,16 +90,21 @@
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "i", "show how N ranks would slice the state")                     \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "v", "text files, .tsv files or folders of them, with commas between")  \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "vw",                                                                   \
+      "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki)")   \
     X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
+    X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "about the size of a part file")                          \
+    X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are left out, and counted")             \
+    X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
+      "of plain text: one sentence per line, or paragraphs; auto: by its look")                                        \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivr", "read options from a JSON file")                             \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivr",                                                     \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrw", "read options from a JSON file")                            \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrw",                                                    \
       "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "say more")                                              \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivr", "print the version, and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrw", "say more")                                             \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrw", "print the version, and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \
