@@ -20,9 +20,9 @@
     X(PLAN, "plan", 'p', "", "show what a run will need, before anything is allocated")                                \
     X(CONVERT, "convert", 'c', "", "turn any checkpoint into a Hugging Face directory")                                \
     X(INSPECT, "inspect", 'i', "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
-    X(WIKI, "wiki", 'w', "", "turn Wikipedia dumps or folders of text into sentences")                                 \
     X(VOCAB, "vocab", 'v', "", "train a WordPiece vocabulary")                                                         \
-    X(REPORT, "report", 'r', "DIR...", "compare finished runs")
+    X(REPORT, "report", 'r', "DIR...", "compare finished runs")                                                        \
+    X(WIKI, "wiki", 'w', "", "turn Wikipedia dumps or folders of text into sentences")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,

@@ -12,7 +12,6 @@
 #define MOST_FRAMES  64  /* links and templates within each other that are kept */
 #define MOST_TARGET  512 /* bytes of a link's target; longer, or with a line end, it is none */
 #define MOST_FORMULA 24  /* bytes of a formula that is kept */
-#define LEAST_PROSE  6   /* blanks of a list item that is kept */
 
 /* At `at` go on at `jump`: the end of a link's or template's kept words. */
 typedef struct {
@@ -69,21 +68,12 @@ static void put(Wikitext *w, const char *p, size_t n)
 
 static void put_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }
 
-/* Does a list item read like a sentence? */
-static bool is_prose(const Words *words)
-{
-    size_t n = words->len, blanks = 0;
-    while (n > 0 && strchr("\"')]", words->data[n - 1])) n--;
-    if (n == 0 || !strchr(".!?", words->data[n - 1])) return false;
-    for (size_t i = 0; i < n; i++) blanks += words->data[i] == ' ';
-    return blanks >= LEAST_PROSE;
-}
-
 static void end_paragraph(Wikitext *w)
 {
     if (w->words.len > 0) {
         wikitext_mend(&w->words, &w->plain);
-        if (!w->item || is_prose(&w->plain)) w->sentences += sentences_append(w->plain.data, w->plain.len, w->out);
+        if (!w->item || wikitext_is_prose(&w->plain))
+            w->sentences += sentences_append(w->plain.data, w->plain.len, w->out);
         w->words.len = 0;
     }
     w->item = false;
@@ -213,33 +203,6 @@ static void at_template(Wikitext *w, const Token *t)
 
 /* ---- links ---- */
 
-static bool in_list(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = list; p && *p; p += *p == ',') {
-        size_t len = strcspn(p, ",");
-        if (len == n && memcmp(p, name, n) == 0) return true;
-        p += len;
-    }
-    return false;
-}
-
-/* Does a link with this prefix ("file", "fr") leave nothing? */
-static bool is_dropped_prefix(const Wikitext *w, const char *name, bool as_written_lower)
-{
-    static const char *const files = "file,image,media,category,datei,bild,kategorie,fichier,catégorie,archivo,imagen,"
-                                     "categoría,immagine,categoria,ficheiro,imagem,bestand,afbeelding,categorie,plik,"
-                                     "grafika,kategoria,файл,изображение,категория,ファイル,画像,文件,图像,分类,simple";
-    if (in_list(files, name) || in_list(w->namespaces, name)) return true;
-    /* Languages: two or three small letters, then perhaps "-yue". */
-    size_t n = 0;
-    while (name[n] >= 'a' && name[n] <= 'z') n++;
-    if (!as_written_lower || n < 2 || n > 3 || in_list("doi,rfc,hdl,wmf,arx,oeis,bug,rev,mw", name)) return false;
-    for (const char *p = name + n; *p; p++)
-        if (*p != '-' && (*p < 'a' || *p > 'z')) return false;
-    return name[n] == '\0' || name[n] == '-';
-}
-
 static void at_link(Wikitext *w, const Token *t)
 {
     const char *text = w->text;
@@ -254,7 +217,7 @@ static void at_link(Wikitext *w, const Token *t)
         uint32_t stop = (uint32_t)(prefix - text);
         bool written_lower = prefix + 1 < text + body_end && prefix[1] != ' ';
         for (uint32_t i = at; i < stop; i++) written_lower &= !(text[i] >= 'A' && text[i] <= 'Z');
-        if (lower_name(w, at, stop, name, sizeof name) && is_dropped_prefix(w, name, written_lower)) {
+        if (lower_name(w, at, stop, name, sizeof name) && wikitext_dropped_prefix(w->namespaces, name, written_lower)) {
             go(w, end);
             return;
         }

@@ -42,6 +42,8 @@ typedef struct {
 /* Single blanks, none at the ends; controls and what is not seen go; what holes left is mended: "( , x ; )" → "(x)",
    "()" → "", "a , b" → "a, b". `to` needs the room of `from`. */
 void wikitext_mend(const Words *from, Words *to);
+/* Does a list item, mended, read like a sentence? */
+bool wikitext_is_prose(const Words *words);
 
 /* Finds all constructs that can hold others or lines. */
 void wikitext_scan(TokenList *list, const char *text, uint32_t len);
@@ -60,5 +62,7 @@ TagKind wikitext_tag(const char *name);
 uint32_t wikitext_entity(const char *name); /* 0: unknown */
 const char *wikitext_kept_template(const char *name);
 bool wikitext_dropped_section(const char *name);
+/* Does a link with this prefix ("file", "fr") leave nothing? `namespaces`: more of them, with commas; may be NULL. */
+bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower);
 
 #endif

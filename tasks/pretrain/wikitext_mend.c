@@ -3,6 +3,8 @@
 
 #include "tasks/pretrain/wikitext_internal.h"
 
+#define LEAST_PROSE 6 /* blanks of a list item that is kept */
+
 /* Bytes of the blank (1) or of what is not seen (2) at p; `end` is known to be beyond a lead byte's sequence. */
 static size_t odd_character(const unsigned char *p, size_t left, int *what)
 {
@@ -97,4 +99,13 @@ void wikitext_mend(const Words *from, Words *to)
     }
     while (q > begin && q[-1] == ' ') q--;
     to->len = (size_t)(q - begin);
+}
+
+bool wikitext_is_prose(const Words *words)
+{
+    size_t n = words->len, blanks = 0;
+    while (n > 0 && strchr("\"')]", words->data[n - 1])) n--;
+    if (n == 0 || !strchr(".!?", words->data[n - 1])) return false;
+    for (size_t i = 0; i < n; i++) blanks += words->data[i] == ' ';
+    return blanks >= LEAST_PROSE;
 }

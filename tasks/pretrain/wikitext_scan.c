@@ -104,7 +104,10 @@ static bool find_close(Scan *s, const char *name, uint32_t at, uint32_t *start, 
         if (!found) break;
         uint32_t p = (uint32_t)(found - s->text);
         at = p + 1;
-        if (p + n + 2 >= s->len || found[1] != '/' || strncasecmp(found + 2, name, n) != 0) continue;
+        if (p + n + 2 >= s->len) break;
+        /* References do not hold references: this one was never closed. */
+        if (strcmp(name, "ref") == 0 && strncasecmp(found, "<ref", 4) == 0 && strchr(" >", found[4])) return false;
+        if (found[1] != '/' || strncasecmp(found + 2, name, n) != 0) continue;
         uint32_t q = p + 2 + (uint32_t)n;
         while (q < s->len && (s->text[q] == ' ' || s->text[q] == '\n' || s->text[q] == '\t')) q++;
         if (q >= s->len || s->text[q] != '>') continue;

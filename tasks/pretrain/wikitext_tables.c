@@ -332,3 +332,29 @@ bool wikitext_dropped_section(const char *name)
 {
     return bsearch(name, dropped_sections, COUNT(dropped_sections), sizeof *dropped_sections, by_name) != NULL;
 }
+
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        if (len == n && memcmp(p, name, n) == 0) return true;
+        p += len;
+    }
+    return false;
+}
+
+bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower)
+{
+    static const char *const files = "file,image,media,category,datei,bild,kategorie,fichier,catégorie,archivo,imagen,"
+                                     "categoría,immagine,categoria,ficheiro,imagem,bestand,afbeelding,categorie,plik,"
+                                     "grafika,kategoria,файл,изображение,категория,ファイル,画像,文件,图像,分类,simple";
+    if (in_list(files, name) || in_list(namespaces, name)) return true;
+    /* Languages: two or three small letters, then perhaps "-yue". */
+    size_t n = 0;
+    while (name[n] >= 'a' && name[n] <= 'z') n++;
+    if (!written_lower || n < 2 || n > 3 || in_list("doi,rfc,hdl,wmf,arx,oeis,bug,rev,mw", name)) return false;
+    for (const char *p = name + n; *p; p++)
+        if (*p != '-' && (*p < 'a' || *p > 'z')) return false;
+    return name[n] == '\0' || name[n] == '-';
+}
