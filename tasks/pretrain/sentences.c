@@ -123,7 +123,7 @@ static bool stop_ends(const char *begin, const char *word, const char *stop, con
     bool digits = true, dotted = false;
     for (size_t i = 0; i < n; i++) {
         digits &= isdigit((unsigned char)word[i]) != 0;
-        dotted |= word[i] == '.';
+        dotted |= i > 0 && word[i] == '.';
     }
     if (digits) return !(word == begin && n <= 3); /* "1. First of all" */
     if (n < sizeof lower) {

@@ -112,13 +112,14 @@ static uint32_t find_from(const Wikitext *w, size_t *k, uint32_t at, uint32_t en
     const Token *tokens = w->list.tokens;
     size_t n = w->list.n;
     while (at < end) {
-        while (*k < n && (tokens[*k].start < at || (tokens[*k].end == 0 && tokens[*k].start < end))) ++*k;
+        while (*k < n && tokens[*k].start < at) ++*k;
         bool token = *k < n && tokens[*k].start < end;
         uint32_t stop = token ? tokens[*k].start : end;
         const char *found = memchr(w->text + at, c, stop - at);
         if (found) return (uint32_t)(found - w->text);
         if (!token) break;
-        at = tokens[*k].end;
+        at = tokens[*k].end ? tokens[*k].end : stop; /* one that is never closed is text */
+        ++*k;
     }
     return end;
 }
@@ -268,13 +269,18 @@ static void at_math(Wikitext *w, const Token *t)
     go(w, t->end);
 }
 
+/* The end of the line at `at`; constructs that begin on it belong to it. */
+static uint32_t line_end(const Wikitext *w, uint32_t at) { return find_outside(w, at, w->len, '\n'); }
+
 static void put_entity(Wikitext *w);
 
 static void at_token(Wikitext *w, const Token *t)
 {
     if (t->end == 0) { /* never closed */
-        w->open_table |= t->kind == TOKEN_TABLE;
+        bool table = t->kind == TOKEN_TABLE;
+        w->open_table |= table;
         go(w, t->body);
+        if (table && w->n_frames == 0) go(w, line_end(w, w->at)); /* its attributes */
         return;
     }
     switch (t->kind) {
@@ -311,9 +317,6 @@ static void at_token(Wikitext *w, const Token *t)
 }
 
 /* ---- lines ---- */
-
-/* The end of the line at `at`; constructs that begin on it belong to it. */
-static uint32_t line_end(const Wikitext *w, uint32_t at) { return find_outside(w, at, w->len, '\n'); }
 
 /* At '=': true if the line is a heading, which is passed. */
 static bool heading(Wikitext *w)

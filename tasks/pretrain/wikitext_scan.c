@@ -13,6 +13,7 @@ typedef struct {
     uint32_t len, at;
     uint32_t n_templates, n_tables; /* on the stack */
     uint32_t single;                /* single [ that are open, since the last [[ */
+    uint32_t no_variant;            /* no }- ends between here and `at` */
     char unclosed[8][20];           /* tags known to have no end from here on */
     int n_unclosed;
 } Scan;
@@ -177,8 +178,10 @@ static void at_open_brace(Scan *s)
     if (n == 1 && at + 1 < s->len && s->text[at + 1] == '|' && begins_line(s, at)) {
         open_token(s, TOKEN_TABLE, at, at + 2);
     } else if (n == 1 && at > 0 && s->text[at - 1] == '-') {
-        uint32_t room = s->len - at < MOST_VARIANT ? s->len - at : MOST_VARIANT;
-        const char *close = memmem(s->text + at, room, "}-", 2);
+        uint32_t most = s->len - at < MOST_VARIANT ? s->len : at + MOST_VARIANT;
+        uint32_t from = s->no_variant > at ? s->no_variant : at; /* none ends before it */
+        const char *close = from < most ? memmem(s->text + from, most - from, "}-", 2) : NULL;
+        if (!close && most > from) s->no_variant = most - 1;
         if (close)
             add(s, TOKEN_VARIANT, at, at + 1, (uint32_t)(close - s->text), (uint32_t)(close - s->text) + 2);
         else
