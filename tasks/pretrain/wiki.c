@@ -56,6 +56,7 @@ typedef struct {
     size_t n_namespaces, namespaces_cap;
     int warnings;
     uint64_t files_bytes; /* of the files before the one at hand */
+    uint64_t offset;      /* in the text of the file at hand: up to where batches were handed out */
     StageProgress progress;
 } Run;
 
@@ -154,11 +155,13 @@ static BatchJob *empty_batch(Run *r, size_t file)
     return b;
 }
 
-/* Hands the open batch to the threads and opens the next. */
-static Status dispatch(Run *r, TextCursor cursor, double done)
+/* Hands the open batch, which ends at an offset of its file's text, to the threads and opens the next. */
+static Status dispatch(Run *r, TextCursor cursor, uint64_t offset, double done)
 {
     BatchJob *b = r->open;
     size_t file = b->file;
+    b->read_bytes = (int64_t)(offset - r->offset);
+    r->offset = offset;
     b->cursor = cursor;
     b->done = done;
     b->namespaces = r->n_namespaces ? r->namespaces[r->n_namespaces - 1] : NULL;
@@ -268,6 +271,7 @@ static Status read_file(Run *r, size_t index, TextPlace from)
     cutter_init(&c, r->options->form, r->options->max_article);
     TRY_DONE(text_file_open(&file, path));
     r->open->file = index;
+    r->offset = from.offset;
     if (from.offset > 0) TRY_DONE(go_to(r, file, &c, from));
     for (;;) {
         TRY_DONE(check_stop(r));
@@ -278,7 +282,6 @@ static Status read_file(Run *r, size_t index, TextPlace from)
         } else {
             TextPiece *piece = take_piece(r);
             done = ((double)r->files_bytes + (double)piece->read) / total;
-            r->open->read_bytes += (int64_t)piece->text.len;
             status = cutter_feed(&c, piece->text.data, piece->text.len, piece->mark, false);
             if (piece->state == PIECE_BROKEN) {
                 note(r, "%s: damaged at byte %llu; reading goes on behind it", name, (unsigned long long)piece->place);
@@ -306,13 +309,13 @@ static Status read_file(Run *r, size_t index, TextPlace from)
                 TRY_DONE(read_header(r, &c));
                 named = true;
             }
-            if (full) TRY_DONE(dispatch(r, (TextCursor){index, r->open->batch.end}, done));
+            if (full) TRY_DONE(dispatch(r, (TextCursor){index, r->open->batch.end}, r->open->batch.end.offset, done));
         } while (full);
         if (last) break;
     }
     if (c.form == FORM_PAGES && !c.closed && !cut)
         note(r, "%s: the XML never closes (no </mediawiki> behind the last page); cut between pages?", name);
-    TRY_DONE(dispatch(r, (TextCursor){.file = index + 1}, done));
+    TRY_DONE(dispatch(r, (TextCursor){.file = index + 1}, c.base + c.text.len, done));
 done:
     while (r->n_pieces > 0) take_piece(r); /* after an error: nobody works on them any more */
     cutter_free(&c);

@@ -70,6 +70,7 @@ static void put_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }
 
 static void end_paragraph(Wikitext *w)
 {
+    CHECK(w->words.len <= w->len, "%zu bytes of words from %u", w->words.len, (unsigned)w->len);
     if (w->words.len > 0) {
         wikitext_mend(&w->words, &w->plain);
         if (!w->item || wikitext_is_prose(&w->plain))
