@@ -16,7 +16,7 @@ static void cut_files(void **state)
                                          "tests/golden/wiki/sample-streams.xml.bz2", "tests/golden/wiki/sample.xml.gz"};
     static const char *const names[] = {"a.xml", "a.bz2", "b.bz2", "a.gz"};
     Buf whole = {0}, text = {0}, manifest = {0};
-    if (!can_read_dumps() || unpack_bz2_available() != OK) skip();
+    if (!can_read_dumps() || !can_unpack()) skip();
     assert_ok(run(SAMPLE, (Settings){.out = "whole"}, NULL));
     read_parts("whole", &whole);
     for (int i = 0; i < 4; i++) {
@@ -57,7 +57,7 @@ static void damaged_block(void **state)
     (void)state;
     Buf data = {0}, text = {0}, manifest = {0};
     WikiCounts counts;
-    if (!can_read_dumps() || unpack_bz2_available() != OK) skip();
+    if (!can_read_dumps() || !can_unpack()) skip();
     assert_ok(file_read("tests/golden/wiki/sample-streams.xml.bz2", 1 << 24, &data));
     data.data[data.len / 2] ^= 0x10;
     char *input = write_file("a.bz2", data.data, data.len);
@@ -236,6 +236,7 @@ static void refusals(void **state)
         {"\x1f\x8b\x08\0", "no article", 4},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (i >= sizeof bad / sizeof *bad - 2 && !can_unpack()) continue;
         char *input = write_file("a", bad[i].data, bad[i].len), *out = mem_printf("out%zu", i);
         assert_status(run(input, (Settings){.out = out}, NULL), E_FORMAT);
         assert_message(bad[i].message);

@@ -30,6 +30,7 @@ static inline int drop(void **state)
     return status != OK;
 }
 
+/* What the program was built with. */
 static inline bool can_read_dumps(void)
 {
     PageParser *parser;
@@ -38,6 +39,17 @@ static inline bool can_read_dumps(void)
         return false;
     }
     page_parser_close(parser);
+    return true;
+}
+
+static inline bool can_unpack(void)
+{
+    GzReader *gz;
+    if (unpack_bz2_available() != OK || unpack_gz_open(&gz) != OK) {
+        print_message("skipped: %s\n", status_message());
+        return false;
+    }
+    unpack_gz_close(gz);
     return true;
 }
 
