@@ -22,6 +22,8 @@
     X(INSPECT, "inspect", 'i', "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
     X(VOCAB, "vocab", 'v', "", "train a WordPiece vocabulary")                                                         \
     X(REPORT, "report", 'r', "DIR...", "compare finished runs")                                                        \
+    X(WIKI, "wiki", 'w', "", "turn Wikipedia dumps or folders of text into sentences")                                 \
+    X(SHARDS, "shards", 's', "", "turn sentences into pretraining data")                                               \
     X(PRETRAIN, "pretrain", 't', "", "pretrain BERT on shards: masked words and next sentences")
 
 typedef enum {

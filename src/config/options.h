@@ -2,7 +2,8 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report, t pretrain. A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
+   vocab, r report, t pretrain, w wiki, s shards.
+   A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -17,8 +18,8 @@
     X(model_config, Text, "", 0, 0, "", "FILE", NONE, "gpcit",                                                         \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpct", "vocab.txt; default: the one beside --model")                   \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grt", "where everything is written")                        \
+    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpcts", "vocab.txt; default: the one beside --model")                  \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grtws", "where everything is written")                      \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "gt", "train (pretrain does, unless --do-eval stands alone)")     \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "gt", "evaluate the dev splits, or --eval-dir")                    \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
@@ -34,13 +35,13 @@
     X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
-    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gpt",                                                  \
+    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gpts",                                                 \
       "longest sequence, in tokens; longer ones are cut")                                                              \
-    X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pt",                                                        \
+    X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
-    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvt",                                       \
+    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
       "lower-case the text; auto: as the model's tokenizer_config.json says, else yes")                                \
-    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvt",                                       \
+    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
     X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "gpt", "sequences per step")                               \
@@ -63,21 +64,21 @@
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "gt", "clip the gradient's norm; 0: never")                 \
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "gt", "all dropout rates; -1: as config.json says")             \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "next-sentence prediction beside the masked words")      \
-    X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "t",                                        \
+    X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
       "as the shards hold it, or drawn anew in every epoch; auto: static where they hold masks")                       \
-    X(masked_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "t", "words that dynamic masking chooses")           \
-    X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "t", "dynamic masking chooses whole words")                  \
+    X(mask_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "ts", "words that dynamic masking chooses")            \
+    X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "ts", "dynamic masking chooses whole words")                 \
     X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "t",                                           \
       "with --model RUN: the optimizer's moments begin at 0, or go on from that run's checkpoint")                     \
     X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "t",                                                     \
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
-    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gt", "of weights, order and dropout")             \
+    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gts", "of weights, order and dropout")            \
     /* how */                                                                                                          \
     X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gpt",                                          \
       "compute type; auto: the fastest the backend has")                                                               \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt",                                                            \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gpt", "0: all that this process may use")                          \
+    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gptws", "0: all that this process may use")                        \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gpt",                                                        \
       "none, lean, ffn, selective, half-attention, full, every:K or auto; never changes a result by one bit")          \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gpt",                                                      \
@@ -119,16 +120,29 @@
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "i", "show how N ranks would slice the state")                     \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "v", "text files, .tsv files or folders of them, with commas between")  \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "vws",                                                                  \
+      "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki), "  \
+      "a sentence per line (shards)")                                                                                  \
+    X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "about the size of a part file")                          \
+    X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are left out, and counted")             \
+    X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
+      "of plain text: one sentence per line, or paragraphs; auto: by its look")                                        \
+    X(layout, Choice, "compact", 0, 0, "compact nvidia", "WHAT", NONE, "s",                                            \
+      "rows of variable length, as MLPerf's, or NVIDIA's of fixed length")                                             \
+    X(short_seq_prob, Real, "0.1", 0, 1, "", "P", NONE, "s",                                                           \
+      "documents whose sequences are shorter, of random length")                                                       \
+    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "s", "times that each document is used, in other pairs")        \
+    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "s", "of the documents, held out in DIR/eval")                  \
+    X(shard_size, Size, "8MiB", 0, 0, "", "SIZE", NONE, "s", "text in a shard, about")                                 \
     X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrt", "read options from a JSON file")                            \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrt",                                                    \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrtws", "read options from a JSON file")                          \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws",                                                  \
       "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrt", "say more")                                             \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrt", "print the version, and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws", "say more")                                           \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws", "print the version, and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \

@@ -79,7 +79,8 @@ static Status add_file(VocabTrainer *t, const char *path)
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* Regular files of a folder, by name, so that the vocabulary does not depend on the file system's order. */
+/* Regular files of a folder but *.json (`cairn wiki` leaves its manifest there), by name, so that the vocabulary does
+ * not depend on the file system's order. */
 static Status add_folder(VocabTrainer *t, const char *path)
 {
     DIR *dir = opendir(path);
@@ -90,7 +91,9 @@ static Status add_folder(VocabTrainer *t, const char *path)
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat info;
         char *file = file_join(path, entry->d_name);
-        if (entry->d_name[0] == '.' || stat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
+        const char *ending = strrchr(entry->d_name, '.');
+        if (entry->d_name[0] == '.' || strcmp(ending ? ending : "", ".json") == 0 || stat(file, &info) != 0 ||
+            !S_ISREG(info.st_mode)) {
             free(file);
             continue;
         }

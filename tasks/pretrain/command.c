@@ -63,7 +63,7 @@ static Status open_shards(PretrainRun *r, bool evaluation, Shards **shards)
                        .seed = (uint64_t)c->seed,
                        .batch_size = c->batch_size,
                        .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
-                       .mask_fraction = c->masked_fraction,
+                       .mask_fraction = c->mask_fraction,
                        .whole_words = c->whole_words};
     TRY(shards_open(shards_of(r, evaluation), &o, shards));
     log_info("%s: %lld sequences for %s", shards_of(r, evaluation), (long long)shards_count(*shards),

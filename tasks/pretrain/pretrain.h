@@ -5,6 +5,8 @@
 #include "base/base.h"
 #include "config/config.h"
 
+Status command_wiki(const Config *c);     /* Wikipedia dumps or folders of text to a sentence per line */
+Status command_shards(const Config *c);   /* sentences to HDF5 shards of pretraining data */
 Status command_pretrain(const Config *c); /* trains and evaluates masked words and next sentences on shards */
 
 #endif

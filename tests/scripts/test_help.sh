@@ -17,11 +17,11 @@ expect 0 "$source_dir/tests/fuzz/run.sh" --help
 says run.sh
 
 expect 0 "$CAIRN_BINARY" --help
-says glue plan convert inspect vocab report "Exit codes"
+says glue plan convert inspect vocab report wiki "Exit codes"
 expect 0 "$CAIRN_BINARY" --version
 grep -qE '^cairn [0-9]+\.[0-9]+\.[0-9]+$' "$work/.stdout" || complain "--version says '$output'"
 
-for command in glue plan convert inspect vocab report; do
+for command in glue plan convert inspect vocab report wiki; do
     expect 0 "$CAIRN_BINARY" "$command" --help
     says "cairn $command" --config --print-config
     help=$output

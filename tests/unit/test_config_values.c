@@ -99,7 +99,7 @@ static void test_bounds_of_the_table(void **state)
         OPTION_LIST(X)
 #undef X
     };
-    static const char *const names[] = {"glue", "plan", "convert", "inspect", "vocab", "report"};
+    static const char *const names[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki"};
     for (int i = 0; i < N_OPTIONS; i++) {
         if (table[i].type != Count && table[i].type != Real) continue;
         int command = 0;
@@ -234,7 +234,7 @@ static void test_round_trip(void **state)
     (void)state;
     char *dir = testing_directory();
     Config c;
-    static const char *const commands[] = {"glue", "plan", "convert", "inspect", "vocab", "report"};
+    static const char *const commands[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         assert_ok(parse(&c, commands[i], NULL));
         assert_round_trip(&c, commands[i], dir);
@@ -260,6 +260,11 @@ static void test_round_trip(void **state)
     config_free(&c);
     assert_ok(parse(&c, "vocab", "--input=a,b", "--size=10", "--min-count=1", "--strip-accents", NULL));
     assert_round_trip(&c, "vocab", dir);
+    config_free(&c);
+    assert_ok(parse(&c, "wiki", "--input=a,b", "--output-dir=o", "--part-size=1MB", "--max-article=8KiB",
+                    "--text-form=paragraphs", "--threads=3", NULL));
+    assert_true(c.part_size == 1000000 && c.max_article == 8192 && c.threads == 3);
+    assert_round_trip(&c, "wiki", dir);
     config_free(&c);
     assert_ok(file_remove_tree(dir));
     free(dir);

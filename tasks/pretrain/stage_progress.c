@@ -1,0 +1,77 @@
+#include "tasks/pretrain/stage_progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+#define LIVE_S  0.2
+#define QUIET_S 30.0
+
+static StageProgress *shown; /* the one that the log must step aside for */
+
+static void clear_line(void)
+{
+    if (shown && shown->line[0]) fputs("\r\033[K", stderr);
+}
+
+static void draw_line(void)
+{
+    struct winsize size;
+    int columns = 80;
+    if (!shown || !shown->line[0]) return;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
+    fprintf(stderr, "\r\033[K%.*s", columns - 1, shown->line);
+    fflush(stderr);
+}
+
+void stage_progress_open(StageProgress *p)
+{
+    const char *term = getenv("TERM");
+    *p = (StageProgress){.started = clock_monotonic(), .first_done = -1};
+    p->last = p->started;
+    p->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    if (!p->live) return;
+    shown = p;
+    log_set_hook(clear_line, draw_line);
+}
+
+bool stage_progress_due(StageProgress *p) { return clock_monotonic() - p->last >= (p->live ? LIVE_S : QUIET_S); }
+
+void stage_progress_show(StageProgress *p, double done, const char *what)
+{
+    char left[32] = "?";
+    p->last = clock_monotonic();
+    if (p->first_done < 0) { /* what an earlier run did took no time here */
+        p->first_done = done;
+        p->started = p->last;
+    }
+    double rate = p->last > p->started ? (done - p->first_done) / (p->last - p->started) : 0;
+    if (rate > 0) clock_format_duration((1 - done) / rate, left, sizeof left);
+    snprintf(p->line, sizeof p->line, "%5.1f %%  %s  eta=%s", 100 * done, what, left);
+    if (p->live)
+        draw_line();
+    else
+        log_info("%s", p->line);
+}
+
+void stage_progress_close(StageProgress *p)
+{
+    if (p->live && shown == p) {
+        log_set_hook(NULL, NULL);
+        if (p->line[0]) fputs("\r\033[K", stderr);
+        shown = NULL;
+    }
+    p->live = false;
+}
+
+void stage_format_bytes(double bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    int unit = 0;
+    while (bytes >= 999.5 && unit < 4) bytes /= 1000, unit++;
+    snprintf(out, size, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
+}

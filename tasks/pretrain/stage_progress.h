@@ -1,0 +1,24 @@
+/* What a stage of preparation shows while it works: a live line on a terminal, else a line now and then, on stderr. */
+#ifndef CAIRN_TASKS_PRETRAIN_STAGE_PROGRESS_H
+#define CAIRN_TASKS_PRETRAIN_STAGE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct {
+    bool live;
+    double started, last, first_done;
+    char line[256];
+} StageProgress;
+
+void stage_progress_open(StageProgress *p);
+/* `done` of 1; `what` goes in front of rate and time left: "1234 articles, 12 MB of text". Costs nothing when it is not
+   yet time for a line. */
+bool stage_progress_due(StageProgress *p);
+void stage_progress_show(StageProgress *p, double done, const char *what);
+void stage_progress_close(StageProgress *p); /* takes a zeroed one */
+
+/* "1.5 GB": decimal, as disks are sold; 24 bytes do. */
+void stage_format_bytes(double bytes, char *out, size_t size);
+
+#endif

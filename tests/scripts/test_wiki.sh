@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# `cairn wiki` as a user runs it: the sample, the real dump where it is there, stopping and going on, wrong use.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+wiki=$source_dir/tasks/pretrain/sample/sample.xml
+expect 0 "$CAIRN_BINARY" wiki --help
+says --input --output-dir --threads --part-size --max-article --text-form
+
+# -- the sample, and a vocabulary of it: the manifest is no text
+expect 0 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text
+if grep -q 'built without expat' <<<"$output"; then echo "skipped: built without expat" && exit 77; fi
+says "280 articles" "2520 sentences" "9 redirects"
+has_file text/part-00000.txt text/manifest.json
+expect 0 "$CAIRN_BINARY" vocab --input text --size 800 --output vocab.txt
+has_file vocab.txt
+if grep -q 'xxh' vocab.txt; then complain "the manifest was read as text"; fi
+expect 0 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text
+says "finished before"
+
+# -- wrong use
+expect 2 "$CAIRN_BINARY" wiki --output-dir text
+says --input
+expect 2 "$CAIRN_BINARY" wiki --input "$wiki"
+says --output-dir
+expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text --part-size 2MB
+says "other options"
+expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir x --max-article 12
+expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir x --text-form lines
+expect 1 "$CAIRN_BINARY" wiki --input nowhere.xml --output-dir x
+says nowhere.xml
+mkdir empty
+expect 1 "$CAIRN_BINARY" wiki --input empty --output-dir x
+says "empty folder"
+expect 1 "$CAIRN_BINARY" wiki --input "$source_dir/LICENSE" --output-dir /dev/null/x
+says /dev/null
+
+# -- SIGTERM: 75, and the rest with the same command, to the same bytes
+awk '/<page>/ {pages = 1} !pages {print} pages && !/<\/mediawiki>/ {body = body $0 "\n"}
+     END {for (i = 0; i < 60; i++) printf "%s", body; print "</mediawiki>"}' "$wiki" >large.xml
+run=("$CAIRN_BINARY" wiki --input large.xml --part-size 1MB)
+expect 0 "${run[@]}" --output-dir whole --threads 1
+stopped=0
+for threads in 1 2 2; do
+    "${run[@]}" --output-dir halted --threads "$threads" 2>notes &
+    job=$!
+    for _ in $(seq 400); do
+        if grep -q 'large.xml: MediaWiki' notes && compgen -G 'halted/part-*.txt' >/dev/null; then break; fi
+        sleep 0.01
+    done
+    kill -TERM "$job" 2>/dev/null || true
+    code=0
+    wait "$job" || code=$?
+    case $code in
+    0) ;;
+    75) stopped=$((stopped + 1)) && grep -q 'run the same command again' notes || complain "no word of going on: $(cat notes)" ;;
+    *) complain "exit code $code after SIGTERM: $(cat notes)" ;;
+    esac
+done
+expect 0 "${run[@]}" --output-dir halted
+cmp <(cat whole/part-*) <(cat halted/part-*) || complain "stopped $stopped times, the text differs"
+if compgen -G 'halted/*.tmp.*' >/dev/null; then complain "temporaries are left: $(ls halted)"; fi
+
+# -- two at once on one folder
+if command -v flock >/dev/null; then
+    mkdir -p locked && touch locked/.lock
+    expect 1 flock locked/.lock "$CAIRN_BINARY" wiki --input "$wiki" --output-dir locked
+    says locked
+fi
+
+# -- the real dump
+dump=$(find "${CAIRN_TEST_DATA:-$source_dir/../shared/data}/wikipedia" -name 'enwiki*.bz2' 2>/dev/null | head -n 1)
+if [ -z "$dump" ] || ! "$CAIRN_BINARY" wiki --input "$dump" --output-dir real 2>notes; then
+    if [ -z "$dump" ]; then
+        echo "skipped: no real dump"
+    elif grep -q 'built without libbz2' notes; then
+        echo "skipped: built without libbz2"
+    else
+        complain "the real dump: $(cat notes)"
+    fi
+    finish
+fi
+for number in '"pages": 206' '"redirects": 99' '"other_namespaces": 1' '"articles": 105' '"broken": 0' '"lost": 0'; do
+    grep -q "$number" real/manifest.json || complain "not $number: $(grep counts real/manifest.json)"
+done
+lines=$(grep -c . real/part-00000.txt)
+[ "$lines" -gt 15000 ] || complain "only $lines sentences"
+# Of markup nearly nothing is left: at most one line of 2000.
+residue=$(grep -cE "\[\[|\]\]|\{\{|\}\}|<ref|</|''|&(nbsp|ndash|mdash|amp|lt|gt|quot);|\[https?:|==|^[|!*#:]|\|thumb" real/part-00000.txt || true)
+[ $((residue * 2000)) -le "$lines" ] || complain "$residue of $lines lines have markup in them"
+echo "real dump: $lines sentences, $residue with something like markup"
+finish

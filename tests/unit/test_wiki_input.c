@@ -1,0 +1,320 @@
+/* What comes in: files that are cut or damaged, pages that are broken or too large, folders of text, and what is no
+   text at all. */
+#include "wiki_testing.h"
+
+#include <sys/resource.h>
+
+#include "tasks/pretrain/text_file.h"
+
+/* ---- damage ---- */
+
+/* A cut file gives the articles before the cut. */
+static void cut_files(void **state)
+{
+    (void)state;
+    static const char *const inputs[] = {SAMPLE, "tests/golden/wiki/sample.xml.bz2",
+                                         "tests/golden/wiki/sample-streams.xml.bz2", "tests/golden/wiki/sample.xml.gz"};
+    static const char *const names[] = {"a.xml", "a.bz2", "b.bz2", "a.gz"};
+    Buf whole = {0}, text = {0}, manifest = {0};
+    if (!can_read_dumps() || !can_unpack()) skip();
+    assert_ok(run(SAMPLE, (Settings){.out = "whole"}, NULL));
+    read_parts("whole", &whole);
+    for (int i = 0; i < 4; i++) {
+        Buf data = {0};
+        assert_ok(file_read(inputs[i], 1 << 24, &data));
+        for (int tenths = 2; tenths < 10; tenths += 2) {
+            char *input = write_file(names[i], data.data, data.len * (size_t)tenths / 10);
+            char *out = mem_printf("out-%d-%d", i, tenths);
+            WikiCounts counts;
+            Status status = run(input, (Settings){.out = out}, &counts);
+            if (i == 1 && tenths == 2) { /* its first block is not whole: nothing to be had */
+                assert_true(status == OK || status == E_FORMAT);
+            } else {
+                assert_ok(status);
+            }
+            if (status == OK) {
+                assert_int_equal(counts.lost, 1);
+                read_parts(out, &text);
+                assert_true(text.len > 0 && text.len < whole.len);
+                assert_memory_equal(text.data, whole.data, text.len);
+                read_manifest(out, &manifest);
+                assert_non_null(strstr(manifest.data, "\"complete\": false"));
+                assert_non_null(strstr(manifest.data, names[i]));
+            }
+            free(input);
+            free(out);
+        }
+        buf_free(&data);
+    }
+    buf_free(&whole);
+    buf_free(&text);
+    buf_free(&manifest);
+}
+
+/* A flipped byte costs its block, and the articles that lie in it or reach into it. */
+static void damaged_block(void **state)
+{
+    (void)state;
+    Buf data = {0}, text = {0}, manifest = {0};
+    WikiCounts counts;
+    if (!can_read_dumps() || !can_unpack()) skip();
+    assert_ok(file_read("tests/golden/wiki/sample-streams.xml.bz2", 1 << 24, &data));
+    data.data[data.len / 2] ^= 0x10;
+    char *input = write_file("a.bz2", data.data, data.len);
+    assert_ok(run(input, (Settings){0}, &counts));
+    assert_true(counts.lost >= 1);
+    assert_true(counts.articles >= 230 && counts.articles < 280);
+    read_manifest("out", &manifest);
+    assert_non_null(strstr(manifest.data, "damaged at byte"));
+    free(input);
+    buf_free(&data);
+    buf_free(&text);
+    buf_free(&manifest);
+}
+
+#define HEAD              "<mediawiki><siteinfo></siteinfo>\n"
+#define PAGE(title, text) "<page><title>" title "</title><ns>0</ns><revision><text>" text "</text></revision></page>\n"
+
+static void bad_pages(void **state)
+{
+    (void)state;
+    static const char xml[] = HEAD PAGE("A", "Good one here.") PAGE("B", "Bad \xff byte.")
+        PAGE("C", "Bad & markup.") "<page><title>D</title><ns>0</ns><revision><text>Never closed.\n" PAGE(
+            "E", "Good two here.") "junk" PAGE("F", "") PAGE("G", "<![CDATA[Good three here.]]>") "</mediawiki>";
+    Buf text = {0}, manifest = {0};
+    WikiCounts counts;
+    if (!can_read_dumps()) skip();
+    char *input = write_file("a.xml", xml, strlen(xml));
+    assert_ok(run(input, (Settings){0}, &counts));
+    read_parts("out", &text);
+    assert_string_equal(text.data, "Good one here.\n\nGood two here.\n\nGood three here.\n\n");
+    assert_int_equal(counts.broken, 3);
+    assert_int_equal(counts.empty, 1);
+    assert_int_equal(counts.lost, 0);
+    read_manifest("out", &manifest);
+    assert_non_null(strstr(manifest.data, "a.xml: page 'B' at byte"));
+    char *place = mem_printf("byte %zu is not UTF-8", (size_t)(strchr(xml, '\xff') - xml));
+    assert_non_null(strstr(manifest.data, place));
+    assert_non_null(strstr(manifest.data, "page 'C' at byte"));
+    assert_non_null(strstr(manifest.data, "page 'D' at byte"));
+    free(place);
+    free(input);
+    buf_free(&text);
+    buf_free(&manifest);
+}
+
+static int run_large_article(void *arg)
+{
+    const Child *c = arg;
+    WikiCounts counts;
+    struct rusage usage;
+    if (run(c->input, (Settings){0}, &counts) != OK) return 2;
+    if (counts.too_large != 1 || counts.articles != 2) return 3;
+    getrusage(RUSAGE_SELF, &usage);
+    fprintf(stderr, "%ld", usage.ru_maxrss);
+    return 0;
+}
+
+static void article_of_50_mb(void **state)
+{
+    (void)state;
+    Buf xml = {0}, errors = {0}, text = {0};
+    if (!can_read_dumps()) skip();
+    buf_puts(&xml, HEAD PAGE("A", "Good one here.") "<page><title>Large</title><ns>0</ns><revision><text>");
+    while (xml.len < 50000000) buf_puts(&xml, "A sentence of the large article with [[links]]. ");
+    buf_puts(&xml, "</text></revision></page>" PAGE("B", "Good two here.") "</mediawiki>");
+    char *input = write_file("a.xml", xml.data, xml.len);
+    buf_free(&xml);
+    Child c = {input, 2};
+    int result = testing_child(run_large_article, &c, &errors);
+    if (!WIFEXITED(result) || WEXITSTATUS(result) != 0) fail_msg("%d: %s", result, errors.data);
+    print_message("peak %s KiB\n", errors.data);
+    read_parts("out", &text);
+    assert_string_equal(text.data, "Good one here.\n\nGood two here.\n\n");
+    free(input);
+    buf_free(&errors);
+    buf_free(&text);
+}
+
+/* ---- plain text ---- */
+
+static void text_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *in, *out;
+    } files[] = {
+        {"AA/wiki_00",
+         "<doc id=\"1\" url=\"x\" title=\"Oss\">\nOss\n\nOss is a town. It is old &amp; small.\n\nIt rains.\n</doc>\n"
+         "<doc id=\"2\" url=\"x\" title=\"Varn\">\nVarn\n\n</doc>\n<doc id=\"3\" title=\"Keld\">\nKeld is "
+         "far.\n</doc>\n",
+         "Oss is a town.\nIt is old & small.\nIt rains.\n\nKeld is far.\n\n"},
+        {"AB/lines.txt", "\xef\xbb\xbfOne is here.\nTwo is J. here.\n\n\nThree is here.\n",
+         "One is here.\nTwo is J. here.\n\nThree is here.\n\n"},
+        {"AC/book.txt",
+         "A title\n\nThis line goes\non here. And\r\nends so.\n\nAnother one. And more.\n\n\n\nA new text. It "
+         "has\nmore.\n",
+         "A title\nThis line goes on here.\nAnd ends so.\nAnother one.\nAnd more.\n\nA new text.\nIt has more.\n\n"},
+        {"AD/.hidden", "Not read.\n", ""},
+        {"AD/manifest.json", "{}", ""},
+        {"AD/empty.txt", "", ""},
+    };
+    Buf expected = {0}, text = {0};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = mem_printf("%s/in/%s", dir, files[i].name), *folder = file_directory(path);
+        assert_ok(file_make_directories(folder));
+        assert_ok(file_write_durable(path, files[i].in, strlen(files[i].in)));
+        buf_puts(&expected, files[i].out);
+        free(path);
+        free(folder);
+    }
+    char *input = path_of("in");
+    WikiCounts counts;
+    assert_ok(run(input, (Settings){0}, &counts));
+    read_parts("out", &text);
+    assert_string_equal(text.data, expected.data);
+    assert_int_equal(counts.empty, 1);
+    /* What is written is read again as it is. */
+    char *output = path_of("out");
+    Buf again = {0};
+    assert_ok(run(output, (Settings){.out = "again"}, NULL));
+    read_parts("again", &again);
+    assert_string_equal(again.data, text.data);
+    /* --text-form is believed. */
+    char *lines = path_of("in/AC/book.txt");
+    assert_ok(run(lines, (Settings){.out = "lines", .form = FORM_SENTENCES}, &counts));
+    read_parts("lines", &text);
+    assert_non_null(strstr(text.data, "This line goes\non here. And\nends so.\n"));
+    free(lines);
+    free(output);
+    free(input);
+    buf_free(&again);
+    buf_free(&expected);
+    buf_free(&text);
+}
+
+/* A text of 3 MB without a paragraph's end is cut into documents, not lost. */
+static void endless_texts(void **state)
+{
+    (void)state;
+    Buf in = {0}, text = {0};
+    WikiCounts counts;
+    while (in.len < 3000000) buf_puts(&in, "This is a sentence \xc3\xa9 of it. ");
+    char *input = write_file("a.txt", in.data, in.len);
+    assert_ok(run(input, (Settings){.max_article = 100000, .form = FORM_PARAGRAPHS}, &counts));
+    assert_int_equal(counts.broken, 0);
+    assert_true(counts.articles >= 30 && counts.articles < 34);
+    read_parts("out", &text);
+    size_t letters = 0;
+    for (size_t i = 0; i < text.len; i++) letters += text.data[i] == '\xc3';
+    assert_int_equal(letters, (in.len + 28) / 29);
+    free(input);
+    buf_free(&in);
+    buf_free(&text);
+}
+
+/* ---- what is refused ---- */
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *data, *message;
+        size_t len;
+    } bad[] = {
+        {"", "empty", 0},
+        {"<?xml version=\"1.0\"?><html>", "expected <mediawiki>", 27},
+        {"{\"id\": 1, \"text\": \"x\"}\n", "JSON", 24},
+        {"\xfd"
+         "7zXZ\0\0",
+         "xz", 7},
+        {"PK\3\4abc", "zip", 7},
+        {"a\0b", "NUL", 3},
+        {"\n \n\n", "no article", 4},
+        {"Gr\xfc\xdf.\n", "no article", 6},
+        {"BZh9\x17\x72\x45\x38\x50\x90\0\0\0\0", "no article", 14},
+        {"\x1f\x8b\x08\0", "no article", 4},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (i >= sizeof bad / sizeof *bad - 2 && !can_unpack()) continue;
+        char *input = write_file("a", bad[i].data, bad[i].len), *out = mem_printf("out%zu", i);
+        assert_status(run(input, (Settings){.out = out}, NULL), E_FORMAT);
+        assert_message(bad[i].message);
+        assert_message(input);
+        char *manifest = mem_printf("%s/%s/manifest.json", dir, out);
+        assert_false(file_exists(manifest));
+        free(manifest);
+        free(input);
+        free(out);
+    }
+    char *folder = path_of("empty"), *nothing = path_of("nothing");
+    assert_ok(file_make_directories(folder));
+    assert_status(run(folder, (Settings){0}, NULL), E_FORMAT);
+    assert_message("empty folder");
+    assert_status(run(nothing, (Settings){0}, NULL), E_IO);
+    assert_message(nothing);
+    assert_status(run("a,,b", (Settings){0}, NULL), E_IO);
+    free(folder);
+    free(nothing);
+}
+
+/* Output is never mixed and never overwritten. */
+static void other_output(void **state)
+{
+    (void)state;
+    char *a = write_file("a.txt", "One is here.\n", 13), *b = write_file("b.txt", "Two is here.\n", 13);
+    assert_ok(run(a, (Settings){0}, NULL));
+    assert_status(run(b, (Settings){0}, NULL), E_USAGE);
+    assert_message("other input");
+    assert_status(run(a, (Settings){.part_size = 5000}, NULL), E_USAGE);
+    assert_ok(run(a, (Settings){.threads = 3}, NULL));
+    /* A part that was changed, or parts without a manifest. */
+    char *part = path_of("out/part-00000.txt"), *manifest = path_of("out/manifest.json");
+    assert_ok(file_write_durable(part, "One is hera.\n\n", 14));
+    assert_status(run(a, (Settings){0}, NULL), E_CORRUPT);
+    assert_message("part-00000.txt");
+    assert_ok(file_remove_tree(manifest));
+    assert_status(run(a, (Settings){0}, NULL), E_USAGE);
+    assert_message("no manifest.json");
+    assert_ok(file_write_durable(manifest, "{}", 2));
+    assert_status(run(a, (Settings){0}, NULL), E_USAGE);
+    free(a);
+    free(b);
+    free(part);
+    free(manifest);
+}
+
+/* ---- bz2's magic numbers ---- */
+
+static void magic_at_any_bit(void **state)
+{
+    (void)state;
+    uint64_t random = 3;
+    for (int bit = 0; bit < 200; bit++) {
+        uint8_t data[48];
+        bool block = bit % 2;
+        uint64_t magic = block ? UINT64_C(0x314159265359) : UINT64_C(0x177245385090);
+        for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)testing_random(&random);
+        for (int i = 0; i < 48; i++) {
+            int at = bit + i;
+            uint8_t mask = (uint8_t)(0x80 >> at % 8);
+            data[at / 8] = (uint8_t)((data[at / 8] & ~mask) | (magic >> (47 - i) & 1 ? mask : 0));
+        }
+        bool found_block = !block;
+        assert_int_equal(text_file_find_magic(data, 0, 8 * 40, &found_block), bit);
+        assert_int_equal(found_block, block);
+        assert_int_equal(text_file_find_magic(data, (uint64_t)bit, (uint64_t)bit + 48, &found_block), bit);
+        assert_true(text_file_find_magic(data, (uint64_t)bit + 1, 8 * 40, &found_block) == UINT64_MAX);
+        assert_true(text_file_find_magic(data, 0, (uint64_t)bit + 47, &found_block) == UINT64_MAX);
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make, drop)
+    const struct CMUnitTest tests[] = {
+        TEST(cut_files),     TEST(damaged_block), TEST(bad_pages),    TEST(article_of_50_mb), TEST(text_folders),
+        TEST(endless_texts), TEST(refusals),      TEST(other_output), TEST(magic_at_any_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

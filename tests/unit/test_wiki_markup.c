@@ -1,0 +1,271 @@
+/* Wikitext to sentences: small cases by kind of markup, two pages with everything (tests/golden/wiki), and hostile
+   nesting, which must take no more time than harmless text. */
+#include "testing.h"
+
+#include "tasks/pretrain/page_xml.h"
+#include "tasks/pretrain/wikitext.h"
+#include "text/text.h"
+
+static Wikitext *w;
+
+static int make(void **state)
+{
+    (void)state;
+    w = wikitext_new();
+    return 0;
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    wikitext_free(w);
+    return 0;
+}
+
+typedef struct {
+    const char *markup, *text;
+} Case;
+
+static const Case cases[] = {
+    /* emphasis, entities */
+    {"'''Bold''' and ''italic'' and '''''both''''' and it's.", "Bold and italic and both and it's.\n"},
+    {"A&nbsp;b &mdash; c &#8211; d &#x41; &lt;e&gt; &amp;amp; &bogus; & f.",
+     "A b \xe2\x80\x94 c \xe2\x80\x93 d A <e> &amp; &bogus; & f.\n"},
+    {"So\xc2\xadlid zero\xe2\x80\x8bwidth.", "Solid zerowidth.\n"},
+    /* links */
+    {"A [[link]], a [[page|word]], [[bus]]es, [[Page#Part|part]].", "A link, a word, buses, part.\n"},
+    {"See [[#Part]] and [[:Category:Rivers]] and [[w:Page|that]].", "See Part and Rivers and that.\n"},
+    {"[[File:A.jpg|thumb|A [[nested|link]] and [http://x.org y].]]Text [[Image:b.png]] here.", "Text here.\n"},
+    {"Text.[[Category:A|b]]\n[[fr:Titre]]\n[[zh-yue:\xe5\xad\x97]]", "Text.\n"},
+    {"The [[CSI: Miami]] show and [[doi:10.1/2]] and [[Foo (bar)|]].",
+     "The CSI: Miami show and doi:10.1/2 and Foo (bar).\n"},
+    {"At [http://a.org the site], [https://b.org], [//c.org d ''e''] and [sic].", "At the site, d e and [sic].\n"},
+    {"A [[target with\na line end|b]] c.", "A target with a line end|b c.\n"},
+    /* templates */
+    {"A {{t|{{u|x}}|y={{{1|z}}}}} b.", "A b.\n"},
+    {"It is {{convert|5|km|mi}} by {{lang|fr|le ''mot''}} and {{nowrap|a [[b]]}}.", "It is 5 km by le mot and a b.\n"},
+    {"{{lang|fr|{{nowrap|deep}}}} and {{Frac|1|2}} and {{abbr|UK|United Kingdom}}.", "deep and 1/2 and UK.\n"},
+    {"A{{snd}}b{{'}}s {{unknown|c}} d.", "A \xe2\x80\x93 b's d.\n"},
+    {"Name ({{IPA|x}}; {{lang-xx|mot}}) is ( , a) name () .", "Name (mot) is (a) name.\n"},
+    {"{{Infobox\n| a = b\n}}\nText.", "Text.\n"},
+    {"{{{x|}}} Text {{#if:a|b|c}}.", "Text.\n"},
+    /* references and other extensions */
+    {"A<ref>b {{cite|c}} [[d]]</ref> e<ref name=\"f\" /> g<ref name=h>i</ref>.", "A e g.\n"},
+    {"At.<ref>\nb\n* c\n</ref> Do.", "At.\nDo.\n"},
+    {"A <!-- b\n\n== c == --> d.", "A d.\n"},
+    {"A <nowiki>[[b]] &lt; ''c''</nowiki> d<nowiki/>e.", "A [[b]] < ''c'' de.\n"},
+    {"Let <math>x + 1</math> be <math>\\sqrt{2}</math>.", "Let x + 1 be formula.\n"},
+    {"A<syntaxhighlight lang=\"c\">int [[x]];</syntaxhighlight> b <source>c</source>.", "A b.\n"},
+    {"<gallery>\nFile:A.jpg|b [[c]]\n</gallery>\nText.", "Text.\n"},
+    {"<poem>\nA line.\nAnother line.\n</poem>", "A line.\nAnother line.\n"},
+    {"A<br />b<br>c <span class=\"x\">d</span> <div>e.</div> f<sup>2</sup>.", "A b c d\ne.\nf2.\n"},
+    {"If a < b and c > d, <foo>e</foo>.", "If a < b and c > d, <foo>e</foo>.\n"},
+    {"A -{zh-hans:b; zh-hant:c}- -{d}- -{H|e}- f.", "A b d f.\n"},
+    {"__NOTOC__ A__b __FORCETOC__ c_d.", "A__b c_d.\n"},
+    /* tables */
+    {"A.\n{| class=\"x\"\n|-\n| b || c\n{|\n| d\n|}\n|}\nE.", "A.\nE.\n"},
+    {"A <table><tr><td>b<table><tr><td>c</td></tr></table></td></tr></table> d.", "A\nd.\n"},
+    {"{{t|a={|\n| b\n|}\n|}}C.", "C.\n"},
+    {":{|\n| a\n|}\nB.", "B.\n"},
+    /* structure */
+    {"A b\nc d.\n\nE f", "A b c d.\nE f\n"},
+    {"A b\n== H ==\nc d", "A b\nc d\n"},
+    {"A.\n== H == <!-- x -->\nB.\n=== I ===\nC.\n=no heading", "A.\nB.\nC. =no heading\n"},
+    {"* a\n* b\n# c\n* This item is a sentence of its own, with enough words.\nText.",
+     "This item is a sentence of its own, with enough words.\nText.\n"},
+    {"A.\n== See also ==\n* b\nC is left out.\n=== D ===\nE too.\n== F ==\nG.", "A.\nG.\n"},
+    {"A.\n----\nB.\n code line\nC.", "A.\nB.\nC.\n"},
+    {"{{a}}<!-- b -->\n{{c}} Text\n{{d}}\nmore.", "Text more.\n"},
+    /* what is never closed */
+    {"A {{b c.\n\nD.", "A b c.\nD.\n"},
+    {"A [[b c. D]] e]] f.", "A b c. D e f.\n"},
+    {"A <ref>b. C <ref>d</ref> e.", "A b. C e.\n"},
+    {"A <!-- b. C", "A\n"},
+    {"{| a\n| b\nC.\n! d\nE.", "C.\nE.\n"},
+    {"A }} b |} c ]] d.", "A b | c d.\n"},
+    {"{{{{{{{{[[[[[[[[", ""},
+    {"[[", ""},
+    {"", ""},
+    {"\n\n\n", ""},
+    {"&", ""},
+    {"<", ""},
+    {"a<ref", "a\n"},
+};
+
+static void cases_by_kind(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf out = {0};
+        buf_puts(&out, "");
+        /* A copy without a byte behind it, so that sanitizers see what reads too far. */
+        size_t len = strlen(cases[i].markup);
+        char *copy = malloc(len ? len : 1);
+        memcpy(copy, cases[i].markup, len);
+        wikitext_sentences(w, copy, len, &out);
+        if (strcmp(out.data, cases[i].text) != 0)
+            fail_msg("\"%s\" became\n%s\ninstead of\n%s", cases[i].markup, out.data, cases[i].text);
+        free(copy);
+        buf_free(&out);
+    }
+}
+
+static void whole_pages(void **state)
+{
+    (void)state;
+    static const char *const pages[] = {"river", "broken"};
+    for (size_t i = 0; i < 2; i++) {
+        Buf markup = {0}, expected = {0}, out = {0};
+        char *from = mem_printf("tests/golden/wiki/%s.wiki", pages[i]),
+             *to = mem_printf("tests/golden/wiki/%s.txt", pages[i]);
+        assert_ok(file_read(from, 1 << 20, &markup));
+        assert_ok(file_read(to, 1 << 20, &expected));
+        wikitext_sentences(w, markup.data, markup.len, &out);
+        assert_string_equal(out.data, expected.data);
+        buf_free(&markup);
+        buf_free(&expected);
+        buf_free(&out);
+        free(from);
+        free(to);
+    }
+}
+
+static void other_languages(void **state)
+{
+    (void)state;
+    static const char text[] = "[[Soubor:A.jpg|thumb|b]][[Rubrik:C]]D.";
+    Buf out = {0};
+    wikitext_set_namespaces(w, "soubor,rubrik,");
+    wikitext_sentences(w, text, strlen(text), &out);
+    assert_string_equal(out.data, "D.\n");
+    wikitext_set_namespaces(w, NULL);
+    buf_free(&out);
+}
+
+/* Any mix of brackets: the output is UTF-8 of lines, not longer than the input, and comes soon. A quadratic cleaner
+   would take minutes for what takes milliseconds here. */
+static void hostile_nesting(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"{{",   "[[",  "{|\n",    "<ref>",     "<nowiki>",        "<b",
+                                         "<!--", "-{",  "[[a|",    "{{lang|",   "{{lang|a=[[b]]|", "[http://a.b ",
+                                         "''",   "{{{", "[[a]]",   "</ref",     "<ref name=",      "|}\n",
+                                         "}}",   "]]",  "<table>", "== a ==\n", "[[File:a|",       "{{lang|a|"};
+    const size_t most = (size_t)1 << 20;
+    double slowest = 0;
+    size_t worst[2] = {0};
+    Buf text = {0}, out = {0};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
+            if (i != k && (i + 3 * k) % 4 != 0) continue; /* some of the pairs, and each alone */
+            text.len = out.len = 0;
+            while (text.len < most) {
+                buf_puts(&text, pieces[i]);
+                if (i != k) buf_puts(&text, pieces[k]);
+            }
+            double start = clock_monotonic();
+            wikitext_sentences(w, text.data, text.len, &out);
+            double seconds = clock_monotonic() - start;
+            if (seconds > slowest) {
+                slowest = seconds;
+                worst[0] = i;
+                worst[1] = k;
+            }
+            if (seconds > 5) fail_msg("\"%s%s…\": %.1f s", pieces[i], pieces[k], seconds);
+            assert_true(out.len <= text.len + 1);
+            assert_true(text_utf8_error(out.data ? out.data : "", out.len) < 0);
+        }
+    }
+    print_message("slowest MiB of brackets: %.3f s, of \"%s%s\"\n", slowest, pieces[worst[0]], pieces[worst[1]]);
+    buf_free(&text);
+    buf_free(&out);
+}
+
+static void mixed_up_markup(void **state)
+{
+    (void)state;
+    Buf markup = {0}, text = {0}, out = {0};
+    uint64_t random = 7;
+    assert_ok(file_read("tests/golden/wiki/river.wiki", 1 << 20, &markup));
+    for (int round = 0; round < 2000; round++) {
+        text.len = out.len = 0;
+        while (text.len < 600) { /* shreds of a page */
+            size_t at = testing_random(&random) % markup.len, n = testing_random(&random) % 40;
+            if (at + n > markup.len) n = markup.len - at;
+            buf_append(&text, markup.data + at, n);
+        }
+        while (text.len > 0 && text_utf8_error(text.data, text.len) >= 0) { /* the cleaner is promised UTF-8 */
+            size_t bad = (size_t)text_utf8_error(text.data, text.len);
+            text.data[bad] = '?';
+        }
+        char *copy = malloc(text.len);
+        memcpy(copy, text.data, text.len);
+        size_t n = wikitext_sentences(w, copy, text.len, &out), lines = 0;
+        for (size_t i = 0; i < out.len; i++) lines += out.data[i] == '\n';
+        assert_int_equal(n, lines);
+        assert_true(text_utf8_error(out.data ? out.data : "", out.len) < 0);
+        free(copy);
+    }
+    buf_free(&markup);
+    buf_free(&text);
+    buf_free(&out);
+}
+
+static void pages_of_xml(void **state)
+{
+    (void)state;
+    PageParser *parser;
+    Page page = {0};
+    size_t at = 0;
+    if (page_parser_open(&parser) != OK) {
+        print_message("skipped: %s\n", status_message());
+        skip();
+    }
+#define PARSE(xml) page_parse(parser, xml, strlen(xml), &page, &at)
+    assert_ok(PARSE("<page><title>A &amp; B</title><ns>0</ns><id>1</id><revision><id>2</id><comment>x</comment>"
+                    "<text xml:space=\"preserve\">One &lt;b&gt; &#233;</text></revision></page>"));
+    assert_string_equal(page.title.data, "A & B");
+    assert_string_equal(page.text.data, "One <b> \xc3\xa9");
+    assert_false(page.other || page.redirect);
+    assert_ok(PARSE("<page><title>T</title><ns>1</ns><revision><text>x</text></revision></page>"));
+    assert_true(page.other);
+    assert_ok(
+        PARSE("<page><title>T</title><ns>0</ns><redirect title=\"x\" /><revision><text>x</text></revision></page>"));
+    assert_true(page.redirect);
+    assert_ok(PARSE("<page><title>T</title><ns>0</ns><revision><text> #redirect [[x]]</text></revision></page>"));
+    assert_true(page.redirect);
+    assert_ok(PARSE(
+        "<page><title>T</title><revision><text>old</text></revision><revision><text>new</text></revision></page>"));
+    assert_string_equal(page.text.data, "new");
+    assert_ok(PARSE("<page><title>T</title><ns>0</ns><revision><text deleted=\"deleted\" /></revision></page>"));
+    assert_int_equal(page.text.len, 0);
+    static const char *const bad[] = {"<page><title>T</page>",
+                                      "<page><title>\xff</title></page>",
+                                      "<page>&bogus;</page>",
+                                      "<page>\x01</page>",
+                                      "<page>",
+                                      "",
+                                      "<!DOCTYPE a [<!ENTITY b \"c\">]><page>&b;</page>"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_status(PARSE(bad[i]), E_FORMAT);
+        assert_true(at <= strlen(bad[i]));
+    }
+    Buf names = {0};
+    static const char header[] =
+        "<mediawiki><siteinfo><namespaces><namespace key=\"6\">Datei</namespace>"
+        "<namespace key=\"14\" case=\"x\">Kategorie</namespace><namespace key=\"1\">D</namespace>";
+    page_parse_header(parser, header, strlen(header), &names);
+    assert_string_equal(names.data, "datei,kategorie,");
+    buf_free(&names);
+    page_free(&page);
+    page_parser_close(parser);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cases_by_kind),   cmocka_unit_test(whole_pages),     cmocka_unit_test(other_languages),
+        cmocka_unit_test(hostile_nesting), cmocka_unit_test(mixed_up_markup), cmocka_unit_test(pages_of_xml),
+    };
+    return cmocka_run_group_tests(tests, make, drop);
+}

@@ -1,0 +1,122 @@
+/* What the tests of `cairn wiki` share: a folder per test, runs of the stage, and what it wrote. */
+#ifndef CAIRN_TESTS_WIKI_TESTING_H
+#define CAIRN_TESTS_WIKI_TESTING_H
+
+#include "testing.h"
+
+#include <signal.h>
+
+#include "tasks/pretrain/page_xml.h"
+#include "tasks/pretrain/unpack.h"
+#include "tasks/pretrain/wiki.h"
+
+#define SAMPLE "tasks/pretrain/sample/sample.xml"
+
+static char *dir; /* of the test at hand */
+
+static inline int make(void **state)
+{
+    (void)state;
+    dir = testing_directory();
+    log_set_level(LOG_ERROR);
+    return 0;
+}
+
+static inline int drop(void **state)
+{
+    (void)state;
+    Status status = file_remove_tree(dir);
+    free(dir);
+    return status != OK;
+}
+
+/* What the program was built with. */
+static inline bool can_read_dumps(void)
+{
+    PageParser *parser;
+    if (page_parser_open(&parser) != OK) {
+        print_message("skipped: %s\n", status_message());
+        return false;
+    }
+    page_parser_close(parser);
+    return true;
+}
+
+static inline bool can_unpack(void)
+{
+    GzReader *gz;
+    if (unpack_bz2_available() != OK || unpack_gz_open(&gz) != OK) {
+        print_message("skipped: %s\n", status_message());
+        return false;
+    }
+    unpack_gz_close(gz);
+    return true;
+}
+
+static inline char *path_of(const char *name) { return file_join(dir, name); }
+
+static inline char *write_file(const char *name, const void *data, size_t len)
+{
+    char *path = path_of(name);
+    assert_ok(file_write_durable(path, data, len));
+    return path;
+}
+
+/* Runs the stage into a folder of its own, "out" by default. */
+typedef struct {
+    const char *out;
+    int threads;
+    size_t part_size, max_article;
+    TextForm form;
+    const volatile sig_atomic_t *stop;
+} Settings;
+
+static inline Status run(const char *input, Settings s, WikiCounts *counts)
+{
+    char *out = path_of(s.out ? s.out : "out");
+    WikiOptions o = {.input = input,
+                     .output_dir = out,
+                     .threads = s.threads ? s.threads : 2,
+                     .part_size = s.part_size ? s.part_size : 100000000,
+                     .max_article = s.max_article ? s.max_article : (size_t)4 << 20,
+                     .form = s.form,
+                     .stop = s.stop};
+    Status status = wiki_make_text(&o, counts);
+    free(out);
+    return status;
+}
+
+/* All parts of a folder, one behind the other; their number. */
+static inline int read_parts(const char *out, Buf *text)
+{
+    int n = 0;
+    text->len = 0;
+    buf_puts(text, "");
+    for (;; n++) {
+        char *name = mem_printf("%s/%s/part-%05d.txt", dir, out, n);
+        Buf part = {0};
+        bool there = file_exists(name);
+        if (there) {
+            assert_ok(file_read(name, (size_t)1 << 30, &part));
+            buf_append(text, part.data, part.len);
+        }
+        buf_free(&part);
+        free(name);
+        if (!there) return n;
+    }
+}
+
+static inline void read_manifest(const char *out, Buf *text)
+{
+    char *name = mem_printf("%s/%s/manifest.json", dir, out);
+    assert_ok(file_read(name, 1 << 20, text));
+    free(name);
+}
+
+/* For testing_child. */
+typedef struct {
+    const char *input;
+    int threads;
+} Child;
+
+#endif
