@@ -1,0 +1,55 @@
+/* Documents as token ids, and the pairs of segments that BERT is pretrained on.
+
+   A pair is made as BERT's authors make it: sentences of a document are gathered until they fill the target length
+   (max_length − 3; with short_prob, drawn once per document, a random shorter one); a random number of them, at least
+   one, is segment A. With probability ½, and always where one sentence is all, B comes from another document, from a
+   random sentence on, and what was gathered for it is used again; else B is the rest. What is too long loses tokens one
+   by one from the longer segment, its front or its end at random. Label 0: B follows A; 1: random. Where ten draws find
+   no other document, B is taken from the same one and the label is 0. */
+#ifndef CAIRN_DATA_DOCUMENTS_H
+#define CAIRN_DATA_DOCUMENTS_H
+
+#include "data/masking.h"
+#include "data/sequences.h"
+
+/* Sentence s of all is ids[token[s] .. token[s + 1]); document d has sentences first[d] .. first[d + 1].
+   Zero-initialise. No document is without sentences, no sentence without tokens. */
+typedef struct {
+    int64_t count, sentences, tokens;
+    uint64_t *number; // (count) the document's in the whole corpus, below 2^40: what its draws depend on
+    int64_t *first;   // (count + 1)
+    int64_t *token;   // (sentences + 1)
+    int32_t *ids;     // (tokens)
+    int64_t cap_count, cap_sentences, cap_tokens;
+} Documents;
+
+void documents_clear(Documents *d); /* with its room */
+void documents_free(Documents *d);  /* takes a zeroed one */
+/* A new document, without sentences yet, behind the last. */
+void documents_begin(Documents *d, uint64_t number);
+/* Room for n more tokens of the last document's new sentence; the caller fills them. */
+int32_t *documents_sentence(Documents *d, int64_t n);
+
+typedef struct {
+    int max_length; /* at least 8 */
+    double short_prob;
+    uint64_t seed;
+    int32_t cls, sep;
+} PairOptions;
+
+/* Sentences [a, a_end) of `document` and [b, b_end) of `other`, and their tokens after cutting. */
+typedef struct {
+    int64_t document, other;
+    int64_t a, a_end, b, b_end;                         /* sentences of all */
+    int64_t a_token, a_token_end, b_token, b_token_end; /* in ids */
+    int label;
+} Pair;
+
+/* The pairs of one document, in order. `round` is the dupe factor's: another one gives other pairs. */
+void documents_pairs(const Documents *d, int64_t document, uint32_t round, const PairOptions *o,
+                     void (*take)(void *arg, const Pair *pair), void *arg);
+/* The sequences of all documents, [CLS] A [SEP] B [SEP]. `masking`, if not NULL, masks them. */
+void documents_sequences(const Documents *d, uint32_t round, const PairOptions *o, const Masking *masking,
+                         Sequences *out);
+
+#endif
