@@ -9,4 +9,7 @@ Status command_wiki(const Config *c);     /* Wikipedia dumps or folders of text 
 Status command_shards(const Config *c);   /* sentences to HDF5 shards of pretraining data */
 Status command_pretrain(const Config *c); /* trains and evaluates masked words and next sentences on shards */
 
+/* sentences to shards: DIR/part-00000.hdf5 …, DIR/eval/ for what is held out, DIR/manifest.json last */
+Status command_shards(const Config *c);
+
 #endif

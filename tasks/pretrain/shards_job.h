@@ -79,7 +79,7 @@ typedef struct {
 typedef struct {
     char *window; /* of the text */
     TokenIds ids;
-    Buf words;    /* ids of a chunk, id_bytes each */
+    Buf words; /* ids of a chunk, id_bytes each */
     uint32_t *lengths;
     size_t n_lengths, cap_lengths;
     struct ShardsDocument *documents;
@@ -87,7 +87,7 @@ typedef struct {
     Documents bucket;
     Buf record;
     Sequences sequences;
-    void *rows; // (1024, max_length) about to be written, 4 bytes a number
+    void *rows;      // (1024, max_length) about to be written, 4 bytes a number
     int64_t *offset; // (1025)
 } ShardsWorker;
 void shards_worker_free(ShardsWorker *w);
@@ -106,7 +106,7 @@ double shards_bytes(const ShardsJob *j, double sequences, double tokens);
 
 /* The journal, by which a run goes on, and the manifest. (shards_journal.c) */
 /* Reads what an earlier run of the same job left; what is not whole is forgotten. E_USAGE: the folder is another job's.
-   *finished: all is there already. */
+ *finished: all is there already. */
 Status shards_journal_open(ShardsJob *j, bool *finished);
 Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r);
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);

@@ -188,9 +188,10 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
     return status;
 }
 
+/* Nothing of the machine is in it: the same text and options, the same bytes. */
 Status shards_manifest(ShardsJob *j, const Config *c)
 {
-    Buf out = {0}, config = {0};
+    Buf out = {0};
     ShardsChunkResult sum = {0};
     char digest[33], *path = file_join(j->dir, "manifest.json");
     for (int i = 0; i < j->n_chunks; i++) {
@@ -200,14 +201,26 @@ Status shards_manifest(ShardsJob *j, const Config *c)
         sum.tokens += j->chunked[i].tokens;
     }
     digest_format(vocab_digest(j->vocab), digest);
-    config_json(c, &config);
-    while (config.len && config.data[config.len - 1] == '\n') config.data[--config.len] = '\0';
+    buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
+               digest);
     buf_printf(&out,
-               "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n  \"text_bytes\": "
-               "%llu,\n  \"documents\": %lld,\n  \"eval_documents\": %lld,\n  \"sentences\": %lld,\n  \"text_tokens\": "
-               "%lld,\n  \"config\": %s,\n  \"shards\": [",
-               j->identity, digest, (unsigned long long)j->bytes, (long long)sum.documents,
-               (long long)sum.eval_documents, (long long)sum.sentences, (long long)sum.tokens, config.data);
+               "  \"max_seq_length\": %d,\n  \"max_predictions\": %d,\n  \"mask_fraction\": ", j->pairs.max_length,
+               j->max_predictions);
+    buf_double(&out, c->mask_fraction);
+    buf_puts(&out, ",\n  \"short_seq_prob\": ");
+    buf_double(&out, c->short_seq_prob);
+    buf_puts(&out, ",\n  \"eval_fraction\": ");
+    buf_double(&out, c->eval_fraction);
+    buf_printf(&out,
+               ",\n  \"dupe_factor\": %d,\n  \"whole_words\": %s,\n  \"masking\": \"%s\",\n  \"layout\": \"%s\",\n  "
+               "\"do_lower_case\": \"%s\",\n  \"strip_accents\": \"%s\",\n  \"seed\": %lld,\n",
+               j->rounds, c->whole_words ? "true" : "false", j->is_static ? "static" : "dynamic", c->layout,
+               c->do_lower_case, c->strip_accents, (long long)c->seed);
+    buf_printf(&out,
+               "  \"text_bytes\": %llu,\n  \"documents\": %lld,\n  \"eval_documents\": %lld,\n  \"sentences\": "
+               "%lld,\n  \"text_tokens\": %lld,\n  \"shards\": [",
+               (unsigned long long)j->bytes, (long long)sum.documents, (long long)sum.eval_documents,
+               (long long)sum.sentences, (long long)sum.tokens);
     for (int i = 0, listed = 0; i < j->n_shards; i++) {
         if (j->shards[i].sequences == 0) continue;
         char *name = shards_name(j, i);
@@ -218,7 +231,6 @@ Status shards_manifest(ShardsJob *j, const Config *c)
     buf_puts(&out, "\n  ]\n}\n");
     Status status = file_write_durable(path, out.data, out.len);
     buf_free(&out);
-    buf_free(&config);
     free(path);
     return status;
 }

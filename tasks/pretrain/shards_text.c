@@ -6,9 +6,9 @@
 
 #include "tasks/pretrain/shards_job.h"
 
-#define WINDOW          (1 << 20)             /* also the longest line */
-#define LONGEST_SEARCH  ((uint64_t)4 << 20)   /* for an empty line, behind a chunk's border */
-#define DOCUMENT_TOKENS ((size_t)1 << 18)     /* longer documents are cut */
+#define WINDOW          (1 << 20)                    /* also the longest line */
+#define LONGEST_SEARCH  ((uint64_t)4 << 20)          /* for an empty line, behind a chunk's border */
+#define DOCUMENT_TOKENS ((size_t)1 << 18)            /* longer documents are cut */
 #define MAGIC           UINT64_C(0x31736b6e75686343) /* "Cchunks1" */
 
 typedef struct ShardsDocument {
@@ -230,7 +230,8 @@ static Status write_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResul
         uint32_t counts[4] = {(uint32_t)x->number, (uint32_t)(x->number >> 32), x->sentences, x->tokens};
         status = file_writer_write(&f, counts, sizeof counts);
         if (status == OK) status = file_writer_write(&f, w->lengths + x->first_length, 4 * (size_t)x->sentences);
-        if (status == OK) status = file_writer_write(&f, w->words.data + x->first_word * id_bytes, id_bytes * x->tokens);
+        if (status == OK)
+            status = file_writer_write(&f, w->words.data + x->first_word * id_bytes, id_bytes * x->tokens);
     }
     if (status == OK)
         status = file_writer_close(&f, &r->digest, &r->size);

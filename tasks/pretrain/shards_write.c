@@ -123,8 +123,8 @@ static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const c
         int64_t rows = e->count - first < SLICE ? e->count - first : SLICE;
         for (int i = 0; i < n && status == OK; i++) {
             for (int64_t k = 0; k < rows; k++)
-                w->offset[k + 1] = w->offset[k] + put_row(&forms[i], e, permutation_at(&order, first + k), w->rows,
-                                                          w->offset[k]);
+                w->offset[k + 1] =
+                    w->offset[k] + put_row(&forms[i], e, permutation_at(&order, first + k), w->rows, w->offset[k]);
             status = forms[i].width ? hdf5_write(file, i, first, rows, w->rows)
                                     : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
         }
