@@ -76,19 +76,21 @@ static Status find_text(ShardsJob *j, const char *list)
             add_input(j, mem_strdup(path));
     free(copy);
     if (status != OK) return status;
+    const char *small = getenv("CAIRN_TEST_SHARDS_CHUNK"); /* tests have less text than a chunk */
+    j->chunk_bytes = small ? strtoull(small, NULL, 10) : SHARDS_CHUNK_BYTES;
     j->sizes = mem_array((size_t)j->n_inputs, sizeof *j->sizes);
     for (int i = 0; i < j->n_inputs; i++) {
         TRY(file_size(j->inputs[i], &j->sizes[i]));
         j->bytes += j->sizes[i];
-        j->n_chunks += (int)((j->sizes[i] + SHARDS_CHUNK_BYTES - 1) / SHARDS_CHUNK_BYTES);
+        j->n_chunks += (int)((j->sizes[i] + j->chunk_bytes - 1) / j->chunk_bytes);
     }
     if (j->bytes == 0) return fail(E_FORMAT, "%s: the text is empty", list);
     if (j->n_chunks > 1 << 16) return fail(E_USAGE, "%s: more than 2 TB of text", list);
     j->chunks = mem_array((size_t)j->n_chunks, sizeof *j->chunks);
     j->chunked = mem_array((size_t)j->n_chunks, sizeof *j->chunked);
     for (int i = 0, n = 0; i < j->n_inputs; i++)
-        for (uint64_t at_byte = 0; at_byte < j->sizes[i]; at_byte += SHARDS_CHUNK_BYTES)
-            j->chunks[n++] = (ShardsChunk){i, at_byte, at_byte + SHARDS_CHUNK_BYTES};
+        for (uint64_t at_byte = 0; at_byte < j->sizes[i]; at_byte += j->chunk_bytes)
+            j->chunks[n++] = (ShardsChunk){i, at_byte, at_byte + j->chunk_bytes};
     return OK;
 }
 
@@ -151,7 +153,7 @@ static Status identify(ShardsJob *j, const Config *c)
     double numbers[] = {(double)c->max_seq_length, (double)j->max_predictions, c->mask_fraction,
                         (double)c->whole_words,    c->short_seq_prob,          (double)j->rounds,
                         c->eval_fraction,          (double)j->buckets,         (double)j->eval_buckets,
-                        (double)j->form,           (double)j->is_static,       1};
+                        (double)j->form,           (double)j->is_static,       (double)j->chunk_bytes};
     digest_update(d, numbers, sizeof numbers);
     digest_update(d, &c->seed, sizeof c->seed);
     digest_update(d, c->do_lower_case, strlen(c->do_lower_case) + 1);
@@ -341,7 +343,9 @@ static Status make(ShardsJob *j, const Config *c)
     ShardsWorker *workers = NULL;
     char *eval = file_join(j->dir, "eval");
     TRY_DONE(shards_journal_open(j, &finished));
-    if (finished) {
+    if (finished) { /* killed behind the manifest, it left something */
+        TRY_DONE(file_remove_temporaries(j->dir));
+        TRY_DONE(file_remove_tree(j->unfinished));
         log_info("%s: all shards are there already", j->dir);
         goto done;
     }

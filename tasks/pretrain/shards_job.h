@@ -62,6 +62,7 @@ typedef struct {
     double eval_fraction;
     int buckets, eval_buckets, rounds;
 
+    uint64_t chunk_bytes;
     ShardsChunk *chunks;        // (n_chunks)
     ShardsChunkResult *chunked; // (n_chunks)
     int n_chunks;
