@@ -140,6 +140,7 @@ static void add_pair(void *arg, const Pair *p)
     uint64_t sample = d->number[p->document] << 24 | x->in_document++;
     if (!x->masking) return;
     int n = masking_draw(x->masking, sample, x->round, ids, (int)length, x->place, x->label, x->scratch);
+    if (n == 0) return;
     sequences_reserve(x->out, i + 1, 0, masks + n);
     memcpy(x->out->e.masked_place + masks, x->place, (size_t)n * sizeof *x->place);
     memcpy(x->out->e.masked_label + masks, x->label, (size_t)n * sizeof *x->label);

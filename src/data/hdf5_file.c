@@ -436,7 +436,7 @@ Status hdf5_read_lists(Hdf5Column *c, int64_t first, int64_t n, int64_t most, Hd
             out->cap_values = 2 * out->cap_values + row.count + 4096;
             out->values = mem_resize(out->values, (size_t)out->cap_values, sizeof *out->values);
         }
-        numbers(c, bytes, row.count, out->values + used);
+        if (row.count) numbers(c, bytes, row.count, out->values + used);
         out->offset[i + 1] = used += row.count;
     }
 done:

@@ -159,7 +159,7 @@ static View view(const ShardFile *f, const ShardRows *rows, int column, int64_t 
 {
     if (!f->columns[column]) return (View){NULL, 0};
     const int64_t *at = rows->columns[column].offset + i;
-    return (View){rows->columns[column].values + at[0], at[1] - at[0]};
+    return (View){at[1] > at[0] ? rows->columns[column].values + at[0] : NULL, at[1] - at[0]};
 }
 
 static Status read_columns(ShardFile *f, int64_t first, int64_t n, ShardRows *rows)

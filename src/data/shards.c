@@ -265,6 +265,7 @@ void shards_take(Shards *s, ShardReader *r, const Sequences *from, int64_t i, ui
     to->e.label[k] = e->label[i];
     to->sample[k] = from->sample[i];
     to->is_masked[k] = true;
+    if (!drawn && stored == 0) return;
     if (!drawn) {
         memcpy(place, e->masked_place + masks, (size_t)stored * sizeof *place);
         memcpy(word, e->masked_label + masks, (size_t)stored * sizeof *word);
