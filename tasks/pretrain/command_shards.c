@@ -123,7 +123,7 @@ static Status read_options(ShardsJob *j, const Config *c)
     j->id_bytes = vocab_size(j->vocab) <= UINT16_MAX + 1 ? 2 : 4;
     j->form = strcmp(c->layout, "nvidia") == 0 ? SHARDS_NVIDIA : SHARDS_COMPACT;
     j->is_static = strcmp(c->masking, "static") == 0 || (strcmp(c->masking, "auto") == 0 && j->form == SHARDS_NVIDIA);
-    j->max_predictions = c->max_predictions ? (int)c->max_predictions : (int)ceil(0.15 * (double)c->max_seq_length);
+    j->max_predictions = c->predictions ? (int)c->predictions : (int)ceil(0.15 * (double)c->max_seq_length);
     j->pairs = (PairOptions){(int)c->max_seq_length, c->short_seq_prob, (uint64_t)c->seed, special.cls, special.sep};
     masking_init(&j->masking, j->vocab, (uint64_t)c->seed, c->mask_fraction, j->max_predictions, c->whole_words);
     j->eval_fraction = c->eval_fraction;
