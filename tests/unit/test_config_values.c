@@ -99,7 +99,11 @@ static void test_bounds_of_the_table(void **state)
         OPTION_LIST(X)
 #undef X
     };
-    static const char *const names[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki"};
+    static const char *const names[] = {
+#define X(id, name, ...) name,
+        COMMAND_LIST(X)
+#undef X
+    };
     for (int i = 0; i < N_OPTIONS; i++) {
         if (table[i].type != Count && table[i].type != Real) continue;
         int command = 0;
