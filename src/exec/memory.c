@@ -15,15 +15,17 @@ static Backend *giver(Backend *backend, Region r)
 static Status too_large(const Memory *m, Region r)
 {
     Buf table = {0};
+    char *why = mem_strdup(status_message());
     for (int i = 0; i < N_REGIONS; i++)
         if (m->bytes[i])
             buf_printf(&table, "\n  %-12s %9.1f MiB", region_name((Region)i), (double)m->bytes[i] / (1 << 20));
-    Status status =
-        fail(E_MEMORY,
-             "no memory for the region '%s' (%.1f MiB of %.1f MiB in all). Use a smaller batch, --recompute auto with "
-             "--memory-budget, or a smaller --micro-batch-tokens. The plan:%s",
-             region_name(r), (double)m->bytes[r] / (1 << 20), (double)memory_total(m) / (1 << 20), table.data);
+    Status status = fail(
+        E_MEMORY,
+        "no memory for the region '%s' (%.1f MiB of %.1f MiB in all): %s. Use a smaller batch, --recompute auto with "
+        "--memory-budget, or a smaller --micro-batch-tokens. The plan:%s",
+        region_name(r), (double)m->bytes[r] / (1 << 20), (double)memory_total(m) / (1 << 20), why, table.data);
     buf_free(&table);
+    free(why);
     return status;
 }
 

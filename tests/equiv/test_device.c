@@ -80,6 +80,23 @@ static void test_save_and_host_lie_on_the_host(void **state)
     backend_close(b);
 }
 
+/* What the device says, which region, and the plan's table. */
+static void test_device_memory_runs_out(void **state)
+{
+    (void)state;
+    Backend *b;
+    Plan plan = {.region_bytes = {[REGION_WEIGHT] = 64, [REGION_ACT] = (size_t)1 << 60}};
+    const Plan *plans[] = {&plan};
+    Memory m;
+    assert_ok(backend_open("ref", NULL, &b));
+    far_make(b);
+    assert_status(memory_init(&m, b, plans, 1), E_MEMORY);
+    assert_message("no memory for the region 'activations'");
+    assert_message("1152921504606846976 bytes");
+    assert_message("\n  weights ");
+    backend_close(b);
+}
+
 /* Every copy that an Exec makes by itself, or is asked for, hands on its failure. */
 static void test_failed_copies(void **state)
 {
@@ -285,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_save_and_host_lie_on_the_host),
+        cmocka_unit_test(test_device_memory_runs_out),
         cmocka_unit_test(test_failed_copies),
         cmocka_unit_test_setup_teardown(test_a_session, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_forms_change),

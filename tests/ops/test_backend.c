@@ -171,6 +171,17 @@ static void not_a_module(void)
     assert_message(getenv("CAIRN_BACKEND_DIR"));
 }
 
+/* A cuda module that cannot be used is no error: another backend opens. */
+static void auto_goes_on(void)
+{
+    Backend *b;
+    assert_status(backend_open("cuda", NULL, &b), E_USAGE);
+    assert_message("cannot load");
+    assert_ok(backend_open("auto", NULL, &b));
+    assert_string_not_equal(b->name, "cuda");
+    backend_close(b);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -184,6 +195,10 @@ static void test_refusals(void **state)
     char *directory = testing_directory(), *module = file_join(directory, "cairn_other.so");
     assert_ok(file_write_durable(module, "text", 4));
     with_directory(directory, not_a_module);
+    free(module);
+    module = file_join(directory, "cairn_cuda.so");
+    assert_ok(file_write_durable(module, "text", 4));
+    with_directory(directory, auto_goes_on);
     assert_ok(file_remove_tree(directory));
     free(module);
     free(directory);
