@@ -214,8 +214,9 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
     free(dir);
 }
 
-void machine_rates(const Backend *b, Dtype compute, CostRates *rates)
+bool machine_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
+    bool measured = true;
     char *path = cache_path(b, compute);
     *rates = (CostRates){0};
     if (path && read_cached(path, rates)) {
@@ -224,8 +225,10 @@ void machine_rates(const Backend *b, Dtype compute, CostRates *rates)
         snprintf(rates->source, sizeof rates->source, "measured now");
         if (path) write_cached(path, b, compute, rates);
     } else {
+        measured = false;
         *rates = (CostRates){.product_flops = 1e9, .bytes = 1e9, .overhead = 2e-6};
         snprintf(rates->source, sizeof rates->source, "not measured; only comparisons between policies mean something");
     }
     free(path);
+    return measured;
 }
