@@ -3,7 +3,9 @@
 
 static float packed(const Operand *copy, int64_t i)
 {
-    return copy->dtype == BF16 ? bf16_to_f32(((const uint16_t *)copy->data)[i]) : ((const float *)copy->data)[i];
+    if (copy->dtype == F32) return ((const float *)copy->data)[i];
+    uint16_t half = ((const uint16_t *)copy->data)[i];
+    return copy->dtype == BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
 /* ref's copies are plain matrices, (n, k) and (k, n), each value rounded to nearest even. */
@@ -25,7 +27,7 @@ static void test_ref_layout(void **state)
             for (int i = 0; i < N; i++)
                 for (int j = 0; j < K; j++) {
                     float w = weight[i * K + j];
-                    if (compute_types[t] == BF16) w = bf16_to_f32(bf16_from_f32(w));
+                    w = type_rounded(compute_types[t], w);
                     assert_true(packed(&copy, transposed ? j * N + i : i * K + j) == w);
                 }
             free(weight);
