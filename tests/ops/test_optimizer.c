@@ -199,7 +199,6 @@ static void test_overflow_leaves_the_state(void **state)
             case_run(&norm, backends[k], (RunOptions){0});
             update_init(&c, lamb ? OP_LAMB : OP_ADAMW);
             case_take(&c, "stats", &norm, "stats");
-            memcpy(case_initial(&c, "grads"), case_initial(&norm, "grads"), SIZE * sizeof(float));
             case_run(&c, backends[k], (RunOptions){0});
             for (int j = 0; j < 3; j++)
                 assert_memory_equal(case_bytes(&c, names[j]), case_initial(&c, names[j]), SIZE * sizeof(float));
