@@ -313,13 +313,8 @@ int main(int argc, char **argv)
         return 2;
     }
     rows.count[ROWS_SEQS] = TOKENS / length;
-    static Ctl control_block = {.dropout_key = 42,
-                                .scale_seqs = 1,
-                                .scale_masked = 1,
-                                .loss_scale = 1,
-                                .learning_rate = 1e-5f,
-                                .bias1 = 1,
-                                .bias2 = 1};
+    static Ctl control_block = {
+        .dropout_key = 42, .scale_seqs = 1, .scale_masked = 1, .learning_rate = 1e-5f, .bias1 = 1, .bias2 = 1};
     ctl = &control_block;
     ctl->n_tokens = TOKENS;
     ctl->n_seqs = (int32_t)rows.count[ROWS_SEQS];

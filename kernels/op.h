@@ -2,7 +2,8 @@
    and backends share. The table is in op.c; the meaning of each op is the code in kernels/ref/.
 
    T tokens of a micro-batch, S sequences, M masked positions, H hidden, F feed-forward, A heads, V padded vocabulary.
-   "c" is the compute type (F32 or BF16); parameters, gradients of parameters and statistics are F32. An output marked
+   "c" is the compute type (F32, BF16 or F16); parameters, gradients of parameters and statistics are F32. An output
+   marked
    "+=" is accumulated into. Every op writes all rows of the micro-batch's bucket; rows beyond the real ones are finite
    and their gradients exactly 0 (docs/contracts.md 2). */
 #ifndef CAIRN_KERNELS_OP_H
@@ -34,16 +35,16 @@
    GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. SCATTER: dx[index[i]] += dy[i]; without `add` the
    others are 0.
    DROPOUT: counter position 0, one row per sequence; its own backward.
-   XENT, MSE: loss of each row; dlogits = gradient of Σ loss · ctl.scale_seqs · ctl.loss_scale; stats.loss[slot] += Σ
-   loss. A negative label is none: loss and gradient 0, not correct. Rows beyond the real count: loss and gradient 0.
-   MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, never stored beyond a chunk of rows; loss, and in training
-   dh, dw, db at once (ctl.scale_masked). dh is made with wt, w's transposed copy where the backend has such copies.
-   GRAD_NORM: norm = ‖grads‖ / loss_scale from sums over 1024-element blocks of each segment in fixed order;
-   grad_scale = 1 / (loss_scale · max(1, norm / max_norm)); finite = 0 where the norm is not.
-   ADAMW (g = grads · grad_scale): m = β1 m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) +
-   decay·p, p −= lr·u. LAMB: the same u, kept in grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms
-   are not 0, else 1. Both do nothing if stats.finite is 0.
-   PACK: a compute copy of a parameter; ZERO: fills with 0. */
+   XENT, MSE: loss of each row; dlogits = gradient of Σ loss · ctl.scale_seqs · scaling.scale, which is 1 where
+   `scaling` is absent (all but fp16); stats.loss[slot] += Σ loss. A negative label is none: loss and gradient 0, not
+   correct. Rows beyond the real count: loss and gradient 0. MLM_XENT: logits = h·wᵀ + bias over the real vocabulary,
+   never stored beyond a chunk of rows; loss, and in training dh, dw, db at once (ctl.scale_masked). dh is made with wt,
+   w's transposed copy where the backend has such copies. GRAD_NORM: norm = ‖grads‖ / scale from sums over 1024-element
+   blocks of each segment in fixed order; grad_scale = 1 / (scale · max(1, norm / max_norm)); finite = 0 where the norm
+   is not. Then, with a growth interval, scaling moves on (kernels/loss_scale.h). ADAMW (g = grads · grad_scale): m = β1
+   m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) + decay·p, p −= lr·u. LAMB: the same u, kept in
+   grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms are not 0, else 1. Both do nothing if
+   stats.finite is 0. PACK: a compute copy of a parameter; ZERO: fills with 0. */
 #define OP_LIST(X)                                                                                                     \
     X(EMBED, "embed", "ids types pos seq ctl word position type gamma beta", "x")                                      \
     X(EMBED_BWD, "embed_bwd", "dx ids types pos seq ctl word position type gamma",                                     \
@@ -63,10 +64,10 @@
     X(TANH, "tanh", "x", "y=0")                                                                                        \
     X(TANH_BWD, "tanh_bwd", "y dy", "dx=1")                                                                            \
     X(DROPOUT, "dropout", "x seq_index ctl", "y=0")                                                                    \
-    X(XENT, "xent", "logits labels ctl", "dlogits? loss stats+")                                                       \
-    X(MSE, "mse", "logits labels ctl", "dlogits? loss stats+")                                                         \
-    X(MLM_XENT, "mlm_xent", "h w wt? bias labels ctl", "dh? loss stats+ dw+? db+?")                                    \
-    X(GRAD_NORM, "grad_norm", "grads segments ctl", "stats+")                                                          \
+    X(XENT, "xent", "logits labels ctl scaling?", "dlogits? loss stats+")                                              \
+    X(MSE, "mse", "logits labels ctl scaling?", "dlogits? loss stats+")                                                \
+    X(MLM_XENT, "mlm_xent", "h w wt? bias labels ctl scaling?", "dh? loss stats+ dw+? db+?")                           \
+    X(GRAD_NORM, "grad_norm", "grads segments ctl", "stats+ scaling+?")                                                \
     X(ADAMW, "adamw", "grads segments ctl stats", "weights+ m+ v+")                                                    \
     X(LAMB, "lamb", "segments ctl stats", "weights+ m+ v+ grads+")                                                     \
     X(PACK, "pack", "weight", "copy")                                                                                  \
@@ -114,7 +115,8 @@ typedef union {
         int64_t k, n;    /* MLM_XENT: hidden size, padded vocabulary */
     } loss;
     struct {
-        float max_norm; /* 0: no clipping */
+        float max_norm;          /* 0: no clipping */
+        int32_t growth_interval; /* of scaling: updates until it doubles; 0: it is fixed */
     } grad_norm;
     struct {
         float beta1, beta2, eps;
@@ -148,7 +150,6 @@ typedef struct {
     int32_t n_tokens, n_seqs, n_masked; /* real rows of this micro-batch */
     float scale_seqs;                   /* 1 / sequences of the step, over all ranks */
     float scale_masked;                 /* 1 / masked tokens of the step, over all ranks */
-    float loss_scale;                   /* 1 unless fp16 */
     float learning_rate;
     float bias1, bias2; /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
 } Ctl;
@@ -161,6 +162,15 @@ typedef struct {
     float grad_scale;   /* what the optimizer multiplies gradients with */
     int32_t finite;     /* 0: the update is skipped */
 } Stats;
+
+/* The MOMENT tensor `scaling` of fp16: state of the training, as the moments are. */
+typedef struct {
+    float scale;     /* what the losses' gradients are multiplied with */
+    int32_t good;    /* updates since it changed */
+    int64_t skipped; /* updates skipped since training began */
+} LossScaling;
+#define LOSS_SCALE_LEAST 1.0f
+#define LOSS_SCALE_MOST  4294967296.0f /* 2^32 */
 
 /* One parameter in the flat space, for GRAD_NORM, ADAMW and LAMB: the CONST tensor `segments`. */
 typedef struct {

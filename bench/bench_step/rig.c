@@ -15,7 +15,7 @@ void rig_open(Rig *r, const char *policy_name)
                              .eps = 1e-6f,
                              .weight_decay = 0.01f,
                              .max_grad_norm = 1},
-               .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .loss_scale = 1, .learning_rate = 1e-5f}};
+               .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
     must(policy_parse(policy_name, &policy));
     policy_levels(policy, model.config.layers, levels);
     PlanRequest request = {.model = &model,

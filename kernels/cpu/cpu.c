@@ -118,7 +118,8 @@ static bool cpu_supports(const Backend *b, Dtype compute, char *why_not, size_t 
                  : has_avx2() ? "AVX2"
                               : "SSE2");
     else
-        snprintf(why_not, size, "the cpu backend computes in f32 and bf16, not %s", dtype_name(compute));
+        snprintf(why_not, size, "the cpu backend computes in f32 and bf16, not %s; ref has plain loops for it%s",
+                 dtype_name(compute), cpu.bf16 ? ". Use --precision bf16" : "");
     return false;
 }
 

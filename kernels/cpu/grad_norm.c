@@ -1,8 +1,7 @@
 /* Sums of squares over blocks of 1024 elements from each parameter's start: threads fill a table of them, one thread
    adds the table in order. */
-#include <math.h>
-
 #include "kernels/cpu/cpu.h"
+#include "kernels/loss_scale.h"
 
 const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *n)
 {
@@ -55,8 +54,6 @@ static void sum_part(void *arg, int part)
 
 Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
 {
-    const Ctl *ctl = cpu_ctl(call);
-    Stats *stats = cpu_out(call, "stats")->data;
     Work w = {.x = cpu_in(call, "grads")->data, .sums = call->scratch};
     w.segments = cpu_segments(call, rows, &w.n);
     w.limit = (int64_t)(table_bytes(call, rows) / sizeof(double));
@@ -69,10 +66,6 @@ Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
         for (int64_t b = blocks_of(&w.segments[i]); b > 0; b--) segment += *sum++;
         squares += segment;
     }
-    double norm = sqrt(squares) / (double)ctl->loss_scale, limit = call->attr.grad_norm.max_norm;
-    double clip = limit > 0 && norm > limit ? norm / limit : 1.0;
-    stats->grad_norm = norm;
-    stats->finite = isfinite(norm) ? 1 : 0;
-    stats->grad_scale = stats->finite ? (float)(1.0 / ((double)ctl->loss_scale * clip)) : 0.0f;
+    loss_scale_norm(cpu_out(call, "stats")->data, cpu_out(call, "scaling")->data, squares, call->attr);
     return OK;
 }

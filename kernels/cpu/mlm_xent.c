@@ -2,6 +2,7 @@
    gradient row by row where they stand (bf16: beside them), then the chunk's dh, dw, db. A larger chunk means fewer
    passes over dw, which is as large as the vocabulary. */
 #include "kernels/cpu/product.h"
+#include "kernels/loss_scale.h"
 
 #define CHUNK 256
 
@@ -77,7 +78,7 @@ static void softmax_part(void *arg, int part)
     const Chunk *c = arg;
     const Space *s = c->s;
     const int32_t *labels = cpu_in(c->call, "labels")->data; // (M)
-    const Ctl *ctl = cpu_ctl(c->call);
+    float scale = cpu_ctl(c->call)->scale_masked * loss_scale_of(cpu_in(c->call, "scaling")->data);
     float *loss = cpu_out(c->call, "loss")->data; // (M)
     int64_t n = c->call->attr.loss.n;
     bool bf16 = cpu_is_bf16(s->logits.in);
@@ -88,7 +89,7 @@ static void softmax_part(void *arg, int part)
               (long long)(c->first + r), c->call->attr.loss.classes);
         char *gradient = s->training ? (char *)s->gradient + (size_t)(r * n) * (bf16 ? 2 : 4) : NULL;
         loss[c->first + r] = cpu.vec->softmax_row(gradient, s->scores + r * n, c->call->attr.loss.classes, n, label,
-                                                  ctl->scale_masked * ctl->loss_scale, bf16, &s->correct[r]);
+                                                  scale, bf16, &s->correct[r]);
     }
 }
 

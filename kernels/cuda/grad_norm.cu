@@ -1,11 +1,9 @@
 /* The gradient's norm over all segments and what the optimizer multiplies gradients with, all on the device. One pass
    over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
-#include <float.h>
-#include <math.h>
-
 #include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/loss_scale.h"
 
 template <bool WHOLE> __device__ static inline double lane_squares(const float *x, int n)
 {
@@ -38,19 +36,13 @@ __global__ void grad_squares_kernel(double *sums, const float *grads, SegmentTab
 
 enum { NORM_THREADS = 1024 };
 
-__global__ void grad_norm_kernel(Stats *stats, const double *sums, int32_t chunks, const Ctl *ctl, float max_norm)
+__global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const double *sums, int32_t chunks, OpAttr attr)
 {
     CUDA_SHARED(double, shared, [32]);
     double mine = 0;
     for (int32_t i = (int32_t)threadIdx.x; i < chunks; i += NORM_THREADS) mine += sums[i];
     double squares = block_sum_double(mine, shared);
-    if (threadIdx.x != 0) return;
-    double loss_scale = (double)ctl->loss_scale, norm = sqrt(squares) / loss_scale, limit = (double)max_norm;
-    double clip = limit > 0 && norm > limit ? norm / limit : 1.0;
-    bool finite = norm <= DBL_MAX; /* not so for infinity and NaN */
-    stats->grad_norm = norm;
-    stats->finite = finite;
-    stats->grad_scale = finite ? (float)(1.0 / (loss_scale * clip)) : 0.0f;
+    if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, attr);
 }
 
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
@@ -67,6 +59,6 @@ Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
           call->scratch_bytes);
     TRY(CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums, cuda_data<const float>(grads),
                     table));
-    return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")), sums,
-                       table.chunks, cuda_ctl(call), call->attr.grad_norm.max_norm);
+    return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")),
+                       cuda_data<LossScaling>(cuda_out(call, "scaling")), sums, table.chunks, call->attr);
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/sums.cuh"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/loss_scale.h"
 
 enum { THREADS = 256 };
 
@@ -13,6 +14,7 @@ struct LossCall {
     const float *logits; // (rows, cols)
     const void *labels;  // (rows): int32 classes, or float values
     const Ctl *ctl;
+    const LossScaling *scaling; /* NULL: scale 1 */
     float *loss; // (rows)
     Stats *stats;
     int64_t rows, cols;
@@ -24,7 +26,7 @@ template <typename T> __global__ void xent_kernel(LossCall c, T *dlogits)
 {
     CUDA_SHARED(double, shared, [32]);
     const int32_t *labels = static_cast<const int32_t *>(c.labels);
-    float scale = c.ctl->scale_seqs * c.ctl->loss_scale;
+    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
     double losses = 0;
     int64_t correct = 0;
     for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
@@ -59,7 +61,7 @@ template <typename T> __global__ void mse_kernel(LossCall c, T *dlogits)
 {
     CUDA_SHARED(double, shared, [32]);
     const float *labels = static_cast<const float *>(c.labels);
-    float scale = c.ctl->scale_seqs * c.ctl->loss_scale;
+    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
     double losses = 0;
     for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
         float error = r < c.ctl->n_seqs ? c.logits[r * c.cols] - labels[r] : 0;
@@ -80,6 +82,7 @@ static LossCall loss_call(const OpCall *call, const RowCounts *rows)
     return {cuda_data<const float>(logits),
             cuda_in(call, "labels")->data,
             cuda_ctl(call),
+            cuda_data<const LossScaling>(cuda_in(call, "scaling")),
             cuda_data<float>(cuda_out(call, "loss")),
             cuda_data<Stats>(cuda_out(call, "stats")),
             rows_in(logits->rows, rows),

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
+#include "kernels/loss_scale.h"
 
 static const int64_t CHUNK_ROWS = 1024;
 
@@ -28,8 +29,9 @@ struct LossRows {
     float *logits;         // (chunk, n)
     const int32_t *labels; // (rows)
     const Ctl *ctl;
-    float *loss;      // (rows)
-    uint8_t *correct; // (rows)
+    const LossScaling *scaling; /* NULL: scale 1 */
+    float *loss;                // (rows)
+    uint8_t *correct;           // (rows)
     int64_t n;
     int32_t classes;
 };
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(SOFTMAX_THREADS, 2) softmax_kernel(LossRows c,
     }
     if (threadIdx.x == 0) c.correct[row] = label >= 0 && s.best == label;
     if (!gradient) return;
-    float scale = c.ctl->scale_masked * c.ctl->loss_scale, part = 1 / s.sum;
+    float scale = c.ctl->scale_masked * loss_scale_of(c.scaling), part = 1 / s.sum;
     for (int32_t tile = 0; tile < c.n; tile += SOFTMAX_TILE) {
         int32_t j = tile + (int32_t)threadIdx.x * 8;
         float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -260,9 +262,13 @@ size_t cuda_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return
 Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
     Chunk c = first_chunk(call, rows);
-    LossRows loss = {c.space.logits,         cuda_data<const int32_t>(cuda_in(call, "labels")),
-                     cuda_ctl(call),         cuda_data<float>(cuda_out(call, "loss")),
-                     c.space.correct,        call->attr.loss.n,
+    LossRows loss = {c.space.logits,
+                     cuda_data<const int32_t>(cuda_in(call, "labels")),
+                     cuda_ctl(call),
+                     cuda_data<const LossScaling>(cuda_in(call, "scaling")),
+                     cuda_data<float>(cuda_out(call, "loss")),
+                     c.space.correct,
+                     call->attr.loss.n,
                      call->attr.loss.classes};
     CHECK(call->scratch_bytes >= c.space.bytes, "mlm_xent: %zu bytes of scratch, needs %zu", call->scratch_bytes,
           c.space.bytes);

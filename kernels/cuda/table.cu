@@ -72,12 +72,8 @@ static void cuda_close(Backend *b)
 
 static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
 {
-    if (compute == F32 || compute == BF16) return true;
-    if (compute == F16)
-        snprintf(why_not, size, "the %s backend does not train in f16 yet: it needs a loss scale. Use --precision bf16",
-                 b->name);
-    else
-        snprintf(why_not, size, "the %s backend computes in f32 and bf16, not %s", b->name, dtype_name(compute));
+    if (compute == F32 || compute == BF16 || compute == F16) return true;
+    snprintf(why_not, size, "the %s backend computes in f32, bf16 and f16, not %s", b->name, dtype_name(compute));
     return false;
 }
 

@@ -1,5 +1,6 @@
 /* Losses of one row per sequence. Σ of row losses goes to stats->loss[slot] undivided; gradients carry
-   ctl.scale_seqs · ctl.loss_scale. Rows beyond the real count have loss 0 and gradient 0. */
+   ctl.scale_seqs and the loss scale. Rows beyond the real count have loss 0 and gradient 0. */
+#include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
 float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct)
@@ -61,7 +62,7 @@ Status ref_xent(const OpCall *call, const RowCounts *rows)
     int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
     int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     bool training = operand_present(dlogits);
-    float scale = ctl->scale_seqs * ctl->loss_scale;
+    float scale = ctl->scale_seqs * loss_scale_of(ref_in(call, "scaling")->data);
     Space s = space_of(call);
     ref_check_space(call, &s.space);
     check_classes(call, cols);
@@ -89,7 +90,7 @@ Status ref_mse(const OpCall *call, const RowCounts *rows)
     Stats *stats = ref_out(call, "stats")->data;
     const Ctl *ctl = ref_ctl(call);
     int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
-    float scale = ctl->scale_seqs * ctl->loss_scale;
+    float scale = ctl->scale_seqs * loss_scale_of(ref_in(call, "scaling")->data);
     if (operand_present(dlogits)) ref_clear_rows(dlogits, 0, all);
     for (int64_t r = 0; r < all; r++) {
         float error = r < real ? ref_load(logits, r * cols) - labels[r] : 0;

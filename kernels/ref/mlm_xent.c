@@ -1,6 +1,7 @@
 /* The decoder's product with its loss, a chunk of rows at a time, so that (M, V) logits never exist. Logits and the
    softmax are fp32; their gradient is rounded to h's type before the products, as if it had been stored. Only the first
    `classes` rows of the padded vocabulary take part: pad rows of dw and db are not touched. */
+#include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
 #define CHUNK 16
@@ -69,7 +70,7 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     int64_t real = ref_real_rows(h, rows, ctl), all = rows_in(h->rows, rows);
     bool training = operand_present(dh);
-    float scale = ctl->scale_masked * ctl->loss_scale;
+    float scale = ctl->scale_masked * loss_scale_of(ref_in(call, "scaling")->data);
     CHECK(classes <= call->attr.loss.n, "mlm_xent: %lld classes in a padded vocabulary of %lld", (long long)classes,
           (long long)call->attr.loss.n);
     CHECK(!training || operand_present(wt), "mlm_xent: dh needs the transposed copy wt");

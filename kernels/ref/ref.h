@@ -79,13 +79,21 @@ static inline int64_t ref_real_rows(const Operand *o, const RowCounts *rows, con
     return real < all ? real : all;
 }
 
+static inline void ref_check_dtype(Dtype dtype)
+{
+    CHECK(dtype == BF16 || dtype == F16, "ref computes in f32, bf16 and f16, not %s", dtype_name(dtype));
+}
+
 /* n values from element `first` on, as fp32: where they lie, or widened into `buffer`. */
 static inline const float *ref_read(const Operand *o, int64_t first, int64_t n, float *buffer)
 {
     if (o->dtype == F32) return (const float *)o->data + first;
-    CHECK(o->dtype == BF16, "ref computes in f32 and bf16, not %s", dtype_name(o->dtype));
+    ref_check_dtype(o->dtype);
     const uint16_t *from = (const uint16_t *)o->data + first;
-    for (int64_t i = 0; i < n; i++) buffer[i] = bf16_to_f32(from[i]);
+    if (o->dtype == BF16)
+        for (int64_t i = 0; i < n; i++) buffer[i] = bf16_to_f32(from[i]);
+    else
+        for (int64_t i = 0; i < n; i++) buffer[i] = f16_to_f32(from[i]);
     return buffer;
 }
 
@@ -95,9 +103,12 @@ static inline void ref_write(const Operand *o, int64_t first, int64_t n, const f
         memmove((float *)o->data + first, from, (size_t)n * sizeof *from);
         return;
     }
-    CHECK(o->dtype == BF16, "ref computes in f32 and bf16, not %s", dtype_name(o->dtype));
+    ref_check_dtype(o->dtype);
     uint16_t *to = (uint16_t *)o->data + first;
-    for (int64_t i = 0; i < n; i++) to[i] = bf16_from_f32(from[i]);
+    if (o->dtype == BF16)
+        for (int64_t i = 0; i < n; i++) to[i] = bf16_from_f32(from[i]);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = f16_from_f32(from[i]);
 }
 
 static inline float ref_load(const Operand *o, int64_t i)
@@ -109,7 +120,11 @@ static inline float ref_load(const Operand *o, int64_t i)
 static inline void ref_store(const Operand *o, int64_t i, float x) { ref_write(o, i, 1, &x); }
 
 /* x as it will stand in a tensor of this type. */
-static inline float ref_rounded(Dtype dtype, float x) { return dtype == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
+static inline float ref_rounded(Dtype dtype, float x)
+{
+    if (dtype == BF16) return bf16_to_f32(bf16_from_f32(x));
+    return dtype == F16 ? f16_to_f32(f16_from_f32(x)) : x;
+}
 
 static inline void ref_clear_rows(const Operand *o, int64_t first, int64_t end)
 {

@@ -18,8 +18,8 @@ static void ref_close(Backend *b) { (void)b; }
 static bool ref_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
 {
     (void)b;
-    if (compute == F32 || compute == BF16) return true;
-    snprintf(why_not, size, "the ref backend computes in f32 and bf16, not %s", dtype_name(compute));
+    if (compute == F32 || compute == BF16 || compute == F16) return true;
+    snprintf(why_not, size, "the ref backend computes in f32, bf16 and f16, not %s", dtype_name(compute));
     return false;
 }
 

@@ -74,8 +74,13 @@
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gts", "of weights, order and dropout")            \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16", "TYPE", NONE, "gpt",                                          \
-      "compute type; auto: the fastest the backend has")                                                               \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16 fp16", "TYPE", NONE, "gpt",                                     \
+      "compute type; auto: the fastest the backend has (never fp16)")                                                  \
+    X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "gt",                                                        \
+      "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
+    X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "gt", "fp16: the dynamic scale at the start")  \
+    X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "gt",                                 \
+      "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt",                                                            \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
     X(threads, Count, "0", 0, 4096, "", "N", BITS, "gptws", "0: all that this process may use")                        \

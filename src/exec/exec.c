@@ -153,13 +153,15 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
     for (int k = 0; k < OP_MAX_OUT; k++) {
         if (instr->out[k] == NONE) continue;
         const Tensor *t = &e->plan->tensors[instr->out[k]];
-        if ((t->dtype != F32 && t->dtype != BF16) || t->region == REGION_COPY) continue;
+        if ((t->dtype != F32 && t->dtype != BF16 && t->dtype != F16) || t->region == REGION_COPY) continue;
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
         Status status =
             e->memory->backend->download(host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
         for (int64_t j = 0; j < n && bad < 0 && status == OK; j++) {
-            float x = t->dtype == F32 ? ((const float *)host)[j] : bf16_to_f32(((const uint16_t *)host)[j]);
+            float x = t->dtype == F32    ? ((const float *)host)[j]
+                      : t->dtype == BF16 ? bf16_to_f32(((const uint16_t *)host)[j])
+                                         : f16_to_f32(((const uint16_t *)host)[j]);
             if (!isfinite(x)) bad = j;
         }
         free(host);

@@ -221,7 +221,7 @@ static void sequence_loss(Emit *e, Op op, TensorId x, int slot, const char *hf, 
     t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
     TensorId dlogits = e->o->training ? activation(e, NONE, DROP_NEVER, ROWS_SEQS, labels, "dlogits") : NONE;
     plan_emit(e->p, op, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = slot, .classes = labels}},
-              IDS(t->logits, t->labels, t->ctl), IDS(dlogits, t->loss, t->stats));
+              IDS(t->logits, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
 
 static void classifier_head(Emit *e, TensorId x)
@@ -260,7 +260,7 @@ static void mlm_head(Emit *e, TensorId x)
     OpAttr attr = {.loss = {.slot = 0, .classes = c->vocab_size, .k = h, .n = c->vocab_padded}};
     bool training = e->o->training;
     plan_emit(e->p, OP_MLM_XENT, PHASE_FORWARD, NONE, attr,
-              IDS(y, w, training ? e->p->tensors[w].twin : NONE, bias, t->masked_labels, t->ctl),
+              IDS(y, w, training ? e->p->tensors[w].twin : NONE, bias, t->masked_labels, t->ctl, t->scaling),
               IDS(dh, t->mlm_loss, t->stats, training ? e->p->tensors[word].grad : NONE,
                   training ? e->p->tensors[bias].grad : NONE));
 }
@@ -298,6 +298,9 @@ static void flat_space(Emit *e)
     t->moments_m = flat(e, REGION_MOMENT, 0, "m");
     t->moments_v = flat(e, REGION_MOMENT, 1, "v");
     t->segments = plan_tensor(e->p, REGION_CONST, U8, rows_fixed(e->m->params.count), sizeof(Segment), "segments");
+    if (e->o->compute != F16) return;
+    t->scaling = plan_tensor(e->p, REGION_MOMENT, U8, rows_fixed(1), sizeof(LossScaling), "scaling");
+    e->p->tensors[t->scaling].offset = 2 * (size_t)e->m->params.size * sizeof(float); /* behind v */
 }
 
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t)

@@ -64,6 +64,7 @@ typedef struct {
     TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
     TensorId mlm_loss;                                       /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
+    TensorId scaling;                                        /* training in fp16: LossScaling */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

@@ -19,8 +19,8 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
 {
     fill_segments(m, o, segments);
     p->update = (Range){p->n_instrs, 0};
-    plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm}},
-              IDS(t->grads, t->segments, t->ctl), IDS(t->stats));
+    plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm, o->scale_growth}},
+              IDS(t->grads, t->segments, t->ctl), IDS(t->stats, t->scaling));
     OpAttr attr = {.optimizer = {o->beta1, o->beta2, o->eps}};
     if (o->kind == OPTIMIZER_ADAMW)
         plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr, IDS(t->grads, t->segments, t->ctl, t->stats),

@@ -13,6 +13,8 @@ typedef struct {
     OptimizerKind kind;
     float beta1, beta2, eps, weight_decay, max_grad_norm;
     bool bias_correction;
+    float loss_scale;     /* fp16: what it begins with */
+    int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: it is fixed */
 } Optimizer;
 
 /* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. */

@@ -98,7 +98,7 @@ typedef struct {
     Range begin, micro, update, pack;
     RowCounts capacity; /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
-    Dtype compute;                  /* F32 or BF16 */
+    Dtype compute;                  /* F32, BF16 or F16 */
     uint8_t *levels;                /* (n_layers) Level of each, after recompute */
     size_t region_bytes[N_REGIONS]; /* after layout */
     bool exact;                     /* scratch came from the backend, not from the table of estimates */

@@ -91,7 +91,7 @@ static Status open_machine(PlanRun *r)
         r->backend = &r->device_backend;
     else
         log_debug("scratch is estimated: %s", status_message());
-    r->setup.compute = strcmp(c->precision, "fp32") == 0 ? F32 : BF16;
+    r->setup.compute = setup_compute(c, BF16);
     device_rates(r->device, r->setup.compute, &r->rates);
     r->setup.process_bytes = device_context_bytes();
     r->budget = c->memory_budget > 0 ? (size_t)c->memory_budget : (size_t)r->device->memory_bytes;

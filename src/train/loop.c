@@ -26,6 +26,7 @@ typedef struct {
     int64_t *index, *order;
     MicroRange *ranges;
     int64_t n_seqs, n_tokens, n_masked, n_micros;       /* of the step */
+    LossScaling before;                                 /* fp16: as the step found it */
     int64_t first_step;                                 /* of this process */
     double last_save, slowest_step, slowest_evaluation; /* seconds */
 } Loop;
@@ -44,18 +45,32 @@ static void fill(Loop *l, int64_t m)
 
 /* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step.
    Each micro-batch starts from a clear gradient, so that none is blamed for what another left in it. */
-static Status explain_not_finite(Loop *l, int64_t step)
+static Status find_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
         TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
         fill(l, m);
         Status status = session_find_bad(l->job->session, &l->micro);
-        if (status != OK) return status_context(status, "step %lld", (long long)step);
+        if (status != OK) return status;
     }
-    return fail(E_NUMERIC,
-                "step %lld: the gradient's norm is not finite, although every tensor is: its sum overflows. "
-                "Lower --learning-rate",
-                (long long)step);
+    return fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
+                           "Lower --learning-rate");
+}
+
+static Status explain_not_finite(Loop *l, int64_t step)
+{
+    LossScaling *scaling = &l->job->session->scaling;
+    *scaling = l->before; /* of the state that is saved */
+    Status status = find_bad(l);
+    if (session_scale_is_dynamic(l->job->session))
+        return status_context(status,
+                              "step %lld: the gradient is not finite even at loss scale %.0f, the least there is (%lld "
+                              "updates were skipped since training began)",
+                              (long long)step, (double)scaling->scale, (long long)scaling->skipped);
+    if (scaling->scale > 0)
+        return status_context(status, "step %lld, at the fixed loss scale %.0f (--loss-scale dynamic would lower it)",
+                              (long long)step, (double)scaling->scale);
+    return status_context(status, "step %lld", (long long)step);
 }
 
 /* The batch of this number and its micro-batches. */
@@ -73,11 +88,13 @@ static Status take_batch(Loop *l)
     return OK;
 }
 
+/* In fp16 stats->finite may be 0: the update was skipped, and training goes on with a smaller loss scale. */
 static Status run_step(Loop *l, Stats *stats)
 {
     const TrainJob *job = l->job;
     Session *s = job->session;
     int64_t step = l->progress->step + 1;
+    l->before = s->scaling;
     TRY(take_batch(l));
     TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
     double start = clock_monotonic();
@@ -88,7 +105,8 @@ static Status run_step(Loop *l, Stats *stats)
     }
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
     profile_range(l->profile, start, "update");
-    return stats->finite ? OK : explain_not_finite(l, step);
+    bool goes_on = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
+    return stats->finite || goes_on ? OK : explain_not_finite(l, step);
 }
 
 /* The step's loss from its sums: what its gradient is of. */
@@ -134,13 +152,25 @@ static Status record_step(Loop *l, const Stats *stats, double seconds)
                          .seq_per_s = (double)n_seqs / seconds,
                          .tokens_per_s = (double)n_tokens / seconds,
                          .peak_bytes = p->peak_bytes,
-                         .wall_s = clock_monotonic() - l->job->started};
+                         .wall_s = clock_monotonic() - l->job->started,
+                         .loss_scale = (double)l->before.scale,
+                         .skipped = l->before.skipped};
     take_losses(l, stats, &record);
     p->last_loss = record.loss;
     p->loss_sum += record.loss;
     TRY(metrics_step(l->metrics, &record));
     progress_step(l->display, &record, n_seqs, n_tokens, seconds);
     return OK;
+}
+
+/* fp16: the batch is consumed, the step is not made: `step` counts updates (contracts.md 3). */
+static void record_skip(Loop *l)
+{
+    const LossScaling *now = &l->job->session->scaling;
+    l->progress->batch++;
+    log_info(
+        "step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next has %.0f",
+        (long long)l->progress->step + 1, (double)l->before.scale, (long long)now->skipped, (double)now->scale);
 }
 
 /* ---- what is due between steps ---- */
@@ -305,6 +335,10 @@ static Status turn(Loop *l)
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
+    if (!stats.finite) {
+        record_skip(l);
+        return stop_if_asked(l);
+    }
     TRY(record_step(l, &stats, seconds));
     return between_steps(l);
 }

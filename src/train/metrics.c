@@ -102,6 +102,10 @@ Status metrics_step(Metrics *m, const StepRecord *r)
         member(&line, "mlm_accuracy", r->mlm_accuracy);
         member(&line, "nsp_loss", r->nsp_loss);
     }
+    if (r->loss_scale > 0) {
+        member(&line, "loss_scale", r->loss_scale);
+        buf_printf(&line, ", \"skipped\": %lld", (long long)r->skipped);
+    }
     buf_puts(&line, "}\n");
     Status status = write_line(m->fd, m->path, &line);
     buf_free(&line);
@@ -114,6 +118,7 @@ Status metrics_step(Metrics *m, const StepRecord *r)
         TRY(tfevents_scalar(m->events, r->step, "train/mlm_accuracy", r->mlm_accuracy));
         TRY(tfevents_scalar(m->events, r->step, "train/nsp_loss", r->nsp_loss));
     }
+    if (r->loss_scale > 0) TRY(tfevents_scalar(m->events, r->step, "train/loss_scale", r->loss_scale));
     return tfevents_scalar(m->events, r->step, "train/seq_per_s", r->seq_per_s);
 }
 

@@ -17,6 +17,8 @@ typedef struct {
     double wall_s;                  /* since the program's start */
     bool pretraining;               /* then: parts of the loss; NaN where there is none */
     double mlm_loss, mlm_accuracy, nsp_loss;
+    double loss_scale; /* this update's; 0: not fp16 */
+    int64_t skipped;   /* updates skipped since training began */
 } StepRecord;
 
 typedef struct Metrics Metrics;

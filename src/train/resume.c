@@ -140,8 +140,24 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
     return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->dir);
 }
 
+/* Checkpoints of other precisions have none: the scale begins as in a new run. A fixed scale is the flag's. */
+static Status load_scaling(const Json *state, Session *s)
+{
+    const Json *stored = js_get(state, "loss_scale");
+    double scale = js_real(js_get(stored, "scale"), 0);
+    if (!stored) return OK;
+    LossScaling scaling = {.scale = (float)scale,
+                           .good = (int32_t)js_int(js_get(stored, "good"), 0),
+                           .skipped = js_int(js_get(stored, "skipped"), 0)};
+    if (!(scale >= (double)LOSS_SCALE_LEAST && scale <= (double)LOSS_SCALE_MOST))
+        return fail(E_FORMAT, "state.json: a loss scale of %g; expected 1 to 2^32", scale);
+    if (!session_scale_is_dynamic(s)) scaling.scale = s->scaling.scale;
+    return session_set_scaling(s, scaling);
+}
+
 Status train_load(TrainResume *r, Session *s)
 {
+    TRY(load_scaling(r->state, s));
     TRY(checkpoint_load(r->dir, &s->model->params, session_fill(s, STATE_WEIGHTS), session_fill(s, STATE_M),
                         session_fill(s, STATE_V), NULL));
     return session_ready(s);

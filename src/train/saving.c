@@ -29,7 +29,13 @@ static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
     buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld,\n \"norm_forms\": [", (long long)p->best_step,
                (long long)p->evaluated);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++) buf_printf(out, "%s%d", i ? ", " : "", s->norm_forms[i]);
-    buf_printf(out, "],\n \"fingerprint\": %s,\n \"config\": %s}\n", job->fingerprint, job->config_json);
+    buf_puts(out, "],\n");
+    if (s->scaling.scale > 0) {
+        buf_puts(out, " \"loss_scale\": {\"scale\": ");
+        buf_double(out, (double)s->scaling.scale);
+        buf_printf(out, ", \"good\": %d, \"skipped\": %lld},\n", s->scaling.good, (long long)s->scaling.skipped);
+    }
+    buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", job->fingerprint, job->config_json);
 }
 
 Status saving_open(Saving **saving, const TrainJob *job)

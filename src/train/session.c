@@ -89,11 +89,12 @@ Status session_open(Session *s, Model *model, const SessionOptions *options, con
     s->norm_forms = mem_alloc((size_t)form_count(s)); /* NORM_FORM_Y is 0 */
     if (norm_forms) memcpy(s->norm_forms, norm_forms, (size_t)form_count(s));
     s->segments = mem_array((size_t)model->params.count, sizeof *s->segments);
-    s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .loss_scale = 1, .bias1 = 1, .bias2 = 1};
+    s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
     TRY_DONE(make_plans(s));
     const Plan *plans[] = {&s->train_plan, &s->eval_plan};
     TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
     TRY_DONE(bind_plans(s));
+    TRY_DONE(session_set_scaling(s, (LossScaling){.scale = options->optimizer.loss_scale}));
 done:
     if (status != OK) session_close(s);
     return status;
@@ -232,6 +233,19 @@ done:
     return status;
 }
 
+static bool has_scaling(const Session *s) { return s->train && s->train_tensors.scaling != NONE; }
+
+Status session_set_scaling(Session *s, LossScaling scaling)
+{
+    if (!has_scaling(s)) return OK;
+    CHECK(scaling.scale >= LOSS_SCALE_LEAST && scaling.scale <= LOSS_SCALE_MOST, "a loss scale of %g",
+          (double)scaling.scale);
+    s->scaling = scaling;
+    return exec_upload(s->train, s->train_tensors.scaling, &scaling, sizeof scaling);
+}
+
+bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->options.optimizer.scale_growth > 0; }
+
 /* ---- a step ---- */
 
 static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, bool regression)
@@ -283,6 +297,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     TRY(exec_upload(s->train, s->train_tensors.ctl, &s->ctl, sizeof s->ctl));
     TRY(exec_run(s->train, s->train_plan.update, &s->train_plan.capacity));
     TRY(exec_download(s->train, s->train_tensors.stats, stats, sizeof *stats));
+    if (has_scaling(s)) TRY(exec_download(s->train, s->train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
 }
 

@@ -42,6 +42,7 @@ typedef struct {
     Memory memory;
     Exec *train, *eval;
     Ctl ctl;
+    LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* what session_fill gave on a device, until session_ready */
     size_t library_bytes;          /* what binding made the process grow by: primitives, library buffers */
 } Session;
@@ -65,6 +66,11 @@ void session_read_done(const Session *s, const float *values);
 /* (3, params.size): weights, m, v. Host memory always. NULL: there is none. */
 float *session_save_buffer(const Session *s);
 
+/* In fp16: goes on with this loss scale and these counts. Elsewhere nothing. */
+Status session_set_scaling(Session *s, LossScaling scaling);
+/* fp16 whose scale moves: an update that overflows is skipped, and training goes on. */
+bool session_scale_is_dynamic(const Session *s);
+
 /* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be
  * NULL. */
 Status session_check_forms(Session *s, bool *changed);
@@ -73,7 +79,9 @@ Status session_check_forms(Session *s, bool *changed);
 /* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences and masked positions of the whole step. */
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
 Status session_micro(Session *s, const MicroBatch *b);
-/* `step`: number of the update, from 1. */
+/* `step`: number of the update, from 1. stats->finite is 0 where it was skipped; then weights and moments are as
+ * before.
+ */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
 /* E_NUMERIC naming the first tensor that is not finite when micro-batch `b` runs again; OK if there is none. */
 Status session_find_bad(Session *s, const MicroBatch *b);

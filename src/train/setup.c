@@ -13,18 +13,46 @@
    BERT-Base: below this; the account's test holds it to that. */
 #define PROCESS_RESERVE ((size_t)12 << 20)
 
+Dtype setup_compute(const Config *c, Dtype best)
+{
+    static const struct {
+        const char *name;
+        Dtype dtype;
+    } types[] = {{"fp32", F32}, {"bf16", BF16}, {"fp16", F16}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(c->precision, types[i].name) == 0) return types[i].dtype;
+    return best;
+}
+
 Status setup_backend(const Config *c, Setup *s)
 {
     char why[256] = "";
     BackendOptions options = {.threads = (int)c->threads};
     TRY(backend_open(c->backend, &options, &s->backend));
-    if (strcmp(c->precision, "auto") == 0)
-        s->compute = s->backend->best_compute(s->backend);
-    else
-        s->compute = strcmp(c->precision, "bf16") == 0 ? BF16 : F32;
+    s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
         return fail(E_USAGE, "--precision %s: the backend '%s' cannot run it here: %s", c->precision, s->backend->name,
                     why);
+    return OK;
+}
+
+/* A number is a fixed scale; 0 is NVIDIA's word for dynamic. */
+static Status find_loss_scale(const Config *c, Optimizer *o)
+{
+    char *end;
+    double fixed = strtod(c->loss_scale, &end);
+    o->loss_scale = (float)c->init_loss_scale;
+    o->scale_growth = (int32_t)c->loss_scale_growth_interval;
+    if (strcmp(c->loss_scale, "dynamic") == 0) return OK;
+    if (end == c->loss_scale || *end != '\0' ||
+        !(fixed == 0 || (fixed >= (double)LOSS_SCALE_LEAST && fixed <= (double)LOSS_SCALE_MOST)))
+        return fail(E_USAGE, "--loss-scale '%s': expected dynamic, or a fixed scale from 1 to 2^32", c->loss_scale);
+    if (strcmp(c->precision, "fp16") != 0)
+        return fail(E_USAGE, "--loss-scale %s: only --precision fp16 has a loss scale, and this is %s", c->loss_scale,
+                    c->precision);
+    if (fixed == 0) return OK;
+    o->loss_scale = (float)fixed;
+    o->scale_growth = 0;
     return OK;
 }
 
@@ -40,6 +68,7 @@ Status setup_optimizer(const Config *c, Optimizer *o)
                      .weight_decay = (float)c->weight_decay,
                      .max_grad_norm = (float)c->max_grad_norm,
                      .bias_correction = c->bias_correction};
+    TRY(find_loss_scale(c, o));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(c->optimizer, kinds[i].name) != 0) continue;
         o->kind = kinds[i].kind;

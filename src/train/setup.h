@@ -24,6 +24,8 @@ typedef struct {
     double step_s;        /* predicted; 0 without training */
 } Setup;
 
+/* --precision; `best` stands for auto. */
+Dtype setup_compute(const Config *c, Dtype best);
 /* Opens --backend and settles --precision: "auto" is the backend's best. */
 Status setup_backend(const Config *c, Setup *s);
 Status setup_optimizer(const Config *c, Optimizer *o);

@@ -62,6 +62,19 @@ cmp <(losses none | tail -n 3) <(losses again) || complain "going on: other loss
 cmp none/model.safetensors again/model.safetensors || complain "going on: another model"
 cmp none/checkpoint-6/optimizer.safetensors again/checkpoint-6/optimizer.safetensors || complain "going on: other moments"
 
+# fp16: what overflows is skipped, on the device; gone on from step 3, loss scale and all.
+fp16=(--backend cuda_host --precision fp16 --init-loss-scale 4294967296 --loss-scale-growth-interval 2)
+glue fp16 "${fp16[@]}"
+says 'f16 on cuda_host' 'step 1: the gradient overflows at loss scale 4294967296; the update is skipped (1 so far)'
+[ "$(losses fp16 | wc -l)" -eq $steps ] || complain "there are not $steps losses in fp16"
+mkdir again-fp16
+cp -r fp16/checkpoint-3 again-fp16/
+glue again-fp16 "${fp16[@]}"
+cmp <(losses fp16 | tail -n 3) <(losses again-fp16) || complain "going on in fp16: other losses"
+cmp fp16/model.safetensors again-fp16/model.safetensors || complain "going on in fp16: another model"
+cmp <(grep '"loss_scale"' fp16/checkpoint-6/state.json) <(grep '"loss_scale"' again-fp16/checkpoint-6/state.json) ||
+    complain "going on in fp16: another loss scale"
+
 # A device that is too small: the smallest plan is named, and nothing was allocated.
 CAIRN_TEST_CUDA_HOST_DEVICE=2
 small=(--backend cuda_host --precision fp32 --do-train --model-config model/config.json --vocab model/vocab.txt

@@ -5,7 +5,8 @@
 #define BACKEND "cuda_host"
 
 static const char *const policies[] = {"lean", "ffn", "selective", "half-attention", "full", "every:1", "every:2"};
-static const Dtype types[] = {F32, BF16};
+static const Dtype types[] = {F32, BF16, F16};
+enum { N_TYPES = sizeof types / sizeof *types };
 
 static bool possible(const char *name, Dtype compute)
 {
@@ -74,7 +75,7 @@ static void test_ten_steps(void **state)
 {
     static const char *const sizes[] = {training_head_16, training_head_32}, *const others[] = {"ref", "cpu"};
     (void)state;
-    for (size_t t = 0; t < 2; t++)
+    for (size_t t = 0; t < N_TYPES; t++)
         for (size_t s = 0; s < 2; s++) {
             Training ours;
             TrainingOptions o = {.backend = BACKEND, .compute = types[t], .sizes = sizes[s], .policy = "lean"};
@@ -130,7 +131,7 @@ static void without_graphs(Backend *b)
 static void test_policies(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < 2; t++) {
+    for (size_t t = 0; t < N_TYPES; t++) {
         Training want;
         run(&want, &(TrainingOptions){.backend = BACKEND, .compute = types[t]}, FEW_STEPS);
         for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
@@ -168,6 +169,45 @@ static void test_graphs(void **state)
     training_close(&want);
 }
 
+/* The loss scale of fp16 moves on the device alone: overflows in replayed steps leave weights and moments as they were,
+   and the steps after them have the bits of steps that were never captured. */
+static void test_overflow_in_graphs(void **state)
+{
+    (void)state;
+    Training want, got;
+    TrainingOptions o = {.backend = BACKEND, .compute = F16, .loss_scale = 0x1p30f, .change = count_graphs};
+    training_open(&got, &o);
+    training_begin(&got);
+    float *start = training_state(&got, STATE_WEIGHTS);
+    size_t bytes = (size_t)got.model.params.size * sizeof *start;
+    training_steps(&got, 0, FEW_STEPS);
+    assert_int_equal(graphs.launched, (FEW_STEPS - 1) * (TRAINING_MICROS + 2));
+    assert_int_equal(got.session.scaling.skipped, FEW_STEPS);
+    assert_true(got.session.scaling.scale == 0x1p30f / (1 << FEW_STEPS));
+    float *weights = training_state(&got, STATE_WEIGHTS), *m = training_state(&got, STATE_M);
+    assert_memory_equal(weights, start, bytes);
+    for (int64_t i = 0; i < got.model.params.size; i++) assert_true(m[i] == 0);
+    int steps = 0;
+    while (got.session.scaling.good < 2 && steps < 40) { /* until it fits, and then two updates */
+        training_steps(&got, 4, 5);
+        steps++;
+    }
+    assert_int_equal(got.session.scaling.good, 2);
+    o.change = without_graphs;
+    training_open(&want, &o);
+    training_begin(&want);
+    training_steps(&want, 0, FEW_STEPS);
+    while (steps--) training_steps(&want, 4, 5);
+    assert_int_equal(graphs.launched, 0);
+    assert_memory_equal(&got.session.scaling, &want.session.scaling, sizeof want.session.scaling);
+    training_same_bits(&got, &want, 0, FEW_STEPS + 1, "overflows in graphs");
+    free(start);
+    free(weights);
+    free(m);
+    training_close(&got);
+    training_close(&want);
+}
+
 /* Dropout is on in all of this. */
 static void test_dropout_matters(void **state)
 {
@@ -188,7 +228,7 @@ static void test_dropout_matters(void **state)
 
 static void test_save_and_go_on(void **state)
 {
-    for (size_t t = 0; t < 2; t++) {
+    for (size_t t = 0; t < N_TYPES; t++) {
         Training whole, first, second;
         TrainingOptions o = {.backend = BACKEND, .compute = types[t], .policy = "selective"};
         char *dir = file_join(*state, dtype_name(types[t]));
@@ -214,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_ten_steps),
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_overflow_in_graphs),
         cmocka_unit_test(test_dropout_matters),
         cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),
     };

@@ -72,7 +72,7 @@ static void check_bits(Golden *g, const char *backend, Dtype compute, const uint
 static const struct {
     const char *backend;
     Dtype compute;
-} kinds[] = {{"ref", F32}, {"ref", BF16}, {"cpu", F32}, {"cpu", BF16}};
+} kinds[] = {{"ref", F32}, {"ref", BF16}, {"ref", F16}, {"cpu", F32}, {"cpu", BF16}};
 
 static void test_policies_give_the_same_bits(void **state)
 {

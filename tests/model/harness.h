@@ -48,6 +48,7 @@ typedef struct {
     Optimizer optimizer;
     bool evaluate;
     ExecOptions exec;
+    float loss_scale;          /* of fp16; 0: 1024 */
     const uint8_t *forms;      /* NULL: what the weights ask for */
     int cap_tokens;            /* 0: 256 */
     void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
@@ -202,7 +203,9 @@ static inline void run_open(Run *r, Golden *g, const RunOptions *o)
     if (!o->evaluate) exec_upload(r->exec, r->t.segments, r->segments, (size_t)g->model.params.count * sizeof(Segment));
     exec_upload(r->exec, r->t.weights, g->weights, (size_t)g->model.params.size * sizeof(float));
     assert_ok(exec_run(r->exec, r->plan.pack, &r->plan.capacity));
-    r->ctl = (Ctl){.dropout_key = 42 ^ PHILOX_DROPOUT, .loss_scale = 1, .bias1 = 1, .bias2 = 1};
+    LossScaling scaling = {.scale = o->loss_scale > 0 ? o->loss_scale : 1024};
+    if (r->t.scaling != NONE) exec_upload(r->exec, r->t.scaling, &scaling, sizeof scaling);
+    r->ctl = (Ctl){.dropout_key = 42 ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
     free(forms);
 }
 

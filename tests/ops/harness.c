@@ -4,7 +4,7 @@
 
 #include "asan.h"
 
-const Dtype compute_types[N_COMPUTE] = {F32, BF16};
+const Dtype compute_types[N_COMPUTE] = {F32, BF16, F16};
 
 #define ZONE       ((size_t)256)
 #define ZONE_BYTE  0xa5
@@ -36,11 +36,18 @@ static int64_t slot_count(const OpCase *c, const Slot *s)
 
 static size_t row_bytes(const Slot *s) { return (size_t)s->operand.cols * dtype_size(s->operand.dtype); }
 
-static bool is_float(Dtype d) { return d == F32 || d == BF16; }
+float type_rounded(Dtype dtype, float x)
+{
+    if (dtype == BF16) return bf16_to_f32(bf16_from_f32(x));
+    return dtype == F16 ? f16_to_f32(f16_from_f32(x)) : x;
+}
+
+static bool is_float(Dtype d) { return d == F32 || d == BF16 || d == F16; }
 
 static float element(Dtype dtype, const void *data, int64_t i)
 {
     if (dtype == BF16) return bf16_to_f32(((const uint16_t *)data)[i]);
+    if (dtype == F16) return f16_to_f32(((const uint16_t *)data)[i]);
     if (dtype == I32) return (float)((const int32_t *)data)[i];
     return ((const float *)data)[i];
 }
@@ -49,6 +56,8 @@ static void set_element(Dtype dtype, void *data, int64_t i, float x)
 {
     if (dtype == BF16)
         ((uint16_t *)data)[i] = bf16_from_f32(x);
+    else if (dtype == F16)
+        ((uint16_t *)data)[i] = f16_from_f32(x);
     else
         ((float *)data)[i] = x;
 }
@@ -117,6 +126,12 @@ void *case_initial(OpCase *c, const char *name) { return slot_find(c, name)->ini
 
 Ctl *case_ctl(OpCase *c) { return case_initial(c, "ctl"); }
 
+void case_scaling(OpCase *c, float scale)
+{
+    case_add(c, "scaling", U8, fixed(1), sizeof(LossScaling));
+    *(LossScaling *)case_initial(c, "scaling") = (LossScaling){.scale = scale};
+}
+
 void case_take(OpCase *to, const char *name, const OpCase *from, const char *from_name)
 {
     const Slot *source = slot_find(from, from_name);
@@ -162,7 +177,6 @@ void case_init(OpCase *c, Op op, OpAttr attr, RowCounts rows)
                          .n_masked = (int32_t)rows.count[ROWS_MASKED],
                          .scale_seqs = 1,
                          .scale_masked = 1,
-                         .loss_scale = 1,
                          .bias1 = 1,
                          .bias2 = 1};
 }
@@ -472,7 +486,10 @@ static void expect_like_ref(const OpCase *c, const Backend *b, const Outputs *mi
         if (s->operand.dtype == U8 && s->operand.cols == sizeof(Stats))
             expect_close_stats(what, mine->bytes[i], ref->bytes[i], f32);
         else if (ref->values[i])
-            expect_close(what, mine->values[i], ref->values[i], slot_count(c, s), s->operand.dtype == F32 ? f32 : bf16);
+            expect_close(what, mine->values[i], ref->values[i], slot_count(c, s),
+                         s->operand.dtype == F32    ? f32
+                         : s->operand.dtype == BF16 ? bf16
+                                                    : bf16 / 4);
         free(what);
     }
 }

@@ -37,7 +37,8 @@ typedef struct {
 } RunOptions;
 
 /* Largest normalised error ‖a − b‖ / ‖b‖ against ref, by the output's type; a single element may be off by
-   TOLERANCE_PEAK times as much of b's root mean square. {0} takes the defaults. */
+   TOLERANCE_PEAK times as much of b's root mean square. {0} takes the defaults. f16 has a quarter of bf16's: three more
+   bits, but fewer where values are small. */
 typedef struct {
     double f32, bf16;
 } Tolerance;
@@ -47,7 +48,8 @@ typedef struct {
 
 /* Dtypes that every op is tested in; index with N_COMPUTE. */
 extern const Dtype compute_types[];
-#define N_COMPUTE 2
+#define N_COMPUTE 3
+float type_rounded(Dtype dtype, float x); /* x as it stands in a tensor of this type */
 
 /* ---- backends ---- */
 
@@ -80,6 +82,7 @@ void case_set_ints(OpCase *c, const char *name, int64_t first, int64_t n, const 
 /* The initial bytes of an operand: a float array for F32 and copies, Ctl for "ctl", Stats for "stats". */
 void *case_initial(OpCase *c, const char *name);
 Ctl *case_ctl(OpCase *c);
+void case_scaling(OpCase *c, float scale); /* adds the operand `scaling` */
 /* Makes the same operand in `to` as it is in `from` after its last run, under another name. */
 void case_take(OpCase *to, const char *name, const OpCase *from, const char *from_name);
 /* Copies n rows of initial values of an operand that both cases have. */

@@ -59,7 +59,7 @@ static void test_meaning(void **state)
                     for (uint32_t i = 0; i < 500; i++) {
                         bool drop = dropped(1023, 77, 100 + 3 * (i / 100), 0, i % 100, rates[r]);
                         float kept = x[i] * (float)(65536.0 / (65536.0 - (double)lrint(65536.0 * (double)rates[r])));
-                        if (compute_types[t] == BF16) kept = bf16_to_f32(bf16_from_f32(kept));
+                        kept = type_rounded(compute_types[t], kept);
                         if (y[i] != (drop ? 0 : kept))
                             fail_msg("%s: y[%u] is %g of x %g, %s", backends[k]->name, i, (double)y[i], (double)x[i],
                                      drop ? "dropped" : "kept");

@@ -51,8 +51,6 @@ static void scatter_init(OpCase *c, const Shape *s, Dtype dtype, bool add)
     case_add(c, "dx", dtype, rows_kind(ROWS_TOKENS), s->cols);
 }
 
-static float rounded(Dtype dtype, float x) { return dtype == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
-
 static void test_gather(void **state)
 {
     (void)state;
@@ -87,15 +85,17 @@ static void test_scatter(void **state)
                 case_check(&c, (Tolerance){1e-30, 1e-30});
                 for (int64_t j = 0; add && j < n; j++) {
                     const void *values = case_initial(&c, "add");
-                    want[j] = compute_types[t] == BF16 ? bf16_to_f32(((const uint16_t *)values)[j])
-                                                       : ((const float *)values)[j];
+                    Dtype dtype = compute_types[t];
+                    want[j] = dtype == F32    ? ((const float *)values)[j]
+                              : dtype == BF16 ? bf16_to_f32(((const uint16_t *)values)[j])
+                                              : f16_to_f32(((const uint16_t *)values)[j]);
                 }
                 const int32_t *index = case_initial(&c, "index");
                 float *dy = case_values(&c, "dy"), *dx = case_values(&c, "dx");
                 for (int64_t r = 0; r < s->real; r++)
                     for (int64_t j = 0; j < s->cols; j++) {
                         float *w = &want[index[r] * s->cols + j];
-                        *w = rounded(compute_types[t], *w + dy[r * s->cols + j]);
+                        *w = type_rounded(compute_types[t], *w + dy[r * s->cols + j]);
                     }
                 for (int64_t j = 0; j < n; j++) assert_true(dx[j] == want[j]);
                 free(want);

@@ -86,7 +86,7 @@ static void test_meaning(void **state)
             for (int64_t j = 0; j < s.n; j++) {
                 double sum = (double)bias[j];
                 for (int64_t i = 0; i < s.k; i++) {
-                    float wji = compute_types[t] == BF16 ? bf16_to_f32(bf16_from_f32(w[j * s.k + i])) : w[j * s.k + i];
+                    float wji = type_rounded(compute_types[t], w[j * s.k + i]);
                     sum += (double)x[r * s.k + i] * (double)wji;
                 }
                 expected[r * s.n + j] = (float)sum;

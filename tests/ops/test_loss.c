@@ -29,7 +29,8 @@ static void init(OpCase *c, Op op, Shape s, Dtype dtype, bool training)
     if (training) case_add(c, "dlogits", dtype, rows_kind(ROWS_SEQS), s.cols);
     case_add(c, "loss", F32, rows_kind(ROWS_SEQS), 1);
     *(Stats *)case_initial(c, "stats") = (Stats){.loss = {3, 1000}, .correct = {5, 7}};
-    *case_ctl(c) = (Ctl){.n_seqs = s.real, .scale_seqs = 0.125f, .loss_scale = 4, .scale_masked = 77};
+    *case_ctl(c) = (Ctl){.n_seqs = s.real, .scale_seqs = 0.125f, .scale_masked = 77};
+    case_scaling(c, 4);
 }
 
 static void test_shapes(void **state)
@@ -115,7 +116,7 @@ static void test_gradients(void **state)
         init(&backward, op ? OP_MSE : OP_XENT, s, F32, true);
         case_run(&backward, ops_ref(), (RunOptions){0});
         float *found = case_values(&backward, "dlogits"), weight[6], expected[30];
-        for (int r = 0; r < 6; r++) weight[r] = 0.5f; /* scale_seqs · loss_scale */
+        for (int r = 0; r < 6; r++) weight[r] = 0.5f; /* scale_seqs · the loss scale */
         case_differences(&forward, "logits", "loss", weight, 0x1p-6, expected);
         expect_close("gradient of the loss", found, expected, 30, 2e-4);
         free(found);

@@ -33,10 +33,10 @@ static void add_segments(OpCase *c)
 
 static void norm_init(OpCase *c, float max_norm)
 {
-    case_init(c, OP_GRAD_NORM, (OpAttr){.grad_norm = {max_norm}}, (RowCounts){0});
+    case_init(c, OP_GRAD_NORM, (OpAttr){.grad_norm = {.max_norm = max_norm}}, (RowCounts){0});
     add_segments(c);
     add_space(c, "grads", 0, 1);
-    case_ctl(c)->loss_scale = 8;
+    case_scaling(c, 8);
 }
 
 static void update_init(OpCase *c, Op op)
@@ -121,6 +121,93 @@ static void test_not_finite(void **state)
         }
 }
 
+/* What a step makes of the loss scale; the gradient counts as unscaled by the one that it was made with. */
+static void test_loss_scale(void **state)
+{
+    (void)state;
+    static const struct {
+        LossScaling was, is;
+        int32_t interval;
+        bool overflow;
+    } cases[] = {
+        {{1024, 5, 3}, {1024, 5, 3}, 0, false}, /* fixed */
+        {{1024, 5, 3}, {1024, 5, 3}, 0, true},
+        {{1024, 5, 3}, {1024, 6, 3}, 7, false},
+        {{1024, 6, 3}, {2048, 0, 3}, 7, false}, /* the seventh in a row */
+        {{1024, 6, 3}, {512, 0, 4}, 7, true},
+        {{1024, 0, 0}, {2048, 0, 0}, 1, false},
+        {{2, 1, 9}, {1, 0, 10}, 7, true},
+        {{1, 1, 9}, {1, 0, 10}, 7, true},
+        {{1.5f, 0, 0}, {1, 0, 1}, 7, true},
+        {{LOSS_SCALE_MOST, 6, 0}, {LOSS_SCALE_MOST, 0, 0}, 7, false},
+        {{LOSS_SCALE_MOST / 2, 6, 0}, {LOSS_SCALE_MOST, 0, 0}, 7, false},
+        {{LOSS_SCALE_MOST, 6, 0}, {LOSS_SCALE_MOST / 2, 0, 1}, 7, true},
+    };
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < n; k++) {
+            OpCase c;
+            norm_init(&c, 0);
+            c.attr.grad_norm.growth_interval = cases[i].interval;
+            *(LossScaling *)case_initial(&c, "scaling") = cases[i].was;
+            float *grads = case_initial(&c, "grads");
+            memset(grads, 0, SIZE * sizeof *grads);
+            grads[200] = cases[i].overflow ? INFINITY : 3;
+            case_run(&c, backends[k], (RunOptions){0});
+            const Stats *stats = case_bytes(&c, "stats");
+            assert_memory_equal(case_bytes(&c, "scaling"), &cases[i].is, sizeof(LossScaling));
+            assert_int_equal(stats->finite, !cases[i].overflow);
+            assert_true(stats->grad_scale == (cases[i].overflow ? 0 : (float)(1.0 / (double)cases[i].was.scale)));
+            if (!cases[i].overflow) assert_true(stats->grad_norm == 3.0 / (double)cases[i].was.scale);
+            case_free(&c);
+        }
+}
+
+/* Without the operand the scale is 1: all but fp16. */
+static void test_no_loss_scale(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++) {
+        OpCase c;
+        case_init(&c, OP_GRAD_NORM, (OpAttr){.grad_norm = {.max_norm = 2, .growth_interval = 1}}, (RowCounts){0});
+        add_segments(&c);
+        case_add(&c, "grads", F32, fixed(1), SIZE);
+        case_set(&c, "grads", 200, 1, (float[]){8});
+        case_run(&c, backends[k], (RunOptions){0});
+        const Stats *stats = case_bytes(&c, "stats");
+        assert_true(stats->grad_norm == 8 && stats->grad_scale == 0.25f);
+        case_free(&c);
+    }
+}
+
+/* An overflow, norm and update one after the other as in a plan: weights and moments keep their bits. */
+static void test_overflow_leaves_the_state(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weights", "m", "v"};
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int lamb = 0; lamb < 2; lamb++)
+        for (int k = 0; k < n; k++) {
+            OpCase norm, c;
+            norm_init(&norm, 1);
+            norm.attr.grad_norm.growth_interval = 2000;
+            case_set(&norm, "grads", 4288, 1, (float[]){NAN});
+            case_run(&norm, backends[k], (RunOptions){0});
+            update_init(&c, lamb ? OP_LAMB : OP_ADAMW);
+            case_take(&c, "stats", &norm, "stats");
+            case_run(&c, backends[k], (RunOptions){0});
+            for (int j = 0; j < 3; j++)
+                assert_memory_equal(case_bytes(&c, names[j]), case_initial(&c, names[j]), SIZE * sizeof(float));
+            assert_true(((const LossScaling *)case_bytes(&norm, "scaling"))->scale == 4);
+            case_free(&norm);
+            case_free(&c);
+        }
+}
+
 /* Both optimizers from their formulas in double; what no segment owns keeps its bits. */
 static void test_updates(void **state)
 {
@@ -190,8 +277,10 @@ static void test_skipped_update(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_norm),           cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_updates), cmocka_unit_test(test_skipped_update),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_skipped_update), cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_no_loss_scale),  cmocka_unit_test(test_overflow_leaves_the_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

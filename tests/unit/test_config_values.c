@@ -36,7 +36,7 @@ static void test_ranges(void **state)
         {"--optimizer", "adam", "one of: adamw lamb nvlamb"},
         {"--optimizer", "adam w", "one of: adamw lamb nvlamb"},
         {"--optimizer", "", "one of: adamw lamb nvlamb"},
-        {"--precision", "fp16", "one of: auto fp32 bf16"},
+        {"--precision", "fp8", "one of: auto fp32 bf16 fp16"},
         {"--do-lower-case", "maybe", "one of: auto yes no"},
         {"--memory-budget", "0", "a size"},
         {"--memory-budget", "0.5", "a size"},
@@ -238,7 +238,7 @@ static void test_round_trip(void **state)
     (void)state;
     char *dir = testing_directory();
     Config c;
-    static const char *const commands[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki"};
+    static const char *const commands[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki", "shards", "pretrain"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         assert_ok(parse(&c, commands[i], NULL));
         assert_round_trip(&c, commands[i], dir);

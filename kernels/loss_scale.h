@@ -1,0 +1,42 @@
+/* fp16's loss scale, and what follows from the gradient's norm: the same lines in every backend. The scale lies beside
+   the moments on the device; losses read it there and GRAD_NORM moves it on, so that no step waits for the host. */
+#ifndef CAIRN_KERNELS_LOSS_SCALE_H
+#define CAIRN_KERNELS_LOSS_SCALE_H
+
+#include <float.h>
+#include <math.h>
+
+#include "base/philox.h" /* CAIRN_DEVICE */
+#include "kernels/op.h"
+
+/* What losses multiply their gradients with; `scaling` is NULL but in fp16. */
+CAIRN_DEVICE static inline float loss_scale_of(const LossScaling *scaling) { return scaling ? scaling->scale : 1.0f; }
+
+/* After an update, or a skipped one: halved by an overflow, doubled after `growth_interval` updates without; 0: the
+   scale is fixed. */
+CAIRN_DEVICE static inline void loss_scale_next(LossScaling *s, bool finite, int32_t growth_interval)
+{
+    if (growth_interval <= 0) return;
+    if (!finite) {
+        s->scale = s->scale > 2 * LOSS_SCALE_LEAST ? s->scale / 2 : LOSS_SCALE_LEAST;
+        s->good = 0;
+        s->skipped++;
+    } else if (++s->good >= growth_interval) {
+        s->scale = s->scale < LOSS_SCALE_MOST / 2 ? s->scale * 2 : LOSS_SCALE_MOST;
+        s->good = 0;
+    }
+}
+
+/* `squares`: Σ of the squares of the gradients as they are, scaled. */
+CAIRN_DEVICE static inline void loss_scale_norm(Stats *stats, LossScaling *scaling, double squares, OpAttr attr)
+{
+    double scale = (double)loss_scale_of(scaling), norm = sqrt(squares) / scale;
+    double limit = (double)attr.grad_norm.max_norm, clip = limit > 0 && norm > limit ? norm / limit : 1.0;
+    bool finite = norm <= DBL_MAX; /* not so for infinity and NaN */
+    stats->grad_norm = norm;
+    stats->finite = finite;
+    stats->grad_scale = finite ? (float)(1.0 / (scale * clip)) : 0.0f;
+    if (scaling) loss_scale_next(scaling, finite, attr.grad_norm.growth_interval);
+}
+
+#endif
