@@ -238,7 +238,8 @@ static void test_round_trip(void **state)
     (void)state;
     char *dir = testing_directory();
     Config c;
-    static const char *const commands[] = {"glue", "plan", "convert", "inspect", "vocab", "report", "wiki", "shards", "pretrain"};
+    static const char *const commands[] = {"glue",   "plan", "convert", "inspect", "vocab",
+                                           "report", "wiki", "shards",  "pretrain"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         assert_ok(parse(&c, commands[i], NULL));
         assert_round_trip(&c, commands[i], dir);
