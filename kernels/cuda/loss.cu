@@ -15,7 +15,7 @@ struct LossCall {
     const void *labels;  // (rows): int32 classes, or float values
     const Ctl *ctl;
     const LossScaling *scaling; /* NULL: scale 1 */
-    float *loss; // (rows)
+    float *loss;                // (rows)
     Stats *stats;
     int64_t rows, cols;
     int32_t classes, slot;
