@@ -218,7 +218,7 @@ static Status check_sequence(const Raw *r)
         return bad_row(r, SHARD_INPUT_IDS, "%d tokens; the longest sequence wanted is %d (--max-seq-length)", r->length,
                        l->max_length);
     if (r->masked > l->max_predictions)
-        return bad_row(r, SHARD_MASKED_POSITIONS, "%d masked positions; at most %d are wanted (--max-predictions)",
+        return bad_row(r, SHARD_MASKED_POSITIONS, "%d masked positions; at most %d are wanted (--predictions)",
                        r->masked, l->max_predictions);
     for (int i = 0; i < r->length; i++)
         if (r->ids[i] < 0 || r->ids[i] >= l->vocab_size)

@@ -160,7 +160,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     s->o = *o;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    if (s->o.max_predictions == 0) s->o.max_predictions = (int)rint(0.15 * o->max_length) + 1;
+    if (s->o.max_predictions == 0) s->o.max_predictions = (int)ceil(0.15 * o->max_length);
     if (s->o.mask_fraction == 0) s->o.mask_fraction = 0.15;
     if (o->vocab) {
         s->o.vocab_size = vocab_size(o->vocab);

@@ -17,7 +17,7 @@ typedef struct {
     const Vocab *vocab;  /* for masks that are drawn here; must outlive the Shards. NULL: files that are masked only */
     int32_t vocab_size;  /* without a vocabulary: ids are below this */
     int max_length;      /* no sequence is longer */
-    int max_predictions; /* no sequence has more masked positions; default, for 0: round(0.15 · max_length) + 1 */
+    int max_predictions; /* no sequence has more masked positions; 0: 15 % of max_length, rounded up */
     uint64_t seed;
     int64_t batch_size;
     bool dynamic_masking; /* draws the masks of masked files anew too, from the words their labels keep */
