@@ -138,7 +138,7 @@
       "documents whose sequences are shorter, of random length")                                                       \
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "s", "times that each document is used, in other pairs")        \
     X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "s", "of the documents, held out in DIR/eval")                  \
-    X(shard_size, Size, "8MiB", 0, 0, "", "SIZE", NONE, "s", "text in a shard, about")                                 \
+    X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "text in a shard, about")                                 \
     X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \

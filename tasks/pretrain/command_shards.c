@@ -13,7 +13,7 @@
 #include "tasks/pretrain/stage_progress.h"
 #include "train/signals.h"
 
-#define SHARD_SIZE      ((int64_t)8 << 20)
+#define SHARD_SIZE      ((int64_t)4 << 20)
 #define LEAST_SHARD     4096
 #define MOST_SHARD      ((int64_t)64 << 20)
 #define MOST_BUCKETS    65536

@@ -1,6 +1,6 @@
 /* Inside `cairn shards`: text to shards in two passes, with an external shuffle between them.
 
-   Pass 1 takes the text in chunks of 32 MiB: a chunk's documents become token ids, are dealt to buckets by their number
+   Pass 1 takes the text in chunks of 16 MiB: a chunk's documents become token ids, are dealt to buckets by their number
    (or, if their hash says so, to a bucket of the held-out part), and are written to one file, sorted by bucket. Pass 2
    makes one shard of each bucket, and of each round of the dupe factor: it gathers the bucket's documents from all
    chunk files, pairs and shuffles them. A chunk and a bucket are what a thread has in memory. Both depend on the text
@@ -17,8 +17,8 @@
 #include "data/hdf5_file.h"
 #include "text/text.h"
 
-#define SHARDS_CHUNK_BYTES ((uint64_t)32 << 20)
-#define SHARDS_MEMORY      ((uint64_t)900 << 20) /* that all threads together are to stay below */
+#define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
+#define SHARDS_MEMORY      ((uint64_t)800 << 20) /* that all threads together are to stay below */
 
 typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA } ShardsForm;
 
