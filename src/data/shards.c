@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/parallel.h"
 #include "data/shards_internal.h"
 
 #define PIECES      16
@@ -277,14 +278,46 @@ void shards_take(Shards *s, ShardReader *r, const Sequences *from, int64_t i, ui
     to->e.masked_offset[k + 1] = to->e.masked_offset[k] + chosen;
 }
 
+typedef struct {
+    Shards *s;
+    const volatile sig_atomic_t *stop;
+    pthread_mutex_t lock;
+    int64_t block; /* the first bad one */
+    Status status;
+    char *message;
+} Checking;
+
+static void check_blocks(void *arg, size_t begin, size_t end)
+{
+    Checking *c = arg;
+    ShardReader reader = {0};
+    Sequences rows = {0};
+    for (size_t b = begin; b < end; b++) {
+        sequences_clear(&rows);
+        Status status = c->stop && *c->stop ? fail(E_STOPPED, "stopped while the shards were checked")
+                                            : shards_read_block(c->s, &reader, &c->s->blocks[b], &rows);
+        if (status == OK) continue;
+        pthread_mutex_lock(&c->lock);
+        if (c->status == OK || (int64_t)b < c->block) {
+            free(c->message);
+            c->block = (int64_t)b;
+            c->status = status;
+            c->message = mem_strdup(status_message());
+        }
+        pthread_mutex_unlock(&c->lock);
+        break;
+    }
+    shard_reader_free(&reader);
+    sequences_free(&rows);
+}
+
 Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
 {
-    for (int64_t b = 0; b < s->n_blocks; b++) {
-        if (stop && *stop) return fail(E_STOPPED, "stopped while the shards were checked");
-        sequences_clear(&s->read);
-        TRY(shards_read_block(s, &s->reader, &s->blocks[b], &s->read));
-    }
-    return OK;
+    Checking c = {.s = s, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
+    parallel_ranges((size_t)s->n_blocks, 16, check_blocks, &c);
+    Status status = c.status == OK ? OK : fail(c.status, "%s", c.message);
+    free(c.message);
+    return status;
 }
 
 /* The block that a sequence is in. */

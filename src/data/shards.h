@@ -33,8 +33,9 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
 void shards_close(Shards *s);                   /* takes NULL */
 int64_t shards_count(const Shards *s);          /* sequences of an epoch */
 int64_t shards_tokens_at_most(const Shards *s); /* of a batch */
-/* Reads every row once: the first bad one is E_FORMAT with file, dataset and row. `stop` as in signals_stop; may be
-   NULL. */
+/* Reads every row once, with up to 8 threads: the first bad one is E_FORMAT with file, dataset and row. For the start
+   of a run; one that goes on with the same shards_digest need not do it again. `stop` as in signals_stop; may be NULL.
+ */
 Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 /* The sequences of global batch number `batch` (from 0), in order; the last batch of an epoch may be short. Valid until
    the next call but one. */

@@ -1,5 +1,5 @@
 /* What is done, so that a run goes on after it was stopped or killed: DIR/unfinished/progress.jsonl, a line per chunk
-   and shard; and what was made: DIR/manifest.json. Formats: docs/data.md. */
+   and shard; and what was made: DIR/manifest.json. Formats: docs/files.md 8. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
