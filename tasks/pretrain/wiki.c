@@ -46,9 +46,9 @@ typedef struct {
     Pool *pool;
     ArticleMaker *makers[POOL_MOST];
     int threads;
-    PieceJob pieces[MOST_PIECES]; /* a ring */
+    PieceJob pieces[MOST_PIECES]; /* a ring of most_pieces */
     int first_piece, n_pieces, most_pieces;
-    BatchJob *batches[MOST_BATCHES]; /* a ring; their memory is used again */
+    BatchJob *batches[MOST_BATCHES]; /* a ring of most_batches; their memory is used again */
     int first_batch, n_batches, most_batches;
     size_t batch_bytes; /* of those in the ring */
     BatchJob *open;     /* being filled; not in the ring */
@@ -121,7 +121,7 @@ static Status retire(Run *r)
     BatchJob *b = r->batches[r->first_batch];
     Buf problems = {0};
     pool_wait(r->pool, &b->job.job);
-    r->first_batch = (r->first_batch + 1) % MOST_BATCHES;
+    r->first_batch = (r->first_batch + 1) % r->most_batches;
     r->n_batches--;
     r->batch_bytes -= b->batch.data.len;
     if (b->notes.len || b->problems.len) name_problems(r, b, &problems);
@@ -141,7 +141,7 @@ static void trim(Buf *b)
 
 static BatchJob *empty_batch(Run *r, size_t file)
 {
-    BatchJob **slot = &r->batches[(r->first_batch + r->n_batches) % MOST_BATCHES], *b = *slot;
+    BatchJob **slot = &r->batches[(r->first_batch + r->n_batches) % r->most_batches], *b = *slot;
     if (!b) b = *slot = mem_alloc(sizeof *b);
     trim(&b->batch.data);
     trim(&b->text);
@@ -213,7 +213,7 @@ static Status can_read_pages(void)
 static Status fill_pieces(Run *r, TextFile *file, bool *end)
 {
     while (!*end && r->n_pieces < r->most_pieces) {
-        PieceJob *p = &r->pieces[(r->first_piece + r->n_pieces) % MOST_PIECES];
+        PieceJob *p = &r->pieces[(r->first_piece + r->n_pieces) % r->most_pieces];
         TRY(text_file_next(file, &p->piece, end));
         if (*end) break;
         r->n_pieces++;
@@ -230,7 +230,7 @@ static TextPiece *take_piece(Run *r)
 {
     PieceJob *p = &r->pieces[r->first_piece];
     pool_wait(r->pool, &p->job.job);
-    r->first_piece = (r->first_piece + 1) % MOST_PIECES;
+    r->first_piece = (r->first_piece + 1) % r->most_pieces;
     r->n_pieces--;
     if (p->piece.big) text_piece_unpack(&p->piece, true);
     return &p->piece;

@@ -6,6 +6,8 @@
 
 #define MOST_TAG     1024 /* bytes of a tag's attributes */
 #define MOST_VARIANT 2000 /* bytes of -{ … }- */
+/* Constructs of an article: real ones have one in 40 bytes. What is beyond is text, its brackets dropped. */
+#define MOST_TOKENS(len) ((len) / 8 + 4096)
 
 typedef struct {
     TokenList *list;
@@ -250,7 +252,7 @@ void wikitext_scan(TokenList *list, const char *text, uint32_t len)
 {
     Scan s = {.list = list, .text = text, .len = len};
     list->n = list->n_open = 0;
-    while (s.at < len) {
+    while (s.at < len && list->n < MOST_TOKENS(len)) {
         while (s.at < len && !marks[(unsigned char)text[s.at]]) s.at++;
         if (s.at == len) break;
         switch (text[s.at]) {

@@ -147,7 +147,7 @@ static void kills(void **state)
         assert_ok(file_remove_tree(out));
         Child c = {input, start};
         bool finished = false;
-        for (int delay = start; !finished; delay += 4) {
+        for (int delay = start; !finished; delay += 1 + delay / 6) {
             int result;
             fflush(NULL);
             pid_t child = fork();
