@@ -124,9 +124,12 @@ find_cairn() {
 # resolved OPTION: its value in the configuration that cairn resolved (in $config), as text.
 resolved() { sed -n "s/^  \"$1\": \"\(.*\)\",\{0,1\}\$/\1/p" <<<"$config"; }
 
-# Sets `config` to what `cairn glue` makes of these flags, the environment and --config. Ends with cairn's own message
+# The command whose flags the script passes on.
+cairn_command=glue
+
+# Sets `config` to what $cairn_command makes of these flags, the environment and --config. Ends with cairn's own message
 # and exit code where it refuses them.
-resolve_config() { config=$(CAIRN_PRINT_CONFIG=true "$cairn" glue "$@") || exit; }
+resolve_config() { config=$(CAIRN_PRINT_CONFIG=true "$cairn" "$cairn_command" "$@") || exit; }
 
 # Is --output-dir among these flags? The environment gives way to a flag alone.
 names_output() {
@@ -150,11 +153,38 @@ fill_config() {
         [ -n "${GLUE_DIR:-}" ] || die 2 "set GLUE_DIR to the folder with GLUE's data, or give --data-dir"
         export CAIRN_DATA_DIR=$GLUE_DIR
     fi
+    # shellcheck disable=SC2059 # the format is the caller's
+    fill_output "$(printf "$folder" "$(resolved task)")" "$@"
+}
+
+# Where no output folder is named, it is $1 in RESULTS_DIR: then `default_output` is its path, else empty. The rest:
+# flags for cairn. Needs `config`, and resolves it anew.
+fill_output() {
+    local folder=$1
+    shift
     default_output=
     if [ -z "${CAIRN_OUTPUT_DIR:-}" ] && [ "$(resolved output-dir)" = results ] && ! names_output "$@"; then
-        # shellcheck disable=SC2059 # the format is the caller's
-        default_output=${RESULTS_DIR:-$cairn_root/results}/$(printf "$folder" "$(resolved task)")
+        default_output=${RESULTS_DIR:-$cairn_root/results}/$folder
         export CAIRN_OUTPUT_DIR=$default_output
     fi
     resolve_config "$@"
+}
+
+# ---- an earlier run in the default output folder ----
+
+# Whether the finished run in folder $1 had the flags of $config, but for those that say where things go and how to look.
+same_run() {
+    local options='^  "[a-z0-9-]+": '
+    local ignored='"(output-dir|resume|override|log-every|save-every|save-steps|keep|max-time|verbose|dry-run)"'
+    diff -q <(grep -E "$options" <<<"$config" | grep -Ev "$ignored" | sed 's/,$//') \
+        <(grep -E "$options" "$1/run.json" | grep -Ev "$ignored" | sed 's/,$//') >/dev/null
+}
+
+# Moves a finished run with other flags than $config's out of $default_output. run.json is written when a run ends.
+make_room() {
+    local n=1
+    if [ -z "$default_output" ] || [ ! -e "$default_output/run.json" ] || same_run "$default_output"; then return; fi
+    while [ -e "$default_output.$n" ]; do n=$((n + 1)); done
+    mv -- "$default_output" "$default_output.$n"
+    say "$default_output held a finished run with other flags; it is now $default_output.$n"
 }

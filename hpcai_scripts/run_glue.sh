@@ -31,26 +31,8 @@ for argument in "$@"; do
     esac
 done
 
-# Whether the finished run in folder $1 had the flags of $config, but for those that say where things go and how to look.
-same_run() {
-    local options='^  "[a-z0-9-]+": '
-    local ignored='"(output-dir|resume|override|log-every|save-every|save-steps|keep|max-time|verbose|dry-run)"'
-    diff -q <(grep -E "$options" <<<"$config" | grep -Ev "$ignored" | sed 's/,$//') \
-        <(grep -E "$options" "$1/run.json" | grep -Ev "$ignored" | sed 's/,$//') >/dev/null
-}
-
-move_aside() {
-    local n=1
-    while [ -e "$1.$n" ]; do n=$((n + 1)); done
-    mv -- "$1" "$1.$n"
-    say "$1 held a finished run with other flags; it is now $1.$n"
-}
-
 find_cairn
 export CAIRN_DO_TRAIN=${CAIRN_DO_TRAIN:-true} CAIRN_DO_EVAL=${CAIRN_DO_EVAL:-true}
 fill_config '%s' "$@"
-# run.json is written when a run ends.
-if [ -n "$default_output" ] && [ -e "$default_output/run.json" ] && ! $only_asks && ! same_run "$default_output"; then
-    move_aside "$default_output"
-fi
+$only_asks || make_room
 exec "$cairn" glue "$@"

@@ -125,9 +125,9 @@
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "i", "show how N ranks would slice the state")                     \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "vws",                                                                  \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwst",                                                                 \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki), "  \
-      "a sentence per line (shards)")                                                                                  \
+      "a sentence per line (shards); pretrain: as wiki, to make shards from, in --output-dir, before training")        \
     X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "about the size of a part file")                          \
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are left out, and counted")             \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
@@ -136,11 +136,11 @@
       "rows of variable length, as MLPerf's, or NVIDIA's of fixed length")                                             \
     X(short_seq_prob, Real, "0.1", 0, 1, "", "P", NONE, "s",                                                           \
       "documents whose sequences are shorter, of random length")                                                       \
-    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "s", "times that each document is used, in other pairs")        \
-    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "s", "of the documents, held out in DIR/eval")                  \
+    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "times that each document is used, in other pairs")       \
+    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "of the documents, held out in DIR/eval")                 \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "text in a shard, about")                                 \
     X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
-    X(size, Count, "30522", 10, 10000000, "", "N", NONE, "v", "pieces in the vocabulary")                              \
+    X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
     /* all */                                                                                                          \
     X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrtws", "read options from a JSON file")                          \

@@ -7,6 +7,7 @@
 
 #include "text/text.h"
 #include "train/commands.h"
+#include "train/signals.h"
 
 #define MAX_COLUMNS 64
 
@@ -105,7 +106,10 @@ static Status add_folder(VocabTrainer *t, const char *path)
         status = fail(E_FORMAT, "%s: no files in it", path);
     else
         qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n && status == OK; i++) status = add_file(t, names[i]);
+    for (int i = 0; i < n && status == OK; i++)
+        status = *signals_stop()
+                     ? fail(E_STOPPED, "stopped; nothing is lost, the same command begins the vocabulary again")
+                     : add_file(t, names[i]);
     for (int i = 0; i < n; i++) free(names[i]);
     free(names);
     return status;

@@ -8,6 +8,7 @@
 #include "state/import.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
+#include "tasks/pretrain/stages.h"
 #include "train/result.h"
 #include "train/signals.h"
 
@@ -20,7 +21,8 @@ static Status check_use(PretrainRun *r)
     r->evaluate = c->do_eval || *c->eval_dir;
     TRY(pretrain_eval_samples(c, &r->eval_samples));
     if (!*c->data_dir && (r->train || !*c->eval_dir))
-        return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them)");
+        return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
+                             "--input");
     if (!r->train && !*c->model)
         return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
     if (r->train && r->evaluate && !*c->eval_dir)
@@ -314,7 +316,6 @@ static Status pretrain_run(PretrainRun *r)
     Status status = OK;
     TrainResume resume = {0};
     ExportText text;
-    TRY_DONE(check_use(r));
     TRY_DONE(open_model(r));
     TRY_DONE(read_data(r));
     if (!c->dry_run) {
@@ -360,12 +361,29 @@ done:
     return status;
 }
 
+/* The stages before training, where --input asks for them; then r->c is a configuration with their paths. What is wrong
+   with the use is said before they begin. */
+static Status prepare(PretrainRun *r, Stages *stages)
+{
+    if (!*r->c->input) return check_use(r);
+    TRY(stages_plan(stages, r->c));
+    r->c = &stages->training;
+    TRY(check_use(r));
+    return stages_make(stages);
+}
+
 Status command_pretrain(const Config *c)
 {
     PretrainRun r = {.c = c, .started = clock_monotonic()};
+    Stages stages = {0};
     signals_install();
-    config_json(c, &r.config_json);
-    Status status = pretrain_run(&r);
+    Status status = prepare(&r, &stages);
+    if (status != OK) {
+        stages_free(&stages);
+        return status;
+    }
+    config_json(r.c, &r.config_json);
+    status = pretrain_run(&r);
     if (status == E_STOPPED && r.progress.finished)
         status = fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
                       signals_name(*signals_stop()));
@@ -384,5 +402,6 @@ Status command_pretrain(const Config *c)
     buf_free(&r.fingerprint);
     buf_free(&r.config_json);
     free(r.norm_forms);
+    stages_free(&stages);
     return status;
 }

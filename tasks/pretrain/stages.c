@@ -1,0 +1,158 @@
+#include "tasks/pretrain/stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "state/import.h"
+#include "state/lock.h"
+#include "tasks/pretrain/pretrain.h"
+#include "train/commands.h"
+#include "train/signals.h"
+
+/* ---- what will lie where ---- */
+
+static Status check_use(const Config *c)
+{
+    if (*c->data_dir) return fail(E_USAGE, "--input makes the shards that --data-dir names; give one of the two");
+    if (c->do_eval && !c->do_train)
+        return fail(E_USAGE, "--input prepares training; to evaluate alone, give shards as --data-dir");
+    if (*c->eval_dir && c->eval_fraction > 0)
+        return fail(E_USAGE, "--eval-fraction holds out what --eval-dir names; give one of the two");
+    return OK;
+}
+
+/* A vocabulary is made as large as the model asks for, unless --size says something else. */
+static Status choose_size(Config *training)
+{
+    ModelConfig model;
+    const char *path = training->model_config;
+    if (training->source[OPTION_size] != FROM_DEFAULT || !*path || !file_exists(path)) return OK;
+    TRY(model_config_read(path, &model));
+    training->size = model.vocab_size;
+    model_config_free(&model);
+    return OK;
+}
+
+Status stages_plan(Stages *s, const Config *given)
+{
+    const char *out = given->output_dir;
+    bool lower_case = true;
+    int strip_accents = -1;
+    *s = (Stages){.given = given, .training = *given};
+    TRY(check_use(given));
+    s->text = file_join(out, "text");
+    s->shards = file_join(out, "shards");
+    s->eval = file_join(s->shards, "eval");
+    s->record = file_join(out, "stages.json");
+    if (*given->vocab)
+        s->vocab = mem_strdup(given->vocab);
+    else if (*given->model)
+        s->vocab = import_find_vocab(given->model);
+    s->makes_vocab = !s->vocab;
+    if (!s->vocab && *given->model)
+        return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give --vocab FILE", given->model);
+    if (!s->vocab) s->vocab = file_join(out, "vocab.txt");
+    if (*given->model) TRY(import_tokenizer_options(given->model, &lower_case, &strip_accents));
+    Config *t = &s->training;
+    t->vocab = s->vocab;
+    t->data_dir = s->shards;
+    if (given->eval_fraction > 0) t->eval_dir = s->eval;
+    /* As training will read the text (start_text), so are vocabulary and shards to be made. */
+    if (strcmp(given->do_lower_case, "auto") == 0) t->do_lower_case = (char *)(lower_case ? "yes" : "no");
+    if (strcmp(given->strip_accents, "auto") == 0 && strip_accents >= 0)
+        t->strip_accents = (char *)(strip_accents ? "yes" : "no");
+    return choose_size(t);
+}
+
+void stages_free(Stages *s)
+{
+    free(s->text);
+    free(s->vocab);
+    free(s->shards);
+    free(s->eval);
+    free(s->record);
+    *s = (Stages){0};
+}
+
+/* ---- making it ---- */
+
+static Config command_config(const Stages *s, Command command, char *input, char *output_dir)
+{
+    Config c = s->training;
+    c.command = command;
+    c.input = input;
+    c.output_dir = output_dir;
+    c.source[OPTION_output_dir] = FROM_FLAG;
+    return c;
+}
+
+/* What vocab.txt is made from: it is made once, and not from something else behind anybody's back. */
+static Status describe_vocab(const Stages *s, Buf *out)
+{
+    const Config *c = &s->training;
+    char *manifest = file_join(s->text, "manifest.json"), digest[33];
+    Digest text;
+    Status status = file_digest(manifest, &text, NULL);
+    free(manifest);
+    TRY(status);
+    digest_format(text, digest);
+    buf_printf(
+        out, "{\"vocab\": {\"text\": \"%s\", \"size\": %lld, \"do-lower-case\": \"%s\", \"strip-accents\": \"%s\"}}\n",
+        digest, (long long)c->size, c->do_lower_case, c->strip_accents);
+    return OK;
+}
+
+static Status make_vocab(const Stages *s)
+{
+    Config c = command_config(s, COMMAND_VOCAB, s->text, s->given->output_dir);
+    Buf now = {0}, before = {0};
+    Status status = OK;
+    bool made = file_exists(s->vocab), recorded = file_exists(s->record);
+    c.output = s->vocab;
+    TRY_DONE(describe_vocab(s, &now));
+    if (recorded) TRY_DONE(file_read(s->record, 1 << 20, &before));
+    if (made && !recorded)
+        TRY_DONE(fail(E_USAGE, "%s was not made here; give it as --vocab, or another --output-dir", s->vocab));
+    if (made && strcmp(now.data, before.data ? before.data : "") != 0)
+        TRY_DONE(fail(E_USAGE,
+                      "%s was made from other text or with other options (%s); give another --output-dir, or remove it",
+                      s->vocab, s->record));
+    if (made) {
+        log_info("%s: is there already", s->vocab);
+        goto done;
+    }
+    TRY_DONE(file_write_durable(s->record, now.data, now.len));
+    TRY_DONE(command_vocab(&c));
+done:
+    buf_free(&now);
+    buf_free(&before);
+    return status;
+}
+
+static Status run_stages(const Stages *s)
+{
+    Config wiki = command_config(s, COMMAND_WIKI, s->given->input, s->text);
+    Config shards = command_config(s, COMMAND_SHARDS, s->text, s->shards);
+    TRY(command_wiki(&wiki));
+    if (s->makes_vocab) TRY(make_vocab(s));
+    TRY(command_shards(&shards));
+    if (*signals_stop()) return fail(E_STOPPED, "stopped before training; the same command goes on from here");
+    return OK;
+}
+
+Status stages_make(const Stages *s)
+{
+    FolderLock lock = {0};
+    char *manifest = file_join(s->shards, "manifest.json");
+    bool there = file_exists(manifest);
+    free(manifest);
+    if (s->given->dry_run)
+        return there ? OK
+                     : fail(E_USAGE, "--dry-run writes nothing, and plans with shards; %s is not finished yet",
+                            s->shards);
+    TRY(lock_take(&lock, s->given->output_dir));
+    Status status = run_stages(s);
+    lock_release(&lock);
+    return status;
+}
