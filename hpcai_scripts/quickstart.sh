@@ -70,7 +70,7 @@ mean_of() { sed -n "s/.*\"$2\": *\([^,}]*\).*/\1/p" "$3" | "$1" -n 20 | awk '{ s
 # What guessing without looking reaches: the share of the commonest word (a stop counts as one).
 commonest_word() {
     cat "$1"/part-*.txt | tr '[:upper:]' '[:lower:]' | sed 's/[^[:alnum:][:space:]]/ & /g' | tr -s '[:space:]' '\n' |
-        awk 'NF { n++; if (++seen[$0] > seen[best]) best = $0 } END { printf "%.4f %s", seen[best] / n, best }'
+        awk 'NF { n++; if (++seen[$0] > seen[best]) best = $0 } END { printf "%.4f %s\n", seen[best] / n, best }'
 }
 
 quickstart_pretrain() {

@@ -27,7 +27,7 @@ static Status check_use(PretrainRun *r)
         return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
     if (r->train && r->evaluate && !*c->eval_dir)
         return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
-                             "--eval-fraction` makes them)");
+                             "--eval-fraction` makes them), or --eval-fraction beside --input");
     bool asked = c->eval_every > 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
     if (r->train && asked && !r->evaluate)
         return fail(E_USAGE, "--eval-every, --eval-samples and --target-mlm-accuracy evaluate while training: give "

@@ -60,6 +60,25 @@ make_tiny_bert() {
 END
 }
 
+# Text and vocabulary of the bundled dump: text/, vocab.txt. Ends the test where this build cannot make shards.
+make_sample_text() {
+    dump=$source_dir/tasks/pretrain/sample/sample.xml
+    expect 0 "$CAIRN_BINARY" wiki --input "$dump" --output-dir text
+    if grep -q 'built without expat' <<<"$output"; then echo "skipped: built without expat" && exit 77; fi
+    expect 0 "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt
+    "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir .probe 2>"$work/.stderr" || true
+    if grep -q 'built without HDF5' "$work/.stderr"; then echo "skipped: built without HDF5" && exit 77; fi
+}
+
+# A BERT for vocab.txt that trains in no time, as the file $1.
+make_tiny_config() {
+    cat >"$1" <<END
+{"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+ "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+ "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
+END
+}
+
 finish() {
     [ "$failures" -eq 0 ] || printf '%d checks failed\n' "$failures"
     exit $((failures > 0))

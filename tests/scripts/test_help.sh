@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 # Scripts: nothing is installed, built or looked for; CAIRN_BINARY may even be wrong.
-for name in quickstart test run_glue eval; do
+for name in quickstart test run_glue run_pretraining eval; do
     for flag in --help -h; do
         expect 0 env CAIRN_BINARY=/nowhere "$scripts/$name.sh" "$flag"
         says "$name.sh" "Exit codes"
@@ -17,11 +17,11 @@ expect 0 "$source_dir/tests/fuzz/run.sh" --help
 says run.sh
 
 expect 0 "$CAIRN_BINARY" --help
-says glue plan convert inspect vocab report wiki "Exit codes"
+says glue plan convert inspect vocab report wiki shards pretrain "Exit codes"
 expect 0 "$CAIRN_BINARY" --version
 grep -qE '^cairn [0-9]+\.[0-9]+\.[0-9]+$' "$work/.stdout" || complain "--version says '$output'"
 
-for command in glue plan convert inspect vocab report wiki; do
+for command in glue plan convert inspect vocab report wiki shards pretrain; do
     expect 0 "$CAIRN_BINARY" "$command" --help
     says "cairn $command" --config --print-config
     help=$output
