@@ -70,7 +70,7 @@ if command -v flock >/dev/null; then
 fi
 
 # -- the real dump
-dump=$(find "${CAIRN_TEST_DATA:-$source_dir/../shared/data}/wikipedia" -name 'enwiki*.bz2' 2>/dev/null | head -n 1)
+dump=$(find "${CAIRN_TEST_DATA:-$source_dir/../shared/data}/wikipedia" -name 'enwiki*.bz2' 2>/dev/null | head -n 1 || true)
 if [ -z "$dump" ] || ! "$CAIRN_BINARY" wiki --input "$dump" --output-dir real 2>notes; then
     if [ -z "$dump" ]; then
         echo "skipped: no real dump"
