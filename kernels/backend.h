@@ -63,6 +63,17 @@ typedef struct Backend {
     size_t (*used)(void); /* bytes of it that this process takes now; there where `memory` is */
     Status (*wait)(void); /* until all that was run is done; E_FAIL says what failed. NULL: run has waited */
 
+    /* Lanes beside the compute lane, which work at the same time. `lane` says to which the ops, records and waits that
+       follow belong; uploads, downloads and graphs are the compute lane's always. An event is of the place where its
+       lane was when it was last recorded; a lane that waits for it goes on only after that. Slots are small numbers.
+       `pin` gives host memory that OFFLOAD and FETCH reach: zeroed, 4096-byte aligned. All NULL where there is but one
+       lane: then everything runs in the order of the plan, and `offload` is no policy. */
+    Status (*lane)(int lane);
+    Status (*event_record)(int slot);
+    Status (*event_wait)(int slot);
+    Status (*pin)(size_t bytes, void **p);
+    void (*unpin)(void *p, size_t bytes);
+
     /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as
        wanted. All NULL where there are none. A failed capture is ended by capture_end too, with *graph NULL. */
     Status (*capture_begin)(void);
@@ -100,6 +111,9 @@ Status backend_table(const char *name, Backend *table);
 
 /* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
 static inline bool backend_own_memory(const Backend *b) { return b && b->device && b->memory; }
+
+/* It can offload: a lane copies while another computes. */
+static inline bool backend_offloads(const Backend *b) { return b && b->lane; }
 
 /* ref's table, for others to copy. */
 void backend_ref_table(Backend *b);

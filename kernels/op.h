@@ -44,7 +44,8 @@
    is not. Then, with a growth interval, scaling moves on (kernels/loss_scale.h). ADAMW (g = grads · grad_scale): m = β1
    m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) + decay·p, p −= lr·u. LAMB: the same u, kept in
    grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms are not 0, else 1. Both do nothing if
-   stats.finite is 0. PACK: a compute copy of a parameter; ZERO: fills with 0. */
+   stats.finite is 0. PACK: a compute copy of a parameter; ZERO: fills with 0. OFFLOAD, FETCH: the rows of the
+   micro-batch's bucket to pinned memory of the host, and back. */
 #define OP_LIST(X)                                                                                                     \
     X(EMBED, "embed", "ids types pos seq ctl word position type gamma beta", "x")                                      \
     X(EMBED_BWD, "embed_bwd", "dx ids types pos seq ctl word position type gamma",                                     \
@@ -71,7 +72,9 @@
     X(ADAMW, "adamw", "grads segments ctl stats", "weights+ m+ v+")                                                    \
     X(LAMB, "lamb", "segments ctl stats", "weights+ m+ v+ grads+")                                                     \
     X(PACK, "pack", "weight", "copy")                                                                                  \
-    X(ZERO, "zero", "", "x")
+    X(ZERO, "zero", "", "x")                                                                                           \
+    X(OFFLOAD, "offload", "x", "host")                                                                                 \
+    X(FETCH, "fetch", "host", "x")
 
 typedef enum {
 #define X(op, text, in, out) OP_##op,

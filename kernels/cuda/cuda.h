@@ -34,7 +34,9 @@ extern "C" {
     X(ADAMW, cuda_adamw)                                                                                               \
     X(LAMB, cuda_lamb)                                                                                                 \
     X(PACK, cuda_pack)                                                                                                 \
-    X(ZERO, cuda_zero)
+    X(ZERO, cuda_zero)                                                                                                 \
+    X(OFFLOAD, cuda_offload)                                                                                           \
+    X(FETCH, cuda_fetch)
 
 /* Those that need scratch: size_t function_scratch(const OpCall *, const RowCounts *). All scratch is device memory. */
 #define CUDA_SCRATCH_LIST(X)                                                                                           \

@@ -25,8 +25,10 @@ static struct {
     int opened; /* how often */
     int rank;
     DeviceInfo info;
-    size_t used_before; /* bytes of the device that were in use, for info.context */
-    cudaStream_t compute;
+    size_t used_before;                            /* bytes of the device that were in use, for info.context */
+    cudaStream_t lane[DEVICE_LANES], compute, now; /* compute: the first; now: the lane that was chosen */
+    cudaEvent_t *events;                           /* (n_events) by slot */
+    int n_events, cap_events;
     Staging up, down;
     Block *blocks;
     int n_blocks, cap_blocks;
@@ -48,7 +50,7 @@ bool cuda_list_kernel(const void *kernel)
 }
 
 const DeviceInfo *device_info(void) { return &device.info; }
-void *cuda_stream(void) { return device.compute; }
+void *cuda_stream(void) { return device.now; }
 
 /* ---- errors ---- */
 
@@ -90,7 +92,7 @@ Status cuda_launched(const char *file, int line)
     device.file = file;
     device.line = line;
     cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess && device.sync && !device.capturing) error = cudaStreamSynchronize(device.compute);
+    if (error == cudaSuccess && device.sync && !device.capturing) error = cudaStreamSynchronize(device.now);
     return error == cudaSuccess ? OK : failed_later(error, "a launch failed");
 }
 
@@ -148,9 +150,8 @@ static cudaError_t marks_tie(void)
 
 Status device_mark(int lane, int slot)
 {
-    (void)lane; /* there is one */
     cudaError_t error = marks_grow(slot + 1);
-    if (error == cudaSuccess) error = slot == 0 ? marks_tie() : cudaEventRecord(marks.event[slot], device.compute);
+    if (error == cudaSuccess) error = slot == 0 ? marks_tie() : cudaEventRecord(marks.event[slot], device.lane[lane]);
     return error == cudaSuccess ? OK : failed_later(error, "an event for a profile failed");
 }
 
@@ -280,7 +281,9 @@ static Status open_gpu(int gpu)
     /* the step's thread sleeps while it waits, and leaves its core to the loader */
     (void)cudaInitDevice(gpu, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
     cudaError_t error = cudaSetDevice(gpu);
-    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&device.compute, cudaStreamNonBlocking);
+    for (int l = 0; l < DEVICE_LANES && error == cudaSuccess; l++)
+        error = cudaStreamCreateWithFlags(&device.lane[l], cudaStreamNonBlocking);
+    device.compute = device.now = device.lane[0];
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
         return failed(E_USAGE, error, "it cannot be used");
@@ -330,7 +333,10 @@ void device_close(void)
     marks_free();
     staging_close(&device.up);
     staging_close(&device.down);
-    if (device.compute) (void)cudaStreamDestroy(device.compute);
+    for (int i = 0; i < device.n_events; i++) (void)cudaEventDestroy(device.events[i]);
+    for (int l = 0; l < DEVICE_LANES; l++)
+        if (device.lane[l]) (void)cudaStreamDestroy(device.lane[l]);
+    free(device.events);
     free(device.blocks);
     device = {};
 }
@@ -365,18 +371,91 @@ Status device_alloc(size_t bytes, void **p)
     return OK;
 }
 
+static cudaError_t lanes_wait(void)
+{
+    cudaError_t error = cudaSuccess;
+    for (int l = 0; l < DEVICE_LANES && error == cudaSuccess; l++) error = cudaStreamSynchronize(device.lane[l]);
+    return error;
+}
+
 void device_free(void *p)
 {
     for (int i = 0; p && i < device.n_blocks; i++)
         if (device.blocks[i].given == p) {
-            (void)cudaStreamSynchronize(device.compute);
+            (void)lanes_wait();
             (void)cudaFree(device.blocks[i].base);
             device.blocks[i] = device.blocks[--device.n_blocks];
             return;
         }
 }
 
-/* ---- copies: through pinned memory, so that the host need not wait for what was launched before ---- */
+/* ---- lanes ---- */
+
+Status device_lane(int lane)
+{
+    CHECK(lane >= 0 && lane < DEVICE_LANES, "lane %d", lane);
+    device.now = device.lane[lane];
+    return OK;
+}
+
+static cudaError_t events_grow(int n)
+{
+    if (n > device.cap_events) {
+        device.cap_events = n > 2 * device.cap_events ? n : 2 * device.cap_events;
+        device.events =
+            static_cast<cudaEvent_t *>(mem_resize(device.events, (size_t)device.cap_events, sizeof(cudaEvent_t)));
+    }
+    for (; device.n_events < n; device.n_events++) {
+        cudaError_t error = cudaEventCreateWithFlags(&device.events[device.n_events], cudaEventDisableTiming);
+        if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+}
+
+Status device_event_record(int slot)
+{
+    cudaError_t error = events_grow(slot + 1);
+    if (error == cudaSuccess) error = cudaEventRecord(device.events[slot], device.now);
+    return error == cudaSuccess ? OK : failed_later(error, "an event failed");
+}
+
+Status device_event_wait(int slot)
+{
+    CHECK(slot >= 0 && slot < device.n_events, "event %d was never recorded", slot);
+    cudaError_t error = cudaStreamWaitEvent(device.now, device.events[slot], 0);
+    return error == cudaSuccess ? OK : failed_later(error, "a lane cannot wait for an event");
+}
+
+Status device_copy(void *to, const void *from, size_t bytes)
+{
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device.now);
+    if (error == cudaSuccess && device.sync && !device.capturing) error = cudaStreamSynchronize(device.now);
+    return error == cudaSuccess ? OK : failed_later(error, "a copy between device and host failed");
+}
+
+Status device_pin(size_t bytes, void **p)
+{
+    *p = NULL;
+    cudaError_t error = cudaHostAlloc(p, bytes ? bytes : 1, cudaHostAllocDefault); /* whole pages */
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return fail(E_MEMORY, "the machine has no %zu bytes of memory that can be pinned for GPU %s", bytes,
+                    device.info.name);
+    }
+    if (error != cudaSuccess) return failed_later(error, "pinned host memory");
+    memset(*p, 0, bytes);
+    return OK;
+}
+
+void device_unpin(void *p)
+{
+    if (!p) return;
+    (void)lanes_wait();
+    (void)cudaFreeHost(p);
+}
+
+/* ---- copies of the host's own memory: through pinned memory, so that the host need not wait for what was launched
+ * before ---- */
 
 /* Up to `want` bytes of pinned memory that no copy uses any more. */
 static cudaError_t stage(Staging *s, size_t want, char **at, size_t *got)
@@ -438,7 +517,7 @@ Status device_download(void *to, const void *from, size_t bytes)
 
 Status device_wait(void)
 {
-    cudaError_t error = cudaStreamSynchronize(device.compute);
+    cudaError_t error = lanes_wait();
     return error == cudaSuccess ? OK : failed_later(error, "the device failed");
 }
 

@@ -37,16 +37,28 @@ void device_free(void *p);                   /* takes NULL */
    E_FAIL where the device failed, now or before. */
 Status device_upload(void *to, const void *from, size_t bytes);
 Status device_download(void *to, const void *from, size_t bytes);
-Status device_wait(void); /* until the compute lane is idle; E_FAIL says which launch or copy failed */
+Status device_wait(void); /* until all lanes are idle; E_FAIL says which launch or copy failed */
 
-void *cuda_stream(void);                          /* cudaStream_t of the compute lane; the twin gives NULL */
+/* Lanes: compute, copy, comm, as plan.h counts them. Launches, device_copy, records and waits are of the lane chosen
+   last, at first of the compute lane; events are numbered by whom uses them (backend.h). While a graph is captured a
+   lane belongs to it from its first wait on, and compute must have waited for it at the end. */
+#define DEVICE_LANES 3
+Status device_lane(int lane);
+Status device_event_record(int slot);
+Status device_event_wait(int slot);
+/* Between device memory and memory of device_pin, either way; returns at once. */
+Status device_copy(void *to, const void *from, size_t bytes);
+Status device_pin(size_t bytes, void **p); /* zeroed host memory that stays where it is; E_MEMORY */
+void device_unpin(void *p);                /* takes NULL */
+
+void *cuda_stream(void);                          /* cudaStream_t of the lane; the twin gives NULL */
 Status cuda_launched(const char *file, int line); /* of the launch before */
 /* What CUDA_LAUNCH does before: false if the grid is empty; lets the kernel have so much dynamic shared memory. */
 bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared);
 bool cuda_list_kernel(const void *kernel); /* at start-up, for device_open to load; true */
 
-/* Graphs: what is launched on the compute lane between begin and end becomes one graph. It runs when it is launched,
-   not while it is captured. Nothing may be allocated, copied or waited for in between. */
+/* Graphs: what is launched between begin and end becomes one graph of the compute lane. It runs when it is launched,
+   not while it is captured. Nothing may be allocated, uploaded, downloaded or waited for by the host in between. */
 Status device_capture_begin(void);
 Status device_capture_end(void **graph); /* ends a failed capture too; then *graph is NULL */
 Status device_graph_launch(void *graph);

@@ -121,6 +121,12 @@ static void cuda_release(void *p, size_t bytes)
     device_free(p);
 }
 
+static void cuda_unpin(void *p, size_t bytes)
+{
+    (void)bytes;
+    device_unpin(p);
+}
+
 Status cairn_cuda_fill(Backend *b)
 {
     *b = {};
@@ -154,6 +160,13 @@ Status cairn_cuda_fill(Backend *b)
     b->device = true;
     bool own = true;
 #endif
+    if (b->device) { /* whoever plays no device is read without being waited for */
+        b->lane = device_lane;
+        b->event_record = device_event_record;
+        b->event_wait = device_event_wait;
+        b->pin = device_pin;
+        b->unpin = cuda_unpin;
+    }
     if (own) {
         b->memory = cuda_memory;
         b->used = device_used;

@@ -37,7 +37,9 @@
     X(ADAMW, ref_adamw)                                                                                                \
     X(LAMB, ref_lamb)                                                                                                  \
     X(PACK, ref_pack)                                                                                                  \
-    X(ZERO, ref_zero)
+    X(ZERO, ref_zero)                                                                                                  \
+    X(OFFLOAD, ref_offload)                                                                                            \
+    X(FETCH, ref_fetch)
 
 #define REF_SCRATCH_LIST(X)                                                                                            \
     X(EMBED, ref_embed)                                                                                                \

@@ -85,7 +85,7 @@
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
     X(threads, Count, "0", 0, 4096, "", "N", BITS, "gptws", "0: all that this process may use")                        \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gpt",                                                        \
-      "none, lean, ffn, selective, half-attention, full, every:K or auto; never changes a result by one bit")          \
+      "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gpt",                                                      \
       "16GiB, 500MB, ...; auto: what the machine has free")                                                            \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "gpt", "pad every sequence to --max-seq-length (for comparison)")   \

@@ -22,7 +22,9 @@ struct Exec {
     const OpImpl **ops; /* (n_instrs) */
     RowCounts *buckets; /* (n_buckets), ascending */
     int n_buckets;
-    int32_t *dying; /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
+    int32_t *events; /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
+                        or the backend */
+    int32_t *dying;  /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
     TensorId *dead;
     double *seconds; /* (n_instrs) or NULL */
     Replay *replays; /* (n_replays) */
@@ -54,6 +56,23 @@ static Status bind_instr(Exec *e, InstrId i)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
     return e->ops[i]->prepare ? e->ops[i]->prepare(call, e->buckets, e->n_buckets) : OK;
+}
+
+/* The plan says who waits for whom; each that is waited for has an event. */
+static void make_events(Exec *e)
+{
+    const Plan *p = e->plan;
+    int32_t n = 0;
+    bool lanes = false;
+    for (InstrId i = 0; i < p->n_instrs; i++) lanes |= p->instrs[i].lane != LANE_COMPUTE;
+    if (!lanes || !backend_offloads(e->memory->backend)) return;
+    e->events = mem_array((size_t)p->n_instrs, sizeof *e->events);
+    for (InstrId i = 0; i < p->n_instrs; i++) e->events[i] = NONE;
+    for (InstrId i = 0; i < p->n_instrs; i++)
+        for (int w = 0; w < 2; w++) {
+            InstrId other = p->instrs[i].wait[w];
+            if (other != NONE && e->events[other] == NONE) e->events[other] = n++;
+        }
 }
 
 /* Every bucket from the smallest to the capacity. Masked rows grow in proportion, sequences are always the capacity. */
@@ -102,6 +121,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
     e->calls = mem_array((size_t)plan->n_instrs, sizeof *e->calls);
     e->ops = mem_array((size_t)plan->n_instrs, sizeof *e->ops);
     make_buckets(e);
+    make_events(e);
     if (options.poison) find_dying(e);
     for (InstrId i = 0; i < plan->n_instrs; i++) {
         Status status = bind_instr(e, i);
@@ -123,6 +143,7 @@ void exec_free(Exec *e)
     free(e->calls);
     free(e->ops);
     free(e->buckets);
+    free(e->events);
     free(e->dying);
     free(e->dead);
     free(e->seconds);
@@ -154,6 +175,7 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         if (instr->out[k] == NONE) continue;
         const Tensor *t = &e->plan->tensors[instr->out[k]];
         if ((t->dtype != F32 && t->dtype != BF16 && t->dtype != F16) || t->region == REGION_COPY) continue;
+        if (t->region == REGION_HOST) continue; /* what it was copied from was looked at */
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
         Status status =
@@ -195,11 +217,30 @@ static bool stopped(const Exec *e, Range range)
     return e->options.stop && *e->options.stop && range.first == e->plan->micro.first;
 }
 
+/* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
+static Status enter(const Exec *e, InstrId i)
+{
+    const Backend *b = e->memory->backend;
+    const Instr *instr = &e->plan->instrs[i];
+    if (!e->events) return OK;
+    TRY(b->lane(instr->lane));
+    for (int w = 0; w < 2; w++)
+        if (instr->wait[w] != NONE) TRY(b->event_wait(e->events[instr->wait[w]]));
+    return OK;
+}
+
+static Status leave(const Exec *e, InstrId i)
+{
+    return e->events && e->events[i] != NONE ? e->memory->backend->event_record(e->events[i]) : OK;
+}
+
 static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
+        TRY(enter(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));
+        TRY(leave(e, i));
     }
     return OK;
 }
@@ -208,7 +249,7 @@ static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 static Status run_noted(Exec *e, InstrId i, const RowCounts *rows)
 {
     const Backend *b = e->memory->backend;
-    int lane = e->plan->instrs[i].lane, slot = 1 + 2 * e->n_records;
+    int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE, slot = 1 + 2 * e->n_records;
     MEM_GROW(e->records, e->n_records, e->cap_records);
     if (b->mark) TRY(b->mark(lane, slot));
     double issued = clock_monotonic();
@@ -228,9 +269,17 @@ static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
         plan_instr_name(e->plan, i, name);
         b->range_begin(name);
     }
-    Status status = e->tracing ? run_noted(e, i, rows) : e->ops[i]->run(&e->calls[i], rows);
+    Status status = enter(e, i);
+    if (status == OK) status = e->tracing ? run_noted(e, i, rows) : e->ops[i]->run(&e->calls[i], rows);
+    if (status == OK) status = leave(e, i);
     if (named) b->range_end();
     return status;
+}
+
+/* What was run on all lanes is done: before somebody looks at memory, or spoils it. */
+static Status settle_lanes(const Exec *e)
+{
+    return e->events && e->memory->backend->wait ? e->memory->backend->wait() : OK;
 }
 
 /* With poison, checks, a profile, a trace or names. */
@@ -243,8 +292,10 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
         TRY(run_named(e, i, rows));
         if (e->seconds && wait) TRY(wait());
         if (e->seconds) e->seconds[i] += clock_monotonic() - start;
+        if (e->options.check || e->options.poison) TRY(settle_lanes(e));
         if (e->options.check) TRY(check_finite(e, i, rows));
         if (e->options.poison) TRY(poison_dead(e, i));
+        if (e->options.poison) TRY(settle_lanes(e));
     }
     return OK;
 }
@@ -301,12 +352,30 @@ static Status run_graph(Exec *e, Range range, const RowCounts *rows)
     return e->memory->backend->graph_launch(r->graph);
 }
 
-Status exec_run(Exec *e, Range range, const RowCounts *rows)
+static Status run_range(Exec *e, Range range, const RowCounts *rows)
 {
     const Backend *b = e->memory->backend;
     if (e->options.poison || e->options.check || e->seconds || e->tracing || b->ranges)
         return run_watched(e, range, rows);
     return b->capture_begin ? run_graph(e, range, rows) : run_plain(e, range, rows);
+}
+
+/* At its end a range has one lane again, the plan sees to that; where it broke off, the others must be waited for. */
+static Status end_lanes(const Exec *e, Status status)
+{
+    const Backend *b = e->memory->backend;
+    if (status == OK) return b->lane(LANE_COMPUTE);
+    char *why = mem_strdup(status_message());
+    if (b->lane(LANE_COMPUTE) == OK && b->wait) (void)b->wait();
+    status = fail(status, "%s", why);
+    free(why);
+    return status;
+}
+
+Status exec_run(Exec *e, Range range, const RowCounts *rows)
+{
+    Status status = run_range(e, range, rows);
+    return e->events ? end_lanes(e, status) : status;
 }
 
 /* ---- data ---- */

@@ -39,9 +39,10 @@ void exec_set_check(Exec *e, bool check);
 
 /* The bucket for a micro-batch of that many rows; CHECKs that it fits the capacity. */
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
-/* Runs the instrs of a range in order. On a device they are launched: what fails there shows at a later call, at the
-   latest when something is downloaded. Where the backend has graphs, a range is captured when it is run for the second
-   time in a bucket, and replayed from then on; not with poison, check, a profile or a trace. */
+/* Runs the instrs of a range, each lane's in order; all in order where the backend has one lane. On a device they are
+   launched: what fails there shows at a later call, at the latest when something is downloaded. Where the backend has
+   graphs, a range is captured when it is run for the second time in a bucket, and replayed from then on; not with
+   poison, check, a profile or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
 
 /* Where a tensor lies (host pointer only for host backends; else use upload and download). */

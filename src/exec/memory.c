@@ -3,10 +3,15 @@
 
 #include "exec/exec.h"
 
-/* Who gives the memory of a region: the state that is being saved and what is offloaded lie on the host. */
+/* Who gives the memory of a region: the state that is being saved and what is offloaded lie on the host, the latter
+   where the copy lane reaches it. */
 static Backend *giver(Backend *backend, Region r)
 {
     static Backend host;
+    if (r == REGION_HOST && backend_offloads(backend)) {
+        host = (Backend){.alloc = backend->pin, .release = backend->unpin};
+        return &host;
+    }
     if (!backend->device || (r != REGION_SAVE && r != REGION_HOST)) return backend;
     backend_ref_table(&host);
     return &host;

@@ -1,4 +1,6 @@
-/* Predicted time: a roofline over the ops' own arithmetic (op_cost). */
+/* Predicted time: a roofline over the ops' own arithmetic (op_cost), played through lane by lane. */
+#include <stdlib.h>
+
 #include "plan/plan.h"
 
 static double rate_of(Op op, double seq_len, const CostRates *r)
@@ -11,6 +13,11 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
                       CostBound *bound)
 {
     *cost = op_cost(call, rows, seq_len);
+    double link = call->op == OP_OFFLOAD ? rates->link_out : call->op == OP_FETCH ? rates->link_in : 0;
+    if (link > 0) {
+        *bound = cost->bytes / link > rates->overhead ? BOUND_LINK : BOUND_OVERHEAD;
+        return cost->bytes / link + rates->overhead;
+    }
     double products = cost->product_flops / rate_of(call->op, seq_len, rates);
     double traffic = cost->bytes / rates->bytes, passes = cost->pass_bytes / rates->bytes;
     double hidden = products > traffic ? products : traffic;
@@ -22,15 +29,25 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
 double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,
                  double *per_instr)
 {
-    double total = 0;
+    double lane[N_LANES] = {0}, total = 0;
+    double *ended = mem_array((size_t)range.count + 1, sizeof *ended); /* (range.count) */
     for (InstrId i = 0; i < range.count; i++) {
+        const Instr *instr = &p->instrs[range.first + i];
         OpCall call;
         OpCost cost;
         CostBound bound;
-        plan_call(p, &p->instrs[range.first + i], &call);
+        plan_call(p, instr, &call);
         double seconds = plan_call_cost(&call, rows, seq_len, rates, &cost, &bound);
         if (per_instr) per_instr[i] = seconds;
-        total += seconds;
+        for (int w = 0; w < 2; w++) {
+            InstrId other = instr->wait[w] - range.first;
+            if (instr->wait[w] != NONE && other >= 0 && ended[other] > lane[instr->lane])
+                lane[instr->lane] = ended[other];
+        }
+        ended[i] = lane[instr->lane] += seconds;
     }
+    for (int l = 0; l < N_LANES; l++)
+        if (lane[l] > total) total = lane[l];
+    free(ended);
     return total;
 }

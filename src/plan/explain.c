@@ -83,6 +83,9 @@ static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
     buf_puts(out, " ←");
     for (int k = 0; k < info->n_in; k++) explain_tensor(p, i->in[k], out);
     explain_attr(i, out);
+    if (i->lane != LANE_COMPUTE) buf_printf(out, " lane=%s", lane_name(i->lane));
+    for (int w = 0; w < 2; w++)
+        if (i->wait[w] != NONE) buf_printf(out, " wait=%d", i->wait[w]);
     buf_puts(out, "\n");
 }
 

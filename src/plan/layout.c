@@ -140,6 +140,7 @@ void plan_layout(Plan *p)
         case REGION_OUTPUT:
         case REGION_CONST:
         case REGION_COPY:
+        case REGION_HOST:
             x->offset = *end;
             *end += align_up(x->bytes);
             break;

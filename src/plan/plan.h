@@ -3,8 +3,7 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ (offload ▸ reduce: with a device, with ranks) ▸ optimizer ▸ bind ▸ liveness ▸
-   layout ▸ verify
+       emit ▸ backward ▸ recompute ▸ offload ▸ (reduce: with ranks) ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
    per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
@@ -43,7 +42,8 @@ typedef enum {
 const char *region_name(Region r);
 
 typedef enum { PHASE_BEGIN, PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_UPDATE, N_PHASES } Phase;
-typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM } Lane;
+/* Instrs of one lane run in order, those of different lanes at the same time, but for what they wait for. */
+typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM, N_LANES } Lane;
 
 /* How much a layer gives up between forward and backward, lightest first. A tensor is recomputed if its layer's level
    is at or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
@@ -53,6 +53,7 @@ typedef enum {
     LEVEL_FFN,       /* and pre */
     LEVEL_SELECTIVE, /* and qkv */
     LEVEL_FULL,      /* and o, y1: keeps the layer's input */
+    LEVEL_OFFLOAD,   /* as full, the layer's input in the host's memory */
     LEVEL_INNER,     /* and x: a layer inside a block of every:K */
     N_LEVELS
 } Level;
@@ -69,7 +70,8 @@ typedef struct {
     int8_t drop;          /* lowest level at which it is given up */
     TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
     TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
-    TensorId original;    /* of a recomputed tensor: what it stands for; of a copy: its parameter; else NONE */
+    TensorId original;    /* of a recomputed, offloaded or fetched tensor: what it stands for; of a copy: its parameter;
+                             else NONE */
     TensorId shares;      /* set by liveness: lies in the memory of this tensor; else NONE */
     InstrId first, last;  /* set by liveness, within micro: first write, last use */
     size_t bytes, offset; /* at capacity; offset in the region, bytes from its start */
@@ -141,6 +143,11 @@ void plan_backward(Plan *p);
    needs them and points backward at the new tensors. */
 void plan_recompute(Plan *p, const uint8_t *levels);
 
+/* After plan_recompute. What layers at LEVEL_OFFLOAD keep is copied to the host by OFFLOAD as soon as it is made, and
+   back by FETCH one layer before backward wants it, both on the copy lane; in between its memory is free. The topmost
+   layer's stays where it is: backward begins with it. */
+void plan_offload(Plan *p);
+
 /* A recompute policy as the user names it. */
 typedef enum {
     POLICY_NONE,
@@ -149,7 +156,8 @@ typedef enum {
     POLICY_SELECTIVE,
     POLICY_HALF_ATTENTION,
     POLICY_FULL,
-    POLICY_EVERY, /* every:K */
+    POLICY_OFFLOAD, /* needs a backend with a copy lane */
+    POLICY_EVERY,   /* every:K */
     POLICY_AUTO,
     N_POLICIES
 } PolicyKind;
@@ -157,7 +165,7 @@ typedef struct {
     PolicyKind kind;
     int every; /* K of every:K */
 } Policy;
-Status policy_parse(const char *text, Policy *policy); /* "offload" is refused: it needs a device */
+Status policy_parse(const char *text, Policy *policy);
 void policy_format(Policy policy, char out[24]);
 /* Fills (n_layers) levels. Not for POLICY_AUTO. */
 void policy_levels(Policy policy, int n_layers, uint8_t *levels);
@@ -182,14 +190,16 @@ typedef struct {
     /* Attention's, where it is not product_flops (0): on long sequences, forward and backward; a sequence of n tokens
        reaches n / (n + half_length) of it. */
     double attention_flops[2], half_length;
+    double link_out, link_in; /* bytes between device and pinned host memory: OFFLOAD, FETCH; 0: as other traffic */
 } CostRates;
 
 /* What an instr takes: the larger of products and traffic, then its passes over memory, then the overhead. */
-typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, N_BOUNDS } CostBound;
+typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, N_BOUNDS } CostBound;
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
                       CostBound *bound); /* seconds; `bound`: which of the three takes most */
-/* Predicted seconds of a range at these rows. `seq_len` is the mean length of a sequence; where lengths differ, the
-   mean length of a token's sequence. `per_instr` (range.count) may be NULL. */
+/* Predicted seconds of a range at these rows: an instr begins when its lane is free and what it waits for has ended;
+   the range takes as long as the lane that ends last. `seq_len` is the mean length of a sequence; where lengths differ,
+   the mean length of a token's sequence. `per_instr` (range.count) may be NULL. */
 double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,
                  double *per_instr);
 

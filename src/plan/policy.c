@@ -12,16 +12,13 @@ static const char *const names[N_POLICIES] = {
     [POLICY_SELECTIVE] = "selective",
     [POLICY_HALF_ATTENTION] = "half-attention",
     [POLICY_FULL] = "full",
+    [POLICY_OFFLOAD] = "offload",
     [POLICY_EVERY] = "every",
     [POLICY_AUTO] = "auto",
 };
 
 Status policy_parse(const char *text, Policy *policy)
 {
-    if (strcmp(text, "offload") == 0)
-        return fail(E_USAGE,
-                    "--recompute offload needs a device with its own memory; this build trains on the CPU. Use "
-                    "full, or auto with --memory-budget");
     if (strncmp(text, "every:", 6) == 0) {
         char *end;
         long k = strtol(text + 6, &end, 10);
@@ -35,10 +32,10 @@ Status policy_parse(const char *text, Policy *policy)
         *policy = (Policy){(PolicyKind)k, 0};
         return OK;
     }
-    return fail(
-        E_USAGE,
-        "--recompute '%s' is unknown; expected none, lean, ffn, selective, half-attention, full, every:K or auto",
-        text);
+    return fail(E_USAGE,
+                "--recompute '%s' is unknown; expected none, lean, ffn, selective, half-attention, full, offload, "
+                "every:K or auto",
+                text);
 }
 
 void policy_format(Policy policy, char out[24])
@@ -53,7 +50,7 @@ void policy_levels(Policy policy, int n_layers, uint8_t *levels)
 {
     static const uint8_t uniform[N_POLICIES] = {
         [POLICY_NONE] = LEVEL_NONE,           [POLICY_LEAN] = LEVEL_LEAN, [POLICY_FFN] = LEVEL_FFN,
-        [POLICY_SELECTIVE] = LEVEL_SELECTIVE, [POLICY_FULL] = LEVEL_FULL,
+        [POLICY_SELECTIVE] = LEVEL_SELECTIVE, [POLICY_FULL] = LEVEL_FULL, [POLICY_OFFLOAD] = LEVEL_OFFLOAD,
     };
     CHECK(policy.kind != POLICY_AUTO, "auto has no levels of its own; the search sets them");
     for (int l = 0; l < n_layers; l++) {

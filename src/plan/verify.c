@@ -1,16 +1,36 @@
 /* The verifier. It trusts no pass: it walks the instrs with a symbolic memory of its own and looks whether every read
-   finds the value that was written for it. */
+   finds the value that was written for it, however fast each lane goes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
+/* How far each lane has come: the number of its last instr that has ended, counted as they run, from 1. */
+typedef struct {
+    int32_t ended[N_LANES];
+} Clock;
+
+/* Who touched a tensor last, lane by lane; NONE. */
+typedef struct {
+    InstrId by[N_LANES];
+} Touched;
+
 typedef struct {
     const Plan *p;
     bool *valid;    /* (tensors): holds its value now */
     bool *written;  /* (tensors): was written by an instr of this pass over the plan */
-    TensorId *live; /* the valid ACT tensors */
+    TensorId *live; /* the valid tensors that the plan places */
     int n_live;
+    Range range;     /* the one that runs */
+    int32_t n_ran;   /* instrs, of all ranges */
+    int32_t *number; /* (instrs): 0 before it ran */
+    InstrId last[N_LANES];
+    Clock lane[N_LANES]; /* what has ended for certain when a lane's next instr begins */
+    Clock *after;        /* (instrs): what has ended when it ends */
+    InstrId *writer;     /* (tensors): who wrote it; NONE */
+    Touched *touched;    /* (tensors) */
+    TensorId *shared;    /* (n_shared): tensors that other lanes than compute touched */
+    int n_shared;
 } Memory;
 
 static bool overlap(const Tensor *a, const Tensor *b)
@@ -24,15 +44,120 @@ static Status bad(const Plan *p, InstrId i, TensorId t, const char *what)
                 p->instrs[i].layer, p->tensors[t].name, what);
 }
 
+/* Activations, on the device or offloaded: each is written once, and gives its place away. */
+static bool placed(const Tensor *t) { return t->region == REGION_ACT || t->region == REGION_HOST; }
+
 static bool host_owned(const Tensor *t)
 {
     return t->region == REGION_INPUT || t->region == REGION_CONST || t->region == REGION_WEIGHT ||
            t->region == REGION_COPY || t->region == REGION_MOMENT;
 }
 
+/* ---- lanes: what happens in which order ---- */
+
+/* True if instr `other` has ended when instr i begins, whatever the lanes do. */
+static bool before(const Memory *m, InstrId other, InstrId i)
+{
+    return other == NONE || m->number[other] <= m->lane[m->p->instrs[i].lane].ended[m->p->instrs[other].lane];
+}
+
+static void join(Clock *a, const Clock *b)
+{
+    for (int l = 0; l < N_LANES; l++)
+        if (b->ended[l] > a->ended[l]) a->ended[l] = b->ended[l];
+}
+
+static Status races(const Memory *m, InstrId i, TensorId t, InstrId other)
+{
+    const Plan *p = m->p;
+    return fail(E_FAIL,
+                "plan: instr %d (%s, %s lane), tensor '%s': instr %d (%s, %s lane) may still be using its memory: "
+                "nothing waits for it",
+                i, op_info(p->instrs[i].op)->name, lane_name(p->instrs[i].lane), p->tensors[t].name, other,
+                op_info(p->instrs[other].op)->name, lane_name(p->instrs[other].lane));
+}
+
+static void touch(Memory *m, InstrId i, TensorId t)
+{
+    Lane lane = m->p->instrs[i].lane;
+    bool first = lane != LANE_COMPUTE;
+    for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) first &= m->touched[t].by[l] == NONE;
+    if (first) m->shared[m->n_shared++] = t;
+    m->touched[t].by[lane] = i;
+}
+
+static Status check_unused(const Memory *m, InstrId i, TensorId t, TensorId other)
+{
+    if (!overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
+    for (int l = 0; l < N_LANES; l++)
+        if (!before(m, m->touched[other].by[l], i)) return races(m, i, other, m->touched[other].by[l]);
+    return OK;
+}
+
+/* Nobody may still use the memory that is written. For the compute lane that can only be another lane. */
+static Status check_free(const Memory *m, InstrId i, TensorId t)
+{
+    if (m->p->instrs[i].lane == LANE_COMPUTE) {
+        for (int s = 0; s < m->n_shared; s++) TRY(check_unused(m, i, t, m->shared[s]));
+        return OK;
+    }
+    for (TensorId other = 0; other < m->p->n_tensors; other++) TRY(check_unused(m, i, t, other));
+    return OK;
+}
+
+static Status begin_instr(Memory *m, InstrId i)
+{
+    const Plan *p = m->p;
+    const Instr *instr = &p->instrs[i];
+    for (int w = 0; w < 2; w++) {
+        if (instr->wait[w] == NONE) continue;
+        if (instr->wait[w] >= i || instr->wait[w] < m->range.first || p->instrs[instr->wait[w]].lane == instr->lane)
+            return fail(E_FAIL,
+                        "plan: instr %d (%s) waits for instr %d, which is later, in another range or in its own lane",
+                        i, op_info(instr->op)->name, instr->wait[w]);
+        join(&m->lane[instr->lane], &m->after[instr->wait[w]]);
+    }
+    if (instr->lane != LANE_COMPUTE && instr->scratch)
+        return fail(E_FAIL, "plan: instr %d (%s) needs scratch, which the compute lane alone may use", i,
+                    op_info(instr->op)->name);
+    return OK;
+}
+
+static void end_instr(Memory *m, InstrId i)
+{
+    const Instr *instr = &m->p->instrs[i];
+    m->lane[instr->lane].ended[instr->lane] = m->number[i] = ++m->n_ran;
+    m->last[instr->lane] = i;
+    m->after[i] = m->lane[instr->lane];
+    for (int k = 0; k < OP_MAX_IN; k++)
+        if (instr->in[k] != NONE) touch(m, i, instr->in[k]);
+    for (int k = 0; k < OP_MAX_OUT; k++)
+        if (instr->out[k] != NONE) touch(m, i, instr->out[k]);
+}
+
+/* When a range begins, no other lane is known to have waited for anything. */
+static void begin_range(Memory *m, Range range)
+{
+    m->range = range;
+    for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
+}
+
+/* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. */
+static Status end_range(const Memory *m)
+{
+    for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
+        if (m->lane[LANE_COMPUTE].ended[l] < m->lane[l].ended[l])
+            return fail(E_FAIL, "plan: instr %d (%s, %s lane) may still run when its range ends: nothing waits for it",
+                        m->last[l], op_info(m->p->instrs[m->last[l]].op)->name, lane_name((Lane)l));
+    return OK;
+}
+
+/* ---- values ---- */
+
 static Status check_read(const Memory *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
+    if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
     if (host_owned(x) || x->region == REGION_GRAD || x->region == REGION_OUTPUT) return OK;
     if (!m->written[t]) return bad(m->p, i, t, "is read before anything wrote it");
     return m->valid[t] ? OK : bad(m->p, i, t, "is read after its memory was given to another tensor");
@@ -48,8 +173,10 @@ static Status check_write(Memory *m, InstrId i, int k)
     if (x->offset + x->bytes > p->region_bytes[x->region]) return bad(p, i, t, "reaches beyond its region");
     if (x->region == REGION_INPUT || x->region == REGION_CONST)
         return bad(p, i, t, "belongs to the host and is written");
+    TRY(check_free(m, i, t));
+    m->writer[t] = i;
     if (info->accumulated) return OK; /* gradients, moments, stats: begun by `begin` or by the host */
-    if (m->written[t] && x->region == REGION_ACT) return bad(p, i, t, "is written by a second instr");
+    if (m->written[t] && placed(x)) return bad(p, i, t, "is written by a second instr");
     for (int j = 0; j < OP_MAX_IN; j++) {
         if (instr->in[j] == NONE || !overlap(x, &p->tensors[instr->in[j]])) continue;
         if (j != info->shares || x->shares != instr->in[j])
@@ -61,7 +188,7 @@ static Status check_write(Memory *m, InstrId i, int k)
     if (info->shares_always && instr->in[info->shares] != NONE && x->shares != instr->in[info->shares])
         return bad(p, i, t, "must lie in the memory of the input it adds to");
     m->written[t] = true;
-    if (x->region != REGION_ACT) return OK;
+    if (!placed(x)) return OK;
     int kept = 0;
     for (int l = 0; l < m->n_live; l++) {
         if (overlap(x, &p->tensors[m->live[l]]))
@@ -75,20 +202,33 @@ static Status check_write(Memory *m, InstrId i, int k)
     return OK;
 }
 
+/* What comes back from the host must stand for what went there. */
+static Status check_transfer(const Plan *p, InstrId i)
+{
+    const Instr *instr = &p->instrs[i];
+    if (instr->op != OP_OFFLOAD && instr->op != OP_FETCH) return OK;
+    const Tensor *in = &p->tensors[instr->in[0]], *out = &p->tensors[instr->out[0]];
+    bool out_to_host = instr->op == OP_OFFLOAD;
+    if ((out_to_host ? out : in)->region != REGION_HOST || (out_to_host ? in : out)->region != REGION_ACT)
+        return bad(p, i, instr->out[0], "a transfer goes between an activation and the host's memory");
+    if (out->original != (out_to_host ? instr->in[0] : in->original))
+        return bad(p, i, instr->out[0], "stands for another tensor than the one that is copied");
+    return out->bytes == in->bytes ? OK : bad(p, i, instr->out[0], "has another size than the one that is copied");
+}
+
 static Status check_instr(Memory *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     if (instr->scratch > m->p->region_bytes[REGION_SCRATCH])
         return fail(E_FAIL, "plan: instr %d (%s) needs %zu bytes of scratch, the region has %zu", i,
                     op_info(instr->op)->name, instr->scratch, m->p->region_bytes[REGION_SCRATCH]);
-    for (int w = 0; w < 2; w++)
-        if (instr->wait[w] != NONE && (instr->wait[w] >= i || m->p->instrs[instr->wait[w]].lane == instr->lane))
-            return fail(E_FAIL, "plan: instr %d (%s) waits for instr %d, which is later or in its own lane", i,
-                        op_info(instr->op)->name, instr->wait[w]);
+    TRY(begin_instr(m, i));
+    TRY(check_transfer(m->p, i));
     for (int k = 0; k < OP_MAX_IN; k++)
         if (instr->in[k] != NONE) TRY(check_read(m, i, instr->in[k]));
     for (int k = 0; k < OP_MAX_OUT; k++)
         if (instr->out[k] != NONE) TRY(check_write(m, i, k));
+    end_instr(m, i);
     return OK;
 }
 
@@ -114,17 +254,35 @@ static Status check_begun(const Plan *p)
 Status plan_verify(const Plan *p)
 {
     Status status = OK;
+    size_t n = (size_t)p->n_tensors;
     Memory m = {.p = p,
-                .valid = mem_array((size_t)p->n_tensors, sizeof(bool)),
-                .written = mem_array((size_t)p->n_tensors, sizeof(bool)),
-                .live = mem_array((size_t)p->n_tensors + 1, sizeof(TensorId))};
+                .valid = mem_array(n, sizeof(bool)),
+                .written = mem_array(n, sizeof(bool)),
+                .live = mem_array(n + 1, sizeof(TensorId)),
+                .number = mem_array((size_t)p->n_instrs, sizeof(int32_t)),
+                .after = mem_array((size_t)p->n_instrs, sizeof(Clock)),
+                .writer = mem_array(n, sizeof(InstrId)),
+                .touched = mem_array(n, sizeof(Touched)),
+                .shared = mem_array(n, sizeof(TensorId))};
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        m.writer[t] = NONE;
+        for (int k = 0; k < N_LANES; k++) m.touched[t].by[k] = NONE;
+    }
     TRY_DONE(check_begun(p));
     Range order[] = {p->begin, p->micro, p->update};
-    for (int r = 0; r < 3; r++)
+    for (int r = 0; r < 3; r++) {
+        begin_range(&m, order[r]);
         for (InstrId i = order[r].first; i < order[r].first + order[r].count; i++) TRY_DONE(check_instr(&m, i));
+        TRY_DONE(end_range(&m));
+    }
 done:
     free(m.valid);
     free(m.written);
     free(m.live);
+    free(m.number);
+    free(m.after);
+    free(m.writer);
+    free(m.touched);
+    free(m.shared);
     return status;
 }

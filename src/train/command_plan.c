@@ -15,8 +15,8 @@
 
 #define MOST_BATCH (INT64_C(1) << 20)
 
-static const char *const policy_names[] = {"none",           "lean", "ffn",     "selective",
-                                           "half-attention", "full", "every:2", "every:4"};
+static const char *const policy_names[] = {"none", "lean",    "ffn",     "selective", "half-attention",
+                                           "full", "every:2", "every:4", "offload"};
 
 typedef struct {
     const Config *c;
@@ -97,6 +97,9 @@ static Status open_machine(PlanRun *r)
     r->budget = c->memory_budget > 0 ? (size_t)c->memory_budget : (size_t)r->device->memory_bytes;
     return OK;
 }
+
+/* A device that is not here can. */
+static bool offloads(const PlanRun *r) { return !r->backend || backend_offloads(r->backend); }
 
 static Status find_lengths(PlanRun *r)
 {
@@ -249,7 +252,9 @@ static Status add_auto(PlanRun *r, const Plan *evaluation, Row *row)
                              .fixed = r->setup.process_bytes,
                              .rates = r->rates,
                              .seq_len = r->beside,
-                             .micros = micros(r)};
+                             .micros = micros(r),
+                             .offload = offloads(r),
+                             .host = SIZE_MAX};
     TRY(search_levels(&problem, &found));
     char name[88];
     snprintf(name, sizeof name, "auto (%s)", found.name);
@@ -286,6 +291,10 @@ static void print_table(const PlanRun *r, const Row *rows, int n)
     printf("\npeak includes %.1f MiB %s; max batch: sequences in one micro-batch within the budget%s\n",
            mib(r->setup.process_bytes), r->device ? "of the device's context and libraries" : "of the process itself",
            rows[0].exact ? "" : "; ~ scratch is estimated");
+    for (int i = 0; i < n; i++)
+        if (rows[i].bytes[REGION_HOST])
+            printf("%s: %.1f MiB of pinned memory of the host beside that, by a link of %.1f and %.1f GB/s\n",
+                   rows[i].name, mib(rows[i].bytes[REGION_HOST]), r->rates.link_out / 1e9, r->rates.link_in / 1e9);
 }
 
 static void print_json(const PlanRun *r, const Row *rows, int n)
@@ -302,12 +311,13 @@ static void print_json(const PlanRun *r, const Row *rows, int n)
         buf_printf(
             &out,
             ", \"bytes\": {\"weights\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, "
-            "\"scratch\": %zu, \"input\": %zu, \"save\": %zu, \"host\": %zu}, \"peak\": %zu, \"max_batch\": %lld, "
+            "\"scratch\": %zu, \"input\": %zu, \"save\": %zu, \"offloaded\": %zu, \"host\": %zu}, \"peak\": %zu, "
+            "\"max_batch\": %lld, "
             "\"step_s\": ",
             w->bytes[REGION_WEIGHT] + w->bytes[REGION_COPY], w->bytes[REGION_GRAD], w->bytes[REGION_MOMENT],
             w->bytes[REGION_ACT], w->bytes[REGION_SCRATCH],
-            w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE], w->host,
-            w->peak, (long long)w->max_batch);
+            w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE],
+            w->bytes[REGION_HOST], w->host, w->peak, (long long)w->max_batch);
         buf_double(&out, w->step_s);
         buf_puts(&out, ", \"seq_per_s\": ");
         buf_double(&out, (double)r->c->batch_size / w->step_s);
@@ -328,7 +338,7 @@ static Status explain(const PlanRun *r, bool cost)
     Buf out = {0};
     Status status = OK;
     uint8_t *levels = mem_alloc((size_t)r->model.config.layers);
-    TRY_DONE(policy_parse(r->c->recompute, &policy));
+    TRY_DONE(setup_policy(r->c, r->backend, &policy));
     if (policy.kind == POLICY_AUTO) {
         status = fail(E_USAGE, "--explain shows the plan of one policy; give --recompute another name than auto");
         goto done;
@@ -379,12 +389,12 @@ static Status plan_all(PlanRun *r)
 {
     enum { N = sizeof policy_names / sizeof *policy_names };
     Row rows[N + 1];
-    int n = 0;
+    int n = 0, n_policies = offloads(r) ? N : N - 1;
     Plan evaluation = {0}, *beside = r->c->predictions ? NULL : &evaluation;
     Status status = OK;
     memset(rows, 0, sizeof rows);
     if (!r->c->predictions) TRY_DONE(evaluation_plan(r, &evaluation)); /* none beside pretraining */
-    for (int i = 0; i < N; i++) TRY_DONE(add_policy(r, policy_names[i], beside, &rows[n++]));
+    for (int i = 0; i < n_policies; i++) TRY_DONE(add_policy(r, policy_names[i], beside, &rows[n++]));
     status = add_auto(r, beside, &rows[n]);
     if (status == E_MEMORY)
         log_warn("%s", status_message());
@@ -397,7 +407,7 @@ static Status plan_all(PlanRun *r)
         print_json(r, rows, n);
     else
         print_table(r, rows, n);
-    if (*r->c->svg) TRY_DONE(write_svg(r, rows, N)); /* auto is one of the others, or close to it */
+    if (*r->c->svg) TRY_DONE(write_svg(r, rows, n_policies)); /* auto is one of the others, or close to it */
 done:
     for (int i = 0; i <= N; i++) free(rows[i].series);
     plan_free(&evaluation);

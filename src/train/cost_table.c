@@ -1,7 +1,9 @@
 #include "train/cost_table.h"
 
+#include <string.h>
+
 static const char *const phase_names[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
-static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches"};
+static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link"};
 
 /* Calls of one op in one phase, over a step. */
 typedef struct {
@@ -59,6 +61,8 @@ static void print_rates(const CostTable *t, Buf *out)
         buf_printf(out, ", attention %.4g forward and %.4g TFLOP/s backward", part * r->attention_flops[0] / 1e12,
                    part * r->attention_flops[1] / 1e12);
     }
+    if (r->link_out > 0 && memchr(t->plan->levels, LEVEL_OFFLOAD, (size_t)t->plan->n_layers))
+        buf_printf(out, ", link %.4g GB/s to the host and %.4g back", r->link_out / 1e9, r->link_in / 1e9);
     buf_puts(out,
              "\nan instr takes the larger of its flops and its bytes, its own passes over memory after it, and the "
              "time per instr\n");

@@ -53,7 +53,9 @@ void device_rates(const Device *d, Dtype compute, CostRates *rates)
     *rates = (CostRates){.product_flops = compute == F32 ? F32_SHARE * d->f32_peak : d->product_share * d->bf16_peak,
                          .bytes = MEMORY_SHARE * d->memory_peak,
                          .overhead = INSTR_SECONDS,
-                         .half_length = d->attention_half};
+                         .half_length = d->attention_half,
+                         .link_out = d->link_bytes,
+                         .link_in = d->link_bytes};
     for (int i = 0; i < 2 && compute != F32; i++) rates->attention_flops[i] = d->attention_flops[i];
     snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
 }

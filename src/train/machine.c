@@ -156,6 +156,31 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
     return ok && rates->product_flops > 1e6;
 }
 
+#define LINK_BYTES ((size_t)64 << 20)
+
+static double measure_copy(const Backend *b, Op op, void *device, void *host)
+{
+    int64_t n = 4096, width = (int64_t)LINK_BYTES / n;
+    RowCounts rows = {.count = {[ROWS_TOKENS] = n}};
+    Operand there = {.data = device, .dtype = I8, .rows = {ROWS_TOKENS, 0}, .cols = width}, here = there;
+    here.data = host;
+    OpCall call = {.op = op, .in = {op == OP_OFFLOAD ? there : here}, .out = {op == OP_OFFLOAD ? here : there}};
+    return (double)LINK_BYTES / time_call(b, &call, &rows);
+}
+
+/* Between the device and pinned memory, either way. Where that fails offload costs what other traffic does. */
+static void measure_link(const Backend *b, CostRates *rates)
+{
+    void *device = NULL, *host = NULL;
+    if (!backend_offloads(b) || b->pin(LINK_BYTES, &host) != OK) return;
+    if ((device = region(b, LINK_BYTES)) != NULL) {
+        rates->link_out = measure_copy(b, OP_OFFLOAD, device, host);
+        rates->link_in = measure_copy(b, OP_FETCH, device, host);
+        b->release(device, LINK_BYTES);
+    }
+    b->unpin(host, LINK_BYTES);
+}
+
 /* With few rows first: a slow backend is not asked for more, a fast one for as many as a micro-batch has. */
 static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
@@ -169,6 +194,7 @@ static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
         measured = true;
         seconds = 2.0 * (double)rows[i] * PROBE_WIDTH * 4 * PROBE_WIDTH / now.product_flops;
     }
+    if (measured) measure_link(b, rates);
     return measured;
 }
 
@@ -184,15 +210,18 @@ static char *cache_path(const Backend *b, Dtype compute)
     return NULL;
 }
 
-static bool read_cached(const char *path, CostRates *rates)
+static bool read_cached(const char *path, const Backend *b, CostRates *rates)
 {
     Json *doc = NULL;
     if (!file_exists(path) || js_read(path, &doc) != OK) return false;
     rates->product_flops = js_real(js_get(doc, "product_flops"), 0);
     rates->bytes = js_real(js_get(doc, "bytes"), 0);
     rates->overhead = js_real(js_get(doc, "overhead"), 0);
+    rates->link_out = js_real(js_get(doc, "link_out"), 0);
+    rates->link_in = js_real(js_get(doc, "link_in"), 0);
     js_free(doc);
-    return rates->product_flops > 0 && rates->bytes > 0 && rates->overhead >= 0;
+    bool link = !backend_offloads(b) || (rates->link_out > 0 && rates->link_in > 0);
+    return rates->product_flops > 0 && rates->bytes > 0 && rates->overhead >= 0 && link;
 }
 
 static void write_cached(const char *path, const Backend *b, Dtype compute, const CostRates *rates)
@@ -207,6 +236,12 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
     buf_double(&text, rates->bytes);
     buf_puts(&text, ", \"overhead\": ");
     buf_double(&text, rates->overhead);
+    if (rates->link_out > 0) {
+        buf_puts(&text, ", \"link_out\": ");
+        buf_double(&text, rates->link_out);
+        buf_puts(&text, ", \"link_in\": ");
+        buf_double(&text, rates->link_in);
+    }
     buf_puts(&text, "}\n");
     if (file_make_directories(dir) != OK || file_write_durable(path, text.data, text.len) != OK)
         log_debug("rates are not kept: %s", status_message());
@@ -219,7 +254,7 @@ bool machine_rates(const Backend *b, Dtype compute, CostRates *rates)
     bool measured = true;
     char *path = cache_path(b, compute);
     *rates = (CostRates){0};
-    if (path && read_cached(path, rates)) {
+    if (path && read_cached(path, b, rates)) {
         snprintf(rates->source, sizeof rates->source, "measured earlier, kept in the cache");
     } else if (measure_rates(b, compute, rates)) {
         snprintf(rates->source, sizeof rates->source, "measured now");

@@ -45,9 +45,10 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         uint8_t *none = mem_alloc((size_t)r->model->config.layers);
         plan_backward(p);
         plan_recompute(p, r->levels ? r->levels : none);
+        plan_offload(p);
         free(none);
     }
-    /* offload and reduce have their place here; they need a device, and ranks */
+    /* reduce has its place here; it needs ranks */
     plan_begin(p, t->stats, t->grads);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);

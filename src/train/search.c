@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIFORM_LEVELS 5 /* none … full; blocks of layers (every:K) come when none of these fits */
+#define UNIFORM_LEVELS 6 /* none … full, offload; blocks of layers (every:K) come when none of these fits */
 
-static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "inner"};
+static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "offload", "inner"};
 
 typedef struct {
     int16_t count[UNIFORM_LEVELS]; /* layers at each level */
@@ -49,6 +49,7 @@ static Status try_levels(const SearchProblem *s, const uint8_t *levels, size_t *
     r.levels = levels;
     TRY(plan_make(&r, &p, &t, NULL));
     *peak = plan_total(&p, s->evaluation, s->training.backend, NULL) + s->fixed;
+    if (p.region_bytes[REGION_HOST] > s->host) *peak = SIZE_MAX;
     *seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros);
     if (kept) {
         InstrId turn = p.micro.first;
@@ -70,6 +71,7 @@ static int faster_first(const void *a, const void *b)
 /* What one layer more at a level costs in time and keeps in memory, from plans that are that level throughout. */
 typedef struct {
     double base_seconds, base_kept, seconds[UNIFORM_LEVELS], kept[UNIFORM_LEVELS];
+    int levels;                        /* none … full, or offload */
     size_t smallest_peak, other_bytes; /* of the uniform plans; regions other than activations, and `fixed` */
 } Slopes;
 
@@ -78,8 +80,8 @@ static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
     uint8_t *levels = mem_alloc((size_t)layers);
     Status status = OK;
     double kept_none = 0, seconds_none = 0;
-    slopes->smallest_peak = SIZE_MAX;
-    for (int level = 0; level < UNIFORM_LEVELS; level++) {
+    *slopes = (Slopes){.levels = s->offload ? UNIFORM_LEVELS : UNIFORM_LEVELS - 1, .smallest_peak = SIZE_MAX};
+    for (int level = 0; level < slopes->levels; level++) {
         size_t peak;
         double seconds, kept;
         memset(levels, level, (size_t)layers);
@@ -94,25 +96,30 @@ static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
     }
     slopes->base_seconds = seconds_none;
     slopes->base_kept = kept_none;
+    if (s->offload &&
+        layers > 1) { /* the topmost layer, of that plan alone, keeps its input: without it a lower bound */
+        double input = (slopes->kept[LEVEL_FULL] - slopes->kept[LEVEL_OFFLOAD]) * layers / (layers - 1);
+        slopes->kept[LEVEL_OFFLOAD] = slopes->kept[LEVEL_FULL] - input;
+    }
 done:
     free(levels);
     return status;
 }
 
-#define MOST_CANDIDATES 5000000 /* 100 layers have 4 598 126 */
+#define MOST_CANDIDATES 5000000 /* 100 layers of five levels have 4 598 126, 53 of six 4 582 116 */
 
-static double combinations(int layers)
+static double combinations(int layers, int levels)
 {
-    double n = 1; /* (layers + 4 over 4) */
-    for (int i = 1; i < UNIFORM_LEVELS; i++) n = n * (layers + i) / i;
+    double n = 1; /* (layers + levels − 1 over levels − 1) */
+    for (int i = 1; i < levels; i++) n = n * (layers + i) / i;
     return n;
 }
 
 /* Layers are counted in grains of one, of more only where there are too many of them. */
-static int grain_of(int layers)
+static int grain_of(int layers, int levels)
 {
     int grain = 1;
-    while (combinations((layers + grain - 1) / grain) > MOST_CANDIDATES) grain++;
+    while (combinations((layers + grain - 1) / grain, levels) > MOST_CANDIDATES) grain++;
     return grain;
 }
 
@@ -120,7 +127,7 @@ static int grain_of(int layers)
    only counts. */
 static void enumerate(Candidate c, int level, int left, int grain, const Slopes *slopes, Candidate *out, size_t *n)
 {
-    if (level == UNIFORM_LEVELS - 1) {
+    if (level == slopes->levels - 1) {
         c.count[level] = (int16_t)left;
         c.seconds = slopes->base_seconds;
         c.kept = slopes->base_kept;
@@ -165,7 +172,8 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
     while (n > 0 && !*found) {
         size_t peak;
         double seconds;
-        spread(&all[0], levels);
+        Candidate c = all[0];
+        spread(&c, levels);
         all[0] = all[--n];
         sift(all, n, 0);
         r->layouts++;
@@ -173,7 +181,7 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
         if (peak > s->budget) continue;
         *found = true;
         r->peak = peak;
-        r->step_s = seconds;
+        r->step_s = c.count[LEVEL_OFFLOAD] ? c.seconds : seconds; /* a sum, so that less memory is never faster */
         memcpy(r->levels, levels, (size_t)layers);
         describe(levels, layers, r->name, sizeof r->name);
     }
@@ -182,8 +190,9 @@ done:
     return status;
 }
 
-/* Nothing keeps a layer's input everywhere: blocks of K layers, the smallest K that fits. With K the inputs that are
-   kept become fewer and what a block needs grows, so far beyond the K that takes least there is nothing to find. */
+/* Nothing keeps a layer's input everywhere, or the link is slow: blocks of K layers, the smallest K that fits. With K
+   the inputs that are kept become fewer and what a block needs grows, so far beyond the K that takes least there is
+   nothing to find. */
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
 {
     for (int k = 2, best = 2; k <= layers && k <= 2 * best + 8 && !*found; k++) {
@@ -210,9 +219,10 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     Status status = OK;
     int layers = s->training.model->config.layers;
     Slopes slopes;
-    bool found = false;
+    bool found = false, fits = false;
     size_t n = 0, other = s->fixed;
     Candidate *all = NULL;
+    SearchResult blocks = {.levels = mem_alloc((size_t)layers)};
     *r = (SearchResult){.levels = mem_alloc((size_t)layers)};
     TRY_DONE(find_slopes(s, layers, &slopes));
     {
@@ -223,13 +233,25 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
         other += plan_total(&p, s->evaluation, s->training.backend, by_region) - by_region[REGION_ACT];
         plan_free(&p);
     }
-    enumerate((Candidate){0}, 0, layers, grain_of(layers), &slopes, NULL, &n);
+    int grain = grain_of(layers, slopes.levels);
+    enumerate((Candidate){0}, 0, layers, grain, &slopes, NULL, &n);
     all = mem_array(n, sizeof *all);
     n = 0;
-    enumerate((Candidate){0}, 0, layers, grain_of(layers), &slopes, all, &n);
+    enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
     TRY_DONE(first_fitting(s, all, n, other, layers, r, &found));
     size_t smallest = slopes.smallest_peak;
-    if (!found) TRY_DONE(try_blocks(s, layers, r, &smallest, &found));
+    if (!found || memchr(r->levels, LEVEL_OFFLOAD, (size_t)layers)) {
+        TRY_DONE(try_blocks(s, layers, &blocks, &smallest, &fits));
+        r->layouts += blocks.layouts;
+        if (fits && (!found || blocks.step_s < r->step_s)) {
+            uint8_t *levels = r->levels;
+            int layouts = r->layouts;
+            *r = blocks;
+            blocks.levels = levels;
+            r->layouts = layouts;
+            found = true;
+        }
+    }
     if (!found) r->peak = smallest;
     if (!found)
         status = fail(E_MEMORY,
@@ -238,6 +260,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
                       (double)s->budget / (1 << 20), (double)smallest / (1 << 20));
 done:
     free(all);
+    free(blocks.levels);
     if (status != OK) {
         free(r->levels);
         r->levels = NULL;

@@ -13,6 +13,8 @@ typedef struct {
     CostRates rates;
     double seq_len; /* mean length of a sequence */
     double micros;  /* micro-batches per step */
+    bool offload;   /* layers may be offloaded: there is a copy lane; */
+    size_t host;    /* bytes they may take of the machine's memory, where that is another than the budget's */
 } SearchProblem;
 
 typedef struct {

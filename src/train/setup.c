@@ -89,6 +89,16 @@ Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
     return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
 }
 
+Status setup_policy(const Config *c, const Backend *b, Policy *policy)
+{
+    TRY(policy_parse(c->recompute, policy));
+    if (policy->kind != POLICY_OFFLOAD || !b || backend_offloads(b)) return OK;
+    return fail(E_USAGE,
+                "--recompute offload needs a device that copies while it computes, and the backend '%s' is none. Use "
+                "--backend cuda, or here full, or auto with --memory-budget",
+                b->name);
+}
+
 static size_t device_memory(const Backend *b, size_t *context)
 {
     size_t total, available;
@@ -192,6 +202,23 @@ typedef struct {
     CostRates rates;
 } Planning;
 
+/* Beside a device with memory of its own the machine holds the process, and for a while a copy of the weights: while
+   they are read, and when they are written out. */
+static size_t host_bytes(const Planning *g)
+{
+    return process_resident() + PROCESS_RESERVE + (size_t)g->need->model->params.size * sizeof(float);
+}
+
+static size_t host_limit(void) { return machine_free_bytes() + process_resident(); }
+
+/* What may be offloaded: where the device has memory of its own, what the machine has beside all else that it holds. */
+static size_t host_room(const Planning *g)
+{
+    size_t save = 3 * (size_t)g->need->model->params.size * sizeof(float), limit = host_limit();
+    if (!backend_own_memory(g->s->backend)) return SIZE_MAX;
+    return limit > host_bytes(g) + save ? limit - host_bytes(g) - save : 0;
+}
+
 /* The best levels for s->micro.tokens. */
 static Status search(const Planning *g, SearchResult *r)
 {
@@ -201,7 +228,9 @@ static Status search(const Planning *g, SearchResult *r)
                              .fixed = g->s->process_bytes,
                              .rates = g->rates,
                              .seq_len = g->need->mean_length,
-                             .micros = micros_per_step(g->c, g->need, g->s->micro.tokens)};
+                             .micros = micros_per_step(g->c, g->need, g->s->micro.tokens),
+                             .offload = backend_offloads(g->s->backend),
+                             .host = host_room(g)};
     problem.training.levels = NULL;
     return search_levels(&problem, r);
 }
@@ -297,20 +326,19 @@ static Status refuse(const Planning *g)
                 s->policy_name, MIB(s->peak), limit, MIB(g->budget), MIB(r.peak));
 }
 
-/* Beside a device with memory of its own the machine holds the process, what of the plan lies on the host, and for a
-   while a copy of the weights: while they are read, and when they are written out. */
 static Status settle_host(const Planning *g)
 {
     Setup *s = g->s;
-    size_t limit = machine_free_bytes() + process_resident();
+    size_t limit = host_limit();
     if (!backend_own_memory(s->backend)) return OK;
-    s->host_peak = process_resident() + PROCESS_RESERVE + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] +
-                   (size_t)g->need->model->params.size * sizeof(float);
+    s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST];
     if (s->host_peak <= limit) return OK;
-    return fail(E_MEMORY,
-                "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB), and "
-                "%.1f MiB are free. End what else runs here, or use a smaller model",
-                MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(limit));
+    return fail(
+        E_MEMORY,
+        "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB, what is "
+        "offloaded: %.1f MiB), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
+        "model",
+        MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(s->plan_bytes[REGION_HOST]), MIB(limit));
 }
 
 /* Sizes of what was chosen, and whether it fits. */
@@ -353,7 +381,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     if (need->training) {
         int64_t tokens;
         machine_rates(s->backend, s->compute, &g.rates);
-        TRY_DONE(policy_parse(c->recompute, &s->policy));
+        TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, need->max_length, &tokens));
         set_micro(&g, tokens);
         TRY_DONE(choose_levels(&g)); /* without the save buffer, so that a larger budget is never slower; */
@@ -370,22 +398,23 @@ done:
 
 void setup_describe(const Setup *s, Buf *out)
 {
-    static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
-                                   REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE};
+    static const Region shown[] = {REGION_WEIGHT, REGION_COPY,    REGION_GRAD,  REGION_MOMENT,
+                                   REGION_ACT,    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT,
+                                   REGION_CONST,  REGION_SAVE,    REGION_HOST};
     bool own = backend_own_memory(s->backend);
     buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
     if (s->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro.tokens);
     if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
     buf_puts(out, "\n");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        if (s->plan_bytes[shown[i]] && !(own && shown[i] == REGION_SAVE))
+        if (s->plan_bytes[shown[i]] && !(own && (shown[i] == REGION_SAVE || shown[i] == REGION_HOST)))
             buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)s->plan_bytes[shown[i]] / (1 << 20));
     buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)s->process_bytes / (1 << 20),
                own ? "what the driver and libraries take there" : "program, libraries, data");
     buf_printf(out, "  %-12s %10.1f MiB%s\n", "peak", (double)s->peak / (1 << 20), own ? "   of the device" : "");
     if (own)
-        buf_printf(out, "  %-12s %10.1f MiB   of the machine (program, data, the state that is being saved)\n", "",
-                   (double)s->host_peak / (1 << 20));
+        buf_printf(out, "  %-12s %10.1f MiB   of the machine (program, data, the state that is being saved%s)\n", "",
+                   (double)s->host_peak / (1 << 20), s->plan_bytes[REGION_HOST] ? ", what is offloaded" : "");
 }
 
 SessionOptions setup_session(const Setup *s, const Config *c, bool training, bool evaluation)

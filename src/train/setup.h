@@ -29,6 +29,8 @@ Dtype setup_compute(const Config *c, Dtype best);
 /* Opens --backend and settles --precision: "auto" is the backend's best. */
 Status setup_backend(const Config *c, Setup *s);
 Status setup_optimizer(const Config *c, Optimizer *o);
+/* --recompute; E_USAGE where the backend (NULL: a device that is not here) cannot do it. */
+Status setup_policy(const Config *c, const Backend *b, Policy *policy);
 /* Total steps from --max-steps or --epochs, then warmup. */
 Status setup_schedule(const Config *c, int64_t n_examples, Schedule *schedule);
 

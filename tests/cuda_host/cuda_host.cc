@@ -331,42 +331,6 @@ Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t
     return status;
 }
 
-struct CudaHostGraph {
-    std::vector<CudaHostWork> work;
-};
-
-static CudaHostGraph *capturing;
-
-Status cuda_host_submit(CudaHostWork work)
-{
-    if (!capturing) return work();
-    capturing->work.push_back(std::move(work));
-    return OK;
-}
-
-Status cuda_host_capture_begin()
-{
-    if (capturing) return fail(E_FAIL, "a graph is being captured already");
-    capturing = new CudaHostGraph;
-    return OK;
-}
-
-Status cuda_host_capture_end(CudaHostGraph **graph)
-{
-    if (!capturing) return fail(E_FAIL, "no graph is being captured");
-    *graph = capturing;
-    capturing = nullptr;
-    return OK;
-}
-
-Status cuda_host_graph_launch(const CudaHostGraph *graph)
-{
-    for (const CudaHostWork &work : graph->work) TRY(work());
-    return OK;
-}
-
-void cuda_host_graph_free(CudaHostGraph *graph) { delete graph; }
-
 /* ---- what threads call ---- */
 
 void cuda_host_fault(CudaHostPlace at, const char *format, ...)

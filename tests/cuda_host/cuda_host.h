@@ -74,11 +74,25 @@ struct CudaHostKernel {
 Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t shared,
                      const std::function<void()> &body);
 
-/* All device work goes through here, in order: it is done now, or, while a graph is captured, noted and done by each
-   launch of the graph. The host twin of the device layer sends its copies and products here too. */
-typedef std::function<Status()> CudaHostWork;
-Status cuda_host_submit(CudaHostWork work);
+/* All device work goes through here (lanes.cc), in order within its lane: it is done now, or, while a graph is
+   captured, noted and done by each launch of the graph. The host twin of the device layer sends its copies and products
+   here too.
 
+   From the first choice of a lane until the next cuda_host_wait nothing is done at once: what is submitted waits in the
+   queue of its lane, and cuda_host_wait does it, the lanes interleaved at random as events allow, now one lane as far
+   ahead as it can, now another: a missing event shows as a wrong result. A graph runs the same way. The seed is
+   CAIRN_TEST_LANE_SEED (default 1); every run is another. What fails shows at the wait. */
+typedef std::function<Status()> CudaHostWork;
+constexpr int cuda_host_lanes = 3;
+Status cuda_host_submit(CudaHostWork work); /* to the lane that was chosen; at first 0 */
+Status cuda_host_submit_to(int lane, CudaHostWork work);
+Status cuda_host_lane_choose(int lane);
+Status cuda_host_event_record(int slot);
+Status cuda_host_event_wait(int slot); /* E_FAIL if it was never recorded, or, in a graph, outside it */
+Status cuda_host_wait();               /* all that was submitted is done */
+
+/* E_FAIL as on a device: work of a lane that has waited for nothing in the graph; at the end, a lane that the first one
+   has not waited for. */
 struct CudaHostGraph;
 Status cuda_host_capture_begin(); /* E_FAIL if one is being captured */
 Status cuda_host_capture_end(CudaHostGraph **graph);

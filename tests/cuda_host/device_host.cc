@@ -1,5 +1,5 @@
 /* The host twin of kernels/cuda/device.cu: device memory is host memory between guard bytes (under AddressSanitizer an
-   allocation of exactly its size), the compute lane is the host executor's one queue, graphs are what it notes. */
+   allocation of exactly its size), lanes are the host executor's queues, graphs are what it notes. */
 #include "cuda_host.h"
 
 extern "C" {
@@ -30,6 +30,7 @@ static struct {
     DeviceInfo info;
     Block *blocks;
 } device;
+static Block *pinned; /* of the host */
 
 const DeviceInfo *device_info(void) { return &device.info; }
 void *cuda_stream(void) { return nullptr; }
@@ -76,9 +77,10 @@ static bool guards_whole(const Block *b)
 
 static Status check_guards(void)
 {
-    for (const Block *b = device.blocks; b; b = b->next)
-        if (!guards_whole(b))
-            return fail(E_FAIL, "something was written before or behind an allocation of %zu bytes", b->bytes);
+    for (const Block *list : {device.blocks, pinned})
+        for (const Block *b = list; b; b = b->next)
+            if (!guards_whole(b))
+                return fail(E_FAIL, "something was written before or behind an allocation of %zu bytes", b->bytes);
     return OK;
 }
 
@@ -116,9 +118,10 @@ Status device_alloc(size_t bytes, void **p)
     return OK;
 }
 
-void device_free(void *p)
+static void release(Block **blocks, void *p)
 {
-    for (Block **at = &device.blocks; p && *at; at = &(*at)->next) {
+    CHECK(cuda_host_wait() == OK, "%s", status_message());
+    for (Block **at = blocks; p && *at; at = &(*at)->next) {
         Block *b = *at;
         if (b->start != p) continue;
         CHECK(guards_whole(b), "something was written before or behind an allocation of %zu bytes", b->bytes);
@@ -127,16 +130,49 @@ void device_free(void *p)
         delete b;
         return;
     }
-    CHECK(!p, "%p was not allocated on the device", p);
+    CHECK(!p, "%p was not allocated here", p);
 }
+
+void device_free(void *p) { release(&device.blocks, p); }
 
 void device_close(void)
 {
+    (void)cuda_host_wait();
     if (device.opened > 0) device.opened--;
 }
 
-/* What is uploaded may change at once, also while a graph is captured: but no copy belongs into a graph. */
-static Status copy(void *to, const void *from, size_t bytes)
+/* Of the compute lane, whatever lane was chosen. What is uploaded may change at once. */
+Status device_upload(void *to, const void *from, size_t bytes)
+{
+    const char *start = static_cast<const char *>(from);
+    std::vector<char> kept(start, start + bytes);
+    return cuda_host_submit_to(0, [to, kept]() -> Status {
+        memcpy(to, kept.data(), kept.size());
+        return OK;
+    });
+}
+
+Status device_download(void *to, const void *from, size_t bytes)
+{
+    TRY(cuda_host_wait());
+    TRY(check_guards());
+    memcpy(to, from, bytes);
+    return OK;
+}
+
+Status device_wait(void)
+{
+    TRY(cuda_host_wait());
+    return check_guards();
+}
+
+/* ---- lanes ---- */
+
+Status device_lane(int lane) { return cuda_host_lane_choose(lane); }
+Status device_event_record(int slot) { return cuda_host_event_record(slot); }
+Status device_event_wait(int slot) { return cuda_host_event_wait(slot); }
+
+Status device_copy(void *to, const void *from, size_t bytes)
 {
     return cuda_host_submit([=]() -> Status {
         memcpy(to, from, bytes);
@@ -144,15 +180,16 @@ static Status copy(void *to, const void *from, size_t bytes)
     });
 }
 
-Status device_upload(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
-
-Status device_download(void *to, const void *from, size_t bytes)
+Status device_pin(size_t bytes, void **p)
 {
-    TRY(check_guards());
-    return copy(to, from, bytes);
+    *p = take(bytes);
+    if (!*p) return fail(E_MEMORY, "the host executor has no %zu bytes to pin", bytes);
+    memset(*p, 0, EXACT ? bytes : 0); /* a mapping is zero */
+    pinned = new Block{static_cast<char *>(*p), bytes, pinned};
+    return OK;
 }
 
-Status device_wait(void) { return check_guards(); }
+void device_unpin(void *p) { release(&pinned, p); }
 
 /* ---- launches and graphs ---- */
 
@@ -177,16 +214,19 @@ void device_graph_free(void *graph) { cuda_host_graph_free(static_cast<CudaHostG
 
 static std::vector<double> marks;
 
-Status device_mark(int, int slot)
+Status device_mark(int lane, int slot)
 {
     size_t at = static_cast<size_t>(slot);
     if (at >= marks.size()) marks.resize(at + 1);
-    marks[at] = clock_monotonic();
-    return OK;
+    return cuda_host_submit_to(lane, [at]() -> Status {
+        marks[at] = clock_monotonic();
+        return OK;
+    });
 }
 
 Status device_mark_times(double *seconds, int n)
 {
+    TRY(cuda_host_wait());
     CHECK(static_cast<size_t>(n) <= marks.size(), "%d marks are read, %zu were set", n, marks.size());
     for (int i = 0; i < n; i++) seconds[i] = marks[static_cast<size_t>(i)];
     return OK;

@@ -5,7 +5,8 @@
 #include "model/model.h"
 #include "train/planning.h"
 
-static const char *const policies[] = {"none", "lean", "ffn", "selective", "half-attention", "full", "every:2"};
+static const char *const policies[] = {"none",           "lean", "ffn",     "selective",
+                                       "half-attention", "full", "offload", "every:2"};
 
 static void make_model(Model *m, int layers, int hidden, int heads, HeadKind head)
 {
@@ -57,7 +58,8 @@ static void test_bytes_per_layer(void **state)
     static const struct {
         const char *policy;
         double units; /* bf16 bytes ÷ hidden */
-    } want[] = {{"none", 28}, {"lean", 20}, {"ffn", 12}, {"selective", 6}, {"half-attention", 9}, {"full", 2}};
+    } want[] = {{"none", 28},          {"lean", 20}, {"ffn", 12},   {"selective", 6},
+                {"half-attention", 9}, {"full", 2},  {"offload", 0}};
     (void)state;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         double extra = (12 * 4 + 8) / 768.0; /* lse and rstd */
@@ -142,6 +144,147 @@ static void test_verifier_sees(void **state)
     model_free(&m);
 }
 
+/* ---- offload ---- */
+
+static bool other_lane(const Plan *p, InstrId i) { return p->instrs[i].lane != LANE_COMPUTE; }
+
+/* On the device the first and the last layer's worth of inputs at most, whatever the number of layers; the rest, a row
+   of width hidden per token and layer, on the host. The top layer's never goes. */
+static void test_offload_keeps_nothing(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 12; layers++) {
+        Model m;
+        Plan full, offload;
+        int transfers[2] = {0};
+        make_model(&m, layers, 256, 4, HEAD_CLASSIFIER);
+        make_plan(&m, "full", BF16, 2048, &full);
+        make_plan(&m, "offload", BF16, 2048, &offload);
+        size_t input = (size_t)2048 * 256 * 2;
+        assert_int_equal(offload.region_bytes[REGION_HOST], (size_t)(layers - 1) * input);
+        assert_int_equal(full.region_bytes[REGION_HOST], 0);
+        size_t before = full.region_bytes[REGION_ACT], now = offload.region_bytes[REGION_ACT];
+        if (layers > 3) /* what backward needs of a layer, its input and the next one's */
+            assert_int_equal(before - now, (size_t)(layers - 2) * input);
+        else
+            assert_true(now <= before);
+        for (InstrId i = 0; i < offload.n_instrs; i++) {
+            assert_true(other_lane(&offload, i) ==
+                        (offload.instrs[i].op == OP_OFFLOAD || offload.instrs[i].op == OP_FETCH));
+            transfers[0] += offload.instrs[i].op == OP_OFFLOAD;
+            transfers[1] += offload.instrs[i].op == OP_FETCH;
+        }
+        assert_int_equal(transfers[0], layers - 1);
+        assert_int_equal(transfers[1], layers - 1);
+        plan_free(&full);
+        plan_free(&offload);
+        model_free(&m);
+    }
+}
+
+/* Every FETCH has the backward of a whole layer before somebody waits for it, every OFFLOAD the forward of one. */
+static void test_offload_has_time(void **state)
+{
+    (void)state;
+    Model m;
+    Plan p;
+    make_model(&m, 6, 256, 4, HEAD_PRETRAINING);
+    make_plan(&m, "offload", BF16, 2048, &p);
+    for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
+        if (!other_lane(&p, i)) continue;
+        int products = 0;
+        InstrId j = i + 1;
+        for (; p.instrs[j].wait[0] < i && p.instrs[j].wait[1] < i; j++)
+            if (p.instrs[j].op == OP_LINEAR || p.instrs[j].op == OP_LINEAR_DGRAD || p.instrs[j].op == OP_LINEAR_WGRAD)
+                products++;
+        int least =
+            p.instrs[i].op == OP_OFFLOAD ? 4 : 3 + 8 - 2; /* forward; again and backward, but for what is before */
+        if (products < least)
+            fail_msg("instr %d (%s, layer %d): %d products until instr %d waits for it, expected %d", i,
+                     op_info(p.instrs[i].op)->name, p.instrs[i].layer, products, j, least);
+    }
+    plan_free(&p);
+    model_free(&m);
+}
+
+static bool same_memory(const Tensor *a, const Tensor *b)
+{
+    return a->region == b->region && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+static bool touches(const Plan *p, InstrId i, TensorId t)
+{
+    bool any = false;
+    for (int k = 0; k < OP_MAX_IN; k++)
+        any |= p->instrs[i].in[k] != NONE && same_memory(&p->tensors[p->instrs[i].in[k]], &p->tensors[t]);
+    for (int k = 0; k < OP_MAX_OUT; k++)
+        any |= p->instrs[i].out[k] != NONE && same_memory(&p->tensors[p->instrs[i].out[k]], &p->tensors[t]);
+    return any;
+}
+
+/* All waits do, but for two kinds: for an OFFLOAD whose tensor's memory nobody touches before something else waits for
+   the lane; and of a FETCH into memory that nobody touched since its lane waited last. */
+static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
+{
+    if (p->instrs[waited].op == OP_OFFLOAD) {
+        for (; p->instrs[i].wait[0] < waited && p->instrs[i].wait[1] < waited; i++)
+            if (touches(p, i, p->instrs[waited].in[0])) return true;
+        return false;
+    }
+    if (p->instrs[i].op != OP_FETCH) return true;
+    InstrId before = i - 1;
+    while (before >= 0 && !other_lane(p, before)) before--;
+    for (InstrId k = before < 0 ? 0 : p->instrs[before].wait[0] + 1; k < i; k++)
+        if (!other_lane(p, k) && touches(p, k, p->instrs[i].out[0])) return true;
+    return false;
+}
+
+/* Without any one of its waits a plan is refused, as are copies of the wrong thing, the wrong place and the wrong
+   order; layers at other levels between them change nothing. */
+static void test_verifier_sees_lanes(void **state)
+{
+    static const uint8_t mixed[][6] = {
+        {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD},
+        {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_SELECTIVE, LEVEL_LEAN, LEVEL_NONE},
+        {LEVEL_OFFLOAD, LEVEL_FULL, LEVEL_OFFLOAD, LEVEL_NONE, LEVEL_OFFLOAD, LEVEL_FULL},
+        {LEVEL_FULL, LEVEL_INNER, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_FULL, LEVEL_INNER}};
+    uint8_t forms[64];
+    (void)state;
+    for (size_t way = 0; way < 2 * sizeof mixed / sizeof *mixed; way++) {
+        Model m;
+        Plan p;
+        ModelTensors t;
+        int waits = 0, refused = 0;
+        memset(forms, way % 2 ? NORM_FORM_XHAT : NORM_FORM_Y, sizeof forms);
+        make_model(&m, 6, 64, 2, HEAD_CLASSIFIER);
+        PlanRequest r = {.model = &m,
+                         .compute = BF16,
+                         .training = true,
+                         .levels = mixed[way / 2],
+                         .norm_forms = forms,
+                         .capacity = plan_capacity((MicroCapacity){256, 8, 0})};
+        assert_ok(plan_make(&r, &p, &t, NULL));
+        for (InstrId i = 0; i < p.n_instrs; i++)
+            for (int w = 0; w < 2; w++) {
+                InstrId kept = p.instrs[i].wait[w];
+                if (kept == NONE) continue;
+                waits++;
+                p.instrs[i].wait[w] = NONE;
+                bool needed = plan_verify(&p) != OK;
+                refused += needed;
+                if (!needed && wait_matters(&p, i, kept))
+                    fail_msg("instr %d no longer waits for %d, and the verifier does not mind", i, kept);
+                p.instrs[i].wait[w] = kept;
+            }
+        print_message("levels %zu, form %s: without one of %d waits %d plans are refused\n", way / 2,
+                      way % 2 ? "xhat" : "y", waits, refused);
+        assert_true(refused > 0 && refused >= waits - 3);
+        assert_ok(plan_verify(&p));
+        plan_free(&p);
+        model_free(&m);
+    }
+}
+
 /* The text of a tiny model's plan per policy. CAIRN_TEST_UPDATE=1 writes the files anew. */
 static void test_explain_is_golden(void **state)
 {
@@ -179,7 +322,8 @@ static void test_what_runs_again(void **state)
                 {"lean", ""},
                 {"ffn", "linear"},
                 {"selective", "linear linear"},
-                {"full", "linear attention linear addnorm linear"}};
+                {"full", "linear attention linear addnorm linear"},
+                {"offload", "linear attention linear addnorm linear"}};
     (void)state;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         Model m;
@@ -214,9 +358,10 @@ static void test_what_runs_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_per_layer), cmocka_unit_test(test_layout_meets_the_lower_bound),
-        cmocka_unit_test(test_verifier_sees),   cmocka_unit_test(test_explain_is_golden),
-        cmocka_unit_test(test_what_runs_again),
+        cmocka_unit_test(test_bytes_per_layer),  cmocka_unit_test(test_layout_meets_the_lower_bound),
+        cmocka_unit_test(test_verifier_sees),    cmocka_unit_test(test_explain_is_golden),
+        cmocka_unit_test(test_what_runs_again),  cmocka_unit_test(test_offload_keeps_nothing),
+        cmocka_unit_test(test_offload_has_time), cmocka_unit_test(test_verifier_sees_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,210 @@
+/* Lanes and graphs of the host executor: see cuda_host.h. A list of items is what was submitted, in the order of the
+   calls; running it takes each lane's items in order, and any lane's next that waits for nothing. */
+#include "cuda_host/cuda_host.h"
+
+#include <set>
+#include <vector>
+
+namespace
+{
+enum Kind { WORK, RECORD, WAIT };
+
+struct Item {
+    Kind kind;
+    int lane;
+    CudaHostWork work;
+    uint64_t event; /* RECORD, WAIT: counted from 1 */
+};
+
+/* How many items of each lane have been done for certain. */
+struct Clock {
+    size_t done[cuda_host_lanes];
+};
+} // namespace
+
+struct CudaHostGraph {
+    std::vector<Item> items;
+    uint64_t first_event; /* recorded in it */
+    Clock lane[cuda_host_lanes];
+    std::vector<Clock> event; /* from first_event on */
+};
+
+static struct {
+    int lane;
+    bool lazy;
+    std::vector<Item> pending;
+    uint64_t n_events;
+    std::vector<uint64_t> slot; /* the event recorded last; 0: none */
+    CudaHostGraph *capturing;
+    uint64_t runs;
+} queues;
+
+/* ---- running ---- */
+
+static uint64_t seed()
+{
+    const char *set = getenv("CAIRN_TEST_LANE_SEED");
+    return set && *set ? strtoull(set, nullptr, 0) : 1;
+}
+
+static uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+namespace
+{
+struct Runner {
+    const std::vector<Item> &items;
+    std::vector<size_t> queue[cuda_host_lanes];
+    size_t next[cuda_host_lanes];
+    std::set<uint64_t> awaited; /* events that are recorded among the items, and were not yet */
+    uint64_t random;
+    int favourite; /* a lane that runs as far ahead as it can; above all lanes: none */
+
+    explicit Runner(const std::vector<Item> &list) : items(list), next{}, random(mix(seed() + mix(++queues.runs)))
+    {
+        for (size_t i = 0; i < items.size(); i++) {
+            queue[items[i].lane].push_back(i);
+            if (items[i].kind == RECORD) awaited.insert(items[i].event);
+        }
+        favourite = static_cast<int>(below(cuda_host_lanes + 1));
+    }
+
+    uint64_t below(uint64_t n)
+    {
+        random = mix(random);
+        return random % n;
+    }
+
+    bool can(int lane) const
+    {
+        if (next[lane] == queue[lane].size()) return false;
+        const Item &item = items[queue[lane][next[lane]]];
+        return item.kind != WAIT || awaited.count(item.event) == 0;
+    }
+
+    /* A lane that can go on; −1: none. */
+    int choose()
+    {
+        int able[cuda_host_lanes], n = 0;
+        for (int lane = 0; lane < cuda_host_lanes; lane++)
+            if (can(lane)) able[n++] = lane;
+        if (favourite < cuda_host_lanes && can(favourite)) return favourite;
+        return n ? able[below(static_cast<uint64_t>(n))] : -1;
+    }
+
+    Status run()
+    {
+        for (size_t done = 0; done < items.size(); done++) {
+            int lane = choose();
+            if (lane < 0) return fail(E_FAIL, "every lane waits for another");
+            const Item &item = items[queue[lane][next[lane]++]];
+            if (item.kind == RECORD) awaited.erase(item.event);
+            if (item.kind == WORK) TRY(item.work());
+        }
+        return OK;
+    }
+};
+} // namespace
+
+Status cuda_host_wait()
+{
+    std::vector<Item> items;
+    items.swap(queues.pending);
+    queues.lazy = false;
+    return Runner(items).run();
+}
+
+/* ---- submitting ---- */
+
+static Status note(CudaHostGraph *g, Item item)
+{
+    Clock *clock = &g->lane[item.lane];
+    bool belongs = item.lane == 0 || item.kind == WAIT;
+    for (int l = 0; l < cuda_host_lanes; l++) belongs |= clock->done[l] > 0;
+    if (!belongs) return fail(E_FAIL, "lane %d works for a graph without having waited for any of it", item.lane);
+    if (item.kind == WAIT) {
+        if (item.event < g->first_event) return fail(E_FAIL, "a graph waits for an event from before it");
+        for (int l = 0; l < cuda_host_lanes; l++)
+            clock->done[l] = std::max(clock->done[l], g->event[item.event - g->first_event].done[l]);
+    }
+    clock->done[item.lane]++;
+    if (item.kind == RECORD) g->event.push_back(*clock);
+    g->items.push_back(std::move(item));
+    return OK;
+}
+
+static Status submit(Item item)
+{
+    if (queues.capturing) return note(queues.capturing, std::move(item));
+    if (queues.lazy)
+        queues.pending.push_back(std::move(item));
+    else if (item.kind == WORK)
+        return item.work();
+    return OK;
+}
+
+Status cuda_host_submit_to(int lane, CudaHostWork work) { return submit({WORK, lane, std::move(work), 0}); }
+Status cuda_host_submit(CudaHostWork work) { return cuda_host_submit_to(queues.lane, std::move(work)); }
+
+Status cuda_host_lane_choose(int lane)
+{
+    CHECK(lane >= 0 && lane < cuda_host_lanes, "lane %d", lane);
+    queues.lane = lane;
+    queues.lazy = true;
+    return OK;
+}
+
+Status cuda_host_event_record(int slot)
+{
+    size_t at = static_cast<size_t>(slot);
+    if (at >= queues.slot.size()) queues.slot.resize(at + 1);
+    queues.slot[at] = ++queues.n_events;
+    return submit({RECORD, queues.lane, nullptr, queues.n_events});
+}
+
+Status cuda_host_event_wait(int slot)
+{
+    size_t at = static_cast<size_t>(slot);
+    if (at >= queues.slot.size() || queues.slot[at] == 0) return fail(E_FAIL, "event %d was never recorded", slot);
+    return submit({WAIT, queues.lane, nullptr, queues.slot[at]});
+}
+
+/* ---- graphs ---- */
+
+Status cuda_host_capture_begin()
+{
+    if (queues.capturing) return fail(E_FAIL, "a graph is being captured already");
+    queues.capturing = new CudaHostGraph{};
+    queues.capturing->first_event = queues.n_events + 1;
+    return OK;
+}
+
+Status cuda_host_capture_end(CudaHostGraph **graph)
+{
+    CudaHostGraph *g = queues.capturing;
+    if (!g) return fail(E_FAIL, "no graph is being captured");
+    queues.capturing = nullptr;
+    for (int l = 1; l < cuda_host_lanes; l++) {
+        if (g->lane[0].done[l] >= g->lane[l].done[l]) continue;
+        delete g;
+        return fail(E_FAIL, "the graph ends while lane %d may still work: nothing waits for it", l);
+    }
+    *graph = g;
+    return OK;
+}
+
+Status cuda_host_graph_launch(const CudaHostGraph *graph)
+{
+    return cuda_host_submit_to(0, [graph] { return Runner(graph->items).run(); });
+}
+
+void cuda_host_graph_free(CudaHostGraph *graph)
+{
+    CHECK(cuda_host_wait() == OK, "%s", status_message());
+    delete graph;
+}
