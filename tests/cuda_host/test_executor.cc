@@ -2,6 +2,7 @@
    leaves open comes out differently from launch to launch, so that a missing barrier shows. */
 #include "cuda_host/testing_host.h"
 
+#include <set>
 #include <vector>
 
 constexpr int launches = 20; /* each in another order */
@@ -309,6 +310,101 @@ static void test_graphs(void **state)
     assert_int_equal(sum, 0);
 }
 
+/* ---- lanes ---- */
+
+static void submit_step(std::vector<int> *log, int step)
+{
+    assert_ok(cuda_host_submit([=] {
+        log->push_back(step);
+        return OK;
+    }));
+}
+
+/* Two lanes: 0 1 2 3 here, 10 11 12 there; with events, 11 follows 1 and 3 follows 11. */
+static void submit_lanes(std::vector<int> *log, bool events)
+{
+    assert_ok(cuda_host_lane_choose(0));
+    submit_step(log, 0);
+    submit_step(log, 1);
+    if (events) assert_ok(cuda_host_event_record(0));
+    assert_ok(cuda_host_lane_choose(1));
+    if (events) assert_ok(cuda_host_event_wait(0));
+    for (int step = 10; step < 13; step++) submit_step(log, step);
+    if (events) assert_ok(cuda_host_event_record(1));
+    assert_ok(cuda_host_lane_choose(0));
+    submit_step(log, 2);
+    if (events) assert_ok(cuda_host_event_wait(1));
+    submit_step(log, 3);
+}
+
+static size_t place(const std::vector<int> &log, int step)
+{
+    return static_cast<size_t>(std::find(log.begin(), log.end(), step) - log.begin());
+}
+
+/* Every lane in order, what events say, and else anything: all orders that may be are met. */
+static void test_lanes(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) { /* without events, with them, as a graph */
+        std::set<std::vector<int>> orders;
+        std::vector<int> log;
+        CudaHostGraph *graph = nullptr;
+        if (way == 2) {
+            assert_ok(cuda_host_capture_begin());
+            submit_lanes(&log, true);
+            assert_ok(cuda_host_capture_end(&graph));
+        }
+        for (int i = 0; i < 1000; i++) {
+            log.clear();
+            if (way == 2)
+                assert_ok(cuda_host_graph_launch(graph));
+            else
+                submit_lanes(&log, way == 1);
+            if (way < 2) assert_int_equal(log.size(), 0);
+            assert_ok(cuda_host_wait());
+            assert_int_equal(log.size(), 7);
+            for (int step = 0; step < 3; step++) assert_true(place(log, step) < place(log, step + 1));
+            for (int step = 10; step < 12; step++) assert_true(place(log, step) < place(log, step + 1));
+            if (way) assert_true(place(log, 1) < place(log, 10) && place(log, 12) < place(log, 3));
+            orders.insert(log);
+        }
+        assert_int_equal(orders.size(), way ? 4 : 35); /* where 2 goes among 10 11 12; 7 over 3 */
+        cuda_host_graph_free(graph);
+    }
+    assert_status(cuda_host_event_wait(7), E_FAIL);
+}
+
+static void test_lanes_of_a_graph(void **state)
+{
+    (void)state;
+    CudaHostGraph *graph = nullptr;
+    std::vector<int> log;
+    assert_ok(cuda_host_event_record(0));
+    assert_ok(cuda_host_capture_begin());
+    assert_ok(cuda_host_lane_choose(1));
+    assert_status(cuda_host_submit([] { return OK; }), E_FAIL); /* it has waited for nothing there */
+    assert_message("without having waited");
+    assert_status(cuda_host_event_wait(0), E_FAIL); /* recorded before */
+    assert_ok(cuda_host_lane_choose(0));
+    assert_ok(cuda_host_event_record(0));
+    assert_ok(cuda_host_lane_choose(1));
+    assert_ok(cuda_host_event_wait(0));
+    submit_step(&log, 1);
+    assert_status(cuda_host_capture_end(&graph), E_FAIL);
+    assert_message("nothing waits for it");
+    assert_null(graph);
+    assert_ok(cuda_host_lane_choose(0));
+    assert_ok(cuda_host_wait());
+    submit_step(&log, 2);
+    assert_int_equal(log.size(), 1);
+    assert_ok(cuda_host_lane_choose(0));
+    assert_ok(cuda_host_submit([] { return status_fail(E_FAIL, __FILE__, __LINE__, "late"); })); /* what fails shows when it is waited for */
+    assert_status(cuda_host_wait(), E_FAIL);
+    assert_message("late");
+    assert_ok(cuda_host_wait());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_blocks_run_in_any_order),
         cmocka_unit_test(test_shared_memory_is_unset),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_lanes_of_a_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,8 @@ typedef struct {
     const char *sizes;         /* NULL: training_head_16 */
     void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
     bool no_dropout;
-    float loss_scale; /* fp16: 0 takes one that does not overflow here */
+    bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
+    float loss_scale;      /* fp16: 0 takes one that does not overflow here */
 } TrainingOptions;
 
 typedef struct {
@@ -65,9 +66,9 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     static const int lengths[TRAINING_MICROS][TRAINING_SEQS] = {{40, 2, 17, 9, 0}, {1, 40, 0}};
     const char *sizes = o->sizes ? o->sizes : training_head_16;
     ModelConfig config;
-    uint8_t levels[2];
+    uint8_t levels[16];
     Policy policy;
-    *t = (Training){.may_skip = o->loss_scale > 0,
+    *t = (Training){.may_skip = o->may_skip || o->loss_scale > 0,
                     .optimizer = {.beta1 = 0.9f,
                                   .beta2 = 0.999f,
                                   .eps = 1e-6f,
@@ -93,6 +94,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                               .levels = levels,
                               .optimizer = t->optimizer,
                               .save_buffer = true,
+                              .poison = o->poison,
                               .seed = 5};
     assert_ok(session_open(&t->session, &t->model, &session, NULL));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
