@@ -4,7 +4,8 @@
 
 #define BACKEND "cuda_host"
 
-static const char *const policies[] = {"lean", "ffn", "selective", "half-attention", "full", "offload", "every:1", "every:2"};
+static const char *const policies[] = {"lean", "ffn",     "selective", "half-attention",
+                                       "full", "offload", "every:1",   "every:2"};
 static const Dtype types[] = {F32, BF16, F16};
 enum { N_TYPES = sizeof types / sizeof *types };
 

@@ -4,7 +4,7 @@
 #include "model/harness.h"
 
 static const char *const policies[] = {"none", "lean",    "ffn",     "selective", "half-attention",
-                                       "full", "offload", "every:1", "every:2", "every:3"};
+                                       "full", "offload", "every:1", "every:2",   "every:3"};
 static const int splits[] = {64, 3, 1};
 
 static void with_dropout(Golden *g, float p)
