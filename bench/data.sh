@@ -10,7 +10,7 @@ usage() {
 data.sh [DUMP [VOCAB [THREADS]]]      (default: shared data's dump and BERT's vocabulary, beside this folder; threads 1,2)
 
 DUMP is a piece of a MediaWiki dump, plain or bz2; it is used COPIES times over, so that there is something to measure.
-  COPIES       default 12
+  COPIES       default 24
   BUILD        a folder with cairn, bench_wiki and bench_shards (default: build, which is built here)
 Rates are of one second, and of one second of processor time: the latter hold on a busy machine too. Needs bzip2 and GNU time.
 END
@@ -19,7 +19,7 @@ END
 case ${1:-} in -h | --help) usage && exit 0 ;; esac
 data=$cairn_root/../shared/data
 dump=${1:-$(find "$data/wikipedia" -name 'enwiki*.bz2' | head -n 1)} vocab=${2:-$data/vocab/bert-base-uncased-vocab.txt}
-threads=${3:-1,2} copies=${COPIES:-12} folder=${BUILD:-$cairn_root/build}
+threads=${3:-1,2} copies=${COPIES:-24} folder=${BUILD:-$cairn_root/build}
 [ -r "$dump" ] || die 2 "there is no dump; name one (see --help)"
 if [ -z "${BUILD:-}" ]; then
     find_cairn

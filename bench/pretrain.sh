@@ -10,9 +10,9 @@ usage() {
 pretrain.sh [BATCH [ROUNDS]]      (default 16 2)
 
   DUMP, VOCAB  a piece of a MediaWiki dump and a vocabulary (default: shared data's, beside this folder)
-  MODEL        what runs packed and padded (default bert-mini), STEPS of 16 sequences each (default 4)
+  MODEL        what runs packed and padded (default bert-mini), STEPS of 16 sequences each (default 8)
   BUILD        a folder with cairn, cairn_cpu.so and bench_step (default: build, which is built here)
-Keep the machine quiet meanwhile; figures of one run are to be compared with each other, not with another day's.
+Needs GNU time. Keep the machine quiet meanwhile; figures of one run are to be compared with each other, not with another day's.
 END
 }
 
@@ -26,6 +26,7 @@ if [ -z "${BUILD:-}" ]; then
     cmake --build "$folder" --target bench >/dev/null
 fi
 cairn=$folder/cairn
+[ -x /usr/bin/time ] || die 2 "install GNU time (/usr/bin/time)"
 export CAIRN_BACKEND_DIR=$folder
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
@@ -49,15 +50,22 @@ awk '$6 == "gather" && /mlm.rows/ { before = $4 } $6 == "mlm_xent" { scratch = $
         "and their gradient as much again\n",
         (live - before) / mib, scratch / mib, 76 * 16 * 30522 * 4 / mib, 8192 * 30522 * 4 / mib }' "$work/plan"
 
-say "== ${MODEL:-bert-mini}, real articles, at most 512 tokens, ${STEPS:-4} steps of 16 =="
+say "== ${MODEL:-bert-mini}, real articles, at most 512 tokens, ${STEPS:-8} steps of 16 =="
 "$cairn" wiki --input "$dump" --output-dir "$work/text" 2>/dev/null
 "$cairn" shards --input "$work/text" --vocab "$vocab" --max-seq-length 512 --output-dir "$work/shards" 2>&1 |
     sed -n 's/^.*sentences: //p'
 for layout in packed padded packed padded; do
     flags=(--padded)
     [ "$layout" = padded ] || flags=()
-    "$cairn" pretrain --model-config "${MODEL:-bert-mini}" --vocab "$vocab" --data-dir "$work/shards" --max-seq-length 512 \
-        --batch-size 16 --max-steps "${STEPS:-4}" "${flags[@]}" --resume never --output-dir "$work/run" 2>/dev/null
-    sed -n "s/.*\"tokens_per_s\": \([0-9.]*\).*/$layout: \1 tokens\/s/p" "$work/run/run.json"
+    /usr/bin/time -f '%U %S' -o "$work/times" "$cairn" pretrain --model-config "${MODEL:-bert-mini}" --vocab "$vocab" \
+        --data-dir "$work/shards" --max-seq-length 512 --batch-size 16 --max-steps "${STEPS:-8}" "${flags[@]}" --resume never \
+        --save-every off --output-dir "$work/run" 2>/dev/null
+    # metrics.jsonl: a step's tokens are its sequences by its two rates
+    tokens=$(sed -n 's/.*"seq_per_s": \([0-9.]*\), "tokens_per_s": \([0-9.]*\).*/\1 \2/p' "$work/run/metrics.jsonl" |
+        awk '{ n += 16 * $2 / $1 } END { print n }')
+    wall=$(sed -n 's/.*"tokens_per_s": \([0-9.]*\).*/\1/p' "$work/run/run.json")
+    read -r user system <"$work/times"
+    awk -v l="$layout" -v n="$tokens" -v w="$wall" -v u="$user" -v s="$system" \
+        'BEGIN { printf "%s: %.0f tokens/s, %.0f per second of processor time (start included)\n", l, w, n / (u + s) }'
 done
 uptime
