@@ -399,7 +399,8 @@ static void test_lanes_of_a_graph(void **state)
     submit_step(&log, 2);
     assert_int_equal(log.size(), 1);
     assert_ok(cuda_host_lane_choose(0));
-    assert_ok(cuda_host_submit([] { return status_fail(E_FAIL, __FILE__, __LINE__, "late"); })); /* what fails shows when it is waited for */
+    assert_ok(cuda_host_submit(
+        [] { return status_fail(E_FAIL, __FILE__, __LINE__, "late"); })); /* what fails shows when it is waited for */
     assert_status(cuda_host_wait(), E_FAIL);
     assert_message("late");
     assert_ok(cuda_host_wait());
