@@ -95,6 +95,11 @@ static Status load_module(Backend *b, const char *name)
         status = fail(E_USAGE, "backend '%s': cannot load %s: %s", name, path, dlerror());
         goto done;
     }
+    const uint64_t *abi = dlsym(module, "cairn_module_abi");
+    if (!abi || *abi != BACKEND_ABI) {
+        status = fail(E_USAGE, "backend '%s': %s belongs to another build of cairn; build it again", name, path);
+        goto done;
+    }
     symbol = mem_printf("cairn_backend_%s", name);
     FillTable fill;
     *(void **)&fill = dlsym(module, symbol);

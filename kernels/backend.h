@@ -101,6 +101,10 @@ typedef struct Backend {
     bool ranges; /* after open: they are wanted at all times, not only in a profile */
 } Backend;
 
+/* A module exports `const uint64_t cairn_module_abi = BACKEND_ABI`: one that was built with other tables is refused. */
+#define BACKEND_ABI ((uint64_t)sizeof(Backend) << 32 | (uint64_t)sizeof(OpCall) << 12 | (uint64_t)N_OPS)
+extern const uint64_t cairn_module_abi;
+
 /* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
    of. `why` of a refusal is in the status message. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);

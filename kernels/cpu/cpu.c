@@ -11,6 +11,7 @@
 
 Cpu cpu;
 Status cairn_backend_cpu(Backend *b);
+const uint64_t cairn_module_abi = BACKEND_ABI;
 
 /* ---- instruction sets, best first ---- */
 

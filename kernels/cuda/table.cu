@@ -38,6 +38,8 @@ CUDA_PREPARE_LIST(X)
 Status CAIRN_CUDA_ENTRY(Backend *b);
 }
 
+const uint64_t cairn_module_abi = BACKEND_ABI;
+
 static int opened; /* how often */
 
 static Status cuda_open(Backend *b, const BackendOptions *options)
