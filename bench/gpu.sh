@@ -224,7 +224,7 @@ part_tests() {
         run_test "bits-$type" "$build/bench_step" --backend "$backend" --predictions 5 --optimizer lamb --product 64 \
             "$work/tiny.json" "$(few 3 8)" 16 2 "$type" none full
         run_test "bits-packed-$type" "$build/bench_step" --backend "$backend" --lengths "$work/tiny.tsv" --product 64 \
-            "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full every:2
+            "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full offload every:2
     done
     for tool in memcheck racecheck initcheck synccheck; do
         if [ -n "$dry" ] || ! command -v compute-sanitizer >/dev/null; then
@@ -319,7 +319,7 @@ part_ours() {
     fi
     while read -r -a row; do
         case ${row[0]} in
-        large-128) policies="none lean selective full" ops=--ops ;;
+        large-128) policies="none lean selective full offload" ops=--ops ;;
         base-128) policies="none lean" ops=--ops ;;
         *) policies="none lean" ops='' ;;
         esac

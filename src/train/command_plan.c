@@ -311,13 +311,13 @@ static void print_json(const PlanRun *r, const Row *rows, int n)
         buf_printf(
             &out,
             ", \"bytes\": {\"weights\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, "
-            "\"scratch\": %zu, \"input\": %zu, \"save\": %zu, \"offloaded\": %zu, \"host\": %zu}, \"peak\": %zu, "
+            "\"scratch\": %zu, \"input\": %zu, \"save\": %zu, \"host\": %zu}, \"peak\": %zu, \"offloaded\": %zu, "
             "\"max_batch\": %lld, "
             "\"step_s\": ",
             w->bytes[REGION_WEIGHT] + w->bytes[REGION_COPY], w->bytes[REGION_GRAD], w->bytes[REGION_MOMENT],
             w->bytes[REGION_ACT], w->bytes[REGION_SCRATCH],
-            w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE],
-            w->bytes[REGION_HOST], w->host, w->peak, (long long)w->max_batch);
+            w->bytes[REGION_INPUT] + w->bytes[REGION_OUTPUT] + w->bytes[REGION_CONST], w->bytes[REGION_SAVE], w->host,
+            w->peak, w->bytes[REGION_HOST], (long long)w->max_batch);
         buf_double(&out, w->step_s);
         buf_puts(&out, ", \"seq_per_s\": ");
         buf_double(&out, (double)r->c->batch_size / w->step_s);

@@ -19,7 +19,8 @@ static void add(Sum *to, const Sum *x)
     for (int b = 0; b < N_BOUNDS; b++) to->by_bound[b] += x->by_bound[b];
 }
 
-static void collect(const CostTable *t, Range range, double times, Sum sums[N_PHASES][N_OPS])
+/* `beside`: instrs of other lanes than compute. */
+static void collect(const CostTable *t, Range range, double times, Sum sums[N_PHASES][N_OPS], Sum beside[N_OPS])
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         const Instr *instr = &t->plan->instrs[i];
@@ -30,7 +31,7 @@ static void collect(const CostTable *t, Range range, double times, Sum sums[N_PH
         double seconds = times * plan_call_cost(&call, &t->plan->capacity, t->beside, t->rates, &cost, &bound);
         Sum x = {times, times * cost.product_flops, times * (cost.bytes + cost.pass_bytes), seconds, {0}};
         x.by_bound[bound] = seconds;
-        add(&sums[instr->phase][instr->op], &x);
+        add(instr->lane == LANE_COMPUTE ? &sums[instr->phase][instr->op] : &beside[instr->op], &x);
     }
 }
 
@@ -71,12 +72,19 @@ static void print_rates(const CostTable *t, Buf *out)
 void cost_table(const CostTable *t, Buf *out)
 {
     const Plan *p = t->plan;
-    Sum sums[N_PHASES][N_OPS] = {{{0}}}, all = {0};
-    collect(t, p->begin, 1, sums);
-    collect(t, p->micro, t->micros, sums);
-    collect(t, p->update, 1, sums);
+    Sum sums[N_PHASES][N_OPS] = {{{0}}}, beside[N_OPS] = {{0}}, all = {0};
+    collect(t, p->begin, 1, sums, beside);
+    collect(t, p->micro, t->micros, sums, beside);
+    collect(t, p->update, 1, sums, beside);
     for (int phase = 0; phase < N_PHASES; phase++)
         for (int op = 0; op < N_OPS; op++) add(&all, &sums[phase][op]);
+    double lanes = t->micros * plan_cost(p, p->micro, &p->capacity, t->beside, t->rates, NULL) +
+                   plan_cost(p, p->begin, &p->capacity, t->beside, t->rates, NULL) +
+                   plan_cost(p, p->update, &p->capacity, t->beside, t->rates, NULL);
+    double waits = lanes - all.seconds; /* of the compute lane for the others; else rounding */
+    bool laned = false;
+    for (int op = 0; op < N_OPS; op++) laned |= beside[op].calls > 0;
+    if (laned) all.seconds = lanes;
     print_rates(t, out);
     buf_printf(out, "%-10s %-14s %7s %12s %12s %10s %7s %9s %9s  %s\n", "phase", "op", "calls", "GFLOP", "MB", "ms",
                "share", "TFLOP/s", "GB/s", "bound by");
@@ -90,6 +98,11 @@ void cost_table(const CostTable *t, Buf *out)
         }
         if (sum.calls > 0) print_row(out, phase_names[phase], "in all", &sum, all.seconds);
     }
+    for (int op = 0; op < N_OPS; op++)
+        if (beside[op].calls > 0) print_row(out, "beside", op_info((Op)op)->name, &beside[op], all.seconds);
+    if (laned)
+        buf_printf(out, "%-10s the other lanes work while compute does; it waits %.4f ms for them\n", "",
+                   waits > 1e-9 ? waits * 1e3 : 0.0);
     print_row(out, "step", "in all", &all, all.seconds);
     double useful = 0; /* what is recomputed is not */
     for (int phase = 0; phase < N_PHASES; phase++)

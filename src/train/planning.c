@@ -80,7 +80,7 @@ size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *b
         for (int i = 0; i < 2; i++)
             if (plans[i] && plans[i]->region_bytes[r] > largest) largest = plans[i]->region_bytes[r];
         if (by_region) by_region[r] = largest;
-        if (!own || (r != REGION_SAVE && r != REGION_HOST)) total += largest;
+        if (r != REGION_HOST && (!own || r != REGION_SAVE)) total += largest;
     }
     return total;
 }

@@ -31,7 +31,7 @@ Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, 
 RowCounts plan_capacity(MicroCapacity micro);
 
 /* Bytes by region (may be NULL) of a training plan and the evaluation plan beside it (either may be NULL), and their
-   sum: without the regions that are host memory where `backend` (may be NULL) has memory of its own. */
+   sum: without what is offloaded, and without the save buffer where `backend` (may be NULL) has memory of its own. */
 size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *backend, size_t by_region[N_REGIONS]);
 
 #endif

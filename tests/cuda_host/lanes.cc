@@ -71,7 +71,11 @@ struct Runner {
             queue[items[i].lane].push_back(i);
             if (items[i].kind == RECORD) awaited.insert(items[i].event);
         }
-        favourite = static_cast<int>(below(cuda_host_lanes + 1));
+        int used[cuda_host_lanes + 1], n = 0;
+        for (int lane = 0; lane < cuda_host_lanes; lane++)
+            if (!queue[lane].empty()) used[n++] = lane;
+        used[n++] = cuda_host_lanes;
+        favourite = used[below(static_cast<uint64_t>(n))];
     }
 
     uint64_t below(uint64_t n)

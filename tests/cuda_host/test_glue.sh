@@ -43,7 +43,7 @@ expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend c
 [ "$(json_number evaluated/eval_results.json eval_loss)" = "$by_device" ] || complain "evaluation alone gives another loss"
 
 # bf16; less memory, the same bits.
-for policy in none full auto; do
+for policy in none full offload auto; do
     budget=auto
     [ $policy != auto ] || budget=660K
     glue "bf16-$policy" --backend cuda_host --precision bf16 --recompute $policy --memory-budget $budget

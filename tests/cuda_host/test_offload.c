@@ -3,10 +3,10 @@
 #include "equiv/training.h"
 
 #define BACKEND "cuda_host"
-enum { STEPS = 3, TRIES = 4 };
+enum { STEPS = 3, TRIES = 3, SEARCHED = TRAINING_STEPS, LAYERS = 4 };
 
-static const char deep[] = "{\"vocab_size\": 300, \"hidden_size\": 32, \"num_hidden_layers\": 5, "
-                           "\"num_attention_heads\": 2, \"intermediate_size\": 64, \"max_position_embeddings\": 64}";
+static const char deep[] = "{\"vocab_size\": 300, \"hidden_size\": 16, \"num_hidden_layers\": 4, "
+                           "\"num_attention_heads\": 2, \"intermediate_size\": 32, \"max_position_embeddings\": 64}";
 
 static struct {
     int chosen, copies, copied_rows; /* lanes chosen; OFFLOAD and FETCH, and their rows */
@@ -118,8 +118,8 @@ static void test_rows(void **state)
     for (int m = 0; m < TRAINING_MICROS; m++)
         rows += (int)exec_rows(t.session.train, t.batch[m].n_tokens, t.batch[m].n_seqs, 0).count[ROWS_TOKENS];
     assert_true(rows < TRAINING_MICROS * TRAINING_TOKENS);
-    assert_int_equal(seen.copies, TRAINING_MICROS * 2 * 4); /* there and back; the topmost of five layers stays */
-    assert_int_equal(seen.copied_rows, rows * 2 * 4);
+    assert_int_equal(seen.copies, TRAINING_MICROS * 2 * (LAYERS - 1)); /* there and back; the topmost layer's stays */
+    assert_int_equal(seen.copied_rows, rows * 2 * (LAYERS - 1));
     training_close(&t);
 }
 
@@ -148,7 +148,7 @@ static bool runs_right(const Training *want, InstrId i, int w)
     got.session.train_plan.instrs[i].wait[w] = NONE;
     training_begin(&got);
     bool right = true;
-    for (int step = 0; step < TRAINING_STEPS && right; step++) {
+    for (int step = 0; step < SEARCHED && right; step++) {
         training_steps(&got, step, step + 1);
         right = memcmp(&got.loss[step], &want->loss[step], sizeof got.loss[step]) == 0;
     }
@@ -164,9 +164,9 @@ static void test_a_missing_wait_shows(void **state)
     Plan *p = &plain.session.train_plan;
     int waits = 0, refused = 0;
     TrainingOptions o = {.backend = BACKEND, .compute = F32, .sizes = deep};
-    run(&want, &o, TRAINING_STEPS);
+    run(&want, &o, SEARCHED);
     o.policy = "offload";
-    run(&plain, &o, TRAINING_STEPS);
+    run(&plain, &o, SEARCHED);
     assert_true(same_weights(&plain, &want));
     for (InstrId i = 0; i < p->n_instrs; i++)
         for (int w = 0; w < 2; w++) {
@@ -183,7 +183,7 @@ static void test_a_missing_wait_shows(void **state)
                          right ? "takes" : "refuses", right ? "wrong" : "right");
         }
     print_message("without one of %d waits: %d plans are refused, and these run wrong\n", waits, refused);
-    assert_true(refused >= 12 && refused >= waits - 3);
+    assert_true(refused >= 9 && refused >= waits - 3);
     training_close(&plain);
     training_close(&want);
 }

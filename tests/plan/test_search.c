@@ -115,6 +115,52 @@ static void test_finds_the_fastest(void **state)
     model_free(&m);
 }
 
+/* With a copy lane: still monotone and within the budget, below what any plan without it needs; a fast link is taken
+   before anything is made again twice, a slow one only where nothing else fits. */
+static void test_offload(void **state)
+{
+    Model m;
+    (void)state;
+    make_model(&m, 6);
+    for (int slow = 0; slow < 2; slow++) {
+        SearchProblem s = problem(&m);
+        uint8_t levels[6] = {0};
+        size_t most = peak_of(&s, levels), least, without;
+        bool offloaded = false;
+        double before = INFINITY;
+        s.offload = true;
+        s.host = SIZE_MAX;
+        s.rates.link_out = s.rates.link_in = slow ? 1e7 : 1e12;
+        memset(levels, LEVEL_OFFLOAD, sizeof levels);
+        least = peak_of(&s, levels);
+        memset(levels, LEVEL_FULL, sizeof levels);
+        without = peak_of(&s, levels);
+        assert_true(least < without);
+        for (int i = 0; i <= 40; i++) {
+            SearchResult r;
+            s.budget = least + (most - least) * (size_t)i / 40;
+            assert_ok(search_levels(&s, &r));
+            bool takes = memchr(r.levels, LEVEL_OFFLOAD, sizeof levels) != NULL;
+            assert_true(r.peak <= s.budget);
+            assert_int_equal(r.peak, peak_of(&s, r.levels));
+            if (!(r.step_s <= before * (1 + 1e-12)))
+                fail_msg("budget %zu: %g s, with less memory it was %g", s.budget, r.step_s, before);
+            if (slow && takes && s.budget >= without) fail_msg("budget %zu: %s over a slow link", s.budget, r.name);
+            offloaded |= takes;
+            before = r.step_s;
+            free(r.levels);
+        }
+        assert_true(offloaded);
+        SearchResult r;
+        s.budget = least;
+        s.host = 0; /* the machine has no memory for it */
+        Status status = search_levels(&s, &r);
+        assert_true(status == E_MEMORY || !memchr(r.levels, LEVEL_OFFLOAD, sizeof levels));
+        free(r.levels);
+    }
+    model_free(&m);
+}
+
 static void test_large_is_quick(void **state)
 {
     Model m;
@@ -135,6 +181,7 @@ static void test_large_is_quick(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_monotone_and_within),
-                                       cmocka_unit_test(test_finds_the_fastest), cmocka_unit_test(test_large_is_quick)};
+                                       cmocka_unit_test(test_finds_the_fastest), cmocka_unit_test(test_offload),
+                                       cmocka_unit_test(test_large_is_quick)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,6 +60,7 @@ bad_data && rm bad/train.tsv && mkdir bad/train.tsv
 refused 1 "bad/train.tsv" -- --data-dir bad --model good
 
 # -- model and vocabulary
+refused 2 "--recompute offload" "a device that copies while it computes" -- --data-dir data --model good --backend ref --recompute offload
 refused 2 "nomodel" -- --data-dir data --model nomodel
 refused 2 "--max-seq-length 200" "128 positions" "good/config.json" -- --data-dir data --model good --max-seq-length 200
 head -n 100 good/vocab.txt >short.txt

@@ -44,6 +44,19 @@ plan h200 "${full[@]}" --recompute full --explain-cost
 says "recompute  linear"
 above "${rate[h200]}" "$(per_second)" "none against full"
 
+# Offload: as full, but for the inputs of 23 layers, which lie on the host; the arithmetic adds up lane by lane.
+plan h200 "${full[@]}" --json
+activations() { sed -n "s/.*\"name\": \"$1\".*\"activations\": \([0-9]*\),.*/\1/p" "$work/.stdout"; }
+offloaded=$(sed -n 's/.*"name": "offload".*"offloaded": \([0-9]*\),.*/\1/p' "$work/.stdout")
+awk -v f="$(activations full)" -v o="$(activations offload)" -v h="$offloaded" 'BEGIN { exit !(h > 0 && f - o == h / 23 * 22) }' ||
+    complain "full $(activations full) B, offload $(activations offload) B and $offloaded B on the host"
+plan h200 "${full[@]}"
+says "offload: " "of pinned memory of the host"
+plan h200 "${full[@]}" --recompute offload --explain-cost
+says "link 50 GB/s to the host and 50 back" "beside     fetch" "the other lanes work while compute does"
+expect 2 "$CAIRN_BINARY" plan --backend ref --model-config "$large" --recompute offload --explain
+says "a device that copies while it computes"
+
 printf '600 1\n' >long.tsv
 printf '5 many\n' >bad.tsv
 expect 2 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --max-seq-length 512 --lengths long.tsv
