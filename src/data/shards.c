@@ -144,7 +144,10 @@ static Status look_at_files(Shards *s, const char *dir)
     buf_free(&said);
     if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
     if (!s->o.vocab && (s->o.dynamic_masking || masked < s->n_files))
-        status = fail(E_USAGE, "%s: its words are to be masked while training: give --vocab FILE", dir);
+        status = fail(E_USAGE,
+                      "%s: %d of its %d shards hold no masks, and none can be drawn without a vocabulary: leave out "
+                      "--masking static, or make the shards anew with `cairn shards --masking static`",
+                      dir, s->n_files - masked, s->n_files);
 done:
     pthread_mutex_unlock(&one);
     digest_free(d);

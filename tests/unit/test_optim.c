@@ -48,6 +48,30 @@ static void test_discontinuous(void **state)
     near(schedule_rate(&s, 7038), 0);
 }
 
+/* MLPerf's checkpoint lies 200000 steps into a warmup of 200330. */
+static void test_warmup_that_began_before(void **state)
+{
+    (void)state;
+    Schedule s = schedule("poly:1-nvidia", 4e-4, 200330, 3680);
+    s.warmup_start = -200000;
+    near(schedule_rate(&s, 1), 4e-4 * 200001 / 200330);
+    near(schedule_rate(&s, 329), 4e-4 * 200329 / 200330);
+    near(schedule_rate(&s, 330), 4e-4);
+    near(schedule_rate(&s, 331), 4e-4 * (1 - 331.0 / 3680));
+    near(schedule_rate(&s, 3680), 0);
+    s = schedule("linear", 1, 20, 110); /* half of it is over; down over the 100 steps that are left */
+    s.warmup_start = -10;
+    near(schedule_rate(&s, 1), 11.0 / 20);
+    near(schedule_rate(&s, 10), 1);
+    near(schedule_rate(&s, 11), 1);
+    near(schedule_rate(&s, 61), 0.5);
+    near(schedule_rate(&s, 110), 0.01);
+    s.warmup_start = 10; /* it begins later: no rate until then */
+    near(schedule_rate(&s, 10), 0);
+    near(schedule_rate(&s, 11), 1.0 / 20);
+    near(schedule_rate(&s, 30), 1);
+}
+
 static void test_bad_schedules(void **state)
 {
     static const char *const bad[] = {"",        "cosine",  "poly:",   "poly:0",   "poly:x",
@@ -89,8 +113,9 @@ static void test_bias(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_continuous), cmocka_unit_test(test_discontinuous), cmocka_unit_test(test_bad_schedules),
-        cmocka_unit_test(test_warmup),     cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_continuous),    cmocka_unit_test(test_discontinuous),
+        cmocka_unit_test(test_bad_schedules), cmocka_unit_test(test_warmup),
+        cmocka_unit_test(test_bias),          cmocka_unit_test(test_warmup_that_began_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,215 @@
+#!/usr/bin/env bash
+# `cairn pretrain` on small shards of the bundled dump: it learns by heart; policies, micro-batches and interruptions
+# change nothing they must not change; phases, masks, evaluation and the logs of other trainers do what they say.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+make_sample_text
+make_tiny_config model.json
+sed 's/_prob": 0.1/_prob": 0.0/g' model.json >still.json # no dropout
+make_shards() { # DIR FLAGS...
+    expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 32 --output-dir "$@"
+}
+make_shards masked --masking static --eval-fraction 0.1
+make_shards plain --masking dynamic
+
+run() { # CODE OUT FLAGS...: of a flag that stands twice, the later wins
+    local code=$1 out=$2 word flag=
+    local -A value=([--vocab]=vocab.txt [--max-seq-length]=32 [--threads]=1 [--backend]=ref [--output-dir]=$out)
+    shift 2
+    for word in "$@"; do
+        case $word in
+        --*) flag=$word value[$word]= ;;
+        *) value[$flag]=$word ;;
+        esac
+    done
+    set --
+    for flag in "${!value[@]}"; do
+        set -- "$@" "$flag" ${value[$flag]:+"${value[$flag]}"}
+    done
+    expect "$code" "$CAIRN_BINARY" pretrain "$@"
+}
+small=(--model-config model.json --data-dir masked --batch-size 16 --learning-rate 1e-3)
+member() { sed -n "s/.*\"$2\": *\\([-+0-9.eE]*\\).*/\\1/p" "$1/metrics.jsonl"; }
+figures() { grep -v seconds "$1/eval_results.txt"; }
+same_run() { # A B: losses and state, bit for bit
+    cmp <(losses "$1") <(losses "$2") || complain "$2: losses differ from those of $1"
+    local file
+    for file in model.safetensors checkpoint-*/model.safetensors checkpoint-*/optimizer.safetensors; do
+        # shellcheck disable=SC2086 # a pattern
+        cmp "$1"/$file "$2"/$file || complain "$2: $file differs from that of $1"
+    done
+}
+# Two columns of numbers, as far apart as the fraction $1.
+near() { awk -v most="$1" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= most * $2)) bad = 1; n++ } END { exit bad || !n }'; }
+
+# Policies: the same bits, with the head over masked words, also with several micro-batches in a step.
+run 0 steps "${small[@]}" --max-steps 6 --log-every 1
+says "the reader makes"
+run 0 parts "${small[@]}" --max-steps 6 --micro-batch-tokens 128
+for policy in lean selective full every:1; do
+    run 0 "whole $policy" "${small[@]}" --max-steps 6 --recompute "$policy" --poison
+    same_run steps "whole $policy"
+    run 0 "parts $policy" "${small[@]}" --max-steps 6 --micro-batch-tokens 128 --recompute "$policy"
+    same_run parts "parts $policy"
+done
+# Splits: the means of the step are exact, so without dropout only rounding differs.
+for tokens in 512 128 64; do
+    run 0 "split $tokens" --model-config still.json --data-dir masked --batch-size 16 --learning-rate 1e-3 --max-steps 6 \
+        --micro-batch-tokens "$tokens"
+    paste <(losses "split $tokens") <(losses "split 512") | near 1e-5 || complain "micro-batches of $tokens: other losses"
+done
+
+# Stopped by SIGTERM at random moments, killed between saves: the same bits. Steps have several micro-batches.
+long=("${small[@]}" --max-steps 60 --micro-batch-tokens 128 --save-steps 7)
+run 0 straight "${long[@]}"
+for signal in TERM KILL; do
+    stops=0
+    for _ in $(seq 40); do
+        "$CAIRN_BINARY" pretrain --vocab vocab.txt --max-seq-length 32 --threads 1 --backend ref --output-dir "$signal" \
+            "${long[@]}" >/dev/null 2>notes </dev/null &
+        pid=$! have=$(grep -c . "$signal/metrics.jsonl" 2>/dev/null || true)
+        for _ in $(seq 3000); do # some steps more than there are
+            now=$(grep -c . "$signal/metrics.jsonl" 2>/dev/null || true)
+            [ "${now:-0}" -lt $((${have:-0} + 8 + RANDOM % 9)) ] && kill -0 "$pid" 2>/dev/null || break
+            sleep 0.01
+        done
+        code=0
+        kill "-$signal" "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || code=$?
+        [ "$code" -ne 0 ] || break
+        stops=$((stops + 1))
+        case $signal:$code in
+        TERM:75 | KILL:137) ;;
+        *) complain "$signal: exit code $code: $(tail -n 3 notes)" ;;
+        esac
+    done
+    echo "stopped by $signal $stops times"
+    [ "$stops" -ge 2 ] || complain "$signal hardly stopped it"
+    run 0 "$signal" "${long[@]}"
+    same_run straight "$signal"
+done
+
+# Phase 2 from phase 1, with fresh and with carried moments.
+second=(--data-dir masked --batch-size 16 --max-steps 3 --learning-rate 1e-3 --warmup 0 --model steps)
+run 0 fresh "${second[@]}"
+run 0 carried "${second[@]}" --moments carried
+says "weights and moments are those of steps/checkpoint-6"
+[ "$(losses fresh | head -n 1)" = "$(losses carried | head -n 1)" ] || complain "phase 2 does not begin with phase 1's weights"
+cmp -s fresh/model.safetensors carried/model.safetensors && complain "carried moments make no difference"
+cp -r steps unlike && rm -r unlike/checkpoint-*
+run 2 none "${second[@]}" --model unlike --moments carried
+says "holds no checkpoint"
+run 2 none "${small[@]}" --max-steps 3 --moments carried
+says "give the run to go on from as --model"
+
+# Without next sentences.
+run 0 alone "${small[@]}" --max-steps 3 --nsp off --eval-dir masked/eval
+grep -q nsp alone/eval_results.txt && complain "--nsp off evaluates next sentences"
+grep -q mlm_accuracy alone/eval_results.txt || complain "--nsp off: no accuracy of masked words"
+
+# Masks: the shards' own ones, drawn ones, and none.
+run 0 static "${small[@]}" --max-steps 6 --masking static
+same_run steps static
+run 0 dynamic "${small[@]}" --max-steps 6 --masking dynamic
+cmp -s <(losses static) <(losses dynamic) && complain "dynamic masks are the static ones"
+run 0 drawn "${small[@]}" --data-dir plain --max-steps 3
+run 2 none "${small[@]}" --data-dir plain --max-steps 3 --masking static
+says "plain: 1 of its 1 shards hold no masks" "leave out --masking static"
+
+# Evaluation: no figure depends on the batch.
+for n in 1 7 128; do
+    run 0 "eval $n" --do-eval --model steps --data-dir masked/eval --eval-batch-size "$n"
+    cmp <(figures "eval $n") <(figures "eval 1") || complain "--eval-batch-size $n changes the figures"
+done
+
+# 32 sequences by heart; a target ends the run, and the same command knows that it is finished.
+head -n 40 text/part-00000.txt >few.txt
+expect 0 "$CAIRN_BINARY" shards --input few.txt --vocab vocab.txt --max-seq-length 32 --masking static --output-dir few \
+    --short-seq-prob 0
+sed 's/"hidden_size": 32/"hidden_size": 64/; s/"intermediate_size": 64/"intermediate_size": 256/' still.json >wide.json
+heart=(--model-config wide.json --data-dir few --eval-dir few --batch-size 32 --learning-rate 3e-3 --bias-correction
+    --schedule constant --warmup 10 --max-steps 600 --backend auto --eval-every 20 --target-mlm-accuracy 0.995)
+run 0 heart "${heart[@]}"
+says "that is the target of 0.995"
+few=$(json_number heart/eval_results.json eval_samples)
+{ [ "$few" -ge 12 ] && [ "$few" -le 64 ]; } || complain "$few sequences to learn by heart"
+json_number heart/eval_results.json eval_mlm_accuracy | awk '{ exit !($1 > 0.99) }' || complain "not learned by heart"
+steps=$(member heart step | tail -n 1)
+[ "$steps" -lt 600 ] || complain "the target did not stop the run"
+run 0 heart "${heart[@]}"
+says "this run was finished before"
+[ "$(member heart step | tail -n 1)" = "$steps" ] || complain "a finished run went on"
+
+# Lines of other trainers' tools.
+logged=("${small[@]}" --max-steps 4 --eval-dir masked/eval --eval-every 2)
+run 0 "log mlperf" "${logged[@]}" --log-format mlperf
+run 0 "log dllogger" "${logged[@]}" --log-format dllogger
+grep -v '^:::MLLOG {"namespace": "", "time_ms": [0-9]*, "event_type": "[A-Z_]*", "key": "[a-z_0-9]*", "value": .*, "metadata": {.*}}$' \
+    "log mlperf/mlperf.log" && complain "lines that are not MLPerf's"
+sed -n 's/.*"key": "\([a-z_0-9]*\)".*/\1/p' "log mlperf/mlperf.log" >keys
+for key in submission_benchmark submission_org submission_division submission_status submission_platform cache_clear seed \
+    global_batch_size opt_base_learning_rate opt_lamb_epsilon opt_lamb_beta_1 opt_lamb_beta_2 opt_lamb_weight_decay_rate \
+    opt_learning_rate_training_steps opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step train_samples \
+    eval_samples; do
+    [ "$(grep -cx "$key" keys)" -eq 1 ] || complain "mlperf.log: $key stands $(grep -cx "$key" keys) times"
+done
+order=$(grep -x 'cache_clear\|init_st.*\|run_st.*\|block_st.*\|eval_st.*\|eval_accuracy' keys | tr '\n' ' ')
+[ "$order" = "cache_clear init_start init_stop run_start block_start block_stop eval_start eval_accuracy eval_stop \
+block_start block_stop eval_start eval_accuracy eval_stop block_start block_stop run_stop " ] ||
+    complain "mlperf.log: order $order"
+grep -q '"key": "eval_accuracy", "value": [0-9.e-]*, "metadata": {.*"epoch_num": 32' "log mlperf/mlperf.log" ||
+    complain "mlperf.log: no accuracy at 32 sequences"
+grep -q '"step": "PARAMETER"' "log dllogger/dllogger.json" || complain "dllogger.json has no parameters"
+grep -q '"step": \[64\], "data": {"eval_mlm_accuracy": ' "log dllogger/dllogger.json" || complain "dllogger.json: no accuracy"
+grep -v '^DLLL {"timestamp": "[0-9.]*", .*}}$' "log dllogger/dllogger.json" && complain "lines that are not dllogger's"
+if command -v python3 >/dev/null; then
+    sed 's/^:::MLLOG //; s/^DLLL //' log*/mlperf.log log*/dllogger.json |
+        python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' || complain "the logs are not JSON"
+fi
+
+# Presets: flags win, a printed configuration is the same one, and another batch is said.
+for size in tiny mini small medium base large; do
+    for recipe in phase1 phase2 mlperf original; do
+        expect 0 "$CAIRN_BINARY" pretrain --preset "bert-$size-$recipe" --print-config
+        says "bert-$size"
+    done
+done
+expect 0 "$CAIRN_BINARY" pretrain --preset bert-base-phase1 --batch-size 64 --print-config
+cp .stdout printed.json
+grep -q '"batch-size": 64\b' .stdout || complain "--batch-size does not win over the preset"
+expect 0 "$CAIRN_BINARY" pretrain --config printed.json --print-config
+cmp .stdout printed.json || complain "--print-config with a preset is not its own configuration"
+expect 2 "$CAIRN_BINARY" pretrain --preset bert-huge-phase1 --print-config
+says "'bert-huge-phase1' is unknown" bert-large phase2
+run 0 another --preset bert-tiny-phase1 "${small[@]}" --max-steps 2 --predictions 0
+says "--batch-size 16 in place of the preset's: nothing else is changed with it"
+
+# Bad input, each by name and before training.
+mkdir empty
+run 1 bad "${small[@]}" --data-dir empty
+says empty
+run 1 bad "${small[@]}" --data-dir nowhere
+says "nowhere: No such file"
+expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 64 --output-dir longer
+run 1 bad "${small[@]}" --data-dir longer
+says "longer/part-00000.hdf5" "row " "expected at most 32"
+expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 64 --layout nvidia --output-dir wider
+run 1 bad "${small[@]}" --data-dir wider
+says "wider/part-00000.hdf5" "--max-seq-length 64"
+head -n 590 vocab.txt >short.txt
+run 2 bad "${small[@]}" --vocab short.txt
+says short.txt 590 600
+sed 's/"vocab_size": 600/"vocab_size": 590/' model.json >smaller.json
+run 1 bad "${small[@]}" --model-config smaller.json --vocab short.txt
+says "masked/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
+mkdir broken && cp masked/part-* broken/ && printf 'no shard' >broken/part-99999.hdf5
+run 1 bad "${small[@]}" --data-dir broken
+says "broken/part-99999.hdf5"
+touch file
+run 1 file/bad "${small[@]}"
+says "file/bad"
+run 2 bad "${small[@]}" --target-mlm-accuracy 0.5
+says "give --eval-dir"
+finish
