@@ -349,7 +349,7 @@ static void test_what_is_wrong_is_said(void **state)
     o.vocab = NULL;
     o.vocab_size = SAMPLE_VOCAB;
     assert_status(shards_open(x->dir, &o, &s), E_USAGE);
-    assert_message("give --vocab");
+    assert_message("leave out --masking static");
     o = options(x, SAMPLE_LENGTH, 32);
 
     /* One bad row among many: found by the check, and by training when it comes to it. */
