@@ -125,7 +125,7 @@ for n in 1 7 128; do
 done
 
 # 32 sequences by heart; a target ends the run, and the same command knows that it is finished.
-head -n 40 text/part-00000.txt >few.txt
+head -n 56 text/part-00000.txt >few.txt
 expect 0 "$CAIRN_BINARY" shards --input few.txt --vocab vocab.txt --max-seq-length 32 --masking static --output-dir few \
     --short-seq-prob 0
 sed 's/"hidden_size": 32/"hidden_size": 64/; s/"intermediate_size": 64/"intermediate_size": 256/' still.json >wide.json
@@ -134,13 +134,30 @@ heart=(--model-config wide.json --data-dir few --eval-dir few --batch-size 32 --
 run 0 heart "${heart[@]}"
 says "that is the target of 0.995"
 few=$(json_number heart/eval_results.json eval_samples)
-{ [ "$few" -ge 12 ] && [ "$few" -le 64 ]; } || complain "$few sequences to learn by heart"
+[ "$few" -eq 32 ] || complain "$few sequences to learn by heart"
 json_number heart/eval_results.json eval_mlm_accuracy | awk '{ exit !($1 > 0.99) }' || complain "not learned by heart"
 steps=$(member heart step | tail -n 1)
 [ "$steps" -lt 600 ] || complain "the target did not stop the run"
 run 0 heart "${heart[@]}"
 says "this run was finished before"
 [ "$(member heart step | tail -n 1)" = "$steps" ] || complain "a finished run went on"
+
+# A TF1 checkpoint as it was trained: its heads are there, so it can be evaluated at once and goes on.
+tf1=${CAIRN_TEST_DATA:-$source_dir/../shared/data}/checkpoint/tf1_keras_bert_tiny
+if [ -s "$tf1/bert_model.ckpt.index" ]; then
+    printf 'all work and no play makes jack\na dull boy\n\nno work and all play\nmakes jack a dull boy\n' >jack.txt
+    expect 0 "$CAIRN_BINARY" shards --input jack.txt --vocab "$tf1/vocab.txt" --max-seq-length 16 --masking static \
+        --output-dir jack
+    tf1=(--model "$tf1/bert_model.ckpt" --vocab "$tf1/vocab.txt" --max-seq-length 16 --data-dir jack)
+    run 0 "tf1 as it is" "${tf1[@]}" --do-eval
+    says "weights: 46 tensors, 701 parameters" "mlm_loss" "nsp_loss"
+    run 0 "tf1 goes on" "${tf1[@]}" --max-steps 2
+    run 0 "tf1 has gone on" --do-eval --model "tf1 goes on" --max-seq-length 16 --data-dir jack \
+        --vocab "tf1 goes on/vocab.txt"
+    cmp -s <(figures "tf1 as it is") <(figures "tf1 has gone on") && complain "two steps changed nothing"
+else
+    echo "skipped: no TF1 checkpoint, there is no $tf1"
+fi
 
 # Lines of other trainers' tools.
 logged=("${small[@]}" --max-steps 4 --eval-dir masked/eval --eval-every 2)
