@@ -86,6 +86,10 @@ Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
     if (s->total_steps < 1)
         return fail(E_USAGE, "--epochs %g of %lld steps each makes no step", c->epochs, (long long)per_epoch);
     s->warmup_start = c->warmup_start;
+    if (s->warmup_start >= s->total_steps)
+        return fail(E_USAGE,
+                    "--warmup-start %lld is not before the end of training, step %lld: nothing would be learned",
+                    (long long)s->warmup_start, (long long)s->total_steps);
     return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
 }
 

@@ -143,6 +143,7 @@ static Status start_or_resume(PretrainRun *r, TrainResume *resume)
     if (!resume->dir) return initial_weights(r);
     TRY(train_load(resume, &r->session));
     r->progress = resume->progress;
+    r->reached = r->c->target_mlm_accuracy > 0 && r->progress.best_metric >= r->c->target_mlm_accuracy;
     log_info("going on from %s: step %lld of %lld", resume->dir, (long long)r->progress.step,
              (long long)r->schedule.total_steps);
     return OK;
@@ -347,7 +348,8 @@ static Status pretrain_run(PretrainRun *r)
     TRY_DONE(start_or_resume(r, &resume));
     if (r->train) {
         TRY_DONE(summary_remove(c->output_dir));
-        if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
+        bool over = r->progress.finished && (r->reached || r->progress.step >= r->schedule.total_steps);
+        if (!over) TRY_DONE(train(r));
         TRY_DONE(export_result(r));
     }
     TRY_DONE(evaluate_at_end(r));

@@ -121,7 +121,7 @@ Status pretrain_write_results(const PretrainRun *r)
     buf_puts(&json, "{");
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
         if (isnan(figures[i].value)) continue;
-        buf_printf(&json, "%s\n  \"eval_%s\": ", i ? "," : "", figures[i].name);
+        buf_printf(&json, "%s\n  \"eval_%s\": ", json.len > 1 ? "," : "", figures[i].name);
         buf_double(&json, figures[i].value);
         buf_printf(&text, "eval_%s = %.17g\n", figures[i].name, figures[i].value);
     }

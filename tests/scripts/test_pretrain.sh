@@ -148,10 +148,10 @@ if [ -s "$tf1/bert_model.ckpt.index" ]; then
     printf 'all work and no play makes jack\na dull boy\n\nno work and all play\nmakes jack a dull boy\n' >jack.txt
     expect 0 "$CAIRN_BINARY" shards --input jack.txt --vocab "$tf1/vocab.txt" --max-seq-length 16 --masking static \
         --output-dir jack
-    tf1=(--model "$tf1/bert_model.ckpt" --vocab "$tf1/vocab.txt" --max-seq-length 16 --data-dir jack)
-    run 0 "tf1 as it is" "${tf1[@]}" --do-eval
+    from_tf1=(--model "$tf1/bert_model.ckpt" --vocab "$tf1/vocab.txt" --max-seq-length 16 --data-dir jack)
+    run 0 "tf1 as it is" "${from_tf1[@]}" --do-eval
     says "weights: 46 tensors, 701 parameters" "mlm_loss" "nsp_loss"
-    run 0 "tf1 goes on" "${tf1[@]}" --max-steps 2
+    run 0 "tf1 goes on" "${from_tf1[@]}" --max-steps 2
     run 0 "tf1 has gone on" --do-eval --model "tf1 goes on" --max-seq-length 16 --data-dir jack \
         --vocab "tf1 goes on/vocab.txt"
     cmp -s <(figures "tf1 as it is") <(figures "tf1 has gone on") && complain "two steps changed nothing"
