@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "launch/launch.h"
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
 #include "train/commands.h"
@@ -13,9 +14,10 @@
 extern char **environ;
 
 static Status (*const commands[N_COMMANDS])(const Config *c) = {
-    [COMMAND_GLUE] = command_glue,       [COMMAND_PLAN] = command_plan,     [COMMAND_CONVERT] = command_convert,
-    [COMMAND_INSPECT] = command_inspect, [COMMAND_VOCAB] = command_vocab,   [COMMAND_REPORT] = command_report,
-    [COMMAND_WIKI] = command_wiki,       [COMMAND_SHARDS] = command_shards, [COMMAND_PRETRAIN] = command_pretrain,
+    [COMMAND_GLUE] = command_glue,       [COMMAND_PLAN] = command_plan,         [COMMAND_CONVERT] = command_convert,
+    [COMMAND_INSPECT] = command_inspect, [COMMAND_VOCAB] = command_vocab,       [COMMAND_REPORT] = command_report,
+    [COMMAND_WIKI] = command_wiki,       [COMMAND_SHARDS] = command_shards,     [COMMAND_PRETRAIN] = command_pretrain,
+    [COMMAND_LAUNCH] = command_launch,   [COMMAND_SNAPSHOT] = command_snapshot,
 };
 
 static void print(Buf *text)

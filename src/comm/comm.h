@@ -1,19 +1,129 @@
-/* Ranks. For now there is one; the functions are the ones all ranks must call. */
+/* Ranks: processes that train one model together, and the few collectives they use.
+
+   READ FIRST. A World says who this process is: found in the environment that a launcher left, or in flags. A Comm is a
+   connection of all ranks of a world, over one transport: self (one rank), gloo or nccl (modules, loaded when asked
+   for). Every function marked *Collective* must be called by all ranks in the same order with the same sizes, on a
+   given Comm by one thread at a time; who wants to talk beside others from another thread duplicates the Comm first.
+
+   Everything has a deadline, the Comm's. A peer that died, froze or cannot be reached is E_PEER on every rank: one
+   message that says who, where and for how long. After that the Comm is dead, and each call on it is E_PEER at once.
+   The store of the rendezvous outlives it: by it survivors agree.
+
+   Data is host memory. What a device holds is copied by the caller, but for nccl, which has calls of its own. */
 #ifndef CAIRN_COMM_COMM_H
 #define CAIRN_COMM_COMM_H
 
 #include "base/base.h"
 
+/* ---- who we are ---- */
+
+typedef struct {
+    int rank, size;
+    int local_rank, local_size; /* among the ranks of this host */
+    int node, nodes;            /* the host's number, and how many hosts; nodes 0: not known before ranks have met */
+    char source[48];  /* where it was found: "flags", "torchrun", "Open MPI", "Slurm" …; "" for one rank alone */
+    char job[96];     /* the job's name or number, the same on all ranks: "slurm-1234.0"; "" where there is none */
+    char master[256]; /* MASTER_ADDR or as the scheduler says; "" */
+    int master_port;  /* MASTER_PORT; 0 */
+} World;
+
+/* Looks at an environment (as environ), in the order of docs/cluster.md: the first complete set wins. None at all is
+   one rank. A partial set, or two that disagree, is E_USAGE and prints them. */
+Status world_find(char **environment, World *world);
+
+/* ---- rendezvous: a small store of named values that all ranks reach ---- */
+
+typedef struct Store Store;
+
+/* `where`: "file:DIR" (a shared folder), "redis://HOST[:PORT]", "tcp://HOST:PORT" (rank 0 serves it; port 0: chosen,
+   and published through `world`'s job folder), or "auto": what the launcher left in CAIRN_RENDEZVOUS, else tcp at the
+   world's master, else a file store for one host. Names are kept apart by job and token, so what another job, or an
+   earlier run of this one, left there is never seen. */
+Status store_open(const World *world, const char *where, const char *token, double timeout_s, Store **store);
+Status store_set(Store *s, const char *name, const void *data, size_t size);
+/* Waits until the value is there: E_PEER after `timeout_s`, naming it. The caller frees `*data`; 0 bytes follow it. */
+Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
+void store_close(Store *s); /* takes NULL */
+
+/* ---- the connection ---- */
+
+typedef struct {
+    const char *transport;  /* "auto", "self", "gloo", "nccl" */
+    const char *rendezvous; /* see store_open */
+    const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, with commas between; "": the route to the
+                               peers decides */
+    double connect_s;       /* how long ranks wait for each other at the start */
+    double peer_timeout_s;  /* the deadline of a collective */
+} CommOptions;
+
 typedef struct Comm {
-    int rank, size, local_rank;
+    int rank, size, local_rank, local_size, node, nodes;
+    const struct CommTransport *transport; /* comm_internal.h */
+    void *self;
+    Store *store; /* NULL for one rank */
+    double peer_timeout_s;
+    bool dead;
 } Comm;
 
-Status comm_open(Comm *c); /* self: rank 0 of 1 */
-void comm_close(Comm *c);
+/* Collective. Meets the other ranks, chooses the interface, checks who reaches whom (the table of who does not is in
+   the message), and fills hosts: node, nodes, local_rank, local_size are exact from here on. */
+Status comm_open(const World *world, const CommOptions *options, Comm **comm);
+/* One rank, nothing to exchange. */
+Status comm_self(Comm **comm);
+/* Collective. Another connection of the same ranks, for another thread. */
+Status comm_dup(Comm *c, Comm **copy);
+void comm_close(Comm *c); /* takes NULL; waits for nobody */
+/* "rank 3 on node07 (10.0.0.7)". Valid as long as the Comm. */
+const char *comm_peer_name(const Comm *c, int rank);
 
-/* Collective. Sums `count` doubles over all ranks, in place, the same bits everywhere. */
-Status comm_sum(Comm *c, double *values, int count);
-/* Collective. */
+/* ---- collectives on bytes; all of them Collective ---- */
+
 Status comm_barrier(Comm *c);
+Status comm_broadcast(Comm *c, void *data, size_t bytes, int root);
+/* `all` (size, bytes): every rank's `mine`, in rank order. */
+Status comm_allgather(Comm *c, const void *mine, size_t bytes, void *all);
+/* `all` holds parts of bytes[r] in rank order; this rank's is filled, the others come. */
+Status comm_allgatherv(Comm *c, void *all, const size_t *bytes); // (size)
+/* Part r of `send` goes to rank r; part r of `receive` comes from rank r. Parts follow each other without gaps. */
+Status comm_alltoallv(Comm *c, const void *send, const size_t *send_bytes, void *receive,
+                      const size_t *receive_bytes); // (size) each
+/* Between two ranks; not collective. */
+Status comm_send(Comm *c, int to, const void *data, size_t bytes);
+Status comm_receive(Comm *c, int from, void *data, size_t bytes);
+
+/* ---- sums: of all ranks' terms, added in rank order, so the bits are the same everywhere; Collective ---- */
+
+Status comm_sum(Comm *c, double *values, int count);
+
+/* Elements of a flat space; ascending lists without overlap. */
+typedef struct {
+    int64_t begin, end; /* begin < end */
+} CommInterval;
+
+typedef struct {
+    const CommInterval *intervals; // (count)
+    int count;
+    int64_t size; /* elements in all */
+} CommPart;
+
+/* `parts` (size): which elements of x each rank owns. Every rank's own elements become the sum over all ranks' x; the
+   others keep what they were. Terms go over the wire as `wire` (F32 or BF16, rounded to nearest even) and are added in
+   rank order in fp32; then, for the bits to be the same wherever they go next, the sum is rounded as `wire` says.
+   `scratch` has comm_reduce_bytes. */
+Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
+/* Every rank's own elements go to all others. */
+Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
+/* Both: afterwards x is the sum on every rank, with the same bits. */
+Status comm_allreduce(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
+size_t comm_reduce_bytes(const CommPart *parts, int size, Dtype wire);
+
+/* ---- do they agree ---- */
+
+/* Collective. Every rank gives the same list of named texts (version, configuration, digests of data); E_USAGE on all
+   ranks where one differs, naming it, the ranks and both texts. */
+typedef struct {
+    const char *name, *value;
+} CommFact;
+Status comm_agree(Comm *c, const CommFact *facts, int n);
 
 #endif

@@ -1,24 +1,14 @@
 /* One rank: nothing to exchange. */
 #include "comm/comm.h"
 
-Status comm_open(Comm *c)
+#include <stdlib.h>
+
+Status comm_self(Comm **comm)
 {
-    *c = (Comm){.rank = 0, .size = 1, .local_rank = 0};
+    Comm *c = mem_alloc(sizeof *c);
+    *c = (Comm){.size = 1, .local_size = 1, .nodes = 1};
+    *comm = c;
     return OK;
 }
 
-void comm_close(Comm *c) { *c = (Comm){0}; }
-
-Status comm_sum(Comm *c, double *values, int count)
-{
-    (void)c;
-    (void)values;
-    (void)count;
-    return OK;
-}
-
-Status comm_barrier(Comm *c)
-{
-    (void)c;
-    return OK;
-}
+void comm_close(Comm *c) { free(c); }

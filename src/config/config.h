@@ -24,7 +24,9 @@
     X(REPORT, "report", 'r', "DIR...", "compare finished runs")                                                        \
     X(WIKI, "wiki", 'w', "", "turn Wikipedia dumps or folders of text into sentences")                                 \
     X(SHARDS, "shards", 's', "", "turn sentences into pretraining data")                                               \
-    X(PRETRAIN, "pretrain", 't', "", "pretrain BERT on shards: masked words and next sentences")
+    X(PRETRAIN, "pretrain", 't', "", "pretrain BERT on shards: masked words and next sentences")                       \
+    X(LAUNCH, "launch", 'l', "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
+    X(SNAPSHOT, "snapshot", 'n', "list|persist|discard", "look after what runs left in host memory")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,

@@ -2,7 +2,7 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report, t pretrain, w wiki, s shards.
+   vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot.
    A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
@@ -19,7 +19,7 @@
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
     X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpcts", "vocab.txt; default: the one beside --model")                  \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grtws", "where everything is written")                      \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grtwsn", "where everything is written")                     \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "gt", "train (pretrain does, unless --do-eval stands alone)")     \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "gt", "evaluate the dev splits, or --eval-dir")                    \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
@@ -114,6 +114,32 @@
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "gt",                                                              \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
     X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
+    /* ranks */                                                                                                        \
+    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "gt",                                           \
+      "how ranks talk: auto is nccl between GPUs where it is built in, else gloo")                                     \
+    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "gtl",                                                        \
+      "where ranks meet: file:DIR (shared by all hosts), redis://HOST[:PORT], tcp://HOST[:PORT] (rank 0 serves it); "  \
+      "auto: what the launcher says")                                                                                  \
+    X(iface, Text, "", 0, 0, "", "LIST", NONE, "gtl",                                                                  \
+      "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the route to "  \
+      "the other hosts decides")                                                                                       \
+    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "gtl",                                                  \
+      "how long ranks wait for each other at the start")                                                               \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "gtl", "a rank that is silent for so long is lost")       \
+    X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "gpt",                                              \
+      "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
+    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "gpt", "gradients between ranks")                         \
+    X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "gpt",                                                       \
+      "gradients are exchanged in pieces of about so much, while backward goes on")                                    \
+    X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "gt",                                                         \
+      "copy the state to host memory every K steps, 0: never; auto: as often as costs 1 % of the time, where there "   \
+      "are several ranks or a launcher")                                                                               \
+    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "gtln",                                                   \
+      "a memory-backed folder for it: the state outlives the process")                                                 \
+    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "gt",                                                      \
+      "other hosts that hold a copy of each rank's part; auto: 1 where there are several hosts")                       \
+    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "gt",                                                            \
+      "when this file appears, the state is saved to disk and the run stops")                                          \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that is not here: h200, h100, b200, a100, v100")                                              \
@@ -124,7 +150,14 @@
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
     /* tools */                                                                                                        \
-    X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "i", "show how N ranks would slice the state")                     \
+    X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
+      "launch: how many processes; inspect, plan: show it for so many ranks")                                          \
+    X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
+      "between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                                     \
+    X(hosts, Text, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
+      "hosts to start on by ssh, a line each: NAME [slots=N]; default: what the scheduler gave, else this host")       \
+    X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "start again after a fault, so often at most")         \
+    X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks, and end")               \
     X(input, Text, "", 0, 0, "", "LIST", NONE, "vwst",                                                                 \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki), "  \
       "a sentence per line (shards); pretrain: as wiki, to make shards from, in --output-dir, before training")        \
@@ -143,11 +176,11 @@
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrtws", "read options from a JSON file")                          \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws",                                                  \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrtwsln", "read options from a JSON file")                        \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln",                                                \
       "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws", "say more")                                           \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrtws", "print the version, and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln", "say more")                                         \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln", "print the version, and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \
@@ -157,6 +190,7 @@
     X(precision, "Computing and memory")                                                                               \
     X(save_every, "Saving and going on")                                                                               \
     X(log_every, "Watching and evaluating")                                                                            \
+    X(comm, "Ranks and faults")                                                                                        \
     X(device, "Planning")                                                                                              \
     X(ranks, "Of this command")                                                                                        \
     X(config, "Of every command")

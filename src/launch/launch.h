@@ -1,0 +1,11 @@
+/* `cairn launch`: starts a command on many ranks, here or on other hosts, watches them, starts them again after a fault,
+   and leaves no process behind (docs/cluster.md). */
+#ifndef CAIRN_LAUNCH_LAUNCH_H
+#define CAIRN_LAUNCH_LAUNCH_H
+
+#include "base/base.h"
+#include "config/config.h"
+
+Status command_launch(const Config *c);
+
+#endif
