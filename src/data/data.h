@@ -38,6 +38,8 @@ int64_t permutation_at(const Permutation *p, int64_t k);
 /* Which examples make global batch number `batch` (from 0): examples are taken in epoch order, the last batch of an
    epoch may be short (never mixed with the next epoch). Fills `index` (batch_size) and returns how many. */
 int64_t batches_per_epoch(int64_t n, int64_t batch_size);
+/* Examples in the first `batches` batches of all epochs: the last batch of an epoch may be a short one. */
+int64_t batches_examples(int64_t n, int64_t batch_size, int64_t batches);
 int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t batch, int64_t *index);
 
 /* Where the steps of a run come from. */

@@ -27,6 +27,12 @@ int64_t permutation_at(const Permutation *p, int64_t k)
 
 int64_t batches_per_epoch(int64_t n, int64_t batch_size) { return (n + batch_size - 1) / batch_size; }
 
+int64_t batches_examples(int64_t n, int64_t batch_size, int64_t batches)
+{
+    int64_t per_epoch = batches_per_epoch(n, batch_size), part = batches % per_epoch * batch_size;
+    return batches < 0 ? 0 : batches / per_epoch * n + (part < n ? part : n);
+}
+
 int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t batch, int64_t *index)
 {
     int64_t per_epoch = batches_per_epoch(n, batch_size), first = batch % per_epoch * batch_size;

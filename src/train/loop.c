@@ -10,7 +10,7 @@
 #include "train/signals.h"
 #include "train/train.h"
 
-#define SAVE_AGAIN  60.0 /* seconds after a save that failed */
+#define SAVE_AGAIN  60.0 /* seconds from a save that failed to the next try */
 #define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
 
 typedef struct {
@@ -28,10 +28,18 @@ typedef struct {
     int64_t n_seqs, n_tokens, n_masked, n_micros;       /* of the step */
     LossScaling before;                                 /* fp16: as the step found it */
     int64_t first_step;                                 /* of this process */
+    int64_t saved_step;                                 /* the newest that a save of this process began with */
     double last_save, slowest_step, slowest_evaluation; /* seconds */
+    double save_again;                                  /* a save failed: tried again at this time; 0: none failed */
 } Loop;
 
 static double per_epoch(const TrainJob *job) { return (double)batches_per_epoch(job->source.count, job->batch_size); }
+
+/* Sequences that training has seen before this batch. */
+static int64_t samples_before(const TrainJob *job, int64_t batch)
+{
+    return batches_examples(job->source.count, job->batch_size, batch);
+}
 
 /* ---- one step ---- */
 
@@ -216,6 +224,8 @@ static Status save(Loop *l)
     TRY(saving_fetch(l->saving, &weights));
     TRY(check_weights(l, weights));
     l->last_save = clock_monotonic();
+    l->saved_step = l->progress->step;
+    l->save_again = 0;
     TRY(saving_begin(l->saving, l->progress));
     profile_range(l->profile, l->last_save, "save");
     return OK;
@@ -225,29 +235,30 @@ static Status save(Loop *l)
    succeed, so it is tried again soon. */
 static Status save_meanwhile(Loop *l)
 {
-    double every = l->job->config->save_every;
     Status status = save(l);
     if (status != E_IO) return status;
     log_warn("step %lld is not saved, training goes on: %s", (long long)l->progress->step, status_message());
-    if (every > SAVE_AGAIN) l->last_save -= every - SAVE_AGAIN;
+    l->save_again = clock_monotonic() + SAVE_AGAIN;
     return OK;
 }
 
 static bool save_due(const Loop *l)
 {
     const Config *c = l->job->config;
-    if (c->save_steps > 0 && l->progress->step % c->save_steps == 0) return true;
-    return c->save_every > 0 && clock_monotonic() - l->last_save >= c->save_every;
+    double now = clock_monotonic();
+    if (c->save_steps > 0 && l->progress->step % c->save_steps == 0 && l->saved_step != l->progress->step) return true;
+    if (l->save_again > 0 && now >= l->save_again) return true;
+    return c->save_every > 0 && now - l->last_save >= c->save_every;
 }
 
-/* Also where a run that was stopped before this evaluation goes on. */
+/* Also where a run that was stopped before this evaluation goes on, and after batches whose update was skipped. */
 static bool evaluation_due(const Loop *l)
 {
-    int64_t step = l->progress->step, every = l->job->config->eval_every, samples = l->job->eval_samples;
-    int64_t seen = l->progress->batch * l->job->batch_size, before = seen - l->job->batch_size;
-    if (!l->job->evaluate || (every <= 0 && samples <= 0) || step == 0 || l->progress->evaluated == step) return false;
+    const TrainProgress *p = l->progress;
+    int64_t step = p->step, every = l->job->config->eval_every, samples = l->job->eval_samples;
+    if (!l->job->evaluate || (every <= 0 && samples <= 0) || step == 0 || p->evaluated == step) return false;
     return step == l->job->schedule.total_steps || (every > 0 && step % every == 0) ||
-           (samples > 0 && seen / samples > before / samples);
+           (samples > 0 && samples_before(l->job, p->batch) / samples > p->evaluated_samples / samples);
 }
 
 /* Too little is left of --max-time for another step and a save. A process makes one step whatever its limit is: runs
@@ -275,6 +286,7 @@ static Status evaluate(Loop *l)
         if (job->keep_best) TRY_DONE(job->keep_best(job->context, p->step, metric));
     }
     p->evaluated = p->step;
+    p->evaluated_samples = samples_before(job, p->batch);
     l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
     profile_range(l->profile, start, "evaluation");
 done:
@@ -317,6 +329,7 @@ static Status between_steps(Loop *l)
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
     TRY(evaluate_if_due(l));
+    if (saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = signals_take_save();
     if (step < job->schedule.total_steps && (asked || save_due(l))) TRY(save_meanwhile(l));
     return OK;
@@ -337,9 +350,9 @@ static Status turn(Loop *l)
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
     if (!stats.finite) {
         record_skip(l);
-        return stop_if_asked(l);
+    } else {
+        TRY(record_step(l, &stats, seconds));
     }
-    TRY(record_step(l, &stats, seconds));
     return between_steps(l);
 }
 
@@ -366,7 +379,11 @@ static Status end_not_finite(Loop *l)
 Status train_run(TrainJob *job, TrainProgress *progress)
 {
     Status status = OK;
-    Loop l = {.job = job, .progress = progress, .first_step = progress->step, .last_save = clock_monotonic()};
+    Loop l = {.job = job,
+              .progress = progress,
+              .first_step = progress->step,
+              .saved_step = progress->step,
+              .last_save = clock_monotonic()};
     size_t batch = (size_t)job->batch_size;
     MicroCapacity cap = job->session->options.micro;
     cap.tokens = job->session->train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
@@ -380,6 +397,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     l.profile =
         profile_open(job->output_dir, job->session, job->config->profile, job->schedule.total_steps - progress->step);
     progress->finished = false; /* a finished run may go on with more steps */
+    if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
     TRY_DONE(evaluate_if_due(&l));
     while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
     progress->finished = true;

@@ -17,7 +17,8 @@ static void read_progress(const Json *doc, TrainResume *r)
                                   .last_loss = js_real(js_get(doc, "last_loss"), NAN),
                                   .best_metric = js_real(js_get(doc, "best_metric"), NAN),
                                   .best_step = js_int(js_get(doc, "best_step"), 0),
-                                  .evaluated = js_int(js_get(doc, "evaluated"), 0)};
+                                  .evaluated = js_int(js_get(doc, "evaluated"), 0),
+                                  .evaluated_samples = js_int(js_get(doc, "evaluated_samples"), -1)};
     r->n_forms = (int)js_size(forms);
     r->norm_forms = mem_alloc((size_t)r->n_forms);
     for (int i = 0; i < r->n_forms; i++) r->norm_forms[i] = (uint8_t)js_int(js_at(forms, (size_t)i), 0);

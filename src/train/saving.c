@@ -26,8 +26,8 @@ static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
     buf_double(out, p->last_loss);
     buf_puts(out, ", \"best_metric\": ");
     buf_double(out, p->best_metric); /* NaN: null */
-    buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld,\n \"norm_forms\": [", (long long)p->best_step,
-               (long long)p->evaluated);
+    buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n \"norm_forms\": [",
+               (long long)p->best_step, (long long)p->evaluated, (long long)p->evaluated_samples);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++) buf_printf(out, "%s%d", i ? ", " : "", s->norm_forms[i]);
     buf_puts(out, "],\n");
     if (s->scaling.scale > 0) {
@@ -61,7 +61,8 @@ Status saving_fetch(Saving *s, const float **weights)
     bool device = session->options.backend->device;
     CHECK(!device || buffer, "a device's state is saved through the save buffer, and there is none");
     s->stopped = device ? clock_monotonic() : 0;
-    if (device) (void)saver_wait(&s->saver); /* how that save went was told then */
+    if (device)
+        (void)saver_wait(&s->saver); /* where that one failed, the saver has said so: this save makes up for it */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
         float *room = device ? buffer + a * session->model->params.size : NULL;
         TRY(session_read(session, a, room, &s->fetched[a]));
@@ -89,6 +90,13 @@ Status saving_begin(Saving *s, const TrainProgress *progress)
     s->fetched[STATE_WEIGHTS] = NULL;
     buf_free(&text);
     return status;
+}
+
+bool saving_failed(Saving *s)
+{
+    int before = s->saver.stats.failed;
+    saver_poll(&s->saver);
+    return s->saver.stats.failed > before;
 }
 
 Status saving_wait(Saving *s) { return saver_wait(&s->saver); }

@@ -13,6 +13,8 @@ Status saving_fetch(Saving *s, const float **weights);
 /* Starts saving what was fetched; returns once training may change the tensors again. A save that fails is reported and
    the one before stays good. */
 Status saving_begin(Saving *s, const TrainProgress *progress);
+/* Once after a save beside training came to a bad end (which was reported): its step is not on disk. Between steps. */
+bool saving_failed(Saving *s);
 /* Waits for the last save; its status. */
 Status saving_wait(Saving *s);
 void saving_close(Saving *s); /* waits; takes NULL */

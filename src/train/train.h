@@ -51,8 +51,9 @@ typedef struct {
     double last_loss;
     double best_metric; /* NaN: none yet */
     int64_t best_step;
-    int64_t evaluated; /* the step of the last evaluation during training; 0: none yet */
-    bool finished;     /* trained to the end */
+    int64_t evaluated;         /* the step of the last evaluation during training; 0: none yet */
+    int64_t evaluated_samples; /* sequences seen before that evaluation; negative: an old state does not tell */
+    bool finished;             /* trained to the end */
     /* of this process, not saved */
     int64_t sequences, tokens;
     double seconds;      /* inside steps */

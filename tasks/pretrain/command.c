@@ -248,11 +248,11 @@ static Status train(PretrainRun *r)
                     .enough = &r->reached,
                     .context = r,
                     .started = r->started};
-    runlog_start(r->log, &r->setup.optimizer, &r->schedule, r->schedule.total_steps * c->batch_size,
+    runlog_start(r->log, &r->setup.optimizer, &r->schedule, pretrain_samples(r, r->schedule.total_steps),
                  r->evaluate ? shards_count(r->eval_shards) : 0);
     Status status = train_run(&job, &r->progress);
     bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
-    runlog_stop(r->log, r->progress.batch * c->batch_size, success, sequences_per_second(r));
+    runlog_stop(r->log, pretrain_samples(r, r->progress.batch), success, sequences_per_second(r));
     if (status == OK) say_reader(r);
     return status;
 }

@@ -93,11 +93,16 @@ typedef struct {
     double value;
 } Figure;
 
+int64_t pretrain_samples(const PretrainRun *r, int64_t batches)
+{
+    return batches_examples(shards_count(r->shards), r->c->batch_size, batches);
+}
+
 Status pretrain_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text)
 {
     PretrainRun *r = context;
     double target = r->c->target_mlm_accuracy;
-    int64_t samples = r->progress.batch * r->c->batch_size;
+    int64_t samples = pretrain_samples(r, r->progress.batch);
     runlog_evaluation_start(r->log, samples);
     TRY(pretrain_evaluate(r));
     Figure figures[] = FIGURES(&r->result);

@@ -45,6 +45,8 @@ typedef struct {
 
 /* All of eval_shards, without dropout. E_STOPPED if a signal came. */
 Status pretrain_evaluate(PretrainRun *r);
+/* Sequences in so many batches of training. */
+int64_t pretrain_samples(const PretrainRun *r, int64_t batches);
 /* TrainEvaluate and TrainKeepBest; the context is the PretrainRun. */
 Status pretrain_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text);
 Status pretrain_keep_best(void *context, int64_t step, double metric);

@@ -43,6 +43,12 @@ static void test_epochs_cover_all(void **state)
         for (int64_t i = 0; i < count; i++) seen[index[i]]++;
     }
     for (int64_t i = 0; i < n; i++) assert_int_equal(seen[i], 1);
+    for (int64_t batch = 0, sum = 0; batch < 3 * per_epoch; batch++) {
+        assert_int_equal(batches_examples(n, size, batch), sum);
+        sum += batch_examples(7, n, size, batch, index);
+    }
+    assert_int_equal(batches_examples(n, size, 3 * per_epoch), 3 * n);
+    assert_int_equal(batches_examples(3, 10, 2), 6); /* every batch a short one */
 }
 
 static void make_examples(Examples *e, const int *lengths, int n)
