@@ -1,0 +1,145 @@
+/* Names, the run's number, the layout, locks. Writing is in snapshot_write.c, reading in snapshot_read.c. */
+#include "state/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "state/snapshot_internal.h"
+
+/* ---- The run's number ---- */
+
+bool snapshot_run_known(Digest run) { return run.hi != 0 || run.lo != 0; }
+
+static bool parse_hex(const char *text, size_t len, Digest *run)
+{
+    unsigned long long hi, lo;
+    if (len != 33 || text[32] != '\n' || strspn(text, "0123456789abcdef") != 32) return false;
+    if (sscanf(text, "%16llx%16llx", &hi, &lo) != 2) return false;
+    *run = (Digest){.hi = hi, .lo = lo};
+    return snapshot_run_known(*run);
+}
+
+Status snapshot_run(const char *output, bool create, bool fresh, Digest *run)
+{
+    Status status = OK;
+    Buf text = {0};
+    char *path = file_join(output, ".run");
+    *run = (Digest){0};
+    if (!fresh && file_exists(path)) {
+        TRY_DONE(file_read(path, 64, &text));
+        if (parse_hex(text.data, text.len, run)) goto done;
+        log_warn("%s: expected 32 hexadecimal digits, found something else; what lies in memory of this run is not "
+                 "used",
+                 path);
+    }
+    if (!create) goto done;
+    if (getrandom(run, sizeof *run, 0) != sizeof *run) TRY_DONE(fail(E_IO, "cannot get a random number: %m"));
+    run->hi |= 1; /* never 0 */
+    char line[40];
+    snprintf(line, sizeof line, "%016llx%016llx\n", (unsigned long long)run->hi, (unsigned long long)run->lo);
+    TRY_DONE(file_write_durable(path, line, strlen(line)));
+done:
+    buf_free(&text);
+    free(path);
+    return status;
+}
+
+/* ---- Names ---- */
+
+char *snapshot_canonical(const char *output)
+{
+    char *path = realpath(output, NULL);
+    return path ? path : mem_strdup(output);
+}
+
+char *snapshot_prefix(const char *output)
+{
+    if (!output) return mem_printf("cairn-%ld-", (long)geteuid());
+    char hex[33], *path = snapshot_canonical(output);
+    digest_format(digest_of(path, strlen(path)), hex);
+    free(path);
+    return mem_printf("cairn-%ld-%.16s-", (long)geteuid(), hex);
+}
+
+char *snapshot_name(const char *output, int world, int slice, int holder)
+{
+    char *prefix = snapshot_prefix(output);
+    char *name = mem_printf("%s%d-%d-%d%s", prefix, world, slice, holder, SNAPSHOT_SUFFIX);
+    free(prefix);
+    return name;
+}
+
+/* ---- Locks: of the open file, so that they end with the process, and other ranks' threads see them ---- */
+
+static struct flock whole(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
+
+bool snapshot_lock(int fd)
+{
+    struct flock lock = whole();
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool snapshot_locked(int fd)
+{
+    struct flock lock = whole();
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* ---- Layout ---- */
+
+uint64_t snapshot_round(uint64_t bytes) { return (bytes + SNAPSHOT_PAGE - 1) / SNAPSHOT_PAGE * SNAPSHOT_PAGE; }
+
+static uint64_t array_bytes(int64_t slice_size) { return snapshot_round((uint64_t)slice_size * sizeof(float)); }
+
+uint64_t snapshot_array_offset(const SnapshotHeader *h, int array)
+{
+    return SNAPSHOT_PAGE + SNAPSHOT_STATE + (uint64_t)array * array_bytes(h->slice_size);
+}
+
+uint64_t snapshot_slot_size(int64_t slice_size)
+{
+    return SNAPSHOT_PAGE + SNAPSHOT_STATE + SNAPSHOT_ARRAYS * array_bytes(slice_size);
+}
+
+uint64_t snapshot_bytes(const ParamTable *params, const StateSlice *part, uint64_t file_bytes)
+{
+    enum { TENSOR = 136, FILES = 32 * 136 + 24 }; /* as snapshot_fixed.c writes them, for at most 32 files */
+    uint64_t fixed = FILES + (uint64_t)part->count * sizeof(SliceInterval) + (uint64_t)params->count * TENSOR;
+    return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(part->size);
+}
+
+/* ---- Digests ---- */
+
+Digest snapshot_header_digest(const SnapshotHeader *h) { return digest_of(h, offsetof(SnapshotHeader, digest)); }
+
+Digest snapshot_mark_digest(const SnapshotHeader *h, const SnapshotMark *m)
+{
+    SnapshotHeader of = *h;
+    SnapshotMark mark;
+    of.holder = 0;
+    memset(&mark, 0, sizeof mark);
+    memcpy(&mark, m, offsetof(SnapshotMark, digest));
+    mark.digest = snapshot_header_digest(&of);
+    return digest_of(&mark, offsetof(SnapshotMark, committed));
+}
+
+bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot)
+{
+    const uint8_t *at = data + h->slot_offset[slot];
+    SnapshotMark m;
+    memcpy(&m, at, sizeof m);
+    if (m.generation == 0 || m.state_bytes > SNAPSHOT_STATE) return false;
+    if (!digest_equal(m.digest, snapshot_mark_digest(h, &m))) return false;
+    DigestStream *stream = digest_new();
+    digest_update(stream, at + SNAPSHOT_PAGE, m.state_bytes);
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
+        digest_update(stream, at + snapshot_array_offset(h, a), (size_t)h->slice_size * sizeof(float));
+    bool equal = digest_equal(digest_value(stream), m.payload);
+    digest_free(stream);
+    return equal;
+}

@@ -1,0 +1,93 @@
+/* The layout of a snapshot's file, and what the files of snapshot*.c share. Private to state/.
+
+       page 0    SnapshotHeader: never changes
+       page 1    SnapshotOwner: who holds it now; for people, under no digest
+       page 2 …  the fixed part: intervals, tensors, small files (snapshot_fixed.c)
+       slot 0    SnapshotMark in a page; the state's text; weights, m, v; each begins on a page
+       slot 1    the same
+
+   Numbers are as the processor has them: the file never leaves memory of machines of one kind, and `order` tells. */
+#ifndef CAIRN_STATE_SNAPSHOT_INTERNAL_H
+#define CAIRN_STATE_SNAPSHOT_INTERNAL_H
+
+#include "state/snapshot.h"
+
+#define SNAPSHOT_PAGE    ((uint64_t)4096)
+#define SNAPSHOT_MAGIC   "CairnMem"
+#define SNAPSHOT_VERSION 1
+#define SNAPSHOT_ORDER   0x01020304u
+#define SNAPSHOT_SUFFIX  ".snapshot"
+#define SNAPSHOT_STATE   ((uint64_t)64 << 10) /* room for the state's text */
+#define SNAPSHOT_RANKS   1000000              /* most of a world */
+
+typedef struct {
+    char magic[8];
+    uint32_t version, order;
+    Digest run, params;
+    int32_t world, slice, holder, unused;
+    int64_t params_size, slice_size; /* elements */
+    uint64_t bytes, fixed_bytes, slot_offset[SNAPSHOT_SLOTS];
+    Digest fixed;
+    char output[1024];
+    Digest digest; /* of everything before */
+} SnapshotHeader;
+
+typedef struct {
+    int64_t pid;
+    char host[256];
+} SnapshotOwner;
+
+typedef struct {
+    uint64_t generation; /* 0: invalid */
+    int64_t step;
+    double stamp;
+    uint64_t state_bytes;
+    Digest payload; /* of the text and the arrays, without the room between */
+    Digest digest;  /* of everything before, and of the header's digest without its holder */
+    uint64_t committed;
+} SnapshotMark;
+
+typedef struct {
+    SliceInterval *intervals;
+    int n_intervals;
+    ParamTable params;
+    CheckpointFile *files;
+    int n_files;
+} SnapshotFixed;
+
+/* A file in memory, checked but for its slots. */
+typedef struct SnapshotView {
+    const uint8_t *data;
+    size_t size;
+    bool mapped;
+    const SnapshotHeader *header;
+    SnapshotFixed fixed;
+} SnapshotView;
+
+uint64_t snapshot_round(uint64_t bytes); /* up to a page */
+Digest snapshot_header_digest(const SnapshotHeader *h);
+/* Of a slot: the same for all holders of a slice. */
+Digest snapshot_mark_digest(const SnapshotHeader *h, const SnapshotMark *m);
+uint64_t snapshot_array_offset(const SnapshotHeader *h, int array); /* from the slot's start */
+uint64_t snapshot_slot_size(int64_t slice_size);
+bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot);
+
+void snapshot_fixed_render(const SnapshotPlace *place, Buf *out);
+/* E_FORMAT for everything that render would not have written. */
+Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_size, int64_t slice_size,
+                            SnapshotFixed *fixed);
+void snapshot_fixed_free(SnapshotFixed *fixed);
+
+/* The bytes of a file: E_FORMAT says what is wrong. `view` points into them. */
+Status snapshot_view(const uint8_t *data, size_t size, SnapshotView *view);
+void snapshot_view_free(SnapshotView *view); /* takes a zeroed one */
+
+/* "cairn-0-0123456789abcdef-4-0-0.snapshot"; caller frees. */
+char *snapshot_name(const char *output, int world, int slice, int holder);
+/* How the names of a run's files begin; `output` NULL: of every run of this user. */
+char *snapshot_prefix(const char *output);
+char *snapshot_canonical(const char *output); /* the folder's real path; caller frees */
+bool snapshot_locked(int fd);                 /* by another process */
+bool snapshot_lock(int fd);
+
+#endif

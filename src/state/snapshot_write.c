@@ -1,0 +1,286 @@
+/* Copying the state into a slot beside training. The order of writes to a slot is what a kill relies on: first it is
+   invalid, then its contents change, then it gets a digest that fits. A process that dies takes no write back and
+   leaves none out, so plain stores do. */
+#include "state/snapshot_writer_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+SnapshotMark *snapshot_mark(const Snapshot *s, int slot)
+{
+    return (SnapshotMark *)(void *)(s->data + s->header->slot_offset[slot]);
+}
+
+static float *slot_array(const Snapshot *s, int slot, int array)
+{
+    return (float *)(void *)(s->data + s->header->slot_offset[slot] + snapshot_array_offset(s->header, array));
+}
+
+/* Stores before it stay before those after it. */
+static void in_order(void) { atomic_thread_fence(memory_order_seq_cst); }
+
+static void invalidate(Snapshot *s, int slot)
+{
+    volatile SnapshotMark *mark = snapshot_mark(s, slot);
+    mark->committed = 0;
+    mark->generation = 0;
+    in_order();
+}
+
+/* The slot that does not hold `keep`: an invalid one, else the older. */
+static int other_slot(const Snapshot *s, int64_t keep)
+{
+    uint64_t a = snapshot_mark(s, 0)->generation, b = snapshot_mark(s, 1)->generation;
+    if (keep > 0 && a == (uint64_t)keep) return 1;
+    if (keep > 0 && b == (uint64_t)keep) return 0;
+    return a <= b ? 0 : 1;
+}
+
+/* ---- the thread ---- */
+
+/* Exponents of all ones: infinite, or not a number. */
+static bool all_finite(const float *x, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = f32_bits(x[i]) & 0x7fffffff;
+        if (bits > largest) largest = bits;
+    }
+    return largest < 0x7f800000;
+}
+
+/* One array: copied, and digested while it is in the cache. */
+static bool copy_array(Snapshot *s, int array, DigestStream *digest)
+{
+    enum { BLOCK = 1 << 15 }; /* elements */
+    const SnapshotSource *from = &s->source;
+    float *to = slot_array(s, s->slot, array);
+    bool finite = true;
+    for (int i = 0; i < s->part.count; i++) {
+        int64_t n = s->part.intervals[i].end - s->part.intervals[i].begin;
+        const float *values = from->arrays[array];
+        if (values && !from->own[array]) values += s->part.intervals[i].begin;
+        if (values && from->own[array]) values += to - slot_array(s, s->slot, array);
+        for (int64_t at = 0; at < n; at += BLOCK) {
+            size_t part = (size_t)(n - at < BLOCK ? n - at : BLOCK);
+            if (!from->fetch) memcpy(to + at, values + at, part * sizeof *to);
+            if (array == 0) finite = all_finite(to + at, part) && finite;
+            digest_update(digest, to + at, part * sizeof *to);
+        }
+        to += n;
+    }
+    return finite;
+}
+
+static void say(Snapshot *s, bool *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    *flag = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static Status fill(Snapshot *s)
+{
+    const SnapshotSource *from = &s->source;
+    SnapshotMark *mark = snapshot_mark(s, s->slot);
+    bool finite = true;
+    DigestStream *digest = digest_new();
+    digest_update(digest, (const uint8_t *)mark + SNAPSHOT_PAGE, from->state_size);
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) finite = copy_array(s, a, digest) && finite;
+    say(s, &s->copied);
+    SnapshotMark done = {.generation = (uint64_t)from->generation,
+                         .step = from->step,
+                         .stamp = clock_wall(),
+                         .state_bytes = from->state_size,
+                         .payload = digest_value(digest)};
+    digest_free(digest);
+    if (!finite)
+        return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite; the snapshot before stays", from->step);
+    done.digest = snapshot_mark_digest(s->header, &done);
+    in_order();
+    mark->step = done.step;
+    mark->stamp = done.stamp;
+    mark->state_bytes = done.state_bytes;
+    mark->payload = done.payload;
+    mark->digest = done.digest;
+    in_order();
+    ((volatile SnapshotMark *)mark)->generation = done.generation;
+    in_order();
+    return s->after ? s->after(s->after_context, s, s->slot) : OK;
+}
+
+static double processor_time(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
+}
+
+static void run(Snapshot *s)
+{
+    double processor = processor_time(), start = clock_monotonic();
+    s->status = fill(s);
+    free(s->message);
+    s->message = s->status == OK ? NULL : mem_strdup(status_message());
+    s->processor_s = processor_time() - processor;
+    s->clock_s = clock_monotonic() - start;
+}
+
+static void *thread(void *arg)
+{
+    Snapshot *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->closing) {
+        if (!s->work || s->finished) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&s->lock);
+        run(s);
+        say(s, &s->finished);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Signals are for the training thread. Where no thread starts, the work is done where it is begun. */
+void snapshot_start_thread(Snapshot *s)
+{
+    sigset_t all, before;
+    CHECK(pthread_mutex_init(&s->lock, NULL) == 0 && pthread_cond_init(&s->changed, NULL) == 0, "no mutex");
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->started = pthread_create(&s->thread, NULL, thread, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void snapshot_stop_thread(Snapshot *s)
+{
+    if (!s->started) return;
+    snapshot_poll(s, true);
+    say(s, &s->closing);
+    pthread_join(s->thread, NULL);
+    s->started = false;
+}
+
+/* ---- the training thread ---- */
+
+void snapshot_set_after(Snapshot *s, SnapshotAfter after, void *context)
+{
+    s->after = after;
+    s->after_context = context;
+}
+
+static Status fetch_all(Snapshot *s)
+{
+    const SnapshotSource *from = &s->source;
+    for (int a = 0; from->fetch && a < SNAPSHOT_ARRAYS; a++) {
+        float *to = slot_array(s, s->slot, a);
+        for (int i = 0; i < s->part.count; i++) {
+            const SliceInterval *x = &s->part.intervals[i];
+            TRY(from->fetch(from->context, a, x->begin, x->end, to));
+            to += x->end - x->begin;
+        }
+    }
+    return OK;
+}
+
+Status snapshot_begin(Snapshot *s, const SnapshotSource *source, int64_t keep)
+{
+    CHECK(!s->work, "snapshot_begin before the one before was collected");
+    CHECK(source->generation > 0 && source->generation != keep, "generation %" PRId64, source->generation);
+    if (source->state_size > SNAPSHOT_STATE)
+        return fail(E_FAIL, "the state's text has %zu bytes; a snapshot has room for %" PRIu64, source->state_size,
+                    SNAPSHOT_STATE);
+    s->source = *source;
+    s->slot = other_slot(s, keep);
+    invalidate(s, s->slot);
+    memcpy((uint8_t *)snapshot_mark(s, s->slot) + SNAPSHOT_PAGE, source->state, source->state_size);
+    TRY(fetch_all(s));
+    if (!s->started) {
+        run(s);
+        s->work = s->copied = s->finished = true;
+        return OK;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->copied = source->fetch != NULL;
+    s->finished = false;
+    s->work = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return OK;
+}
+
+void snapshot_wait_copied(Snapshot *s)
+{
+    if (!s->work) return;
+    pthread_mutex_lock(&s->lock);
+    while (!s->copied && !s->finished) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+SnapshotOutcome snapshot_poll(Snapshot *s, bool wait)
+{
+    if (!s->work) return SNAPSHOT_IDLE;
+    pthread_mutex_lock(&s->lock);
+    while (wait && !s->finished) pthread_cond_wait(&s->changed, &s->lock);
+    bool finished = s->finished;
+    if (finished) s->work = s->finished = false;
+    pthread_mutex_unlock(&s->lock);
+    if (!finished) return SNAPSHOT_BUSY;
+    if (s->status != OK) {
+        (void)fail(s->status, "%s", s->message);
+        return SNAPSHOT_FAILED;
+    }
+    s->newest = s->source.generation;
+    return SNAPSHOT_COMPLETE;
+}
+
+void snapshot_commit(Snapshot *s, int64_t generation)
+{
+    for (int i = 0; i < SNAPSHOT_SLOTS; i++) {
+        volatile SnapshotMark *mark = snapshot_mark(s, i);
+        if (mark->generation == (uint64_t)generation) mark->committed = (uint64_t)generation;
+    }
+}
+
+void snapshot_cost(const Snapshot *s, double *processor_s, double *clock_s)
+{
+    *processor_s = s->processor_s;
+    *clock_s = s->clock_s;
+}
+
+int64_t snapshot_newest(const Snapshot *s) { return s->newest; }
+
+/* ---- slots that come from elsewhere ---- */
+
+uint64_t snapshot_slot_bytes(const Snapshot *s) { return snapshot_slot_size(s->header->slice_size); }
+
+const uint8_t *snapshot_slot_data(const Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
+
+int snapshot_receive_begin(Snapshot *s, int64_t keep)
+{
+    int slot = other_slot(s, keep);
+    invalidate(s, slot);
+    return slot;
+}
+
+/* What comes is a slot that is whole already, its mark first; so the mark is kept out until the rest is there. */
+uint8_t *snapshot_receive_room(Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
+
+Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
+{
+    in_order();
+    if (snapshot_mark(s, slot)->generation == (uint64_t)generation && snapshot_slot_whole(s->data, s->header, slot)) {
+        s->newest = generation;
+        return OK;
+    }
+    invalidate(s, slot);
+    return fail(E_CORRUPT, "%s: what came of generation %" PRId64 " is not whole", s->path, generation);
+}

@@ -1,0 +1,511 @@
+/* Snapshots in memory: what is read is what was written, at any number of ranks; what is torn, flipped, missing or of
+   another run is named and never used; a kill at any moment leaves a generation that is whole. */
+#include "checkpoint_sample.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <time.h>
+
+#include "state/snapshot_internal.h"
+
+enum { KILLS = 120, MOST_RANKS = 8 };
+
+static const Digest run_number = {.hi = 7, .lo = 9};
+
+typedef struct {
+    char *dir, *output; /* of files; the output folder */
+    ParamTable table;
+    StateSlice parts[MOST_RANKS];
+    int world;
+    Snapshot *ranks[MOST_RANKS];
+} World;
+
+static SnapshotPlace place_of(const World *w, int rank)
+{
+    static const CheckpointFile files[] = {{"config.json", "{\"hidden_size\": 8}\n", 19}};
+    return (SnapshotPlace){.dir = w->dir,
+                           .output = w->output,
+                           .run = run_number,
+                           .world = w->world,
+                           .slice = rank,
+                           .holder = rank,
+                           .params = &w->table,
+                           .part = &w->parts[rank],
+                           .files = files,
+                           .n_files = 1};
+}
+
+static World *world_open(const char *dir, int world)
+{
+    World *w = mem_alloc(sizeof *w);
+    *w = (World){.dir = mem_strdup(dir), .output = mem_printf("%s/out", dir), .table = sample_table(), .world = world};
+    assert_ok(file_make_directories(w->output));
+    state_slices(&w->table, NULL, 0, world, w->parts);
+    for (int r = 0; r < world; r++) {
+        SnapshotPlace place = place_of(w, r);
+        assert_ok(snapshot_open(&place, &w->ranks[r]));
+    }
+    return w;
+}
+
+static void world_close(World *w)
+{
+    for (int r = 0; r < w->world; r++) {
+        snapshot_close(w->ranks[r]);
+        slice_free(&w->parts[r]);
+    }
+    free(w->dir);
+    free(w->output);
+    free(w);
+}
+
+static SnapshotOutcome write_rank(World *w, int rank, const Sample *s, int64_t generation, int64_t keep)
+{
+    SnapshotSource source = {.arrays = {s->arrays[0], s->arrays[1], s->arrays[2]},
+                             .generation = generation,
+                             .step = s->state.step,
+                             .state = s->text,
+                             .state_size = s->state.state_size};
+    assert_ok(snapshot_begin(w->ranks[rank], &source, keep));
+    snapshot_wait_copied(w->ranks[rank]);
+    return snapshot_poll(w->ranks[rank], true);
+}
+
+static void write_all(World *w, int64_t step, int64_t generation)
+{
+    Sample *s = sample_of(step);
+    for (int r = 0; r < w->world; r++)
+        assert_int_equal(write_rank(w, r, s, generation, generation - 1), SNAPSHOT_COMPLETE);
+    for (int r = 0; r < w->world; r++) snapshot_commit(w->ranks[r], generation);
+    sample_free(s);
+}
+
+/* The step of the newest generation that is whole; 0: none. It is bit for bit what was saved. */
+static int64_t read_step(const char *dir, const char *output, Buf *missing)
+{
+    SnapshotList list;
+    SnapshotPiece *pieces = NULL;
+    SnapshotSet set;
+    int count = 0, cap = 0;
+    ParamTable t = sample_table();
+    Digest params = params_digest(&t);
+    assert_ok(snapshot_find(dir, output, &list));
+    snapshot_pieces(&list, run_number, 0, &pieces, &count, &cap);
+    snapshot_choose(pieces, count, &params, &set, missing);
+    int64_t step = set.generation ? set.step : 0;
+    if (set.generation) {
+        float *arrays[3];
+        Buf text = {0};
+        size_t size;
+        for (int a = 0; a < 3; a++) arrays[a] = mem_array((size_t)t.size, sizeof(float));
+        snapshot_assemble(&list, &set, arrays);
+        const char *state = snapshot_state(&list.files[set.pieces[0].file], set.pieces[0].slot, &size);
+        buf_append(&text, state, size);
+        Loaded got = sample_compare(&t, arrays, &text);
+        assert_true(got.equal);
+        assert_int_equal(got.step, step);
+        for (int a = 0; a < 3; a++) free(arrays[a]);
+        buf_free(&text);
+    }
+    snapshot_set_free(&set);
+    free(pieces);
+    snapshot_list_free(&list);
+    return step;
+}
+
+static int64_t step_of(const World *w) { return read_step(w->dir, w->output, NULL); }
+
+/* ---- what is written is read ---- */
+
+static void test_round_trip_at_any_number_of_ranks(void **state)
+{
+    for (int n = 1; n <= MOST_RANKS; n++) {
+        char *dir = mem_printf("%s/%d", (char *)*state, n);
+        assert_ok(file_make_directories(dir));
+        World *w = world_open(dir, n);
+        assert_int_equal(step_of(w), 0);
+        for (int64_t step = 1; step <= 5; step++) {
+            write_all(w, 10 * step, step);
+            assert_int_equal(step_of(w), 10 * step);
+        }
+        world_close(w);
+        assert_int_equal(read_step(dir, NULL, NULL), 50); /* after the processes */
+        free(dir);
+    }
+}
+
+static void test_files_are_private(void **state)
+{
+    struct stat st;
+    World *w = world_open(*state, 2);
+    char *name = snapshot_name(w->output, 2, 1, 1), *path = file_join(w->dir, name);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(chmod(path, 0644), 0); /* somebody opened it to others: it is not trusted */
+    write_all(w, 3, 1);
+    assert_int_equal(step_of(w), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(step_of(w), 3);
+    world_close(w);
+    free(name);
+    free(path);
+}
+
+static void test_the_generation_before_stays(void **state)
+{
+    Buf missing = {0};
+    World *w = world_open(*state, 3);
+    Sample *s = sample_of(8);
+    write_all(w, 7, 1);
+    assert_int_equal(write_rank(w, 0, s, 2, 1), SNAPSHOT_COMPLETE);
+    assert_int_equal(write_rank(w, 2, s, 2, 1), SNAPSHOT_COMPLETE);
+    assert_int_equal(read_step(w->dir, w->output, &missing), 7);
+    assert_non_null(strstr(missing.data, "generation 2 (step 8) lacks of 3 slices number 1"));
+    assert_int_equal(write_rank(w, 1, s, 2, 1), SNAPSHOT_COMPLETE); /* whole without a commit mark, too */
+    assert_int_equal(step_of(w), 8);
+    buf_free(&missing);
+    sample_free(s);
+    world_close(w);
+}
+
+/* A process that comes after goes on in the same files, and does not touch the generation that it came from, also where
+   one rank holds a newer one that is not whole. */
+static void test_going_on_keeps_what_it_came_from(void **state)
+{
+    World *w = world_open(*state, 2);
+    Sample *s = sample_of(21);
+    write_all(w, 20, 4);
+    assert_int_equal(write_rank(w, 0, s, 5, 4), SNAPSHOT_COMPLETE);
+    world_close(w);
+    w = world_open(*state, 2);
+    assert_int_equal(snapshot_newest(w->ranks[0]), 5);
+    assert_int_equal(step_of(w), 20);
+    assert_int_equal(write_rank(w, 0, s, 6, 4), SNAPSHOT_COMPLETE);
+    assert_int_equal(step_of(w), 20);
+    assert_int_equal(write_rank(w, 1, s, 6, 4), SNAPSHOT_COMPLETE);
+    assert_int_equal(step_of(w), 21);
+    sample_free(s);
+    world_close(w);
+}
+
+static void test_weights_that_are_not_finite(void **state)
+{
+    World *w = world_open(*state, 1);
+    Sample *s = sample_of(6);
+    write_all(w, 5, 1);
+    s->arrays[0][17] = NAN;
+    assert_int_equal(write_rank(w, 0, s, 2, 1), SNAPSHOT_FAILED);
+    assert_message("step 6: weights are not finite");
+    assert_int_equal(step_of(w), 5);
+    sample_free(s);
+    world_close(w);
+}
+
+/* ---- others ---- */
+
+static void test_other_runs_worlds_and_users(void **state)
+{
+    SnapshotList list;
+    SnapshotPiece *pieces = NULL;
+    int count = 0, cap = 0, removed, kept;
+    World *w = world_open(*state, 2);
+    write_all(w, 4, 1);
+    assert_ok(snapshot_find(w->dir, w->output, &list));
+    assert_int_equal(list.count, 2);
+    assert_true(list.files[0].alive);
+    snapshot_pieces(&list, (Digest){.hi = 7, .lo = 8}, 0, &pieces, &count, &cap);
+    assert_int_equal(count, 0); /* another run in the same folder */
+    snapshot_list_free(&list);
+    assert_ok(snapshot_remove(w->dir, w->output, 0, &removed, &kept));
+    assert_int_equal(removed, 0);
+    assert_int_equal(kept, 2); /* alive */
+    world_close(w);
+    assert_ok(snapshot_find(*state, NULL, &list));
+    assert_int_equal(list.count, 2);
+    assert_false(list.files[0].alive);
+    snapshot_list_free(&list);
+    assert_ok(snapshot_find(*state, *state, &list)); /* another output folder */
+    assert_int_equal(list.count, 0);
+    w = world_open(*state, 3); /* another number of ranks beside it: the newest generation counts */
+    write_all(w, 9, 2);
+    assert_int_equal(step_of(w), 9);
+    assert_ok(snapshot_remove(w->dir, w->output, 3, &removed, &kept));
+    assert_int_equal(removed, 2);
+    assert_int_equal(step_of(w), 9);
+    world_close(w);
+    free(pieces);
+}
+
+static void test_a_second_process_is_refused(void **state)
+{
+    Snapshot *second = NULL;
+    World *w = world_open(*state, 1);
+    SnapshotPlace place = place_of(w, 0);
+    assert_status(snapshot_open(&place, &second), E_FAIL);
+    assert_null(second);
+    assert_message("is alive and holds this snapshot");
+    place.run.lo++; /* also one of another run */
+    assert_status(snapshot_open(&place, &second), E_FAIL);
+    write_all(w, 2, 1);
+    snapshot_close(w->ranks[0]);
+    w->ranks[0] = NULL;
+    assert_ok(snapshot_open(&place, &second)); /* the other run takes the dead one's place */
+    assert_int_equal(snapshot_newest(second), 0);
+    snapshot_close(second);
+    world_close(w);
+    assert_int_equal(read_step(*state, NULL, NULL), 0);
+}
+
+static void test_run_numbers(void **state)
+{
+    Digest a, b, c;
+    char *path = file_join(*state, ".run");
+    assert_ok(snapshot_run(*state, false, false, &a));
+    assert_false(snapshot_run_known(a));
+    assert_ok(snapshot_run(*state, true, false, &a));
+    assert_ok(snapshot_run(*state, true, false, &b));
+    assert_true(snapshot_run_known(a) && digest_equal(a, b));
+    assert_ok(snapshot_run(*state, true, true, &c));
+    assert_false(digest_equal(a, c));
+    assert_ok(file_write_durable(path, "nonsense\n", 9));
+    assert_ok(snapshot_run(*state, false, false, &b));
+    assert_false(snapshot_run_known(b));
+    free(path);
+}
+
+/* ---- damage ---- */
+
+/* Bytes whose change must be seen: header, fixed part, and of each slot the mark, the text and the arrays. */
+static bool covered(const SnapshotHeader *h, uint64_t at)
+{
+    if (at < sizeof *h) return true;
+    if (at >= 2 * SNAPSHOT_PAGE && at < 2 * SNAPSHOT_PAGE + h->fixed_bytes) return true;
+    for (int s = 0; s < SNAPSHOT_SLOTS; s++) {
+        uint64_t in = at - h->slot_offset[s];
+        if (at < h->slot_offset[s] || in >= snapshot_slot_size(h->slice_size)) continue;
+        if (in < offsetof(SnapshotMark, committed)) return true;
+        if (in >= SNAPSHOT_PAGE && in < SNAPSHOT_PAGE + 20) return true; /* every text here is longer */
+        for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
+            uint64_t begin = snapshot_array_offset(h, a);
+            if (in >= begin && in < begin + (uint64_t)h->slice_size * sizeof(float)) return true;
+        }
+    }
+    return false;
+}
+
+/* One flipped bit at a time, in every region: the newest generation or the one before is read, bit for bit, or none;
+   where the flip is in the newest it is never taken. */
+static void test_flipped_bits(void **state)
+{
+    World *w = world_open(*state, 2);
+    uint64_t seed = 5;
+    int seen = 0, harmless = 0;
+    write_all(w, 1, 1);
+    write_all(w, 2, 2);
+    world_close(w);
+    char *name = mem_printf("%s/out", (char *)*state), *file = snapshot_name(name, 2, 1, 1);
+    char *path = file_join(*state, file);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    off_t size = lseek(fd, 0, SEEK_END);
+    SnapshotHeader *h = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(h != MAP_FAILED);
+    for (uint64_t at = 0; at < (uint64_t)size;) {
+        uint8_t *byte = (uint8_t *)h + at, bit = (uint8_t)(1u << (testing_random(&seed) % 8));
+        bool matters = covered(h, at);
+        *byte ^= bit;
+        int64_t step = read_step(*state, NULL, NULL);
+        *byte ^= bit;
+        if (matters) {
+            seen++;
+            bool newest = at >= h->slot_offset[1];
+            int64_t expected = at < h->slot_offset[0] ? 0 : newest ? 1 : 2;
+            if (step != expected)
+                fail_msg("a flip at byte %llu: step %lld was read, expected %lld", (unsigned long long)at,
+                         (long long)step, (long long)expected);
+        } else {
+            harmless++;
+            assert_int_equal(step, 2);
+        }
+        at += matters && at < sizeof *h ? 1 : 1 + testing_random(&seed) % (matters ? 61 : 4001);
+    }
+    print_message("%d flips found, %d in places without meaning\n", seen, harmless);
+    assert_true(seen > 500 && harmless > 20);
+    munmap(h, (size_t)size);
+    close(fd);
+    free(name);
+    free(file);
+    free(path);
+}
+
+static void test_cut_short_and_nonsense(void **state)
+{
+    SnapshotList list;
+    World *w = world_open(*state, 1);
+    write_all(w, 1, 1);
+    world_close(w);
+    char *name = mem_printf("%s/out", (char *)*state), *file = snapshot_name(name, 1, 0, 0);
+    char *path = file_join(*state, file), *other = NULL;
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    for (off_t cut = st.st_size - 1; cut > 0; cut = cut * 2 / 3) {
+        assert_int_equal(truncate(path, cut), 0);
+        assert_int_equal(read_step(*state, NULL, NULL), 0);
+    }
+    assert_ok(snapshot_find(*state, NULL, &list));
+    assert_non_null(list.files[0].why);
+    snapshot_list_free(&list);
+    assert_int_equal(unlink(path), 0);
+    other = mem_strdup("/dev/zero");
+    assert_int_equal(symlink(other, path), 0); /* not followed */
+    assert_int_equal(read_step(*state, NULL, NULL), 0);
+    w = mem_alloc(sizeof *w);
+    *w = (World){.dir = *state, .output = name, .table = sample_table(), .world = 1};
+    state_slices(&w->table, NULL, 0, 1, w->parts);
+    SnapshotPlace place = place_of(w, 0);
+    assert_status(snapshot_open(&place, &w->ranks[0]), E_IO);
+    slice_free(&w->parts[0]);
+    free(w);
+    free(name);
+    free(file);
+    free(path);
+    free(other);
+}
+
+/* ---- no room ---- */
+
+static void test_a_small_tmpfs(void **state)
+{
+    World w = {.dir = *state, .output = *state, .table = sample_table(), .world = 1};
+    Snapshot *s = NULL;
+    bool memory;
+    state_slices(&w.table, NULL, 0, 1, w.parts);
+    if (mount("none", *state, "tmpfs", 0, "size=64k") != 0) {
+        print_message("skipped: cannot mount a tmpfs here: %s\n", strerror(errno));
+        slice_free(&w.parts[0]);
+        skip();
+    }
+    SnapshotPlace place = place_of(&w, 0);
+    Status memory_status = snapshot_memory_backed(*state, &memory), status = snapshot_open(&place, &s);
+    char *message = mem_strdup(status_message()), *list = mem_printf("ls -A '%s' | wc -l | grep -qx 0", (char *)*state);
+    int left = system(list);
+    assert_int_equal(umount(*state), 0);
+    assert_ok(memory_status);
+    assert_true(memory);
+    assert_status(status, E_MEMORY);
+    if (!strstr(message, "takes 0.2 MiB here, 0.1 MiB are free") &&
+        !strstr(message, "takes 0.3 MiB here, 0.1 MiB are free"))
+        fail_msg("%s", message);
+    assert_int_equal(left, 0);
+    slice_free(&w.parts[0]);
+    free(message);
+    free(list);
+}
+
+/* ---- kill -9 ---- */
+
+typedef struct {
+    volatile int64_t begun, committed;
+} Told;
+
+static void write_for_ever(const char *dir, int world, Told *told)
+{
+    World *w = world_open(dir, world);
+    int64_t generation = 1;
+    for (int r = 0; r < world; r++)
+        if (snapshot_newest(w->ranks[r]) >= generation) generation = snapshot_newest(w->ranks[r]) + 1;
+    int64_t keep = told->committed;
+    Sample *samples[8];
+    for (int i = 0; i < 8; i++) samples[i] = sample_of(100 + i);
+    for (;; generation++) {
+        Sample *s = samples[generation % 8];
+        told->begun = generation;
+        for (int r = 0; r < world; r++)
+            if (write_rank(w, r, s, generation, keep) != SNAPSHOT_COMPLETE) _exit(1);
+        keep = generation;
+        told->committed = generation;
+        for (int r = 0; r < world; r++) snapshot_commit(w->ranks[r], generation);
+    }
+}
+
+static void test_killed_while_writing(void **state)
+{
+    Told *told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t seed = 11;
+    int torn = 0;
+    assert_true(told != MAP_FAILED);
+    for (int kills = 0; kills < KILLS; kills++) {
+        int status;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) write_for_ever(*state, 2, told);
+        struct timespec pause = {0, (long)(testing_random(&seed) % 6000000)};
+        nanosleep(&pause, NULL);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        Buf missing = {0};
+        SnapshotList list;
+        int64_t step = read_step(*state, NULL, &missing);
+        if (told->committed > 0) assert_true(step == 100 + told->committed % 8 || step == 100 + told->begun % 8);
+        assert_ok(snapshot_find(*state, NULL, &list));
+        for (int i = 0; i < list.count; i++)
+            for (int s = 0; s < SNAPSHOT_SLOTS; s++) torn += list.files[i].why || !list.files[i].slots[s].whole;
+        snapshot_list_free(&list);
+        buf_free(&missing);
+    }
+    print_message("%d kills, %d slots were torn, generation %lld was reached\n", KILLS, torn,
+                  (long long)told->committed);
+    assert_true(torn > 10 && told->committed > KILLS);
+    munmap(told, sizeof *told);
+}
+
+/* ---- a copy on another rank ---- */
+
+static void test_copies_of_other_ranks(void **state)
+{
+    World *w = world_open(*state, 2);
+    SnapshotPlace place = place_of(w, 0);
+    Snapshot *copy;
+    place.holder = 1; /* rank 1 keeps a copy of slice 0 */
+    assert_ok(snapshot_open(&place, &copy));
+    write_all(w, 30, 1);
+    for (int64_t generation = 1; generation <= 3; generation++) {
+        write_all(w, 29 + generation, generation);
+        int from = memcmp(snapshot_slot_data(w->ranks[0], 0), &generation, 8) == 0 ? 0 : 1;
+        int slot = snapshot_receive_begin(copy, generation - 1);
+        memcpy(snapshot_receive_room(copy, slot), snapshot_slot_data(w->ranks[0], from), snapshot_slot_bytes(copy));
+        assert_ok(snapshot_receive_end(copy, slot, generation));
+    }
+    snapshot_discard(w->ranks[0]); /* the host of rank 0 is lost with its memory */
+    w->ranks[0] = NULL;
+    assert_int_equal(step_of(w), 32);
+    int slot = snapshot_receive_begin(copy, 3); /* a torn copy of the next */
+    snapshot_receive_room(copy, slot)[0] = 4;
+    assert_status(snapshot_receive_end(copy, slot, 4), E_CORRUPT);
+    assert_int_equal(step_of(w), 32);
+    snapshot_close(copy);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_round_trip_at_any_number_of_ranks, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_files_are_private, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_the_generation_before_stays, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_going_on_keeps_what_it_came_from, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_weights_that_are_not_finite, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_other_runs_worlds_and_users, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_second_process_is_refused, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_run_numbers, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_flipped_bits, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_cut_short_and_nonsense, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_small_tmpfs, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_killed_while_writing, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_copies_of_other_ranks, testing_set_up, testing_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
