@@ -40,7 +40,7 @@
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
-      "lower-case the text; auto: as the model's tokenizer_config.json says, else yes")                                \
+      "lower-case the text; auto: as the model's tokenizer_config.json or the shards say, else yes")                   \
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \

@@ -143,9 +143,10 @@ static Status look_at_files(Shards *s, const char *dir)
                                                  : "masks as stored, else drawn each epoch");
     buf_free(&said);
     if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
-    if (!s->o.vocab && (s->o.dynamic_masking || masked < s->n_files))
+    bool drawn = s->o.dynamic_masking || masked < s->n_files;
+    if (drawn && (s->o.stored_masks || !s->o.vocab))
         status = fail(E_USAGE,
-                      "%s: %d of its %d shards hold no masks, and none can be drawn without a vocabulary: leave out "
+                      "%s: %d of its %d shards hold no masks, and none are to be drawn: leave out "
                       "--masking static, or make the shards anew with `cairn shards --masking static`",
                       dir, s->n_files - masked, s->n_files);
 done:
@@ -202,11 +203,6 @@ void shards_close(Shards *s)
 
 int64_t shards_count(const Shards *s) { return s->count; }
 Digest shards_digest(const Shards *s) { return s->digest; }
-
-int64_t shards_tokens_at_most(const Shards *s)
-{
-    return (s->o.batch_size < s->count ? s->o.batch_size : s->count) * s->o.max_length;
-}
 
 /* ---- reading ---- */
 

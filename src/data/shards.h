@@ -14,12 +14,14 @@
 #include "text/text.h"
 
 typedef struct {
-    const Vocab *vocab;  /* for masks that are drawn here; must outlive the Shards. NULL: files that are masked only */
+    const Vocab *vocab;  /* what ids are checked by, and for masks that are drawn here; must outlive the Shards. NULL:
+                            files that are masked only */
     int32_t vocab_size;  /* without a vocabulary: ids are below this */
     int max_length;      /* no sequence is longer */
     int max_predictions; /* no sequence has more masked positions; 0: 15 % of max_length, rounded up */
     uint64_t seed;
     int64_t batch_size;
+    bool stored_masks;    /* files without masks are refused */
     bool dynamic_masking; /* draws the masks of masked files anew too, from the words their labels keep */
     double mask_fraction; /* 0: 0.15 */
     bool whole_words;
@@ -30,9 +32,8 @@ typedef struct Shards Shards;
 /* `dir` is a folder, or one file. Every file is opened and its shape checked; rows are checked when they are read
    (shards_check reads them all). E_FORMAT: no shards, or a bad one, by name. */
 Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
-void shards_close(Shards *s);                   /* takes NULL */
-int64_t shards_count(const Shards *s);          /* sequences of an epoch */
-int64_t shards_tokens_at_most(const Shards *s); /* of a batch */
+void shards_close(Shards *s);          /* takes NULL */
+int64_t shards_count(const Shards *s); /* sequences of an epoch */
 /* Reads every row once, with up to 8 threads: the first bad one is E_FORMAT with file, dataset and row. For the start
    of a run; one that goes on with the same shards_digest need not do it again. `stop` as in signals_stop; may be NULL.
  */

@@ -1,5 +1,6 @@
 #include "train/start.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,76 @@ static char *find_vocabulary(const Config *c, const char *folder)
     return *c->model ? import_find_vocab(c->model) : NULL;
 }
 
+/* What manifest.json of `cairn shards` tells of the text in them. */
+typedef struct {
+    bool there, lower_case;
+    int strip_accents; /* as in TokenizerOptions */
+    char vocab[33];    /* the vocabulary's digest */
+} ShardsText;
+
+static Status read_manifest(const char *folder, ShardsText *s)
+{
+    Json *doc = NULL;
+    Status status = OK;
+    char *path = file_join(folder, "manifest.json");
+    *s = (ShardsText){0};
+    if (file_exists(path)) TRY_DONE(js_read(path, &doc));
+    s->there = js_int(js_get(doc, "cairn_shards"), 0) > 0;
+    const char *strip = js_string(js_get(doc, "strip_accents"), "auto");
+    s->lower_case = strcmp(js_string(js_get(doc, "do_lower_case"), "auto"), "no") != 0;
+    s->strip_accents = strcmp(strip, "auto") == 0 ? -1 : strcmp(strip, "yes") == 0;
+    snprintf(s->vocab, sizeof s->vocab, "%s", js_string(js_get(doc, "vocab_xxh3_128"), ""));
+done:
+    js_free(doc);
+    free(path);
+    return status;
+}
+
+static bool strips(bool lower_case, int strip_accents) { return strip_accents < 0 ? lower_case : strip_accents != 0; }
+
+Status start_check_shards(const StartText *t, const char *folder)
+{
+    ShardsText s;
+    char vocab[33];
+    const TokenizerOptions *o = &t->options;
+    TRY(read_manifest(folder, &s));
+    if (!s.there) return OK;
+    digest_format(vocab_digest(t->vocab), vocab);
+    if (*s.vocab && strcmp(s.vocab, vocab) != 0)
+        return fail(E_USAGE,
+                    "%s: its manifest.json says that its shards were made with another vocabulary than %s; give that "
+                    "one as --vocab",
+                    folder, t->path);
+    bool shards_strip = strips(s.lower_case, s.strip_accents), strip = strips(o->lower_case, o->strip_accents);
+    if (s.lower_case == o->lower_case && shards_strip == strip) return OK;
+    return fail(E_USAGE,
+                "%s: its manifest.json says that its text was made with --do-lower-case %s --strip-accents %s; the "
+                "flags or the model's tokenizer_config.json say %s and %s. The model would read other text than it is "
+                "trained on: give flags that agree, or make the shards anew",
+                folder, s.lower_case ? "yes" : "no", shards_strip ? "yes" : "no", o->lower_case ? "yes" : "no",
+                strip ? "yes" : "no");
+}
+
+/* Flags, else the model's tokenizer, else the manifest of the shards. */
+static Status choose_options(const Config *c, const char *folder, TokenizerOptions *o)
+{
+    enum { UNSAID = -2 };
+    bool from_model = true, other = false;
+    int strip = UNSAID, unsaid = UNSAID;
+    ShardsText s = {0};
+    if (folder) TRY(read_manifest(folder, &s));
+    if (*c->model) { /* what it leaves as it was, it does not say */
+        TRY(import_tokenizer_options(c->model, &from_model, &strip));
+        TRY(import_tokenizer_options(c->model, &other, &unsaid));
+    }
+    bool says_case = *c->model && from_model == other;
+    o->lower_case = says_case ? from_model : s.there ? s.lower_case : true;
+    o->strip_accents = strip != UNSAID ? strip : s.there ? s.strip_accents : -1;
+    if (strcmp(c->do_lower_case, "auto") != 0) o->lower_case = strcmp(c->do_lower_case, "yes") == 0;
+    if (strcmp(c->strip_accents, "auto") != 0) o->strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    return OK;
+}
+
 Status start_text(const Config *c, const char *folder, StartText *t)
 {
     *t = (StartText){.options = {.lower_case = true, .strip_accents = -1, .split_chinese = true}};
@@ -26,10 +97,9 @@ Status start_text(const Config *c, const char *folder, StartText *t)
         return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give the folder of a model, or --vocab FILE",
                     c->model);
     if (!t->path) return fail(E_USAGE, "there is no vocabulary: give --vocab FILE");
-    if (*c->model) TRY(import_tokenizer_options(c->model, &t->options.lower_case, &t->options.strip_accents));
-    if (strcmp(c->do_lower_case, "auto") != 0) t->options.lower_case = strcmp(c->do_lower_case, "yes") == 0;
-    if (strcmp(c->strip_accents, "auto") != 0) t->options.strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    TRY(choose_options(c, folder, &t->options));
     TRY(vocab_read(t->path, &t->vocab));
+    if (folder) TRY(start_check_shards(t, folder));
     return file_read(t->path, (size_t)256 << 20, &t->file);
 }
 

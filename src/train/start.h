@@ -14,9 +14,12 @@ typedef struct {
     TokenizerOptions options;
 } StartText;
 
-/* --vocab, else vocab.txt in `folder` (NULL: none), else the one beside --model; the tokenizer's options from flags,
-   else from what lies beside --model. */
+/* --vocab, else vocab.txt in `folder` of shards (NULL: none), else the one beside --model; the tokenizer's options from
+   flags, else from what lies beside --model, else from the shards' manifest.json. E_USAGE as start_check_shards. */
 Status start_text(const Config *c, const char *folder, StartText *t);
+/* E_USAGE if the manifest.json in `folder` tells that its shards were made with another vocabulary, or with other case
+   or accents. Folders without one tell nothing. */
+Status start_check_shards(const StartText *t, const char *folder);
 void start_text_free(StartText *t); /* takes a zeroed one */
 
 /* Sizes from --model-config, else from beside --model, with --dropout; refused where they do not go with the vocabulary

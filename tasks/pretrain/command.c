@@ -49,6 +49,7 @@ static Status open_model(PretrainRun *r)
     const Config *c = r->c;
     bool nsp = strcmp(c->nsp, "on") == 0;
     TRY(start_text(c, shards_of(r, !r->train), &r->text));
+    if (r->evaluate) TRY(start_check_shards(&r->text, shards_of(r, true)));
     TRY(start_model(c, &r->text, (Head){HEAD_PRETRAINING, nsp ? 2 : 0}, c->max_seq_length, &r->model, NULL));
     if (nsp && r->model.config.types < 2)
         return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
@@ -58,12 +59,12 @@ static Status open_model(PretrainRun *r)
 static Status open_shards(PretrainRun *r, bool evaluation, Shards **shards)
 {
     const Config *c = r->c;
-    ShardsOptions o = {.vocab = strcmp(c->masking, "static") == 0 ? NULL : r->text.vocab,
-                       .vocab_size = r->model.config.vocab_size,
+    ShardsOptions o = {.vocab = r->text.vocab,
                        .max_length = (int)c->max_seq_length,
                        .max_predictions = (int)r->predictions,
                        .seed = (uint64_t)c->seed,
                        .batch_size = c->batch_size,
+                       .stored_masks = strcmp(c->masking, "static") == 0,
                        .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
                        .mask_fraction = c->mask_fraction,
                        .whole_words = c->whole_words};

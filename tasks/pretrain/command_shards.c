@@ -17,6 +17,7 @@
 #define LEAST_SHARD     4096
 #define MOST_SHARD      ((int64_t)64 << 20)
 #define MOST_BUCKETS    65536
+#define MOST_VOCAB      ((size_t)256 << 20)
 #define BYTES_PER_TOKEN 3.5  /* of English, at least; only for what is foretold */
 #define TOKENS_TWICE    1.4  /* what is put back for a random B is used again */
 #define FIRST_PASS      0.75 /* its share of the time */
@@ -114,7 +115,8 @@ static Status read_options(ShardsJob *j, const Config *c)
     if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
     if (!hdf5_available())
         return fail(E_USAGE, "this cairn was built without HDF5; install libhdf5-dev and build again (-DWITH_HDF5=ON)");
-    TRY(vocab_read(c->vocab, &j->vocab));
+    TRY(file_read(c->vocab, MOST_VOCAB, &j->vocab_text));
+    TRY(vocab_parse(c->vocab, j->vocab_text.data ? j->vocab_text.data : "", j->vocab_text.len, &j->vocab));
     TRY(find_text(j, c->input));
     SpecialIds special = vocab_special(j->vocab);
     j->dir = c->output_dir;
@@ -333,6 +335,25 @@ static void summarise(const ShardsJob *j, double seconds, bool resumed)
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 
+/* The vocabulary is put beside the shards: never in the place of another one. */
+static Status check_vocab_place(const ShardsJob *j, const Config *c)
+{
+    Vocab *there = NULL;
+    Status status = OK;
+    char *path = file_join(j->dir, "vocab.txt");
+    if (!file_exists(path)) goto done;
+    TRY_DONE(vocab_read(path, &there));
+    Digest a = vocab_digest(there), b = vocab_digest(j->vocab);
+    if (memcmp(&a, &b, sizeof a) != 0)
+        TRY_DONE(fail(E_USAGE,
+                      "%s is another vocabulary than %s, which goes beside the shards; give another --output-dir", path,
+                      c->vocab));
+done:
+    vocab_free(there);
+    free(path);
+    return status;
+}
+
 static Status make(ShardsJob *j, const Config *c)
 {
     bool finished, resumed = false;
@@ -349,6 +370,7 @@ static Status make(ShardsJob *j, const Config *c)
         log_info("%s: all shards are there already", j->dir);
         goto done;
     }
+    TRY_DONE(check_vocab_place(j, c));
     for (int i = 0; i < j->n_chunks; i++) resumed |= j->chunked[i].done;
     choose_threads(j, c->threads, c->shard_size);
     workers = mem_array((size_t)j->threads, sizeof *workers);
@@ -387,6 +409,7 @@ static void job_free(ShardsJob *j)
     masking_free(&j->masking);
     tokenizer_free(j->tokenizer);
     vocab_free(j->vocab);
+    buf_free(&j->vocab_text);
     pthread_mutex_destroy(&j->lock);
 }
 

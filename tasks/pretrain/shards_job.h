@@ -51,6 +51,7 @@ typedef struct {
     uint64_t bytes; /* of text */
     int threads;
 
+    Buf vocab_text; /* the file's bytes, to be put beside the shards */
     Vocab *vocab;
     Tokenizer *tokenizer;
     int id_bytes; /* of an id in a chunk file: 2 or 4 */

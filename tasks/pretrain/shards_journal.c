@@ -188,12 +188,12 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
     return status;
 }
 
-/* Nothing of the machine is in it: the same text and options, the same bytes. */
-Status shards_manifest(ShardsJob *j, const Config *c)
+/* Of `folder`, which is DIR or DIR/eval: there only the shards in it are listed, by their names in it. */
+static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, const char *only)
 {
     Buf out = {0};
     ShardsChunkResult sum = {0};
-    char digest[33], *path = file_join(j->dir, "manifest.json");
+    char digest[33], *path = file_join(folder, "manifest.json");
     for (int i = 0; i < j->n_chunks; i++) {
         sum.documents += j->chunked[i].documents;
         sum.eval_documents += j->chunked[i].eval_documents;
@@ -224,14 +224,42 @@ Status shards_manifest(ShardsJob *j, const Config *c)
     for (int i = 0, listed = 0; i < j->n_shards; i++) {
         if (j->shards[i].sequences == 0) continue;
         char *name = shards_name(j, i);
-        buf_printf(&out, "%s\n    {\"name\": \"%s\", ", listed++ ? "," : "", name);
-        describe_shard(&j->shards[i], &out);
+        if (strncmp(name, only, strlen(only)) == 0) {
+            buf_printf(&out, "%s\n    {\"name\": \"%s\", ", listed++ ? "," : "", name + strlen(only));
+            describe_shard(&j->shards[i], &out);
+        }
         free(name);
     }
     buf_puts(&out, "\n  ]\n}\n");
     Status status = file_write_durable(path, out.data, out.len);
     buf_free(&out);
     free(path);
+    return status;
+}
+
+static Status put_vocab(const char *folder, const Buf *text)
+{
+    char *path = file_join(folder, "vocab.txt");
+    Buf there = {0};
+    Status status = file_exists(path) ? file_read(path, SIZE_MAX, &there) : OK;
+    bool same = there.data && there.len == text->len && memcmp(there.data, text->data, text->len) == 0;
+    if (status == OK && !same) status = file_write_durable(path, text->data, text->len);
+    buf_free(&there);
+    free(path);
+    return status;
+}
+
+/* Nothing of the machine is in it: the same text and options, the same bytes. DIR's manifest comes last. */
+Status shards_manifest(ShardsJob *j, const Config *c)
+{
+    Status status = OK;
+    char *eval = file_join(j->dir, "eval");
+    TRY_DONE(put_vocab(j->dir, &j->vocab_text));
+    if (j->eval_buckets) TRY_DONE(put_vocab(eval, &j->vocab_text));
+    if (j->eval_buckets) TRY_DONE(write_manifest(j, c, eval, "eval/"));
+    TRY_DONE(write_manifest(j, c, j->dir, ""));
+done:
+    free(eval);
     return status;
 }
 

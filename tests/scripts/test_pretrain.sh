@@ -109,6 +109,33 @@ run 0 alone "${small[@]}" --max-steps 3 --nsp off --eval-dir masked/eval
 grep -q nsp alone/eval_results.txt && complain "--nsp off evaluates next sentences"
 grep -q mlm_accuracy alone/eval_results.txt || complain "--nsp off: no accuracy of masked words"
 
+# The vocabulary lies beside the shards. What they say of case and accents is the model's tokenizer, and is not
+# contradicted; a model's tokenizer that says something else needs a flag that agrees with the shards.
+has_file masked/vocab.txt masked/eval/vocab.txt masked/eval/manifest.json
+cmp masked/eval/vocab.txt vocab.txt || complain "another vocabulary beside the shards"
+expect 0 "$CAIRN_BINARY" pretrain "${small[@]}" --max-seq-length 32 --threads 1 --backend ref --max-steps 1 --output-dir uncased
+grep -q '"do_lower_case": true' uncased/tokenizer_config.json || complain "an uncased model's tokenizer keeps case"
+make_shards kept --masking static --do-lower-case no --eval-fraction 0.1
+for strip in yes no; do make_shards "kept $strip" --masking static --do-lower-case no --strip-accents "$strip"; done
+run 0 "cased" "${small[@]}" --data-dir kept --max-steps 1 --eval-dir kept/eval
+grep -q '"do_lower_case": false' cased/tokenizer_config.json || complain "a cased model's tokenizer lower-cases"
+run 0 "cased, stripped" "${small[@]}" --data-dir "kept yes" --max-steps 1
+grep -q '"strip_accents": true' "cased, stripped/tokenizer_config.json" || complain "strip_accents is lost"
+run 0 "eval cased" --do-eval --model cased --data-dir kept/eval
+run 0 "cased too" "${small[@]}" --data-dir kept --max-steps 1 --do-lower-case no
+run 2 bad "${small[@]}" --data-dir kept --max-steps 1 --do-lower-case yes
+says "kept: its manifest.json says that its text was made with --do-lower-case no"
+run 2 bad "${small[@]}" --data-dir kept --max-steps 1 --strip-accents yes
+run 0 "cased too" "${small[@]}" --data-dir "kept no" --max-steps 1 --resume never --strip-accents no
+run 2 bad "${small[@]}" --data-dir kept --max-steps 1 --eval-dir masked/eval
+says "masked/eval: its manifest.json"
+run 2 bad --do-eval --model cased --data-dir masked/eval
+says "masked/eval: its manifest.json" "--do-lower-case yes"
+run 0 "eval cased" --do-eval --model cased --data-dir masked/eval --do-lower-case yes
+mkdir taken && tac vocab.txt >taken/vocab.txt
+expect 2 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 32 --output-dir taken
+says "taken/vocab.txt is another vocabulary than vocab.txt"
+
 # Masks: the shards' own ones, drawn ones, and none.
 run 0 static "${small[@]}" --max-steps 6 --masking static
 same_run steps static
@@ -229,11 +256,18 @@ expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 
 run 1 bad "${small[@]}" --data-dir wider
 says "wider/part-00000.hdf5" "--max-seq-length 64"
 head -n 590 vocab.txt >short.txt
-run 2 bad "${small[@]}" --vocab short.txt
+mkdir bare && cp masked/part-* bare/ # without manifest.json, which tells of the vocabulary
+run 2 bad "${small[@]}" --data-dir bare --vocab short.txt
 says short.txt 590 600
 sed 's/"vocab_size": 600/"vocab_size": 590/' model.json >smaller.json
-run 1 bad "${small[@]}" --model-config smaller.json --vocab short.txt
-says "masked/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
+run 1 bad "${small[@]}" --data-dir bare --model-config smaller.json --vocab short.txt
+says "bare/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
+# The same words in another order: told by the manifest, else by the first token, also where no masks are drawn.
+tac vocab.txt >turned.txt
+run 2 bad "${small[@]}" --vocab turned.txt
+says "masked: its manifest.json says that its shards were made with another vocabulary than turned.txt"
+run 1 bad "${small[@]}" --data-dir bare --vocab turned.txt --masking static
+says "bare/part-00000.hdf5" "made with another one?"
 mkdir broken && cp masked/part-* broken/ && printf 'no shard' >broken/part-99999.hdf5
 run 1 bad "${small[@]}" --data-dir broken
 says "broken/part-99999.hdf5"
