@@ -50,6 +50,7 @@ missing_for_build() {
     has_header expat.h || echo libexpat1-dev
     has_header bzlib.h || echo libbz2-dev
     has_header zlib.h || echo zlib1g-dev
+    has_header gloo/config.h || echo libgloo-dev
 }
 
 missing_for_tests() {

@@ -1,62 +1,12 @@
 #include "kernels/backend.h"
 
 #include <ctype.h>
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/module.h"
 
 typedef Status (*FillTable)(Backend *b);
-
-/* Folders that may hold cairn_<name>.so, in the order they are searched; NULL: there is none. */
-typedef struct {
-    const char *what;
-    char *path;
-} Place;
-enum { N_PLACES = 3 };
-
-static char *executable_directory(void)
-{
-    char path[4096];
-    ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (len <= 0) return NULL;
-    path[len] = '\0';
-    return file_directory(path);
-}
-
-static void places_init(Place places[N_PLACES])
-{
-    const char *set = getenv("CAIRN_BACKEND_DIR");
-    char *here = executable_directory();
-    places[0] = (Place){"$CAIRN_BACKEND_DIR", set && *set ? mem_strdup(set) : NULL};
-    places[1] = (Place){"the program's folder", here};
-    places[2] = (Place){"the installation's lib", here ? file_join(here, "../lib/cairn") : NULL};
-}
-
-static void places_free(Place places[N_PLACES])
-{
-    for (int i = 0; i < N_PLACES; i++) free(places[i].path);
-}
-
-/* Path of the module, or NULL with the places where it is not in `looked`. */
-static char *find_module(const char *name, Buf *looked)
-{
-    Place places[N_PLACES];
-    places_init(places);
-    char *module = mem_printf("cairn_%s.so", name), *found = NULL;
-    for (int i = 0; i < N_PLACES && !found; i++) {
-        buf_printf(looked, "%s%s (%s)", i ? ", " : "", places[i].path ? places[i].path : "not set", places[i].what);
-        if (!places[i].path) continue;
-        found = file_join(places[i].path, module);
-        if (!file_exists(found)) {
-            free(found);
-            found = NULL;
-        }
-    }
-    free(module);
-    places_free(places);
-    return found;
-}
 
 static Status check_name(const char *name)
 {
@@ -75,42 +25,19 @@ static void yield_when_waiting(void)
     if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "1000", 0);
 }
 
-/* Loads cairn_<name>.so and lets it fill the table. A module stays loaded to the end: its threads may outlive us. */
+/* Loads cairn_<name>.so and lets it fill the table. */
 static Status load_module(Backend *b, const char *name)
 {
     Status status = OK;
-    Buf looked = {0};
-    char *path = NULL, *symbol = NULL;
-    TRY_DONE(check_name(name));
-    path = find_module(name, &looked);
-    if (!path) {
-        status =
-            fail(E_USAGE, "backend '%s': cairn_%s.so is in none of: %s. Build it, set CAIRN_BACKEND_DIR, or use ref",
-                 name, name, looked.data);
-        goto done;
-    }
-    yield_when_waiting();
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!module) {
-        status = fail(E_USAGE, "backend '%s': cannot load %s: %s", name, path, dlerror());
-        goto done;
-    }
-    const uint64_t *abi = dlsym(module, "cairn_module_abi");
-    if (!abi || *abi != BACKEND_ABI) {
-        status = fail(E_USAGE, "backend '%s': %s belongs to another build of cairn; build it again", name, path);
-        goto done;
-    }
-    symbol = mem_printf("cairn_backend_%s", name);
+    void *module;
     FillTable fill;
-    *(void **)&fill = dlsym(module, symbol);
-    if (!fill) {
-        status = fail(E_USAGE, "backend '%s': %s has no function %s; it is of another version", name, path, symbol);
-        goto done;
-    }
+    char *symbol = mem_printf("cairn_backend_%s", name);
+    TRY_DONE(check_name(name));
+    yield_when_waiting();
+    TRY_DONE(module_load("backend", name, BACKEND_ABI, "Build it, set CAIRN_BACKEND_DIR, or use ref", &module));
+    TRY_DONE(module_symbol(module, "backend", name, symbol, (void **)&fill));
     TRY_DONE(fill(b));
 done:
-    buf_free(&looked);
-    free(path);
     free(symbol);
     return status;
 }

@@ -35,15 +35,24 @@ Status world_find(char **environment, World *world);
 
 typedef struct Store Store;
 
-/* `where`: "file:DIR" (a shared folder), "redis://HOST[:PORT]", "tcp://HOST:PORT" (rank 0 serves it; port 0: chosen,
-   and published through `world`'s job folder), or "auto": what the launcher left in CAIRN_RENDEZVOUS, else tcp at the
-   world's master, else a file store for one host. Names are kept apart by job and token, so what another job, or an
-   earlier run of this one, left there is never seen. */
+/* `where`: "file:DIR" (a shared folder), "redis://HOST[:PORT]", "tcp://HOST[:PORT]" (rank 0 serves it; where the port
+   is taken the next ones are tried by all; none given: by the job's name), "served://HOST:PORT" (a process that is no
+   rank serves it: store_serve), or "auto": what the launcher left in CAIRN_RENDEZVOUS, else tcp at the world's master,
+   else a file store for one host. Names are kept apart by job and token, so what another job, or an earlier run of this
+   one, left there is never seen. For files and Redis all ranks must come within `timeout_s`; E_PEER names who did not.
+   With an empty token (may be NULL), whoever knows the job's name and reaches the port can join a tcp store. */
 Status store_open(const World *world, const char *where, const char *token, double timeout_s, Store **store);
 Status store_set(Store *s, const char *name, const void *data, size_t size);
 /* Waits until the value is there: E_PEER after `timeout_s`, naming it. The caller frees `*data`; 0 bytes follow it. */
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
 void store_close(Store *s); /* takes NULL */
+
+/* For a launcher: serves a store for the ranks of `world` (its size and job count), in a thread, until closed. `port`
+   0: any that is free. It also takes World.rank -1, for somebody who only looks. */
+typedef struct StoreServer StoreServer;
+Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server);
+int store_server_port(const StoreServer *s);
+void store_server_close(StoreServer *s); /* takes NULL */
 
 /* ---- the connection ---- */
 
@@ -60,7 +69,8 @@ typedef struct Comm {
     int rank, size, local_rank, local_size, node, nodes;
     const struct CommTransport *transport; /* comm_internal.h */
     void *self;
-    Store *store; /* NULL for one rank */
+    struct CommGroup *group; /* comm_internal.h */
+    Store *store;            /* NULL for one rank; closed with the last Comm of these ranks */
     double peer_timeout_s;
     bool dead;
 } Comm;

@@ -1,0 +1,47 @@
+/* The module cairn_gloo.so, C++ behind these few functions. It uses nothing of the program that loads it, and no
+   exception leaves it. A failing function writes a text into `error`. */
+#ifndef CAIRN_COMM_GLOO_H
+#define CAIRN_COMM_GLOO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int peer, send;
+    void *data;
+    size_t bytes;
+} GlooMessage;
+
+typedef struct {
+    int rank, size;
+    const char *address; /* of this host, numerical: Gloo listens there */
+    double timeout_s;    /* to connect */
+    /* The rendezvous; 0: done. What `get` gives is freed with free(). */
+    void *store;
+    int (*set)(void *store, const char *name, const void *data, size_t size);
+    int (*get)(void *store, const char *name, double timeout_s, void **data, size_t *size);
+} GlooOptions;
+
+typedef struct {
+    void *(*open)(const GlooOptions *options, char *error, size_t error_size); /* NULL: failed */
+    /* 0: done. *peer: whom it was waiting for, -1 unknown. */
+    int (*exchange)(void *gloo, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
+                    size_t error_size);
+    void (*abort)(void *gloo);
+    void (*close)(void *gloo);
+} GlooModule;
+
+/* A module exports `const uint64_t cairn_module_abi = GLOO_ABI` and `const GlooModule cairn_comm_gloo`. */
+#define GLOO_ABI                                                                                                       \
+    (UINT64_C(0x676c6f6f) << 32 | (uint64_t)sizeof(GlooModule) << 16 | (uint64_t)sizeof(GlooOptions) << 8 |            \
+     (uint64_t)sizeof(GlooMessage))
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

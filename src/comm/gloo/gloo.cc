@@ -1,0 +1,196 @@
+// Pieces between ranks by Gloo's unbound buffers: its TCP connections and its thread, none of its collectives, so that
+// waits can be cut short from outside and a failure has a peer's name.
+#include "comm/gloo.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+namespace
+{
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+// Larger pieces go as several: the system's calls move less than 2 GiB at once.
+constexpr size_t kPiece = size_t(1) << 30;
+
+Milliseconds milliseconds(double seconds) { return Milliseconds(std::max<long long>(1, (long long)(seconds * 1e3))); }
+
+class Store : public gloo::rendezvous::Store
+{
+  public:
+    explicit Store(const GlooOptions &options) : options_(options) {}
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        if (options_.set(options_.store, key.c_str(), data.data(), data.size()))
+            throw std::runtime_error("the rendezvous is lost");
+    }
+    std::vector<char> get(const std::string &key) override
+    {
+        void *data = nullptr;
+        size_t size = 0;
+        if (options_.get(options_.store, key.c_str(), options_.timeout_s, &data, &size))
+            throw std::runtime_error("no address of rank " + key);
+        const std::unique_ptr<void, void (*)(void *)> owner(data, std::free);
+        const char *bytes = static_cast<const char *>(data);
+        return std::vector<char>(bytes, bytes + size);
+    }
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const auto &key : keys) get(key);
+    }
+    void wait(const std::vector<std::string> &keys, const Milliseconds &) override { wait(keys); }
+
+  private:
+    const GlooOptions &options_;
+};
+
+using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+
+struct Gloo {
+    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::mutex mutex; // of `live`
+    std::vector<Buffer> live;
+    std::atomic<bool> aborted{false};
+};
+
+void tell(char *error, size_t size, const char *text)
+{
+    if (size) snprintf(error, size, "%s", text);
+}
+
+void *open(const GlooOptions *options, char *error, size_t error_size)
+{
+    try {
+        gloo::transport::tcp::attr attr;
+        attr.hostname = options->address;
+        auto device = gloo::transport::tcp::CreateDevice(attr);
+        auto g = std::make_unique<Gloo>();
+        g->context = std::make_shared<gloo::rendezvous::Context>(options->rank, options->size);
+        g->context->setTimeout(milliseconds(options->timeout_s));
+        Store store(*options);
+        g->context->connectFullMesh(store, device);
+        return g.release();
+    } catch (const std::exception &e) {
+        tell(error, error_size, e.what());
+    } catch (...) {
+        tell(error, error_size, "an unknown exception");
+    }
+    return nullptr;
+}
+
+struct Piece {
+    gloo::transport::UnboundBuffer *buffer;
+    int peer;
+    bool send;
+};
+
+// Receives are posted first, so that what is sent finds its place at once.
+void post(Gloo *g, const GlooMessage *messages, int n, bool send, std::vector<Piece> &pieces)
+{
+    for (int i = 0; i < n; i++) {
+        const GlooMessage &m = messages[i];
+        if ((m.send != 0) != send) continue;
+        for (size_t at = 0; at < m.bytes; at += kPiece) {
+            Buffer buffer =
+                g->context->createUnboundBuffer(static_cast<char *>(m.data) + at, std::min(kPiece, m.bytes - at));
+            gloo::transport::UnboundBuffer *b = buffer.get();
+            {
+                const std::lock_guard<std::mutex> lock(g->mutex);
+                g->live.push_back(std::move(buffer));
+            }
+            pieces.push_back({b, m.peer, send});
+            if (send)
+                b->send(m.peer, 0);
+            else
+                b->recv(m.peer, 0);
+        }
+    }
+}
+
+void release(Gloo *g)
+{
+    const std::lock_guard<std::mutex> lock(g->mutex);
+    g->live.clear();
+}
+
+int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
+             size_t error_size)
+{
+    Gloo *g = static_cast<Gloo *>(self);
+    *peer = -1;
+    try {
+        const auto end = Clock::now() + milliseconds(timeout_s);
+        std::vector<Piece> pieces;
+        post(g, messages, n, false, pieces);
+        post(g, messages, n, true, pieces);
+        for (const Piece &p : pieces) {
+            *peer = p.peer;
+            if (g->aborted) throw std::runtime_error("given up");
+            const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
+            const bool done = p.send ? p.buffer->waitSend(nullptr, left) : p.buffer->waitRecv(nullptr, left);
+            if (!done) throw std::runtime_error("given up");
+        }
+        release(g);
+        *peer = -1;
+        return 0;
+    } catch (const std::exception &e) {
+        tell(error, error_size, e.what());
+    } catch (...) {
+        tell(error, error_size, "an unknown exception");
+    }
+    // Nothing may be moved into or out of the caller's memory any more, and the others shall notice soon.
+    g->aborted = true;
+    try {
+        g->context->closeConnections();
+        release(g);
+    } catch (...) {
+    }
+    return 1;
+}
+
+void abort_exchange(void *self)
+{
+    Gloo *g = static_cast<Gloo *>(self);
+    try {
+        const std::lock_guard<std::mutex> lock(g->mutex);
+        g->aborted = true;
+        for (const auto &b : g->live) {
+            b->abortWaitRecv();
+            b->abortWaitSend();
+        }
+    } catch (...) {
+    }
+}
+
+void close(void *self)
+{
+    Gloo *g = static_cast<Gloo *>(self);
+    try {
+        g->context->closeConnections();
+        delete g;
+    } catch (...) {
+    }
+}
+
+} // namespace
+
+extern "C" {
+__attribute__((visibility("default"))) extern const uint64_t cairn_module_abi;
+__attribute__((visibility("default"))) extern const GlooModule cairn_comm_gloo;
+const uint64_t cairn_module_abi = GLOO_ABI;
+const GlooModule cairn_comm_gloo = {open, exchange, abort_exchange, close};
+}

@@ -1,0 +1,30 @@
+/* Lists of hosts as schedulers write them. What they say is untrusted text: any bytes, sizes within bounds. */
+#ifndef CAIRN_COMM_HOSTS_H
+#define CAIRN_COMM_HOSTS_H
+
+#include "base/base.h"
+
+typedef struct {
+    char *name;
+    int slots; /* how many ranks it is for; 1 or more */
+} Host;
+
+typedef struct {
+    Host *hosts;
+    int count, cap;
+} HostList;
+
+enum { HOSTS_MOST = 100000 };
+
+/* Slurm's: "node[01-03,7],gpu-[1-2]x[a,b],login". E_FORMAT says where it is wrong. */
+Status hosts_from_slurm(const char *text, HostList *list);
+/* PBS_NODEFILE: a line per slot; lines of one host are counted together, in the order of the first. Grid Engine's
+   PE_HOSTFILE: "name slots queue processors". Our own: "name [slots=N]", '#' begins a comment. All three may be read by
+   this: a second word that is a number, or slots=N, is the count. */
+Status hosts_from_lines(const char *what, const char *text, size_t len, HostList *list);
+/* Slurm's SLURM_TASKS_PER_NODE: "2(x3),1" gives slots to the list's hosts in turn. */
+Status hosts_slots_from_slurm(const char *text, HostList *list);
+int hosts_slots(const HostList *list); /* all together */
+void hosts_free(HostList *list);       /* takes a zeroed one */
+
+#endif

@@ -1,0 +1,22 @@
+/* Who the others are and by which of their addresses they are reached: what ranks tell each other first. */
+#ifndef CAIRN_COMM_PEERS_H
+#define CAIRN_COMM_PEERS_H
+
+#include "comm/comm.h"
+#include "comm/siphash.h"
+
+/* As it goes through the store: plain bytes, so all ranks run the same build on the same kind of machine. */
+typedef struct {
+    Hash128 host; /* equal where processes share a host: its start, its name, and the network as they see it */
+    char name[64];
+    char address[64]; /* numerical; where its peers reach it */
+    int32_t process, port;
+} PeerCard;
+
+/* Collective, through the store: every rank's `mine`. E_PEER names the missing. */
+Status peers_exchange(const World *world, Store *store, const char *what, const void *mine, size_t size, void *all,
+                      double timeout_s);
+/* Collective, through the store. The caller frees `cards` (size). */
+Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, PeerCard **cards);
+
+#endif

@@ -1,0 +1,130 @@
+/* Sums of what all ranks have, over a flat space of which each rank owns a part. Terms travel to the owner, who adds
+   them in rank order; so the result does not depend on who owns what, nor on how parts are cut. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "comm/comm_internal.h"
+
+/* Sizes in bytes, and where a rank's part begins in a packed array of all parts. */
+static size_t wire_size(Dtype wire)
+{
+    CHECK(wire == F32 || wire == BF16, "%s on the wire", dtype_name(wire));
+    return dtype_size(wire);
+}
+
+static void pack(const float *restrict x, void *restrict out, int64_t n, Dtype wire)
+{
+    if (wire == F32) {
+        memcpy(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *restrict h = out;
+    for (int64_t i = 0; i < n; i++) h[i] = bf16_from_f32(x[i]);
+}
+
+static void unpack(float *restrict x, const void *restrict in, int64_t n, Dtype wire)
+{
+    if (wire == F32) {
+        memcpy(x, in, (size_t)n * sizeof *x);
+        return;
+    }
+    const uint16_t *restrict h = in;
+    for (int64_t i = 0; i < n; i++) x[i] = bf16_to_f32(h[i]);
+}
+
+static void add(float *restrict x, const void *restrict in, int64_t n, Dtype wire)
+{
+    if (wire == F32) {
+        const float *restrict f = in;
+        for (int64_t i = 0; i < n; i++) x[i] += f[i];
+        return;
+    }
+    const uint16_t *restrict h = in;
+    for (int64_t i = 0; i < n; i++) x[i] += bf16_to_f32(h[i]);
+}
+
+static void round_to(float *restrict x, int64_t n, Dtype wire)
+{
+    if (wire == F32) return;
+    for (int64_t i = 0; i < n; i++) x[i] = bf16_to_f32(bf16_from_f32(x[i]));
+}
+
+/* Does one of these over a part: `packed` has its elements without gaps. */
+typedef enum { PACK, UNPACK, ADD } Way;
+
+static void walk(Way way, float *x, const CommPart *part, void *packed, Dtype wire)
+{
+    char *at = packed;
+    for (int i = 0; i < part->count; i++) {
+        CommInterval v = part->intervals[i];
+        int64_t n = v.end - v.begin;
+        if (way == PACK) pack(x + v.begin, at, n, wire);
+        if (way == UNPACK) unpack(x + v.begin, at, n, wire);
+        if (way == ADD) add(x + v.begin, at, n, wire);
+        at += (size_t)n * dtype_size(wire);
+    }
+}
+
+size_t comm_reduce_bytes(const CommPart *parts, int size, Dtype wire)
+{
+    int64_t total = 0, largest = 0;
+    for (int r = 0; r < size; r++) {
+        total += parts[r].size;
+        if (parts[r].size > largest) largest = parts[r].size;
+    }
+    return (size_t)(total + largest * size) * wire_size(wire);
+}
+
+/* Scratch: all parts of x, packed; then every rank's term of the own part. */
+Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+{
+    size_t w = wire_size(wire), n = (size_t)c->size, own = (size_t)parts[c->rank].size * w;
+    size_t *send = mem_array(n, sizeof *send), *receive = mem_array(n, sizeof *receive);
+    char *terms = scratch;
+    for (int r = 0; r < c->size; r++) {
+        walk(PACK, x, &parts[r], terms, wire);
+        send[r] = (size_t)parts[r].size * w;
+        receive[r] = own;
+        terms += send[r];
+    }
+    Status status = comm_alltoallv(c, scratch, send, terms, receive);
+    if (status == OK) {
+        /* The first term as it is, not added to 0: -0 stays. */
+        for (int r = 0; r < c->size; r++) walk(r ? ADD : UNPACK, x, &parts[c->rank], terms + (size_t)r * own, wire);
+        for (int i = 0; i < parts[c->rank].count; i++) {
+            CommInterval v = parts[c->rank].intervals[i];
+            round_to(x + v.begin, v.end - v.begin, wire);
+        }
+    }
+    free(send);
+    free(receive);
+    return status;
+}
+
+/* The own elements are rounded here too: the same bits everywhere. */
+Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+{
+    size_t w = wire_size(wire);
+    size_t *bytes = mem_array((size_t)c->size, sizeof *bytes);
+    char *at = scratch;
+    for (int r = 0; r < c->size; r++) {
+        bytes[r] = (size_t)parts[r].size * w;
+        if (r == c->rank) walk(PACK, x, &parts[r], at, wire);
+        at += bytes[r];
+    }
+    Status status = comm_allgatherv(c, scratch, bytes);
+    at = scratch;
+    for (int r = 0; r < c->size && status == OK; r++) {
+        if (r != c->rank || wire != F32) walk(UNPACK, x, &parts[r], at, wire);
+        at += bytes[r];
+    }
+    free(bytes);
+    return status;
+}
+
+Status comm_allreduce(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+{
+    TRY(comm_reduce_scatter(c, x, parts, wire, scratch));
+    return comm_gather_parts(c, x, parts, wire, scratch);
+}

@@ -1,0 +1,77 @@
+#include "comm/siphash.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/base.h"
+
+static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
+
+static uint64_t load(const uint8_t *p, size_t n)
+{
+    uint64_t x = 0;
+    for (size_t i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+static void store(uint8_t *p, uint64_t x)
+{
+    for (int i = 0; i < 8; i++) p[i] = (uint8_t)(x >> (8 * i));
+}
+
+static void rounds(uint64_t v[4], int n)
+{
+    for (int i = 0; i < n; i++) {
+        v[0] += v[1], v[1] = rotate(v[1], 13) ^ v[0], v[0] = rotate(v[0], 32);
+        v[2] += v[3], v[3] = rotate(v[3], 16) ^ v[2];
+        v[0] += v[3], v[3] = rotate(v[3], 21) ^ v[0];
+        v[2] += v[1], v[1] = rotate(v[1], 17) ^ v[2], v[2] = rotate(v[2], 32);
+    }
+}
+
+Hash128 siphash(Hash128 key, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    uint64_t k0 = load(key.bytes, 8), k1 = load(key.bytes + 8, 8);
+    uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
+                     k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
+    size_t whole = len & ~(size_t)7;
+    Hash128 h;
+    for (size_t i = 0; i <= whole; i += 8) {
+        uint64_t m = i < whole ? load(p + i, 8) : (len ? load(p + i, len - whole) : 0) | (uint64_t)(len & 0xff) << 56;
+        v[3] ^= m;
+        rounds(v, 2);
+        v[0] ^= m;
+    }
+    v[2] ^= 0xee;
+    rounds(v, 4);
+    store(h.bytes, v[0] ^ v[1] ^ v[2] ^ v[3]);
+    v[1] ^= 0xdd;
+    rounds(v, 4);
+    store(h.bytes + 8, v[0] ^ v[1] ^ v[2] ^ v[3]);
+    return h;
+}
+
+Hash128 siphash_key(const char *text)
+{
+    const Hash128 fixed = {"cairn: a token\0"};
+    return siphash(fixed, text, strlen(text));
+}
+
+int hash128_equal(Hash128 a, Hash128 b)
+{
+    int differ = 0;
+    for (int i = 0; i < 16; i++) differ |= a.bytes[i] ^ b.bytes[i];
+    return differ == 0;
+}
+
+void hash128_format(Hash128 h, char out[33])
+{
+    for (int i = 0; i < 16; i++) snprintf(out + (ptrdiff_t)2 * i, 3, "%02x", h.bytes[i]);
+}
+
+void hash128_random(Hash128 *h)
+{
+    CHECK(getrandom(h->bytes, sizeof h->bytes, 0) == (ssize_t)sizeof h->bytes, "no random numbers from the system");
+}

@@ -1,0 +1,313 @@
+/* A store's front: where it is, and how the ranks of one run find each other there and nobody else. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/store_internal.h"
+
+struct Store {
+    const StoreKind *kind;
+    void *self;
+    char *where, *run; /* run: before every name */
+    pthread_mutex_t lock;
+};
+
+static Status raw_set(Store *s, const char *name, const void *data, size_t size)
+{
+    pthread_mutex_lock(&s->lock);
+    Status status = s->kind->set(s->self, name, data, size);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static Status raw_get(Store *s, const char *name, double wait_s, void **data, size_t *size)
+{
+    pthread_mutex_lock(&s->lock);
+    Status status = s->kind->get(s->self, name, wait_s, data, size);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static char *run_name(const Store *s, const char *name) { return mem_printf("%s%s", s->run ? s->run : "", name); }
+
+static Status check_sizes(const char *name, size_t size)
+{
+    if (strlen(name) == 0 || strlen(name) > STORE_MAX_NAME / 2)
+        return fail(E_USAGE, "store: a name of %zu characters; 1 to %d are allowed", strlen(name), STORE_MAX_NAME / 2);
+    if (size > STORE_MAX_VALUE)
+        return fail(E_USAGE, "store: %s has %zu bytes; at most %zu are allowed", name, size, STORE_MAX_VALUE);
+    return OK;
+}
+
+Status store_set(Store *s, const char *name, const void *data, size_t size)
+{
+    TRY(check_sizes(name, size));
+    char *full = run_name(s, name);
+    Status status = raw_set(s, full, data, size);
+    free(full);
+    return status_context(status, "store %s", s->where);
+}
+
+Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size)
+{
+    Status status = OK;
+    double end = clock_monotonic() + timeout_s;
+    TRY(check_sizes(name, 0));
+    char *full = run_name(s, name);
+    *data = NULL;
+    for (;;) {
+        double left = end - clock_monotonic();
+        /* Short, for other threads' sake: they wait for the lock. */
+        TRY_DONE(raw_get(s, full, left < 0 ? 0 : left < 0.1 ? left : 0.1, data, size));
+        if (*data) break;
+        if (left <= 0) {
+            status = fail(E_PEER, "'%s' did not come within %.1f s", name, timeout_s);
+            goto done;
+        }
+    }
+done:
+    free(full);
+    return status_context(status, "store %s", s->where);
+}
+
+/* ---- meeting in a place that may hold what earlier runs left: files and Redis ---- */
+
+static Status set_text(Store *s, const char *name, const char *text) { return raw_set(s, name, text, strlen(text)); }
+
+/* A short text; "" where there is none. */
+static Status get_text(Store *s, const char *name, char *out, size_t size)
+{
+    void *data = NULL;
+    size_t len = 0;
+    out[0] = '\0';
+    TRY(raw_get(s, name, 0, &data, &len));
+    if (data && len < size) snprintf(out, size, "%.*s", (int)len, (const char *)data);
+    free(data);
+    return OK;
+}
+
+static void nap(double *seconds)
+{
+    usleep((useconds_t)(*seconds * 1e6));
+    if (*seconds < 0.1) *seconds *= 1.5;
+}
+
+/* Who this process is, so that a person finds it: "HEX host pid". */
+static void new_nonce(char *out, size_t size)
+{
+    Hash128 h;
+    char hex[33], host[128] = "";
+    hash128_random(&h);
+    hash128_format(h, hex);
+    gethostname(host, sizeof host - 1);
+    for (char *p = host; *p; p++)
+        if (*p == ' ') *p = '_';
+    snprintf(out, size, "%s host %s process %ld", hex, host, (long)getpid());
+}
+
+static void begin_run(Store *s, const char *nonce)
+{
+    free(s->run);
+    s->run = mem_printf("run-%.16s/", nonce);
+}
+
+static Status not_all(const World *w, const bool *joined, double timeout_s)
+{
+    Buf b = {0};
+    for (int r = 1; r < w->size; r++)
+        if (!joined[r]) buf_printf(&b, "%s%d", b.len ? ", " : "", r);
+    Status status =
+        fail(E_PEER, "rank 0 waited %.0f s; of %d ranks these did not come: %s", timeout_s, w->size, b.data);
+    buf_free(&b);
+    return status;
+}
+
+/* Answers each rank's hello with the run's nonce, until all have joined it. */
+static Status meet_as_first(Store *s, const World *w, double timeout_s)
+{
+    Status status = OK;
+    char nonce[256], hello[256], name[64], text[600];
+    double end = clock_monotonic() + timeout_s, pause = 0.002;
+    bool *joined = mem_array((size_t)w->size, sizeof *joined);
+    char(*answered)[40] = mem_array((size_t)w->size, sizeof *answered);
+    int left = w->size - 1;
+    new_nonce(nonce, sizeof nonce);
+    begin_run(s, nonce);
+    TRY_DONE(set_text(s, "owner", nonce));
+    while (left > 0) {
+        TRY_DONE(get_text(s, "owner", text, sizeof text));
+        if (*text && strcmp(text, nonce) != 0) {
+            status = fail(E_USAGE,
+                          "another process came as rank 0 of the same job (%s). Give each run a place or a job "
+                          "name of its own",
+                          text + 33);
+            goto done;
+        }
+        for (int r = 1; r < w->size; r++) {
+            if (joined[r]) continue;
+            snprintf(name, sizeof name, "hello-%d", r);
+            TRY_DONE(get_text(s, name, hello, sizeof hello));
+            if (*hello && strncmp(answered[r], hello, 32) != 0) {
+                snprintf(answered[r], sizeof answered[r], "%.32s", hello);
+                snprintf(name, sizeof name, "answer-%d", r);
+                snprintf(text, sizeof text, "%s %.16s %d", answered[r], nonce, w->size);
+                TRY_DONE(set_text(s, name, text));
+            }
+            snprintf(name, sizeof name, "%sjoined-%d", s->run, r);
+            TRY_DONE(get_text(s, name, text, sizeof text));
+            if (*text) joined[r] = true, left--, pause = 0.002;
+        }
+        if (left > 0 && clock_monotonic() > end) {
+            status = not_all(w, joined, timeout_s);
+            goto done;
+        }
+        if (left > 0) nap(&pause);
+    }
+    TRY_DONE(store_set(s, "complete", "", 0));
+done:
+    free(joined);
+    free(answered);
+    return status;
+}
+
+/* Says hello until an answer names just that hello: older answers are another run's. */
+static Status meet_as_other(Store *s, const World *w, double timeout_s)
+{
+    char nonce[256], hello[64], answer[64], text[600], key[40], run[20];
+    double end = clock_monotonic() + timeout_s, pause = 0.002, again = 0;
+    int size = 0;
+    new_nonce(nonce, sizeof nonce);
+    snprintf(hello, sizeof hello, "hello-%d", w->rank);
+    snprintf(answer, sizeof answer, "answer-%d", w->rank);
+    for (;;) {
+        double now = clock_monotonic();
+        if (now > again) {
+            TRY(set_text(s, hello, nonce));
+            again = now + 1;
+        }
+        TRY(get_text(s, answer, text, sizeof text));
+        if (sscanf(text, "%32s %16s %d", key, run, &size) == 3 && strncmp(key, nonce, 32) == 0) break;
+        if (now > end)
+            return fail(E_PEER,
+                        "rank %d waited %.0f s; rank 0 did not answer. Does it run, and meet at the same place?",
+                        w->rank, timeout_s);
+        nap(&pause);
+    }
+    if (size != w->size)
+        return fail(E_USAGE, "rank %d was started as one of %d ranks, rank 0 as one of %d", w->rank, w->size, size);
+    begin_run(s, run);
+    char *joined = mem_printf("%sjoined-%d", s->run, w->rank);
+    Status status = get_text(s, joined, text, sizeof text);
+    if (status == OK && *text && strcmp(text, nonce) != 0)
+        status = fail(E_USAGE, "two processes are rank %d: the other is %s", w->rank, text + 33);
+    if (status == OK) status = set_text(s, joined, nonce);
+    free(joined);
+    TRY(status);
+    /* Rank 0 knows who is missing; this one only waits a little longer than it. */
+    void *data;
+    size_t len;
+    status = store_get(s, "complete", end - clock_monotonic() + 2, &data, &len);
+    if (status != OK)
+        return fail(E_PEER, "rank %d waited %.0f s; not all of %d ranks came", w->rank, timeout_s, w->size);
+    free(data);
+    return OK;
+}
+
+/* ---- where ---- */
+
+/* A folder of this user for ranks of one host that were told nothing else. */
+static Status own_folder(char **directory)
+{
+    const char *place = getenv("XDG_RUNTIME_DIR");
+    struct stat st;
+    *directory = place && *place && file_is_directory(place) ? mem_printf("%s/cairn", place)
+                                                             : mem_printf("/tmp/cairn-%ld", (long)geteuid());
+    if (mkdir(*directory, 0700) != 0 && errno != EEXIST) return fail(E_IO, "cannot make %s: %m", *directory);
+    if (lstat(*directory, &st) != 0) return fail(E_IO, "%s: %m", *directory);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+        return fail(E_USAGE, "%s should be a folder that this user alone can write to; give --rendezvous", *directory);
+    return OK;
+}
+
+static Status automatic(const World *w, char **where)
+{
+    const char *left = getenv("CAIRN_RENDEZVOUS");
+    if (left && *left && strcmp(left, "auto") != 0) {
+        *where = mem_strdup(left);
+        return OK;
+    }
+    if (w->master[0]) {
+        bool v6 = strchr(w->master, ':') != NULL;
+        *where = mem_printf(v6 ? "tcp://[%s]:%d" : "tcp://%s:%d", w->master, w->master_port);
+        return OK;
+    }
+    if (w->local_size > 0 && w->local_size < w->size)
+        return fail(E_USAGE,
+                    "rank %d of %d (%s): the ranks are on several hosts, and nothing says where they meet. Give "
+                    "--rendezvous file:DIR (a folder that all hosts share) or tcp://HOST:PORT (rank 0's host)",
+                    w->rank, w->size, w->source);
+    char *directory = NULL;
+    Status status = own_folder(&directory);
+    if (status == OK) *where = mem_printf("file:%s", directory);
+    free(directory);
+    return status;
+}
+
+static bool starts(const char **text, const char *with)
+{
+    size_t n = strlen(with);
+    if (strncmp(*text, with, n) != 0) return false;
+    *text += n;
+    return true;
+}
+
+static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, double timeout_s)
+{
+    const char *at = s->where;
+    if (starts(&at, "file:")) return store_file_open(at, job, &s->kind, &s->self);
+    if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, &s->kind, &s->self);
+    if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, &s->kind, &s->self);
+    if (starts(&at, "served://")) return store_tcp_open(w, at, false, key, timeout_s, &s->kind, &s->self);
+    return fail(E_USAGE, "rendezvous '%s': expected file:DIR, redis://HOST[:PORT], tcp://HOST[:PORT] or auto", at);
+}
+
+Status store_open(const World *w, const char *where, const char *token, double timeout_s, Store **store)
+{
+    Status status = OK;
+    double begin = clock_monotonic();
+    Store *s = mem_alloc(sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    *store = NULL;
+    if (!where || !*where || strcmp(where, "auto") == 0)
+        TRY_DONE(automatic(w, &s->where));
+    else
+        s->where = mem_strdup(where);
+    /* The token is the key, the job's name is in what it is used on. */
+    Hash128 key = siphash_key(token ? token : ""), job = siphash(key, w->job, strlen(w->job));
+    log_debug("rank %d of %d meets the others at %s", w->rank, w->size, s->where);
+    TRY_DONE(open_kind(s, w, job, job, timeout_s));
+    if (strcmp(s->kind->name, "tcp") != 0) {
+        double left = begin + timeout_s - clock_monotonic();
+        TRY_DONE(w->rank == 0 ? meet_as_first(s, w, left) : meet_as_other(s, w, left));
+    }
+    *store = s;
+    s = NULL;
+done:
+    if (s && s->where) status = status_context(status, "meeting at %s", s->where);
+    store_close(s);
+    return status;
+}
+
+void store_close(Store *s)
+{
+    if (!s) return;
+    if (s->kind) s->kind->close(s->self);
+    pthread_mutex_destroy(&s->lock);
+    free(s->where);
+    free(s->run);
+    free(s);
+}

@@ -1,0 +1,168 @@
+/* A store in a folder that all ranks see: a file per value, written aside and renamed. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/store_internal.h"
+
+typedef struct {
+    char *directory;
+    double looked; /* when the folder was last read */
+} FileStore;
+
+/* File of a name. Slashes make folders; what is no letter, digit, point, line or underscore is written as %XX. */
+static char *path_of(const FileStore *f, const char *name)
+{
+    Buf b = {0};
+    buf_printf(&b, "%s/", f->directory);
+    for (const char *p = name; *p; p++) {
+        bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-' ||
+                     *p == '_' || *p == '/' || (*p == '.' && p > name && p[-1] != '/');
+        if (plain)
+            buf_append(&b, p, 1);
+        else
+            buf_printf(&b, "%%%02X", (unsigned)(unsigned char)*p);
+    }
+    return b.data;
+}
+
+static Status make_folder(const char *path)
+{
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(E_IO, "cannot make the folder %s: %m", path);
+    return OK;
+}
+
+static Status write_all(int fd, const void *data, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        ssize_t n = write(fd, (const char *)data + at, size - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail(E_IO, "%m");
+        at += (size_t)n;
+    }
+    return OK;
+}
+
+static Status file_set(void *self, const char *name, const void *data, size_t size)
+{
+    Status status = OK;
+    FileStore *f = self;
+    Hash128 h;
+    char unique[33];
+    hash128_random(&h);
+    hash128_format(h, unique);
+    char *path = path_of(f, name), *folder = file_directory(path), *aside = mem_printf("%s.%s", path, unique);
+    int fd = -1;
+    TRY_DONE(make_folder(folder));
+    fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        status = fail(E_IO, "cannot write %s: %m", aside);
+        goto done;
+    }
+    status = status_context(write_all(fd, data, size), "%s", aside);
+    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS tells a full disk here */
+    if (status == OK && rename(aside, path) != 0) status = fail(E_IO, "%s: %m", path);
+    if (status != OK) unlink(aside);
+done:
+    free(path);
+    free(folder);
+    free(aside);
+    return status;
+}
+
+/* NFS remembers for a while that a file is not there; opening its folder makes it look again. */
+static void look_again(FileStore *f, const char *path)
+{
+    double now = clock_monotonic();
+    if (now < f->looked + 0.5) return;
+    f->looked = now;
+    char *folder = file_directory(path);
+    DIR *d = opendir(folder);
+    if (d) closedir(d);
+    free(folder);
+}
+
+static Status read_now(const char *path, void **data, size_t *size)
+{
+    Buf b = {0};
+    if (access(path, F_OK) != 0) return OK;
+    TRY(file_read(path, STORE_MAX_VALUE, &b));
+    *size = b.len;
+    *data = b.data ? b.data : mem_alloc(1);
+    return OK;
+}
+
+static Status file_get(void *self, const char *name, double wait_s, void **data, size_t *size)
+{
+    Status status = OK;
+    FileStore *f = self;
+    char *path = path_of(f, name);
+    double end = clock_monotonic() + wait_s, pause = 0.001;
+    *data = NULL;
+    for (;;) {
+        TRY_DONE(read_now(path, data, size));
+        if (*data || clock_monotonic() >= end) break;
+        look_again(f, path);
+        usleep((useconds_t)(pause * 1e6));
+        if (pause < 0.05) pause *= 1.5;
+    }
+done:
+    free(path);
+    return status;
+}
+
+/* What is left is small, and removed with the folder by who made it. */
+static void file_close(void *self)
+{
+    FileStore *f = self;
+    free(f->directory);
+    free(f);
+}
+
+static const StoreKind file_kind = {"file", file_set, file_get, file_close};
+
+/* Runs of this job of long ago. */
+static void remove_old(const char *directory)
+{
+    DIR *d = opendir(directory);
+    struct stat st;
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (strncmp(e->d_name, "run-", 4) != 0) continue;
+        char *path = file_join(directory, e->d_name);
+        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && clock_wall() - (double)st.st_mtime > 7 * 86400.0 &&
+            file_remove_tree(path) != OK)
+            log_debug("%s", status_message());
+        free(path);
+    }
+    closedir(d);
+}
+
+Status store_file_open(const char *directory, Hash128 job, const StoreKind **kind, void **self)
+{
+    char hex[33];
+    struct stat st;
+    if (!*directory) return fail(E_USAGE, "rendezvous 'file:' names no folder; expected file:DIR");
+    TRY(file_make_directories(directory));
+    hash128_format(job, hex);
+    FileStore *f = mem_alloc(sizeof *f);
+    f->directory = mem_printf("%s/cairn-%.16s", directory, hex);
+    Status status = make_folder(f->directory);
+    if (status == OK && lstat(f->directory, &st) != 0) status = fail(E_IO, "%s: %m", f->directory);
+    if (status == OK && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)))
+        status = fail(E_USAGE, "%s should be a folder that this user alone can write to; somebody else made it",
+                      f->directory);
+    if (status != OK) {
+        file_close(f);
+        return status;
+    }
+    remove_old(f->directory);
+    *kind = &file_kind;
+    *self = f;
+    return OK;
+}

@@ -1,0 +1,31 @@
+/* Between the files of the store. */
+#ifndef CAIRN_COMM_STORE_INTERNAL_H
+#define CAIRN_COMM_STORE_INTERNAL_H
+
+#include "comm/comm.h"
+#include "comm/siphash.h"
+
+#define STORE_MAX_NAME  256
+#define STORE_MAX_VALUE ((size_t)64 << 20)
+
+/* Somewhere named values can be kept. By one thread at a time. */
+typedef struct {
+    const char *name;
+    Status (*set)(void *self, const char *name, const void *data, size_t size);
+    /* What is there now, or comes within about `wait_s`; *data NULL where nothing does. */
+    Status (*get)(void *self, const char *name, double wait_s, void **data, size_t *size);
+    /* The last to leave removes what is left. `size`: how many there are in all. */
+    void (*close)(void *self);
+} StoreKind;
+
+/* Opens one place. `where` without its scheme; names are kept apart by `job`. */
+Status store_file_open(const char *directory, Hash128 job, const StoreKind **kind, void **self);
+Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const StoreKind **kind, void **self);
+/* `serve`: this rank serves it. Ranks of another world size, and a rank that is there already, are refused. */
+Status store_tcp_open(const World *world, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
+                      const StoreKind **kind, void **self);
+
+/* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */
+Status store_parse_address(const char *text, char **host, int *port);
+
+#endif

@@ -1,0 +1,341 @@
+/* The client of the TCP store. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/store_server.h"
+#include "comm/store_wire.h"
+
+#define HELLO_S  3.0  /* for connecting and greeting, per port */
+#define ANSWER_S 20.0 /* for an answer, beyond what it may wait */
+
+typedef struct {
+    int fd;
+    char at[320];
+    StoreServer *server; /* NULL: another rank's */
+} TcpStore;
+
+Status store_parse_address(const char *text, char **host, int *port)
+{
+    const char *end = strchr(text, ']'), *begin = text;
+    if (*text == '[' && end)
+        begin++;
+    else
+        end = strrchr(text, ':') ? strrchr(text, ':') : text + strlen(text);
+    const char *rest = *end == ']' ? end + 1 : end;
+    if (*rest) {
+        char *stop;
+        long n = *rest == ':' ? strtol(rest + 1, &stop, 10) : -1;
+        if (*rest != ':' || stop == rest + 1 || *stop || n < 0 || n > 65535)
+            return fail(E_USAGE, "'%s': expected HOST:PORT, with a port up to 65535", text);
+        if (n) *port = (int)n;
+    }
+    *host = mem_strndup(begin, (size_t)(end - begin));
+    return OK;
+}
+
+/* ---- sockets with a deadline ---- */
+
+static bool ready(int fd, short events, double end)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    for (;;) {
+        double left = end - clock_monotonic();
+        int n = poll(&p, 1, left > 0 ? (int)(left * 1e3) + 1 : 0);
+        if (n > 0) return true;
+        if (n < 0 && errno == EINTR) continue;
+        errno = n == 0 ? ETIMEDOUT : errno;
+        return false;
+    }
+}
+
+static bool send_all(int fd, const void *data, size_t size, double end)
+{
+    const char *p = data;
+    while (size) {
+        ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN && ready(fd, POLLOUT, end)) continue;
+        if (n < 0) return false;
+        p += n, size -= (size_t)n;
+    }
+    return true;
+}
+
+static bool receive_all(int fd, void *data, size_t size, double end)
+{
+    char *p = data;
+    while (size) {
+        ssize_t n = recv(fd, p, size, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN && ready(fd, POLLIN, end)) continue;
+        if (n == 0) errno = ECONNRESET;
+        if (n <= 0) return false;
+        p += n, size -= (size_t)n;
+    }
+    return true;
+}
+
+static int connect_to(const struct sockaddr *a, socklen_t len, double end)
+{
+    int one = 1, error = 0, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    socklen_t size = sizeof error;
+    if (fd < 0) return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    if (connect(fd, a, len) == 0) return fd;
+    if (errno != EINPROGRESS)
+        error = errno;
+    else if (!ready(fd, POLLOUT, end))
+        error = errno;
+    else
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (!error) return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* ---- greeting ---- */
+
+/* Shows who we are, and asks the same of the server. False: `why` says what it said, or errno's text. */
+static bool greet(int fd, Hash128 key, const World *w, double end, Buf *why, bool *ours)
+{
+    StoreHello h = {.rank = w->rank, .size = w->size};
+    uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
+    size_t known = sizeof STORE_GREETING - 1;
+    char text[256] = "";
+    hash128_random(&h.client);
+    memcpy(greeting, STORE_GREETING, known);
+    memcpy(greeting + known, h.client.bytes, 16);
+    *ours = false;
+    if (!send_all(fd, greeting, sizeof greeting, end) || !receive_all(fd, greeting, sizeof greeting, end) ||
+        memcmp(greeting, STORE_GREETING, known) != 0) {
+        buf_puts(why, "something else listens there");
+        return false;
+    }
+    memcpy(h.server.bytes, greeting + known, 16);
+    Hash128 mine = store_proof(key, 'c', &h), theirs = store_proof(key, 's', &h);
+    memcpy(show, mine.bytes, 16);
+    store_put(show + 16, (uint32_t)w->rank, 4);
+    store_put(show + 20, (uint32_t)w->size, 4);
+    if (!send_all(fd, show, sizeof show, end) || !receive_all(fd, verdict, sizeof verdict, end)) {
+        buf_puts(why, "the ranks of another job meet there (or the token or the job's name differs)");
+        return false;
+    }
+    memcpy(mine.bytes, verdict + 1, 16);
+    if (!hash128_equal(mine, theirs)) {
+        buf_puts(why, "a server that does not know the token");
+        return false;
+    }
+    *ours = true;
+    if (verdict[0] == 0) return true;
+    size_t len = store_number(verdict + 17, 2);
+    if (len >= sizeof text || !receive_all(fd, text, len, end)) snprintf(text, sizeof text, "refused");
+    buf_puts(why, text);
+    return false;
+}
+
+/* One try at one port. `refused`: it is our server, and it will not have us. */
+static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, double end, Buf *why,
+                    bool *refused)
+{
+    char host[64] = "?";
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        struct sockaddr_storage at;
+        memcpy(&at, a->ai_addr, a->ai_addrlen);
+        if (a->ai_family == AF_INET6)
+            ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
+        else
+            ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+        getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+        double until = clock_monotonic() + HELLO_S;
+        if (until > end) until = end;
+        int fd = connect_to((struct sockaddr *)&at, a->ai_addrlen, until);
+        buf_printf(why, "%s%s port %d: ", why->len ? "; " : "", host, port);
+        if (fd < 0) {
+            buf_puts(why, strerror(errno));
+            continue;
+        }
+        if (greet(fd, key, w, until, why, refused)) return fd;
+        close(fd);
+        if (*refused) break;
+    }
+    return -1;
+}
+
+static Status resolve(const char *host, struct addrinfo **list)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    int error = getaddrinfo(host, "0", &hints, list);
+    if (error == EAI_NONAME || error == EAI_ADDRFAMILY) {
+        hints.ai_flags = 0;
+        error = getaddrinfo(host, "0", &hints, list);
+    }
+    if (error) return fail(E_PEER, "the host '%s' has no address: %s", host, gai_strerror(error));
+    return OK;
+}
+
+/* A name that stands for this host in /etc/hosts of each host, as Debian's installer writes it. */
+static bool is_loopback(const struct addrinfo *a)
+{
+    if (a->ai_family != AF_INET) return false;
+    return ntohl(((struct sockaddr_in *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
+}
+
+static Status join(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s)
+{
+    Status status = OK;
+    struct addrinfo *list = NULL;
+    Buf why = {0};
+    double end = clock_monotonic() + timeout_s;
+    bool refused = false, told = false;
+    for (int i = 0; t->fd < 0; i = (i + 1) % STORE_PORTS) {
+        if (i == 0) { /* names may come to be known only now */
+            if (list) freeaddrinfo(list);
+            list = NULL;
+            status = resolve(host, &list);
+            if (list) buf_free(&why);
+        }
+        if (list && port + i < 65536) t->fd = try_port(list, port + i, key, w, end, &why, &refused);
+        if (t->fd >= 0) {
+            snprintf(t->at, sizeof t->at, "%s port %d", host, port + i);
+            break;
+        }
+        if (refused || clock_monotonic() >= end) break;
+        if (i == STORE_PORTS - 1 || !list) {
+            if (!told)
+                log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host, why.data ? why.data : "no address");
+            told = true;
+            usleep(100000);
+        }
+        if (!list) i = STORE_PORTS - 1;
+    }
+    if (t->fd >= 0)
+        status = OK;
+    else if (refused)
+        status = fail(E_USAGE, "rank 0 at %s refused: %s", host, why.data);
+    else if (list)
+        status =
+            fail(E_PEER,
+                 "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s. Does rank 0 run, and may "
+                 "this port be reached?",
+                 w->rank, host, port, port + STORE_PORTS - 1, timeout_s, why.data ? why.data : "",
+                 is_loopback(list) ? ". That address is this host's own: give the name or address by which the "
+                                     "others reach rank 0's host"
+                                   : "");
+    if (list) freeaddrinfo(list);
+    buf_free(&why);
+    return status;
+}
+
+/* ---- requests ---- */
+
+static Status lost(TcpStore *t, const char *what)
+{
+    int why = errno;
+    if (t->fd >= 0) close(t->fd);
+    t->fd = -1;
+    return fail(E_PEER, "the store at %s is lost (%s: %s): rank 0, or who served it, has ended or cannot be reached",
+                t->at, what, strerror(why));
+}
+
+static Status ask(TcpStore *t, char operation, const char *name, double wait_s, const void *data, size_t size,
+                  int *outcome, void **answer, size_t *answer_size)
+{
+    uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
+    size_t len = strlen(name);
+    double end = clock_monotonic() + wait_s + ANSWER_S;
+    if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
+    head[0] = (uint8_t)operation;
+    store_put(head + 1, len, 2);
+    store_put(head + 3, (uint64_t)(wait_s * 1e3), 4);
+    store_put(head + 7, size, 4);
+    memcpy(head + STORE_REQUEST_BYTES, name, len);
+    if (!send_all(t->fd, head, STORE_REQUEST_BYTES + len, end) || !send_all(t->fd, data, size, end) ||
+        !receive_all(t->fd, reply, sizeof reply, end))
+        return lost(t, name);
+    *outcome = reply[0];
+    *answer_size = store_number(reply + 1, 4);
+    if (*answer_size > STORE_MAX_VALUE) {
+        errno = EPROTO;
+        return lost(t, name);
+    }
+    if (reply[0] != STORE_DONE || operation != 'G') return OK;
+    *answer = mem_alloc(*answer_size + 1);
+    if (receive_all(t->fd, *answer, *answer_size, end)) return OK;
+    free(*answer);
+    *answer = NULL;
+    return lost(t, name);
+}
+
+static Status tcp_set(void *self, const char *name, const void *data, size_t size)
+{
+    int outcome;
+    size_t none;
+    TRY(ask(self, 'S', name, 0, data, size, &outcome, NULL, &none));
+    return outcome == STORE_DONE ? OK : fail(E_MEMORY, "no room for %s: %zu bytes", name, size);
+}
+
+static Status tcp_get(void *self, const char *name, double wait_s, void **data, size_t *size)
+{
+    int outcome;
+    *data = NULL;
+    return ask(self, 'G', name, wait_s, NULL, 0, &outcome, data, size);
+}
+
+static void tcp_close(void *self)
+{
+    TcpStore *t = self;
+    if (t->fd >= 0) close(t->fd);
+    store_server_close(t->server);
+    free(t);
+}
+
+static const StoreKind tcp_kind = {"tcp", tcp_set, tcp_get, tcp_close};
+
+/* Where no port is said: by the job's name, so that jobs seldom meet; where they do, the next ports are tried. */
+static int port_of_job(Hash128 key)
+{
+    return 20000 + (int)(store_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
+}
+
+Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
+                      const StoreKind **kind, void **self)
+{
+    Status status = OK;
+    char *host = NULL;
+    int port = port_of_job(siphash(key, "port", 4));
+    TcpStore *t = mem_alloc(sizeof *t);
+    t->fd = -1;
+    TRY_DONE(store_parse_address(host_and_port, &host, &port));
+    if (!*host) {
+        status = fail(E_USAGE, "rendezvous 'tcp://%s' names no host; expected tcp://HOST[:PORT]", host_and_port);
+        goto done;
+    }
+    if (serve) {
+        bool loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0;
+        TRY_DONE(store_serve_key(loopback, port, key, w->size, &t->server));
+        /* This rank needs no name of itself. */
+        free(host);
+        host = mem_strdup("127.0.0.1");
+        port = store_server_port(t->server);
+    }
+    TRY_DONE(join(t, w, host, port, key, timeout_s));
+    *kind = &tcp_kind;
+    *self = t;
+    t = NULL;
+done:
+    free(host);
+    if (t) tcp_close(t);
+    return status;
+}

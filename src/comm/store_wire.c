@@ -1,0 +1,250 @@
+#include "comm/store_wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GREETING_S 5.0 /* from connecting to the proof */
+
+enum { N_LISTS = 1024 };
+#define MOST_BYTES ((size_t)1 << 30) /* of all values */
+
+typedef struct Value {
+    struct Value *next;
+    char *name;
+    void *data;
+    size_t size;
+} Value;
+
+struct StoreTable {
+    Hash128 key;
+    int world_size;
+    bool *here; // (world_size): the rank has a session
+    Value *lists[N_LISTS];
+    size_t bytes;
+};
+
+void store_put(uint8_t *p, uint64_t x, int bytes)
+{
+    for (int i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
+}
+
+uint64_t store_number(const uint8_t *p, int bytes)
+{
+    uint64_t x = 0;
+    for (int i = 0; i < bytes; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+Hash128 store_proof(Hash128 key, char who, const StoreHello *h)
+{
+    uint8_t text[48] = {(uint8_t)who};
+    memcpy(text + 1, h->client.bytes, 16);
+    memcpy(text + 17, h->server.bytes, 16);
+    store_put(text + 33, (uint32_t)h->rank, 4);
+    store_put(text + 37, (uint32_t)h->size, 4);
+    return siphash(key, text, sizeof text);
+}
+
+/* ---- values ---- */
+
+StoreTable *store_table_new(Hash128 key, int world_size)
+{
+    StoreTable *t = mem_alloc(sizeof *t);
+    t->key = key;
+    t->world_size = world_size;
+    t->here = mem_array((size_t)world_size, sizeof *t->here);
+    return t;
+}
+
+void store_table_free(StoreTable *t)
+{
+    if (!t) return;
+    for (int i = 0; i < N_LISTS; i++)
+        for (Value *v = t->lists[i], *next; v; v = next) {
+            next = v->next;
+            free(v->name);
+            free(v->data);
+            free(v);
+        }
+    free(t->here);
+    free(t);
+}
+
+static Value **find(StoreTable *t, const char *name)
+{
+    Hash128 h = siphash(t->key, name, strlen(name));
+    Value **v = &t->lists[store_number(h.bytes, 8) % N_LISTS];
+    while (*v && strcmp((*v)->name, name) != 0) v = &(*v)->next;
+    return v;
+}
+
+/* False: there is no room. */
+static bool put(StoreTable *t, const char *name, const void *data, size_t size)
+{
+    Value **v = find(t, name);
+    size_t before = *v ? (*v)->size : 0;
+    if (t->bytes - before + size > MOST_BYTES) return false;
+    if (!*v) {
+        *v = mem_alloc(sizeof **v);
+        (*v)->name = mem_strdup(name);
+    }
+    free((*v)->data);
+    (*v)->data = mem_alloc(size);
+    if (size) memcpy((*v)->data, data, size);
+    (*v)->size = size;
+    t->bytes += size - before;
+    return true;
+}
+
+/* ---- sessions ---- */
+
+void store_session_begin(StoreSession *s, StoreTable *t, double now)
+{
+    *s = (StoreSession){.table = t, .until = now + GREETING_S};
+    hash128_random(&s->hello.server);
+}
+
+void store_session_end(StoreSession *s)
+{
+    if (s->registered) s->table->here[s->hello.rank] = false;
+    buf_free(&s->in);
+    buf_free(&s->out);
+    free(s->name);
+    *s = (StoreSession){.state = SESSION_ENDING};
+}
+
+static void consume(StoreSession *s, size_t n)
+{
+    memmove(s->in.data, s->in.data + n, s->in.len - n);
+    s->in.len -= n;
+}
+
+static void reply(StoreSession *s, int outcome, const void *data, size_t size)
+{
+    uint8_t head[STORE_REPLY_BYTES] = {(uint8_t)outcome};
+    store_put(head + 1, size, 4);
+    buf_append(&s->out, head, sizeof head);
+    if (size) buf_append(&s->out, data, size);
+}
+
+/* Not of this job: no word more than that. */
+static void greeting(StoreSession *s)
+{
+    const uint8_t *in = (const uint8_t *)s->in.data;
+    size_t known = sizeof STORE_GREETING - 1, have = s->in.len < known ? s->in.len : known;
+    if (memcmp(in, STORE_GREETING, have) != 0) {
+        s->state = SESSION_ENDING;
+        return;
+    }
+    if (s->in.len < STORE_GREETING_BYTES) return;
+    memcpy(s->hello.client.bytes, in + known, 16);
+    consume(s, STORE_GREETING_BYTES);
+    buf_append(&s->out, STORE_GREETING, known);
+    buf_append(&s->out, s->hello.server.bytes, 16);
+    s->state = SESSION_PROOF;
+}
+
+static void verdict(StoreSession *s, const char *refusal)
+{
+    uint8_t head[STORE_VERDICT_BYTES] = {refusal ? 1 : 0};
+    Hash128 h = store_proof(s->table->key, 's', &s->hello);
+    memcpy(head + 1, h.bytes, 16);
+    store_put(head + 17, refusal ? strlen(refusal) : 0, 2);
+    buf_append(&s->out, head, sizeof head);
+    if (refusal) buf_puts(&s->out, refusal);
+    s->state = refusal ? SESSION_ENDING : SESSION_OPEN;
+}
+
+static void proof(StoreSession *s)
+{
+    Hash128 given;
+    char text[128];
+    const uint8_t *in = (const uint8_t *)s->in.data;
+    StoreTable *t = s->table;
+    if (s->in.len < STORE_PROOF_BYTES) return;
+    memcpy(given.bytes, in, 16);
+    s->hello.rank = (int32_t)store_number(in + 16, 4);
+    s->hello.size = (int32_t)store_number(in + 20, 4);
+    consume(s, STORE_PROOF_BYTES);
+    if (!hash128_equal(given, store_proof(t->key, 'c', &s->hello))) {
+        s->state = SESSION_ENDING;
+        return;
+    }
+    int rank = s->hello.rank, size = s->hello.size;
+    if (size != t->world_size || rank < -1 || rank >= size) {
+        snprintf(text, sizeof text, "rank %d was started as one of %d ranks, the others as of %d", rank, size,
+                 t->world_size);
+        verdict(s, text);
+    } else if (rank >= 0 && t->here[rank]) {
+        snprintf(text, sizeof text, "another process is rank %d already", rank);
+        verdict(s, text);
+    } else {
+        if (rank >= 0) s->registered = t->here[rank] = true;
+        verdict(s, NULL);
+    }
+}
+
+static void request(StoreSession *s, double now)
+{
+    const uint8_t *in = (const uint8_t *)s->in.data;
+    if (s->in.len < STORE_REQUEST_BYTES) return;
+    size_t name = store_number(in + 1, 2), value = store_number(in + 7, 4);
+    double wait_s = (double)store_number(in + 3, 4) * 1e-3;
+    if ((in[0] != 'S' && in[0] != 'G') || name == 0 || name > STORE_MAX_NAME ||
+        value > (in[0] == 'S' ? STORE_MAX_VALUE : 0)) {
+        s->state = SESSION_ENDING;
+        return;
+    }
+    if (s->in.len < STORE_REQUEST_BYTES + name + value) return;
+    const char *text = s->in.data + STORE_REQUEST_BYTES;
+    if (memchr(text, '\0', name)) {
+        s->state = SESSION_ENDING;
+        return;
+    }
+    s->name = mem_strndup(text, name);
+    if (in[0] == 'S') {
+        bool done = put(s->table, s->name, text + name, value);
+        reply(s, done ? STORE_DONE : STORE_REFUSED, NULL, 0);
+        free(s->name);
+        s->name = NULL;
+    } else {
+        s->state = SESSION_WAITING;
+        s->until = now + wait_s;
+    }
+    consume(s, STORE_REQUEST_BYTES + name + value);
+}
+
+void store_session_tick(StoreSession *s, double now)
+{
+    if (s->state == SESSION_GREETING || s->state == SESSION_PROOF) {
+        if (now > s->until) s->state = SESSION_ENDING;
+    } else if (s->state == SESSION_WAITING) {
+        Value *v = *find(s->table, s->name);
+        if (!v && now < s->until) return;
+        reply(s, v ? STORE_DONE : STORE_NOTHING, v ? v->data : NULL, v ? v->size : 0);
+        free(s->name);
+        s->name = NULL;
+        s->state = SESSION_OPEN;
+        store_session_feed(s, NULL, 0, now);
+    }
+}
+
+void store_session_feed(StoreSession *s, const void *data, size_t size, double now)
+{
+    size_t before;
+    if (s->state == SESSION_ENDING) return;
+    if (size) buf_append(&s->in, data, size);
+    do {
+        int state = s->state;
+        before = s->in.len;
+        if (before == 0) break;
+        if (state == SESSION_GREETING) greeting(s);
+        if (state == SESSION_PROOF) proof(s);
+        if (state == SESSION_OPEN) request(s, now);
+    } while (s->state != SESSION_ENDING && s->state != SESSION_WAITING && s->in.len != before);
+    if (s->state == SESSION_WAITING) {
+        Value *v = *find(s->table, s->name);
+        if (v) store_session_tick(s, now);
+    }
+}

@@ -1,0 +1,61 @@
+/* The TCP store without its sockets: the values, and one session per connection, which is fed the bytes that came and
+   holds those that shall go. Whatever a stranger sends, a session ends or waits; it gets nothing and costs at most a
+   few bytes. By one thread at a time.
+
+   A client greets with STORE_GREETING and 16 random bytes, the server answers with the same of its own. Both then show
+   that they have the key by a hash over both random parts, the client first. A request is: operation ('S' set, 'G'
+   get), length of the name (2 bytes), milliseconds to wait (4), length of the value (4), name, value; its answer: what
+   became of it (1), length (4), value. Numbers are little-endian. Nothing after the greeting is hidden or signed:
+   whoever can change packets on the way can change values. */
+#ifndef CAIRN_COMM_STORE_WIRE_H
+#define CAIRN_COMM_STORE_WIRE_H
+
+#include "comm/store_internal.h"
+
+#define STORE_GREETING "CAIRNS1\n"
+enum {
+    STORE_GREETING_BYTES = 24, /* text, random part */
+    STORE_PROOF_BYTES = 24,    /* hash, rank, world size */
+    STORE_VERDICT_BYTES = 19,  /* 0 or 1, hash, length of the text that says why not */
+    STORE_REQUEST_BYTES = 11,
+    STORE_REPLY_BYTES = 5
+};
+enum { STORE_NOTHING, STORE_DONE, STORE_REFUSED };
+
+typedef struct {
+    Hash128 client, server; /* the random parts */
+    int rank, size;
+} StoreHello;
+
+/* What shows that one has the key: `who` is 'c' or 's'. */
+Hash128 store_proof(Hash128 key, char who, const StoreHello *hello);
+
+void store_put(uint8_t *p, uint64_t x, int bytes);
+uint64_t store_number(const uint8_t *p, int bytes);
+
+/* ---- the server's side ---- */
+
+typedef struct StoreTable StoreTable;
+
+StoreTable *store_table_new(Hash128 key, int world_size);
+void store_table_free(StoreTable *t);
+
+typedef struct {
+    StoreTable *table;
+    enum { SESSION_GREETING, SESSION_PROOF, SESSION_OPEN, SESSION_WAITING, SESSION_ENDING } state;
+    StoreHello hello;
+    Buf in, out;
+    size_t sent;     /* of `out` */
+    char *name;      /* waited for */
+    double until;    /* and until when; before the session is open: when it is ended */
+    bool registered; /* its rank counts as here */
+} StoreSession;
+
+void store_session_begin(StoreSession *s, StoreTable *t, double now);
+/* What came. The session may be ENDING after it: then what is in `out` is still sent, and no more is read. */
+void store_session_feed(StoreSession *s, const void *data, size_t size, double now);
+/* Time has passed, or values have come. */
+void store_session_tick(StoreSession *s, double now);
+void store_session_end(StoreSession *s);
+
+#endif

@@ -1,0 +1,67 @@
+/* Tests with several ranks: each a child process. */
+#ifndef CAIRN_TESTS_DIST_RANKS_H
+#define CAIRN_TESTS_DIST_RANKS_H
+
+#include <signal.h>
+
+#include "comm/comm.h"
+#include "testing.h"
+
+typedef struct {
+    World world;
+    CommOptions options;
+    void *arg;
+} Ranks;
+
+/* What a rank does; its Comm is open. What it returns is its exit code. An assertion that fails prints and ends it. */
+typedef int (*RankWork)(Comm *c, void *arg);
+
+#define require(cond)                                                                                                  \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            fprintf(stderr, "%s:%d: rank %d: %s; last message: %s\n", __FILE__, __LINE__, ranks_this, #cond,           \
+                    status_message());                                                                                 \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static int ranks_this = -1;
+
+static inline Ranks ranks_of(int size, const char *rendezvous)
+{
+    Ranks r = {.world = {.size = size, .source = "test"}};
+    r.options = (CommOptions){"auto", rendezvous, "", 60, 30};
+    snprintf(r.world.job, sizeof r.world.job, "test-%ld", (long)getpid());
+    return r;
+}
+
+static inline pid_t ranks_start(const Ranks *ranks, int rank, RankWork work)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child) return child;
+    World w = ranks->world;
+    Comm *c;
+    w.rank = ranks_this = rank;
+    require(comm_open(&w, &ranks->options, &c) == OK);
+    int code = work(c, ranks->arg);
+    comm_close(c);
+    _exit(code);
+}
+
+/* All of them, each to end with 0. */
+static inline void ranks_run(const Ranks *ranks, RankWork work)
+{
+    pid_t *children = mem_array((size_t)ranks->world.size, sizeof *children);
+    int bad = 0, status;
+    for (int r = 0; r < ranks->world.size; r++) children[r] = ranks_start(ranks, r, work);
+    for (int r = 0; r < ranks->world.size; r++) {
+        assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) print_error("rank %d ended with %x\n", r, status), bad++;
+    }
+    free(children);
+    assert_int_equal(bad, 0);
+}
+
+#endif

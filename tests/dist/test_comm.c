@@ -1,0 +1,247 @@
+/* The collectives, at 1 to 4 ranks: what arrives, sums in rank order with the same bits everywhere, rounding. */
+#include "dist/ranks.h"
+
+#include <math.h>
+
+/* Bytes that tell who sent them to whom. */
+static void fill(uint8_t *p, size_t n, int from, int to)
+{
+    for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + (i >> 8));
+}
+
+static bool is_filled(const uint8_t *p, size_t n, int from, int to)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != (uint8_t)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + (i >> 8))) return false;
+    return true;
+}
+
+static size_t size_between(int from, int to)
+{
+    static const size_t sizes[] = {0, 1, 3, 70000, 1 << 20, 17};
+    return sizes[(from * 3 + to * 2) % 6];
+}
+
+static void check_alltoallv(Comm *c)
+{
+    size_t send[4], receive[4], all_send = 0, all_receive = 0, at = 0;
+    for (int r = 0; r < c->size; r++) {
+        all_send += send[r] = size_between(c->rank, r);
+        all_receive += receive[r] = size_between(r, c->rank);
+    }
+    uint8_t *out = mem_alloc(all_send), *in = mem_alloc(all_receive);
+    for (int r = 0; r < c->size; at += send[r++]) fill(out + at, send[r], c->rank, r);
+    require(comm_alltoallv(c, out, send, in, receive) == OK);
+    at = 0;
+    for (int r = 0; r < c->size; at += receive[r++]) require(is_filled(in + at, receive[r], r, c->rank));
+    free(out);
+    free(in);
+}
+
+static void check_allgatherv(Comm *c)
+{
+    size_t bytes[4], total = 0, at = 0;
+    for (int r = 0; r < c->size; r++) total += bytes[r] = size_between(r, 1);
+    uint8_t *all = mem_alloc(total);
+    for (int r = 0; r < c->size; at += bytes[r++])
+        if (r == c->rank) fill(all + at, bytes[r], r, 9);
+    require(comm_allgatherv(c, all, bytes) == OK);
+    at = 0;
+    for (int r = 0; r < c->size; at += bytes[r++]) require(is_filled(all + at, bytes[r], r, 9));
+    free(all);
+}
+
+static void check_bytes(Comm *c)
+{
+    uint8_t one[1000], all[4000];
+    for (int root = 0; root < c->size; root++) {
+        memset(one, 0, sizeof one);
+        if (c->rank == root) fill(one, sizeof one, root, 5);
+        require(comm_broadcast(c, one, sizeof one, root) == OK);
+        require(is_filled(one, sizeof one, root, 5));
+        require(comm_barrier(c) == OK);
+    }
+    fill(one, sizeof one, c->rank, 6);
+    require(comm_allgather(c, one, sizeof one, all) == OK);
+    for (int r = 0; r < c->size; r++) require(is_filled(all + r * 1000, sizeof one, r, 6));
+    for (int r = 1; r < c->size; r++) { /* a chain: 0 tells everybody */
+        if (c->rank == 0) {
+            fill(one, sizeof one, 0, r);
+            require(comm_send(c, r, one, sizeof one) == OK);
+        } else if (c->rank == r) {
+            require(comm_receive(c, 0, one, sizeof one) == OK);
+            require(is_filled(one, sizeof one, 0, r));
+        }
+    }
+    check_alltoallv(c);
+    check_allgatherv(c);
+}
+
+static int bytes_work(Comm *c, void *arg)
+{
+    (void)arg;
+    Comm *d;
+    check_bytes(c);
+    require(comm_dup(c, &d) == OK);
+    require(d->rank == c->rank && d->size == c->size && d->local_size == c->size && d->nodes == 1);
+    check_bytes(d);
+    check_bytes(c);
+    comm_close(d);
+    require(c->local_rank == c->rank && c->local_size == c->size && c->node == 0 && c->nodes == 1);
+    if (c->size > 1) {
+        char expected[32];
+        snprintf(expected, sizeof expected, "rank %d on ", c->size - 1);
+        require(strncmp(comm_peer_name(c, c->size - 1), expected, strlen(expected)) == 0);
+    }
+    return 0;
+}
+
+/* ---- sums ---- */
+
+enum { N = 10000 };
+
+/* Rank r's element i: of very different sizes, so that the order of additions shows. */
+static float term(int r, int i)
+{
+    uint64_t seed = (uint64_t)(i + 1) * 2654435761u + (uint64_t)r * 97 + 1;
+    for (int k = 0; k < 4; k++) testing_random(&seed);
+    double x = (double)(testing_random(&seed) % 2000001) / 1e6 - 1;
+    return (float)ldexp(x, (int)(testing_random(&seed) % 24));
+}
+
+/* Parts with holes between them and of uneven sizes; of the last rank none, if `uneven`. */
+static void make_parts(int size, bool uneven, CommInterval (*intervals)[16], CommPart *parts)
+{
+    memset(parts, 0, (size_t)size * sizeof *parts);
+    for (int k = 0; k < 16; k++) {
+        int r = k % (uneven && size > 1 ? size - 1 : size);
+        CommPart *p = &parts[r];
+        CommInterval v = {k * 600, k * 600 + 100 + k * 31};
+        intervals[r][p->count++] = v;
+        p->size += v.end - v.begin;
+        p->intervals = intervals[r];
+    }
+}
+
+static float rounded(float x, Dtype wire) { return wire == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
+
+static float expected_sum(int size, int i, Dtype wire)
+{
+    float sum = rounded(term(0, i), wire);
+    for (int r = 1; r < size; r++) sum += rounded(term(r, i), wire);
+    return rounded(sum, wire);
+}
+
+static bool in_part(const CommPart *p, int i)
+{
+    for (int k = 0; k < p->count; k++)
+        if (i >= p->intervals[k].begin && i < p->intervals[k].end) return true;
+    return false;
+}
+
+static void check_sums(Comm *c, Dtype wire, bool uneven)
+{
+    CommInterval intervals[4][16];
+    CommPart parts[4];
+    static float x[N], y[N];
+    make_parts(c->size, uneven, intervals, parts);
+    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, wire));
+    for (int i = 0; i < N; i++) x[i] = y[i] = term(c->rank, i);
+    require(comm_reduce_scatter(c, x, parts, wire, scratch) == OK);
+    for (int i = 0; i < N; i++) {
+        float e = in_part(&parts[c->rank], i) ? expected_sum(c->size, i, wire) : term(c->rank, i);
+        require(f32_bits(x[i]) == f32_bits(e));
+    }
+    require(comm_allreduce(c, y, parts, wire, scratch) == OK);
+    require(comm_gather_parts(c, x, parts, wire, scratch) == OK);
+    for (int i = 0; i < N; i++) {
+        bool any = false;
+        for (int r = 0; r < c->size; r++) any = any || in_part(&parts[r], i);
+        float e = any ? expected_sum(c->size, i, wire) : term(c->rank, i);
+        require(f32_bits(x[i]) == f32_bits(e) && f32_bits(y[i]) == f32_bits(e));
+    }
+    free(scratch);
+}
+
+static int sums_work(Comm *c, void *arg)
+{
+    (void)arg;
+    double v[3] = {0.1 * (c->rank + 1), 1e17 * (c->rank % 2 ? -1 : 1), 1}, e[3] = {0};
+    require(comm_sum(c, v, 3) == OK);
+    for (int r = 0; r < c->size; r++) e[0] += 0.1 * (r + 1), e[1] += 1e17 * (r % 2 ? -1 : 1), e[2] += 1;
+    require(memcmp(v, e, sizeof v) == 0);
+    for (int uneven = 0; uneven < 2; uneven++) {
+        check_sums(c, F32, uneven);
+        check_sums(c, BF16, uneven);
+    }
+    /* Minus zero and what is not finite stay what they are. */
+    CommInterval all = {0, 3};
+    CommPart parts[4] = {{&all, 1, 3}};
+    float x[3] = {-0.0f, INFINITY, NAN}, scratch[64];
+    require(comm_allreduce(c, x, parts, BF16, scratch) == OK);
+    require(f32_bits(x[0]) == 0x80000000u && x[1] == INFINITY && isnan(x[2]));
+    return 0;
+}
+
+/* ---- agreement ---- */
+
+static int agree_work(Comm *c, void *arg)
+{
+    (void)arg;
+    char mine[32];
+    snprintf(mine, sizeof mine, "value of %d", c->rank % 2);
+    CommFact facts[] = {{"version", "1.2"}, {"configuration", ""}, {"data", mine}};
+    require(comm_agree(c, facts, 2) == OK);
+    Status status = comm_agree(c, facts, 3);
+    if (c->size == 1) {
+        require(status == OK);
+        return 0;
+    }
+    require(status == E_USAGE);
+    require(strstr(status_message(), "do not agree on data"));
+    require(strstr(status_message(), c->size == 4   ? "rank 0, 2 have 'value of 0'; rank 1, 3 have 'value of 1'"
+                                     : c->size == 3 ? "rank 0, 2 have 'value of 0'; rank 1 has 'value of 1'"
+                                                    : "rank 0 has 'value of 0'; rank 1 has 'value of 1'"));
+    require(comm_agree(c, facts, c->rank == c->size - 1 ? 2 : 1) == E_USAGE);
+    require(strstr(status_message(), "configuration"));
+    return 0;
+}
+
+/* At 1, 2, 3 and 4 ranks, which meet in a folder of the test's own. */
+static void at_all_sizes(void **state, RankWork work)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    for (int size = 1; size <= 4; size++) {
+        Ranks ranks = ranks_of(size, where);
+        ranks_run(&ranks, work);
+    }
+    free(where);
+}
+
+static void test_bytes(void **state) { at_all_sizes(state, bytes_work); }
+static void test_sums(void **state) { at_all_sizes(state, sums_work); }
+static void test_agree(void **state) { at_all_sizes(state, agree_work); }
+
+static void test_tcp_store(void **state)
+{
+    (void)state;
+    Ranks ranks = ranks_of(3, "tcp://127.0.0.1");
+    ranks_run(&ranks, bytes_work);
+    ranks.options.rendezvous = "auto";
+    snprintf(ranks.world.master, sizeof ranks.world.master, "localhost");
+    ranks_run(&ranks, sums_work);
+    ranks = ranks_of(2, "auto"); /* one host: this user's own folder */
+    ranks.world.local_size = 2;
+    ranks_run(&ranks, sums_work);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_bytes, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_sums, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_agree, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_tcp_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
