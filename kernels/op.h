@@ -45,7 +45,8 @@
    m + (1−β1) g, v = β2 v + (1−β2) g², u = m·bias1 / (√(v·bias2) + eps) + decay·p, p −= lr·u. LAMB: the same u, kept in
    grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms are not 0, else 1. Both do nothing if
    stats.finite is 0. PACK: a compute copy of a parameter; ZERO: fills with 0. OFFLOAD, FETCH: the rows of the
-   micro-batch's bucket to pinned memory of the host, and back. */
+   micro-batch's bucket to pinned memory of the host, and back. REDUCE: the sum over all ranks, of a bucket of gradients
+   or of the stats; no backend has it, exec/ runs it over the network. */
 #define OP_LIST(X)                                                                                                     \
     X(EMBED, "embed", "ids types pos seq ctl word position type gamma beta", "x")                                      \
     X(EMBED_BWD, "embed_bwd", "dx ids types pos seq ctl word position type gamma",                                     \
@@ -74,7 +75,8 @@
     X(PACK, "pack", "weight", "copy")                                                                                  \
     X(ZERO, "zero", "", "x")                                                                                           \
     X(OFFLOAD, "offload", "x", "host")                                                                                 \
-    X(FETCH, "fetch", "host", "x")
+    X(FETCH, "fetch", "host", "x")                                                                                     \
+    X(REDUCE, "reduce", "", "x+")
 
 typedef enum {
 #define X(op, text, in, out) OP_##op,
@@ -128,6 +130,9 @@ typedef union {
         int64_t n, k;
         bool transposed; /* for DGRAD */
     } pack;
+    struct {
+        int32_t bucket; /* which of the plan's gradient buckets; −1: the stats */
+    } reduce;
 } OpAttr;
 
 /* Row counts of tensors are symbols until a micro-batch arrives. */

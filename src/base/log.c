@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -11,12 +12,20 @@
 static const char *const prefix[] = {
     [LOG_ERROR] = "error: ", [LOG_WARN] = "warning: ", [LOG_INFO] = "", [LOG_DEBUG] = "debug: "};
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hooks and of stderr */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hooks, the name and stderr */
+static char name_now[256];
 static void (*hook_before)(void);
 static void (*hook_after)(void);
 static atomic_int level_now = LOG_INFO;
 
 void log_set_level(LogLevel level) { atomic_store(&level_now, (int)level); }
+
+void log_set_name(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(name_now, sizeof name_now, "%s%s", name ? name : "", name ? ": " : "");
+    pthread_mutex_unlock(&lock);
+}
 
 void log_set_hook(void (*before)(void), void (*after)(void))
 {
@@ -40,6 +49,9 @@ void log_printf(LogLevel level, const char *format, ...)
     if ((int)level > atomic_load(&level_now)) return;
     int saved = errno;
     Buf line = {0};
+    pthread_mutex_lock(&lock);
+    buf_puts(&line, name_now);
+    pthread_mutex_unlock(&lock);
     buf_puts(&line, prefix[level]);
     va_list args;
     va_start(args, format);

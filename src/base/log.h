@@ -7,6 +7,8 @@
 typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel level); /* default LOG_INFO */
+/* Stands before every line from now on: "rank 3 on node07: …". Copied; NULL: nothing does. */
+void log_set_name(const char *name);
 void log_printf(LogLevel level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. They run
    under the log's lock and must not log. */

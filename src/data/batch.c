@@ -82,13 +82,21 @@ static bool fits(const MicroCapacity *left, const Piece *p)
 int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
                     int64_t *order, MicroRange *ranges)
 {
+    return micro_split_some(e, index, NULL, n, cap, padded_length, order, ranges);
+}
+
+int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
+                         const MicroCapacity *cap, int64_t padded_length, int64_t *order, MicroRange *ranges)
+{
     Piece *pieces = mem_array((size_t)n, sizeof *pieces);
     MicroCapacity *left = mem_array((size_t)n, sizeof *left); /* room in each micro-batch */
     int64_t count = 0, open = 0;                              /* all before `open` are full */
-    for (int64_t i = 0; i < n; i++)
-        pieces[i] = (Piece){.place = i,
-                            .rows = rows_of(e, index[i], padded_length),
-                            .masked = cap->masked ? example_masked(e, index[i]) : 0};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t place = places ? places[i] : i;
+        pieces[i] = (Piece){.place = place,
+                            .rows = rows_of(e, index[place], padded_length),
+                            .masked = cap->masked ? example_masked(e, index[place]) : 0};
+    }
     qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
     for (int64_t i = 0; i < n; i++) {
         Piece *p = &pieces[i];
@@ -112,6 +120,56 @@ int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const Mi
     free(pieces);
     free(left);
     return count;
+}
+
+/* ---- which sequences are a rank's ---- */
+
+typedef struct {
+    int64_t rows, seqs;
+    int rank;
+} Load;
+
+static bool lighter(const Load *a, const Load *b) { return a->rows != b->rows ? a->rows < b->rows : a->rank < b->rank; }
+
+/* The lightest is at the top of a heap; what is there sinks to its place. */
+static void sink(Load *heap, int n)
+{
+    for (int at = 0, least; 2 * at + 1 < n; at = least) {
+        least = 2 * at + 1;
+        if (least + 1 < n && lighter(&heap[least + 1], &heap[least])) least++;
+        if (!lighter(&heap[least], &heap[at])) return;
+        Load x = heap[at];
+        heap[at] = heap[least];
+        heap[least] = x;
+    }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t padded_length, int rank, int size,
+                   int64_t *places)
+{
+    int64_t most = (n + size - 1) / size, mine = 0;
+    Piece *pieces = mem_array((size_t)n, sizeof *pieces);
+    Load *heap = mem_array((size_t)size, sizeof *heap);
+    for (int64_t i = 0; i < n; i++) pieces[i] = (Piece){.place = i, .rows = rows_of(e, index[i], padded_length)};
+    for (int r = 0; r < size; r++) heap[r].rank = r;
+    qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
+    int left = size;
+    for (int64_t i = 0; i < n; i++) {
+        if (heap[0].rank == rank) places[mine++] = pieces[i].place;
+        heap[0].rows += pieces[i].rows;
+        if (++heap[0].seqs == most) heap[0] = heap[--left]; /* it has its number */
+        sink(heap, left);
+    }
+    qsort(places, (size_t)mine, sizeof *places, by_place);
+    free(pieces);
+    free(heap);
+    return mine;
 }
 
 /* ---- rows ---- */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/comm_lane_internal.h"
+
 /* A range in a row bucket, run before. */
 typedef struct {
     Range range;
@@ -32,6 +34,9 @@ struct Exec {
     bool tracing;
     ExecRecord *records; /* (n_records) */
     int n_records, cap_records;
+    CommLane *comm; /* NULL: the plan has no REDUCE */
+    bool reducing;  /* the micro-batch that runs is its step's last */
+    double comm_busy, comm_waited;
 };
 
 static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
@@ -52,6 +57,7 @@ static Status bind_instr(Exec *e, InstrId i)
     call->scratch = instr->scratch ? e->memory->base[REGION_SCRATCH] : NULL;
     call->scratch_bytes = instr->scratch;
     e->ops[i] = &backend->op[instr->op];
+    if (instr->op == OP_REDUCE) return OK; /* the comm lane's own */
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
@@ -114,6 +120,17 @@ static void find_dying(Exec *e)
     free(inherited);
 }
 
+static Status open_comm(Exec *e)
+{
+    const Plan *p = e->plan;
+    TensorId grads = plan_find(p, "grads"), stats = plan_find(p, "stats");
+    int most = 0;
+    for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
+    if (most == 0) return OK;
+    CHECK(e->options.ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
+    return comm_lane_open(&e->comm, e->options.ranks, e->memory, exec_data(e, grads), exec_data(e, stats), most);
+}
+
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options)
 {
     Exec *e = mem_alloc(sizeof *e);
@@ -129,6 +146,11 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
         exec_free(e);
         return status;
     }
+    Status status = open_comm(e);
+    if (status != OK) {
+        exec_free(e);
+        return status;
+    }
     *exec = e;
     return OK;
 }
@@ -136,6 +158,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
 void exec_free(Exec *e)
 {
     if (!e) return;
+    comm_lane_close(e->comm);
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph) e->memory->backend->graph_free(e->replays[i].graph);
     for (InstrId i = 0; i < e->plan->n_instrs; i++)
@@ -234,9 +257,20 @@ static Status leave(const Exec *e, InstrId i)
     return e->events && e->events[i] != NONE ? e->memory->backend->event_record(e->events[i]) : OK;
 }
 
+/* True for a REDUCE: it is the comm lane's, and of a step's last micro-batch. What it waits for stands before it, and a
+   backend that computes on the host has done it. */
+static bool take_reduce(const Exec *e, InstrId i)
+{
+    const Instr *instr = &e->plan->instrs[i];
+    if (instr->op != OP_REDUCE) return false;
+    if (e->reducing && !e->memory->backend->device) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
+    return true;
+}
+
 static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
+        if (take_reduce(e, i)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(enter(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));
@@ -287,6 +321,7 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     Status (*wait)(void) = e->memory->backend->wait;
     for (InstrId i = range.first; i < range.first + range.count; i++) {
+        if (take_reduce(e, i)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
         TRY(run_named(e, i, rows));
@@ -376,6 +411,61 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
     Status status = run_range(e, range, rows);
     return e->events ? end_lanes(e, status) : status;
+}
+
+/* ---- ranks ---- */
+
+/* What the comm lane did, for the profile and the trace. */
+static void note_sums(Exec *e, const CommLaneRecord *records, int n, const RowCounts *rows)
+{
+    for (int r = 0; r < n; r++) {
+        const CommLaneRecord *x = &records[r];
+        e->comm_busy += x->end - x->begin;
+        if (e->seconds) e->seconds[x->instr] += x->end - x->begin;
+        if (!e->tracing) continue;
+        MEM_GROW(e->records, e->n_records, e->cap_records);
+        e->records[e->n_records++] = (ExecRecord){x->instr, *rows, x->begin, x->end, x->posted, x->posted};
+    }
+}
+
+/* All that was posted is awaited, also where the micro-batch failed: it lies in memory that may go. */
+static Status end_sums(Exec *e, Status status, const RowCounts *rows)
+{
+    const CommLaneRecord *records;
+    int n;
+    char *why = status == OK ? NULL : mem_strdup(status_message());
+    double start = clock_monotonic();
+    Status sums = comm_lane_wait(e->comm, &records, &n);
+    e->comm_waited += clock_monotonic() - start;
+    if (sums == OK) note_sums(e, records, n, rows);
+    if (why) sums = fail(status, "%s", why);
+    free(why);
+    return sums;
+}
+
+/* Those of a micro-batch that does not run here, or that a device has run. */
+static void post_all(const Exec *e)
+{
+    const Range micro = e->plan->micro;
+    for (InstrId i = micro.first; i < micro.first + micro.count; i++)
+        if (e->plan->instrs[i].op == OP_REDUCE) comm_lane_post(e->comm, i, e->plan->instrs[i].attr.reduce.bucket);
+}
+
+Status exec_run_last(Exec *e, const RowCounts *rows)
+{
+    Status status = OK;
+    if (!e->comm) return exec_run(e, e->plan->micro, rows);
+    e->reducing = rows != NULL;
+    if (rows) status = exec_run(e, e->plan->micro, rows);
+    e->reducing = false;
+    if (status == OK && (!rows || e->memory->backend->device)) post_all(e);
+    return end_sums(e, status, rows ? rows : &e->plan->capacity);
+}
+
+void exec_comm_seconds(const Exec *e, double *busy, double *waited)
+{
+    *busy = e->comm_busy;
+    *waited = e->comm_waited;
 }
 
 /* ---- data ---- */

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "base/base.h"
+#include "comm/comm.h"
 #include "kernels/backend.h"
 #include "plan/plan.h"
 
@@ -25,11 +26,25 @@ size_t memory_total(const Memory *m);
 
 typedef struct Exec Exec;
 
+/* How REDUCEs are done. Beside the step's thread works one for the comm lane, so that sums travel while backward goes
+   on; of a device, gradients go through the host's memory, after the micro-batch. */
+typedef struct {
+    Comm *comm;            /* the lane's own */
+    const int64_t *starts; // (buckets + 1): where gradient buckets begin
+    const CommPart *parts; // (buckets, comm->size): who sums which elements of the flat space
+    Dtype wire;
+    bool scatter;         /* each rank gets the sums of its own parts alone */
+    size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
+    Status (*meet)(void *self); /* Collective: before the first sum of a step, on the lane's thread; may be NULL */
+    void *self;
+} ExecRanks;
+
 typedef struct {
     bool poison; /* fill a tensor with NaN at its last use */
     bool check;  /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
     const volatile sig_atomic_t *stop; /* may be NULL; looked at between the instrs of
                                           `micro`: not 0 → E_STOPPED, the step is lost */
+    const ExecRanks *ranks;            /* NULL: one rank; else it must outlive the Exec */
 } ExecOptions;
 
 /* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
@@ -44,6 +59,12 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
    graphs, a range is captured when it is run for the second time in a bucket, and replayed from then on; not with
    poison, check, a profile or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
+
+/* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
+   this rank has none, and does the sums alone. With one rank it is exec_run of `micro`. */
+Status exec_run_last(Exec *e, const RowCounts *rows);
+/* Seconds spent in sums since exec_init, and of these, those for which a micro-batch's end had to wait. */
+void exec_comm_seconds(const Exec *e, double *busy, double *waited);
 
 /* Where a tensor lies (host pointer only for host backends; else use upload and download). */
 void *exec_data(const Exec *e, TensorId t);

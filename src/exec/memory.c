@@ -3,8 +3,8 @@
 
 #include "exec/exec.h"
 
-/* Who gives the memory of a region: the state that is being saved and what is offloaded lie on the host, the latter
-   where the copy lane reaches it. */
+/* Who gives the memory of a region: the state that is being saved, what is offloaded and what goes to other ranks lie on
+   the host; what is offloaded where the copy lane reaches it. */
 static Backend *giver(Backend *backend, Region r)
 {
     static Backend host;
@@ -12,7 +12,7 @@ static Backend *giver(Backend *backend, Region r)
         host = (Backend){.alloc = backend->pin, .release = backend->unpin};
         return &host;
     }
-    if (!backend->device || (r != REGION_SAVE && r != REGION_HOST)) return backend;
+    if (!backend->device || (r != REGION_SAVE && r != REGION_HOST && r != REGION_COMM)) return backend;
     backend_ref_table(&host);
     return &host;
 }

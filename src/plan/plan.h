@@ -3,7 +3,7 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ offload ▸ (reduce: with ranks) ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
+       emit ▸ backward ▸ recompute ▸ offload ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
    per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
@@ -31,7 +31,8 @@ typedef int32_t InstrId;
     X(ACT, "activations")  /* placed by layout, by lifetime */                                                         \
     X(SCRATCH, "scratch")  /* one instr at a time */                                                                   \
     X(SAVE, "save")        /* copy of the state that is being written to disk */                                       \
-    X(HOST, "host")        /* offloaded activations */
+    X(HOST, "host")        /* offloaded activations */                                                                 \
+    X(COMM, "exchange")    /* what is under way between ranks: host memory always */
 
 typedef enum {
 #define X(name, text) REGION_##name,
@@ -148,6 +149,12 @@ void plan_recompute(Plan *p, const uint8_t *levels);
    layer's stays where it is: backward begins with it. */
 void plan_offload(Plan *p);
 
+/* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space `grads`
+   (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that writes the
+   last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds to them. They
+   run in a step's last micro-batch alone; the comm lane is joined where `micro` ends. */
+void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n);
+
 /* A recompute policy as the user names it. */
 typedef enum {
     POLICY_NONE,
@@ -191,10 +198,13 @@ typedef struct {
        reaches n / (n + half_length) of it. */
     double attention_flops[2], half_length;
     double link_out, link_in; /* bytes between device and pinned host memory: OFFLOAD, FETCH; 0: as other traffic */
+    /* Of REDUCE: seconds for a bucket of so many bytes of fp32. NULL: none. */
+    double (*reduce)(const void *network, double bytes);
+    const void *network;
 } CostRates;
 
 /* What an instr takes: the larger of products and traffic, then its passes over memory, then the overhead. */
-typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, N_BOUNDS } CostBound;
+typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, BOUND_NETWORK, N_BOUNDS } CostBound;
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
                       CostBound *bound); /* seconds; `bound`: which of the three takes most */
 /* Predicted seconds of a range at these rows: an instr begins when its lane is free and what it waits for has ended;

@@ -142,9 +142,11 @@ static void begin_range(Memory *m, Range range)
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
 }
 
-/* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. */
-static Status end_range(const Memory *m)
+/* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. For the
+   comm lane exec waits there. */
+static Status end_range(Memory *m)
 {
+    join(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
         if (m->lane[LANE_COMPUTE].ended[l] < m->lane[l].ended[l])
             return fail(E_FAIL, "plan: instr %d (%s, %s lane) may still run when its range ends: nothing waits for it",
@@ -158,6 +160,10 @@ static Status check_read(const Memory *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
     if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
+    for (int s = 0; s < m->n_shared; s++) { /* what another lane writes in the same place, under another name */
+        InstrId writer = m->writer[m->shared[s]];
+        if (overlap(x, &m->p->tensors[m->shared[s]]) && !before(m, writer, i)) return races(m, i, t, writer);
+    }
     if (host_owned(x) || x->region == REGION_GRAD || x->region == REGION_OUTPUT) return OK;
     if (!m->written[t]) return bad(m->p, i, t, "is read before anything wrote it");
     return m->valid[t] ? OK : bad(m->p, i, t, "is read after its memory was given to another tensor");

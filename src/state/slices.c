@@ -43,6 +43,12 @@ static int64_t nearest_cut(const ParamTable *t, int64_t begin, int64_t end, int6
     return cut < begin ? begin : cut > end ? end : cut;
 }
 
+int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank, int ranks)
+{
+    /* (end - begin)·(rank + 1) stays far below 2^63 */
+    return rank + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (rank + 1) / ranks);
+}
+
 void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices)
 {
     static const int64_t whole[] = {0};
@@ -57,9 +63,7 @@ void state_slices(const ParamTable *params, const int64_t *buckets, int n_bucket
         int64_t begin = buckets[b], end = b + 1 < n_buckets ? buckets[b + 1] : params->size, from = begin;
         CHECK(begin <= end, "bucket %d begins behind its end", b);
         for (int r = 0; r < ranks; r++) {
-            /* (end - begin)·(r + 1) stays far below 2^63 */
-            int64_t to =
-                r + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (r + 1) / ranks);
+            int64_t to = slice_cut(params, begin, end, r, ranks);
             slice_add(&slices[r], from, to);
             from = to;
         }

@@ -423,7 +423,7 @@ Status command_plan(const Config *c)
     TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
     TRY_DONE(open_machine(&r));
     TRY_DONE(find_lengths(&r));
-    TRY_DONE(setup_micro_tokens(c, c->max_seq_length, &r.micro_tokens));
+    TRY_DONE(setup_micro_tokens(c, c->batch_size, c->max_seq_length, &r.micro_tokens));
     r.save_buffer = saves_here(&r);
     if (r.micro_tokens == 0)
         r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */

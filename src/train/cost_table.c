@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const char *const phase_names[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
-static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link"};
+static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
 
 /* Calls of one op in one phase, over a step. */
 typedef struct {

@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/observe.h"
 #include "train/profile.h"
+#include "train/ranks.h"
 #include "train/saving.h"
 #include "train/signals.h"
 #include "train/train.h"
@@ -16,7 +18,8 @@
 typedef struct {
     TrainJob *job;
     TrainProgress *progress;
-    Saving *saving;
+    Ranks *ranks; /* NULL: one */
+    Saving *saving; /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
     Profile *profile; /* NULL: none */
@@ -25,12 +28,15 @@ typedef struct {
     const Examples *examples;
     int64_t *index, *order;
     MicroRange *ranges;
-    int64_t n_seqs, n_tokens, n_masked, n_micros;       /* of the step */
+    int64_t n_seqs, n_tokens, n_masked; /* of the step, on all ranks */
+    int64_t *share;                     /* with ranks: the places of this one's sequences, (n_share) */
+    int64_t n_share, n_micros;          /* of this rank; it may have none */
     LossScaling before;                                 /* fp16: as the step found it */
     int64_t first_step;                                 /* of this process */
     int64_t saved_step;                                 /* the newest that a save of this process began with */
     double last_save, slowest_step, slowest_evaluation; /* seconds */
     double save_again;                                  /* a save failed: tried again at this time; 0: none failed */
+    double last_look;                                   /* for --persist-file */
 } Loop;
 
 static double per_epoch(const TrainJob *job) { return (double)batches_per_epoch(job->source.count, job->batch_size); }
@@ -52,8 +58,9 @@ static void fill(Loop *l, int64_t m)
 }
 
 /* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step.
-   Each micro-batch starts from a clear gradient, so that none is blamed for what another left in it. */
-static Status find_bad(Loop *l)
+   Each micro-batch starts from a clear gradient, so that none is blamed for what another left in it. With ranks each
+   looks at its own, and all say what the first of them found. */
+static Status find_own_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
         TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
@@ -61,6 +68,12 @@ static Status find_bad(Loop *l)
         Status status = session_find_bad(l->job->session, &l->micro);
         if (status != OK) return status;
     }
+    return OK;
+}
+
+static Status find_bad(Loop *l)
+{
+    TRY(ranks_all(l->ranks, find_own_bad(l)));
     return fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
                            "Lower --learning-rate");
 }
@@ -92,9 +105,16 @@ static Status take_batch(Loop *l)
         l->n_tokens += example_length(l->examples, l->index[i]);
         l->n_masked += example_masked(l->examples, l->index[i]);
     }
-    l->n_micros = micro_split(l->examples, l->index, l->n_seqs, cap, job->padded_length, l->order, l->ranges);
+    l->n_share = l->n_seqs;
+    if (l->ranks)
+        l->n_share = rank_share(l->examples, l->index, l->n_seqs, job->padded_length, ranks_rank(l->ranks),
+                                ranks_size(l->ranks), l->share);
+    l->n_micros = micro_split_some(l->examples, l->index, l->ranks ? l->share : NULL, l->n_share, cap,
+                                   job->padded_length, l->order, l->ranges);
     return OK;
 }
+
+static void cast_votes(Loop *l);
 
 /* In fp16 stats->finite may be 0: the update was skipped, and training goes on with a smaller loss scale. */
 static Status run_step(Loop *l, Stats *stats)
@@ -106,11 +126,16 @@ static Status run_step(Loop *l, Stats *stats)
     TRY(take_batch(l));
     TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
     double start = clock_monotonic();
-    for (int64_t m = 0; m < l->n_micros; m++, start = clock_monotonic()) {
+    for (int64_t m = 0; m < l->n_micros - 1; m++, start = clock_monotonic()) {
         fill(l, m);
         TRY(session_micro(s, &l->micro));
         profile_range(l->profile, start, "micro-batch %lld", (long long)m);
     }
+    if (l->n_micros > 0) fill(l, l->n_micros - 1);
+    cast_votes(l);
+    TRY(session_last(s, l->n_micros > 0 ? &l->micro : NULL));
+    profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
+    start = clock_monotonic();
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
     profile_range(l->profile, start, "update");
     bool goes_on = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
@@ -166,6 +191,7 @@ static Status record_step(Loop *l, const Stats *stats, double seconds)
     take_losses(l, stats, &record);
     p->last_loss = record.loss;
     p->loss_sum += record.loss;
+    if (!ranks_first(l->ranks)) return OK;
     TRY(metrics_step(l->metrics, &record));
     progress_step(l->display, &record, n_seqs, n_tokens, seconds);
     return OK;
@@ -218,17 +244,29 @@ static Status check_weights(const Loop *l, const float *weights)
     return OK;
 }
 
-static Status save(Loop *l)
+static Status save_alone(Loop *l)
 {
     const float *weights;
     TRY(saving_fetch(l->saving, &weights));
     TRY(check_weights(l, weights));
     l->last_save = clock_monotonic();
-    l->saved_step = l->progress->step;
     l->save_again = 0;
     TRY(saving_begin(l->saving, l->progress));
     profile_range(l->profile, l->last_save, "save");
     return OK;
+}
+
+static Status save(Loop *l)
+{
+    l->saved_step = l->progress->step;
+    return ranks_follow(l->ranks, ranks_first(l->ranks) ? save_alone(l) : OK);
+}
+
+/* Until it is durable. */
+static Status save_whole(Loop *l)
+{
+    TRY(save(l));
+    return ranks_follow(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
 }
 
 /* A save that fails in the middle of training costs nothing yet: the state before is there, and the next one may
@@ -236,30 +274,38 @@ static Status save(Loop *l)
 static Status save_meanwhile(Loop *l)
 {
     Status status = save(l);
+    if (l->ranks) ranks_settled(l->ranks, VOTE_SAVE);
     if (status != E_IO) return status;
-    log_warn("step %lld is not saved, training goes on: %s", (long long)l->progress->step, status_message());
     l->save_again = clock_monotonic() + SAVE_AGAIN;
+    if (ranks_first(l->ranks))
+        log_warn("step %lld is not saved, training goes on: %s", (long long)l->progress->step, status_message());
     return OK;
 }
 
-static bool save_due(const Loop *l)
+static bool save_due_by_clock(const Loop *l)
 {
-    const Config *c = l->job->config;
-    double now = clock_monotonic();
-    if (c->save_steps > 0 && l->progress->step % c->save_steps == 0 && l->saved_step != l->progress->step) return true;
+    double every = l->job->config->save_every, now = clock_monotonic();
     if (l->save_again > 0 && now >= l->save_again) return true;
-    return c->save_every > 0 && now - l->last_save >= c->save_every;
+    return every > 0 && now - l->last_save >= every;
+}
+
+static bool save_due_by_steps(const Loop *l)
+{
+    int64_t every = l->job->config->save_steps;
+    return every > 0 && l->progress->step % every == 0 && l->saved_step != l->progress->step;
 }
 
 /* Also where a run that was stopped before this evaluation goes on, and after batches whose update was skipped. */
-static bool evaluation_due(const Loop *l)
+static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 {
     const TrainProgress *p = l->progress;
-    int64_t step = p->step, every = l->job->config->eval_every, samples = l->job->eval_samples;
+    int64_t every = l->job->config->eval_every, samples = l->job->eval_samples;
     if (!l->job->evaluate || (every <= 0 && samples <= 0) || step == 0 || p->evaluated == step) return false;
     return step == l->job->schedule.total_steps || (every > 0 && step % every == 0) ||
-           (samples > 0 && samples_before(l->job, p->batch) / samples > p->evaluated_samples / samples);
+           (samples > 0 && samples_before(l->job, batch) / samples > p->evaluated_samples / samples);
 }
+
+static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progress->step, l->progress->batch); }
 
 /* Too little is left of --max-time for another step and a save. A process makes one step whatever its limit is: runs
    that are too short for all else still come to an end. */
@@ -269,6 +315,39 @@ static bool time_is_up(const Loop *l)
     if (!(limit > 0) || l->progress->step == l->first_step) return false;
     if (evaluation_due(l)) next += l->slowest_evaluation;
     return clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit;
+}
+
+/* Looks once a second at most: the file's folder may be another machine's. */
+static bool persist_asked(Loop *l)
+{
+    const char *path = l->job->config->persist_file;
+    double now = clock_monotonic();
+    if (!*path || now - l->last_look < 1) return false;
+    l->last_look = now;
+    return access(path, F_OK) == 0;
+}
+
+/* What this rank wants all to do after the step that runs. Rank 0 alone looks at the clock. */
+static void cast_votes(Loop *l)
+{
+    const TrainProgress *p = l->progress;
+    if (!l->ranks) return;
+    if (persist_asked(l)) ranks_vote(l->ranks, VOTE_PERSIST);
+    if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
+    if (!ranks_first(l->ranks)) return;
+    if (save_due_by_clock(l)) ranks_vote(l->ranks, VOTE_SAVE);
+    double limit = l->job->config->max_time, next = 2 * l->slowest_step; /* the rest of this one, and another */
+    if (evaluation_due_at(l, p->step + 1, p->batch + 1)) next += l->slowest_evaluation;
+    if (limit > 0 && clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit)
+        ranks_vote(l->ranks, VOTE_TIME);
+}
+
+static Status keep_best(Loop *l, double metric)
+{
+    const TrainJob *job = l->job;
+    if (!job->keep_best) return OK;
+    return ranks_follow(l->ranks,
+                        ranks_first(l->ranks) ? job->keep_best(job->context, l->progress->step, metric) : OK);
 }
 
 static Status evaluate(Loop *l)
@@ -283,7 +362,7 @@ static Status evaluate(Loop *l)
     if (isnan(p->best_metric) || metric > p->best_metric) {
         p->best_metric = metric;
         p->best_step = p->step;
-        if (job->keep_best) TRY_DONE(job->keep_best(job->context, p->step, metric));
+        TRY_DONE(keep_best(l, metric));
     }
     p->evaluated = p->step;
     p->evaluated_samples = samples_before(job, p->batch);
@@ -297,17 +376,28 @@ done:
 /* Saves and says why training ends here. */
 static Status stop(Loop *l, const char *why)
 {
-    TRY(save(l));
-    TRY(saving_wait(l->saving));
+    TRY(save_whole(l));
     return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command goes on from there",
                 why, (long long)l->progress->step, (long long)l->job->schedule.total_steps, l->job->output_dir);
 }
 
+/* The file has done its work: the same command must not stop at once again. */
+static Status stop_to_persist(Loop *l)
+{
+    const char *path = l->job->config->persist_file;
+    char *why = mem_printf("stopped by the file %s", path);
+    Status status = stop(l, why);
+    if (status == E_STOPPED) (void)unlink(path);
+    free(why);
+    return status;
+}
+
 static Status stop_if_asked(Loop *l)
 {
-    int signal = *signals_stop();
+    int signal = l->ranks ? ranks_signal(l->ranks) : *signals_stop();
     if (signal) return stop(l, signals_name(signal));
-    if (time_is_up(l)) return stop(l, "--max-time is nearly used up");
+    if (l->ranks ? ranks_agreed(l->ranks, VOTE_TIME) : time_is_up(l)) return stop(l, "--max-time is nearly used up");
+    if (l->ranks ? ranks_agreed(l->ranks, VOTE_PERSIST) : persist_asked(l)) return stop_to_persist(l);
     return OK;
 }
 
@@ -329,9 +419,9 @@ static Status between_steps(Loop *l)
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
     TRY(evaluate_if_due(l));
-    if (saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
-    bool asked = signals_take_save();
-    if (step < job->schedule.total_steps && (asked || save_due(l))) TRY(save_meanwhile(l));
+    if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
+    bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);
+    if (step < job->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));
     return OK;
 }
 
@@ -361,8 +451,7 @@ static Status turn(Loop *l)
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
-    Status status = save(l);
-    if (status == OK) status = saving_wait(l->saving);
+    Status status = save_whole(l);
     if (status == OK)
         return fail(E_NUMERIC,
                     "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "
@@ -376,11 +465,24 @@ static Status end_not_finite(Loop *l)
         l->job->output_dir);
 }
 
+/* What is written and shown. */
+static Status open_outputs(Loop *l)
+{
+    const TrainJob *job = l->job;
+    int64_t step = l->progress->step, total = job->schedule.total_steps;
+    TRY(saving_open(&l->saving, job));
+    TRY(metrics_open(&l->metrics, job->output_dir, step));
+    l->display = progress_open(total, step, job->config->log_every);
+    l->profile = profile_open(job->output_dir, job->session, job->config->profile, total - step);
+    return OK;
+}
+
 Status train_run(TrainJob *job, TrainProgress *progress)
 {
     Status status = OK;
     Loop l = {.job = job,
               .progress = progress,
+              .ranks = job->session->options.ranks,
               .first_step = progress->step,
               .saved_step = progress->step,
               .last_save = clock_monotonic()};
@@ -390,19 +492,15 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
     l.order = mem_array(batch, sizeof *l.order);
+    l.share = mem_array(batch, sizeof *l.share);
     l.ranges = mem_array(batch, sizeof *l.ranges);
-    TRY_DONE(saving_open(&l.saving, job));
-    TRY_DONE(metrics_open(&l.metrics, job->output_dir, progress->step));
-    l.display = progress_open(job->schedule.total_steps, progress->step, job->config->log_every);
-    l.profile =
-        profile_open(job->output_dir, job->session, job->config->profile, job->schedule.total_steps - progress->step);
+    TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
     progress->finished = false; /* a finished run may go on with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
     TRY_DONE(evaluate_if_due(&l));
     while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
     progress->finished = true;
-    TRY_DONE(save(&l));
-    TRY_DONE(saving_wait(l.saving));
+    TRY_DONE(save_whole(&l));
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
@@ -413,6 +511,7 @@ done:
     micro_batch_free(&l.micro);
     free(l.index);
     free(l.order);
+    free(l.share);
     free(l.ranges);
     return status;
 }

@@ -125,6 +125,7 @@ Status metrics_step(Metrics *m, const StepRecord *r)
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value)
 {
     Buf line = {0};
+    if (!m) return OK;
     buf_printf(&line, "{\"step\": %lld, \"split\": ", (long long)step);
     buf_json(&line, split);
     buf_puts(&line, ", \"metric\": ");

@@ -28,6 +28,13 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
+/* A device's gradients go through the host's memory. */
+static size_t exchange_bytes(const PlanRequest *r)
+{
+    const Exchange *x = r->exchange;
+    return x->scratch_bytes + (r->backend && r->backend->device ? (size_t)x->largest * sizeof(float) : 0);
+}
+
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
 {
     Status status = OK;
@@ -47,8 +54,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         plan_offload(p);
         free(none);
+        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->starts, r->exchange->n);
     }
-    /* reduce has its place here; it needs ranks */
     plan_begin(p, t->stats, t->grads);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
@@ -63,6 +70,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_liveness(p);
     plan_layout(p);
     if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
+    if (r->training && r->exchange) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
     free(own);
@@ -80,7 +88,7 @@ size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *b
         for (int i = 0; i < 2; i++)
             if (plans[i] && plans[i]->region_bytes[r] > largest) largest = plans[i]->region_bytes[r];
         if (by_region) by_region[r] = largest;
-        if (r != REGION_HOST && (!own || r != REGION_SAVE)) total += largest;
+        if (r != REGION_HOST && (!own || (r != REGION_SAVE && r != REGION_COMM))) total += largest;
     }
     return total;
 }

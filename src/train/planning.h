@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
+#include "train/exchange.h"
 
 typedef struct {
     const Model *model;
@@ -22,6 +23,7 @@ typedef struct {
     const uint8_t *norm_forms; /* NULL: all Y */
     Optimizer optimizer;       /* training */
     bool save_buffer;          /* training: room to write checkpoints in the background */
+    const Exchange *exchange;  /* training: NULL: one rank */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
@@ -31,7 +33,8 @@ Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, 
 RowCounts plan_capacity(MicroCapacity micro);
 
 /* Bytes by region (may be NULL) of a training plan and the evaluation plan beside it (either may be NULL), and their
-   sum: without what is offloaded, and without the save buffer where `backend` (may be NULL) has memory of its own. */
+   sum: without what is offloaded, and without the save buffer and what is exchanged with other ranks where `backend`
+   (may be NULL) has memory of its own. */
 size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *backend, size_t by_region[N_REGIONS]);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "state/checkpoint.h"
 #include "state/tensor_file.h"
+#include "train/start.h"
 #include "train/train.h"
 
 static void read_progress(const Json *doc, TrainResume *r)
@@ -45,7 +46,9 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
     Buf bits = {0}, result = {0};
     TRY_DONE(js_parse("the fingerprint of this run", now_text, strlen(now_text), &now));
     for (void *it = js_first(now); it; it = js_next(now, it)) {
-        const char *was = js_string(js_get(stored, js_key(it)), "nothing"), *is = js_string(js_value(it), "");
+        bool ranks = strcmp(js_key(it), "ranks") == 0; /* older checkpoints are of one */
+        const char *was = js_string(js_get(stored, js_key(it)), ranks ? "1" : "nothing"),
+                   *is = js_string(js_value(it), "");
         if (strcmp(was, is) == 0) continue;
         const char *what = alters(js_key(it));
         Buf *list = what ? &result : &bits;
@@ -107,25 +110,47 @@ done:
     return status;
 }
 
-Status train_find(const Config *config, const char *output_dir, TrainResume *r)
+/* state.json and the folder's name of what rank 0 found. */
+static Status find_alone(const Config *config, const char *output_dir, Buf *text, TrainResume *r)
 {
     Status status = OK;
-    Buf text = {0};
-    *r = (TrainResume){0};
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        TRY_DONE(checkpoint_newest(output_dir, &text, &r->dir));
-        if (!r->dir) return OK;
+        TRY_DONE(checkpoint_newest(output_dir, text, &r->dir));
     } else {
         if (!file_is_directory(config->resume))
             TRY_DONE(fail(E_USAGE,
                           "--resume '%s': expected auto, never, or the folder of a checkpoint; there is no such folder",
                           config->resume));
         TRY_DONE(check_foreign(config->resume, output_dir));
-        TRY_DONE(checkpoint_verify(config->resume, &text, NULL));
+        TRY_DONE(checkpoint_verify(config->resume, text, NULL));
         r->dir = mem_strdup(config->resume);
     }
+done:
+    return status;
+}
+
+static Status send_found(Ranks *ranks, Buf *text, TrainResume *r)
+{
+    Buf dir = {0};
+    if (!ranks) return OK;
+    buf_puts(&dir, r->dir ? r->dir : "");
+    Status status = ranks_broadcast_text(ranks, &dir);
+    if (status == OK) status = ranks_broadcast_text(ranks, text);
+    if (status == OK && dir.len > 0 && !r->dir) r->dir = mem_strndup(dir.data, dir.len);
+    buf_free(&dir);
+    return status;
+}
+
+Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
+{
+    Status status = OK;
+    Buf text = {0};
+    *r = (TrainResume){0};
+    TRY_DONE(ranks_follow(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, r) : OK));
+    TRY_DONE(send_found(ranks, &text, r));
+    if (!r->dir) goto done;
     TRY_DONE(js_parse(r->dir, text.data, text.len, &r->state));
     read_progress(r->state, r);
 done:
@@ -156,12 +181,18 @@ static Status load_scaling(const Json *state, Session *s)
     return session_set_scaling(s, scaling);
 }
 
+static Status load_alone(const TrainResume *r, Session *s)
+{
+    return checkpoint_load(r->dir, &s->model->params, session_fill(s, STATE_WEIGHTS), session_fill(s, STATE_M),
+                           session_fill(s, STATE_V), NULL);
+}
+
 Status train_load(TrainResume *r, Session *s)
 {
+    Ranks *ranks = s->options.ranks;
     TRY(load_scaling(r->state, s));
-    TRY(checkpoint_load(r->dir, &s->model->params, session_fill(s, STATE_WEIGHTS), session_fill(s, STATE_M),
-                        session_fill(s, STATE_V), NULL));
-    return session_ready(s);
+    TRY(ranks_follow(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+    return start_share(s, true);
 }
 
 void train_resume_free(TrainResume *r)
@@ -230,8 +261,8 @@ Digest train_origin(const Model *model, const char *weights_path)
     return value;
 }
 
-void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Digest origin,
-                       Buf *out)
+void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, int ranks, Digest data,
+                       Digest origin, Buf *out)
 {
     char data_hex[33], origin_hex[33];
     digest_format(data, data_hex);
@@ -240,6 +271,8 @@ void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_toke
     buf_json(out, backend->name);
     buf_puts(out, ", \"libraries\": ");
     buf_json(out, backend->describe);
-    buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"data\": \"%s\", \"origin\": \"%s\"}",
-               dtype_name(compute), (long long)micro_tokens, data_hex, origin_hex);
+    buf_printf(out,
+               ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"ranks\": \"%d\", \"data\": \"%s\", "
+               "\"origin\": \"%s\"}",
+               dtype_name(compute), (long long)micro_tokens, ranks, data_hex, origin_hex);
 }

@@ -40,6 +40,7 @@ static PlanRequest request(const Session *s, bool training)
         .norm_forms = s->norm_forms,
         .optimizer = o->optimizer,
         .save_buffer = o->save_buffer,
+        .exchange = training ? o->exchange : NULL,
     };
 }
 
@@ -61,7 +62,12 @@ static Status bind_plans(Session *s)
     ExecOptions options = {.poison = s->options.poison, .stop = s->options.stop};
     size_t before = process_resident();
     if (s->options.training) {
-        TRY(exec_init(&s->train, &s->train_plan, &s->memory, options));
+        ExecOptions train = options;
+        if (s->options.ranks) { /* one that stopped within a step would leave the others alone in it */
+            train.stop = NULL;
+            train.ranks = &s->exec_ranks;
+        }
+        TRY(exec_init(&s->train, &s->train_plan, &s->memory, train));
         TRY(exec_upload(s->train, s->train_tensors.segments, s->segments,
                         (size_t)s->model->params.count * sizeof(Segment)));
     }
@@ -80,6 +86,23 @@ static void free_plans(Session *s)
     s->train = s->eval = NULL;
 }
 
+static Status meet(void *self) { return ranks_meet(self); }
+
+static Status open_lane(Session *s)
+{
+    const Exchange *x = s->options.exchange;
+    if (!s->options.ranks || !s->options.training) return OK;
+    TRY(ranks_connect(s->options.ranks, &s->lane));
+    s->exec_ranks = (ExecRanks){.comm = s->lane,
+                                .starts = x->starts,
+                                .parts = x->parts,
+                                .wire = x->wire,
+                                .scratch_bytes = x->scratch_bytes,
+                                .meet = meet,
+                                .self = s->options.ranks};
+    return OK;
+}
+
 Status session_open(Session *s, Model *model, const SessionOptions *options, const uint8_t *norm_forms)
 {
     Status status = OK;
@@ -93,6 +116,7 @@ Status session_open(Session *s, Model *model, const SessionOptions *options, con
     TRY_DONE(make_plans(s));
     const Plan *plans[] = {&s->train_plan, &s->eval_plan};
     TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
+    TRY_DONE(open_lane(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = options->optimizer.loss_scale}));
 done:
@@ -113,6 +137,7 @@ void session_close(Session *s)
     free_plans(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
+    comm_close(s->lane);
     free(s->levels);
     free(s->norm_forms);
     free(s->segments);
@@ -266,14 +291,21 @@ static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, 
     return OK;
 }
 
-static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *t, const MicroBatch *b)
+static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const MicroBatch *b, RowCounts *rows)
 {
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
     TRY(upload_batch(e, t, b, s->model->head.kind == HEAD_REGRESSION));
     TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
-    RowCounts rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
+    *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
+    return OK;
+}
+
+static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *t, const MicroBatch *b)
+{
+    RowCounts rows;
+    TRY(send_micro(s, e, t, b, &rows));
     return exec_run(e, p->micro, &rows);
 }
 
@@ -288,6 +320,13 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
 Status session_micro(Session *s, const MicroBatch *b)
 {
     return run_micro(s, s->train, &s->train_plan, &s->train_tensors, b);
+}
+
+Status session_last(Session *s, const MicroBatch *b)
+{
+    RowCounts rows;
+    if (b) TRY(send_micro(s, s->train, &s->train_tensors, b, &rows));
+    return exec_run_last(s->train, b ? &rows : NULL);
 }
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)

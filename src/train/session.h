@@ -15,6 +15,7 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 #include "train/planning.h"
+#include "train/ranks.h"
 
 typedef struct {
     Backend *backend; /* open; the caller's */
@@ -26,7 +27,9 @@ typedef struct {
     Optimizer optimizer;
     bool save_buffer, poison;
     uint64_t seed;                     /* of dropout */
-    const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL */
+    const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
+    Ranks *ranks;                      /* NULL: one. The caller's */
+    const Exchange *exchange;          /* with ranks, for training; the caller's */
 } SessionOptions;
 
 /* Arrays of the flat space, (params.size) each; moments only with training. */
@@ -44,6 +47,8 @@ typedef struct {
     Ctl ctl;
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* what session_fill gave on a device, until session_ready */
+    Comm *lane;                    /* with ranks: the comm lane's connection */
+    ExecRanks exec_ranks;
     size_t library_bytes;          /* what binding made the process grow by: primitives, library buffers */
 } Session;
 
@@ -79,6 +84,9 @@ Status session_check_forms(Session *s, bool *changed);
 /* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences and masked positions of the whole step. */
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
 Status session_micro(Session *s, const MicroBatch *b);
+/* Collective: the step's last micro-batch of this rank, with the sums over all ranks; `b` NULL: it has none. With one
+   rank it is session_micro. */
+Status session_last(Session *s, const MicroBatch *b);
 /* `step`: number of the update, from 1. stats->finite is 0 where it was skipped; then weights and moments are as
  * before.
  */

@@ -27,7 +27,8 @@ Dtype setup_compute(const Config *c, Dtype best)
 Status setup_backend(const Config *c, Setup *s)
 {
     char why[256] = "";
-    BackendOptions options = {.threads = (int)c->threads};
+    BackendOptions options = {.threads = ranks_threads(s->ranks, (int)c->threads),
+                              .local_rank = ranks_local(s->ranks)};
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
@@ -135,9 +136,11 @@ static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 static int64_t sequences_in(int64_t tokens, int64_t batch) { return at_most(batch, tokens / SHORTEST_SEQUENCE + 1); }
 
-Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens)
+int64_t setup_share(const Config *c, int ranks) { return (c->batch_size + ranks - 1) / ranks; }
+
+Status setup_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
 {
-    int64_t share = c->batch_size * max_length;
+    int64_t share = sequences * max_length;
     const char *text = c->micro_batch_tokens;
     if (strcmp(text, "auto") == 0)
         *tokens = 0;
@@ -186,13 +189,14 @@ static PlanRequest request(const SetupNeed *need, const Setup *s, bool training)
                          .levels = s->levels,
                          .norm_forms = need->norm_forms,
                          .optimizer = s->optimizer,
-                         .save_buffer = s->save_buffer};
+                         .save_buffer = s->save_buffer,
+                         .exchange = training && s->ranks ? &s->exchange : NULL};
 }
 
 /* Micro-batches of a step, from the mean length where sequences are packed. */
-static double micros_per_step(const Config *c, const SetupNeed *need, int64_t tokens)
+static double micros_per_step(const Config *c, const SetupNeed *need, int ranks, int64_t tokens)
 {
-    double rows = (double)c->batch_size * (c->padded ? (double)need->max_length : need->mean_length);
+    double rows = (double)setup_share(c, ranks) * (c->padded ? (double)need->max_length : need->mean_length);
     double n = ceil(rows / (double)tokens);
     return n < 1 ? 1 : n;
 }
@@ -204,6 +208,7 @@ typedef struct {
     const Plan *evaluation;
     size_t budget;
     CostRates rates;
+    int64_t share; /* sequences of a step, on one rank */
 } Planning;
 
 /* Beside a device with memory of its own the machine holds the process, and for a while a copy of the weights: while
@@ -213,12 +218,16 @@ static size_t host_bytes(const Planning *g)
     return process_resident() + PROCESS_RESERVE + (size_t)g->need->model->params.size * sizeof(float);
 }
 
-static size_t host_limit(void) { return machine_free_bytes() + process_resident(); }
+/* Ranks of one host share what is free there. */
+static size_t host_limit(const Ranks *r)
+{
+    return machine_free_bytes() / (size_t)ranks_local_size(r) + process_resident();
+}
 
 /* What may be offloaded: where the device has memory of its own, what the machine has beside all else that it holds. */
 static size_t host_room(const Planning *g)
 {
-    size_t save = 3 * (size_t)g->need->model->params.size * sizeof(float), limit = host_limit();
+    size_t save = 3 * (size_t)g->need->model->params.size * sizeof(float), limit = host_limit(g->s->ranks);
     if (!backend_own_memory(g->s->backend)) return SIZE_MAX;
     return limit > host_bytes(g) + save ? limit - host_bytes(g) - save : 0;
 }
@@ -232,7 +241,7 @@ static Status search(const Planning *g, SearchResult *r)
                              .fixed = g->s->process_bytes,
                              .rates = g->rates,
                              .seq_len = g->need->mean_length,
-                             .micros = micros_per_step(g->c, g->need, g->s->micro.tokens),
+                             .micros = micros_per_step(g->c, g->need, ranks_size(g->s->ranks), g->s->micro.tokens),
                              .offload = backend_offloads(g->s->backend),
                              .host = host_room(g)};
     problem.training.levels = NULL;
@@ -247,7 +256,7 @@ static void take_levels(Planning *g, SearchResult *r)
     snprintf(g->s->policy_name, sizeof g->s->policy_name, "auto (%s)", r->name);
 }
 
-static void set_micro(Planning *g, int64_t tokens) { g->s->micro = capacity_of(g->need, tokens, g->c->batch_size); }
+static void set_micro(Planning *g, int64_t tokens) { g->s->micro = capacity_of(g->need, tokens, g->share); }
 
 /* --micro-batch-tokens auto: from the whole step down by halves, the fastest wins, ties to the larger. */
 static Status search_micro(Planning *g)
@@ -255,7 +264,7 @@ static Status search_micro(Planning *g)
     Status last = OK;
     double best = INFINITY;
     int64_t best_tokens = 0;
-    for (int64_t tokens = g->c->batch_size * g->need->max_length; tokens >= g->need->max_length; tokens /= 2) {
+    for (int64_t tokens = g->share * g->need->max_length; tokens >= g->need->max_length; tokens /= 2) {
         SearchResult r;
         set_micro(g, tokens);
         last = search(g, &r);
@@ -289,9 +298,7 @@ static Status choose_levels(Planning *g)
     policy_levels(s->policy, layers, s->levels);
     policy_format(s->policy, s->policy_name);
     if (s->micro.tokens) return OK;
-    int64_t share = g->c->batch_size * g->need->max_length,
-            tokens = share; /* auto with a fixed policy: the largest that fits */
-    for (;; tokens /= 2) {
+    for (int64_t tokens = g->share * g->need->max_length;; tokens /= 2) { /* auto, fixed policy: the largest that fits */
         Plan p;
         ModelTensors t;
         set_micro(g, tokens < g->need->max_length ? g->need->max_length : tokens);
@@ -333,9 +340,10 @@ static Status refuse(const Planning *g)
 static Status settle_host(const Planning *g)
 {
     Setup *s = g->s;
-    size_t limit = host_limit();
+    size_t limit = host_limit(s->ranks);
     if (!backend_own_memory(s->backend)) return OK;
-    s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST];
+    s->host_peak =
+        host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] + s->plan_bytes[REGION_COMM];
     if (s->host_peak <= limit) return OK;
     return fail(
         E_MEMORY,
@@ -343,6 +351,40 @@ static Status settle_host(const Planning *g)
         "offloaded: %.1f MiB), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
         "model",
         MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(s->plan_bytes[REGION_HOST]), MIB(limit));
+}
+
+/* What rank 0 chose. */
+typedef struct {
+    int64_t tokens;
+    double step_s;
+    char policy_name[sizeof((Setup *)NULL)->policy_name];
+} Choice;
+
+static Status choose_alone(Planning *g)
+{
+    machine_rates(g->s->backend, g->s->compute, &g->rates);
+    return choose_levels(g);
+}
+
+/* The same on all ranks, whatever each has: what fits where least is free. */
+static Status choose(Planning *g)
+{
+    Setup *s = g->s;
+    size_t layers = (size_t)g->need->model->config.layers;
+    int64_t room = (int64_t)g->budget - (int64_t)s->process_bytes;
+    if (!s->ranks) return choose_alone(g);
+    TRY(ranks_least(s->ranks, &room));
+    g->budget = (size_t)(room > 0 ? room : 0) + s->process_bytes;
+    TRY(ranks_follow(s->ranks, ranks_first(s->ranks) ? choose_alone(g) : OK));
+    Choice choice = {.tokens = s->micro.tokens, .step_s = s->step_s};
+    memcpy(choice.policy_name, s->policy_name, sizeof choice.policy_name);
+    if (!s->levels) s->levels = mem_alloc(layers);
+    TRY(ranks_broadcast(s->ranks, &choice, sizeof choice));
+    TRY(ranks_broadcast(s->ranks, s->levels, layers));
+    memcpy(s->policy_name, choice.policy_name, sizeof choice.policy_name);
+    s->step_s = choice.step_s;
+    set_micro(g, choice.tokens);
+    return OK;
 }
 
 /* Sizes of what was chosen, and whether it fits. */
@@ -354,8 +396,9 @@ static Status settle(Planning *g)
     if (g->need->training) {
         PlanRequest r = request(g->need, s, true);
         TRY(plan_make(&r, &p, &t, NULL));
-        s->step_s =
-            search_step_seconds(&p, &g->rates, g->need->mean_length, micros_per_step(g->c, g->need, s->micro.tokens));
+        if (ranks_first(s->ranks))
+            s->step_s = search_step_seconds(&p, &g->rates, g->need->mean_length,
+                                micros_per_step(g->c, g->need, ranks_size(s->ranks), s->micro.tokens));
     }
     s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->backend, s->plan_bytes) + s->process_bytes;
     plan_free(&p);
@@ -374,7 +417,12 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     Status status = OK;
     Plan evaluation = {0};
     ModelTensors t;
-    Planning g = {.c = c, .need = need, .s = s, .budget = setup_budget(c, s->backend)};
+    Planning g = {.c = c,
+                  .need = need,
+                  .s = s,
+                  .budget = setup_budget(c, s->backend),
+                  .share = setup_share(c, ranks_size(s->ranks))};
+    if (c->memory_budget == 0 && !backend_own_memory(s->backend)) g.budget = host_limit(s->ranks);
     s->process_bytes = setup_process_bytes(s->backend);
     size_evaluation(c, need, s);
     if (need->evaluation) {
@@ -384,12 +432,13 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     }
     if (need->training) {
         int64_t tokens;
-        machine_rates(s->backend, s->compute, &g.rates);
+        Dtype wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
+        if (s->ranks) exchange_init(&s->exchange, &need->model->params, ranks_size(s->ranks), c->bucket_size, wire);
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
-        TRY_DONE(setup_micro_tokens(c, need->max_length, &tokens));
+        TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
         set_micro(&g, tokens);
-        TRY_DONE(choose_levels(&g)); /* without the save buffer, so that a larger budget is never slower; */
-        s->save_buffer = true;       /* it comes in where it fits beside what was chosen */
+        TRY_DONE(choose(&g)); /* without the save buffer, so that a larger budget is never slower; it comes in */
+        s->save_buffer = ranks_first(s->ranks); /* where it fits beside what was chosen, with the rank that saves */
     } else {
         s->levels = mem_alloc((size_t)need->model->config.layers);
         snprintf(s->policy_name, sizeof s->policy_name, "none");
@@ -404,14 +453,15 @@ void setup_describe(const Setup *s, Buf *out)
 {
     static const Region shown[] = {REGION_WEIGHT, REGION_COPY,    REGION_GRAD,  REGION_MOMENT,
                                    REGION_ACT,    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT,
-                                   REGION_CONST,  REGION_SAVE,    REGION_HOST};
+                                   REGION_CONST,  REGION_SAVE,    REGION_HOST, REGION_COMM};
+    enum { n_own = 9 }; /* the others are the host's */
     bool own = backend_own_memory(s->backend);
     buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
     if (s->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro.tokens);
     if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
     buf_puts(out, "\n");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        if (s->plan_bytes[shown[i]] && !(own && (shown[i] == REGION_SAVE || shown[i] == REGION_HOST)))
+        if (s->plan_bytes[shown[i]] && !(own && i >= n_own))
             buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)s->plan_bytes[shown[i]] / (1 << 20));
     buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)s->process_bytes / (1 << 20),
                own ? "what the driver and libraries take there" : "program, libraries, data");
@@ -433,12 +483,15 @@ SessionOptions setup_session(const Setup *s, const Config *c, bool training, boo
                             .save_buffer = s->save_buffer,
                             .poison = c->poison,
                             .seed = (uint64_t)c->seed,
-                            .stop = signals_stop()};
+                            .stop = signals_stop(),
+                            .ranks = s->ranks,
+                            .exchange = s->ranks ? &s->exchange : NULL};
 }
 
 void setup_free(Setup *s)
 {
     backend_close(s->backend);
+    exchange_free(&s->exchange);
     free(s->levels);
     *s = (Setup){0};
 }

@@ -9,6 +9,7 @@
 #include "train/session.h"
 
 typedef struct {
+    Ranks *ranks;     /* set by the caller, whose it stays; NULL: one */
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
@@ -16,6 +17,7 @@ typedef struct {
     char policy_name[88];      /* as it will run: "auto (none×8 lean×4)" */
     uint8_t *levels;           /* (layers) */
     MicroCapacity micro, eval; /* of micro-batches in training and in evaluation */
+    Exchange exchange;         /* with ranks, for training */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
     size_t process_bytes; /* what the process holds beside them: program, libraries, data; on a device its context */
@@ -42,7 +44,7 @@ typedef struct {
     double mean_length;        /* of a sequence, for predictions */
     const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;
-/* Micro-batch, levels, sizes. E_MEMORY with the plan's table and the smallest budget that would do. */
+/* Micro-batch, levels, sizes. Collective: rank 0 chooses, for the smallest budget. E_MEMORY with the plan's table and the smallest budget that would do. */
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);
 /* One table for people: policy, bytes per class, peak, predicted step. */
 void setup_describe(const Setup *s, Buf *out);
@@ -51,8 +53,10 @@ void setup_describe(const Setup *s, Buf *out);
 size_t setup_budget(const Config *c, const Backend *b);
 /* What this process holds there now, and of the machine's memory a reserve for what a run still allocates. */
 size_t setup_process_bytes(const Backend *b);
-/* Tokens of a micro-batch by --micro-batch-tokens; 0 for "auto". */
-Status setup_micro_tokens(const Config *c, int64_t max_length, int64_t *tokens);
+/* Sequences of a step that one rank gets at most. */
+int64_t setup_share(const Config *c, int ranks);
+/* Tokens of a micro-batch by --micro-batch-tokens, of `share` sequences; 0 for "auto". */
+Status setup_micro_tokens(const Config *c, int64_t share, int64_t max_length, int64_t *tokens);
 void setup_free(Setup *s); /* takes a zeroed one */
 
 /* The SessionOptions of a setup. */

@@ -157,26 +157,42 @@ done:
     return status;
 }
 
-Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t **forms)
+static Status find_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t *forms)
 {
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
-    *forms = mem_alloc((size_t)n); /* NORM_FORM_Y is 0 */
     if (resume->dir && resume->n_forms != n)
         return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
                     resume->n_forms / 2, m->config.layers);
     if (resume->dir) {
-        memcpy(*forms, resume->norm_forms, (size_t)n);
+        memcpy(forms, resume->norm_forms, (size_t)n);
         return OK;
     }
     if (!*c->model) return OK;
     TRY(import_check(c->model, m, NULL));
     Status status = import_check(c->model, m, &norms);
-    if (status == OK) model_norm_forms(m, norms, *forms);
+    if (status == OK) model_norm_forms(m, norms, forms);
     free(norms);
-    for (int i = 0; i < n; i++) kept += (*forms)[i] == NORM_FORM_XHAT;
+    for (int i = 0; i < n; i++) kept += forms[i] == NORM_FORM_XHAT;
     if (kept) log_info("%d LayerNorms keep their normalised input instead of their output (small γ)", kept);
     return status;
+}
+
+Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, Ranks *ranks, uint8_t **forms)
+{
+    size_t n = (size_t)(2 * m->config.layers + 1);
+    *forms = mem_alloc(n); /* NORM_FORM_Y is 0 */
+    TRY(ranks_follow(ranks, ranks_first(ranks) ? find_forms(c, m, resume, *forms) : OK));
+    return ranks_broadcast(ranks, *forms, n);
+}
+
+Status start_share(Session *s, bool moments)
+{
+    Ranks *ranks = s->options.ranks;
+    size_t bytes = (size_t)s->model->params.size * sizeof(float);
+    for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++)
+        TRY(ranks_broadcast(ranks, session_fill(s, a), bytes));
+    return session_ready(s);
 }
 
 Status start_clean(const char *output_dir)

@@ -27,8 +27,12 @@ void start_text_free(StartText *t); /* takes a zeroed one */
 Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path);
 
 /* (2·layers + 1) forms, before anything is planned (contracts.md 5): the checkpoint's, or those that --model's weights
-   ask for. Newly allocated. */
-Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t **forms);
+   ask for. Newly allocated. Collective: rank 0 looks. */
+Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, Ranks *ranks, uint8_t **forms);
+
+/* Collective: what rank 0 filled goes to all (weights, and both moments where they are not 0), and every rank's session
+   is ready. */
+Status start_share(Session *s, bool moments);
 
 /* Removes what writers that were killed left in the output folder and in its best/. */
 Status start_clean(const char *output_dir);

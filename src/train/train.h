@@ -64,7 +64,8 @@ typedef struct {
 /* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and
    reads progress and LayerNorm forms, which plans need; train_compare, once the plan is made, tells whether this run
    may go on from it; train_load reads the tensors. A flag or fingerprint that alters the run is refused (E_USAGE;
-   --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. */
+   --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. With ranks the first and the
+   last are Collective: rank 0 looks and reads, the others get what it has. */
 typedef struct {
     char *dir; /* the checkpoint's folder; NULL: none */
     TrainProgress progress;
@@ -72,7 +73,7 @@ typedef struct {
     int n_forms;
     Json *state; /* state.json */
 } TrainResume;
-Status train_find(const Config *config, const char *output_dir, TrainResume *resume);
+Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *resume);
 Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume);
 Status train_load(TrainResume *resume, Session *session);
 void train_resume_free(TrainResume *resume);
@@ -90,7 +91,7 @@ Digest train_origin(const Model *model, const char *weights_path);
 
 /* A JSON object of strings: what a run's bits depend on beside its flags. `data` digests everything that is trained on;
    a change of it or of `origin` alters the run, a change of the others only its last bits. */
-void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, Digest data, Digest origin,
-                       Buf *out);
+void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, int ranks, Digest data,
+                       Digest origin, Buf *out);
 
 #endif

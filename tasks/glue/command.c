@@ -117,6 +117,8 @@ static Status read_data(GlueRun *r)
 
 /* ---- weights and state ---- */
 
+static bool first(const GlueRun *r) { return ranks_first(r->ranks); }
+
 /* A fresh start: random, or imported. New heads are fine for training, not for evaluating what was never trained. */
 static Status initial_weights(GlueRun *r)
 {
@@ -135,14 +137,17 @@ static Status initial_weights(GlueRun *r)
         import_report_free(&report);
         TRY(status);
     }
-    return session_ready(&r->session);
+    return OK;
 }
 
 static Status start_or_resume(GlueRun *r, TrainResume *resume)
 {
     SessionOptions options = setup_session(&r->setup, r->c, r->c->do_train, r->n_splits > 0);
     TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
-    if (!resume->dir) return initial_weights(r);
+    if (!resume->dir) {
+        TRY(ranks_follow(r->ranks, first(r) ? initial_weights(r) : OK));
+        return start_share(&r->session, false);
+    }
     TRY(train_load(resume, &r->session));
     r->progress = resume->progress;
     log_info("going on from %s: step %lld of %lld", resume->dir, (long long)r->progress.step,
@@ -231,7 +236,8 @@ static Status plan_run(GlueRun *r)
                           e->count ? (double)e->offset[e->count] / (double)e->count : (double)c->max_seq_length,
                       .norm_forms = r->norm_forms};
     Buf table = {0};
-    TRY(setup_backend(c, &r->setup));
+    r->setup.ranks = r->ranks;
+    TRY(ranks_all(r->ranks, setup_backend(c, &r->setup)));
     if (c->do_train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->train.examples.count, &r->schedule));
@@ -243,6 +249,43 @@ static Status plan_run(GlueRun *r)
     return OK;
 }
 
+static Status read_all(GlueRun *r)
+{
+    TRY(find_task(r));
+    TRY(open_text(r));
+    TRY(open_model(r));
+    return read_data(r);
+}
+
+/* The next four are rank 0's. */
+static Status take_output(GlueRun *r)
+{
+    TRY(file_make_directories(r->c->output_dir));
+    TRY(lock_take(&r->lock, r->c->output_dir));
+    return start_clean(r->c->output_dir);
+}
+
+/* May this run go on here? */
+static Status check_output(GlueRun *r, const TrainResume *resume)
+{
+    const Config *c = r->c;
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, ranks_size(r->ranks), data_digest(r),
+                      train_origin(&r->model, c->model), &r->fingerprint);
+    TRY(train_compare(c, r->fingerprint.data, resume));
+    return train_check_output(c->output_dir);
+}
+
+static Status check_space(const GlueRun *r)
+{
+    return checkpoint_check_space(r->c->output_dir, 2 * checkpoint_bytes(&r->model.params));
+}
+
+static bool all_done(const GlueRun *r, const TrainResume *resume)
+{
+    return resume->dir && resume->progress.finished && resume->progress.step >= r->schedule.total_steps &&
+           results_there(r, resume->progress.step);
+}
+
 static Status glue_run(GlueRun *r)
 {
     const Config *c = r->c;
@@ -250,45 +293,39 @@ static Status glue_run(GlueRun *r)
     TrainResume resume = {0};
     ExportText text;
     TRY_DONE(check_use(c));
-    TRY_DONE(find_task(r));
-    TRY_DONE(open_text(r));
-    TRY_DONE(open_model(r));
-    TRY_DONE(read_data(r));
+    TRY_DONE(ranks_open(c, &r->ranks));
+    TRY_DONE(ranks_all(r->ranks, read_all(r)));
     if (!c->dry_run) {
-        TRY_DONE(file_make_directories(c->output_dir));
-        TRY_DONE(lock_take(&r->lock, c->output_dir));
-        TRY_DONE(start_clean(c->output_dir));
-        if (c->do_train) TRY_DONE(train_find(c, c->output_dir, &resume));
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? take_output(r) : OK));
+        if (c->do_train) TRY_DONE(train_find(c, c->output_dir, r->ranks, &resume));
     }
-    TRY_DONE(start_norm_forms(c, &r->model, &resume, &r->norm_forms));
+    TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
+    TRY_DONE(ranks_agree(r->ranks, c, dtype_name(r->setup.compute), data_digest(r)));
     if (c->dry_run) goto done;
-    if (c->do_train) {
-        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, data_digest(r),
-                          train_origin(&r->model, c->model), &r->fingerprint);
-        TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
-        TRY_DONE(train_check_output(c->output_dir));
-    }
+    if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     glue_export_text(r, &text);
     TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
     r->progress.best_metric = NAN;
-    if (resume.dir && resume.progress.finished && resume.progress.step >= r->schedule.total_steps &&
-        results_there(r, resume.progress.step)) {
+    bool over = first(r) && all_done(r, &resume);
+    TRY_DONE(ranks_broadcast(r->ranks, &over, sizeof over));
+    if (over) {
         r->progress = resume.progress;
-        result_show(r->c->output_dir, r->progress.step);
+        if (first(r)) result_show(r->c->output_dir, r->progress.step);
         goto done;
     }
-    if (c->do_train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+    if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_space(r) : OK));
     TRY_DONE(start_or_resume(r, &resume));
     if (c->do_train) {
-        TRY_DONE(summary_remove(c->output_dir)); /* it speaks of the run before; the new one is written last */
+        /* it speaks of the run before; the new one is written last */
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
         if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
-        TRY_DONE(export_result(r));
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? export_result(r) : OK));
     }
     TRY_DONE(glue_evaluate_all(r));
     size_t used = session_memory_used(&r->session);
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
-    if (c->do_train) TRY_DONE(summarise(r));
+    if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? summarise(r) : OK));
     if (c->do_train)
         log_info("trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model "
                  "is in %s",
@@ -319,9 +356,11 @@ Status command_glue(const Config *c)
     else if (status == E_STOPPED && !r.session.train)
         status = fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again",
                       signals_name(*signals_stop()));
+    lock_release(&r.lock);
+    ranks_end(r.ranks, status);
     session_close(&r.session);
     setup_free(&r.setup);
-    lock_release(&r.lock);
+    ranks_close(r.ranks);
     split_free(&r.train);
     for (int i = 0; i < r.n_splits; i++) split_free(&r.splits[i]);
     model_free(&r.model);

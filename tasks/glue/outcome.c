@@ -136,7 +136,7 @@ Status glue_evaluate_all(GlueRun *r)
         log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
                  (double)d->examples.count / d->result.seconds);
         buf_free(&text);
-        TRY(write_predictions(r, d));
+        TRY(ranks_follow(r->ranks, ranks_first(r->ranks) ? write_predictions(r, d) : OK));
     }
-    return write_results(r);
+    return ranks_follow(r->ranks, ranks_first(r->ranks) ? write_results(r) : OK);
 }

@@ -24,7 +24,8 @@ typedef struct {
 Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out);
 
-/* Logits (count, labels) of every example in file order, and the mean loss. */
+/* Logits (count, labels) of every example in file order, and the mean loss. Collective: each rank runs its share of the
+   examples, and gets those of all. */
 Status glue_forward(Session *s, const Examples *e, int64_t batch_size, int64_t padded_length,
                     const volatile sig_atomic_t *stop, float *values, double *mean_loss);
 
@@ -45,6 +46,7 @@ typedef struct {
 typedef struct {
     const Config *c;
     double started;
+    Ranks *ranks; /* NULL: one */
     GlueCustom custom;
     const GlueTask *task;
     StartText text;

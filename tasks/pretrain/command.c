@@ -99,6 +99,8 @@ static Status check_rows(PretrainRun *r)
     return OK;
 }
 
+static bool first(const PretrainRun *r) { return ranks_first(r->ranks); }
+
 /* ---- weights and state ---- */
 
 /* The weights and both moments of another run's newest checkpoint; its step and its data are not taken over. */
@@ -134,14 +136,17 @@ static Status initial_weights(PretrainRun *r)
         import_report_free(&report);
         TRY(status);
     }
-    return session_ready(&r->session);
+    return OK;
 }
 
 static Status start_or_resume(PretrainRun *r, TrainResume *resume)
 {
     SessionOptions options = setup_session(&r->setup, r->c, r->train, r->evaluate);
     TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
-    if (!resume->dir) return initial_weights(r);
+    if (!resume->dir) {
+        TRY(ranks_follow(r->ranks, first(r) ? initial_weights(r) : OK));
+        return start_share(&r->session, r->train && strcmp(r->c->moments, "carried") == 0);
+    }
     TRY(train_load(resume, &r->session));
     r->progress = resume->progress;
     r->reached = r->c->target_mlm_accuracy > 0 && r->progress.best_metric >= r->c->target_mlm_accuracy;
@@ -173,7 +178,8 @@ static Status plan_run(PretrainRun *r)
                       .mean_length = r->mean_length,
                       .norm_forms = r->norm_forms};
     Buf table = {0};
-    TRY(setup_backend(c, &r->setup));
+    r->setup.ranks = r->ranks;
+    TRY(ranks_all(r->ranks, setup_backend(c, &r->setup)));
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, shards_count(r->shards), &r->schedule));
@@ -292,7 +298,7 @@ static Status evaluate_at_end(PretrainRun *r)
     log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)r->result.sequences,
              (double)r->result.sequences / r->result.seconds);
     buf_free(&text);
-    return pretrain_write_results(r);
+    return ranks_follow(r->ranks, first(r) ? pretrain_write_results(r) : OK);
 }
 
 /* The folder has the results of this very run. */
@@ -312,52 +318,79 @@ static void say_end(const PretrainRun *r)
         (double)r->progress.peak_bytes / (1 << 20), (double)r->setup.peak / (1 << 20), r->c->output_dir);
 }
 
+static Status read_all(PretrainRun *r)
+{
+    TRY(open_model(r));
+    return read_data(r);
+}
+
+/* The next three are rank 0's. */
+static Status take_output(PretrainRun *r)
+{
+    TRY(file_make_directories(r->c->output_dir));
+    TRY(lock_take(&r->lock, r->c->output_dir));
+    return start_clean(r->c->output_dir);
+}
+
+/* May this run go on here? */
+static Status check_output(PretrainRun *r, const TrainResume *resume)
+{
+    const Config *c = r->c;
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, ranks_size(r->ranks), data_digest(r),
+                      train_origin(&r->model, c->model), &r->fingerprint);
+    TRY(train_compare(c, r->fingerprint.data, resume));
+    return train_check_output(c->output_dir);
+}
+
+static Status begin_output(PretrainRun *r)
+{
+    TRY(checkpoint_check_space(r->c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+    return runlog_open(&r->log, r->c);
+}
+
+/* Of what the ranks read: the shards of training, else of evaluation. */
+static Digest seen_digest(const PretrainRun *r) { return r->train ? data_digest(r) : shards_digest(r->eval_shards); }
+
 static Status pretrain_run(PretrainRun *r)
 {
     const Config *c = r->c;
     Status status = OK;
     TrainResume resume = {0};
     ExportText text;
-    TRY_DONE(open_model(r));
-    TRY_DONE(read_data(r));
+    TRY_DONE(ranks_all(r->ranks, read_all(r)));
     if (!c->dry_run) {
-        TRY_DONE(file_make_directories(c->output_dir));
-        TRY_DONE(lock_take(&r->lock, c->output_dir));
-        TRY_DONE(start_clean(c->output_dir));
-        if (r->train) TRY_DONE(train_find(c, c->output_dir, &resume));
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? take_output(r) : OK));
+        if (r->train) TRY_DONE(train_find(c, c->output_dir, r->ranks, &resume));
     }
-    if (!resume.dir) TRY_DONE(check_rows(r));
-    TRY_DONE(start_norm_forms(c, &r->model, &resume, &r->norm_forms));
+    if (!resume.dir) TRY_DONE(ranks_all(r->ranks, check_rows(r)));
+    TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
+    TRY_DONE(ranks_agree(r->ranks, c, dtype_name(r->setup.compute), seen_digest(r)));
     if (c->dry_run) goto done;
-    if (r->train) {
-        train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, data_digest(r),
-                          train_origin(&r->model, c->model), &r->fingerprint);
-        TRY_DONE(train_compare(c, r->fingerprint.data, &resume));
-        TRY_DONE(train_check_output(c->output_dir));
-    }
+    if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     pretrain_export_text(r, &text);
     TRY_DONE(export_files(&r->model, &text, r->files, &r->n_files));
     r->progress.best_metric = NAN;
-    if (r->train && all_done(r, &resume)) {
+    bool there = first(r) && r->train && all_done(r, &resume);
+    TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
+    if (there) {
         r->progress = resume.progress;
-        result_show(c->output_dir, r->progress.step);
+        if (first(r)) result_show(c->output_dir, r->progress.step);
         goto done;
     }
-    if (r->train) TRY_DONE(checkpoint_check_space(c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
-    if (r->train) TRY_DONE(runlog_open(&r->log, c));
+    if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? begin_output(r) : OK));
     TRY_DONE(start_or_resume(r, &resume));
     if (r->train) {
-        TRY_DONE(summary_remove(c->output_dir));
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
         bool over = r->progress.finished && (r->reached || r->progress.step >= r->schedule.total_steps);
         if (!over) TRY_DONE(train(r));
-        TRY_DONE(export_result(r));
+        TRY_DONE(ranks_follow(r->ranks, first(r) ? export_result(r) : OK));
     }
     TRY_DONE(evaluate_at_end(r));
     size_t used = session_memory_used(&r->session);
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) goto done;
-    TRY_DONE(summarise(r));
+    TRY_DONE(ranks_follow(r->ranks, first(r) ? summarise(r) : OK));
     say_end(r);
 done:
     train_resume_free(&resume);
@@ -368,11 +401,15 @@ done:
    with the use is said before they begin. */
 static Status prepare(PretrainRun *r, Stages *stages)
 {
-    if (!*r->c->input) return check_use(r);
+    if (!*r->c->input) {
+        TRY(check_use(r));
+        return ranks_open(r->c, &r->ranks);
+    }
     TRY(stages_plan(stages, r->c));
     r->c = &stages->training;
     TRY(check_use(r));
-    return stages_make(stages);
+    TRY(ranks_open(r->c, &r->ranks));
+    return ranks_follow(r->ranks, first(r) ? stages_make(stages) : OK); /* the others find the shards that it made */
 }
 
 Status command_pretrain(const Config *c)
@@ -382,6 +419,8 @@ Status command_pretrain(const Config *c)
     signals_install();
     Status status = prepare(&r, &stages);
     if (status != OK) {
+        ranks_end(r.ranks, status);
+        ranks_close(r.ranks);
         stages_free(&stages);
         return status;
     }
@@ -394,9 +433,11 @@ Status command_pretrain(const Config *c)
         status = fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again",
                       signals_name(*signals_stop()));
     runlog_close(r.log);
+    lock_release(&r.lock);
+    ranks_end(r.ranks, status);
     session_close(&r.session);
     setup_free(&r.setup);
-    lock_release(&r.lock);
+    ranks_close(r.ranks);
     shards_close(r.shards);
     shards_close(r.eval_shards);
     model_free(&r.model);

@@ -8,71 +8,134 @@
 #include "tasks/pretrain/run.h"
 #include "train/signals.h"
 
+/* What one micro-batch gave. They are added in order, whichever rank ran them: sums of doubles depend on it. */
 typedef struct {
-    Stats sums;
+    int64_t number; /* ascending over all batches */
+    double loss[2];
+    int64_t correct[2];
     int64_t pairs; /* with a next-sentence label */
-} Sums;
+    int64_t masked;
+} Part;
 
-static Status add_micro(PretrainRun *r, const MicroBatch *b, Sums *all)
+typedef struct {
+    Part *parts;
+    int n, cap;
+} Parts;
+
+static Status run_micro(PretrainRun *r, const MicroBatch *b, int64_t number, Parts *parts)
 {
     Stats sums;
     TRY(session_evaluate_sums(&r->session, b, &sums));
-    for (int slot = 0; slot < 2; slot++) {
-        all->sums.loss[slot] += sums.loss[slot];
-        all->sums.correct[slot] += sums.correct[slot];
-    }
-    for (int32_t s = 0; s < b->n_seqs; s++) all->pairs += b->label[s] >= 0;
+    MEM_GROW(parts->parts, parts->n, parts->cap);
+    Part *part = &parts->parts[parts->n++];
+    *part = (Part){.number = number, .masked = b->n_masked};
+    memcpy(part->loss, sums.loss, sizeof part->loss);
+    memcpy(part->correct, sums.correct, sizeof part->correct);
+    for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->label[s] >= 0;
     return OK;
 }
 
 static Status evaluate_batch(PretrainRun *r, const Examples *e, MicroBatch *b, int64_t *scratch, MicroRange *ranges,
-                             Sums *all)
+                             int64_t number, Parts *parts)
 {
     int64_t n = e->count, *index = scratch, *order = scratch + n;
     int64_t padded = r->c->padded ? r->c->max_seq_length : 0;
     for (int64_t i = 0; i < n; i++) index[i] = i;
     int64_t micros = micro_split(e, index, n, &r->session.options.eval, padded, order, ranges);
     for (int64_t m = 0; m < micros; m++) {
-        if (*signals_stop()) return fail(E_STOPPED, "stopped in evaluation");
+        if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
         micro_fill(b, e, index, order + ranges[m].first, ranges[m].count, padded, r->model.config.pad_token_id);
-        TRY(add_micro(r, b, all));
+        TRY(run_micro(r, b, number + m, parts));
     }
-    r->result.masked += e->masked_offset ? e->masked_offset[n] : 0;
     return OK;
+}
+
+/* Every so many-th batch is this rank's. */
+static Status run_share(PretrainRun *r, Parts *parts)
+{
+    Status status = OK;
+    MicroBatch b;
+    int64_t count = shards_count(r->eval_shards), most = r->c->eval_batch_size, ranks = ranks_size(r->ranks);
+    int64_t *scratch = mem_array((size_t)most, 2 * sizeof *scratch);
+    MicroRange *ranges = mem_array((size_t)most, sizeof *ranges);
+    micro_batch_init(&b, r->session.options.eval);
+    for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks * most) {
+        const Examples *e;
+        TRY_DONE(shards_range(r->eval_shards, first, count - first < most ? count - first : most, &e));
+        TRY_DONE(evaluate_batch(r, e, &b, scratch, ranges, first, parts));
+    }
+done:
+    micro_batch_free(&b);
+    free(scratch);
+    free(ranges);
+    return status;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const Part *x = a, *y = b;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static Status gather(PretrainRun *r, Parts *parts)
+{
+    Comm *comm = ranks_comm(r->ranks);
+    size_t mine = (size_t)parts->n * sizeof(Part), before = 0, total = 0;
+    size_t *bytes = mem_array((size_t)comm->size, sizeof *bytes);
+    Status status = comm_allgather(comm, &mine, sizeof mine, bytes);
+    for (int i = 0; i < comm->size && status == OK; i++) {
+        before += i < comm->rank ? bytes[i] : 0;
+        total += bytes[i];
+    }
+    Part *all = mem_alloc(total);
+    if (status == OK && mine > 0) memcpy((char *)all + before, parts->parts, mine);
+    if (status == OK) status = comm_allgatherv(comm, all, bytes);
+    free(bytes);
+    free(parts->parts);
+    *parts = (Parts){all, (int)(total / sizeof *all), 0};
+    qsort(all, (size_t)parts->n, sizeof *all, by_number);
+    return status;
+}
+
+static Status add_up(PretrainRun *r, const Parts *parts)
+{
+    PretrainResult *out = &r->result;
+    Part all = {0};
+    for (int i = 0; i < parts->n; i++) {
+        const Part *part = &parts->parts[i];
+        for (int slot = 0; slot < 2; slot++) {
+            all.loss[slot] += part->loss[slot];
+            all.correct[slot] += part->correct[slot];
+        }
+        all.pairs += part->pairs;
+        all.masked += part->masked;
+    }
+    out->masked = all.masked;
+    out->mlm_loss = all.loss[0] / (double)out->masked;
+    out->mlm_accuracy = (double)all.correct[0] / (double)out->masked;
+    out->perplexity = exp(out->mlm_loss);
+    if (r->model.head.labels && all.pairs) {
+        out->nsp_loss = all.loss[1] / (double)all.pairs;
+        out->nsp_accuracy = (double)all.correct[1] / (double)all.pairs;
+    }
+    if (isfinite(all.loss[0])) return OK;
+    return fail(E_NUMERIC, "the model's loss on %s is %g; its weights are not of use (see `cairn inspect`)",
+                *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir, all.loss[0]);
 }
 
 Status pretrain_evaluate(PretrainRun *r)
 {
     Status status = OK;
-    Sums all = {0};
-    MicroBatch b;
-    PretrainResult *out = &r->result;
-    int64_t count = shards_count(r->eval_shards), most = r->c->eval_batch_size;
-    int64_t *scratch = mem_array((size_t)most, 2 * sizeof *scratch);
-    MicroRange *ranges = mem_array((size_t)most, sizeof *ranges);
+    Parts parts = {0};
     double start = clock_monotonic();
-    *out = (PretrainResult){.sequences = count, .nsp_loss = NAN, .nsp_accuracy = NAN};
-    micro_batch_init(&b, r->session.options.eval);
-    for (int64_t first = 0; first < count; first += most) {
-        const Examples *e;
-        TRY_DONE(shards_range(r->eval_shards, first, count - first < most ? count - first : most, &e));
-        TRY_DONE(evaluate_batch(r, e, &b, scratch, ranges, &all));
-    }
-    out->seconds = clock_monotonic() - start;
-    out->mlm_loss = all.sums.loss[0] / (double)out->masked;
-    out->mlm_accuracy = (double)all.sums.correct[0] / (double)out->masked;
-    out->perplexity = exp(out->mlm_loss);
-    if (r->model.head.labels && all.pairs) {
-        out->nsp_loss = all.sums.loss[1] / (double)all.pairs;
-        out->nsp_accuracy = (double)all.sums.correct[1] / (double)all.pairs;
-    }
-    if (!isfinite(all.sums.loss[0]))
-        status = fail(E_NUMERIC, "the model's loss on %s is %g; its weights are not of use (see `cairn inspect`)",
-                      *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir, all.sums.loss[0]);
+    r->result =
+        (PretrainResult){.sequences = shards_count(r->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
+    TRY_DONE(ranks_all(r->ranks, run_share(r, &parts)));
+    if (r->ranks) TRY_DONE(gather(r, &parts));
+    r->result.seconds = clock_monotonic() - start;
+    TRY_DONE(add_up(r, &parts));
 done:
-    micro_batch_free(&b);
-    free(scratch);
-    free(ranges);
+    free(parts.parts);
     return status;
 }
 

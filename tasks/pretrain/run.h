@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     const Config *c;
     double started;
+    Ranks *ranks; /* NULL: one */
     bool train, evaluate;
     int64_t predictions; /* masked positions a sequence may have */
     StartText text;
@@ -43,7 +44,8 @@ typedef struct {
     RunLog *log;           /* NULL: --log-format plain */
 } PretrainRun;
 
-/* All of eval_shards, without dropout. E_STOPPED if a signal came. */
+/* All of eval_shards, without dropout. E_STOPPED if a signal came. Collective: each rank runs its share, and gets the
+   figures of all. */
 Status pretrain_evaluate(PretrainRun *r);
 /* Sequences in so many batches of training. */
 int64_t pretrain_samples(const PretrainRun *r, int64_t batches);

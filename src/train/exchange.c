@@ -1,0 +1,62 @@
+#include "train/exchange.h"
+
+#include <stdlib.h>
+
+#include "state/slices.h"
+
+static void add_start(Exchange *x, int *cap, int64_t at)
+{
+    if (x->n > 0 && x->starts[x->n - 1] == at) return;
+    MEM_GROW(x->starts, x->n, *cap);
+    x->starts[x->n++] = at;
+}
+
+/* A bucket ends where the next tensor would make it larger than it should be; a tensor that is larger by itself is cut
+   into pieces of the same number of norm blocks. */
+static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
+{
+    int cap = 0;
+    add_start(x, &cap, 0);
+    for (int i = 0; i < params->count; i++) {
+        int64_t begin = params->params[i].offset, end = i + 1 < params->count ? params->params[i + 1].offset : params->size;
+        if (end - x->starts[x->n - 1] <= most) continue;
+        add_start(x, &cap, begin);
+        int64_t pieces = (end - begin + most - 1) / most;
+        for (int64_t p = 1; p < pieces; p++)
+            add_start(x, &cap, begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK);
+    }
+    MEM_GROW(x->starts, x->n, cap);
+    x->starts[x->n] = params->size;
+}
+
+void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire)
+{
+    int64_t most = bucket_bytes / (int64_t)sizeof(float);
+    *x = (Exchange){.ranks = ranks, .wire = wire};
+    find_starts(x, params, most > NORM_BLOCK ? most : NORM_BLOCK);
+    size_t count = (size_t)x->n * (size_t)ranks;
+    x->parts = mem_array(count, sizeof *x->parts);
+    x->intervals = mem_array(count, sizeof *x->intervals);
+    for (int b = 0; b < x->n; b++) {
+        int64_t begin = x->starts[b], end = x->starts[b + 1], from = begin;
+        for (int r = 0; r < ranks; r++) {
+            size_t i = (size_t)b * (size_t)ranks + (size_t)r;
+            int64_t to = slice_cut(params, begin, end, r, ranks);
+            x->intervals[i] = (CommInterval){from, to};
+            x->parts[i] = (CommPart){&x->intervals[i], to > from, to - from};
+            from = to;
+        }
+        size_t bytes = comm_reduce_bytes(x->parts + (size_t)b * (size_t)ranks, ranks, wire);
+        if (bytes > x->scratch_bytes) x->scratch_bytes = bytes;
+        if (end - begin > x->largest) x->largest = end - begin;
+    }
+    x->scratch_bytes = (x->scratch_bytes + 63) / 64 * 64;
+}
+
+void exchange_free(Exchange *x)
+{
+    free(x->starts);
+    free(x->parts);
+    free(x->intervals);
+    *x = (Exchange){0};
+}

@@ -1,0 +1,24 @@
+/* How ranks exchange gradients: the buckets of the flat space, and who sums which part of each. Follows from sizes,
+   number of ranks and --bucket-size alone, so that it is the same everywhere. */
+#ifndef CAIRN_TRAIN_EXCHANGE_H
+#define CAIRN_TRAIN_EXCHANGE_H
+
+#include "comm/comm.h"
+#include "model/params.h"
+
+typedef struct {
+    int n, ranks;            /* buckets */
+    int64_t *starts;         // (n + 1)
+    CommPart *parts;         // (n, ranks)
+    CommInterval *intervals; // (n, ranks)
+    Dtype wire;
+    int64_t largest;      /* elements of a bucket */
+    size_t scratch_bytes; /* what a collective on the largest needs */
+} Exchange;
+
+/* Buckets of about `bucket_bytes` of fp32, in backward order. They begin at tensors' starts; what alone is larger is cut
+   at norm blocks. */
+void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
+void exchange_free(Exchange *x); /* takes a zeroed one */
+
+#endif
