@@ -311,15 +311,16 @@ static Status json_text(const char *path, const char *key, const Json *v, Buf *t
     return OK;
 }
 
-static Status apply_file(Config *c, const char *path)
+/* `read`: what was read before, or NULL; then it is read here. A pipe can be read only once. */
+static Status apply_file(Config *c, const char *path, Json **read)
 {
-    Json *doc = NULL;
     Status status = OK;
     bool seen[N_OPTIONS] = {false};
     Buf text = {0};
-    status = js_read(path, &doc);
+    if (!*read) status = js_read(path, read);
     if (status == E_FORMAT) status = E_USAGE; /* it is part of the command */
     if (status != OK) goto done;
+    const Json *doc = *read;
     if (js_kind(doc) != JSON_KIND_OBJECT) {
         status = fail(E_USAGE, "%s: expected a JSON object of options", path);
         goto done;
@@ -347,7 +348,6 @@ static Status apply_file(Config *c, const char *path)
         TRY_DONE(set_value(c, option, path, text.data, FROM_FILE));
     }
 done:
-    js_free(doc);
     buf_free(&text);
     return status;
 }
@@ -507,13 +507,13 @@ static Status find_command(Config *c, const char *name)
 }
 
 /* File, environment, flags; with --help nothing is set. */
-static Status apply_sources(Config *c, int argc, char **argv, char **environment)
+static Status apply_sources(Config *c, int argc, char **argv, char **environment, Json **read)
 {
     TRY(apply_environment(c, environment, true));
     TRY(apply_flags(c, argc, argv, true));
     if (c->help) return OK;
     char *file = mem_strdup(c->config);
-    Status status = *file ? apply_file(c, file) : OK;
+    Status status = *file ? apply_file(c, file, read) : OK;
     free(file);
     TRY(status);
     TRY(apply_environment(c, environment, false));
@@ -521,7 +521,7 @@ static Status apply_sources(Config *c, int argc, char **argv, char **environment
 }
 
 /* A preset may be named by any source, and stands below all of them: what they say is said again after it. */
-static Status parse_again(Config *c, int argc, char **argv, char **environment)
+static Status parse_again(Config *c, int argc, char **argv, char **environment, Json **read)
 {
     Config named = {.command = c->command, .preset = mem_strdup(c->preset)};
     Status status = OK;
@@ -530,7 +530,7 @@ static Status parse_again(Config *c, int argc, char **argv, char **environment)
     TRY_DONE(apply_defaults(c));
     TRY_DONE(set_value(c, OPTION_preset, "", named.preset, FROM_DEFAULT));
     TRY_DONE(apply_preset(c));
-    TRY_DONE(apply_sources(c, argc, argv, environment));
+    TRY_DONE(apply_sources(c, argc, argv, environment, read));
     if (*c->model && c->source[OPTION_model_config] == FROM_PRESET) /* weights have their own sizes */
         TRY_DONE(set_value(c, OPTION_model_config, "", "", FROM_PRESET));
 done:
@@ -540,12 +540,17 @@ done:
 
 static Status parse(Config *c, int argc, char **argv, char **environment)
 {
+    Json *read = NULL; /* the --config file */
+    Status status = OK;
     if (argc < 2) return fail(E_USAGE, "no command given; `cairn --help` lists them");
     TRY(find_command(c, argv[1]));
     TRY(apply_defaults(c));
-    TRY(apply_sources(c, argc, argv, environment));
+    TRY_DONE(apply_sources(c, argc, argv, environment, &read));
     bool preset = *c->preset || c->command == COMMAND_PRETRAIN;
-    return preset && !c->help ? parse_again(c, argc, argv, environment) : OK;
+    if (preset && !c->help) TRY_DONE(parse_again(c, argc, argv, environment, &read));
+done:
+    js_free(read);
+    return status;
 }
 
 Status config_parse(Config *c, int argc, char **argv, char **environment)

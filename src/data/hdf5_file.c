@@ -76,9 +76,9 @@ static Status open_locked(Hdf5File *f)
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
     f->id = H5Fopen(f->path, H5F_ACC_RDONLY, access);
+    const char *why = f->id < 0 ? hdf5_says() : ""; /* the next call forgets it */
     H5Pclose(access);
-    if (f->id < 0)
-        return fail(E_FORMAT, "%s: not an HDF5 file that can be read, or not a whole one: %s", f->path, hdf5_says());
+    if (f->id < 0) return fail(E_FORMAT, "%s: not an HDF5 file that can be read, or not a whole one: %s", f->path, why);
     hid_t made = H5Fget_create_plist(f->id);
     bool known = made >= 0 && H5Pget_userblock(made, &userblock) >= 0 && H5Pget_sizes(made, &address, &length) >= 0;
     if (made >= 0) H5Pclose(made);
@@ -328,47 +328,90 @@ void hdf5_lists_free(Hdf5Lists *l)
     *l = (Hdf5Lists){0};
 }
 
-/* Descriptors of a chunked dataset, chunk by chunk; what was never written is empty. */
+/* Descriptors from a byte of the file on; `row` is the first, for messages. */
+static Status read_descriptors(const Hdf5Column *c, uint64_t address, uint64_t row, uint64_t n, uint8_t *out)
+{
+    size_t bytes = (size_t)n * HEAP_DESCRIPTOR;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(c->file->heap.fd, out + done, bytes - done, (off_t)(address + done));
+        if (got <= 0)
+            return BAD(c, "row %llu cannot be read: %s", (unsigned long long)row,
+                       got ? strerror(errno) : "the file ends");
+        done += (size_t)got;
+    }
+    return OK;
+}
+
+/* Where in the file the chunk that begins at this row lies. Older libraries do not tell, and newer ones differ in
+   whether they count a user block. */
+static bool chunk_address(const Hdf5Column *c, const hsize_t at[1], uint64_t *address)
+{
+#if H5_VERSION_GE(1, 10, 5)
+    hsize_t stored = 0;
+    unsigned mask = 0;
+    haddr_t place = HADDR_UNDEF;
+    if (c->file->heap.base != 0) return false;
+    if (H5Dget_chunk_info_by_coord(c->id, at, &mask, &place, &stored) < 0 || place == HADDR_UNDEF) return false;
+    return *address = place, true;
+#else
+    (void)c, (void)at, (void)address;
+    return false;
+#endif
+}
+
+static Status whole_chunk(const Hdf5Column *c, const hsize_t at[1], uint64_t within, uint64_t rows, uint8_t *out)
+{
+    uint8_t *chunk = mem_array(c->chunk_lists, HEAP_DESCRIPTOR);
+    uint32_t mask = 0;
+    bool read = H5Dread_chunk(c->id, H5P_DEFAULT, at, &mask, chunk) >= 0;
+    if (read) memcpy(out, chunk + within * HEAP_DESCRIPTOR, rows * HEAP_DESCRIPTOR);
+    free(chunk);
+    return read ? OK : BAD(c, "the chunk of row %llu cannot be read: %s", (unsigned long long)at[0], hdf5_says());
+}
+
+/* Descriptors of one chunk. Lists are not packed: a chunk lies in the file as it is, however large, and only what is
+   wanted of it is read. What was never written is empty. */
+static Status some_descriptors(Hdf5Column *c, uint64_t row, uint64_t rows, uint8_t *out)
+{
+    uint64_t within = row % c->chunk_lists, bytes = c->chunk_lists * HEAP_DESCRIPTOR, address;
+    hsize_t at[1] = {row - within}, stored = 0;
+    Status status = OK;
+    bool known = false;
+    hdf5_lock();
+    if (H5Dget_chunk_storage_size(c->id, at, &stored) < 0 || stored == 0)
+        memset(out, 0, rows * HEAP_DESCRIPTOR);
+    else if (stored != bytes)
+        status = BAD(c, "the chunk of row %llu has %llu bytes; expected %llu", (unsigned long long)row,
+                     (unsigned long long)stored, (unsigned long long)bytes);
+    else if (!(known = chunk_address(c, at, &address)))
+        status = whole_chunk(c, at, within, rows, out);
+    hdf5_unlock();
+    if (!known) return status;
+    if (address > c->file->size || bytes > c->file->size - address)
+        return BAD(c, "the chunk of row %llu does not lie in the file", (unsigned long long)row);
+    return read_descriptors(c, address + within * HEAP_DESCRIPTOR, row, rows, out);
+}
+
 static Status chunk_descriptors(Hdf5Column *c, uint64_t first, uint64_t n, uint8_t *out)
 {
     uint64_t unit = c->chunk_lists;
-    uint8_t *chunk = mem_array(unit, HEAP_DESCRIPTOR);
-    Status status = OK;
-    for (uint64_t done = 0; done < n && status == OK;) {
-        uint64_t row = first + done, within = row % unit, rows = unit - within < n - done ? unit - within : n - done;
-        hsize_t at[1] = {row - within}, stored = 0;
-        uint32_t mask = 0;
-        hdf5_lock();
-        if (H5Dget_chunk_storage_size(c->id, at, &stored) < 0 || stored == 0)
-            memset(chunk, 0, unit * HEAP_DESCRIPTOR);
-        else if (stored != unit * HEAP_DESCRIPTOR)
-            status = BAD(c, "the chunk of row %llu has %llu bytes; expected %llu", (unsigned long long)row,
-                         (unsigned long long)stored, (unsigned long long)(unit * HEAP_DESCRIPTOR));
-        else if (H5Dread_chunk(c->id, H5P_DEFAULT, at, &mask, chunk) < 0)
-            status = BAD(c, "the chunk of row %llu cannot be read: %s", (unsigned long long)row, hdf5_says());
-        hdf5_unlock();
-        memcpy(out + done * HEAP_DESCRIPTOR, chunk + within * HEAP_DESCRIPTOR, rows * HEAP_DESCRIPTOR);
+    for (uint64_t done = 0; done < n;) {
+        uint64_t left = unit - (first + done) % unit, rows = left < n - done ? left : n - done;
+        TRY(some_descriptors(c, first + done, rows, out + done * HEAP_DESCRIPTOR));
         done += rows;
     }
-    free(chunk);
-    return status;
+    return OK;
 }
 
 static Status descriptors(Hdf5Column *c, int64_t first, int64_t n, uint8_t **out)
 {
-    size_t bytes = (size_t)n * HEAP_DESCRIPTOR;
     TRY(check_rows(c, first, n));
     CHECK(c->shape.lists, "%s holds no lists", c->name);
     *out = mem_array((size_t)n, HEAP_DESCRIPTOR);
     if (c->chunked) return chunk_descriptors(c, (uint64_t)first, (uint64_t)n, *out);
-    for (size_t done = 0; c->address && done < bytes;) {
-        ssize_t got = pread(c->file->heap.fd, *out + done, bytes - done,
-                            (off_t)(c->address + (uint64_t)first * HEAP_DESCRIPTOR + done));
-        if (got <= 0)
-            return BAD(c, "row %lld cannot be read: %s", (long long)first, got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
-    return OK;
+    return c->address
+               ? read_descriptors(c, c->address + (uint64_t)first * HEAP_DESCRIPTOR, (uint64_t)first, (uint64_t)n, *out)
+               : OK;
 }
 
 Status hdf5_list_lengths(Hdf5Column *c, int64_t first, int64_t n, int64_t most, int32_t *lengths)

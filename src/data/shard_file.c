@@ -19,7 +19,7 @@ const char *const shard_column_names[N_SHARD_COLUMNS] = {
     [SHARD_PACKED_MASKED] = "packed_masked_lm_len",
 };
 
-/* What each layout's datasets must be, a letter per column in the order above: s as wide as input_ids, M of any width,
+/* What each layout's datasets must be, a letter per column in the order above: s as wide as input_ids, M no wider,
    l lists, L one number per row, 3 the special tokens' places, - not looked at. Capitals may be absent. */
 static const struct {
     const char *name, *columns;
@@ -83,6 +83,11 @@ static Status check_column(ShardFile *f, int column, char letter)
     if (shape.lists != lists) {
         snprintf(why, sizeof why, "expected %s, as the layout '%s' has", lists ? "lists" : "rows of one length",
                  shard_layout_name(f->layout));
+        return bad_column(f, column, why);
+    }
+    if (!lists && letter == 'M' && shape.width > f->width) {
+        snprintf(why, sizeof why, "its rows have %lld numbers; expected at most %d, as input_ids has",
+                 (long long)shape.width, f->width);
         return bad_column(f, column, why);
     }
     int64_t width = one ? 1 : letter == 's' ? f->width : shape.width;

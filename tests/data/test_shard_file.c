@@ -202,6 +202,16 @@ static void narrow(SampleFile *f)
     c->width = 16;
     for (int64_t row = 0; row <= c->rows; row++) c->offset[row] = 16 * row;
 }
+static void wide_masks(SampleFile *f)
+{
+    for (int column = SHARD_MASKED_POSITIONS; column <= SHARD_MASKED_IDS; column++) {
+        SampleColumn *c = &f->c[column];
+        c->width = SAMPLE_LENGTH + 1;
+        free(c->values);
+        c->values = mem_array((size_t)(c->rows * c->width), sizeof *c->values);
+        for (int64_t row = 0; row <= c->rows; row++) c->offset[row] = c->width * row;
+    }
+}
 static void no_ids(SampleFile *f) { f->c[SHARD_INPUT_IDS].absent = true; }
 static void no_types(SampleFile *f) { f->c[SHARD_SEGMENT_IDS].absent = true; }
 static void no_words(SampleFile *f) { f->c[SHARD_MASKED_IDS].absent = true; }
@@ -239,6 +249,7 @@ static const struct {
     {SHARD_PACKED, masked_more, {"packed_masked_lm_len: row 7:", "sequence 0 has 99 of the row's"}},
     {SHARD_PACKED, labels_short, {"next_sentence_labels: row 7:", "but packed_input_len has"}},
     {SHARD_FIXED, rows_fewer, {"next_sentence_labels:", "59 rows, but input_ids has 60"}},
+    {SHARD_FIXED, wide_masks, {"masked_lm_positions:", "its rows have 33 numbers; expected at most 32"}},
     {SHARD_FIXED, narrow, {"segment_ids:", "its rows have 16 numbers; expected 32"}},
     {SHARD_FIXED, no_ids, {"bad.hdf5: no dataset input_ids", "not a shard"}},
     {SHARD_FIXED, no_types, {"segment_ids: is missing", "fixed length"}},
@@ -368,6 +379,7 @@ static void test_cut_files(void **state)
         assert_ok(file_write_durable(path, bytes.data, len));
         assert_status(read_all(path, &got), E_FORMAT);
         assert_message("a.hdf5");
+        assert_null(strstr(status_message(), "unknown error"));
     }
     buf_free(&bytes);
     sequences_free(&got);

@@ -238,6 +238,9 @@ cp .stdout printed.json
 grep -q '"batch-size": 64\b' .stdout || complain "--batch-size does not win over the preset"
 expect 0 "$CAIRN_BINARY" pretrain --config printed.json --print-config
 cmp .stdout printed.json || complain "--print-config with a preset is not its own configuration"
+mkfifo pipe && cat printed.json >pipe &
+expect 0 "$CAIRN_BINARY" pretrain --config pipe --print-config
+cmp .stdout printed.json || complain "a configuration from a pipe is another one"
 expect 2 "$CAIRN_BINARY" pretrain --preset bert-huge-phase1 --print-config
 says "'bert-huge-phase1' is unknown" bert-large phase2
 run 0 another --preset bert-tiny-phase1 "${small[@]}" --max-steps 2 --predictions 0
