@@ -82,11 +82,11 @@ uint64_t seed()
     return value;
 }
 
-/* Below n. */
+/* Below n, which has at most 32 bits. */
 uint64_t random_below(uint64_t n)
 {
     now.random += UINT64_C(0x9e3779b97f4a7c15);
-    return mix(now.random) % n;
+    return (mix(now.random) >> 32) * n >> 32;
 }
 
 uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a % b) : a; }
