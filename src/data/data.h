@@ -91,9 +91,9 @@ int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const Mi
 /* The same for some of a step's sequences: those at `places` (n), ascending. */
 int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                          const MicroCapacity *cap, int64_t padded_length, int64_t *order, MicroRange *ranges);
-/* Which of a step's n sequences are this rank's: `places` (n) gets them, ascending; returns how many. The longest first,
-   each to the rank that has fewest rows so far (ties to the lower), but none gets more than ⌈n / size⌉ sequences. Every
-   rank finds the same shares. */
+/* Which of a step's n sequences are this rank's: `places` (n) gets them, ascending; returns how many. The longest
+   first, each to the rank that has fewest rows so far (ties to the lower), but none gets more than ⌈n / size⌉
+   sequences. Every rank finds the same shares. */
 int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t padded_length, int rank, int size,
                    int64_t *places);
 /* Fills the rows with the sequences at `n` places of the step. Rows up to the capacity are set to harmless values (id

@@ -33,8 +33,9 @@ typedef struct {
     const int64_t *starts; // (buckets + 1): where gradient buckets begin
     const CommPart *parts; // (buckets, comm->size): who sums which elements of the flat space
     Dtype wire;
-    bool scatter;         /* each rank gets the sums of its own parts alone */
-    size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
+    bool scatter; /* each rank gets the sums of its own parts alone */
+    size_t
+        scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
     Status (*meet)(void *self); /* Collective: before the first sum of a step, on the lane's thread; may be NULL */
     void *self;
 } ExecRanks;

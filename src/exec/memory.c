@@ -3,8 +3,8 @@
 
 #include "exec/exec.h"
 
-/* Who gives the memory of a region: the state that is being saved, what is offloaded and what goes to other ranks lie on
-   the host; what is offloaded where the copy lane reaches it. */
+/* Who gives the memory of a region: the state that is being saved, what is offloaded and what goes to other ranks lie
+   on the host; what is offloaded where the copy lane reaches it. */
 static Backend *giver(Backend *backend, Region r)
 {
     static Backend host;

@@ -149,10 +149,10 @@ void plan_recompute(Plan *p, const uint8_t *levels);
    layer's stays where it is: backward begins with it. */
 void plan_offload(Plan *p);
 
-/* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space `grads`
-   (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that writes the
-   last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds to them. They
-   run in a step's last micro-batch alone; the comm lane is joined where `micro` ends. */
+/* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space
+   `grads` (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that
+   writes the last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds
+   to them. They run in a step's last micro-batch alone; the comm lane is joined where `micro` ends. */
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n);
 
 /* A recompute policy as the user names it. */

@@ -1,6 +1,6 @@
 /* The reduce pass: gradients travel while backward goes on. A bucket's REDUCE stands right after the instr that writes
-   the last of its gradients and waits for it; as buckets are in backward order, so are their REDUCEs. Nothing in `micro`
-   reads a sum: the range's end waits for the comm lane. */
+   the last of its gradients and waits for it; as buckets are in backward order, so are their REDUCEs. Nothing in
+   `micro` reads a sum: the range's end waits for the comm lane. */
 #include <stdlib.h>
 
 #include "plan/plan.h"
@@ -78,8 +78,8 @@ void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts,
             if (instr.wait[w] != NONE) instr.wait[w] = moved[instr.wait[w]];
         moved[i] = append(p, instr);
         for (; next <= n && pieces[next].after == i; next++) {
-            InstrId reduce = plan_emit(p, OP_REDUCE, PHASE_BACKWARD, NONE,
-                                       (OpAttr){.reduce = {pieces[next].bucket}}, NO_IDS, IDS(pieces[next].x));
+            InstrId reduce = plan_emit(p, OP_REDUCE, PHASE_BACKWARD, NONE, (OpAttr){.reduce = {pieces[next].bucket}},
+                                       NO_IDS, IDS(pieces[next].x));
             p->instrs[reduce].lane = LANE_COMM;
             p->instrs[reduce].wait[0] = moved[i];
         }

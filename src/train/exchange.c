@@ -18,7 +18,8 @@ static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
     int cap = 0;
     add_start(x, &cap, 0);
     for (int i = 0; i < params->count; i++) {
-        int64_t begin = params->params[i].offset, end = i + 1 < params->count ? params->params[i + 1].offset : params->size;
+        int64_t begin = params->params[i].offset,
+                end = i + 1 < params->count ? params->params[i + 1].offset : params->size;
         if (end - x->starts[x->n - 1] <= most) continue;
         add_start(x, &cap, begin);
         int64_t pieces = (end - begin + most - 1) / most;

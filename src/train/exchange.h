@@ -16,8 +16,8 @@ typedef struct {
     size_t scratch_bytes; /* what a collective on the largest needs */
 } Exchange;
 
-/* Buckets of about `bucket_bytes` of fp32, in backward order. They begin at tensors' starts; what alone is larger is cut
-   at norm blocks. */
+/* Buckets of about `bucket_bytes` of fp32, in backward order. They begin at tensors' starts; what alone is larger is
+   cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
 void exchange_free(Exchange *x); /* takes a zeroed one */
 

@@ -18,7 +18,7 @@
 typedef struct {
     TrainJob *job;
     TrainProgress *progress;
-    Ranks *ranks; /* NULL: one */
+    Ranks *ranks;   /* NULL: one */
     Saving *saving; /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
@@ -28,9 +28,9 @@ typedef struct {
     const Examples *examples;
     int64_t *index, *order;
     MicroRange *ranges;
-    int64_t n_seqs, n_tokens, n_masked; /* of the step, on all ranks */
-    int64_t *share;                     /* with ranks: the places of this one's sequences, (n_share) */
-    int64_t n_share, n_micros;          /* of this rank; it may have none */
+    int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
+    int64_t *share;                                     /* with ranks: the places of this one's sequences, (n_share) */
+    int64_t n_share, n_micros;                          /* of this rank; it may have none */
     LossScaling before;                                 /* fp16: as the step found it */
     int64_t first_step;                                 /* of this process */
     int64_t saved_step;                                 /* the newest that a save of this process began with */
@@ -262,9 +262,23 @@ static Status save(Loop *l)
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? save_alone(l) : OK);
 }
 
+/* All ranks hold the same weights to the last bit: else what is saved would be one rank's opinion. */
+static Status check_same(const Loop *l)
+{
+    const float *weights;
+    char hex[33];
+    if (!l->ranks) return OK;
+    TRY(session_read(l->job->session, STATE_WEIGHTS, NULL, &weights));
+    digest_format(digest_of(weights, (size_t)l->job->session->model->params.size * sizeof *weights), hex);
+    session_read_done(l->job->session, weights);
+    log_debug("step %lld: the weights' digest is %s", (long long)l->progress->step, hex);
+    return ranks_same(l->ranks, "the digest of the weights", hex);
+}
+
 /* Until it is durable. */
 static Status save_whole(Loop *l)
 {
+    TRY(check_same(l));
     TRY(save(l));
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
 }
@@ -346,8 +360,7 @@ static Status keep_best(Loop *l, double metric)
 {
     const TrainJob *job = l->job;
     if (!job->keep_best) return OK;
-    return ranks_follow(l->ranks,
-                        ranks_first(l->ranks) ? job->keep_best(job->context, l->progress->step, metric) : OK);
+    return ranks_follow(l->ranks, ranks_first(l->ranks) ? job->keep_best(job->context, l->progress->step, metric) : OK);
 }
 
 static Status evaluate(Loop *l)

@@ -27,7 +27,8 @@ typedef struct Metrics Metrics;
    first, so that the file reads as if the run had never stopped. */
 Status metrics_open(Metrics **m, const char *output_dir, int64_t step);
 Status metrics_step(Metrics *m, const StepRecord *r);
-/* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). NULL: nowhere.
+/* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). NULL:
+ * nowhere.
  */
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value);
 void metrics_close(Metrics *m); /* takes NULL */

@@ -53,7 +53,8 @@ Status ranks_connect(Ranks *r, Comm **comm)
 
 /* ---- the thread that keeps up ---- */
 
-static const int signal_of[] = {[VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2};
+static const int signal_of[] = {
+    [VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2};
 
 static void fill_words(const Ranks *r, double words[N_WORDS])
 {
@@ -344,14 +345,22 @@ Status ranks_least(Ranks *r, int64_t *n)
 
 /* ---- do they agree ---- */
 
+Status ranks_same(Ranks *r, const char *name, const char *value)
+{
+    if (!r) return OK;
+    TRY(ranks_meet(r));
+    Status status = comm_agree(r->comm, &(CommFact){name, value}, 1);
+    return status == E_USAGE ? fail(E_FAIL, "ranks that must be equal are not: %s", status_message()) : status;
+}
+
 /* Options that may be another's on another rank: places, what this machine has, what is only said. */
 static bool own_option(const char *flag)
 {
-    static const char *const own[] = {
-        "data-dir",     "output-dir",     "model",         "model-config", "vocab",       "eval-dir", "input",
-        "submission",   "threads",        "backend",       "precision",    "rendezvous",  "iface",    "memory-budget",
-        "log-every",    "log-format",     "verbose",       "poison",       "keep",        "resume",   "connect-timeout",
-        "peer-timeout", "snapshot-dir",   "persist-file",  "override"};
+    static const char *const own[] = {"data-dir",        "output-dir",   "model",        "model-config",  "vocab",
+                                      "eval-dir",        "input",        "submission",   "threads",       "backend",
+                                      "precision",       "rendezvous",   "iface",        "memory-budget", "log-every",
+                                      "log-format",      "verbose",      "poison",       "keep",          "resume",
+                                      "connect-timeout", "peer-timeout", "snapshot-dir", "persist-file",  "override"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(flag, own[i]) == 0) return true;
     return false;

@@ -4,10 +4,11 @@
    Who does what: every rank reads the data, vocabulary and config.json for itself. Rank 0 alone reads and writes
    weights, checkpoints and results, and prints progress; what the others need of it, it sends.
 
-   Ranks may be apart for long: one reads slower, rank 0 writes a file. So they *meet* before they exchange anything that
-   has a deadline: a thread of each keeps up with the others' (a small sum, at least every second), and a meeting lasts
-   as long as all of these answer. A rank that died, froze, or ended with an error of its own is E_PEER at the next
-   meeting, within --peer-timeout. With the meeting go the votes: what some rank wants all to do after this step. */
+   Ranks may be apart for long: one reads slower, rank 0 writes a file. So they *meet* before they exchange anything
+   that has a deadline: a thread of each keeps up with the others' (a small sum, at least every second), and a meeting
+   lasts as long as all of these answer. A rank that died, froze, or ended with an error of its own is E_PEER at the
+   next meeting, within --peer-timeout. With the meeting go the votes: what some rank wants all to do after this step.
+ */
 #ifndef CAIRN_TRAIN_RANKS_H
 #define CAIRN_TRAIN_RANKS_H
 
@@ -29,7 +30,7 @@ int ranks_size(const Ranks *r); /* 1 alone */
 bool ranks_first(const Ranks *r);
 int ranks_local(const Ranks *r);      /* among the ranks of this host; 0 alone */
 int ranks_local_size(const Ranks *r); /* 1 alone */
-Comm *ranks_comm(const Ranks *r); /* of the step's thread; NULL alone */
+Comm *ranks_comm(const Ranks *r);     /* of the step's thread; NULL alone */
 /* Collective. Another connection, which the caller closes. */
 Status ranks_connect(Ranks *r, Comm **comm);
 /* Threads for computing: `asked`, or where that is 0 and several ranks of this host may use the same cores, an even
@@ -65,6 +66,8 @@ Status ranks_broadcast(Ranks *r, void *data, size_t bytes);
 Status ranks_broadcast_text(Ranks *r, Buf *text);
 /* The smallest of all ranks' numbers. */
 Status ranks_least(Ranks *r, int64_t *n);
+/* E_FAIL where ranks differ in what `name` is: there is an error in Cairn, or in a machine. */
+Status ranks_same(Ranks *r, const char *name, const char *value);
 /* E_USAGE where ranks differ in version, configuration (but what is each rank's own), `precision` or `data`. */
 Status ranks_agree(Ranks *r, const Config *c, const char *precision, Digest data);
 

@@ -49,7 +49,7 @@ typedef struct {
     float *filled[N_STATE_ARRAYS]; /* what session_fill gave on a device, until session_ready */
     Comm *lane;                    /* with ranks: the comm lane's connection */
     ExecRanks exec_ranks;
-    size_t library_bytes;          /* what binding made the process grow by: primitives, library buffers */
+    size_t library_bytes; /* what binding made the process grow by: primitives, library buffers */
 } Session;
 
 /* Plans for the given LayerNorm forms (NULL: all Y), allocates. */

@@ -27,8 +27,7 @@ Dtype setup_compute(const Config *c, Dtype best)
 Status setup_backend(const Config *c, Setup *s)
 {
     char why[256] = "";
-    BackendOptions options = {.threads = ranks_threads(s->ranks, (int)c->threads),
-                              .local_rank = ranks_local(s->ranks)};
+    BackendOptions options = {.threads = ranks_threads(s->ranks, (int)c->threads), .local_rank = ranks_local(s->ranks)};
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
@@ -298,7 +297,8 @@ static Status choose_levels(Planning *g)
     policy_levels(s->policy, layers, s->levels);
     policy_format(s->policy, s->policy_name);
     if (s->micro.tokens) return OK;
-    for (int64_t tokens = g->share * g->need->max_length;; tokens /= 2) { /* auto, fixed policy: the largest that fits */
+    for (int64_t tokens = g->share * g->need->max_length;;
+         tokens /= 2) { /* auto, fixed policy: the largest that fits */
         Plan p;
         ModelTensors t;
         set_micro(g, tokens < g->need->max_length ? g->need->max_length : tokens);
@@ -342,8 +342,7 @@ static Status settle_host(const Planning *g)
     Setup *s = g->s;
     size_t limit = host_limit(s->ranks);
     if (!backend_own_memory(s->backend)) return OK;
-    s->host_peak =
-        host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] + s->plan_bytes[REGION_COMM];
+    s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] + s->plan_bytes[REGION_COMM];
     if (s->host_peak <= limit) return OK;
     return fail(
         E_MEMORY,
@@ -398,7 +397,7 @@ static Status settle(Planning *g)
         TRY(plan_make(&r, &p, &t, NULL));
         if (ranks_first(s->ranks))
             s->step_s = search_step_seconds(&p, &g->rates, g->need->mean_length,
-                                micros_per_step(g->c, g->need, ranks_size(s->ranks), s->micro.tokens));
+                                            micros_per_step(g->c, g->need, ranks_size(s->ranks), s->micro.tokens));
     }
     s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->backend, s->plan_bytes) + s->process_bytes;
     plan_free(&p);
@@ -453,7 +452,7 @@ void setup_describe(const Setup *s, Buf *out)
 {
     static const Region shown[] = {REGION_WEIGHT, REGION_COPY,    REGION_GRAD,  REGION_MOMENT,
                                    REGION_ACT,    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT,
-                                   REGION_CONST,  REGION_SAVE,    REGION_HOST, REGION_COMM};
+                                   REGION_CONST,  REGION_SAVE,    REGION_HOST,  REGION_COMM};
     enum { n_own = 9 }; /* the others are the host's */
     bool own = backend_own_memory(s->backend);
     buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);

@@ -44,7 +44,8 @@ typedef struct {
     double mean_length;        /* of a sequence, for predictions */
     const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;
-/* Micro-batch, levels, sizes. Collective: rank 0 chooses, for the smallest budget. E_MEMORY with the plan's table and the smallest budget that would do. */
+/* Micro-batch, levels, sizes. Collective: rank 0 chooses, for the smallest budget. E_MEMORY with the plan's table and
+ * the smallest budget that would do. */
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s);
 /* One table for people: policy, bytes per class, peak, predicted step. */
 void setup_describe(const Setup *s, Buf *out);

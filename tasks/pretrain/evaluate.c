@@ -128,8 +128,7 @@ Status pretrain_evaluate(PretrainRun *r)
     Status status = OK;
     Parts parts = {0};
     double start = clock_monotonic();
-    r->result =
-        (PretrainResult){.sequences = shards_count(r->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
+    r->result = (PretrainResult){.sequences = shards_count(r->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
     TRY_DONE(ranks_all(r->ranks, run_share(r, &parts)));
     if (r->ranks) TRY_DONE(gather(r, &parts));
     r->result.seconds = clock_monotonic() - start;
