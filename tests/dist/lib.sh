@@ -1,0 +1,34 @@
+# What the tests of many ranks share, beside tests/scripts/lib.sh.
+# shellcheck shell=bash
+
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+
+# No launcher or scheduler around the test is to be seen in it.
+while IFS= read -r variable; do unset "$variable"; done < <(
+    compgen -v | grep -E '^(SLURM_|PBS_|PE_|PMI|OMPI_|SGE_|JOB_ID$|NSLOTS$|RANK$|WORLD_SIZE$|MASTER_|CAIRN_(JOB|RENDEZVOUS|SSH))'
+)
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$work/run"
+
+# wait_until SECONDS COMMAND...: true as soon as the command is.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.05
+    done
+}
+
+# Is process $1 there, and no zombie?
+alive() { [ -r "/proc/$1/stat" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+gone() { ! alive "$1"; }
+
+# all_gone FILE...: the processes whose numbers stand in these files have ended, within 10 s.
+all_gone() {
+    local file pid
+    for file in "$@"; do
+        while read -r pid; do wait_until 10 gone "$pid" || complain "process $pid ($file) is still there"; done <"$file"
+    done
+}
