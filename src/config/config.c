@@ -430,17 +430,21 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
     return OK;
 }
 
-/* `before`: the argument in front of it. */
-static Status add_positional(Config *c, const char *before, char *arg)
+/* `before`: the argument in front of it. `behind`: it stands behind a "--". */
+static Status add_positional(Config *c, const char *before, char *arg, bool behind)
 {
     bool worth;
     Flag f;
-    if (strncmp(before, "--", 2) == 0 && parse_flag(c, before + 2, &f) == OK && !f.negated && !f.value &&
+    if (!behind && strncmp(before, "--", 2) == 0 && parse_flag(c, before + 2, &f) == OK && !f.negated && !f.value &&
         config_table[f.option].type == TYPE_Switch && parse_switch(&config_table[f.option], "", arg, &worth) == OK)
         return fail(E_USAGE, "unexpected argument '%s' behind %s; write %s=%s", arg, before, before, arg);
-    if (!*config_commands[c->command].positional)
+    const CommandInfo *command = &config_commands[c->command];
+    if (!*command->positional)
         return fail(E_USAGE, "unexpected argument '%s'; `cairn %s` takes flags only (--flag value)", arg,
-                    config_commands[c->command].name);
+                    command->name);
+    if (strncmp(command->positional, "-- ", 3) == 0 && !behind)
+        return fail(E_USAGE, "unexpected argument '%s'; write `cairn %s [FLAG]... %s`", arg, command->name,
+                    command->positional);
     c->positional = mem_resize(c->positional, (size_t)c->n_positional + 1, sizeof *c->positional);
     c->positional[c->n_positional++] = mem_strdup(arg);
     return OK;
@@ -460,12 +464,16 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
 {
     bool seen[N_OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) { /* what follows are no flags of ours */
+            while (++i < argc && !only_config) TRY(add_positional(c, "", argv[i], true));
+            break;
+        }
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             c->help = true;
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0) {
-            if (!only_config) TRY(add_positional(c, argv[i - 1], argv[i]));
+            if (!only_config) TRY(add_positional(c, argv[i - 1], argv[i], false));
             continue;
         }
         Flag f;

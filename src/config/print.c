@@ -102,8 +102,11 @@ void config_help(Command command, Buf *out)
         return;
     }
     const CommandInfo *info = &config_commands[command];
-    buf_printf(out, "cairn %s %s%s[--flag value]...\n%s\n", info->name, info->positional, *info->positional ? " " : "",
-               info->help);
+    if (strncmp(info->positional, "-- ", 3) == 0)
+        buf_printf(out, "cairn %s [--flag value]... %s\n%s\n", info->name, info->positional, info->help);
+    else
+        buf_printf(out, "cairn %s %s%s[--flag value]...\n%s\n", info->name, info->positional,
+                   *info->positional ? " " : "", info->help);
     help_options(command, out);
     buf_puts(out,
              "\nA value comes from its flag, else from the environment (CAIRN_BATCH_SIZE for --batch-size), else from\n"

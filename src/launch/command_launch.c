@@ -1,7 +1,563 @@
+/* `cairn launch`: starts, watches, starts again. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "launch/agent.h"
 #include "launch/launch.h"
+#include "launch/launch_internal.h"
+
+extern char **environ;
+
+#define SAVE_GRACE_S    120.0 /* for survivors to save, beyond the time in which they notice */
+#define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
+#define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
+#define LONGEST_PAUSE_S 60.0
+
+typedef struct {
+    const Config *c;
+    Sites sites;
+    bool *open;  // (sites.n) hosts that still take part
+    int *limits; // (sites.n) ranks they take; 0: no limit
+    int *counts; // (sites.n) ranks they have now
+    Fleet fleet;
+    Output *output;
+    StoreServer *store;
+    char job[80], random[40], token[64], rendezvous[192], address[128];
+    int port, generation, restarts;
+    int signals;     /* a signalfd */
+    int stop_signal; /* the first that asked for the end; 0: none */
+    int interrupts;
+    double stopped_at, failed_at, lost_at; /* 0: not so */
+    bool terminated, killed, under_grid_engine;
+} Launch;
+
+/* What a start came to. */
+typedef struct {
+    int code;        /* the launcher's exit code */
+    bool again;      /* it is worth another start */
+    char what[1024]; /* one line: rank, host, signal */
+} Outcome;
+
+/* ---- signals ---- */
+
+static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
+
+static void take_signals(Launch *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int number = (int)info.ssi_signo;
+        char text[16];
+        if (number == SIGHUP) number = SIGTERM; /* the terminal is gone */
+        bool again = l->stop_signal != 0;
+        if (ends_run(l, number) && !again) {
+            l->stop_signal = number;
+            l->stopped_at = clock_monotonic();
+        }
+        if (number == SIGINT && ++l->interrupts > 1) l->killed = true;
+        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks were told */
+        snprintf(text, sizeof text, "%d", number);
+        fleet_send(&l->fleet, NULL, l->killed ? "kill" : "signal", l->killed ? "" : text);
+        if (number == SIGTERM) l->terminated = true;
+    }
+}
+
+/* ---- what ranks are told ---- */
+
+/* What a host that is reached by ssh would not know. */
+static bool travels(const char *entry)
+{
+    static const char *const starts[] = {"CAIRN_",
+                                         "NCCL_",
+                                         "GLOO_",
+                                         "CUDA_",
+                                         "OMP_",
+                                         "GOMP_",
+                                         "ONEDNN_",
+                                         "DNNL_",
+                                         "LD_LIBRARY_PATH=",
+                                         "LANG=",
+                                         "LC_",
+                                         "SGE_ROOT=",
+                                         "JOB_ID=",
+                                         "PBS_JOBID=",
+                                         "SLURM_JOB_ID=",
+                                         "RESTARTED=",
+                                         "SLURM_RESTART_COUNT=",
+                                         "XDG_CACHE_HOME="};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(entry, starts[i], strlen(starts[i])) == 0) return true;
+    return false;
+}
+
+static void tell_setting(Launch *l, Remote *r, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void tell_setting(Launch *l, Remote *r, const char *format, ...)
+{
+    Buf text = {0};
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(&text, format, args);
+    va_end(args);
+    fleet_send(&l->fleet, r, "set", text.data);
+    buf_free(&text);
+}
+
+/* Options of launch that are the ranks' too, where somebody set them. */
+static void tell_options(Launch *l, Remote *r)
+{
+    static const int shared[] = {OPTION_iface, OPTION_connect_timeout, OPTION_peer_timeout, OPTION_snapshot_dir};
+    const char *texts[] = {l->c->iface, NULL, NULL, l->c->snapshot_dir};
+    const double seconds[] = {0, l->c->connect_timeout, l->c->peer_timeout, 0};
+    for (int i = 0; i < 4; i++) {
+        if (l->c->source[shared[i]] < FROM_FILE) continue;
+        char name[48];
+        snprintf(name, sizeof name, "%s", config_flag(shared[i]));
+        for (char *p = name; *p; p++) *p = *p == '-' ? '_' : (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
+        if (texts[i])
+            tell_setting(l, r, "CAIRN_%s=%s", name, texts[i]);
+        else
+            tell_setting(l, r, "CAIRN_%s=%.3fs", name, seconds[i]);
+    }
+}
+
+static void tell_remote(Launch *l, Remote *r, int node, int nodes)
+{
+    char text[64], directory[4096];
+    if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
+    fleet_send(&l->fleet, r, "dir", directory);
+    fleet_send(&l->fleet, r, "job", l->job);
+    if (!r->site->here) {
+        snprintf(text, sizeof text, "%.3f", l->c->peer_timeout);
+        fleet_send(&l->fleet, r, "silence", text);
+        for (char **e = environ; *e; e++)
+            if (travels(*e)) fleet_send(&l->fleet, r, "set", *e);
+    }
+    tell_options(l, r);
+    tell_setting(l, r, "WORLD_SIZE=%d", l->fleet.n_ranks);
+    tell_setting(l, r, "LOCAL_WORLD_SIZE=%d", r->n_ranks);
+    tell_setting(l, r, "NODE_RANK=%d", node);
+    tell_setting(l, r, "MASTER_ADDR=%s", l->address);
+    tell_setting(l, r, "MASTER_PORT=%d", l->port);
+    tell_setting(l, r, "CAIRN_JOB=%s", l->job);
+    tell_setting(l, r, "CAIRN_JOB_TOKEN=%s", l->token);
+    tell_setting(l, r, "CAIRN_RENDEZVOUS=%s", l->rendezvous);
+    (void)nodes;
+    fleet_send(&l->fleet, r, "arg", "cairn");
+    if (l->c->probe) {
+        fleet_send(&l->fleet, r, "arg", "launch");
+        fleet_send(&l->fleet, r, "arg", "--");
+        fleet_send(&l->fleet, r, "arg", "@probe");
+    }
+    for (int i = 0; i < l->c->n_positional; i++) fleet_send(&l->fleet, r, "arg", l->c->positional[i]);
+    for (int k = 0; k < r->n_ranks; k++) {
+        snprintf(text, sizeof text, "%d %d", r->first_rank + k, k);
+        fleet_send(&l->fleet, r, "rank", text);
+    }
+    fleet_send(&l->fleet, r, "go", "");
+}
+
+/* ---- starting ---- */
+
+static void on_line(void *arg, int rank, int stream, const char *line)
+{
+    Launch *l = arg;
+    const Remote *r = fleet_host_of(&l->fleet, rank);
+    if (l->output) output_line(l->output, rank, r ? r->site->name : "?", stream, line);
+}
+
+static void on_remark(void *arg, const Remote *r, const char *line)
+{
+    (void)arg;
+    log_info("%s: %s", r->site->name, line);
+}
+
+static Status stopped(const Launch *l)
+{
+    return l->stop_signal ? fail(E_STOPPED, "stopped before the ranks were started") : OK;
+}
+
+/* All agents have said hello; those that have not in time are lost. */
+static Status meet_agents(Launch *l)
+{
+    double until = clock_monotonic() + (l->restarts && l->c->connect_timeout > 20 ? 20 : l->c->connect_timeout);
+    for (bool waiting = true; waiting;) {
+        fleet_turn(&l->fleet, l->signals, 0.5, 0);
+        take_signals(l);
+        TRY(stopped(l));
+        waiting = false;
+        for (int i = 0; i < l->fleet.n_remotes; i++) {
+            Remote *r = &l->fleet.remotes[i];
+            if (r->lost || r->met) continue;
+            waiting = true;
+            if (clock_monotonic() < until) continue;
+            r->lost = true;
+            if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "no answer in time");
+        }
+    }
+    if (*l->fleet.failure) return fail(E_FAIL, "%s", l->fleet.failure);
+    Buf missing = {0};
+    int left = 0;
+    for (int i = 0; i < l->fleet.n_remotes; i++) {
+        Remote *r = &l->fleet.remotes[i];
+        left += !r->lost;
+        if (!l->open[i] || !r->lost) continue;
+        buf_printf(&missing, "%s%s (%s)", missing.len ? "; " : "", r->site->name, r->complaint);
+        l->open[i] = false;
+    }
+    Status status = OK;
+    if (missing.len && (l->restarts == 0 || left == 0))
+        status = fail(E_PEER, "nothing could be started on %s", missing.data);
+    else if (missing.len)
+        log_warn("going on without %s", missing.data);
+    buf_free(&missing);
+    return status;
+}
+
+static Status place_ranks(Launch *l)
+{
+    Fleet *f = &l->fleet;
+    int *usual = mem_array((size_t)l->sites.n, sizeof *usual), n = 0;
+    int64_t wanted = l->c->ranks, room = 0;
+    bool endless = false;
+    for (int i = 0; i < l->sites.n; i++) {
+        usual[i] = f->remotes[i].gpus > 0 ? f->remotes[i].gpus : 1;
+        if (l->open[i]) room += l->limits[i], endless = endless || l->limits[i] == 0;
+    }
+    if (l->restarts && !endless && wanted > room) wanted = room; /* hosts were lost */
+    Status status = sites_place(&l->sites, l->open, l->limits, usual, wanted, l->counts);
+    free(usual);
+    TRY(status);
+    for (int i = 0; i < l->sites.n; i++) {
+        f->remotes[i].first_rank = n;
+        f->remotes[i].n_ranks = l->counts[i];
+        n += l->counts[i];
+        if (l->limits[i] == 0) l->limits[i] = l->counts[i]; /* no host gets more when others are lost */
+        log_debug("%s: ranks %d to %d, %d cores, %d GPUs", f->remotes[i].site->name, f->remotes[i].first_rank, n - 1,
+                  f->remotes[i].cores, f->remotes[i].gpus);
+    }
+    f->ranks = mem_array((size_t)n, sizeof *f->ranks);
+    f->n_ranks = f->running = n;
+    l->output = output_open(n, l->c->verbose);
+    return OK;
+}
+
+/* Where ranks meet: a store that this process serves, unless --rendezvous says otherwise. It outlives each rank. */
+static Status open_store(Launch *l)
+{
+    World world = {.rank = -1, .size = l->fleet.n_ranks};
+    bool here = true;
+    snprintf(world.job, sizeof world.job, "cairn-%s", l->job);
+    for (int i = 0; i < l->fleet.n_remotes; i++) here = here && (l->fleet.remotes[i].lost || l->sites.list[i].here);
+    snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->generation);
+    TRY(store_serve(&world, here, 0, l->token, &l->store));
+    l->port = store_server_port(l->store);
+    if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
+        snprintf(l->address, sizeof l->address, "127.0.0.1");
+        snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
+        return OK;
+    }
+    TRY(meeting_choose(&l->fleet, l->port, l->signals, l->c->peer_timeout, l->address));
+    snprintf(l->rendezvous, sizeof l->rendezvous, strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d",
+             l->address, l->port);
+    return OK;
+}
+
+static Status start(Launch *l)
+{
+    Fleet *f = &l->fleet;
+    int node = 0, nodes = 0;
+    *f = (Fleet){.on_line = on_line, .on_remark = on_remark, .arg = l};
+    l->stopped_at = l->failed_at = l->lost_at = 0;
+    l->terminated = l->killed = false;
+    TRY(fleet_start(f, &l->sites, l->open, l->c->connect_timeout));
+    TRY(meet_agents(l));
+    TRY(place_ranks(l));
+    TRY(open_store(l));
+    take_signals(l);
+    TRY(stopped(l));
+    for (int i = 0; i < f->n_remotes; i++) nodes += f->remotes[i].n_ranks > 0;
+    for (int i = 0; i < f->n_remotes; i++)
+        if (f->remotes[i].n_ranks > 0) tell_remote(l, &f->remotes[i], node++, nodes);
+    log_debug("started %d ranks on %d hosts; they meet at %s", f->n_ranks, nodes, l->rendezvous);
+    return OK;
+}
+
+/* ---- watching ---- */
+
+static bool is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
+
+/* When did something first go wrong, and what follows from that? */
+static void look(Launch *l)
+{
+    Fleet *f = &l->fleet;
+    double now = clock_monotonic();
+    for (int i = 0; i < f->n_ranks; i++) {
+        const Rank *r = &f->ranks[i];
+        if (!r->ended) continue;
+        if (r->signal == 0 && is_failure(r->code) && !l->failed_at) l->failed_at = now;
+        if ((r->signal || r->code == 77) && !l->lost_at) l->lost_at = now;
+        if ((r->code == 75 || r->code == 99) && !l->stopped_at) l->stopped_at = now;
+    }
+    for (int i = 0; i < f->n_remotes; i++)
+        if (f->remotes[i].lost && f->remotes[i].n_ranks > 0 && !l->lost_at) l->lost_at = now;
+    double save = agent_seconds("CAIRN_TEST_SAVE_GRACE", SAVE_GRACE_S), notice = l->c->peer_timeout;
+    bool ask = (l->failed_at && now > l->failed_at + FAIL_GRACE_S) || (l->lost_at && now > l->lost_at + notice + 5);
+    if (ask && !l->terminated) {
+        fleet_send(f, NULL, "signal", "15");
+        l->terminated = true;
+    }
+    double first = l->failed_at && l->lost_at ? (l->failed_at < l->lost_at ? l->failed_at : l->lost_at)
+                                              : l->failed_at + l->lost_at;
+    bool late = (first && now > first + notice + save) ||
+                (l->stopped_at && now > l->stopped_at + agent_seconds("CAIRN_TEST_STOP_GRACE", STOP_GRACE_S));
+    if ((late || *f->failure) && !l->killed) {
+        if (late) log_warn("%d of %d ranks did not end in time, and are killed", f->running, f->n_ranks);
+        l->killed = true;
+        fleet_send(f, NULL, "kill", "");
+    }
+}
+
+static void watch(Launch *l)
+{
+    while (l->fleet.running > 0) {
+        fleet_turn(&l->fleet, l->signals, 0.25, l->c->peer_timeout);
+        take_signals(l);
+        look(l);
+    }
+}
+
+/* ---- what came of it ---- */
+
+static const char *signal_name(int number)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGKILL, "SIGKILL"}, {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGABRT, "SIGABRT"},
+                 {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
+                 {SIGHUP, "SIGHUP"},   {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == number) return names[i].name;
+    return "a signal";
+}
+
+static const char *meaning(int code)
+{
+#define X(name, value, text)                                                                                           \
+    if (code == (value)) return text;
+    STATUS_LIST(X)
+#undef X
+    return code == 99 ? "stopped, to be put in the queue again" : code == 130 ? "interrupted" : "failed";
+}
+
+/* The rank that ended first in a way that `wanted` says, or −1. */
+static int first_that(const Fleet *f, bool (*wanted)(const Rank *r))
+{
+    int best = -1;
+    for (int i = 0; i < f->n_ranks; i++)
+        if (f->ranks[i].ended && wanted(&f->ranks[i]) && (best < 0 || f->ranks[i].when < f->ranks[best].when)) best = i;
+    return best;
+}
+
+static bool failed(const Rank *r) { return !r->signal && is_failure(r->code); }
+static bool was_killed(const Rank *r) { return r->signal != 0; }
+static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
+static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
+static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
+
+/* A cause before its consequences: a rank that failed, a host or rank that was lost, ranks that missed it, a stop. */
+static void judge(Launch *l, Outcome *o)
+{
+    const Fleet *f = &l->fleet;
+    static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
+    *o = (Outcome){0};
+    for (int i = 0; i < f->n_remotes; i++) {
+        const Remote *r = &f->remotes[i];
+        if (!r->lost || r->n_ranks == 0) continue;
+        l->open[i] = false;
+        if (o->code) continue;
+        o->code = 77;
+        snprintf(o->what, sizeof o->what, "host %s with rank%s %d to %d was lost: %.500s", r->site->name,
+                 r->n_ranks == 1 ? "" : "s", r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
+    }
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int rank = first_that(f, kinds[k]);
+        if (rank < 0 || (o->code && k > 0)) continue;
+        const Rank *r = &f->ranks[rank];
+        const char *host = fleet_host_of(f, rank)->site->name;
+        o->code = r->signal ? 77 : r->code;
+        if (r->signal)
+            snprintf(o->what, sizeof o->what, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
+                     l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
+        else
+            snprintf(o->what, sizeof o->what, "rank %d on %s ended with %d (%s)", rank, host, r->code,
+                     meaning(r->code));
+        if (k < 2 && l->output) output_last(l->output, rank, host);
+    }
+    if (l->interrupts > 1) o->code = 130;
+    o->again = o->code == 77 && !l->stop_signal && !*f->failure;
+}
+
+static void end(Launch *l)
+{
+    fleet_end(&l->fleet, l->killed ? 5 : 5 + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S));
+    store_server_close(l->store);
+    l->store = NULL;
+    output_close(l->output);
+    l->output = NULL;
+}
+
+static Status run_once(Launch *l, Outcome *o)
+{
+    *o = (Outcome){0};
+    Status status = start(l);
+    if (status == OK) {
+        watch(l);
+        judge(l, o);
+        if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
+    }
+    end(l);
+    return status;
+}
+
+/* Waits, but for signals. */
+static void pause_before(Launch *l)
+{
+    double seconds = 0.5 * (double)(1 << (l->restarts < 8 ? l->restarts - 1 : 7));
+    double until = clock_monotonic() + (seconds < LONGEST_PAUSE_S ? seconds : LONGEST_PAUSE_S), left;
+    struct pollfd wait = {.fd = l->signals, .events = POLLIN};
+    while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
+        if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) take_signals(l);
+}
+
+static Status run_all(Launch *l, Outcome *o)
+{
+    for (;;) {
+        l->generation++;
+        TRY(run_once(l, o));
+        int left = 0;
+        for (int i = 0; i < l->sites.n; i++) left += l->open[i];
+        if (!o->again || l->restarts >= l->c->max_restarts || left == 0) return OK;
+        l->restarts++;
+        log_warn("%s; starting again on %d host%s (%d of at most %lld)", o->what, left, left == 1 ? "" : "s",
+                 l->restarts, (long long)l->c->max_restarts);
+        pause_before(l);
+        if (l->stop_signal) return fail(E_STOPPED, "stopped between two starts");
+    }
+}
+
+/* ---- the command ---- */
+
+static Status check_command(const Config *c)
+{
+    Config command = {0};
+    Status status = OK;
+    char **words = mem_array((size_t)c->n_positional + 2, sizeof *words);
+    if (c->probe && c->n_positional > 0) {
+        status = fail(E_USAGE, "--probe takes no command; leave out '-- %s'", c->positional[0]);
+    } else if (!c->probe && c->n_positional == 0) {
+        status = fail(E_USAGE, "nothing to start; write `cairn launch --ranks N -- pretrain …`, or --probe");
+    } else if (!c->probe) {
+        words[0] = "cairn";
+        for (int i = 0; i < c->n_positional; i++) words[i + 1] = c->positional[i];
+        status = status_context(config_parse(&command, c->n_positional + 1, words, environ), "the command behind --");
+        if (status == OK && command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
+        if (status == OK) config_free(&command);
+    }
+    free(words);
+    return status;
+}
+
+/* What tells this job from others: the scheduler's number, else this process. */
+static void name_job(Launch *l)
+{
+    static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
+    Digest digest;
+    struct {
+        double wall, monotonic;
+        int pid;
+    } seed = {clock_wall(), clock_monotonic(), (int)getpid()};
+    snprintf(l->job, sizeof l->job, "launch-%d-%.0f", seed.pid, seed.wall);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *number = getenv(numbers[i][0]);
+        if (number && *number) snprintf(l->job, sizeof l->job, "%s-%.40s-%d", numbers[i][1], number, seed.pid);
+    }
+    for (char *p = l->job; *p; p++)
+        if (*p == '/' || *p == ' ') *p = '_';
+    (void)digest;
+}
+
+/* A secret of this job: 128 bits of the kernel's. */
+static Status make_secret(Launch *l)
+{
+    unsigned char bytes[16];
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
+    if (fd >= 0) close(fd);
+    if (n != (ssize_t)sizeof bytes) return fail(E_IO, "/dev/urandom: %m");
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(l->random + 2 * i, 3, "%02x", bytes[i]);
+    return OK;
+}
+
+static Status watch_signals(Launch *l)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
+    const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&set, numbers[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    l->under_grid_engine = root && *root && job && *job;
+    l->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return l->signals < 0 ? fail(E_IO, "no signals can be watched: %m") : OK;
+}
+
+static Status status_of(int code, const char *what)
+{
+    static const Status all[] = {E_FAIL, E_USAGE, E_STOPPED, E_MEMORY, E_PEER, E_CORRUPT};
+    if (code == 0) return OK;
+    if (code == 99) return fail(E_STOPPED, "%s", what); /* main makes 99 of it under Grid Engine */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (status_exit_code(all[i]) == code) return fail(all[i], "%s", what);
+    log_error("%s", what);
+    exit(code);
+}
 
 Status command_launch(const Config *c)
 {
-    (void)c;
-    return fail(E_USAGE, "launch is not built yet");
+    Launch l = {.c = c, .signals = -1};
+    Outcome o = {0};
+    if (c->n_positional == 1 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
+    if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
+    Status status = OK;
+    TRY_DONE(check_command(c));
+    TRY_DONE(sites_find(c->hosts, environ, &l.sites));
+    TRY_DONE(make_secret(&l));
+    TRY_DONE(watch_signals(&l));
+    name_job(&l);
+    l.open = mem_array((size_t)l.sites.n, sizeof *l.open);
+    l.limits = mem_array((size_t)l.sites.n, sizeof *l.limits);
+    l.counts = mem_array((size_t)l.sites.n, sizeof *l.counts);
+    for (int i = 0; i < l.sites.n; i++) {
+        l.open[i] = true;
+        l.limits[i] = l.sites.list[i].slots;
+    }
+    TRY_DONE(run_all(&l, &o));
+    status = status_of(o.code, o.what);
+done:
+    if (l.signals >= 0) close(l.signals);
+    free(l.open);
+    free(l.limits);
+    free(l.counts);
+    sites_free(&l.sites);
+    return status;
 }

@@ -1,60 +1,34 @@
-# What the scripts of this folder share, on top of tests/scripts/lib.sh: several ranks on this machine.
+# What the tests of many ranks share, beside tests/scripts/lib.sh.
 # shellcheck shell=bash
+
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 
-if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
-    echo "skipped: built without Gloo" && exit 77
-fi
-export XDG_CACHE_HOME=$work/cache # measured rates are kept there
+# No launcher or scheduler around the test is to be seen in it.
+while IFS= read -r variable; do unset "$variable"; done < <(
+    compgen -v | grep -E '^(SLURM_|PBS_|PE_|PMI|OMPI_|SGE_|JOB_ID$|NSLOTS$|RANK$|WORLD_SIZE$|MASTER_|CAIRN_(JOB|RENDEZVOUS|SSH))'
+)
+export XDG_RUNTIME_DIR=$work/run
+mkdir -m 700 "$work/run"
 
-# meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; LOG.RANK gets what it says.
-meet() {
-    rm -rf -- "$work/.meet"
-    mkdir -- "$work/.meet"
-    ranks=()
-}
-one() {
-    local r=$1 n=$2 log=$3
-    shift 3
-    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 timeout 120 "$CAIRN_BINARY" "$@" --threads 1 --peer-timeout 20 --verbose \
-        >"$log.$r" 2>&1 </dev/null &
-    ranks[r]=$!
-}
-
-# start N LOG COMMAND...: N ranks. Their ids are in ${ranks[@]}.
-start() {
-    local n=$1 r
-    meet
-    for ((r = 0; r < n; r++)); do one "$r" "$@"; done
-}
-
-# ended CODE: all ranks end, with this exit code.
-ended() {
-    local wanted=$1 pid code
-    for pid in "${ranks[@]}"; do
-        code=0
-        wait "$pid" || code=$?
-        [ "$code" -eq "$wanted" ] || complain "a rank ended with $code instead of $wanted (line ${BASH_LINENO[0]})"
+# wait_until SECONDS COMMAND...: true as soon as the command is.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.05
     done
 }
 
-# digests LOG N: of the weights, as each of N ranks had them at the end.
-digests() {
-    local r
-    for ((r = 0; r < $2; r++)); do sed -n "s/.*the weights' digest is //p" "$1.$r" | tail -n 1; done
-}
+# Is process $1 there, and no zombie?
+alive() { [ -r "/proc/$1/stat" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+gone() { ! alive "$1"; }
 
-# equal_ranks LOG N: all ended with the same weights.
-equal_ranks() {
-    [ "$(digests "$1" "$2" | wc -l) $(digests "$1" "$2" | sort -u | wc -l)" = "$2 1" ] ||
-        complain "$1: the ranks do not end with the same weights: $(digests "$1" "$2" | tr '\n' ' ')"
-}
-
-# near DIR DIR: the same losses, step by step, to rounding.
-near() {
-    paste <(losses "$1") <(losses "$2") |
-        awk -v a="$1" -v b="$2" 'NF != 2 || ($1 - $2) ^ 2 > (2e-4 * $1) ^ 2 { print a, b, "step", NR ":", $0; bad = 1 }
-             END { exit bad || NR == 0 }' || complain "$1 and $2 differ by more than rounding"
+# all_gone FILE...: the processes whose numbers stand in these files have ended, within 10 s.
+all_gone() {
+    local file pid
+    for file in "$@"; do
+        while read -r pid; do wait_until 10 gone "$pid" || complain "process $pid ($file) is still there"; done <"$file"
+    done
 }

@@ -2,8 +2,8 @@
 # Several ranks train as one: the same losses to rounding, bit-equal weights over ranks, the same evaluation; uneven
 # shares, accumulation, bf16 between ranks, going on at other numbers of ranks, and a signal to one of them.
 set -euo pipefail
-# shellcheck source=tests/dist/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --do-eval

@@ -1,0 +1,493 @@
+/* Starting ranks on one host, and ending them. */
+#include "launch/agent.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/machine.h"
+#include "launch/record.h"
+#include "launch/wire.h"
+
+extern char **environ;
+
+enum { MOST_PENDING = 1 << 20 /* bytes that wait for the launcher, before ranks wait */ };
+
+typedef struct {
+    int rank, local_rank;
+    pid_t pid;
+    bool alive;
+    WireReader out[2]; /* its standard output and error; fd −1: it has the launcher's own */
+} Child;
+
+typedef struct {
+    WireReader orders;
+    Buf outgoing;
+    bool deaf;        /* nobody reads what is said */
+    bool ended;       /* the launcher is gone */
+    bool asked;       /* SIGTERM went to the ranks */
+    double kill_at;   /* 0: not yet decided */
+    double silence_s; /* the launcher is lost when it says nothing for so long; 0: its end is seen */
+    bool direct;      /* AGENT_STDOUT and AGENT_STDERR are there */
+    char *directory, *job, *record;
+    char **arguments; // (n_arguments) of the program; arguments[0] is its name
+    char **settings;  // (n_settings) "NAME=VALUE"
+    Child *children;  // (n_children)
+    int n_arguments, arguments_capacity, n_settings, settings_capacity, n_children, children_capacity, alive;
+    Cores cores;
+} Agent;
+
+double agent_seconds(const char *variable, double seconds)
+{
+    const char *text = getenv(variable);
+    double given;
+    return text && clock_parse_duration(text, &given) == OK ? given : seconds;
+}
+
+/* ---- talking ---- */
+
+static void flush(Agent *a)
+{
+    while (a->outgoing.len > 0 && !a->deaf) {
+        ssize_t n = write(STDOUT_FILENO, a->outgoing.data, a->outgoing.len);
+        if (n > 0) {
+            memmove(a->outgoing.data, a->outgoing.data + n, a->outgoing.len - (size_t)n);
+            a->outgoing.len -= (size_t)n;
+        } else if (errno == EAGAIN)
+            return;
+        else if (errno != EINTR)
+            a->deaf = true;
+    }
+    if (a->deaf) a->outgoing.len = 0;
+}
+
+static void say(Agent *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(Agent *a, const char *format, ...)
+{
+    Buf text = {0};
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(&text, format, args);
+    va_end(args);
+    buf_puts(&a->outgoing, WIRE_GREETING);
+    wire_escape(&a->outgoing, text.data);
+    buf_free(&text);
+    flush(a);
+}
+
+static void hello(Agent *a)
+{
+    char name[256] = "?", client[64] = "-";
+    const char *connection = getenv("SSH_CONNECTION"); /* "client-address client-port server-address server-port" */
+    gethostname(name, sizeof name - 1);
+    if (connection) snprintf(client, sizeof client, "%.*s", (int)strcspn(connection, " "), connection);
+    cores_find(&a->cores);
+    say(a, "hello %s %d %d %s %s", CAIRN_VERSION, a->cores.n, gpus_count(), *client ? client : "-", name);
+}
+
+/* Can this host reach that address? */
+static bool reaches(const char *address, const char *port, double seconds)
+{
+    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    if (getaddrinfo(address, port, &hints, &found) != 0) return false;
+    bool good = false;
+    int s = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s >= 0) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        struct pollfd wait = {.fd = s, .events = POLLOUT};
+        good = connect(s, found->ai_addr, found->ai_addrlen) == 0;
+        if (!good && errno == EINPROGRESS && poll(&wait, 1, (int)(1e3 * seconds)) == 1)
+            good = getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+        close(s);
+    }
+    freeaddrinfo(found);
+    return good;
+}
+
+/* ---- ranks ---- */
+
+/* Variables that say to a process which rank it is: another launcher's must not reach ours. */
+static bool says_rank(const char *entry)
+{
+    static const char *const prefixes[] = {"OMPI_COMM_WORLD_",
+                                           "PMI_",
+                                           "PMIX_",
+                                           "MV2_COMM_WORLD_",
+                                           "MPI_LOCAL",
+                                           "PALS_",
+                                           "SLURM_STEP",
+                                           "SLURM_PROCID=",
+                                           "SLURM_LOCALID=",
+                                           "SLURM_NODEID=",
+                                           "SLURM_NTASKS",
+                                           "SLURM_NPROCS=",
+                                           "SLURM_TASK_PID=",
+                                           "SLURM_LAUNCH_NODE_IPADDR=",
+                                           "RANK=",
+                                           "WORLD_SIZE=",
+                                           "LOCAL_RANK=",
+                                           "LOCAL_WORLD_SIZE=",
+                                           "NODE_RANK=",
+                                           "GROUP_RANK=",
+                                           "MASTER_ADDR=",
+                                           "MASTER_PORT=",
+                                           "CAIRN_JOB_TOKEN=",
+                                           "CAIRN_RENDEZVOUS="};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
+}
+
+/* The environment of a rank: ours, without what says ranks, and what the launcher set. */
+static char **environment_of(const Agent *a, const Child *c)
+{
+    int n = 0;
+    while (environ[n]) n++;
+    char **all = mem_array((size_t)(n + a->n_settings + 3), sizeof *all);
+    n = 0;
+    for (char **e = environ; *e; e++) {
+        bool replaced = says_rank(*e);
+        size_t name = strcspn(*e, "=") + 1;
+        for (int i = 0; i < a->n_settings && !replaced; i++) replaced = strncmp(a->settings[i], *e, name) == 0;
+        if (!replaced) all[n++] = mem_strdup(*e);
+    }
+    for (int i = 0; i < a->n_settings; i++) all[n++] = mem_strdup(a->settings[i]);
+    all[n++] = mem_printf("RANK=%d", c->rank);
+    all[n++] = mem_printf("LOCAL_RANK=%d", c->local_rank);
+    return all;
+}
+
+/* This program's file; where that was replaced meanwhile, still this program. */
+static char *own_program(void)
+{
+    const char *other = getenv("CAIRN_TEST_PROGRAM");
+    char path[4096];
+    if (other) return mem_strdup(other);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return mem_strdup(n > 0 && access(path, X_OK) == 0 ? path : "/proc/self/exe");
+}
+
+/* In the child, after fork: system calls alone. */
+static void become_rank(const Agent *a, const Child *c, const char *program, char **environment, const int pipes[2][2],
+                        pid_t agent, int local_size, cpu_set_t *set)
+{
+    sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent) _exit(1);
+    setpgid(0, 0);
+    cores_bind(&a->cores, c->local_rank, local_size, set);
+    bool direct = a->direct && c->rank == 0;
+    dup2(direct ? AGENT_STDOUT : pipes[0][1], STDOUT_FILENO);
+    dup2(direct ? AGENT_STDERR : pipes[1][1], STDERR_FILENO);
+    int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, STDIN_FILENO);
+    if (nothing > STDERR_FILENO) close(nothing);
+    if (a->direct) close(AGENT_STDOUT), close(AGENT_STDERR);
+    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(program, a->arguments, environment);
+    static const char why[] = "error: the program of this rank cannot be started\n";
+    _exit(write(STDERR_FILENO, why, sizeof why - 1) > 0 ? 1 : 1);
+}
+
+static Status start_rank(Agent *a, Child *c, const char *program, int local_size)
+{
+    int pipes[2][2] = {{-1, -1}, {-1, -1}};
+    Status status = OK;
+    char **environment = environment_of(a, c);
+    cpu_set_t *set = mem_alloc(a->cores.bytes + sizeof(cpu_set_t));
+    pid_t agent = getpid();
+    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0) {
+        status = fail(E_IO, "rank %d: no pipe for its output: %m", c->rank);
+        goto done;
+    }
+    c->pid = fork();
+    if (c->pid < 0) {
+        status = fail(E_IO, "rank %d cannot be started: %m", c->rank);
+        goto done;
+    }
+    if (c->pid == 0) become_rank(a, c, program, environment, (const int(*)[2])pipes, agent, local_size, set);
+    setpgid(c->pid, c->pid);
+    c->alive = true;
+    a->alive++;
+    for (int k = 0; k < 2; k++) {
+        wire_reader(&c->out[k], pipes[k][0]);
+        pipes[k][0] = -1;
+    }
+done:
+    for (int k = 0; k < 4; k++)
+        if (pipes[k / 2][k % 2] >= 0) close(pipes[k / 2][k % 2]);
+    for (char **e = environment; *e; e++) free(*e);
+    free(environment);
+    free(set);
+    return status;
+}
+
+static Status start_all(Agent *a, int local_size)
+{
+    Status status = OK;
+    char *program = own_program();
+    RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
+    if (a->directory && chdir(a->directory) != 0) {
+        status = fail(E_USAGE, "%s, the folder that launch was started in, is not there: %m", a->directory);
+        goto done;
+    }
+    a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
+    a->arguments[a->n_arguments] = NULL;
+    for (int i = 0; i < a->n_children; i++) {
+        TRY_DONE(start_rank(a, &a->children[i], program, local_size));
+        recorded[i] = (RecordedRank){a->children[i].rank, a->children[i].pid, process_started(a->children[i].pid)};
+    }
+    a->record = record_write(a->job ? a->job : "", recorded, a->n_children);
+done:
+    free(program);
+    free(recorded);
+    return status;
+}
+
+static void forward_output(Agent *a, Child *c)
+{
+    for (int k = 0; k < 2; k++)
+        for (char *line; (line = wire_line(&c->out[k], false));) say(a, "out %d %d %s", c->rank, k + 1, line);
+}
+
+static void signal_ranks(Agent *a, int number)
+{
+    if (number == SIGTERM) {
+        if (a->asked) return;
+        a->asked = true;
+    }
+    for (int i = 0; i < a->n_children; i++)
+        if (a->children[i].alive) kill(a->children[i].pid, number);
+}
+
+static void kill_ranks(Agent *a)
+{
+    for (int i = 0; i < a->n_children; i++)
+        if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
+}
+
+/* The launcher is gone: ranks may save what they have, for a while. */
+static void lose_launcher(Agent *a)
+{
+    if (a->ended) return;
+    a->ended = a->deaf = true;
+    signal_ranks(a, SIGTERM);
+    a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
+}
+
+/* Takes the ends of children. What a rank left in its process group ends with it: before its number is given back. */
+static void reap(Agent *a)
+{
+    siginfo_t info;
+    for (;;) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        Child *c = NULL;
+        for (int i = 0; i < a->n_children && !c; i++)
+            if (a->children[i].alive && a->children[i].pid == info.si_pid) c = &a->children[i];
+        if (c) kill(-c->pid, SIGKILL);
+        waitpid(info.si_pid, NULL, 0);
+        if (!c) continue;
+        c->alive = false;
+        a->alive--;
+        for (int k = 0; k < 2; k++) {
+            wire_fill(&c->out[k]);
+            if (c->out[k].fd >= 0) close(c->out[k].fd);
+            c->out[k].fd = -1;
+        }
+        forward_output(a, c);
+        bool killed = info.si_code != CLD_EXITED;
+        say(a, "end %d %d %d", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0);
+    }
+}
+
+/* Processes that left their rank's group came to this one (PR_SET_CHILD_SUBREAPER). */
+static void kill_strays(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    for (int round = 0; round < 100; round++) {
+        Buf text = {0};
+        bool any = false;
+        if (file_read(path, 1 << 20, &text) == OK && text.data)
+            for (char *at = text.data, *end; *at; at = end) {
+                long pid = strtol(at, &end, 10);
+                if (end == at) break;
+                any = kill((pid_t)pid, SIGKILL) == 0 && waitpid((pid_t)pid, NULL, 0) > 0;
+            }
+        buf_free(&text);
+        if (!any) return;
+    }
+}
+
+/* ---- orders ---- */
+
+static void add_text(char ***list, int *n, int *capacity, const char *text)
+{
+    MEM_GROW(*list, *n, *capacity);
+    (*list)[(*n)++] = mem_strdup(text);
+}
+
+static bool is(const char *line, const char *word, const char **rest)
+{
+    size_t n = strlen(word);
+    *rest = line + n + (line[n] == ' ');
+    return strncmp(line, word, n) == 0 && (line[n] == ' ' || !line[n]);
+}
+
+static Status obey(Agent *a, const char *line)
+{
+    const char *rest;
+    int x, y;
+    char address[128], port[16];
+    if (is(line, "beat", &rest)) return OK;
+    if (is(line, "reach", &rest) && sscanf(rest, "%127s %15s", address, port) == 2) {
+        say(a, "reach %s %d", address, reaches(address, port, 5));
+    } else if (is(line, "silence", &rest)) {
+        a->silence_s = atof(rest);
+    } else if (is(line, "direct", &rest)) {
+        a->direct = true;
+    } else if (is(line, "dir", &rest)) {
+        a->directory = mem_strdup(rest);
+    } else if (is(line, "job", &rest)) {
+        a->job = mem_strdup(rest);
+    } else if (is(line, "set", &rest)) {
+        add_text(&a->settings, &a->n_settings, &a->settings_capacity, rest);
+    } else if (is(line, "arg", &rest)) {
+        add_text(&a->arguments, &a->n_arguments, &a->arguments_capacity, rest);
+    } else if (is(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {
+        MEM_GROW(a->children, a->n_children, a->children_capacity);
+        a->children[a->n_children++] = (Child){.rank = x, .local_rank = y, .out = {{.fd = -1}, {.fd = -1}}};
+    } else if (is(line, "go", &rest)) {
+        return start_all(a, a->n_children);
+    } else if (is(line, "signal", &rest)) {
+        signal_ranks(a, atoi(rest));
+    } else if (is(line, "kill", &rest)) {
+        kill_ranks(a);
+    } else
+        return fail(E_FORMAT, "the launcher said something that is not understood: %.80s", line);
+    return OK;
+}
+
+static void on_signals(Agent *a, int signals)
+{
+    struct signalfd_siginfo info;
+    while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
+        if (info.ssi_signo == SIGHUP) lose_launcher(a);
+    }
+}
+
+/* One wait, and all that came. */
+static void turn(Agent *a, int signals, struct pollfd *wait)
+{
+    int n = 0;
+    bool listen = a->outgoing.len < MOST_PENDING;
+    wait[n++] = (struct pollfd){.fd = signals, .events = POLLIN};
+    wait[n++] = (struct pollfd){.fd = a->orders.fd, .events = POLLIN};
+    wait[n++] = (struct pollfd){.fd = a->outgoing.len ? STDOUT_FILENO : -1, .events = POLLOUT};
+    for (int i = 0; i < a->n_children && listen; i++)
+        for (int k = 0; k < 2; k++)
+            if (a->children[i].out[k].fd >= 0)
+                wait[n++] = (struct pollfd){.fd = a->children[i].out[k].fd, .events = POLLIN};
+    poll(wait, (nfds_t)n, 500);
+    on_signals(a, signals);
+    flush(a);
+    for (int i = 0; i < a->n_children && listen; i++) {
+        for (int k = 0; k < 2; k++) wire_fill(&a->children[i].out[k]);
+        forward_output(a, &a->children[i]);
+    }
+    reap(a);
+    if (!a->ended && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a);
+    if (!a->ended && a->silence_s > 0 && clock_monotonic() - a->orders.heard > a->silence_s) lose_launcher(a);
+    if (a->kill_at > 0 && clock_monotonic() > a->kill_at) kill_ranks(a);
+}
+
+static Status serve(Agent *a, int signals)
+{
+    Status status = OK;
+    struct pollfd *wait = NULL;
+    int room = 0;
+    double beat = 0;
+    while (!a->ended || a->alive > 0) {
+        if (room < 3 + 2 * a->n_children) {
+            room = 3 + 2 * a->n_children;
+            wait = mem_resize(wait, (size_t)room, sizeof *wait);
+        }
+        turn(a, signals, wait);
+        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY_DONE(obey(a, line));
+        if (clock_monotonic() - beat > WIRE_BEAT_S) {
+            beat = clock_monotonic();
+            say(a, "beat");
+        }
+    }
+done:
+    free(wait);
+    return status;
+}
+
+static void agent_free(Agent *a)
+{
+    for (int i = 0; i < a->n_arguments; i++) free(a->arguments[i]);
+    for (int i = 0; i < a->n_settings; i++) free(a->settings[i]);
+    for (int i = 0; i < a->n_children; i++)
+        for (int k = 0; k < 2; k++) wire_reader_close(&a->children[i].out[k]);
+    free(a->arguments);
+    free(a->settings);
+    free(a->children);
+    free(a->directory);
+    free(a->job);
+    wire_reader_close(&a->orders);
+    buf_free(&a->outgoing);
+    cores_free(&a->cores);
+}
+
+Status agent_run(const Config *c)
+{
+    (void)c;
+    Agent a = {.orders.fd = -1};
+    sigset_t watched;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGHUP);
+    sigprocmask(SIG_BLOCK, &watched, NULL);
+    static const int ignored[] = {SIGPIPE, SIGINT, SIGUSR1, SIGUSR2, SIGTTOU, SIGTTIN, SIGTSTP};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    int signals = signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (signals < 0) return fail(E_IO, "no signals can be watched: %m");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    wire_reader(&a.orders, STDIN_FILENO);
+    fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
+    record_clean();
+    hello(&a);
+    Status status = serve(&a, signals);
+    if (status != OK) {
+        say(&a, "failed %s", status_message());
+        kill_ranks(&a);
+        lose_launcher(&a);
+        a.kill_at = clock_monotonic();
+        Status rest = serve(&a, signals);
+        (void)rest;
+    }
+    kill_strays();
+    record_remove(a.record);
+    close(signals);
+    agent_free(&a);
+    return OK;
+}

@@ -1,0 +1,289 @@
+/* Agents on hosts: started, heard, lost, ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/agent.h"
+#include "launch/launch_internal.h"
+
+enum { MOST_WORDS = 64 };
+
+/* ---- starting ---- */
+
+/* The words that run a shell command on a host. CAIRN_SSH, or what the source of the hosts is reached by. */
+static const char *way_to(const Sites *sites)
+{
+    const char *given = getenv("CAIRN_SSH");
+    if (given && *given) return given;
+    if (sites->from == SITES_OF_SLURM) return "srun --overlap --quiet --nodes=1 --ntasks=1 --nodelist=%h sh -c";
+    return NULL;
+}
+
+/* One word of CAIRN_SSH, with the host in place of %h. */
+static char *word_for(const char *word, size_t length, const char *host, bool *named)
+{
+    Buf out = {0};
+    for (size_t i = 0; i < length; i++)
+        if (word[i] == '%' && i + 1 < length && word[i + 1] == 'h') {
+            buf_puts(&out, host);
+            *named = true;
+            i++;
+        } else
+            buf_append(&out, word + i, 1);
+    return out.data;
+}
+
+static char *own_path(void)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return mem_strdup(n > 0 ? path : "cairn");
+}
+
+/* The words that start an agent; NULL at the end. */
+static char **agent_words(const Sites *sites, const Site *site, double connect_s)
+{
+    char **words = mem_array(MOST_WORDS + 16, sizeof *words), *program = own_path();
+    int n = 0;
+    if (site->here) {
+        words[n++] = program;
+        words[n++] = mem_strdup("launch");
+        words[n++] = mem_strdup("--");
+        words[n++] = mem_strdup("@agent");
+        return words;
+    }
+    Buf command = {0};
+    buf_puts(&command, "exec '");
+    for (const char *p = program; *p; p++) *p == '\'' ? buf_puts(&command, "'\\''") : buf_append(&command, p, 1);
+    buf_puts(&command, "' launch -- @agent");
+    const char *way = way_to(sites);
+    bool named = false;
+    if (way)
+        for (way += strspn(way, " "); *way && n < MOST_WORDS; way += strspn(way, " ")) {
+            size_t length = strcspn(way, " ");
+            words[n++] = word_for(way, length, site->name, &named);
+            way += length;
+        }
+    else {
+        static const char *const options[] = {
+            "ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o"};
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++) words[n++] = mem_strdup(options[i]);
+        words[n++] = mem_printf("ConnectTimeout=%.0f", connect_s < 1 ? 1 : connect_s);
+        words[n++] = mem_strdup("--");
+    }
+    if (!named) words[n++] = mem_strdup(site->name);
+    words[n++] = command.data;
+    free(program);
+    return words;
+}
+
+static Status start_one(Remote *r, const Sites *sites, double connect_s)
+{
+    int orders[2] = {-1, -1}, said[2] = {-1, -1}, muttered[2] = {-1, -1};
+    char **words = agent_words(sites, r->site, connect_s);
+    Status status = OK;
+    pid_t launcher = getpid();
+    if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0 || pipe2(muttered, O_CLOEXEC) != 0) {
+        status = fail(E_IO, "no pipe for the agent on %s: %m", r->site->name);
+        goto done;
+    }
+    r->pid = fork();
+    if (r->pid < 0) {
+        status = fail(E_IO, "the agent for %s cannot be started: %m", r->site->name);
+        goto done;
+    }
+    if (r->pid == 0) {
+        sigset_t none;
+        setsid(); /* what a terminal sends comes to the launcher alone */
+        if (!r->site->here) prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != launcher) _exit(1);
+        int out = fcntl(STDOUT_FILENO, F_DUPFD, 16), err = fcntl(STDERR_FILENO, F_DUPFD, 16);
+        int from[3] = {fcntl(orders[0], F_DUPFD, 16), fcntl(said[1], F_DUPFD, 16), fcntl(muttered[1], F_DUPFD, 16)};
+        for (int k = 0; k < 3; k++) dup2(from[k], k), close(from[k]);
+        if (r->site->here) dup2(out, AGENT_STDOUT), dup2(err, AGENT_STDERR);
+        close(out), close(err);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execvp(words[0], words);
+        dprintf(STDERR_FILENO, "%s cannot be run: %s\n", words[0], strerror(errno));
+        _exit(127);
+    }
+    r->orders = orders[1];
+    wire_reader(&r->said, said[0]);
+    wire_reader(&r->muttered, muttered[0]);
+    fcntl(r->orders, F_SETFL, O_NONBLOCK);
+    orders[1] = said[0] = muttered[0] = -1;
+done:
+    for (int k = 0; k < 2; k++) {
+        if (orders[k] >= 0) close(orders[k]);
+        if (said[k] >= 0) close(said[k]);
+        if (muttered[k] >= 0) close(muttered[k]);
+    }
+    for (char **w = words; *w; w++) free(*w);
+    free(words);
+    return status;
+}
+
+Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double connect_s)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
+    f->n_remotes = sites->n;
+    for (int i = 0; i < sites->n; i++)
+        f->remotes[i] = (Remote){
+            .site = &sites->list[i], .orders = -1, .said.fd = -1, .muttered.fd = -1, .lost = true, .reached = -1};
+    for (int i = 0; i < sites->n; i++) {
+        if (!wanted[i]) continue;
+        f->remotes[i].lost = false;
+        TRY(start_one(&f->remotes[i], sites, connect_s));
+        if (f->remotes[i].site->here) fleet_send(f, &f->remotes[i], "direct", "");
+    }
+    return OK;
+}
+
+/* ---- hearing ---- */
+
+const Remote *fleet_host_of(const Fleet *f, int rank)
+{
+    for (int i = 0; i < f->n_remotes; i++) {
+        const Remote *r = &f->remotes[i];
+        if (rank >= r->first_rank && rank < r->first_rank + r->n_ranks) return r;
+    }
+    return NULL;
+}
+
+static void lose(Fleet *f, Remote *r, const char *why)
+{
+    if (r->lost) return;
+    r->lost = true;
+    if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "%s", why);
+    for (int k = r->first_rank; k < r->first_rank + r->n_ranks && k < f->n_ranks; k++)
+        if (!f->ranks[k].ended) f->running--;
+    if (r->orders >= 0) close(r->orders);
+    r->orders = -1;
+}
+
+void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
+{
+    for (int i = 0; i < f->n_remotes; i++) {
+        Remote *r = &f->remotes[i];
+        if ((remote && r != remote) || r->lost || r->orders < 0) continue;
+        if (!wire_send(r->orders, word, "%s", text)) lose(f, r, "it takes no orders any more");
+    }
+}
+
+static void hear_line(Fleet *f, Remote *r, const char *line)
+{
+    int rank, stream, code, number, at = 0;
+    char version[32];
+    if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* a login shell's chatter */
+        if (!r->met) f->on_remark(f->arg, r, line);
+        return;
+    }
+    line += strlen(WIRE_GREETING);
+    if (sscanf(line, "out %d %d%n", &rank, &stream, &at) == 2 && at) {
+        f->on_line(f->arg, rank, stream, line + at + (line[at] == ' '));
+    } else if (sscanf(line, "end %d %d %d", &rank, &code, &number) == 3) {
+        if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
+        f->ranks[rank] = (Rank){.ended = true, .code = code, .signal = number, .when = clock_monotonic()};
+        f->running--;
+    } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
+        r->met = true;
+        if (strcmp(version, CAIRN_VERSION) != 0 && !*f->failure)
+            snprintf(f->failure, sizeof f->failure, "%s has Cairn %s, this is %s; install the same one on all hosts",
+                     r->site->name, version, CAIRN_VERSION);
+    } else if (sscanf(line, "reach %*s %d", &code) == 1) {
+        r->reached = code;
+    } else if (strncmp(line, "failed ", 7) == 0 && !*f->failure) {
+        snprintf(f->failure, sizeof f->failure, "%s: %.900s", r->site->name, line + 7);
+    }
+}
+
+static void hear(Fleet *f, Remote *r, double silence_s)
+{
+    wire_fill(&r->muttered);
+    for (char *line; (line = wire_line(&r->muttered, false));) {
+        if (!*line) continue;
+        if (!r->met) snprintf(r->complaint, sizeof r->complaint, "%.500s", line);
+        f->on_remark(f->arg, r, line);
+    }
+    bool open = wire_fill(&r->said);
+    for (char *line; (line = wire_line(&r->said, true));) hear_line(f, r, line);
+    if (!open) lose(f, r, "its connection ended");
+    double silent = clock_monotonic() - r->said.heard;
+    if (!r->site->here && r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
+}
+
+void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
+{
+    struct pollfd *wait = mem_array(2 * (size_t)f->n_remotes + 1, sizeof *wait);
+    nfds_t n = 0;
+    wait[n++] = (struct pollfd){.fd = watch, .events = POLLIN};
+    for (int i = 0; i < f->n_remotes; i++) {
+        if (f->remotes[i].lost) continue;
+        wait[n++] = (struct pollfd){.fd = f->remotes[i].said.fd, .events = POLLIN};
+        wait[n++] = (struct pollfd){.fd = f->remotes[i].muttered.fd, .events = POLLIN};
+    }
+    poll(wait, n, (int)(1e3 * seconds));
+    free(wait);
+    static double beat;
+    if (clock_monotonic() - beat > WIRE_BEAT_S) {
+        beat = clock_monotonic();
+        fleet_send(f, NULL, "beat", "");
+    }
+    for (int i = 0; i < f->n_remotes; i++)
+        if (!f->remotes[i].lost) hear(f, &f->remotes[i], silence_s);
+}
+
+void fleet_end(Fleet *f, double patience_s)
+{
+    double until = clock_monotonic() + patience_s;
+    for (int i = 0; i < f->n_remotes; i++) {
+        if (f->remotes[i].orders >= 0) close(f->remotes[i].orders);
+        f->remotes[i].orders = -1;
+    }
+    for (int left = 1; left > 0;) {
+        left = 0;
+        bool late = clock_monotonic() > until;
+        for (int i = 0; i < f->n_remotes; i++) {
+            Remote *r = &f->remotes[i];
+            wire_fill(&r->said); /* so that nobody waits for us to read */
+            r->said.taken = r->said.pending.len;
+            wire_fill(&r->muttered);
+            for (char *line; (line = wire_line(&r->muttered, false));)
+                if (*line) f->on_remark(f->arg, r, line);
+            if (r->pid <= 0) continue;
+            if (late || (r->lost && r->n_ranks == 0)) kill(r->pid, r->site->here ? SIGKILL : SIGTERM);
+            if (waitpid(r->pid, NULL, late && r->site->here ? 0 : WNOHANG) == r->pid)
+                r->pid = 0;
+            else
+                left++;
+        }
+        if (clock_monotonic() > until + 5) /* an ssh that ignores SIGTERM */
+            for (int i = 0; i < f->n_remotes; i++)
+                if (f->remotes[i].pid > 0) kill(f->remotes[i].pid, SIGKILL);
+        if (left > 0) poll(NULL, 0, 20);
+    }
+    for (int i = 0; i < f->n_remotes; i++) {
+        wire_reader_close(&f->remotes[i].said);
+        wire_reader_close(&f->remotes[i].muttered);
+    }
+    free(f->remotes);
+    free(f->ranks);
+    f->remotes = NULL;
+    f->ranks = NULL;
+    f->n_remotes = f->n_ranks = 0;
+}

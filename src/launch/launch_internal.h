@@ -1,0 +1,70 @@
+/* Inside src/launch: the launcher's side. */
+#ifndef CAIRN_LAUNCH_LAUNCH_INTERNAL_H
+#define CAIRN_LAUNCH_LAUNCH_INTERNAL_H
+
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "config/config.h"
+#include "launch/sites.h"
+#include "launch/wire.h"
+
+/* An agent, seen from the launcher. */
+typedef struct {
+    const Site *site;
+    pid_t pid;           /* the agent's here, else ssh's; 0: none */
+    int orders;          /* −1: closed */
+    WireReader said;     /* what it tells */
+    WireReader muttered; /* its standard error: ssh's complaints, above all */
+    bool met, lost;
+    int cores, gpus, first_rank, n_ranks;
+    char client[64], hostname[256], complaint[512];
+    int reached; /* of the address last asked for: 1 yes, 0 no, −1 not answered */
+} Remote;
+
+typedef struct {
+    bool ended;
+    int code, signal; /* signal 0: it ended with code */
+    double when;
+} Rank;
+
+/* All agents of one start, and their ranks. */
+typedef struct {
+    Remote *remotes; // (n_remotes) as the sites
+    int n_remotes;
+    Rank *ranks; // (n_ranks)
+    int n_ranks, running;
+    void (*on_line)(void *arg, int rank, int stream, const char *line); /* what a rank printed */
+    void (*on_remark)(void *arg, const Remote *r, const char *line);    /* what ssh or an agent did */
+    void *arg;
+    char failure[1024]; /* what an agent could not do; "" */
+} Fleet;
+
+/* Starts an agent on each host of which `wanted` (n) is true. `from` says how others are reached (fleet.c). */
+Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double connect_s);
+/* Waits at most `seconds` for something, takes it in, and marks what is lost: a closed connection, or one silent for
+   `silence_s`. `watch`: a file descriptor that ends the wait, or −1. */
+void fleet_turn(Fleet *f, int watch, double seconds, double silence_s);
+/* The line to one agent, or (remote NULL) to all. */
+void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text);
+/* The agents end, and with them whatever they still hold. */
+void fleet_end(Fleet *f, double patience_s);
+const Remote *fleet_host_of(const Fleet *f, int rank);
+
+/* Finds the address at which ranks reach this process's `port`: 127.0.0.1 where all of them are here; else the first of
+   this machine's that every agent with ranks can connect to. E_PEER names the hosts that reach none. */
+Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
+
+/* What ranks print. Rank 0's as it is; of the others errors and warnings, with rank and host in front, each once
+   however many ranks say it; with `all`, everything. The last lines of each are kept for output_last. */
+typedef struct Output Output;
+Output *output_open(int n_ranks, bool all);
+void output_line(Output *o, int rank, const char *host, int stream, const char *line);
+/* The last lines of a rank that were not shown, for one that ended in a way that nothing explains. */
+void output_last(Output *o, int rank, const char *host);
+void output_close(Output *o);
+
+/* `cairn launch -- @probe`: what a rank does under --probe. */
+Status probe_run(const Config *c);
+
+#endif

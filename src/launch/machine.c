@@ -1,0 +1,122 @@
+#include "launch/machine.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_CORES = 1 << 16 };
+
+typedef struct {
+    int id, package, core;
+} Core;
+
+static int topology(int core, const char *what)
+{
+    char path[96];
+    int value = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", core, what);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    if (fscanf(file, "%d", &value) != 1) value = 0;
+    fclose(file);
+    return value;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const Core *x = a, *y = b;
+    if (x->package != y->package) return x->package < y->package ? -1 : 1;
+    if (x->core != y->core) return x->core < y->core ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+void cores_find(Cores *cores)
+{
+    *cores = (Cores){0};
+    for (int most = 1024; most <= MOST_CORES; most *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)most);
+        if (!set) mem_exhausted((size_t)most / 8);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)most);
+        if (sched_getaffinity(0, bytes, set) == 0) {
+            int n = 0, count = CPU_COUNT_S(bytes, set);
+            Core *found = mem_array((size_t)count + 1, sizeof *found);
+            for (int id = 0; id < most && n < count; id++)
+                if (CPU_ISSET_S((size_t)id, bytes, set))
+                    found[n++] = (Core){id, topology(id, "physical_package_id"), topology(id, "core_id")};
+            qsort(found, (size_t)n, sizeof *found, by_place);
+            *cores = (Cores){.ids = mem_array((size_t)n + 1, sizeof(int)), .n = n, .bytes = bytes};
+            for (int i = 0; i < n; i++) cores->ids[i] = found[i].id;
+            free(found);
+        }
+        CPU_FREE(set);
+        if (cores->n) return;
+    }
+}
+
+void cores_free(Cores *cores)
+{
+    free(cores->ids);
+    *cores = (Cores){0};
+}
+
+void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *set)
+{
+    if (local_size < 2 || cores->n < local_size) return;
+    int begin = (int)((int64_t)cores->n * local_rank / local_size);
+    int end = (int)((int64_t)cores->n * (local_rank + 1) / local_size);
+    CPU_ZERO_S(cores->bytes, set);
+    for (int i = begin; i < end; i++) CPU_SET_S((size_t)cores->ids[i], cores->bytes, set);
+    sched_setaffinity(0, cores->bytes, set);
+}
+
+int gpus_count(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    if (visible) {
+        if (!*visible || *visible == '-' || strcmp(visible, "NoDevFiles") == 0) return 0;
+        for (n = 1; *visible; visible++) n += *visible == ',';
+        return n;
+    }
+    DIR *devices = opendir("/dev");
+    if (!devices) return 0;
+    for (struct dirent *d; (d = readdir(devices));) {
+        if (strncmp(d->d_name, "nvidia", 6) != 0 || !d->d_name[6]) continue;
+        n += strspn(d->d_name + 6, "0123456789") == strlen(d->d_name + 6);
+    }
+    closedir(devices);
+    return n;
+}
+
+uint64_t process_started(pid_t pid)
+{
+    char path[48], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    char *at = strrchr(text, ')'); /* the program's name may hold anything */
+    if (!at || strlen(at) < 4 || at[2] == 'Z' || at[2] == 'X') return 0;
+    at += 2;
+    for (int field = 3; field < 22; field++) {
+        at = strchr(at, ' ');
+        if (!at) return 0;
+        at++;
+    }
+    return strtoull(at, NULL, 10);
+}
+
+void boot_id(char out[48])
+{
+    Buf text = {0};
+    out[0] = '\0';
+    if (file_read("/proc/sys/kernel/random/boot_id", 64, &text) == OK && text.data) {
+        text.data[strcspn(text.data, "\n")] = '\0';
+        snprintf(out, 48, "%s", text.data);
+    }
+    buf_free(&text);
+}

@@ -1,0 +1,32 @@
+/* What an agent finds on its host: cores it may use, GPUs, processes. */
+#ifndef CAIRN_LAUNCH_MACHINE_H
+#define CAIRN_LAUNCH_MACHINE_H
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+
+/* The cores that this process may use, in an order in which neighbours share a package and a core. */
+typedef struct {
+    int *ids; // (n)
+    int n;
+    size_t bytes; /* of a set for sched_setaffinity */
+} Cores;
+
+void cores_find(Cores *cores);
+void cores_free(Cores *cores); /* takes a zeroed one */
+/* Binds the calling process to part `local_rank` of `local_size`; nothing where there are fewer cores than ranks.
+   Allocates nothing: it is called between fork and exec. `set` has cores->bytes. */
+void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *set);
+
+/* GPUs this process may use: of CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and so on. */
+int gpus_count(void);
+
+/* When process `pid` was started, in clock ticks since boot; 0: there is none. With the boot's id it names a process
+   for good: numbers come again, these do not. */
+uint64_t process_started(pid_t pid);
+/* Of this boot; "" where the system does not tell. */
+void boot_id(char out[48]);
+
+#endif

@@ -1,0 +1,237 @@
+/* `cairn launch --probe`: latency and bandwidth between the ranks, by the same calls that training uses. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "launch/launch_internal.h"
+
+extern char **environ;
+
+enum {
+    ROUND_TRIPS = 60,
+    WARM_TRIPS = 10,
+    BLOCKS = 4,      /* one behind the other, for the bandwidth of a pair */
+    RING_ROUNDS = 5, /* the first is to warm up */
+    MOST_PAIRS = 48,
+    BLOCK_BYTES = 4 << 20,
+    SUM_ELEMENTS = 4 << 20
+};
+
+typedef struct {
+    Comm *comm;
+    int *node_of, *local_of, *local_size_of; // (size)
+    char *block, *other;                     // (BLOCK_BYTES) each
+} Probe;
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+/* Half a round trip of 8 bytes, seconds; on rank `a`. */
+static Status measure_latency(Probe *p, int a, int b, double *seconds)
+{
+    double times[ROUND_TRIPS];
+    for (int k = -WARM_TRIPS; k < ROUND_TRIPS; k++) {
+        double begin = clock_monotonic();
+        if (p->comm->rank == a) {
+            TRY(comm_send(p->comm, b, p->block, 8));
+            TRY(comm_receive(p->comm, b, p->other, 8));
+            if (k >= 0) times[k] = 0.5 * (clock_monotonic() - begin);
+        } else {
+            TRY(comm_receive(p->comm, a, p->other, 8));
+            TRY(comm_send(p->comm, a, p->block, 8));
+        }
+    }
+    if (p->comm->rank == a) *seconds = median(times, ROUND_TRIPS);
+    return OK;
+}
+
+/* Bytes per second from a to b; on rank `a`. */
+static Status measure_pair(Probe *p, int a, int b, double *rate)
+{
+    double begin = 0;
+    for (int k = -1; k < BLOCKS; k++) { /* the first is to warm up */
+        if (k == 0) begin = clock_monotonic();
+        if (p->comm->rank == a)
+            TRY(comm_send(p->comm, b, p->block, BLOCK_BYTES));
+        else
+            TRY(comm_receive(p->comm, a, p->other, BLOCK_BYTES));
+        if (k == -1 || k == BLOCKS - 1) { /* all has arrived */
+            if (p->comm->rank == a)
+                TRY(comm_receive(p->comm, b, p->other, 8));
+            else
+                TRY(comm_send(p->comm, a, p->block, 8));
+        }
+    }
+    if (p->comm->rank == a) *rate = (double)BLOCKS * BLOCK_BYTES / (clock_monotonic() - begin);
+    return OK;
+}
+
+/* Who a rank sends to when all send at once: the rank in its place on the next host; on one host the next rank. */
+static int next_of(const Probe *p, int rank)
+{
+    const Comm *c = p->comm;
+    if (c->nodes == 1) return (rank + 1) % c->size;
+    int node = (p->node_of[rank] + 1) % c->nodes;
+    for (int r = 0; r < c->size; r++)
+        if (p->node_of[r] == node && p->local_of[r] == p->local_of[rank] % p->local_size_of[r]) return r;
+    return rank;
+}
+
+/* All ranks send and receive at once; bytes per second that leave a host, the slowest; on every rank. */
+static Status measure_all(Probe *p, double *rate)
+{
+    Comm *c = p->comm;
+    Status status = OK;
+    size_t *out = mem_array((size_t)c->size, sizeof *out), *in = mem_array((size_t)c->size, sizeof *in);
+    double *each = mem_array((size_t)c->size, sizeof *each), times[RING_ROUNDS];
+    int senders = 0, most = 1;
+    for (int r = 0; r < c->size; r++)
+        if (r != c->rank && next_of(p, r) == c->rank) in[r] = BLOCK_BYTES, senders++;
+    for (int r = 0; r < c->size; r++)
+        if (c->nodes > 1 && p->local_size_of[r] > most) most = p->local_size_of[r];
+    if (next_of(p, c->rank) != c->rank) out[next_of(p, c->rank)] = BLOCK_BYTES;
+    char *arrived = mem_array((size_t)senders + 1, BLOCK_BYTES);
+    for (int k = 0; k < RING_ROUNDS; k++) {
+        TRY_DONE(comm_barrier(c));
+        double begin = clock_monotonic(), mine;
+        TRY_DONE(comm_alltoallv(c, p->block, out, arrived, in));
+        mine = clock_monotonic() - begin;
+        TRY_DONE(comm_allgather(c, &mine, sizeof mine, each));
+        times[k] = 0;
+        for (int r = 0; r < c->size; r++) times[k] = fmax(times[k], each[r]);
+    }
+    *rate = (double)most * BLOCK_BYTES / median(times + 1, RING_ROUNDS - 1);
+done:
+    free(out);
+    free(in);
+    free(each);
+    free(arrived);
+    return status;
+}
+
+/* Seconds for the sum of SUM_ELEMENTS numbers over all ranks. */
+static Status measure_sum(Probe *p, double *seconds)
+{
+    Comm *c = p->comm;
+    Status status = OK;
+    CommInterval *intervals = mem_array((size_t)c->size, sizeof *intervals);
+    CommPart *parts = mem_array((size_t)c->size, sizeof *parts);
+    float *x = mem_array(SUM_ELEMENTS, sizeof *x);
+    double times[4];
+    for (int r = 0; r < c->size; r++) {
+        intervals[r] = (CommInterval){(int64_t)SUM_ELEMENTS * r / c->size, (int64_t)SUM_ELEMENTS * (r + 1) / c->size};
+        parts[r] = (CommPart){&intervals[r], 1, intervals[r].end - intervals[r].begin};
+    }
+    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, F32));
+    for (int k = 0; k < 4; k++) {
+        TRY_DONE(comm_barrier(c));
+        double begin = clock_monotonic();
+        TRY_DONE(comm_allreduce(c, x, parts, F32, scratch));
+        times[k] = clock_monotonic() - begin;
+    }
+    *seconds = median(times + 1, 3);
+done:
+    free(intervals);
+    free(parts);
+    free(x);
+    free(scratch);
+    return status;
+}
+
+/* Pairs: all of few ranks, else neighbours. Ranks learn each figure, so that nobody runs ahead. */
+static Status measure_pairs(Probe *p, double *latency)
+{
+    Comm *c = p->comm;
+    int n = c->size * (c->size - 1) / 2, ring = 0, known = 0;
+    if (n > MOST_PAIRS) ring = n = c->size < MOST_PAIRS ? c->size : MOST_PAIRS;
+    double latencies[MOST_PAIRS];
+    if (c->rank == 0) printf("%-56s %12s %10s\n", "between", "latency, us", "GB/s");
+    for (int k = 0, a = 0, b = 0; k < n; k++) {
+        if (ring) {
+            a = (int)((int64_t)k * c->size / n);
+            b = (a + 1) % c->size;
+        } else if (++b == c->size) {
+            b = ++a + 1;
+        }
+        double figures[2] = {0};
+        if (c->rank == a || c->rank == b) {
+            TRY(measure_latency(p, a, b, &figures[0]));
+            TRY(measure_pair(p, a, b, &figures[1]));
+        }
+        TRY(comm_broadcast(c, figures, sizeof figures, a));
+        bool far = p->node_of[a] != p->node_of[b];
+        if (far || c->nodes == 1) latencies[known++] = figures[0];
+        char *names = mem_printf("%s, %s", comm_peer_name(c, a), comm_peer_name(c, b));
+        if (c->rank == 0) printf("%-56s %12.1f %10.3f\n", names, 1e6 * figures[0], figures[1] / 1e9);
+        free(names);
+    }
+    *latency = known ? median(latencies, known) : 0;
+    return OK;
+}
+
+static Status measure(Probe *p)
+{
+    Comm *c = p->comm;
+    double latency = 0, rate = 0, sum = 0;
+    int mine[3] = {c->node, c->local_rank, c->local_size}, *all = mem_array(3 * (size_t)c->size, sizeof *all);
+    Status status = comm_allgather(c, mine, sizeof mine, all);
+    for (int r = 0; r < c->size && status == OK; r++) {
+        p->node_of[r] = all[3 * r];
+        p->local_of[r] = all[3 * r + 1];
+        p->local_size_of[r] = all[3 * r + 2];
+    }
+    free(all);
+    TRY(status);
+    TRY(measure_pairs(p, &latency));
+    TRY(measure_all(p, &rate));
+    TRY(measure_sum(p, &sum));
+    if (c->rank != 0) return OK;
+    printf("\n%d ranks on %d host%s, all sending at once: %.3f GB/s %s\n", c->size, c->nodes, c->nodes == 1 ? "" : "s",
+           rate / 1e9, c->nodes == 1 ? "from each rank" : "out of each host");
+    printf("sum of %d MiB over all ranks (fp32): %.1f ms\n", SUM_ELEMENTS >> 18, 1e3 * sum);
+    printf("for `cairn plan`: --network %.3g,%.3g%s\n", rate / 1e9, 1e6 * latency,
+           c->nodes == 1 ? "   (within one host: no network was measured)" : "");
+    return OK;
+}
+
+Status probe_run(const Config *c)
+{
+    World world;
+    Probe p = {0};
+    Status status = OK;
+    CommOptions options = {.transport = "gloo",
+                           .rendezvous = c->rendezvous,
+                           .interfaces = c->iface,
+                           .connect_s = c->connect_timeout,
+                           .peer_timeout_s = c->peer_timeout};
+    TRY(world_find(environ, &world));
+    if (world.size == 1)
+        return fail(E_USAGE, "one rank has nobody to measure with; give --ranks 2 or more, or --hosts");
+    TRY(comm_open(&world, &options, &p.comm));
+    size_t n = (size_t)p.comm->size;
+    p.node_of = mem_array(n, sizeof(int));
+    p.local_of = mem_array(n, sizeof(int));
+    p.local_size_of = mem_array(n, sizeof(int));
+    p.block = mem_alloc(BLOCK_BYTES);
+    p.other = mem_alloc(BLOCK_BYTES);
+    TRY_DONE(measure(&p));
+done:
+    free(p.node_of);
+    free(p.local_of);
+    free(p.local_size_of);
+    free(p.block);
+    free(p.other);
+    comm_close(p.comm);
+    return status;
+}

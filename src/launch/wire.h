@@ -1,0 +1,43 @@
+/* What launcher and agent say to each other over the agent's standard input and output: lines of a word, a space, and
+   text in which '\\', newline and NUL-free bytes are escaped. Either side sends "beat" every few seconds.
+
+   launcher → agent                         agent → launcher
+     reach ADDRESS PORT                       hello VERSION CORES GPUS CLIENT HOSTNAME
+     dir PATH · job NAME                      reach ADDRESS 0|1
+     set NAME=VALUE · arg WORD                out RANK 1|2 TEXT
+     rank RANK LOCAL_RANK                     end RANK CODE SIGNAL
+     go LOCAL_SIZE                            failed TEXT
+     signal NUMBER · kill                     done
+     beat                                     beat                                                                */
+#ifndef CAIRN_LAUNCH_WIRE_H
+#define CAIRN_LAUNCH_WIRE_H
+
+#include "base/base.h"
+
+#define WIRE_BEAT_S   2.0
+#define WIRE_GREETING "cairn-agent: " /* in front of the agent's lines: what a login shell says besides is no message  \
+                                       */
+
+/* A file descriptor from which lines come as they come. It is made non-blocking. */
+typedef struct {
+    int fd; /* −1: at its end */
+    Buf pending;
+    size_t taken;
+    double heard; /* clock_monotonic of the last bytes */
+} WireReader;
+
+void wire_reader(WireReader *r, int fd);
+void wire_reader_close(WireReader *r);
+/* Reads what is there. False: the end, or an error; what is pending can still be taken. */
+bool wire_fill(WireReader *r);
+/* The next whole line, unescaped where `escaped`, without its newline; NULL: none yet. Lines of programs are cut at
+   8 KiB; at the end of the file the rest counts as a line. Valid until the next call. */
+char *wire_line(WireReader *r, bool escaped);
+
+void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the newline */
+/* Writes all of it, waiting at most `patience_s` where the other side does not read. False: it did not go. */
+bool wire_write(int fd, const char *data, size_t size, double patience_s);
+/* "word text\n", escaped. */
+bool wire_send(int fd, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif
