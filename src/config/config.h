@@ -3,8 +3,8 @@
 
    A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from
    --preset, else from the default. Flags are kebab-case; `_` is taken for `-`. An unknown or repeated flag, key or
-   CAIRN_ variable is an error that names the nearest one. Behind a "--" all words are positional. Config is read-only after config_parse and stops where plans
-   are built: kernels and exec never see it. */
+   CAIRN_ variable is an error that names the nearest one. Behind a "--" all words are positional. Config is read-only
+   after config_parse and stops where plans are built: kernels and exec never see it. */
 #ifndef CAIRN_CONFIG_CONFIG_H
 #define CAIRN_CONFIG_CONFIG_H
 

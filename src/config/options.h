@@ -203,7 +203,7 @@
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
     X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
     X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
-    X("CAIRN_SSH", "launch: starts a command on another host, in place of ssh; %h is the host, else it follows")        \
+    X("CAIRN_SSH", "launch: starts a command on another host, in place of ssh; %h is the host, else it follows")       \
     X("CAIRN_JOB", "the name of a job to all its ranks, where no scheduler gives one")                                 \
     X("CAIRN_JOB_TOKEN", "what lets a rank in among the others of its job; launch makes one")                          \
     X("CAIRN_BINARY", "scripts and tests: the program to run, in place of building it")                                \

@@ -14,9 +14,10 @@
 
 #include "base/base.h"
 
-#define WIRE_BEAT_S   2.0
-#define WIRE_GREETING "cairn-agent: " /* in front of the agent's lines: what a login shell says besides is no message  \
-                                       */
+#define WIRE_BEAT_S 2.0
+#define WIRE_GREETING                                                                                                  \
+    "cairn-agent: " /* in front of the agent's lines: what a login shell says besides is no message                    \
+                     */
 
 /* A file descriptor from which lines come as they come. It is made non-blocking. */
 typedef struct {
