@@ -1,18 +1,63 @@
 /* The collectives on bytes, all made of exchanges between pairs. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm_internal.h"
 
+/* What became of the ranks, as text: who, where, and who says so. */
+static Status tell_loss(const Comm *c, const char *what, const Loss *l)
+{
+    char by[320] = "", seconds[48] = "";
+    if (l->by != c->rank) snprintf(by, sizeof by, "; noticed by %s", comm_peer_name(c, l->by));
+    if (l->seconds > 0) snprintf(seconds, sizeof seconds, " (for %.1f s)", l->seconds);
+    return fail(E_PEER, "%s: lost %s%s: it %s%s%s", what, l->rank == c->rank ? "this one, " : "",
+                comm_peer_name(c, l->rank), loss_text(l->reason), seconds, by);
+}
+
+/* An exchange failed. The watch knows why, or will soon; else one that has said good-bye is at fault, or the one that
+   was waited for. */
+static Status blame(Comm *c, const char *what, int peer, double begin)
+{
+    Watch *watch = c->group->watch;
+    double now = clock_monotonic(), patience = c->peer_timeout_s * COMM_PATIENCE;
+    bool late = now - begin >= 0.99 * patience, known = false;
+    char *said = mem_strdup(status_message());
+    int laggard = watch_laggard(watch), left = -1;
+    Loss loss;
+    c->dead = true;
+    while (!known && left < 0 && clock_monotonic() < now + 2 && !late) {
+        known = watch_verdict(watch, 0.05, &loss);
+        left = watch_left(watch);
+    }
+    if (!known && left >= 0) {
+        watch_report(watch, left, LOSS_LEFT, 0);
+    } else if (!known) {
+        if (laggard >= 0 && (late || peer < 0)) peer = laggard;
+        if (peer < 0) peer = (c->rank + 1) % c->size;
+        watch_report(watch, peer, late ? LOSS_LATE : LOSS_BROKEN, late ? now - begin : 0);
+    }
+    watch_verdict(watch, 0, &loss);
+    Status status = tell_loss(c, what, &loss);
+    log_debug("%s: %s", status_message(), said);
+    free(said);
+    return status;
+}
+
 Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what)
 {
     int peer = -1;
-    if (c->dead) return fail(E_PEER, "%s: the connection between the ranks is lost already", what);
+    Loss loss;
     if (c->size == 1) return OK;
-    Status status = c->transport->exchange(c->self, messages, n, c->peer_timeout_s, &peer);
-    if (status == OK) return OK;
-    c->dead = true;
-    return status_context(status, "%s, %s", what, peer >= 0 ? comm_peer_name(c, peer) : "a peer");
+    if (watch_verdict(c->group->watch, 0, &loss)) {
+        c->dead = true;
+        return tell_loss(c, what, &loss);
+    }
+    if (c->dead) return fail(E_PEER, "%s: the connection between the ranks is lost", what);
+    watch_advance(c->group->watch);
+    double begin = clock_monotonic();
+    if (c->transport->exchange(c->self, messages, n, c->peer_timeout_s * COMM_PATIENCE, &peer) == OK) return OK;
+    return blame(c, what, peer, begin);
 }
 
 /* In the order of distance, so that not all begin with the same one. */
@@ -23,7 +68,6 @@ static int downward(const Comm *c, int distance) { return (c->rank - distance + 
 Status comm_barrier(Comm *c)
 {
     char mine = 1, theirs;
-    if (c->dead) return comm_exchange(c, NULL, 0, "barrier");
     for (int distance = 1; distance < c->size; distance *= 2) {
         const CommMessage m[] = {{downward(c, distance), false, &theirs, 1}, {upward(c, distance), true, &mine, 1}};
         TRY(comm_exchange(c, m, 2, "barrier"));
@@ -35,7 +79,6 @@ Status comm_barrier(Comm *c)
 Status comm_broadcast(Comm *c, void *data, size_t bytes, int root)
 {
     int place = (c->rank - root + c->size) % c->size, bit = 1;
-    if (c->dead) return comm_exchange(c, NULL, 0, "broadcast");
     for (; bit < c->size; bit *= 2) {
         if (!(place & bit)) continue;
         const CommMessage m = {(place - bit + root) % c->size, false, data, bytes};
@@ -111,6 +154,33 @@ Status comm_receive(Comm *c, int from, void *data, size_t bytes)
     const CommMessage m = {from, false, data, bytes};
     CHECK(from != c->rank && from >= 0 && from < c->size, "from rank %d", from);
     return comm_exchange(c, &m, 1, "receive");
+}
+
+static Hash128 proof_of(const Comm *c, int from, int to, int copy)
+{
+    const int32_t text[3] = {from, to, copy};
+    return siphash(c->group->secret, text, sizeof text);
+}
+
+Status comm_prove(Comm *c, int copy)
+{
+    size_t n = (size_t)c->size;
+    Hash128 *mine = mem_array(n, sizeof *mine), *theirs = mem_array(n, sizeof *theirs);
+    size_t *bytes = mem_array(n, sizeof *bytes);
+    for (int r = 0; r < c->size; r++) {
+        mine[r] = proof_of(c, c->rank, r, copy);
+        bytes[r] = sizeof *mine;
+    }
+    Status status = comm_alltoallv(c, mine, bytes, theirs, bytes);
+    for (int r = 0; r < c->size && status == OK; r++)
+        if (!hash128_equal(theirs[r], proof_of(c, r, c->rank, copy)))
+            status = fail(E_PEER, "a stranger came in place of %s: something on the network connects to our ports",
+                          comm_peer_name(c, r));
+    if (status != OK) c->dead = true;
+    free(mine);
+    free(theirs);
+    free(bytes);
+    return status;
 }
 
 /* ---- small sums, and agreement ---- */

@@ -4,18 +4,66 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "comm/comm_internal.h"
-#include "comm/peers.h"
 
-static void group_release(CommGroup *g)
+static CommGroup *group_new(int size)
 {
-    if (!g || --g->references > 0) return;
+    CommGroup *g = mem_alloc(sizeof *g);
+    g->size = size;
+    pthread_mutex_init(&g->lock, NULL);
+    return g;
+}
+
+/* From the watch's thread, at the first loss: nobody waits any more. */
+static void end_waits(void *arg)
+{
+    CommGroup *g = arg;
+    pthread_mutex_lock(&g->lock);
+    for (int i = 0; i < g->n_open; i++) g->open[i]->transport->abort(g->open[i]->self);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void group_add(CommGroup *g, Comm *c)
+{
+    pthread_mutex_lock(&g->lock);
+    MEM_GROW(g->open, g->n_open, g->cap_open);
+    g->open[g->n_open++] = c;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void group_remove(CommGroup *g, const Comm *c)
+{
+    pthread_mutex_lock(&g->lock);
+    int kept = 0;
+    for (int i = 0; i < g->n_open; i++)
+        if (g->open[i] != c) g->open[kept++] = g->open[i];
+    g->n_open = kept;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The last one says good-bye before its connections break, so that nobody takes it for a fault. */
+static void group_leave(CommGroup *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int left = --g->references;
+    pthread_mutex_unlock(&g->lock);
+    if (left > 0) return;
+    watch_close(g->watch);
+    g->watch = NULL;
+}
+
+static void group_free(CommGroup *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int left = --g->holders;
+    pthread_mutex_unlock(&g->lock);
+    if (left > 0) return;
     for (int r = 0; g->names && r < g->size; r++) free(g->names[r]);
     free(g->names);
+    free(g->open);
     store_close(g->store);
+    pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
@@ -24,34 +72,42 @@ static Comm *comm_new(const World *w, CommGroup *g)
     Comm *c = mem_alloc(sizeof *c);
     *c = (Comm){.rank = w->rank, .size = w->size, .group = g};
     c->local_size = c->nodes = 1;
+    pthread_mutex_lock(&g->lock);
     g->references++;
+    g->holders++;
+    pthread_mutex_unlock(&g->lock);
     return c;
 }
 
 Status comm_self(Comm **comm)
 {
     const World alone = {.size = 1};
-    CommGroup *g = mem_alloc(sizeof *g);
-    g->size = 1;
-    *comm = comm_new(&alone, g);
+    *comm = comm_new(&alone, group_new(1));
     return OK;
 }
 
 void comm_close(Comm *c)
 {
     if (!c) return;
-    if (c->transport) c->transport->close(c->self);
-    group_release(c->group);
+    group_leave(c->group);
+    if (c->transport) {
+        group_remove(c->group, c);
+        c->transport->close(c->self);
+    }
+    group_free(c->group);
     free(c);
 }
 
-/* One more connection between the ranks of the group. */
-static Status connect_transport(Comm *c, const char *transport)
+/* Collective. One more connection between the ranks of the group. */
+static Status connect_transport(Comm *c)
 {
+    int copy = c->group->copies++;
     if (c->size == 1) return OK;
-    if (strcmp(transport, "gloo") != 0)
-        return fail(E_USAGE, "--comm %s: this connects %d ranks by gloo only", transport, c->size);
-    return gloo_open(c, c->group, c->group->copies++, &c->self, &c->transport);
+    TRY(gloo_open(c, c->group, copy, &c->self, &c->transport));
+    group_add(c->group, c);
+    Loss loss;
+    if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* it came just before */
+    return comm_prove(c, copy);
 }
 
 Status comm_dup(Comm *c, Comm **copy)
@@ -66,7 +122,8 @@ Status comm_dup(Comm *c, Comm **copy)
     d->nodes = c->nodes;
     d->store = c->store;
     d->peer_timeout_s = c->peer_timeout_s;
-    Status status = connect_transport(d, c->size > 1 ? c->transport->name : "self");
+    Status status = comm_barrier(c); /* from here on all are on their way */
+    if (status == OK) status = connect_transport(d);
     if (status != OK) {
         comm_close(d);
         return status;
@@ -128,19 +185,19 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     *comm = NULL;
     TRY(check_options(w, o));
     if (w->size == 1) return comm_self(comm);
-    CommGroup *g = mem_alloc(sizeof *g);
-    g->size = w->size;
+    CommGroup *g = group_new(w->size);
     c = comm_new(w, g);
     c->peer_timeout_s = o->peer_timeout_s;
     TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, &g->store));
     c->store = g->store;
-    g->connect_s = o->connect_s - (clock_monotonic() - begin);
-    if (g->connect_s < 1) g->connect_s = 1;
-    TRY_DONE(peers_meet(w, o, g->store, g->connect_s, &cards));
+    double left = o->connect_s - (clock_monotonic() - begin);
+    TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, &cards, &g->watch));
     fill_hosts(c, cards);
     fill_names(g, cards);
+    g->secret = cards[0].nonce;
     snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
-    TRY_DONE(connect_transport(c, "gloo"));
+    watch_on_loss(g->watch, end_waits, g);
+    TRY_DONE(connect_transport(c));
     *comm = c;
     c = NULL;
 done:

@@ -2,7 +2,11 @@
 #ifndef CAIRN_COMM_INTERNAL_H
 #define CAIRN_COMM_INTERNAL_H
 
+#include <pthread.h>
+
 #include "comm/comm.h"
+#include "comm/peers.h"
+#include "comm/watch.h"
 
 /* One piece of an exchange. Between two ranks, pieces are matched in the order in which both name them; both name the
    same sizes. No bytes: nothing happens. */
@@ -26,18 +30,29 @@ typedef struct CommTransport {
 
 /* What all connections of the same ranks have in common; counted. */
 typedef struct CommGroup {
-    int references, size;
-    char **names; // (size)
+    int references, holders, size; /* Comms that are open; and those that are not yet freed */
+    char **names;                  // (size)
     Store *store;
+    Watch *watch;
     char address[64]; /* this rank's, for its peers */
+    Hash128 secret;   /* of the run */
     int copies;       /* connections made so far: the same on all ranks */
-    double connect_s;
+    pthread_mutex_t lock;
+    struct Comm **open; /* those that have a transport, for the watch to end their waits; under the lock */
+    int n_open, cap_open;
 } CommGroup;
+
+/* How long Gloo may take to connect, once it is known that all reach each other. */
+#define COMM_CONNECT_S 30.0
+/* A collective waits so many peer timeouts for a rank that lives, but does not come to it: it may be saving. */
+#define COMM_PATIENCE 20.0
 
 /* Opens the module cairn_gloo.so; `copy` tells the connections of one group apart. */
 Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transport_self,
                  const CommTransport **transport);
 
+/* Collective. Everybody proves to everybody that he is no stranger: 16 bytes each way. */
+Status comm_prove(Comm *c, int copy);
 /* Runs an exchange; a failure makes the Comm dead and is told as E_PEER with who and where. */
 Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what);
 

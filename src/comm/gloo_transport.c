@@ -1,4 +1,6 @@
 /* The transport gloo: loads its module, and gives it the store. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,31 @@ typedef struct {
     void *gloo;
 } GlooTransport;
 
+/* Gloo writes to connections that may be closed, which raises SIGPIPE in the thread that does. Its own threads inherit
+   the mask; no other signal is their business either. */
+static void signals_off(sigset_t *before, bool all)
+{
+    sigset_t set;
+    if (all) {
+        sigfillset(&set);
+    } else {
+        sigemptyset(&set);
+        sigaddset(&set, SIGPIPE);
+    }
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+static void signals_on(const sigset_t *before)
+{
+    sigset_t pipe_signal;
+    const struct timespec now = {0};
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    if (!sigismember(before, SIGPIPE))
+        while (sigtimedwait(&pipe_signal, NULL, &now) > 0) {}
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 static Status gloo_exchange(void *self, const CommMessage *messages, int n, double timeout_s, int *peer)
 {
     GlooTransport *t = self;
@@ -24,7 +51,10 @@ static Status gloo_exchange(void *self, const CommMessage *messages, int n, doub
     GlooMessage *m = mem_array((size_t)n, sizeof *m);
     for (int i = 0; i < n; i++)
         m[i] = (GlooMessage){messages[i].peer, messages[i].send, messages[i].data, messages[i].bytes};
+    sigset_t before;
+    signals_off(&before, false);
     int bad = t->module->exchange(t->gloo, m, n, timeout_s, peer, error, sizeof error);
+    signals_on(&before);
     free(m);
     return bad ? fail(E_PEER, "%s", error) : OK;
 }
@@ -73,7 +103,7 @@ Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_s
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
-                                 .timeout_s = g->connect_s,
+                                 .timeout_s = COMM_CONNECT_S,
                                  .store = &r,
                                  .set = rendezvous_set,
                                  .get = rendezvous_get};
@@ -81,10 +111,13 @@ Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_s
                                 "Build it (libgloo-dev, WITH_GLOO=ON) or set CAIRN_BACKEND_DIR", &module);
     if (status == OK) status = module_symbol(module, "transport", "gloo", "cairn_comm_gloo", (void **)&t->module);
     if (status == OK) {
+        sigset_t before;
+        signals_off(&before, true);
         t->gloo = t->module->open(&options, error, sizeof error);
+        signals_on(&before);
         if (!t->gloo)
             status = fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank,
-                          g->address, g->connect_s, error);
+                          g->address, COMM_CONNECT_S, error);
     }
     if (status != OK) {
         free(t);

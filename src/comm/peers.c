@@ -6,6 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/interfaces.h"
+#include "comm/watch.h"
+
+#define PREFLIGHT_S 25.0 /* to connect every rank with every other */
+
 static void append_file(Buf *b, const char *path)
 {
     Buf text = {0};
@@ -26,64 +31,277 @@ static Hash128 host_identity(const char *name)
     return h;
 }
 
-/* Every rank's `mine`, by way of rank 0, so that the store is asked 2N times and not N². Missing ranks are named. */
+/* ---- everybody's bytes ---- */
+
+/* What rank 0 has of each rank; `missing` lists those that did not come. */
+static void collect(const World *w, Store *s, const char *what, size_t size, char *all, double timeout_s, Buf *missing)
+{
+    double end = clock_monotonic() + timeout_s;
+    for (int r = 1; r < w->size; r++) {
+        double left = end - clock_monotonic();
+        char name[64];
+        void *data = NULL;
+        size_t got = 0;
+        snprintf(name, sizeof name, "%s/%d", what, r);
+        if (store_get(s, name, left > 0 ? left : 0, &data, &got) == OK && got == size)
+            memcpy(all + (size_t)r * size, data, size);
+        else
+            buf_printf(missing, "%s%d", missing->len ? ", " : "", r);
+        free(data);
+    }
+}
+
+/* By way of rank 0, so that the store is asked 2N times and not N². The first byte of its answer: it has all. */
 Status peers_exchange(const World *w, Store *s, const char *what, const void *mine, size_t size, void *all,
                       double timeout_s)
 {
     Status status = OK;
-    Buf missing = {0};
+    Buf missing = {0}, answer = {0};
     void *data = NULL;
-    size_t got;
-    double end = clock_monotonic() + timeout_s;
-    char name[64];
-    snprintf(name, sizeof name, "%s/%d", what, w->rank);
+    size_t got, total = size * (size_t)w->size;
+    char name[64], given[64];
+    snprintf(given, sizeof given, "%s/all", what);
     if (w->rank != 0) {
+        snprintf(name, sizeof name, "%s/%d", what, w->rank);
         TRY(store_set(s, name, mine, size));
-        snprintf(name, sizeof name, "%s/all", what);
         /* Rank 0 says who is missing; it is given time to. */
-        TRY(store_get(s, name, timeout_s + 2, &data, &got));
-        if (got == size * (size_t)w->size)
-            memcpy(all, data, got);
+        TRY(store_get(s, given, timeout_s + 2, &data, &got));
+        if (got == total + 1 && *(char *)data)
+            memcpy(all, (char *)data + 1, total);
         else
-            status = fail(E_PEER, "rank 0 gave up: %.*s", (int)got, (const char *)data);
+            status = fail(E_PEER, "%.*s", (int)got - 1, (const char *)data + 1);
         free(data);
         return status;
     }
     memcpy(all, mine, size);
-    for (int r = 1; r < w->size; r++) {
-        double left = end - clock_monotonic();
-        snprintf(name, sizeof name, "%s/%d", what, r);
-        status = store_get(s, name, left > 0 ? left : 0, &data, &got);
-        if (status != OK || got != size)
-            buf_printf(&missing, "%s%d", missing.len ? ", " : "", r);
-        else
-            memcpy((char *)all + (size_t)r * size, data, size);
-        if (status == OK) free(data);
-    }
-    snprintf(name, sizeof name, "%s/all", what);
+    collect(w, s, what, size, all, timeout_s, &missing);
+    buf_append(&answer, missing.len ? "\0" : "\1", 1);
     if (missing.len) {
         status =
             fail(E_PEER, "rank 0 waited %.0f s; of %d ranks these did not come: %s", timeout_s, w->size, missing.data);
-        if (store_set(s, name, status_message(), strlen(status_message())) != OK) log_debug("%s", status_message());
+        buf_puts(&answer, status_message());
+        store_set(s, given, answer.data, answer.len);
+        status = fail(E_PEER, "%s", answer.data + 1);
     } else {
-        status = store_set(s, name, all, size * (size_t)w->size);
+        buf_append(&answer, all, total);
+        status = store_set(s, given, answer.data, answer.len);
     }
     buf_free(&missing);
+    buf_free(&answer);
     return status;
 }
 
-Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, PeerCard **cards)
+/* ---- the interface ---- */
+
+enum { MOST_ADDRESSES = 8 };
+typedef struct {
+    Hash128 host;
+    int32_t count;
+    Interface addresses[MOST_ADDRESSES]; /* those that --iface allows */
+} Offer;
+
+static bool other_host(const Offer *a, const Offer *b) { return !hash128_equal(a->host, b->host); }
+
+/* An address that two hosts have leads nowhere: bridges of containers are the same everywhere. */
+static bool is_double(const Offer *offers, int size, const Offer *mine, const Interface *x)
 {
+    for (int r = 0; r < size; r++) {
+        if (!other_host(&offers[r], mine)) continue;
+        for (int i = 0; i < offers[r].count; i++)
+            if (interface_same_address(&offers[r].addresses[i], x)) return true;
+    }
+    return false;
+}
+
+/* On how many ranks' networks, of other hosts, an interface is. */
+static int neighbours(const Offer *offers, int size, const Offer *mine, const Interface *x)
+{
+    int n = 0;
+    for (int r = 0; r < size; r++) {
+        bool near = false;
+        for (int i = 0; i < offers[r].count && other_host(&offers[r], mine); i++)
+            near = near || interface_same_network(&offers[r].addresses[i], x);
+        n += near;
+    }
+    return n;
+}
+
+/* Index of the interface towards the others: the one on whose network most of them are; of equals the one on the way to
+   rank 0's host, as the launcher named it; where none is, the one that the system would take. */
+static int towards_others(const World *w, const Offer *offers, const Offer *mine)
+{
+    int best = -1, most = 0;
+    int master = w->master[0] ? interface_towards(w->master, mine->addresses, mine->count) : -1;
+    for (int i = 0; i < mine->count; i++) {
+        const Interface *x = &mine->addresses[i];
+        if (x->loopback || is_double(offers, w->size, mine, x)) continue;
+        int n = neighbours(offers, w->size, mine, x);
+        if (n > most || (n == most && n > 0 && i == master)) {
+            most = n;
+            best = i;
+        }
+    }
+    for (int r = 0; r < w->size && best < 0; r++)
+        for (int i = 0; i < offers[r].count && best < 0 && other_host(&offers[r], mine); i++) {
+            const Interface *x = &offers[r].addresses[i];
+            if (!x->loopback && !is_double(offers, w->size, &offers[r], x))
+                best = interface_towards(x->text, mine->addresses, mine->count);
+            if (best >= 0 && mine->addresses[best].loopback) best = -1;
+        }
+    return best;
+}
+
+/* What this rank has to offer. Where all ranks are on one host, loopback too. */
+static Status make_offer(const CommOptions *o, const PeerCard *card, Offer *offer)
+{
+    Interface *list;
+    int n;
+    *offer = (Offer){.host = card->host};
+    TRY(interfaces_list(&list, &n));
+    Status status = OK;
+    if (*o->interfaces) status = interfaces_filter(o->interfaces, list, &n);
+    for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++)
+        offer->addresses[offer->count++] = list[i];
+    free(list);
+    return status;
+}
+
+static Status no_way(const World *w, const CommOptions *o, const Offer *mine)
+{
+    Buf b = {0};
+    for (int i = 0; i < mine->count; i++)
+        buf_printf(&b, "%s%s (%s)%s", i ? ", " : "", mine->addresses[i].name, mine->addresses[i].text,
+                   mine->addresses[i].loopback ? ", loopback" : "");
+    Status status =
+        fail(E_USAGE,
+             "rank %d: the ranks are on several hosts, and no network interface%s%s of this one leads to the "
+             "others; there is %s",
+             w->rank, *o->interfaces ? " that --iface allows" : "", "", b.len ? b.data : "none");
+    buf_free(&b);
+    return status;
+}
+
+static Status choose(const World *w, const CommOptions *o, const Offer *offers, PeerCard *card)
+{
+    const Offer *mine = &offers[w->rank];
+    int best = -1;
+    bool several = false;
+    for (int r = 0; r < w->size; r++) {
+        int same = 0;
+        while (same < r && other_host(&offers[same], &offers[r])) same++;
+        card->hosts += same == r;
+        several = several || other_host(&offers[r], mine);
+    }
+    if (several) best = towards_others(w, offers, mine);
+    for (int i = 0; i < mine->count && best < 0 && !several; i++)
+        if (*o->interfaces || mine->addresses[i].loopback) best = i;
+    if (best < 0 && !several && mine->count) best = 0; /* a host whose loopback is down */
+    if (best < 0) return no_way(w, o, mine);
+    snprintf(card->address, sizeof card->address, "%s", mine->addresses[best].text);
+    snprintf(card->interface, sizeof card->interface, "%s", mine->addresses[best].name);
+    return OK;
+}
+
+/* ---- does everybody reach everybody? ---- */
+
+/* Failures between pairs of hosts, a line each: the first pair of ranks stands for all of them. */
+static Status check_reach(const World *w, const PeerCard *cards, const int32_t *errors) // (size, size)
+{
+    enum { MOST_LINES = 16 };
+    Buf b = {0};
+    int lines = 0, pairs = 0;
+    for (int from = 0; from < w->size; from++)
+        for (int to = 0; to < from; to++) {
+            int32_t error = errors[(size_t)from * (size_t)w->size + (size_t)to];
+            bool first = true;
+            if (!error) continue;
+            pairs++;
+            for (int a = 0; a <= from && first; a++)
+                for (int c = 0; c < a && (a < from || c < to) && first; c++)
+                    first = !errors[(size_t)a * (size_t)w->size + (size_t)c] ||
+                            !hash128_equal(cards[a].host, cards[from].host) ||
+                            !hash128_equal(cards[c].host, cards[to].host);
+            if (first && lines++ < MOST_LINES)
+                buf_printf(&b, "\n  rank %d on %s (%s, %s) does not reach rank %d on %s (%s, %s): %s", from,
+                           cards[from].name, cards[from].address, cards[from].interface, to, cards[to].name,
+                           cards[to].address, cards[to].interface, strerror(error));
+        }
+    if (!pairs) return OK;
+    if (lines > MOST_LINES) buf_printf(&b, "\n  and %d more pairs of hosts", lines - MOST_LINES);
+    Status status =
+        fail(E_PEER,
+             "%d of %d pairs of ranks do not reach each other. Choose another network with --iface, or open "
+             "the firewall between these hosts to TCP:%s",
+             pairs, w->size * (w->size - 1) / 2, b.data);
+    buf_free(&b);
+    return status;
+}
+
+/* Errors that one rank alone has found are told to all, so that none waits for it. */
+typedef struct {
+    int32_t failed;
+    char text[500];
+    PeerCard card;
+} Second;
+
+static Status second_round(const World *w, Store *store, Status own, const PeerCard *card, PeerCard *cards,
+                           double timeout_s)
+{
+    Second mine = {.failed = own != OK, .card = *card}, *all = mem_array((size_t)w->size, sizeof *all);
+    if (own != OK) snprintf(mine.text, sizeof mine.text, "%.499s", status_message());
+    Status status = peers_exchange(w, store, "card", &mine, sizeof mine, all, timeout_s);
+    for (int r = 0; r < w->size && status == OK; r++) {
+        cards[r] = all[r].card;
+        if (!all[r].failed) continue;
+        all[r].text[sizeof all[r].text - 1] = '\0';
+        status = fail(E_USAGE, "rank %d on %s: %s", r, cards[r].name, all[r].text);
+    }
+    free(all);
+    return status;
+}
+
+static void say_choice(const World *w, const PeerCard *cards)
+{
+    const PeerCard *c = &cards[w->rank];
+    if (w->rank != 0)
+        log_debug("rank %d of %d on %s talks by %s (%s)", w->rank, w->size, c->name, c->interface, c->address);
+    else if (c->hosts == 1)
+        log_info("%d ranks on this host, which talk by %s (%s)", w->size, c->interface, c->address);
+    else
+        log_info("%d ranks on %d hosts; rank 0 on %s talks by %s (%s)", w->size, c->hosts, c->name, c->interface,
+                 c->address);
+}
+
+Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, PeerCard **cards, Watch **watch)
+{
+    Status status = OK, own = OK;
+    size_t n = (size_t)w->size;
     PeerCard mine = {.process = getpid()};
-    (void)o;
+    Offer offer, *offers = mem_array(n, sizeof *offers);
+    int32_t *errors = mem_array(n, sizeof *errors), *all_errors = mem_array(n * n, sizeof *all_errors);
+    *cards = mem_array(n, sizeof **cards);
+    *watch = NULL;
     gethostname(mine.name, sizeof mine.name - 1);
     mine.host = host_identity(mine.name);
-    snprintf(mine.address, sizeof mine.address, "127.0.0.1");
-    *cards = mem_array((size_t)w->size, sizeof **cards);
-    Status status = peers_exchange(w, store, "card", &mine, sizeof mine, *cards, timeout_s);
+    hash128_random(&mine.nonce);
+    own = make_offer(o, &mine, &offer);
+    TRY_DONE(peers_exchange(w, store, "offer", &offer, sizeof offer, offers, timeout_s));
+    if (own == OK) own = choose(w, o, offers, &mine);
+    if (own == OK) own = watch_open(w, mine.address, o->peer_timeout_s, &mine.port, watch);
+    TRY_DONE(second_round(w, store, own, &mine, *cards, timeout_s));
+    say_choice(w, *cards);
+    watch_connect(*watch, *cards, PREFLIGHT_S < timeout_s ? PREFLIGHT_S : timeout_s, errors);
+    TRY_DONE(peers_exchange(w, store, "reach", errors, n * sizeof *errors, all_errors, PREFLIGHT_S + 5));
+    TRY_DONE(check_reach(w, *cards, all_errors));
+done:
     if (status != OK) {
+        watch_close(*watch);
         free(*cards);
+        *watch = NULL;
         *cards = NULL;
     }
+    free(offers);
+    free(errors);
+    free(all_errors);
     return status;
 }

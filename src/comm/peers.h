@@ -7,16 +7,23 @@
 
 /* As it goes through the store: plain bytes, so all ranks run the same build on the same kind of machine. */
 typedef struct {
-    Hash128 host; /* equal where processes share a host: its start, its name, and the network as they see it */
+    Hash128 host;  /* equal where processes share a host: its start, its name, and the network as they see it */
+    Hash128 nonce; /* rank 0's is the secret of the run */
     char name[64];
-    char address[64]; /* numerical; where its peers reach it */
-    int32_t process, port;
+    char address[48]; /* numerical; where its peers reach it */
+    char interface[16];
+    int32_t process, port; /* port: where its watch listens */
+    int32_t hosts;         /* how many there are, as this rank counts them */
 } PeerCard;
+
+typedef struct Watch Watch;
 
 /* Collective, through the store: every rank's `mine`. E_PEER names the missing. */
 Status peers_exchange(const World *world, Store *store, const char *what, const void *mine, size_t size, void *all,
                       double timeout_s);
-/* Collective, through the store. The caller frees `cards` (size). */
-Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, PeerCard **cards);
+/* Collective. Chooses the interface, connects the watch, and checks that everybody reaches everybody. The caller frees
+   `cards` (size) and closes `watch`. */
+Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, PeerCard **cards,
+                  Watch **watch);
 
 #endif

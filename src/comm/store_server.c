@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,6 @@ struct StoreServer {
     Guest **guests;
     int n_guests, cap_guests;
     struct pollfd *polls;
-    bool stop;
 };
 
 static void guest_free(Guest *g)
@@ -141,7 +141,7 @@ static void *serve(void *arg)
 {
     StoreServer *s = arg;
     uint8_t *block = mem_alloc(READ_BYTES);
-    while (!s->stop) {
+    for (;;) {
         prepare_polls(s);
         int n = s->n_guests, kept = 0;
         poll(s->polls, (nfds_t)n + 2, next_tick(s, clock_monotonic()));
@@ -213,8 +213,12 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     s->port = port_of(fd);
     s->wake = eventfd(0, EFD_CLOEXEC);
     s->table = store_table_new(key, world_size);
-    if (s->wake < 0 || pthread_create(&s->thread, NULL, serve, s) != 0) {
-        s->stop = true;
+    sigset_t all, before; /* signals are for the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int bad = s->wake < 0 || pthread_create(&s->thread, NULL, serve, s) != 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (bad) {
         close(fd);
         if (s->wake >= 0) close(s->wake);
         store_table_free(s->table);

@@ -107,20 +107,29 @@ static int connect_to(const struct sockaddr *a, socklen_t len, double end)
 
 /* ---- greeting ---- */
 
-/* Shows who we are, and asks the same of the server. False: `why` says what it said, or errno's text. */
-static bool greet(int fd, Hash128 key, const World *w, double end, Buf *why, bool *ours)
+/* What became of the tries so far. */
+typedef struct {
+    Buf why;          /* of this round: address, port and reason of each */
+    const char *hint; /* what one server that did answer makes likely; NULL */
+    bool refused;     /* it is our server, and it will not have us */
+} Tries;
+
+/* Shows who we are, and asks the same of the server. */
+static bool greet(int fd, Hash128 key, const World *w, double end, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
     uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
     size_t known = sizeof STORE_GREETING - 1;
-    char text[256] = "";
+    char text[256] = "refused";
     hash128_random(&h.client);
     memcpy(greeting, STORE_GREETING, known);
     memcpy(greeting + known, h.client.bytes, 16);
-    *ours = false;
-    if (!send_all(fd, greeting, sizeof greeting, end) || !receive_all(fd, greeting, sizeof greeting, end) ||
-        memcmp(greeting, STORE_GREETING, known) != 0) {
-        buf_puts(why, "something else listens there");
+    if (!send_all(fd, greeting, sizeof greeting, end) || !receive_all(fd, greeting, sizeof greeting, end)) {
+        buf_printf(&t->why, "no greeting (%s)", strerror(errno));
+        return false;
+    }
+    if (memcmp(greeting, STORE_GREETING, known) != 0) {
+        buf_puts(&t->why, "something else listens there");
         return false;
     }
     memcpy(h.server.bytes, greeting + known, 16);
@@ -128,29 +137,26 @@ static bool greet(int fd, Hash128 key, const World *w, double end, Buf *why, boo
     memcpy(show, mine.bytes, 16);
     store_put(show + 16, (uint32_t)w->rank, 4);
     store_put(show + 20, (uint32_t)w->size, 4);
-    if (!send_all(fd, show, sizeof show, end) || !receive_all(fd, verdict, sizeof verdict, end)) {
-        buf_puts(why, "the ranks of another job meet there (or the token or the job's name differs)");
+    if (!send_all(fd, show, sizeof show, end) || !receive_all(fd, verdict, sizeof verdict, end) ||
+        memcmp(verdict + 1, theirs.bytes, 16) != 0) {
+        t->hint = ". There are ranks of another job, or with another token or job name";
+        buf_puts(&t->why, "not this job's");
         return false;
     }
-    memcpy(mine.bytes, verdict + 1, 16);
-    if (!hash128_equal(mine, theirs)) {
-        buf_puts(why, "a server that does not know the token");
-        return false;
-    }
-    *ours = true;
     if (verdict[0] == 0) return true;
     size_t len = store_number(verdict + 17, 2);
-    if (len >= sizeof text || !receive_all(fd, text, len, end)) snprintf(text, sizeof text, "refused");
-    buf_puts(why, text);
+    t->refused = true;
+    if (len < sizeof text && receive_all(fd, text, len, end)) text[len] = '\0';
+    buf_free(&t->why);
+    buf_puts(&t->why, text);
     return false;
 }
 
-/* One try at one port. `refused`: it is our server, and it will not have us. */
-static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, double end, Buf *why,
-                    bool *refused)
+/* One try at one port, at each address of the host; the socket, -1: none. */
+static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, double end, Tries *t)
 {
     char host[64] = "?";
-    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+    for (const struct addrinfo *a = list; a && !t->refused; a = a->ai_next) {
         struct sockaddr_storage at;
         memcpy(&at, a->ai_addr, a->ai_addrlen);
         if (a->ai_family == AF_INET6)
@@ -161,14 +167,13 @@ static int try_port(const struct addrinfo *list, int port, Hash128 key, const Wo
         double until = clock_monotonic() + HELLO_S;
         if (until > end) until = end;
         int fd = connect_to((struct sockaddr *)&at, a->ai_addrlen, until);
-        buf_printf(why, "%s%s port %d: ", why->len ? "; " : "", host, port);
+        buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
         if (fd < 0) {
-            buf_puts(why, strerror(errno));
+            buf_puts(&t->why, strerror(errno));
             continue;
         }
-        if (greet(fd, key, w, until, why, refused)) return fd;
+        if (greet(fd, key, w, until, t)) return fd;
         close(fd);
-        if (*refused) break;
     }
     return -1;
 }
@@ -192,49 +197,50 @@ static bool is_loopback(const struct addrinfo *a)
     return ntohl(((struct sockaddr_in *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
 }
 
+/* All ports in turn; names may come to be known only in a later round. */
+static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double end, Tries *tries,
+                        bool *loopback)
+{
+    struct addrinfo *list = NULL;
+    buf_free(&tries->why);
+    TRY(resolve(host, &list));
+    *loopback = is_loopback(list);
+    for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !tries->refused; i++) {
+        if (i > 0 && clock_monotonic() > end) break;
+        t->fd = try_port(list, port + i, key, w, end, tries);
+        if (t->fd >= 0) snprintf(t->at, sizeof t->at, "%s port %d", host, port + i);
+    }
+    freeaddrinfo(list);
+    return OK;
+}
+
 static Status join(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s)
 {
-    Status status = OK;
-    struct addrinfo *list = NULL;
-    Buf why = {0};
+    Status status;
+    Tries tries = {0};
     double end = clock_monotonic() + timeout_s;
-    bool refused = false, told = false;
-    for (int i = 0; t->fd < 0; i = (i + 1) % STORE_PORTS) {
-        if (i == 0) { /* names may come to be known only now */
-            if (list) freeaddrinfo(list);
-            list = NULL;
-            status = resolve(host, &list);
-            if (list) buf_free(&why);
-        }
-        if (list && port + i < 65536) t->fd = try_port(list, port + i, key, w, end, &why, &refused);
-        if (t->fd >= 0) {
-            snprintf(t->at, sizeof t->at, "%s port %d", host, port + i);
-            break;
-        }
-        if (refused || clock_monotonic() >= end) break;
-        if (i == STORE_PORTS - 1 || !list) {
-            if (!told)
-                log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host, why.data ? why.data : "no address");
-            told = true;
-            usleep(100000);
-        }
-        if (!list) i = STORE_PORTS - 1;
+    bool loopback = false, told = false;
+    for (;;) {
+        status = one_round(t, w, host, port, key, end, &tries, &loopback);
+        if (t->fd >= 0 || tries.refused || clock_monotonic() >= end) break;
+        if (!told)
+            log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host,
+                      status == OK ? tries.why.data : status_message());
+        told = true;
+        usleep(100000);
     }
-    if (t->fd >= 0)
-        status = OK;
-    else if (refused)
-        status = fail(E_USAGE, "rank 0 at %s refused: %s", host, why.data);
-    else if (list)
+    if (tries.refused)
+        status = fail(E_USAGE, "rank 0 at %s refused: %s", host, tries.why.data);
+    else if (status == OK && t->fd < 0)
         status =
             fail(E_PEER,
-                 "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s. Does rank 0 run, and may "
+                 "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Does rank 0 run, and may "
                  "this port be reached?",
-                 w->rank, host, port, port + STORE_PORTS - 1, timeout_s, why.data ? why.data : "",
-                 is_loopback(list) ? ". That address is this host's own: give the name or address by which the "
-                                     "others reach rank 0's host"
-                                   : "");
-    if (list) freeaddrinfo(list);
-    buf_free(&why);
+                 w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
+                 loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
+                                           "others reach rank 0's host"
+                                         : "");
+    buf_free(&tries.why);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "dist/ranks.h"
 
 #include <math.h>
+#include <sys/prctl.h>
 
 /* Bytes that tell who sent them to whom. */
 static void fill(uint8_t *p, size_t n, int from, int to)
@@ -235,6 +236,48 @@ static void test_tcp_store(void **state)
     ranks_run(&ranks, sums_work);
 }
 
+/* A server of our own, on a port that was free a moment ago. */
+static void test_redis_store(void **state)
+{
+    char port[16], *where = mem_printf("redis://127.0.0.1:%d", 20000 + (int)getpid() % 10000);
+    int status, sees = -1;
+    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 10000);
+    fflush(NULL);
+    pid_t server = fork();
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* should a test fail meanwhile */
+        if (!freopen("/dev/null", "w", stdout)) _exit(127);
+        execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly",
+               "no", "--dir", (char *)*state, (char *)NULL);
+        _exit(127);
+    }
+    usleep(300000);
+    if (waitpid(server, &status, WNOHANG) == server) {
+        print_message("skipped: no redis-server could be started here\n");
+    } else {
+        for (int run = 0; run < 3; run++) { /* what the first left does not disturb the next ones */
+            Ranks ranks = ranks_of(3, where);
+            ranks_run(&ranks, sums_work);
+        }
+        sees = 0;
+        kill(server, SIGTERM);
+        waitpid(server, &status, 0);
+    }
+    free(where);
+    if (sees < 0) skip();
+}
+
+/* Runs of one job in one folder, one after another. */
+static void test_again(void **state)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    for (int run = 0; run < 4; run++) {
+        Ranks ranks = ranks_of(2 + run % 2, where);
+        ranks_run(&ranks, agree_work);
+    }
+    free(where);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +285,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sums, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_agree, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp_store),
+        cmocka_unit_test_setup_teardown(test_again, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_redis_store, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ BEGIN {
     vendor["bzlib"] = "tasks/pretrain/with_bz2/"
     vendor["zlib"] = "tasks/pretrain/with_zlib/"
     vendor["gloo"] = "src/comm/gloo"
+    vendor["hiredis"] = "src/comm/store_redis.c"
     vendor["nccl"] = "src/comm/nccl"
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
     vendor["nvtx3"] = "kernels/cuda/nvtx tests/"
