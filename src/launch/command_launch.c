@@ -385,8 +385,12 @@ static void judge(Launch *l, Outcome *o)
         l->open[i] = false;
         if (o->code) continue;
         o->code = 77;
-        snprintf(o->what, sizeof o->what, "host %s with rank%s %d to %d was lost: %.500s", r->site->name,
-                 r->n_ranks == 1 ? "" : "s", r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
+        if (r->n_ranks == 1)
+            snprintf(o->what, sizeof o->what, "host %s with rank %d was lost: %.500s", r->site->name, r->first_rank,
+                     r->complaint);
+        else
+            snprintf(o->what, sizeof o->what, "host %s with ranks %d to %d was lost: %.500s", r->site->name,
+                     r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int rank = first_that(f, kinds[k]);

@@ -2,8 +2,8 @@
 # `cairn launch` on one machine, and on hosts that a stand-in for ssh plays: what ranks are told, how they end, what
 # follows from that, and that none is left behind. A script stands in for the rank's program.
 set -uo pipefail
-# shellcheck source=tests/dist/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/launch_lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/launch_lib.sh"
 
 # What a rank does: $DO is a list of words. Each rank leaves its number in pids/; what it was told in told/.
 cat >rank.sh <<'END'
