@@ -23,7 +23,8 @@ static const char *way_to(const Sites *sites)
 {
     const char *given = getenv("CAIRN_SSH");
     if (given && *given) return given;
-    if (sites->from == SITES_OF_SLURM) return "srun --overlap --quiet --nodes=1 --ntasks=1 --nodelist=%h sh -c";
+    if (sites->from == SITES_OF_SLURM)
+        return "srun --overlap --quiet --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=%h sh -c";
     return NULL;
 }
 

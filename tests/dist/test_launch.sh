@@ -121,6 +121,13 @@ DO='all:77' expect 77 launch --ranks 2 --max-restarts 2 -- glue
 [ "$(find told -name 'rank0.*' | wc -l)" -eq 3 ] || complain "--max-restarts 2 made $(find told -name 'rank0.*' | wc -l) starts"
 DO='0:error 1:77' expect 1 launch --ranks 2 --max-restarts 2 -- glue
 
+# --max-time is for all starts together.
+fresh
+DO='all.0:77' expect 0 launch --ranks 1 --max-restarts 1 -- glue --max-time 50s --seed 3
+has told/rank0.1 "ARGUMENTS=glue --seed 3"
+awk -F'[=s]' '/^CAIRN_MAX_TIME=/ { if ($2 + 0 > 0 && $2 + 0 < 50) good = 1 } END { exit !good }' told/rank0.1 ||
+    complain "the second start has the whole of --max-time: $(grep MAX_TIME told/rank0.1)"
+
 # ---- signals ----
 for name in TERM INT USR1 USR2; do
     begin all:wait 3

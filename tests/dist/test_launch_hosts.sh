@@ -78,7 +78,9 @@ wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 kill -9 $!
 wait $! 2>/dev/null
 all_gone told/pids
-for h in h1 h2 h3; do wait_until 10 test -z "$(ip netns pids $h)" || complain "$h still has processes: $(ip netns pids $h)"; done
+# shellcheck disable=SC2317 # by wait_until
+empty() { [ -z "$(ip netns pids "$1")" ]; }
+for h in h1 h2 h3; do wait_until 10 empty $h || complain "$h still has processes: $(ip netns pids $h)"; done
 rm -rf told
 unset CAIRN_TEST_PROGRAM
 
