@@ -190,3 +190,95 @@ make_room() {
     mv -- "$default_output" "$default_output.$n"
     say "$default_output held a finished run with other flags; it is now $default_output.$n"
 }
+
+# ---- many ranks ----
+
+# take_launch_flags FLAG...: what `cairn launch` is to know goes to launch_flags, all else to other_flags. `multinode`:
+# whether it is to start the ranks.
+take_launch_flags() {
+    launch_flags=() other_flags=()
+    multinode=${multinode:-false}
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --multinode) multinode=true ;;
+        --ranks=* | --hosts=* | --max[-_]restarts=*) multinode=true && launch_flags+=("$1") ;;
+        --ranks | --hosts | --max[-_]restarts)
+            [ $# -ge 2 ] || die 2 "$1 needs a value"
+            multinode=true
+            launch_flags+=("$1=$2")
+            shift
+            ;;
+        *) other_flags+=("$1") ;;
+        esac
+        shift
+    done
+    case " ${launch_flags[*]}" in
+    *" --max"*) ;;
+    *) launch_flags+=("--max-restarts=${CAIRN_MAX_RESTARTS:-3}") ;;
+    esac
+}
+
+# start_cairn COMMAND FLAG...: becomes the program, or its launcher where there are to be many ranks.
+start_cairn() {
+    if $multinode; then
+        exec "$cairn" launch "${launch_flags[@]}" -- "$@"
+    fi
+    exec "$cairn" "$@"
+}
+
+# run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
+# else end at a signal before its child, or sleep through it.
+run_forwarding() {
+    local code=0 again name child signalled=false
+    "$@" &
+    child=$!
+    # shellcheck disable=SC2064 # the number is that of now
+    for name in TERM INT USR1 USR2; do trap "signalled=true; kill -s $name $child 2>/dev/null" "$name"; done
+    wait "$child" || code=$?
+    while $signalled; do # `wait` returns when a trap has run, too
+        signalled=false again=0
+        wait "$child" || again=$?
+        [ "$again" -eq 127 ] || code=$again
+    done
+    trap - TERM INT USR1 USR2
+    return "$code"
+}
+
+# "1-02:03:04", "02:03:04", "03:04" or "4" as seconds; nothing for anything else.
+as_seconds() {
+    local days=0 text=$1 part total=0
+    case $text in *-*) days=${text%%-*} text=${text#*-} ;; esac
+    case $days:$text in *[!0-9:]* | *:) return ;; esac
+    while [ -n "$text" ]; do
+        part=${text%%:*}
+        total=$((total * 60 + 10#$part))
+        case $text in *:*) text=${text#*:} ;; *) text= ;; esac
+    done
+    echo $((total + 86400 * days))
+}
+
+# Seconds that the scheduler still leaves this job; nothing where there is none, or no limit.
+seconds_left() {
+    local limit='' used
+    used=$(ps -o etimes= -p $$ | tr -d ' ')
+    if [ -n "${SLURM_JOB_ID:-}" ]; then
+        limit=$(squeue -h -j "$SLURM_JOB_ID" -o %L 2>/dev/null) used=0
+    elif [ -n "${PBS_JOBID:-}" ]; then
+        limit=${PBS_WALLTIME:-$(qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/.*Resource_List.walltime = //p')}
+    elif [ -n "${JOB_ID:-}" ] && [ -n "${SGE_ROOT:-}" ]; then
+        limit=$(qstat -j "$JOB_ID" 2>/dev/null | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p')
+    fi
+    limit=$(as_seconds "$limit")
+    [ -z "$limit" ] || echo $((limit - used))
+}
+
+# Ends the run a minute before the scheduler would, unless somebody said when.
+obey_time_limit() {
+    local left
+    [ -z "${CAIRN_MAX_TIME:-}" ] || return 0
+    left=$(seconds_left)
+    [ -n "$left" ] || return 0
+    if [ "$left" -gt 120 ]; then left=$((left - 60)); else left=$((left / 2 + 1)); fi
+    export CAIRN_MAX_TIME=${left}s
+    say "the scheduler leaves this job $(seconds_left) s; it will stop by itself after $left s"
+}

@@ -18,11 +18,15 @@ Builds Cairn if need be, fine-tunes (--do-train) and evaluates (--do-eval; switc
     ./hpcai_scripts/run_glue.sh --task MNLI --recompute none --batch-size 24
     ./hpcai_scripts/run_glue.sh --task MNLI --recompute half-attention --batch-size 48
 
+On many hosts: run_glue_multinode.sh, or --multinode here.
+
 Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to go on), 76 does not fit in
-memory, 79 checkpoint corrupt. `build/cairn glue --help` lists all flags.
+memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn glue --help` lists all flags.
 END
 }
 
+take_launch_flags "$@"
+set -- "${other_flags[@]}"
 only_asks=false
 for argument in "$@"; do
     case $argument in
@@ -35,4 +39,4 @@ find_cairn
 export CAIRN_DO_TRAIN=${CAIRN_DO_TRAIN:-true} CAIRN_DO_EVAL=${CAIRN_DO_EVAL:-true}
 fill_config '%s' "$@"
 $only_asks || make_room
-exec "$cairn" glue "$@"
+start_cairn glue "$@"

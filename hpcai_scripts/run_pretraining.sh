@@ -22,8 +22,10 @@ steps of 65536 sequences of 128 tokens, then 1563 of 32768 of 512). Every flag g
     ./hpcai_scripts/run_pretraining.sh --phase 1 --data-dir phase1/ --model-config large --vocab vocab.txt
     ./hpcai_scripts/run_pretraining.sh --phase 2 --data-dir phase2/
 
+On many hosts: run_pretraining_multinode.sh, or --multinode here.
+
 Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to go on), 76 does not fit in
-memory, 79 checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
+memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
 END
 }
 
@@ -35,6 +37,8 @@ full_size() {
     esac
 }
 
+take_launch_flags "$@"
+set -- "${other_flags[@]}"
 phase='' only_asks=false flags=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -79,4 +83,4 @@ if [ -z "$(resolved preset)" ]; then export CAIRN_PRESET=$size-phase$phase; fi
 resolve_config "${flags[@]}"
 fill_output "pretrain-phase$phase" "${flags[@]}"
 $only_asks || make_room
-exec "$cairn" pretrain "${flags[@]}"
+start_cairn pretrain "${flags[@]}"

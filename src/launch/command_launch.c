@@ -37,6 +37,7 @@ typedef struct {
     int interrupts;
     double stopped_at, failed_at, lost_at; /* 0: not so */
     bool terminated, killed, under_grid_engine;
+    double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
 } Launch;
 
 /* What a start came to. */
@@ -128,7 +129,23 @@ static void tell_options(Launch *l, Remote *r)
     }
 }
 
-static void tell_remote(Launch *l, Remote *r, int node, int nodes)
+/* The command. Its --max-time gives way to what is left of it. */
+static void tell_words(Launch *l, Remote *r)
+{
+    char **words = l->c->positional, name[16];
+    for (int i = 0; i < l->c->n_positional; i++) {
+        size_t length = strcspn(words[i], "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, words[i]);
+        if (l->max_time > 0 && (strcmp(name, "--max-time") == 0 || strcmp(name, "--max_time") == 0))
+            i += !words[i][length];
+        else
+            fleet_send(&l->fleet, r, "arg", words[i]);
+    }
+    double left = l->max_time - (clock_monotonic() - l->begun);
+    if (l->max_time > 0) tell_setting(l, r, "CAIRN_MAX_TIME=%.3fs", left > 1 ? left : 1);
+}
+
+static void tell_remote(Launch *l, Remote *r, int node)
 {
     char text[64], directory[4096];
     if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
@@ -149,14 +166,13 @@ static void tell_remote(Launch *l, Remote *r, int node, int nodes)
     tell_setting(l, r, "CAIRN_JOB=%s", l->job);
     tell_setting(l, r, "CAIRN_JOB_TOKEN=%s", l->token);
     tell_setting(l, r, "CAIRN_RENDEZVOUS=%s", l->rendezvous);
-    (void)nodes;
     fleet_send(&l->fleet, r, "arg", "cairn");
     if (l->c->probe) {
         fleet_send(&l->fleet, r, "arg", "launch");
         fleet_send(&l->fleet, r, "arg", "--");
         fleet_send(&l->fleet, r, "arg", "@probe");
     }
-    for (int i = 0; i < l->c->n_positional; i++) fleet_send(&l->fleet, r, "arg", l->c->positional[i]);
+    tell_words(l, r);
     for (int k = 0; k < r->n_ranks; k++) {
         snprintf(text, sizeof text, "%d %d", r->first_rank + k, k);
         fleet_send(&l->fleet, r, "rank", text);
@@ -285,7 +301,7 @@ static Status start(Launch *l)
     TRY(stopped(l));
     for (int i = 0; i < f->n_remotes; i++) nodes += f->remotes[i].n_ranks > 0;
     for (int i = 0; i < f->n_remotes; i++)
-        if (f->remotes[i].n_ranks > 0) tell_remote(l, &f->remotes[i], node++, nodes);
+        if (f->remotes[i].n_ranks > 0) tell_remote(l, &f->remotes[i], node++);
     log_debug("started %d ranks on %d hosts; they meet at %s", f->n_ranks, nodes, l->rendezvous);
     return OK;
 }
@@ -385,8 +401,12 @@ static void judge(Launch *l, Outcome *o)
         l->open[i] = false;
         if (o->code) continue;
         o->code = 77;
-        snprintf(o->what, sizeof o->what, "host %s with rank%s %d to %d was lost: %.500s", r->site->name,
-                 r->n_ranks == 1 ? "" : "s", r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
+        if (r->n_ranks == 1)
+            snprintf(o->what, sizeof o->what, "host %s with rank %d was lost: %.500s", r->site->name, r->first_rank,
+                     r->complaint);
+        else
+            snprintf(o->what, sizeof o->what, "host %s with ranks %d to %d was lost: %.500s", r->site->name,
+                     r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int rank = first_that(f, kinds[k]);
@@ -456,7 +476,7 @@ static Status run_all(Launch *l, Outcome *o)
 
 /* ---- the command ---- */
 
-static Status check_command(const Config *c)
+static Status check_command(const Config *c, double *max_time)
 {
     Config command = {0};
     Status status = OK;
@@ -470,6 +490,7 @@ static Status check_command(const Config *c)
         for (int i = 0; i < c->n_positional; i++) words[i + 1] = c->positional[i];
         status = status_context(config_parse(&command, c->n_positional + 1, words, environ), "the command behind --");
         if (status == OK && command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
+        *max_time = command.max_time;
         if (status == OK) config_free(&command);
     }
     free(words);
@@ -480,19 +501,13 @@ static Status check_command(const Config *c)
 static void name_job(Launch *l)
 {
     static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
-    Digest digest;
-    struct {
-        double wall, monotonic;
-        int pid;
-    } seed = {clock_wall(), clock_monotonic(), (int)getpid()};
-    snprintf(l->job, sizeof l->job, "launch-%d-%.0f", seed.pid, seed.wall);
+    snprintf(l->job, sizeof l->job, "launch-%d-%.0f", (int)getpid(), clock_wall());
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *number = getenv(numbers[i][0]);
-        if (number && *number) snprintf(l->job, sizeof l->job, "%s-%.40s-%d", numbers[i][1], number, seed.pid);
+        if (number && *number) snprintf(l->job, sizeof l->job, "%s-%.40s-%d", numbers[i][1], number, (int)getpid());
     }
     for (char *p = l->job; *p; p++)
         if (*p == '/' || *p == ' ') *p = '_';
-    (void)digest;
 }
 
 /* A secret of this job: 128 bits of the kernel's. */
@@ -534,12 +549,12 @@ static Status status_of(int code, const char *what)
 
 Status command_launch(const Config *c)
 {
-    Launch l = {.c = c, .signals = -1};
+    Launch l = {.c = c, .signals = -1, .begun = clock_monotonic()};
     Outcome o = {0};
     if (c->n_positional == 1 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
-    TRY_DONE(check_command(c));
+    TRY_DONE(check_command(c, &l.max_time));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     TRY_DONE(make_secret(&l));
     TRY_DONE(watch_signals(&l));

@@ -23,7 +23,8 @@ static const char *way_to(const Sites *sites)
 {
     const char *given = getenv("CAIRN_SSH");
     if (given && *given) return given;
-    if (sites->from == SITES_OF_SLURM) return "srun --overlap --quiet --nodes=1 --ntasks=1 --nodelist=%h sh -c";
+    if (sites->from == SITES_OF_SLURM)
+        return "srun --overlap --quiet --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=%h sh -c";
     return NULL;
 }
 
@@ -181,7 +182,10 @@ void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
     for (int i = 0; i < f->n_remotes; i++) {
         Remote *r = &f->remotes[i];
         if ((remote && r != remote) || r->lost || r->orders < 0) continue;
-        if (!wire_send(r->orders, word, "%s", text)) lose(f, r, "it takes no orders any more");
+        if (wire_send(r->orders, word, "%s", text)) continue;
+        if (errno != EPIPE) lose(f, r, "it takes no orders any more");
+        if (r->orders >= 0) close(r->orders); /* it has ended: why, its output may tell */
+        r->orders = -1;
     }
 }
 
@@ -212,17 +216,30 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
     }
 }
 
-static void hear(Fleet *f, Remote *r, double silence_s)
+static void hear_muttering(Fleet *f, Remote *r)
 {
     wire_fill(&r->muttered);
     for (char *line; (line = wire_line(&r->muttered, false));) {
+        line[strcspn(line, "\r")] = '\0';
         if (!*line) continue;
         if (!r->met) snprintf(r->complaint, sizeof r->complaint, "%.500s", line);
         f->on_remark(f->arg, r, line);
     }
+}
+
+static void hear(Fleet *f, Remote *r, double silence_s)
+{
+    hear_muttering(f, r);
     bool open = wire_fill(&r->said);
     for (char *line; (line = wire_line(&r->said, true));) hear_line(f, r, line);
-    if (!open) lose(f, r, "its connection ended");
+    if (!open) { /* the last words of an ssh may come a little later than its end */
+        struct pollfd wait = {.fd = r->muttered.fd, .events = POLLIN};
+        for (int k = 0; k < 5 && r->muttered.fd >= 0; k++) {
+            poll(&wait, 1, 100);
+            hear_muttering(f, r);
+        }
+        lose(f, r, "its connection ended");
+    }
     double silent = clock_monotonic() - r->said.heard;
     if (!r->site->here && r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
 }
@@ -262,9 +279,7 @@ void fleet_end(Fleet *f, double patience_s)
             Remote *r = &f->remotes[i];
             wire_fill(&r->said); /* so that nobody waits for us to read */
             r->said.taken = r->said.pending.len;
-            wire_fill(&r->muttered);
-            for (char *line; (line = wire_line(&r->muttered, false));)
-                if (*line) f->on_remark(f->arg, r, line);
+            hear_muttering(f, r);
             if (r->pid <= 0) continue;
             if (late || (r->lost && r->n_ranks == 0)) kill(r->pid, r->site->here ? SIGKILL : SIGTERM);
             if (waitpid(r->pid, NULL, late && r->site->here ? 0 : WNOHANG) == r->pid)

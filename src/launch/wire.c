@@ -105,7 +105,10 @@ bool wire_write(int fd, const char *data, size_t size, double patience_s)
         if (n < 0 && errno != EAGAIN) return false;
         double left = until - clock_monotonic();
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        if (left <= 0 || poll(&wait, 1, (int)(1e3 * left) + 1) == 0) return false;
+        if (left <= 0 || poll(&wait, 1, (int)(1e3 * left) + 1) == 0) {
+            errno = ETIMEDOUT;
+            return false;
+        }
     }
     return true;
 }
@@ -119,8 +122,10 @@ bool wire_send(int fd, const char *word, const char *format, ...)
     va_end(args);
     buf_printf(&line, "%s%s", word, text.len ? " " : "");
     wire_escape(&line, text.data ? text.data : "");
-    bool gone = wire_write(fd, line.data, line.len, 30);
+    bool gone = wire_write(fd, line.data, line.len, 5);
+    int error = errno;
     buf_free(&text);
     buf_free(&line);
+    errno = error;
     return gone;
 }

@@ -8,6 +8,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 while IFS= read -r variable; do unset "$variable"; done < <(
     compgen -v | grep -E '^(SLURM_|PBS_|PE_|PMI|OMPI_|SGE_|JOB_ID$|NSLOTS$|RANK$|WORLD_SIZE$|MASTER_|CAIRN_(JOB|RENDEZVOUS|SSH))'
 )
+trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work"' EXIT
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# `cairn launch` on several hosts (network namespaces): who is started where, by a list or what a scheduler left; the
+# probe; training; a host that is lost, and one that was never there.
+set -uo pipefail
+# shellcheck source=tests/dist/launch_lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/launch_lib.sh"
+# shellcheck source=tests/dist/hosts.sh
+source "$source_dir/tests/dist/hosts.sh"
+within_hosts 3 "$source_dir/tests/dist/test_launch_hosts.sh"
+
+cat >rank.sh <<'END'
+#!/usr/bin/env bash
+mkdir -p "$WORK/told"
+start=$(ls "$WORK/told" | grep -c "^rank$RANK\.")
+trap 'exit 75' TERM
+echo "$(hostname) $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE node$NODE_RANK" >"$WORK/told/rank$RANK.$start"
+echo $$ >>"$WORK/told/pids"
+[ -z "${PAUSE:-}" ] || { [ "$start" != 0 ] && [ -z "${ALWAYS:-}" ]; } || while :; do sleep 0.1; done
+exit 0
+END
+chmod +x rank.sh
+export WORK=$work CAIRN_TEST_AGENT_GRACE=1s CAIRN_TEST_SAVE_GRACE=1s
+# shellcheck disable=SC2317 # by expect
+launch() { CAIRN_TEST_PROGRAM=$work/rank.sh "$CAIRN_BINARY" launch "$@"; }
+# placed TEXT...: where the ranks of the last launch were, one word each: host:rank/ranks:local/locals.
+placed() {
+    local got
+    got=$(cat told/rank*.0 2>/dev/null | awk '{ print $1 ":" $2 ":" $3 ":" $4 }' | sort -t: -k2n | tr '\n' ' ')
+    [ "$got" = "$* " ] || complain "ranks are at '$got', not at '$*'"
+    rm -rf told
+}
+
+# ---- who is where ----
+# CAIRN_TEST_PROGRAM travels with the other CAIRN_ variables, to namespaces that see the same files.
+printf '# two of them\nh1\nh2 # the second\n' >two
+expect 0 launch --hosts two -- glue
+placed h1:0/2:0/1:node0 h2:1/2:0/1:node1
+expect 0 launch --hosts two --ranks 4 -- glue
+placed h1:0/4:0/2:node0 h1:1/4:1/2:node0 h2:2/4:0/2:node1 h2:3/4:1/2:node1
+printf 'h1 slots=2\nh2 slots=1\nh0 slots=1\n' >three
+expect 0 launch --hosts three --ranks 3 -- glue
+placed h1:0/3:0/1:node0 h2:1/3:0/1:node1 h0:2/3:0/1:node2
+expect 2 launch --hosts three --ranks 5 -- glue
+says "--ranks 5, but three has 4 slots on 3 hosts"
+printf 'h1\nh1\nh2\nh2\n' >pbs # as PBS writes it for select=2:mpiprocs=2
+PBS_NODEFILE=$work/pbs PBS_JOBID=17.server expect 0 launch --ranks 4 -- glue
+placed h1:0/4:0/2:node0 h1:1/4:1/2:node0 h2:2/4:0/2:node1 h2:3/4:1/2:node1
+PBS_NODEFILE=$work/pbs expect 0 launch -- glue # without GPUs: one for each host
+placed h1:0/2:0/1:node0 h2:1/2:0/1:node1
+printf 'h2 4 all.q@h2 UNDEFINED\nh3 2 all.q@h3 UNDEFINED\n' >sge
+PE_HOSTFILE=$work/sge expect 0 launch --ranks 3 -- glue
+placed h2:0/3:0/2:node0 h2:1/3:1/2:node0 h3:2/3:0/1:node1
+SLURM_JOB_NODELIST='h[1-3]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE='1(x3)' SLURM_PROCID=0 CAIRN_SSH="$CAIRN_SSH %h" expect 0 launch --ranks 3 -- glue
+placed h1:0/3:0/1:node0 h2:1/3:0/1:node1 h3:2/3:0/1:node2
+SLURM_JOB_NODELIST='h[1-3]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE='1(x3)' expect 2 launch --ranks 4 -- glue
+
+# ---- hosts that are not there, or go ----
+printf 'h1\nh9\n' >four
+expect 77 launch --hosts four -- glue
+says "nothing could be started on h9 (ssh: Could not resolve hostname h9)"
+[ ! -e told ] || complain "a rank was started although a host is missing"
+# shellcheck disable=SC2317 # by wait_until
+begun() { [ -e told/pids ] && [ "$(wc -l <told/pids)" -ge "$1" ]; }
+printf 'h1\nh2\nh3\n' >all
+export CAIRN_TEST_PROGRAM=$work/rank.sh
+PAUSE=1 "$CAIRN_BINARY" launch --hosts all --max-restarts 1 -- glue >launch.out 2>&1 &
+launcher=$!
+wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
+ip netns pids h2 | xargs kill -9 # the host is gone, with all on it
+wait "$launcher" || complain "not started again after a lost host: $(cat launch.out)"
+output=$(cat launch.out)
+says "host h2 with rank 1 was lost: its connection ended; starting again on 2 hosts (1 of at most 1)"
+[ "$(cat told/rank0.1 told/rank1.1 | tr '\n' ' ')" = "h1 0/2 0/1 node0 h3 1/2 0/1 node1 " ] || complain "after the fault: $(cat told/rank*.1)"
+all_gone told/pids
+rm -rf told
+PAUSE=1 ALWAYS=1 "$CAIRN_BINARY" launch --hosts all -- glue >launch.out 2>&1 &
+wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
+kill -9 $!
+wait $! 2>/dev/null
+all_gone told/pids
+# shellcheck disable=SC2317 # by wait_until
+empty() { [ -z "$(ip netns pids "$1")" ]; }
+for h in h1 h2 h3; do wait_until 10 empty $h || complain "$h still has processes: $(ip netns pids $h)"; done
+rm -rf told
+unset CAIRN_TEST_PROGRAM
+
+# ---- what they are for ----
+if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: probe and training need the gloo module" && finish; fi
+expect 0 "$CAIRN_BINARY" launch --hosts all --connect-timeout 20s --probe
+says "rank 0 on h1 (10.77.0.1), rank 1 on h2 (10.77.0.2)" "3 ranks on 3 hosts, all sending at once:" "--network "
+make_tiny_bert bert
+for hosts in two all; do
+    expect 0 "$CAIRN_BINARY" launch --hosts $hosts -- glue --do-train --do-eval --model-config bert/config.json \
+        --vocab bert/vocab.txt --data-dir "$sample" --max-steps 6 --output-dir "out-$hosts" --connect-timeout 20s --peer-timeout 20s
+    has_file "out-$hosts/model.safetensors"
+    [ "$(losses "out-$hosts" | wc -l)" -eq 6 ] || complain "on $hosts: $(losses "out-$hosts" | wc -l) steps"
+done
+finish
