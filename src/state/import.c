@@ -27,8 +27,6 @@ static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predict
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-const char *import_kind_name(ImportKind kind) { return kind_names[kind]; }
-
 /* What the file offers for one parameter; −1: nothing. */
 typedef struct {
     int tensor, copy; /* copy: a tied duplicate */

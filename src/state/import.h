@@ -98,7 +98,6 @@ Status import_check(const char *path, const Model *m, float **norms);
 bool import_report_loaded(const ImportReport *report, const char *parameter); /* read from the file, not new */
 void import_report_log(const ImportReport *report);                           /* a few log_info lines */
 void import_report_free(ImportReport *report);
-const char *import_kind_name(ImportKind kind);
 
 /* ---- what lies beside the weights ---- */
 /* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */

@@ -44,6 +44,31 @@ typedef struct {
     int n_series;
 } Row;
 
+/* The head that fine-tuning the task has; its labels matter little to a plan, but a wrong name should not pass. */
+static Status find_head(const Config *c, Head *head)
+{
+    static const struct {
+        const char *name;
+        int labels; /* 1: regression */
+    } tasks[] = {{"CoLA", 2}, {"SST-2", 2}, {"SST2", 2}, {"MRPC", 2}, {"STS-B", 1}, {"STSB", 1},
+                 {"QQP", 2},  {"MNLI", 3},  {"QNLI", 2}, {"RTE", 2},  {"WNLI", 2},  {"AX", 3}};
+    int labels = 0;
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (strcasecmp(c->task, tasks[i].name) == 0) labels = tasks[i].labels;
+    if (strcasecmp(c->task, "custom") == 0) {
+        labels = *c->labels ? 1 : 2; /* not told: as of most */
+        for (const char *p = c->labels; *p; p++) labels += *p == ',';
+    }
+    if (!labels)
+        return fail(
+            E_USAGE,
+            "--task '%s' is unknown; expected CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX or custom; "
+            "for pretraining give --predictions",
+            c->task);
+    *head = labels == 1 ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, labels};
+    return OK;
+}
+
 static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
@@ -54,8 +79,9 @@ static Status open_model(PlanRun *r)
     free(path);
     TRY(status);
     if (c->predictions > 0) return model_init(&r->model, config, (Head){HEAD_PRETRAINING, 2});
-    bool regression = strcasecmp(c->task, "STS-B") == 0 || strcasecmp(c->task, "STSB") == 0;
-    return model_init(&r->model, config, regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, 3});
+    Head head;
+    TRY(find_head(c, &head));
+    return model_init(&r->model, config, head);
 }
 
 /* What the LayerNorms of --model's weights keep; weights that cannot be read are no hindrance to a plan. */

@@ -29,6 +29,7 @@ typedef struct {
     int64_t *index, *order;
     MicroRange *ranges;
     int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
+    int64_t n_labelled;                                 /* its sequences that have a label: the loss is their mean */
     int64_t *share;                                     /* with ranks: the places of this one's sequences, (n_share) */
     int64_t n_share, n_micros;                          /* of this rank; it may have none */
     LossScaling before;                                 /* fp16: as the step found it */
@@ -63,7 +64,7 @@ static void fill(Loop *l, int64_t m)
 static Status find_own_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
-        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
+        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
         fill(l, m);
         Status status = session_find_bad(l->job->session, &l->micro);
         if (status != OK) return status;
@@ -100,10 +101,12 @@ static Status take_batch(Loop *l)
     const TrainJob *job = l->job;
     const MicroCapacity *cap = &job->session->options.micro;
     TRY(job->source.step(job->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
-    l->n_tokens = l->n_masked = 0;
+    bool pairs = job->session->model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
+    l->n_tokens = l->n_masked = l->n_labelled = 0;
     for (int64_t i = 0; i < l->n_seqs; i++) {
         l->n_tokens += example_length(l->examples, l->index[i]);
         l->n_masked += example_masked(l->examples, l->index[i]);
+        l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
     }
     l->n_share = l->n_seqs;
     if (l->ranks)
@@ -124,7 +127,7 @@ static Status run_step(Loop *l, Stats *stats)
     int64_t step = l->progress->step + 1;
     l->before = s->scaling;
     TRY(take_batch(l));
-    TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_seqs, l->n_masked));
+    TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
     double start = clock_monotonic();
     for (int64_t m = 0; m < l->n_micros - 1; m++, start = clock_monotonic()) {
         fill(l, m);
@@ -146,16 +149,16 @@ static Status run_step(Loop *l, Stats *stats)
 static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 {
     const Head *head = &l->job->session->model->head;
-    double seqs = (double)l->n_seqs, masked = (double)l->n_masked;
+    double labelled = (double)l->n_labelled, masked = (double)l->n_masked;
     r->pretraining = head->kind == HEAD_PRETRAINING;
     if (!r->pretraining) {
-        r->loss = stats->loss[0] / seqs;
+        r->loss = stats->loss[0] / labelled;
         return;
     }
     r->mlm_loss = masked > 0 ? stats->loss[0] / masked : 0;
     r->mlm_accuracy = masked > 0 ? (double)stats->correct[0] / masked : NAN;
-    r->nsp_loss = head->labels ? stats->loss[1] / seqs : NAN;
-    r->loss = r->mlm_loss + (head->labels ? r->nsp_loss : 0);
+    r->nsp_loss = head->labels && labelled > 0 ? stats->loss[1] / labelled : NAN;
+    r->loss = r->mlm_loss + (isnan(r->nsp_loss) ? 0 : r->nsp_loss);
 }
 
 /* Asking a device is a call to its driver: every step at first, while libraries still set up what they do late. */

@@ -27,6 +27,24 @@ void result_summary(RunSummary *s, const char *task, const Setup *setup, const S
         if (setup->plan_bytes[i]) summary_add_region(s, region_name((Region)i), setup->plan_bytes[i]);
 }
 
+void result_keep_rates(const char *output_dir, RunSummary *s)
+{
+    RunRecord before;
+    char *path = file_join(output_dir, "run.json");
+    bool there = file_exists(path) && run_record_read(output_dir, &before) == OK;
+    free(path);
+    if (!there) return;
+    if (before.s.steps == s->steps) {
+        s->seq_per_s = before.s.seq_per_s;
+        s->tokens_per_s = before.s.tokens_per_s;
+        s->wall_s = before.s.wall_s;
+        s->save_stall_s = before.s.save_stall_s;
+        if (before.s.measured_peak_bytes > s->measured_peak_bytes)
+            s->measured_peak_bytes = before.s.measured_peak_bytes;
+    }
+    run_record_free(&before);
+}
+
 bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names)
 {
     RunRecord record;

@@ -12,6 +12,9 @@
 void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
                     const TrainProgress *progress, double **series);
 
+/* Of a run that was finished before and is only evaluated again: what run.json says of its training stays. */
+void result_keep_rates(const char *output_dir, RunSummary *s);
+
 /* The folder holds a model, and a run.json of that many steps with figures of these names: nothing is left to do. */
 bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names);
 /* Says so, with eval_results.txt on stdout. */

@@ -312,7 +312,7 @@ static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked)
 {
     s->ctl.batch = batch;
-    s->ctl.scale_seqs = 1.0f / (float)n_seqs;
+    s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     return exec_run(s->train, s->train_plan.begin, &s->train_plan.capacity);
 }

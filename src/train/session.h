@@ -81,7 +81,8 @@ bool session_scale_is_dynamic(const Session *s);
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
-/* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences and masked positions of the whole step. */
+/* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences with a label and masked positions of the
+   whole step. */
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
 Status session_micro(Session *s, const MicroBatch *b);
 /* Collective: the step's last micro-batch of this rank, with the sums over all ranks; `b` NULL: it has none. With one

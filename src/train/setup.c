@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/table.h"
 #include "train/signals.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
@@ -37,12 +38,27 @@ Status setup_backend(const Config *c, Setup *s)
 }
 
 /* A number is a fixed scale; 0 is NVIDIA's word for dynamic. */
+/* By its value: a printed configuration names every option. */
+static bool is_default(const Config *c, int option)
+{
+    Buf text = {0};
+    config_value_text(c, option, &text);
+    bool same = strcmp(text.data, config_table[option].fallback) == 0;
+    buf_free(&text);
+    return same;
+}
+
 static Status find_loss_scale(const Config *c, Optimizer *o)
 {
     char *end;
     double fixed = strtod(c->loss_scale, &end);
     o->loss_scale = (float)c->init_loss_scale;
     o->scale_growth = (int32_t)c->loss_scale_growth_interval;
+    if (strcmp(c->precision, "fp16") != 0 &&
+        (!is_default(c, OPTION_init_loss_scale) || !is_default(c, OPTION_loss_scale_growth_interval)))
+        log_warn("--init-loss-scale and --loss-scale-growth-interval are without effect: only --precision fp16 has a "
+                 "loss scale, and this is %s",
+                 c->precision);
     if (strcmp(c->loss_scale, "dynamic") == 0) return OK;
     if (end == c->loss_scale || *end != '\0' ||
         !(fixed == 0 || (fixed >= (double)LOSS_SCALE_LEAST && fixed <= (double)LOSS_SCALE_MOST)))

@@ -197,6 +197,7 @@ static Status summarise(GlueRun *r)
     result_summary(&s, r->task->name, &r->setup, &r->session, &r->progress, &series);
     s.wall_s = clock_monotonic() - r->started;
     s.config_json = r->config_json.data;
+    if (!(r->progress.seconds > 0)) result_keep_rates(r->c->output_dir, &s);
     for (int i = 0; i < r->n_splits; i++)
         for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
             summary_add_eval(&s, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
@@ -317,9 +318,10 @@ static Status glue_run(GlueRun *r)
     if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_space(r) : OK));
     TRY_DONE(start_or_resume(r, &resume));
     if (c->do_train) {
-        /* it speaks of the run before; the new one is written last */
-        TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
-        if (!r->progress.finished || r->progress.step < r->schedule.total_steps) TRY_DONE(train(r));
+        bool trained = r->progress.finished && r->progress.step >= r->schedule.total_steps;
+        /* run.json is of the run before; the new one is written last */
+        if (!trained) TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
+        if (!trained) TRY_DONE(train(r));
         TRY_DONE(ranks_follow(r->ranks, first(r) ? export_result(r) : OK));
     }
     TRY_DONE(glue_evaluate_all(r));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/table.h"
 #include "state/checkpoint.h"
 #include "state/import.h"
 #include "tasks/pretrain/pretrain.h"
@@ -29,6 +30,11 @@ static Status check_use(PretrainRun *r)
         return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
                              "--eval-fraction` makes them), or --eval-fraction beside --input");
     bool asked = c->eval_every > 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
+    if (r->train && c->target_mlm_accuracy > 0 && c->source[OPTION_target_mlm_accuracy] == FROM_PRESET && !r->evaluate)
+        return fail(E_USAGE,
+                    "--preset %s trains to a masked-word accuracy of %g: give held-out shards as --eval-dir, or "
+                    "--target-mlm-accuracy 0 to train without",
+                    c->preset, c->target_mlm_accuracy);
     if (r->train && asked && !r->evaluate)
         return fail(E_USAGE, "--eval-every, --eval-samples and --target-mlm-accuracy evaluate while training: give "
                              "--eval-dir too");
@@ -89,11 +95,12 @@ static Status read_data(PretrainRun *r)
     return OK;
 }
 
-/* Every row, before a run begins that may take days. One that goes on has done so; its shards' digest is compared. */
-static Status check_rows(PretrainRun *r)
+/* Every row, before a run begins that may take days. One that goes on has done so, and its shards' digest is compared,
+   but not with --override; what is evaluated on may be another set each time. */
+static Status check_rows(PretrainRun *r, bool goes_on)
 {
     double start = clock_monotonic();
-    if (r->train) TRY(shards_check(r->shards, signals_stop()));
+    if (r->train && (!goes_on || r->c->override)) TRY(shards_check(r->shards, signals_stop()));
     if (r->evaluate) TRY(shards_check(r->eval_shards, signals_stop()));
     log_debug("all rows were checked in %.1f s", clock_monotonic() - start);
     return OK;
@@ -103,26 +110,19 @@ static bool first(const PretrainRun *r) { return ranks_first(r->ranks); }
 
 /* ---- weights and state ---- */
 
-/* The weights and both moments of another run's newest checkpoint; its step and its data are not taken over. */
+/* Its step and its data are not taken over. */
 static Status carry_state(PretrainRun *r)
 {
-    Status status = OK;
-    char *from = NULL;
-    TRY(checkpoint_newest(r->c->model, NULL, &from));
-    if (!from)
-        return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
-    TRY_DONE(checkpoint_load(from, &r->model.params, session_fill(&r->session, STATE_WEIGHTS),
-                             session_fill(&r->session, STATE_M), session_fill(&r->session, STATE_V), NULL));
-    log_info("weights and moments are those of %s", from);
-done:
-    free(from);
-    return status;
+    TRY(checkpoint_load(r->carried, &r->model.params, session_fill(&r->session, STATE_WEIGHTS),
+                        session_fill(&r->session, STATE_M), session_fill(&r->session, STATE_V), NULL));
+    log_info("weights and moments are those of %s", r->carried);
+    return OK;
 }
 
 static Status initial_weights(PretrainRun *r)
 {
     float *weights = session_fill(&r->session, STATE_WEIGHTS);
-    if (r->train && strcmp(r->c->moments, "carried") == 0) {
+    if (r->carried) {
         TRY(carry_state(r));
     } else if (!*r->c->model) {
         log_info("starting from random weights, seed %lld", (long long)r->c->seed);
@@ -157,11 +157,24 @@ static Status start_or_resume(PretrainRun *r, TrainResume *resume)
 
 /* ---- the run ---- */
 
+static int64_t preset_batch(const char *preset)
+{
+    static const char key[] = "batch_size=";
+    Buf settings = {0};
+    const char *at = config_preset(preset, &settings) == OK ? strstr(settings.data, key) : NULL;
+    int64_t size = at ? strtoll(at + strlen(key), NULL, 10) : 0;
+    buf_free(&settings);
+    return size;
+}
+
 /* A batch of another size than the preset's is another recipe. Nothing is rescaled behind anybody's back. */
 static void say_what_differs(const PretrainRun *r)
 {
     const Config *c = r->c;
-    if (!*c->preset || c->source[OPTION_batch_size] <= FROM_PRESET) return;
+    if (c->batch_size > shards_count(r->shards))
+        log_warn("--batch-size %lld: there are %lld sequences; every step takes all of them, and no more",
+                 (long long)c->batch_size, (long long)shards_count(r->shards));
+    if (!*c->preset || c->batch_size == preset_batch(c->preset)) return;
     log_info("--batch-size %lld in place of the preset's: nothing else is changed with it; the learning rate is %g, "
              "the steps are %lld",
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
@@ -255,11 +268,20 @@ static Status train(PretrainRun *r)
                     .enough = &r->reached,
                     .context = r,
                     .started = r->started};
-    runlog_start(r->log, &r->setup.optimizer, &r->schedule, pretrain_samples(r, r->schedule.total_steps),
-                 r->evaluate ? shards_count(r->eval_shards) : 0);
+    double tokens = (c->padded ? (double)c->max_seq_length : r->mean_length) * (double)c->batch_size;
+    RunLogStart start = {.optimizer = &r->setup.optimizer,
+                         .schedule = &r->schedule,
+                         .train_samples = pretrain_samples(r, r->schedule.total_steps),
+                         .eval_samples = r->evaluate ? shards_count(r->eval_shards) : 0,
+                         .predictions = r->predictions,
+                         .micros = (int64_t)ceil(tokens / (double)r->setup.micro.tokens / ranks_size(r->ranks)),
+                         .samples = pretrain_samples(r, r->progress.batch),
+                         .evaluated = r->progress.evaluated_samples};
+    runlog_start(r->log, &start);
     Status status = train_run(&job, &r->progress);
     bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
-    runlog_stop(r->log, pretrain_samples(r, r->progress.batch), success, sequences_per_second(r));
+    if (status != E_STOPPED)
+        runlog_stop(r->log, pretrain_samples(r, r->progress.batch), success, sequences_per_second(r));
     if (status == OK) say_reader(r);
     return status;
 }
@@ -278,6 +300,7 @@ static Status summarise(PretrainRun *r)
     result_summary(&s, "pretrain", &r->setup, &r->session, &r->progress, &series);
     s.wall_s = clock_monotonic() - r->started;
     s.config_json = r->config_json.data;
+    if (!(r->progress.seconds > 0)) result_keep_rates(r->c->output_dir, &s);
     if (r->evaluate) {
         summary_add_eval(&s, "eval", "mlm_accuracy", r->result.mlm_accuracy);
         summary_add_eval(&s, "eval", "mlm_loss", r->result.mlm_loss);
@@ -307,11 +330,17 @@ static bool all_done(const PretrainRun *r, const TrainResume *resume)
     char *name[] = {(char *)"eval mlm_accuracy"};
     bool target = r->c->target_mlm_accuracy > 0 && resume->progress.best_metric >= r->c->target_mlm_accuracy;
     return resume->dir && resume->progress.finished && (target || resume->progress.step >= r->schedule.total_steps) &&
-           result_there(r->c->output_dir, resume->progress.step, name, r->evaluate ? 1 : 0);
+           result_there(r->c->output_dir, resume->progress.step, name, r->evaluate ? 1 : 0) &&
+           (!r->evaluate || pretrain_results_there(r));
 }
 
 static void say_end(const PretrainRun *r)
 {
+    if (!(r->progress.seconds > 0)) {
+        log_info("training was finished before, at step %lld; the model is in %s", (long long)r->progress.step,
+                 r->c->output_dir);
+        return;
+    }
     log_info(
         "trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model is in %s",
         (long long)r->progress.step, r->progress.last_loss, sequences_per_second(r),
@@ -342,10 +371,10 @@ static Status check_output(PretrainRun *r, const TrainResume *resume)
     return train_check_output(c->output_dir);
 }
 
-static Status begin_output(PretrainRun *r)
+static Status begin_output(PretrainRun *r, const TrainResume *resume)
 {
     TRY(checkpoint_check_space(r->c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
-    return runlog_open(&r->log, r->c);
+    return runlog_open(&r->log, r->c, resume->dir != NULL);
 }
 
 /* Of what the ranks read: the shards of training, else of evaluation. */
@@ -362,7 +391,7 @@ static Status pretrain_run(PretrainRun *r)
         TRY_DONE(ranks_follow(r->ranks, first(r) ? take_output(r) : OK));
         if (r->train) TRY_DONE(train_find(c, c->output_dir, r->ranks, &resume));
     }
-    if (!resume.dir) TRY_DONE(ranks_all(r->ranks, check_rows(r)));
+    TRY_DONE(ranks_all(r->ranks, check_rows(r, resume.dir != NULL)));
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
     TRY_DONE(ranks_agree(r->ranks, c, dtype_name(r->setup.compute), seen_digest(r)));
@@ -378,11 +407,12 @@ static Status pretrain_run(PretrainRun *r)
         if (first(r)) result_show(c->output_dir, r->progress.step);
         goto done;
     }
-    if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? begin_output(r) : OK));
+    if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? begin_output(r, &resume) : OK));
     TRY_DONE(start_or_resume(r, &resume));
     if (r->train) {
-        TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
         bool over = r->progress.finished && (r->reached || r->progress.step >= r->schedule.total_steps);
+        /* run.json is of the run before; the new one is written last */
+        if (!over) TRY_DONE(ranks_follow(r->ranks, first(r) ? summary_remove(c->output_dir) : OK));
         if (!over) TRY_DONE(train(r));
         TRY_DONE(ranks_follow(r->ranks, first(r) ? export_result(r) : OK));
     }
@@ -412,19 +442,51 @@ static Status prepare(PretrainRun *r, Stages *stages)
     return ranks_follow(r->ranks, first(r) ? stages_make(stages) : OK); /* the others find the shards that it made */
 }
 
+static Status look_for_carried(PretrainRun *r)
+{
+    TRY(checkpoint_newest(r->c->model, NULL, &r->carried));
+    if (r->carried) return OK;
+    return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
+}
+
+/* --moments carried: all of the other run is read from its newest checkpoint, which is a model folder of its own; the
+   run need not have ended. `with` becomes the configuration that says so. */
+static Status find_carried(PretrainRun *r, Config *with)
+{
+    if (!r->train || strcmp(r->c->moments, "carried") != 0) return OK;
+    TRY(ranks_follow(r->ranks, first(r) ? look_for_carried(r) : OK));
+    Buf path = {0};
+    buf_puts(&path, r->carried ? r->carried : "");
+    Status status = ranks_broadcast_text(r->ranks, &path);
+    free(r->carried);
+    r->carried = mem_strdup(path.data);
+    buf_free(&path);
+    TRY(status);
+    *with = *r->c;
+    with->model = r->carried;
+    r->c = with;
+    return OK;
+}
+
 Status command_pretrain(const Config *c)
 {
     PretrainRun r = {.c = c, .started = clock_monotonic()};
     Stages stages = {0};
+    Config carrying;
     signals_install();
     Status status = prepare(&r, &stages);
+    if (status == OK) {
+        config_json(r.c, &r.config_json); /* as it was given */
+        status = find_carried(&r, &carrying);
+    }
     if (status != OK) {
         ranks_end(r.ranks, status);
         ranks_close(r.ranks);
+        buf_free(&r.config_json);
+        free(r.carried);
         stages_free(&stages);
         return status;
     }
-    config_json(r.c, &r.config_json);
     status = pretrain_run(&r);
     if (status == E_STOPPED && r.progress.finished)
         status = fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
@@ -446,6 +508,7 @@ Status command_pretrain(const Config *c)
     buf_free(&r.fingerprint);
     buf_free(&r.config_json);
     free(r.norm_forms);
+    free(r.carried);
     stages_free(&stages);
     return status;
 }

@@ -111,6 +111,9 @@ static Status add_up(PretrainRun *r, const Parts *parts)
         all.masked += part->masked;
     }
     out->masked = all.masked;
+    if (out->masked == 0)
+        return fail(E_FORMAT, "%s: no word of its %lld sequences is masked: there is nothing to evaluate",
+                    *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir, (long long)out->sequences);
     out->mlm_loss = all.loss[0] / (double)out->masked;
     out->mlm_accuracy = (double)all.correct[0] / (double)out->masked;
     out->perplexity = exp(out->mlm_loss);
@@ -183,6 +186,8 @@ Status pretrain_write_results(const PretrainRun *r)
     Figure figures[] = FIGURES(&r->result);
     Buf json = {0}, text = {0};
     Status status = OK;
+    char digest[33];
+    digest_format(shards_digest(r->eval_shards), digest);
     char *json_path = file_join(r->c->output_dir, "eval_results.json"),
          *text_path = file_join(r->c->output_dir, "eval_results.txt");
     buf_puts(&json, "{");
@@ -192,8 +197,8 @@ Status pretrain_write_results(const PretrainRun *r)
         buf_double(&json, figures[i].value);
         buf_printf(&text, "eval_%s = %.17g\n", figures[i].name, figures[i].value);
     }
-    buf_printf(&json, ",\n  \"eval_samples\": %lld,\n  \"eval_masked_words\": %lld\n}\n",
-               (long long)r->result.sequences, (long long)r->result.masked);
+    buf_printf(&json, ",\n  \"eval_samples\": %lld,\n  \"eval_masked_words\": %lld,\n  \"eval_data\": \"%s\"\n}\n",
+               (long long)r->result.sequences, (long long)r->result.masked, digest);
     buf_printf(&text, "eval_samples = %lld\neval_masked_words = %lld\n", (long long)r->result.sequences,
                (long long)r->result.masked);
     TRY_DONE(file_write_durable(json_path, json.data, json.len));
@@ -204,6 +209,18 @@ done:
     free(json_path);
     free(text_path);
     return status;
+}
+
+bool pretrain_results_there(const PretrainRun *r)
+{
+    Json *doc = NULL;
+    char digest[33], *path = file_join(r->c->output_dir, "eval_results.json");
+    digest_format(shards_digest(r->eval_shards), digest);
+    bool same =
+        file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
+    js_free(doc);
+    free(path);
+    return same;
 }
 
 /* MLPerf Training's rule for BERT: every 0.05 · (230.23 · batch + 3000000) sequences, down to a multiple of 25000. */

@@ -41,6 +41,7 @@ typedef struct {
     TrainProgress progress;
     PretrainResult result; /* of the last evaluation */
     bool reached;          /* --target-mlm-accuracy */
+    char *carried;         /* --moments carried: the checkpoint they are of */
     RunLog *log;           /* NULL: --log-format plain */
 } PretrainRun;
 
@@ -55,6 +56,8 @@ Status pretrain_keep_best(void *context, int64_t step, double metric);
 void pretrain_export_text(const PretrainRun *r, ExportText *text);
 /* eval_results.json and .txt. */
 Status pretrain_write_results(const PretrainRun *r);
+/* eval_results.json is there, and of these very shards. */
+bool pretrain_results_there(const PretrainRun *r);
 /* One line for people. */
 void pretrain_describe(const PretrainResult *result, Buf *text);
 

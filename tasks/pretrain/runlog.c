@@ -11,8 +11,8 @@ struct RunLog {
     const Config *c;
     FILE *file;
     char *path;
-    bool mlperf, warned;
-    int64_t block_start; /* sequences when the block of training began */
+    bool mlperf, warned, continued; /* continued: the file tells of the run's start */
+    int64_t block_start;            /* sequences when the block of training began */
 };
 
 static void write_line(RunLog *l, const Buf *line)
@@ -56,19 +56,22 @@ static void mllog_samples(RunLog *l, Event event, const char *key, const char *v
     mllog(l, event, key, value, metadata);
 }
 
-static void mllog_settings(RunLog *l, const Optimizer *o, const Schedule *s)
+static void mllog_settings(RunLog *l, const RunLogStart *start)
 {
+    const Optimizer *o = start->optimizer;
+    const Schedule *s = start->schedule;
     mllog_real(l, "seed", (double)l->c->seed);
     mllog_real(l, "global_batch_size", (double)l->c->batch_size);
     mllog_real(l, "d_batch_size", (double)l->c->batch_size);
-    mllog_real(l, "gradient_accumulation_steps", 1);
-    mllog_real(l, "max_predictions_per_seq", (double)l->c->predictions);
+    mllog_real(l, "gradient_accumulation_steps", (double)start->micros);
+    mllog_real(l, "max_predictions_per_seq", (double)start->predictions);
     mllog_real(l, "opt_learning_rate_training_steps", (double)s->total_steps);
     mllog_real(l, "num_warmup_steps", (double)s->warmup_steps);
     mllog_real(l, "opt_learning_rate_warmup_steps", (double)s->warmup_steps);
     mllog_real(l, "start_warmup_step", (double)s->warmup_start);
     mllog_real(l, "opt_base_learning_rate", s->learning_rate);
     mllog_real(l, "opt_epsilon", (double)o->eps);
+    if (o->kind == OPTIMIZER_ADAMW) return; /* the rules know no keys of its own */
     mllog_real(l, "opt_lamb_epsilon", (double)o->eps);
     mllog_real(l, "opt_lamb_beta_1", (double)o->beta1);
     mllog_real(l, "opt_lamb_beta_2", (double)o->beta2);
@@ -94,7 +97,26 @@ static void dllogger(RunLog *l, const char *step, const char *data)
 
 /* ---- both ---- */
 
-Status runlog_open(RunLog **log, const Config *c)
+/* The last place of a text in the file; −1: it is not there. */
+static int64_t last_place(const Buf *file, const char *text)
+{
+    int64_t place = -1;
+    for (const char *at = file->data; at && (at = strstr(at, text)); at++) place = at - file->data;
+    return place;
+}
+
+static bool tells_of_a_start(const RunLog *l)
+{
+    Buf text = {0};
+    bool open = false;
+    if (file_exists(l->path) && file_read(l->path, (size_t)1 << 30, &text) == OK)
+        open = last_place(&text, l->mlperf ? "\"run_start\"" : "\"PARAMETER\"") >
+               last_place(&text, l->mlperf ? "\"run_stop\"" : "\"step\": [],");
+    buf_free(&text);
+    return open;
+}
+
+Status runlog_open(RunLog **log, const Config *c, bool resumed)
 {
     *log = NULL;
     if (strcmp(c->log_format, "plain") == 0) return OK;
@@ -102,13 +124,14 @@ Status runlog_open(RunLog **log, const Config *c)
     l->c = c;
     l->mlperf = strcmp(c->log_format, "mlperf") == 0;
     l->path = file_join(c->output_dir, l->mlperf ? "mlperf.log" : "dllogger.json");
-    l->file = fopen(l->path, "ae");
+    l->continued = resumed && tells_of_a_start(l);
+    l->file = fopen(l->path, resumed ? "ae" : "we");
     if (!l->file) {
         Status status = fail(E_IO, "%s: cannot be written: %s", l->path, strerror(errno));
         runlog_close(l);
         return status;
     }
-    if (l->mlperf) {
+    if (l->mlperf && !l->continued) {
         static const char *const who[][2] = {{"submission_benchmark", "\"bert\""},
                                              {"submission_org", "\"reference_implementation\""},
                                              {"submission_division", "\"closed\""},
@@ -122,10 +145,13 @@ Status runlog_open(RunLog **log, const Config *c)
     return OK;
 }
 
-void runlog_start(RunLog *l, const Optimizer *o, const Schedule *s, int64_t train_samples, int64_t eval_samples)
+void runlog_start(RunLog *l, const RunLogStart *start)
 {
     if (!l) return;
+    const Schedule *s = start->schedule;
     char text[256];
+    l->block_start = start->evaluated > 0 ? start->evaluated : 0;
+    if (l->continued) return;
     if (!l->mlperf) {
         snprintf(text, sizeof text,
                  "\"train_batch_size\": %lld, \"learning_rate\": %.9g, \"max_steps\": %lld, \"seed\": %lld",
@@ -133,13 +159,14 @@ void runlog_start(RunLog *l, const Optimizer *o, const Schedule *s, int64_t trai
         dllogger(l, "\"PARAMETER\"", text);
         return;
     }
-    mllog_settings(l, o, s);
+    mllog_settings(l, start);
     mllog(l, END, "init_stop", "null", "");
     mllog(l, START, "run_start", "null", "");
-    mllog_real(l, "train_samples", (double)train_samples);
-    mllog_real(l, "eval_samples", (double)eval_samples);
-    mllog_samples(l, START, "epoch_start", "null", 0);
-    mllog_samples(l, START, "block_start", "null", 0);
+    mllog_real(l, "train_samples", (double)start->train_samples);
+    mllog_real(l, "eval_samples", (double)start->eval_samples);
+    l->block_start = start->samples;
+    mllog_samples(l, START, "epoch_start", "null", start->samples);
+    mllog_samples(l, START, "block_start", "null", start->samples);
 }
 
 void runlog_evaluation_start(RunLog *l, int64_t samples)

@@ -11,13 +11,23 @@
 
 typedef struct RunLog RunLog;
 
-/* Appends to the file of --log-format in the output folder. *log is NULL for plain. Begins the initialisation. */
-Status runlog_open(RunLog **log, const Config *c);
+/* The file of --log-format in the output folder, begun anew; or, where training goes on (`resumed`), gone on with.
+   *log is NULL for plain. Begins the initialisation, unless the file tells of a run that has not ended: then this is
+   still that run, and neither initialisation nor start stand there twice. */
+Status runlog_open(RunLog **log, const Config *c, bool resumed);
+
+typedef struct {
+    const Optimizer *optimizer;
+    const Schedule *schedule;
+    int64_t train_samples, eval_samples; /* sequences in all; of an evaluation */
+    int64_t predictions, micros;         /* masked positions a sequence may have; micro-batches of a usual step */
+    int64_t samples, evaluated;          /* sequences seen before; before the last evaluation */
+} RunLogStart;
 /* The end of initialisation, hyperparameters, and the start of the run. */
-void runlog_start(RunLog *log, const Optimizer *o, const Schedule *s, int64_t train_samples, int64_t eval_samples);
+void runlog_start(RunLog *log, const RunLogStart *start);
 void runlog_evaluation_start(RunLog *log, int64_t samples);
 void runlog_evaluation_end(RunLog *log, int64_t samples, double mlm_accuracy);
-/* `success`: the target was reached, or there was none. */
+/* The end: not of a run that stops to go on later. `success`: the target was reached, or there was none. */
 void runlog_stop(RunLog *log, int64_t samples, bool success, double seq_per_s);
 void runlog_close(RunLog *log);
 

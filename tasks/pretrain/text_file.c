@@ -40,7 +40,6 @@ void text_piece_free(TextPiece *piece)
 }
 
 Packing text_file_packing(const TextFile *file) { return file->packing; }
-uint64_t text_file_size(const TextFile *file) { return file->size; }
 
 static Status read_some(TextFile *f)
 {

@@ -35,7 +35,6 @@ typedef struct TextFile TextFile;
 Status text_file_open(TextFile **file, const char *path);
 void text_file_close(TextFile *file); /* takes NULL */
 Packing text_file_packing(const TextFile *file);
-uint64_t text_file_size(const TextFile *file);
 /* To the piece whose mark this was (0: the first). A gz file can only be read from its start: E_FAIL for other marks.
  */
 Status text_file_seek(TextFile *file, uint64_t mark);

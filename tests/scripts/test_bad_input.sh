@@ -150,6 +150,8 @@ if mount -t tmpfs -o size=400k none disk 2>/dev/null; then
 else
     echo "skipped: a full disk (mounting a tmpfs is not allowed here)"
 fi
+expect 2 "$CAIRN_BINARY" plan --model-config tiny/config.json --task Quora
+says "--task 'Quora' is unknown" QQP
 expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg /dev/full
 says /dev/full
 expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg nowhere/memory.svg

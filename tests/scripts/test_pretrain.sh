@@ -98,6 +98,9 @@ run 0 carried "${second[@]}" --moments carried
 says "weights and moments are those of steps/checkpoint-6"
 [ "$(losses fresh | head -n 1)" = "$(losses carried | head -n 1)" ] || complain "phase 2 does not begin with phase 1's weights"
 cmp -s fresh/model.safetensors carried/model.safetensors && complain "carried moments make no difference"
+mkdir unfinished && cp -r steps/checkpoint-6 unfinished/ # nothing was exported yet
+run 0 "carried too" "${second[@]}" --model unfinished --moments carried
+same_run carried "carried too"
 cp -r steps unlike && rm -r unlike/checkpoint-*
 run 2 none "${second[@]}" --model unlike --moments carried
 says "holds no checkpoint"
@@ -201,7 +204,7 @@ fi
 
 # Lines of other trainers' tools.
 logged=("${small[@]}" --max-steps 4 --eval-dir masked/eval --eval-every 2)
-run 0 "log mlperf" "${logged[@]}" --log-format mlperf
+run 0 "log mlperf" "${logged[@]}" --log-format mlperf --optimizer lamb
 run 0 "log dllogger" "${logged[@]}" --log-format dllogger
 grep -v '^:::MLLOG {"namespace": "", "time_ms": [0-9]*, "event_type": "[A-Z_]*", "key": "[a-z_0-9]*", "value": .*, "metadata": {.*}}$' \
     "log mlperf/mlperf.log" && complain "lines that are not MLPerf's"
@@ -226,6 +229,27 @@ if command -v python3 >/dev/null; then
         python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' || complain "the logs are not JSON"
 fi
 
+# What is logged is what is done, in one run that was stopped as in one that was not.
+logged+=(--log-format mlperf --micro-batch-tokens 128)
+run 75 "log parts" "${logged[@]}" --max-time 1s
+run 0 "log parts" "${logged[@]}"
+for key in init_start init_stop run_start run_stop cache_clear seed; do
+    [ "$(grep -c "\"key\": \"$key\"" "log parts/mlperf.log")" -eq 1 ] || complain "stopped and gone on: $key is not once in mlperf.log"
+done
+grep -q '"key": "run_stop", "value": null, "metadata": {.*"status": "success"' "log parts/mlperf.log" || complain "no success"
+grep -q '"key": "max_predictions_per_seq", "value": 5,' "log parts/mlperf.log" || complain "max_predictions_per_seq is not 15 % of 32"
+grep '"key": "gradient_accumulation_steps"' "log parts/mlperf.log" | grep -q '"value": [2-9],' || complain "no accumulation is logged"
+grep -q opt_lamb "log parts/mlperf.log" && complain "keys of LAMB for AdamW"
+
+# Evaluated again, on other shards: new figures, and what run.json says of training stays.
+rate=$(json_number "log parts/run.json" seq_per_s) held=$(json_number "log parts/eval_results.json" eval_samples)
+run 0 "log parts" "${logged[@]}"
+says "this run was finished before"
+run 0 "log parts" "${logged[@]}" --eval-dir masked
+says "training was finished before, at step 4"
+[ "$(json_number "log parts/eval_results.json" eval_samples)" -gt "$held" ] || complain "the figures of other shards"
+[ "$(json_number "log parts/run.json" seq_per_s)" = "$rate" ] && [ "$rate" != 0 ] || complain "run.json forgot the rate $rate"
+
 # Presets: flags win, a printed configuration is the same one, and another batch is said.
 for size in tiny mini small medium base large; do
     for recipe in phase1 phase2 mlperf original; do
@@ -245,6 +269,16 @@ expect 2 "$CAIRN_BINARY" pretrain --preset bert-huge-phase1 --print-config
 says "'bert-huge-phase1' is unknown" bert-large phase2
 run 0 another --preset bert-tiny-phase1 "${small[@]}" --max-steps 2 --predictions 0
 says "--batch-size 16 in place of the preset's: nothing else is changed with it"
+whole=(--preset bert-tiny-phase1 --model-config model.json --data-dir masked --max-steps 2 --predictions 0 --dry-run)
+expect 0 "$CAIRN_BINARY" pretrain "${whole[@]}" --max-seq-length 32 --print-config
+cp .stdout printed.json
+expect 0 "$CAIRN_BINARY" pretrain --config printed.json
+grep -q "in place of the preset's" <<<"$output" && complain "a printed configuration is taken for another batch"
+says "--batch-size 65536: there are"
+run 2 bad "${small[@]}" --preset bert-tiny-mlperf --predictions 0
+says "--preset bert-tiny-mlperf trains to a masked-word accuracy of 0.72: give held-out shards as --eval-dir"
+run 0 another "${small[@]}" --max-steps 2 --resume never --init-loss-scale 8
+says "--init-loss-scale and --loss-scale-growth-interval are without effect"
 
 # Bad input, each by name and before training.
 mkdir empty
