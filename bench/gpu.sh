@@ -8,7 +8,8 @@ usage() {
     cat <<'END'
 gpu.sh [--part tests|ours|peer|report]... [flags]     (default: all parts, one after the other)
 
-  tests   the shared op tests on the GPU, equal bits of all policies and of two runs, compute-sanitizer where there is one
+  tests   the shared op tests on the GPU, ten steps against cpu and ref, fp16's overflows, offload, equal bits of all
+          policies and of two runs, compute-sanitizer where there is one
   ours    BERT-Large and -Base, padded and packed: steps, every instr on its own, memory, the machine's own rates
   peer    PyTorch and Transformers with the same shapes, in the same minutes
   report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
@@ -59,7 +60,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=(tests ours peer report)
-[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-wiki large-128-16gib base-mnli)
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-any-order large-wiki large-128-16gib base-mnli)
 
 work=$(mktemp -d)
 results=${results:-$([ -n "$dry" ] && echo "$work/results" || echo "$cairn_root/bench/results")}
@@ -211,6 +212,13 @@ run_test() { # NAME COMMAND...
     fi
 }
 
+# golden NAME PROGRAM PATTERN: tests of a tiny model's training, as on the host executor; the pattern chooses among them.
+golden() {
+    local program=$build/tests/cuda_host/$2
+    [ -x "$program" ] || { record left_out case "$1" why "not built" && return 0; }
+    run_test "$1" env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$3" CAIRN_TEST_MAY_SKIP=1 "$program"
+}
+
 part_tests() {
     local program name tool programs=("$build"/tests/ops_*) type
     tiny_model
@@ -220,6 +228,9 @@ part_tests() {
         [ -x "$program" ] || { record left_out case "$name" why "not built" && continue; }
         run_test "$name" env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 "$program"
     done
+    golden ten-steps cuda_host_training "$(few test_ten_steps '*')"
+    golden fp16-overflow cuda_host_training test_overflow_in_graphs
+    golden offload cuda_host_offload "$(few test_rows '*')"
     for type in bf16 fp32; do # bench_step fails if the weights after its steps differ between policies or rounds
         run_test "bits-$type" "$build/bench_step" --backend "$backend" --predictions 5 --optimizer lamb --product 64 \
             "$work/tiny.json" "$(few 3 8)" 16 2 "$type" none full
@@ -278,7 +289,9 @@ set_case() {
 # ---- part: ours ----
 
 our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
-    local name=$1 policies=$2 ops=$3 flags=() code=0
+    local name=$1 policies=$2 ops=$3 flags=() code=0 rounds
+    rounds=$(few 1 2)
+    [ -z "${CAIRN_CUDA_ANY_ORDER:-}" ] || rounds=1
     shift 3
     wanted step "$name" "$(few 5 40)" || return 0
     set_case "$@" || return 0
@@ -287,9 +300,17 @@ our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     [ -z "$dry" ] || flags+=(--product 64)
     # shellcheck disable=SC2086 # policies are words
     with_memory "$name" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
-        --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$(few 1 2)" bf16 $policies ||
+        --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$rounds" bf16 $policies ||
         code=$?
     [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
+}
+
+# What a fixed order of sums costs: the same step with products that may add in an order of chance. One round, one
+# policy: two would not have the same bits. Our own kernels have no such variant.
+any_order() { # NAME ROW-OF-THE-TABLE...
+    export CAIRN_CUDA_ANY_ORDER=1
+    our_case "$1" none '' "${@:2}"
+    unset CAIRN_CUDA_ANY_ORDER
 }
 
 # The largest batch of BERT-Large at 128 that a plan puts into 16 GiB, run as it is.
@@ -324,6 +345,7 @@ part_ours() {
         *) policies="none lean" ops='' ;;
         esac
         our_case "${row[0]}" "$policies" "$ops" "${row[@]}"
+        [ "${row[0]}" != large-128 ] || any_order large-128-any-order "${row[@]}"
         [ "${row[0]}" != large-512 ] || largest_batch
     done < <(cases_table)
 }

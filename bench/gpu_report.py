@@ -102,11 +102,43 @@ def goals(lines, peak):
             off = 100 * (used / most - 1)
             rows.append(("G10", x["case"], "within 3 %, never over", f"{used / 2**20:.0f} MiB, planned {most / 2**20:.0f} ({off:+.2f} %)",
                          verdict(-3 <= off <= 0)))
+    rows.extend(cost_of_order(lines))
+    rows.extend(rates(lines))
     digests = {}
     for x in of(lines, "step"):
+        if x["case"].endswith("-any-order"):
+            continue
         digests.setdefault(x["case"], set()).add(x["digest"])
     for case, found in digests.items():
         rows.append(("G11", case, "equal bits", "equal over policies and rounds" if len(found) == 1 else "DIFFERENT", verdict(len(found) == 1)))
+    return rows
+
+
+def cost_of_order(lines):
+    """Products that add in a fixed order against those that need not; our own kernels have the fixed one only."""
+    fixed, free = (of(lines, "step", case=c, policy="none") for c in ("large-128", "large-128-any-order"))
+    if not fixed or not free:
+        return []
+    cost = 100 * (fixed[0]["step_s"] / free[0]["step_s"] - 1)
+    return [("G11", "large-128, products' sums in a fixed order against any", "≤ 3 %", f"{cost:+.1f} %", verdict(cost <= 3))]
+
+
+def rates(lines):
+    """Bytes that must move over the time of an op on its own; of MLM_XENT what is left when its products are taken off
+    at the rate of the large product of the same run."""
+    rows = []
+    product = [x["flops"] for x in of(lines, "machine", case="large-128")]
+    for op, target in (("ADDNORM", 3.8), ("ADDNORM_BWD", 3.4), ("GELU", 3.8), ("GELU_BWD", 3.4), ("MLM_XENT", 3.4)):
+        for x in of(lines, "op", case="large-128"):
+            if x["op"].upper() != op:
+                continue
+            seconds = x["seconds"] - (x["flops"] / product[0] if x["flops"] and product else 0)
+            what = f"large-128, {op}, {x['in']} columns" + (" (without its products)" if x["flops"] else "")
+            if seconds <= 0:
+                rows.append(("G13", what, f"≥ {target} TB/s", "the products alone would take longer", "–"))
+                continue
+            rate = x["bytes"] / seconds / 1e12
+            rows.append(("G13", what, f"≥ {target} TB/s", f"{rate:.2f} TB/s", verdict(rate >= target)))
     return rows
 
 

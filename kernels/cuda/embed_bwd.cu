@@ -304,7 +304,9 @@ template <typename T> static Status embed_bwd(const OpCall *call, const RowCount
     int64_t cols = b.e.cols;
     bool whole = embed_whole(b.e) && on_16(dx, b.pieces, b.gradient[WORD], b.gradient[POSITION], b.gradient[TYPE]);
     TRY(CUDA_LAUNCH((embed_sort_kernel), N_TABLES, SORT_THREADS, 0, b));
-    if (!whole)
+    if (!whole && cols <= 1024)
+        TRY((embed_bwd_rows<T, RowShape<4, 1, false>>(b, dx)));
+    else if (!whole)
         TRY((embed_bwd_rows<T, RowShape<16, 2, false>>(b, dx)));
     else if (cols <= 1024)
         TRY((embed_bwd_rows<T, RowShape<4, 1, true>>(b, dx)));

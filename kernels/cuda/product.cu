@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <map>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "kernels/cuda/choices.h"
 
@@ -58,6 +59,8 @@ static struct {
     void *library;
     cublasLtHandle_t handle;
     size_t workspace;
+    bool any_order; /* CAIRN_CUDA_ANY_ORDER: also algorithms that add in an order of chance, to see what a fixed one
+                       costs */
     char describe[64];
     std::map<ProductKey, Prepared> prepared;
 } products;
@@ -106,9 +109,11 @@ Status product_open(void)
     TRY(check(lt.cublasLtCreate(&products.handle), "creating a handle"));
     const DeviceInfo *gpu = device_info();
     int version = (int)lt.cublasLtGetVersion();
+    const char *any_order = getenv("CAIRN_CUDA_ANY_ORDER");
+    products.any_order = any_order && *any_order && strcmp(any_order, "0") != 0;
     products.workspace = advised_workspace(gpu->major);
-    snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
+    snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d%s", version / 10000, version / 100 % 100,
+             version % 100, products.any_order ? ", sums in any order" : "");
     char *about = mem_printf("%s, sm_%d%d, %d multiprocessors, %s", gpu->name, gpu->major, gpu->minor,
                              gpu->multiprocessors, products.describe);
     choices_open(about);
@@ -211,6 +216,7 @@ static bool fixed_order(const cublasLtMatmulAlgo_t *algorithm)
 {
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_MASK;
     size_t written = 0;
+    if (products.any_order) return true;
     return lt.cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                                                    sizeof scheme, &written) == CUBLAS_STATUS_SUCCESS &&
            (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
@@ -220,7 +226,9 @@ static bool fixed_order(const cublasLtMatmulAlgo_t *algorithm)
 static int propose(const Prepared *p, cublasLtMatmulHeuristicResult_t found[CANDIDATES])
 {
     cublasLtMatmulPreference_t preference = NULL;
-    const uint32_t alignment = ALIGNMENT, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t alignment = ALIGNMENT;
+    const uint32_t schemes =
+        products.any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint64_t workspace = products.workspace;
     int n = 0, kept = 0;
     if (lt.cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return 0;

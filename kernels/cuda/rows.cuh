@@ -113,7 +113,10 @@ template <int WARPS, int GROUPS, bool WHOLE> struct RowShape {
 /* Runs the statement(s) with S as the shape for rows of `cols_` columns. */
 #define ROWS_BY_SHAPE(cols_, whole_, S, ...)                                                                           \
     do {                                                                                                               \
-        if (!(whole_)) {                                                                                               \
+        if (!(whole_) && (cols_) <= 256) {                                                                             \
+            typedef RowShape<1, 1, false> S;                                                                           \
+            __VA_ARGS__;                                                                                               \
+        } else if (!(whole_)) {                                                                                        \
             typedef RowShape<8, 4, false> S;                                                                           \
             __VA_ARGS__;                                                                                               \
         } else if ((cols_) <= 256) {                                                                                   \

@@ -80,21 +80,39 @@ static void backward_init(OpCase *c, const Shape *s, OpCase *forward, Dtype dtyp
     case_add_random(c, "dbeta", F32, fixed(s->hidden), 1, 1);
 }
 
-static void test_shapes(void **state)
+static void check_shapes(const Shape *list, size_t count)
 {
-    (void)state;
-    for (size_t i = 0; i < N_SHAPES; i++)
+    for (size_t i = 0; i < count; i++)
         for (int t = 0; t < N_COMPUTE; t++) {
             OpCase forward, backward;
-            forward_init(&forward, &shapes[i], compute_types[t]);
+            forward_init(&forward, &list[i], compute_types[t]);
             case_check(&forward, (Tolerance){0});
-            backward_init(&backward, &shapes[i], &forward, compute_types[t]);
+            backward_init(&backward, &list[i], &forward, compute_types[t]);
             case_check(&backward, (Tolerance){0});
             case_expect_accumulated(&backward, "dgamma");
             case_expect_accumulated(&backward, "dbeta");
             case_free(&forward);
             case_free(&backward);
         }
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    check_shapes(shapes, N_SHAPES);
+}
+
+/* Rows for each way to hold them, to the longest; two that are no multiple of 8. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const Shape wide[] = {
+        {{2, 1}, 2, 4, 264, NORM_FORM_XHAT, true, 0.1f}, {{3}, 1, 3, 520, NORM_FORM_Y, true, 0.1f},
+        {{2, 3}, 2, 6, 1024, NORM_FORM_XHAT, true, 0},   {{2}, 1, 3, 1032, NORM_FORM_Y, true, 0.1f},
+        {{2}, 1, 2, 4104, NORM_FORM_XHAT, false, 0.1f},  {{1, 1}, 2, 3, 8192, NORM_FORM_Y, true, 0.1f},
+        {{2}, 1, 2, 8190, NORM_FORM_XHAT, true, 0.1f},   {{2, 1}, 2, 3, 300, NORM_FORM_Y, true, 0.1f},
+    };
+    check_shapes(wide, sizeof wide / sizeof *wide);
 }
 
 static bool dropped(uint32_t sequence, uint32_t position, uint32_t column, float p)
@@ -314,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_masks),

@@ -58,19 +58,37 @@ static void init(OpCase *c, Op op, const Shape *s, Dtype dtype)
     case_add_random(c, "dbeta", F32, fixed(s->hidden), 1, 1);
 }
 
-static void test_shapes(void **state)
+static void check_shapes(const Shape *list, size_t count)
 {
-    (void)state;
-    for (size_t i = 0; i < N_SHAPES; i++)
+    for (size_t i = 0; i < count; i++)
         for (int t = 0; t < N_COMPUTE; t++)
             for (int op = 0; op < 2; op++) {
                 OpCase c;
-                init(&c, op ? OP_EMBED_BWD : OP_EMBED, &shapes[i], compute_types[t]);
+                init(&c, op ? OP_EMBED_BWD : OP_EMBED, &list[i], compute_types[t]);
                 case_check(&c, (Tolerance){0});
                 static const char *const gradients[] = {"dword", "dposition", "dtype", "dgamma", "dbeta"};
                 for (int g = 0; op && g < 5; g++) case_expect_accumulated(&c, gradients[g]);
                 case_free(&c);
             }
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    check_shapes(shapes, N_SHAPES);
+}
+
+/* Rows that take more than one warp or thread each, to the longest; one that is no multiple of 8. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const Shape wide[] = {
+        {{2}, 1, 3, 1032, 64, 8, 2, 0.1f},
+        {{1, 2}, 2, 3, 2056, 64, 8, 1, 0.1f},
+        {{3}, 1, 3, 1100, 64, 8, 2, 0},
+        {{2}, 1, 2, 8192, 64, 8, 2, 0.1f},
+    };
+    check_shapes(wide, sizeof wide / sizeof *wide);
 }
 
 static bool dropped(uint32_t sequence, uint32_t position, uint32_t column, float p)
@@ -199,8 +217,11 @@ static void test_untouched_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_meaning),
-        cmocka_unit_test(test_gradients),      cmocka_unit_test(test_sequences_are_independent),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_sequences_are_independent),
         cmocka_unit_test(test_untouched_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,15 @@ typedef struct {
     int32_t classes, real;
 } Shape;
 static const Shape shapes[] = {
-    {1, 36, 64, 60, 1}, {63, 36, 128, 101, 40}, {64, 20, 128, 128, 64}, {65, 64, 1024, 1000, 33}, {16, 36, 64, 60, 0},
+    {1, 36, 64, 60, 1},
+    {63, 36, 128, 101, 40},
+    {64, 20, 128, 128, 64},
+    {65, 64, 1024, 1000, 33},
+    {16, 36, 64, 60, 0},
+    /* many rows, and vocabularies of several tiles of a block, whose last is not full */
+    {300, 24, 64, 60, 290},
+    {5, 16, 8320, 8300, 4},
+    {3, 8, 20544, 20490, 3},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 

@@ -10,6 +10,14 @@ static const Segment segments[] = {
 };
 enum { N_SEGMENTS = sizeof segments / sizeof *segments, SIZE = 4352 };
 
+/* What the cases below are made with; test_long_segments has another. */
+typedef struct {
+    const Segment *segments;
+    int n;
+    int64_t size;
+} Space;
+static Space space = {segments, N_SEGMENTS, SIZE};
+
 static const OpAttr adam = {.optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}};
 
 static bool owned(int64_t i)
@@ -21,14 +29,14 @@ static bool owned(int64_t i)
 
 static void add_space(OpCase *c, const char *name, double centre, double scale)
 {
-    case_add(c, name, F32, fixed(1), SIZE);
+    case_add(c, name, F32, fixed(1), space.size);
     case_random(c, name, centre, scale);
 }
 
 static void add_segments(OpCase *c)
 {
-    case_add(c, "segments", U8, fixed(N_SEGMENTS), sizeof(Segment));
-    memcpy(case_initial(c, "segments"), segments, sizeof segments);
+    case_add(c, "segments", U8, fixed(space.n), sizeof(Segment));
+    memcpy(case_initial(c, "segments"), space.segments, (size_t)space.n * sizeof *space.segments);
 }
 
 static void norm_init(OpCase *c, float max_norm)
@@ -47,7 +55,8 @@ static void update_init(OpCase *c, Op op)
     add_space(c, "weights", 0, 0.5);
     add_space(c, "m", 0, 0.1);
     add_space(c, "v", 0.1, 0.1);
-    memset((float *)case_initial(c, "weights") + segments[2].offset, 0, (size_t)segments[2].size * sizeof(float));
+    const Segment *zeros = &space.segments[2];
+    memset((float *)case_initial(c, "weights") + zeros->offset, 0, (size_t)zeros->size * sizeof(float));
     case_ctl(c)->learning_rate = 1e-2f;
     case_ctl(c)->bias1 = 1.7f;
     case_ctl(c)->bias2 = 1.3f;
@@ -69,6 +78,19 @@ static void test_shapes(void **state)
         case_check(&c, (Tolerance){0});
         case_free(&c);
     }
+}
+
+/* Longer than what a block of threads takes at a time, exactly as long, and one element longer. */
+static void test_long_segments(void **state)
+{
+    static const Segment long_ones[] = {
+        {0, 40001, 0.01f, 1}, {40064, 16384, 0.1f, 1},  {56448, 64, 0, 1},
+        {56512, 16385, 0, 0}, {72960, 32768, 0.01f, 1},
+    };
+    Space usual = space;
+    space = (Space){long_ones, sizeof long_ones / sizeof *long_ones, 72960 + 32768};
+    test_shapes(state);
+    space = usual;
 }
 
 static void test_norm(void **state)
@@ -277,10 +299,15 @@ static void test_skipped_update(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_skipped_update), cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_no_loss_scale),  cmocka_unit_test(test_overflow_leaves_the_state),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_long_segments),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_skipped_update),
+        cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_no_loss_scale),
+        cmocka_unit_test(test_overflow_leaves_the_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

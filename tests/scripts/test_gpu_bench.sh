@@ -9,7 +9,7 @@ gpu=$source_dir/bench/gpu.sh
 if ! cmake --build "$build" --target help 2>/dev/null | grep -q '\bbackend_cuda_host\b'; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-expect 0 cmake --build "$build" --target bench_step backend_cuda_host ops_gelu ops_tanh
+expect 0 cmake --build "$build" --target bench_step backend_cuda_host ops_gelu ops_tanh cuda_host_training cuda_host_offload
 
 # All parts but the peer's, which needs PyTorch; what it says without. Nothing is written but to --results and $OUT.
 mkdir out lengths
@@ -17,7 +17,8 @@ printf '3 1\n9 2\n' >lengths/wikipedia-lengths.tsv
 before=$(git -C "$source_dir" status --porcelain 2>/dev/null || true)
 export OUT=$work/out
 expect 0 "$gpu" --dry-run --build "$build" --results res --lengths lengths --python false
-says "op-ops_gelu                  passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
+says "op-ops_gelu                  passed" "ten-steps                    passed" "fp16-overflow                passed" \
+    "offload                      passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
     "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
 [ "$before" = "$(git -C "$source_dir" status --porcelain 2>/dev/null || true)" ] || complain "the source tree changed"
 for part in tests ours peer; do
@@ -31,7 +32,7 @@ count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
 [ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
 [ "$(count '"kind": "op", "case": "large-128"' "$ours")" -gt 30 ] || complain "few instrs of large-128"
 [ "$(count '"kind": "idle"' "$ours")" -eq 1 ] || complain "nothing between instrs"
-[ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 6 ] || complain "not six tests"
+[ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 9 ] || complain "not nine tests"
 [ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
 digests=$(grep '"case": "large-128"' "$ours" | grep -o '"digest": "[0-9a-f]*"' | sort -u | wc -l)
 [ "$digests" -eq 1 ] || complain "policies end with $digests different weights"
@@ -47,7 +48,9 @@ expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --
 # The report: tables from what is there, of one case the later line.
 if python3 -c '' 2>/dev/null; then
     expect 0 python3 "$source_dir/bench/gpu_report.py" --gpu dry-run res
-    says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: 6 of 6 passed" \
+    says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: 9 of 9 passed" \
+        "| G11 | large-128, products' sums in a fixed order against any |" "| G13 | large-128, GELU_BWD, 128 columns |" \
+        "MLM_XENT, 64 columns (without its products)" \
         "say nothing of any GPU"
 fi
 

@@ -1,0 +1,32 @@
+/* Which backend the training tests are of: cuda_host, or the one that CAIRN_TEST_BACKEND names (cuda: a real GPU).
+   CAIRN_TEST_ONLY is a pattern of the tests that run. */
+#ifndef CAIRN_TESTS_CUDA_HOST_WHICH_H
+#define CAIRN_TESTS_CUDA_HOST_WHICH_H
+
+#include "equiv/training.h"
+
+static inline const char *which_backend(void)
+{
+    const char *set = getenv("CAIRN_TEST_BACKEND");
+    return set && *set ? set : "cuda_host";
+}
+#define BACKEND which_backend()
+
+static inline bool on_a_gpu(void) { return strcmp(BACKEND, "cuda_host") != 0; }
+
+/* Ends the program with 77 (skipped) where it is told to and the backend does not open. */
+static inline void which_begin(void)
+{
+    const char *only = getenv("CAIRN_TEST_ONLY");
+    Backend *b = NULL;
+    setenv("CAIRN_TEST_CUDA_HOST_DEVICE", "64", 1); /* a device with 64 MiB of its own: the host reads it by copies */
+    if (only && *only) cmocka_set_test_filter(only);
+    if (!getenv("CAIRN_TEST_MAY_SKIP")) return;
+    if (backend_open(BACKEND, NULL, &b) != OK) {
+        print_message("skipped: %s\n", status_message());
+        exit(77);
+    }
+    backend_close(b);
+}
+
+#endif
