@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(known || other.out.len <= STORE_GREETING_BYTES, "a stranger gets %zu bytes", other.out.len);
         CHECK(known || other.state != SESSION_OPEN, "a stranger was let in");
     }
-    store_session_tick(&other, 1e9); /* no wait is longer */
+    for (size_t i = 0; i <= size; i++) store_session_tick(&other, (double)(i + 1) * 1e9); /* no wait is longer */
     CHECK(other.state != SESSION_WAITING, "it waits for ever");
     CHECK(known || other.state == SESSION_ENDING, "a stranger may stay");
     if (known) check_answers(&other.out);
