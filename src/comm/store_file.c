@@ -1,4 +1,5 @@
 /* A store in a folder that all ranks see: a file per value, written aside and renamed. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +16,16 @@ typedef struct {
     double looked; /* when the folder was last read */
 } FileStore;
 
-/* File of a name. Slashes make folders; what is no letter, digit, point, line or underscore is written as %XX. */
+/* File of a name. The first slash makes a folder; what is no letter, digit, point, line or underscore is written as
+   %XX. */
 static char *path_of(const FileStore *f, const char *name)
 {
     Buf b = {0};
+    const char *slash = strchr(name, '/');
     buf_printf(&b, "%s/", f->directory);
     for (const char *p = name; *p; p++) {
-        bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-' ||
-                     *p == '_' || *p == '/' || (*p == '.' && p > name && p[-1] != '/');
+        bool plain = isalnum((unsigned char)*p) || *p == '-' || *p == '_' || p == slash ||
+                     (*p == '.' && p > name && p[-1] != '/');
         if (plain)
             buf_append(&b, p, 1);
         else

@@ -215,36 +215,45 @@ static void request(StoreSession *s, double now)
     consume(s, STORE_REQUEST_BYTES + name + value);
 }
 
+/* The value is there, or the time is up: false, neither. */
+static bool end_waiting(StoreSession *s, double now)
+{
+    const Value *v = *find(s->table, s->name);
+    if (!v && now < s->until) return false;
+    reply(s, v ? STORE_DONE : STORE_NOTHING, v ? v->data : NULL, v ? v->size : 0);
+    free(s->name);
+    s->name = NULL;
+    s->state = SESSION_OPEN;
+    return true;
+}
+
+/* As far as what has come allows. */
+static void advance(StoreSession *s, double now)
+{
+    while (s->state != SESSION_ENDING) {
+        size_t before = s->in.len;
+        if (s->state == SESSION_WAITING && !end_waiting(s, now)) return;
+        if (s->in.len == 0) return;
+        if (s->state == SESSION_GREETING)
+            greeting(s);
+        else if (s->state == SESSION_PROOF)
+            proof(s);
+        else
+            request(s, now);
+        if (s->in.len == before) return;
+    }
+}
+
 void store_session_tick(StoreSession *s, double now)
 {
-    if (s->state == SESSION_GREETING || s->state == SESSION_PROOF) {
-        if (now > s->until) s->state = SESSION_ENDING;
-    } else if (s->state == SESSION_WAITING) {
-        Value *v = *find(s->table, s->name);
-        if (!v && now < s->until) return;
-        reply(s, v ? STORE_DONE : STORE_NOTHING, v ? v->data : NULL, v ? v->size : 0);
-        free(s->name);
-        s->name = NULL;
-        s->state = SESSION_OPEN;
-        store_session_feed(s, NULL, 0, now);
-    }
+    bool stranger = s->state == SESSION_GREETING || s->state == SESSION_PROOF;
+    if (stranger && now > s->until) s->state = SESSION_ENDING;
+    if (!stranger) advance(s, now);
 }
 
 void store_session_feed(StoreSession *s, const void *data, size_t size, double now)
 {
-    size_t before;
     if (s->state == SESSION_ENDING) return;
-    if (size) buf_append(&s->in, data, size);
-    do {
-        int state = s->state;
-        before = s->in.len;
-        if (before == 0) break;
-        if (state == SESSION_GREETING) greeting(s);
-        if (state == SESSION_PROOF) proof(s);
-        if (state == SESSION_OPEN) request(s, now);
-    } while (s->state != SESSION_ENDING && s->state != SESSION_WAITING && s->in.len != before);
-    if (s->state == SESSION_WAITING) {
-        Value *v = *find(s->table, s->name);
-        if (v) store_session_tick(s, now);
-    }
+    buf_append(&s->in, data, size);
+    advance(s, now);
 }

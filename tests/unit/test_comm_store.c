@@ -1,0 +1,350 @@
+/* The store of the rendezvous: values in folders and over TCP, jobs apart, and strangers at its port. */
+#include "testing.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "comm/store_wire.h"
+
+static World world_of(int rank, int size, const char *job)
+{
+    World w = {.rank = rank, .size = size};
+    snprintf(w.job, sizeof w.job, "%s", job);
+    return w;
+}
+
+static void check_value(Store *s, const char *name, const void *expected, size_t size)
+{
+    void *data;
+    size_t got;
+    assert_ok(store_get(s, name, 5, &data, &got));
+    assert_int_equal(got, size);
+    assert_memory_equal(data, expected, size);
+    free(data);
+}
+
+/* Sets a value after a while. */
+static void *set_late(void *arg)
+{
+    usleep(300000);
+    return store_set(arg, "late", "x", 1) == OK ? arg : NULL;
+}
+
+/* What any store does, seen from two ranks of it. */
+static void check_store(Store *a, Store *b)
+{
+    size_t big = 5000000, got;
+    uint8_t *data = mem_alloc(big);
+    void *out, *came;
+    char long_name[200];
+    pthread_t thread;
+    uint64_t seed = 7;
+    for (size_t i = 0; i < big; i++) data[i] = (uint8_t)testing_random(&seed);
+    assert_ok(store_set(a, "big", data, big));
+    check_value(b, "big", data, big);
+    assert_ok(store_set(b, "empty", "", 0));
+    check_value(a, "empty", "", 0);
+    assert_ok(store_set(a, "sub/../folder/ x%$\n\"", "1", 1));
+    check_value(b, "sub/../folder/ x%$\n\"", "1", 1);
+    assert_ok(store_set(a, "again", "one", 3));
+    assert_ok(store_set(b, "again", "second", 6));
+    check_value(a, "again", "second", 6);
+    assert_int_equal(pthread_create(&thread, NULL, set_late, a), 0);
+    check_value(b, "late", "x", 1);
+    assert_int_equal(pthread_join(thread, &came), 0);
+    assert_ptr_equal(came, a);
+    /* The same connection from two threads: one waits, the other sets. */
+    assert_int_equal(pthread_create(&thread, NULL, set_late, b), 0);
+    check_value(b, "late", "x", 1);
+    assert_int_equal(pthread_join(thread, &came), 0);
+    double begin = clock_monotonic();
+    assert_status(store_get(a, "never", 0.3, &out, &got), E_PEER);
+    assert_message("'never' did not come within 0.3 s");
+    assert_true(clock_monotonic() - begin < 3);
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    assert_status(store_set(a, long_name, "", 0), E_USAGE);
+    assert_status(store_set(a, "", "", 0), E_USAGE);
+    assert_status(store_set(a, "huge", data, STORE_MAX_VALUE + 1), E_USAGE);
+    free(data);
+}
+
+/* ---- meeting ---- */
+
+typedef struct {
+    World world;
+    const char *where, *token;
+    Store *store;
+    Status status;
+    char message[512];
+} Opening;
+
+static void *open_one(void *arg)
+{
+    Opening *o = arg;
+    o->status = store_open(&o->world, o->where, o->token, 10, &o->store);
+    snprintf(o->message, sizeof o->message, "%s", status_message());
+    return NULL;
+}
+
+static void open_two(Opening o[2])
+{
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, open_one, &o[1]), 0);
+    open_one(&o[0]);
+    pthread_join(other, NULL);
+    for (int r = 0; r < 2; r++)
+        if (o[r].status != OK) fail_msg("rank %d: %s", r, o[r].message);
+}
+
+static void test_file(void **state)
+{
+    char *where = mem_printf("file:%s/new/folder", (char *)*state);
+    Opening first[2] = {{.world = world_of(0, 2, "j"), .where = where}, {.world = world_of(1, 2, "j"), .where = where}};
+    open_two(first);
+    check_store(first[0].store, first[1].store);
+    /* Another run of the same job, and another job: they see nothing of the first, which goes on. */
+    for (int k = 0; k < 2; k++) {
+        Opening next[2] = {{.world = world_of(0, 2, k ? "other" : "j"), .where = where, .token = "t"},
+                           {.world = world_of(1, 2, k ? "other" : "j"), .where = where, .token = "t"}};
+        void *data;
+        size_t size;
+        open_two(next);
+        assert_status(store_get(next[1].store, "again", 0.1, &data, &size), E_PEER);
+        assert_ok(store_set(next[0].store, "again", "new", 3));
+        check_value(next[1].store, "again", "new", 3);
+        check_value(first[1].store, "again", "second", 6);
+        store_close(next[0].store);
+        store_close(next[1].store);
+    }
+    store_close(first[0].store);
+    store_close(first[1].store);
+    free(where);
+}
+
+static void test_places(void **state)
+{
+    World w = world_of(0, 1, "");
+    Store *s;
+    assert_status(store_open(&w, "ftp://x", "", 1, &s), E_USAGE);
+    assert_message("expected file:DIR");
+    assert_status(store_open(&w, "file:", "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, "tcp://:5", "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, "tcp://a:70000", "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, "redis://:5", "", 1, &s), E_USAGE);
+    char *open_folder = mem_printf("file:%s", (char *)*state);
+    assert_ok(store_open(&w, open_folder, "", 1, &s)); /* and now somebody else's */
+    store_close(s);
+    char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
+    assert_int_equal(system(command), 0);
+    assert_status(store_open(&w, open_folder, "", 1, &s), E_USAGE);
+    assert_message("this user alone");
+    free(open_folder);
+    free(command);
+}
+
+/* ---- TCP ---- */
+
+static char *served_at(const StoreServer *s) { return mem_printf("served://127.0.0.1:%d", store_server_port(s)); }
+
+static void test_tcp(void **state)
+{
+    (void)state;
+    StoreServer *server;
+    World w = world_of(0, 2, "job");
+    assert_ok(store_serve(&w, true, 0, "token", &server));
+    char *where = served_at(server);
+    Opening o[2] = {{.world = w, .where = where, .token = "token"},
+                    {.world = world_of(1, 2, "job"), .where = where, .token = "token"}};
+    open_two(o);
+    check_store(o[0].store, o[1].store);
+    Opening looker = {.world = world_of(-1, 2, "job"), .where = where, .token = "token"};
+    open_one(&looker);
+    assert_status(looker.status, OK);
+    check_value(looker.store, "again", "second", 6);
+    store_close(looker.store);
+    /* One that left may come again; one that is there may not come twice. */
+    Opening twice = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
+    open_one(&twice);
+    assert_status(twice.status, E_USAGE);
+    store_close(o[1].store);
+    usleep(100000);
+    open_one(&twice);
+    assert_status(twice.status, OK);
+    store_server_close(server);
+    assert_status(store_set(twice.store, "a", "", 0), E_PEER);
+    assert_message("is lost");
+    assert_status(store_set(twice.store, "a", "", 0), E_PEER);
+    store_close(twice.store);
+    store_close(o[0].store);
+    free(where);
+}
+
+static int connect_to(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+/* Ports that others have taken are passed over. */
+static void test_taken_port(void **state)
+{
+    (void)state;
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t len = sizeof a;
+    StoreServer *server;
+    World w = world_of(0, 1, "job");
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 5) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+    int port = ntohs(a.sin_port);
+    assert_ok(store_serve(&w, true, port, "", &server));
+    assert_true(store_server_port(server) > port);
+    char *where = mem_printf("served://localhost:%d", port);
+    Opening o = {.world = w, .where = where};
+    open_one(&o); /* the first port accepts and says nothing */
+    assert_status(o.status, OK);
+    store_close(o.store);
+    store_server_close(server);
+    close(fd);
+    free(where);
+}
+
+/* True: the other side has closed the connection, within `seconds`. */
+static bool closed_within(int fd, double seconds)
+{
+    char byte;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    double end = clock_monotonic() + seconds;
+    while (clock_monotonic() < end) {
+        if (poll(&p, 1, 100) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0) return true;
+    }
+    return false;
+}
+
+/* Greets with a key; true: it was let in. */
+static bool let_in(int fd, Hash128 key, int rank, int size)
+{
+    StoreHello h = {.rank = rank, .size = size};
+    uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING, show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
+    memcpy(h.client.bytes, greeting + 8, 16);
+    if (write(fd, greeting, sizeof greeting) != sizeof greeting) return false;
+    if (recv(fd, greeting, sizeof greeting, MSG_WAITALL) != sizeof greeting) return false;
+    memcpy(h.server.bytes, greeting + 8, 16);
+    Hash128 proof = store_proof(key, 'c', &h);
+    memcpy(show, proof.bytes, 16);
+    store_put(show + 16, (uint32_t)rank, 4);
+    store_put(show + 20, (uint32_t)size, 4);
+    if (write(fd, show, sizeof show) != sizeof show) return false;
+    return recv(fd, verdict, sizeof verdict, MSG_WAITALL) == sizeof verdict && verdict[0] == 0;
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    enum { CROWD = 200 };
+    StoreServer *server;
+    World w = world_of(0, 2, "job");
+    Hash128 token = siphash_key("token"), key = siphash(token, "job", 3);
+    static int crowd[CROWD];
+    char junk[4096];
+    assert_ok(store_serve(&w, true, 0, "token", &server));
+    int port = store_server_port(server);
+    char *where = served_at(server);
+    Opening o = {.world = w, .where = where, .token = "token"};
+    open_one(&o);
+    assert_status(o.status, OK);
+    /* Many that say nothing: the first of them make room, and a rank still gets in and is served. */
+    for (int i = 0; i < CROWD; i++) crowd[i] = connect_to(port);
+    Opening second = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
+    double begin = clock_monotonic();
+    open_one(&second);
+    assert_status(second.status, OK);
+    assert_ok(store_set(second.store, "a", "b", 1));
+    check_value(o.store, "a", "b", 1);
+    assert_true(clock_monotonic() - begin < 3);
+    assert_true(closed_within(crowd[0], 1));
+    /* Nonsense; another protocol; a greeting of another key; a proof sent again. */
+    memset(junk, 0xee, sizeof junk);
+    const char *words[] = {"GET / HTTP/1.0\r\n\r\n", "CAIRNS2\n0123456789abcdef", junk};
+    for (int i = 0; i < 3; i++) {
+        int fd = connect_to(port);
+        assert_true(write(fd, words[i], i == 2 ? sizeof junk : strlen(words[i])) > 0);
+        assert_true(closed_within(fd, 2));
+        close(fd);
+    }
+    int fd = connect_to(port);
+    assert_false(let_in(fd, token, -1, 2));
+    close(fd);
+    /* One that is let in, and then asks for the impossible, is shown the door; the others are still served. */
+    const uint8_t requests[][16] = {
+        {'S', 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 'x'}, /* a value of 4 GiB */
+        {'G', 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 'x'},       /* a name of 64 KiB */
+        {'X', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'x'},             /* no such operation */
+        {'G', 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 'x'},             /* a value where there is none */
+        {'G', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},               /* a name with a NUL */
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        fd = connect_to(port);
+        assert_true(let_in(fd, key, -1, 2));
+        assert_true(write(fd, requests[i], 12) == 12);
+        assert_true(closed_within(fd, 2));
+        close(fd);
+    }
+    /* One that goes in the middle of a value. */
+    fd = connect_to(port);
+    assert_true(let_in(fd, key, -1, 2));
+    assert_true(write(fd, (uint8_t[]){'S', 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 'a', 'z'}, 13) == 13);
+    close(fd);
+    usleep(50000);
+    check_value(o.store, "a", "b", 1);
+    /* Those who still say nothing are sent away when their time is up. */
+    assert_true(closed_within(crowd[CROWD - 1], 8));
+    for (int i = 0; i < CROWD; i++) close(crowd[i]);
+    store_close(second.store);
+    store_close(o.store);
+    store_server_close(server);
+    free(where);
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host;
+        int port;
+    } cases[] = {{"a", "a", 7},       {"a:5", "a", 5},     {"[fe80::1]:5", "fe80::1", 5},
+                 {"[::1]", "::1", 7}, {":9", "", 9},       {"", "", 7},
+                 {"a:", NULL, 0},     {"a:x", NULL, 0},    {"a:-1", NULL, 0},
+                 {"[::1]x", NULL, 0}, {"a:65536", NULL, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *host = NULL;
+        int port = 7;
+        assert_status(store_parse_address(cases[i].text, &host, &port), cases[i].host ? OK : E_USAGE);
+        if (!cases[i].host) continue;
+        assert_string_equal(host, cases[i].host);
+        assert_int_equal(port, cases[i].port);
+        free(host);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_tcp),
+        cmocka_unit_test(test_taken_port),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_addresses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
