@@ -259,6 +259,10 @@ static Status save_alone(Loop *l)
 static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
+    if (session_sharded(l->job->session)) {
+        if (l->saving) saving_settle(l->saving);
+        TRY(session_collect(l->job->session));
+    }
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? save_alone(l) : OK);
 }
 
