@@ -2,8 +2,8 @@
 # Pretraining on several ranks: masked words are not spread evenly, denominators are those of the whole step, and the
 # evaluation's sums are added as one rank adds them.
 set -euo pipefail
-# shellcheck source=tests/dist/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_sample_text
 make_tiny_config tiny.json

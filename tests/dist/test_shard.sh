@@ -2,8 +2,8 @@
 # --shard optimizer: each rank holds the moments of its slice alone, and every bit is as without it: weights and both
 # moments, for each optimizer and backend, also when a run goes on with or without it and at another number of ranks.
 set -euo pipefail
-# shellcheck source=tests/dist/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
