@@ -145,6 +145,12 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
     case OP_LAMB: /* its second pass reads weights and u again */
         cost.bytes += 2 * operand_bytes(&call->out[0], rows);
         break;
+    case OP_ADAMW: /* of a slice: what moments there are; gradients, and the others read and written */
+        cost.bytes = 7 * operand_bytes(&call->out[1], rows);
+        break;
+    case OP_LAMB_STEP:
+        cost.bytes = 7 * operand_bytes(&call->out[0], rows);
+        break;
     case OP_OFFLOAD: /* once over the link, which is slower than either memory */
     case OP_FETCH:
         cost.bytes = operand_bytes(&call->in[0], rows);

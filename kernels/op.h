@@ -46,7 +46,11 @@
    grads, then p −= lr·r·u, r = ‖p‖/‖u‖ where trust is set and both norms are not 0, else 1. Both do nothing if
    stats.finite is 0. PACK: a compute copy of a parameter; ZERO: fills with 0. OFFLOAD, FETCH: the rows of the
    micro-batch's bucket to pinned memory of the host, and back. REDUCE: the sum over all ranks, of a bucket of gradients
-   or of the stats; no backend has it, exec/ runs it over the network. */
+   or of the stats; no backend has it, exec/ runs it over the network.
+   A sharded optimizer works on segments of this rank's slice: BLOCK_SUMS: the sums of squares of their norm blocks,
+   each at its number among all blocks; SHARE (exec's too): every rank's part to all, of such a table or of the weights.
+   GRAD_NORM adds `sums`, where it is there, instead of looking at grads. LAMB_STEP: u into grads; LAMB_DESCEND: the
+   rest of LAMB, with the norms of all tensors from the tables. */
 #define OP_LIST(X)                                                                                                     \
     X(EMBED, "embed", "ids types pos seq ctl word position type gamma beta", "x")                                      \
     X(EMBED_BWD, "embed_bwd", "dx ids types pos seq ctl word position type gamma",                                     \
@@ -69,14 +73,18 @@
     X(XENT, "xent", "logits labels ctl scaling?", "dlogits? loss stats+")                                              \
     X(MSE, "mse", "logits labels ctl scaling?", "dlogits? loss stats+")                                                \
     X(MLM_XENT, "mlm_xent", "h w wt? bias labels ctl scaling?", "dh? loss stats+ dw+? db+?")                           \
-    X(GRAD_NORM, "grad_norm", "grads segments ctl", "stats+ scaling+?")                                                \
+    X(GRAD_NORM, "grad_norm", "grads segments ctl sums?", "stats+ scaling+?")                                          \
     X(ADAMW, "adamw", "grads segments ctl stats", "weights+ m+ v+")                                                    \
     X(LAMB, "lamb", "segments ctl stats", "weights+ m+ v+ grads+")                                                     \
     X(PACK, "pack", "weight", "copy")                                                                                  \
     X(ZERO, "zero", "", "x")                                                                                           \
     X(OFFLOAD, "offload", "x", "host")                                                                                 \
     X(FETCH, "fetch", "host", "x")                                                                                     \
-    X(REDUCE, "reduce", "", "x+")
+    X(REDUCE, "reduce", "", "x+")                                                                                      \
+    X(BLOCK_SUMS, "block_sums", "x segments", "sums+")                                                                 \
+    X(LAMB_STEP, "lamb_step", "weights segments ctl stats", "m+ v+ grads+")                                            \
+    X(LAMB_DESCEND, "lamb_descend", "u segments all p_sums u_sums ctl stats", "weights+")                              \
+    X(SHARE, "share", "", "x+")
 
 typedef enum {
 #define X(op, text, in, out) OP_##op,
@@ -133,6 +141,9 @@ typedef union {
     struct {
         int32_t bucket; /* which of the plan's gradient buckets; −1: the stats */
     } reduce;
+    struct {
+        bool weights; /* by buckets; else a table of block sums */
+    } share;
 } OpAttr;
 
 /* Row counts of tensors are symbols until a micro-batch arrives. */
@@ -185,7 +196,12 @@ typedef struct {
     int64_t offset, size; /* elements */
     float decay;          /* weight decay, 0 where excluded */
     int32_t trust;        /* LAMB: 1 where its trust ratio applies */
+    /* Of a slice; 0 else. */
+    int64_t shift;  /* from a place in the space to its place in m and v */
+    int64_t block;  /* the number of its first norm block among those of the whole space */
+    int64_t tensor; /* which of all segments it is a piece of */
 } Segment;
+#define OP_NORM_BLOCK 1024 /* elements: contracts.md 5 */
 
 /* An operand: what a plan says of a tensor, and where it is. */
 typedef struct {
@@ -209,6 +225,9 @@ static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 
 /* Scratch bytes of a call at these row counts: a backend's function, given to the plan as a pointer. */
 typedef size_t (*ScratchFn)(const OpCall *call, const RowCounts *rows);
+
+/* Between ranks: no backend has them, exec/ runs them. */
+static inline bool op_is_exchange(Op op) { return op == OP_REDUCE || op == OP_SHARE; }
 
 /* ---- the table, parsed once from OP_LIST ---- */
 typedef struct {

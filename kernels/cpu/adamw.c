@@ -38,7 +38,8 @@ static void update_part(void *arg, int part)
         int64_t from = s->offset + first;
         adam.decay = s->decay;
         if (first < end)
-            cpu.vec->adam(w->weights + from, w->m + from, w->v + from, w->grads + from, NULL, end - first, &adam);
+            cpu.vec->adam(w->weights + from, w->m + from + s->shift, w->v + from + s->shift, w->grads + from, NULL,
+                          end - first, &adam);
         at += (s->size + GRAIN - 1) / GRAIN * GRAIN;
     }
 }

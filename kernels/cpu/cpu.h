@@ -61,7 +61,10 @@ static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
     X(ADAMW, cpu_adamw)                                                                                                \
     X(LAMB, cpu_lamb)                                                                                                  \
     X(PACK, cpu_pack)                                                                                                  \
-    X(ZERO, cpu_zero)
+    X(ZERO, cpu_zero)                                                                                                  \
+    X(BLOCK_SUMS, cpu_block_sums)                                                                                      \
+    X(LAMB_STEP, cpu_lamb_step)                                                                                        \
+    X(LAMB_DESCEND, cpu_lamb_descend)
 
 #define CPU_SCRATCH_LIST(X)                                                                                            \
     X(EMBED, cpu_embed)                                                                                                \
@@ -75,7 +78,8 @@ static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
     X(ADDNORM_BWD, cpu_addnorm_bwd)                                                                                    \
     X(MLM_XENT, cpu_mlm_xent)                                                                                          \
     X(GRAD_NORM, cpu_grad_norm)                                                                                        \
-    X(LAMB, cpu_lamb)
+    X(LAMB, cpu_lamb)                                                                                                  \
+    X(LAMB_DESCEND, cpu_lamb_descend)
 
 #define CPU_PREPARE_LIST(X)                                                                                            \
     X(LINEAR, cpu_linear)                                                                                              \

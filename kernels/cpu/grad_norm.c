@@ -52,20 +52,51 @@ static void sum_part(void *arg, int part)
     }
 }
 
+/* Adds the table in order. `by_number`: a slice's, of all blocks; else those of the segments follow each other. */
+static double add_table(const Segment *segments, int64_t n, const double *sums, bool by_number)
+{
+    double squares = 0;
+    const double *next = sums;
+    for (int64_t i = 0; i < n; i++) {
+        double segment = 0;
+        if (by_number) next = sums + segments[i].block;
+        for (int64_t b = blocks_of(&segments[i]); b > 0; b--) segment += *next++;
+        squares += segment;
+    }
+    return squares;
+}
+
 Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
 {
     Work w = {.x = cpu_in(call, "grads")->data, .sums = call->scratch};
+    const double *sums = cpu_in(call, "sums")->data;
     w.segments = cpu_segments(call, rows, &w.n);
     w.limit = (int64_t)(table_bytes(call, rows) / sizeof(double));
     cpu_check_space(call, &(CpuSpace){.bytes = table_bytes(call, rows)});
-    cpu_parallel(sum_part, &w);
-    double squares = 0;
-    const double *sum = w.sums;
-    for (int64_t i = 0; i < w.n; i++) {
-        double segment = 0;
-        for (int64_t b = blocks_of(&w.segments[i]); b > 0; b--) segment += *sum++;
-        squares += segment;
-    }
+    if (!sums) cpu_parallel(sum_part, &w);
+    double squares = add_table(w.segments, w.n, sums ? sums : w.sums, sums != NULL);
     loss_scale_norm(cpu_out(call, "stats")->data, cpu_out(call, "scaling")->data, squares, call->attr);
+    return OK;
+}
+
+/* A slice's blocks lie in the table by their numbers; each thread takes its share of each segment's. */
+static void sum_slice_part(void *arg, int part)
+{
+    const Work *w = arg;
+    for (int64_t i = 0; i < w->n; i++) {
+        const Segment *s = &w->segments[i];
+        Span mine = cpu_span(blocks_of(s), 1, part, cpu.threads);
+        for (int64_t b = mine.first; b < mine.end; b++) {
+            int64_t size = s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK;
+            w->sums[s->block + b] = cpu.vec->sum_squares(w->x + s->offset + b * BLOCK, size);
+        }
+    }
+}
+
+Status cpu_block_sums(const OpCall *call, const RowCounts *rows)
+{
+    Work w = {.x = cpu_in(call, "x")->data, .sums = cpu_out(call, "sums")->data};
+    w.segments = cpu_segments(call, rows, &w.n);
+    cpu_parallel(sum_slice_part, &w);
     return OK;
 }

@@ -103,3 +103,91 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
     cpu_parallel(descend_part, &w);
     return OK;
 }
+
+/* ---- the same for a slice, in two halves: the norms between them come from all ranks ---- */
+
+typedef struct {
+    AdamRange adam;
+    const Segment *segments;
+    float *weights, *m, *v, *grads;
+    const float *rates; /* (all segments) */
+    int64_t n;
+} SliceWork;
+
+static void step_part(void *arg, int part)
+{
+    const SliceWork *w = arg;
+    AdamRange adam = w->adam;
+    for (int64_t i = 0; i < w->n; i++) {
+        const Segment *s = &w->segments[i];
+        Span mine = cpu_span(s->size, BLOCK, part, cpu.threads);
+        int64_t from = s->offset + mine.first, moment = from + s->shift;
+        float *u = w->grads + from;
+        adam.decay = s->decay;
+        if (mine.first < mine.end)
+            cpu.vec->adam(w->weights + from, w->m + moment, w->v + moment, u, u, mine.end - mine.first, &adam);
+    }
+}
+
+Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
+{
+    const Stats *stats = cpu_in(call, "stats")->data;
+    SliceWork w = {.adam = cpu_adam_of(call), .weights = cpu_in(call, "weights")->data};
+    w.segments = cpu_segments(call, rows, &w.n);
+    w.m = cpu_out(call, "m")->data;
+    w.v = cpu_out(call, "v")->data;
+    w.grads = cpu_out(call, "grads")->data;
+    if (stats->finite) cpu_parallel(step_part, &w);
+    return OK;
+}
+
+static void descend_slice_part(void *arg, int part)
+{
+    const SliceWork *w = arg;
+    for (int64_t i = 0; i < w->n; i++) {
+        const Segment *s = &w->segments[i];
+        Span mine = cpu_span(s->size, BLOCK, part, cpu.threads);
+        int64_t from = s->offset + mine.first;
+        if (mine.first < mine.end)
+            cpu.vec->descend(w->weights + from, w->grads + from, w->rates[s->tensor], mine.end - mine.first);
+    }
+}
+
+static int64_t all_segments(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *all = cpu_in(call, "all");
+    return (int64_t)((size_t)(rows_in(all->rows, rows) * all->cols) * dtype_size(all->dtype) / sizeof(Segment));
+}
+
+size_t cpu_lamb_descend_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return cpu_line((size_t)all_segments(call, rows) * sizeof(float));
+}
+
+static double add_blocks(const Segment *tensor, const double *sums)
+{
+    double sum = 0;
+    for (int64_t b = 0; b < blocks_of(tensor); b++) sum += sums[tensor->block + b];
+    return sum;
+}
+
+Status cpu_lamb_descend(const OpCall *call, const RowCounts *rows)
+{
+    const Stats *stats = cpu_in(call, "stats")->data;
+    const Segment *all = cpu_in(call, "all")->data;
+    const double *p_sums = cpu_in(call, "p_sums")->data, *u_sums = cpu_in(call, "u_sums")->data;
+    float *rates = call->scratch;
+    int64_t n = all_segments(call, rows);
+    SliceWork w = {.rates = rates, .weights = cpu_out(call, "weights")->data};
+    w.segments = cpu_segments(call, rows, &w.n);
+    w.grads = cpu_in(call, "u")->data;
+    cpu_check_space(call, &(CpuSpace){.bytes = (size_t)n * sizeof(float)});
+    if (!stats->finite) return OK;
+    for (int64_t i = 0; i < n; i++) {
+        double p = sqrt(add_blocks(&all[i], p_sums)), u = sqrt(add_blocks(&all[i], u_sums));
+        float ratio = all[i].trust && p > 0 && u > 0 ? (float)(p / u) : 1.0f;
+        rates[i] = cpu_ctl(call)->learning_rate * ratio;
+    }
+    cpu_parallel(descend_slice_part, &w);
+    return OK;
+}

@@ -30,6 +30,7 @@ Status ref_adamw(const OpCall *call, const RowCounts *rows)
     if (!stats->finite) return OK;
     for (int64_t s = 0; s < n; s++)
         for (int64_t i = segments[s].offset; i < segments[s].offset + segments[s].size; i++)
-            weights[i] -= lr * ref_adam_update(&adam, weights[i], grads[i], segments[s].decay, &m[i], &v[i]);
+            weights[i] -= lr * ref_adam_update(&adam, weights[i], grads[i], segments[s].decay,
+                                               &m[i + segments[s].shift], &v[i + segments[s].shift]);
     return OK;
 }

@@ -10,16 +10,38 @@ const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *
     return segments->data;
 }
 
+static double sum_block(const float *x, int64_t n)
+{
+    double block = 0;
+    for (int64_t i = 0; i < n && i < REF_NORM_BLOCK; i++) block += (double)x[i] * (double)x[i];
+    return block;
+}
+
 double ref_sum_squares(const float *x, int64_t n)
 {
     double total = 0;
-    for (int64_t first = 0; first < n; first += REF_NORM_BLOCK) {
-        int64_t end = first + REF_NORM_BLOCK < n ? first + REF_NORM_BLOCK : n;
-        double block = 0;
-        for (int64_t i = first; i < end; i++) block += (double)x[i] * (double)x[i];
-        total += block;
-    }
+    for (int64_t first = 0; first < n; first += REF_NORM_BLOCK) total += sum_block(x + first, n - first);
     return total;
+}
+
+double ref_add_blocks(const Segment *tensor, const double *sums)
+{
+    double total = 0;
+    for (int64_t b = 0; b * REF_NORM_BLOCK < tensor->size; b++) total += sums[tensor->block + b];
+    return total;
+}
+
+Status ref_block_sums(const OpCall *call, const RowCounts *rows)
+{
+    const float *x = ref_in(call, "x")->data;
+    double *sums = ref_out(call, "sums")->data;
+    int64_t n;
+    const Segment *segments = ref_segments(call, rows, &n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t b = 0; b * REF_NORM_BLOCK < segments[i].size; b++)
+            sums[segments[i].block + b] =
+                sum_block(x + segments[i].offset + b * REF_NORM_BLOCK, segments[i].size - b * REF_NORM_BLOCK);
+    return OK;
 }
 
 Status ref_grad_norm(const OpCall *call, const RowCounts *rows)
@@ -28,7 +50,10 @@ Status ref_grad_norm(const OpCall *call, const RowCounts *rows)
     int64_t n;
     const Segment *segments = ref_segments(call, rows, &n);
     double squares = 0;
-    for (int64_t i = 0; i < n; i++) squares += ref_sum_squares(grads + segments[i].offset, segments[i].size);
+    const double *sums = ref_in(call, "sums")->data;
+    for (int64_t i = 0; i < n; i++)
+        squares +=
+            sums ? ref_add_blocks(&segments[i], sums) : ref_sum_squares(grads + segments[i].offset, segments[i].size);
     loss_scale_norm(ref_out(call, "stats")->data, ref_out(call, "scaling")->data, squares, call->attr);
     return OK;
 }

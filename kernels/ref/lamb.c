@@ -23,3 +23,41 @@ Status ref_lamb(const OpCall *call, const RowCounts *rows)
     }
     return OK;
 }
+
+/* ---- the same for a slice, in two halves: the norms between them come from all ranks ---- */
+
+Status ref_lamb_step(const OpCall *call, const RowCounts *rows)
+{
+    const Stats *stats = ref_in(call, "stats")->data;
+    const float *weights = ref_in(call, "weights")->data;
+    float *m = ref_out(call, "m")->data, *v = ref_out(call, "v")->data, *grads = ref_out(call, "grads")->data;
+    RefAdam adam = ref_adam_of(call);
+    int64_t n;
+    const Segment *segments = ref_segments(call, rows, &n);
+    if (!stats->finite) return OK;
+    for (int64_t s = 0; s < n; s++) {
+        const Segment *x = &segments[s];
+        for (int64_t i = x->offset; i < x->offset + x->size; i++)
+            grads[i] = ref_adam_update(&adam, weights[i], grads[i], x->decay, &m[i + x->shift], &v[i + x->shift]);
+    }
+    return OK;
+}
+
+Status ref_lamb_descend(const OpCall *call, const RowCounts *rows)
+{
+    const Stats *stats = ref_in(call, "stats")->data;
+    const float *u = ref_in(call, "u")->data;
+    const Segment *all = ref_in(call, "all")->data;
+    const double *p_sums = ref_in(call, "p_sums")->data, *u_sums = ref_in(call, "u_sums")->data;
+    float *weights = ref_out(call, "weights")->data, lr = ref_ctl(call)->learning_rate;
+    int64_t n;
+    const Segment *segments = ref_segments(call, rows, &n);
+    if (!stats->finite) return OK;
+    for (int64_t s = 0; s < n; s++) {
+        const Segment *x = &segments[s], *tensor = &all[x->tensor];
+        double p_norm = sqrt(ref_add_blocks(tensor, p_sums)), u_norm = sqrt(ref_add_blocks(tensor, u_sums));
+        float rate = lr * (tensor->trust && p_norm > 0 && u_norm > 0 ? (float)(p_norm / u_norm) : 1.0f);
+        for (int64_t i = x->offset; i < x->offset + x->size; i++) weights[i] -= rate * u[i];
+    }
+    return OK;
+}

@@ -39,7 +39,10 @@
     X(PACK, ref_pack)                                                                                                  \
     X(ZERO, ref_zero)                                                                                                  \
     X(OFFLOAD, ref_offload)                                                                                            \
-    X(FETCH, ref_fetch)
+    X(FETCH, ref_fetch)                                                                                                \
+    X(BLOCK_SUMS, ref_block_sums)                                                                                      \
+    X(LAMB_STEP, ref_lamb_step)                                                                                        \
+    X(LAMB_DESCEND, ref_lamb_descend)
 
 #define REF_SCRATCH_LIST(X)                                                                                            \
     X(EMBED, ref_embed)                                                                                                \
@@ -202,6 +205,8 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
 const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *n);
 /* Σ x² in double: sums over blocks of REF_NORM_BLOCK elements, added in order. */
 double ref_sum_squares(const float *x, int64_t n);
+/* The same of a whole tensor, from a table of its blocks' sums. */
+double ref_add_blocks(const Segment *tensor, const double *sums);
 
 typedef struct {
     float beta1, beta2, eps, bias1, bias2, grad_scale;

@@ -47,8 +47,8 @@ static Status sum_stats(const CommLane *l)
 static Status sum_parts(const CommLane *l, float *x, const CommPart *parts)
 {
     const ExecRanks *r = l->ranks;
-    return r->scatter ? comm_reduce_scatter(r->comm, x, parts, r->wire, l->buffer)
-                      : comm_allreduce(r->comm, x, parts, r->wire, l->buffer);
+    return r->sums ? comm_reduce_scatter(r->comm, x, parts, r->wire, l->buffer)
+                   : comm_allreduce(r->comm, x, parts, r->wire, l->buffer);
 }
 
 /* `x` of the collectives is the flat space; of a device they get a bucket's copy, as if the space began before it. */
@@ -63,6 +63,17 @@ static Status sum_bucket(const CommLane *l, int32_t bucket)
     TRY(l->backend->download(copy, l->grads + begin, bytes));
     TRY(sum_parts(l, copy - begin, parts));
     return l->backend->upload(l->grads + begin, copy, bytes);
+}
+
+/* Every rank's part of a table or of the weights to all. Nothing else is under way then, so the lane's connection is
+   free for the step's thread. */
+Status comm_lane_share(CommLane *l, float *x, bool weights)
+{
+    const ExecRanks *r = l->ranks;
+    if (!weights) return comm_gather_parts(r->comm, x, r->sums, F32, l->buffer);
+    for (int b = 0; b < r->n_buckets; b++)
+        TRY(comm_gather_parts(r->comm, x, r->parts + (size_t)b * (size_t)r->comm->size, F32, l->buffer));
+    return OK;
 }
 
 static Status sum_one(CommLane *l, int at)

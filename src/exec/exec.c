@@ -57,7 +57,7 @@ static Status bind_instr(Exec *e, InstrId i)
     call->scratch = instr->scratch ? e->memory->base[REGION_SCRATCH] : NULL;
     call->scratch_bytes = instr->scratch;
     e->ops[i] = &backend->op[instr->op];
-    if (instr->op == OP_REDUCE) return OK; /* the comm lane's own */
+    if (op_is_exchange(instr->op)) return OK; /* the comm lane's own */
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
@@ -257,26 +257,36 @@ static Status leave(const Exec *e, InstrId i)
     return e->events && e->events[i] != NONE ? e->memory->backend->event_record(e->events[i]) : OK;
 }
 
-/* True for a REDUCE: it is the comm lane's, and of a step's last micro-batch. What it waits for stands before it, and a
-   backend that computes on the host has done it. */
-static bool take_reduce(const Exec *e, InstrId i)
+/* A REDUCE is the comm lane's, and of a step's last micro-batch. What it waits for stands before it, and a backend that
+   computes on the host has done it. */
+static Status exchange(const Exec *e, InstrId i)
 {
     const Instr *instr = &e->plan->instrs[i];
-    if (instr->op != OP_REDUCE) return false;
+    if (instr->op == OP_SHARE) return comm_lane_share(e->comm, e->calls[i].out[0].data, instr->attr.share.weights);
     if (e->reducing && !e->memory->backend->device) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
-    return true;
+    return OK;
 }
+
+static bool is_exchange(const Exec *e, InstrId i) { return op_is_exchange(e->plan->instrs[i].op); }
 
 static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (take_reduce(e, i)) continue;
+        if (is_exchange(e, i)) {
+            TRY(exchange(e, i));
+            continue;
+        }
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(enter(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));
         TRY(leave(e, i));
     }
     return OK;
+}
+
+static Status run_one(const Exec *e, InstrId i, const RowCounts *rows)
+{
+    return is_exchange(e, i) ? exchange(e, i) : e->ops[i]->run(&e->calls[i], rows);
 }
 
 /* Record number r has the marks 1 + 2r and 2 + 2r. */
@@ -287,7 +297,7 @@ static Status run_noted(Exec *e, InstrId i, const RowCounts *rows)
     MEM_GROW(e->records, e->n_records, e->cap_records);
     if (b->mark) TRY(b->mark(lane, slot));
     double issued = clock_monotonic();
-    TRY(e->ops[i]->run(&e->calls[i], rows));
+    TRY(run_one(e, i, rows));
     double returned = clock_monotonic();
     if (b->mark) TRY(b->mark(lane, slot + 1));
     e->records[e->n_records++] = (ExecRecord){i, *rows, issued, returned, issued, returned};
@@ -304,7 +314,7 @@ static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
         b->range_begin(name);
     }
     Status status = enter(e, i);
-    if (status == OK) status = e->tracing ? run_noted(e, i, rows) : e->ops[i]->run(&e->calls[i], rows);
+    if (status == OK) status = e->tracing ? run_noted(e, i, rows) : run_one(e, i, rows);
     if (status == OK) status = leave(e, i);
     if (named) b->range_end();
     return status;
@@ -321,9 +331,12 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     Status (*wait)(void) = e->memory->backend->wait;
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (take_reduce(e, i)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
+        if (e->plan->instrs[i].op == OP_REDUCE) {
+            TRY(exchange(e, i));
+            continue;
+        }
         TRY(run_named(e, i, rows));
         if (e->seconds && wait) TRY(wait());
         if (e->seconds) e->seconds[i] += clock_monotonic() - start;

@@ -33,7 +33,9 @@ typedef struct {
     const int64_t *starts; // (buckets + 1): where gradient buckets begin
     const CommPart *parts; // (buckets, comm->size): who sums which elements of the flat space
     Dtype wire;
-    bool scatter; /* each rank gets the sums of its own parts alone */
+    int n_buckets;
+    const CommPart *sums; // (comm->size): a sharded optimizer's, of a table of block sums: then each rank gets the
+                          // sums of its own parts alone. NULL: all get all
     size_t
         scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
     Status (*meet)(void *self); /* Collective: before the first sum of a step, on the lane's thread; may be NULL */

@@ -281,26 +281,27 @@ static void inputs(Emit *e)
     t->stats = plan_tensor(e->p, REGION_OUTPUT, U8, rows_fixed(1), sizeof(Stats), "stats");
 }
 
-static TensorId flat(Emit *e, Region region, int64_t start, const char *name)
+static TensorId flat(Emit *e, Region region, int64_t start, int64_t size, const char *name)
 {
-    int64_t size = e->m->params.size;
     TensorId t = plan_tensor(e->p, region, F32, rows_fixed(size), 1, "%s", name);
-    e->p->tensors[t].offset = (size_t)(start * size) * sizeof(float);
+    e->p->tensors[t].offset = (size_t)start * sizeof(float);
     return t;
 }
 
 static void flat_space(Emit *e)
 {
     ModelTensors *t = e->t;
-    t->weights = flat(e, REGION_WEIGHT, 0, "weights");
+    int64_t size = e->m->params.size, moments = e->o->moments ? e->o->moments : size;
+    int64_t v = (moments + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    t->weights = flat(e, REGION_WEIGHT, 0, size, "weights");
     if (!e->o->training) return;
-    t->grads = flat(e, REGION_GRAD, 0, "grads");
-    t->moments_m = flat(e, REGION_MOMENT, 0, "m");
-    t->moments_v = flat(e, REGION_MOMENT, 1, "v");
+    t->grads = flat(e, REGION_GRAD, 0, size, "grads");
+    t->moments_m = flat(e, REGION_MOMENT, 0, moments, "m");
+    t->moments_v = flat(e, REGION_MOMENT, v, moments, "v");
     t->segments = plan_tensor(e->p, REGION_CONST, U8, rows_fixed(e->m->params.count), sizeof(Segment), "segments");
     if (e->o->compute != F16) return;
     t->scaling = plan_tensor(e->p, REGION_MOMENT, U8, rows_fixed(1), sizeof(LossScaling), "scaling");
-    e->p->tensors[t->scaling].offset = 2 * (size_t)e->m->params.size * sizeof(float); /* behind v */
+    e->p->tensors[t->scaling].offset = 2 * (size_t)v * sizeof(float); /* behind v */
 }
 
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t)

@@ -52,6 +52,7 @@ typedef struct {
     const uint8_t
         *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
+    int64_t moments; /* elements of m, and of v: a slice's; 0: the whole space */
 } EmitOptions;
 
 /* Tensors the host talks to; NONE where a head does not have them. */
@@ -65,6 +66,7 @@ typedef struct {
     TensorId mlm_loss;                                       /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId scaling;                                        /* training in fp16: LossScaling */
+    TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

@@ -2,32 +2,115 @@
 #include "optim/optim.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+static int64_t blocks_of(int64_t size) { return (size + OP_NORM_BLOCK - 1) / OP_NORM_BLOCK; }
 
 static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
 {
+    int64_t block = 0;
     for (int i = 0; i < m->params.count; i++) {
         const Param *p = &m->params.params[i];
         float decay = p->decay ? o->weight_decay : 0;
         segments[i] = (Segment){.offset = p->offset,
                                 .size = param_held(p),
                                 .decay = decay,
-                                .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0};
+                                .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0,
+                                .block = block,
+                                .tensor = i};
+        block += blocks_of(param_held(p));
     }
 }
 
-void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, Segment *segments)
+/* ---- a slice ---- */
+
+int64_t optim_norm_blocks(const ParamTable *params, int64_t before)
 {
+    int64_t blocks = 0;
+    for (int i = 0; i < params->count && params->params[i].offset < before; i++) {
+        int64_t held = param_held(&params->params[i]), reach = before - params->params[i].offset;
+        blocks += blocks_of(held < reach ? held : reach);
+    }
+    return blocks;
+}
+
+int64_t optim_slice_segments(const Model *m, const Optimizer *o, const OptimSlice *slice, Segment *own)
+{
+    int64_t n = 0, moment = 0;
+    Segment *all = mem_array((size_t)m->params.count, sizeof *all);
+    fill_segments(m, o, all);
+    for (int k = 0, i = 0; k < slice->count; k++) {
+        ParamInterval v = slice->intervals[k];
+        while (i > 0 && all[i].offset > v.begin) i--;
+        while (i < m->params.count && all[i].offset + all[i].size <= v.begin) i++;
+        for (; i < m->params.count && all[i].offset < v.end; i++) {
+            Segment x = all[i];
+            int64_t begin = x.offset > v.begin ? x.offset : v.begin, end = x.offset + x.size;
+            if (end > v.end) end = v.end;
+            x.block += (begin - x.offset) / OP_NORM_BLOCK;
+            x.offset = begin;
+            x.size = end - begin;
+            x.shift = moment - v.begin;
+            own[n++] = x;
+        }
+        if (i > 0) i--; /* the last may go on in the next interval */
+        moment += v.end - v.begin;
+    }
+    free(all);
+    return n;
+}
+
+static TensorId sums_table(Plan *p, const Model *m, const char *name)
+{
+    return plan_tensor(p, REGION_OUTPUT, U8, rows_fixed(optim_norm_blocks(&m->params, m->params.size)), sizeof(double),
+                       "%s", name);
+}
+
+/* Sums of squares of all norm blocks: each rank makes its own. */
+static TensorId emit_sums(Plan *p, const Model *m, TensorId x, TensorId own, const char *name)
+{
+    TensorId sums = sums_table(p, m, name);
+    plan_emit(p, OP_BLOCK_SUMS, PHASE_UPDATE, NONE, (OpAttr){0}, IDS(x, own), IDS(sums));
+    plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){0}, NO_IDS, IDS(sums));
+    return sums;
+}
+
+static void emit_slice_lamb(Plan *p, const Model *m, const ModelTensors *t, OpAttr attr, TensorId own)
+{
+    TensorId p_sums = emit_sums(p, m, t->weights, own, "weights.sums");
+    plan_emit(p, OP_LAMB_STEP, PHASE_UPDATE, NONE, attr, IDS(t->weights, own, t->ctl, t->stats),
+              IDS(t->moments_m, t->moments_v, t->grads));
+    TensorId u_sums = emit_sums(p, m, t->grads, own, "updates.sums");
+    plan_emit(p, OP_LAMB_DESCEND, PHASE_UPDATE, NONE, attr,
+              IDS(t->grads, own, t->segments, p_sums, u_sums, t->ctl, t->stats), IDS(t->weights));
+}
+
+void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const OptimSlice *slice,
+                Segment *segments, TensorId *own)
+{
+    TensorId sums = NONE, mine = t->segments;
+    OpAttr attr = {.optimizer = {o->beta1, o->beta2, o->eps}};
     fill_segments(m, o, segments);
     p->update = (Range){p->n_instrs, 0};
+    if (slice) {
+        Segment *few = mem_array((size_t)(m->params.count + slice->count), sizeof *few);
+        int64_t n = optim_slice_segments(m, o, slice, few);
+        free(few);
+        *own = mine = plan_tensor(p, REGION_CONST, U8, rows_fixed(n > 0 ? n : 1), sizeof(Segment), "segments.own");
+        sums = emit_sums(p, m, t->grads, mine, "grads.sums");
+    }
     plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm, o->scale_growth}},
-              IDS(t->grads, t->segments, t->ctl), IDS(t->stats, t->scaling));
-    OpAttr attr = {.optimizer = {o->beta1, o->beta2, o->eps}};
+              IDS(t->grads, t->segments, t->ctl, sums), IDS(t->stats, t->scaling));
     if (o->kind == OPTIMIZER_ADAMW)
-        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr, IDS(t->grads, t->segments, t->ctl, t->stats),
+        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr, IDS(t->grads, mine, t->ctl, t->stats),
                   IDS(t->weights, t->moments_m, t->moments_v));
+    else if (slice)
+        emit_slice_lamb(p, m, t, attr, mine);
     else
         plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr, IDS(t->segments, t->ctl, t->stats),
                   IDS(t->weights, t->moments_m, t->moments_v, t->grads));
+    if (slice)
+        plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {.weights = true}}, NO_IDS, IDS(t->weights));
     plan_pack(p);
 }
 

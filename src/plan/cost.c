@@ -13,9 +13,9 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
                       CostBound *bound)
 {
     *cost = op_cost(call, rows, seq_len);
-    if (call->op == OP_REDUCE) {
+    if (op_is_exchange(call->op)) {
         *bound = BOUND_NETWORK;
-        return rates->reduce ? rates->reduce(rates->network, cost->bytes / 2) : 0; /* bytes: read and written */
+        return rates->exchange ? rates->exchange(rates->network, call->op, cost->bytes / 2) : 0; /* read and written */
     }
     double link = call->op == OP_OFFLOAD ? rates->link_out : call->op == OP_FETCH ? rates->link_in : 0;
     if (link > 0) {

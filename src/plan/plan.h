@@ -198,8 +198,8 @@ typedef struct {
        reaches n / (n + half_length) of it. */
     double attention_flops[2], half_length;
     double link_out, link_in; /* bytes between device and pinned host memory: OFFLOAD, FETCH; 0: as other traffic */
-    /* Of REDUCE: seconds for a bucket of so many bytes of fp32. NULL: none. */
-    double (*reduce)(const void *network, double bytes);
+    /* Of REDUCE and SHARE: seconds for a tensor of so many bytes. NULL: none. */
+    double (*exchange)(const void *network, Op op, double bytes);
     const void *network;
 } CostRates;
 

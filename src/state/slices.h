@@ -11,9 +11,7 @@
 
 #define NORM_BLOCK 1024 /* elements; contracts.md 5 */
 
-typedef struct {
-    int64_t begin, end; /* elements of the flat space, begin < end */
-} SliceInterval;
+typedef ParamInterval SliceInterval;
 
 /* Ascending, without overlap. */
 typedef struct {

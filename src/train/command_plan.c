@@ -11,6 +11,7 @@
 #include "train/cost_table.h"
 #include "train/devices.h"
 #include "train/observe.h"
+#include "train/plan_ranks.h"
 #include "train/setup.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
@@ -31,6 +32,7 @@ typedef struct {
     size_t budget;
     int64_t micro_tokens;
     uint8_t *norm_forms; /* (2·layers + 1), of --model's weights; NULL: all Y */
+    Exchange exchange;   /* --ranks with --explain: as rank 0 has it */
     bool save_buffer;    /* plan room to save in the background; given up for a policy that fits without only */
 } PlanRun;
 
@@ -155,7 +157,8 @@ static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool 
                          .levels = levels,
                          .norm_forms = r->norm_forms,
                          .optimizer = r->setup.optimizer,
-                         .save_buffer = training && r->save_buffer};
+                         .save_buffer = training && r->save_buffer,
+                         .exchange = training && r->exchange.n ? &r->exchange : NULL};
 }
 
 static int64_t seqs_in(int64_t batch, int64_t tokens)
@@ -176,10 +179,13 @@ static Status evaluation_plan(const PlanRun *r, Plan *p)
     return plan_make(&q, p, &t, NULL);
 }
 
+/* Of a step, on one rank. */
+static int64_t sequences(const PlanRun *r) { return setup_share(r->c, r->c->ranks > 1 ? (int)r->c->ranks : 1); }
+
 /* Of a step. Packed micro-batches are full on the whole, so the last one need not be counted as one. */
 static double micros(const PlanRun *r)
 {
-    double n = (double)tokens_in(r, r->c->batch_size) / (double)r->micro_tokens;
+    double n = (double)tokens_in(r, sequences(r)) / (double)r->micro_tokens;
     return *r->c->lengths ? n : ceil(n);
 }
 
@@ -356,7 +362,16 @@ static void print_json(const PlanRun *r, const Row *rows, int n)
 
 /* ---- --explain, --explain-cost ---- */
 
-static Status explain(const PlanRun *r, bool cost)
+static void find_exchange(PlanRun *r)
+{
+    const Config *c = r->c;
+    if (c->ranks < 2) return;
+    exchange_init(&r->exchange, &r->model.params, (int)c->ranks, c->bucket_size,
+                  strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
+    if (strcmp(c->shard, "optimizer") == 0) exchange_shard(&r->exchange, &r->model.params, 0);
+}
+
+static Status explain(PlanRun *r, bool cost)
 {
     Plan p = {0};
     ModelTensors t;
@@ -370,6 +385,7 @@ static Status explain(const PlanRun *r, bool cost)
         goto done;
     }
     policy_levels(policy, r->model.config.layers, levels);
+    find_exchange(r);
     PlanRequest q = request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, levels);
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     if (!cost) {
@@ -389,6 +405,31 @@ static Status explain(const PlanRun *r, bool cost)
 done:
     plan_free(&p);
     buf_free(&out);
+    free(levels);
+    return status;
+}
+
+/* ---- --ranks ---- */
+
+static Status show_ranks(PlanRun *r)
+{
+    Policy policy;
+    Status status = OK;
+    uint8_t *levels = mem_alloc((size_t)r->model.config.layers);
+    TRY_DONE(setup_policy(r->c, r->backend, &policy));
+    if (policy.kind == POLICY_AUTO)
+        TRY_DONE(fail(E_USAGE, "--ranks predicts for one policy; give --recompute another name than auto"));
+    policy_levels(policy, r->model.config.layers, levels);
+    int64_t share = setup_share(r->c, (int)r->c->ranks);
+    TRY_DONE(
+        plan_ranks(&(PlanRanks){.config = r->c,
+                                .request = request(r, r->micro_tokens, seqs_in(share, r->micro_tokens), true, levels),
+                                .rates = r->rates,
+                                .seq_len = r->beside,
+                                .micros = micros(r),
+                                .share = share,
+                                .machine = r->device ? r->device->name : r->setup.backend->describe}));
+done:
     free(levels);
     return status;
 }
@@ -449,13 +490,17 @@ Status command_plan(const Config *c)
     TRY_DONE(setup_optimizer(c, &r.setup.optimizer));
     TRY_DONE(open_machine(&r));
     TRY_DONE(find_lengths(&r));
-    TRY_DONE(setup_micro_tokens(c, c->batch_size, c->max_seq_length, &r.micro_tokens));
+    int64_t share = sequences(&r);
+    TRY_DONE(setup_micro_tokens(c, share, c->max_seq_length, &r.micro_tokens));
     r.save_buffer = saves_here(&r);
-    if (r.micro_tokens == 0)
-        r.micro_tokens = c->batch_size * c->max_seq_length; /* auto: the planner starts from the step */
-    if (r.micro_tokens > tokens_in(&r, c->batch_size) && *c->lengths) r.micro_tokens = tokens_in(&r, c->batch_size);
-    status = c->explain || c->explain_cost ? explain(&r, c->explain_cost) : plan_all(&r);
+    if (r.micro_tokens == 0) r.micro_tokens = share * c->max_seq_length; /* auto: the planner starts from the step */
+    if (r.micro_tokens > tokens_in(&r, share) && *c->lengths) r.micro_tokens = tokens_in(&r, share);
+    if (c->explain || c->explain_cost)
+        status = explain(&r, c->explain_cost);
+    else
+        status = c->ranks > 1 ? show_ranks(&r) : plan_all(&r);
 done:
+    exchange_free(&r.exchange);
     setup_free(&r.setup);
     model_free(&r.model);
     lengths_free(&r.lengths);

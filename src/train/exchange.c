@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "state/slices.h"
+#include "optim/optim.h"
 
 static void add_start(Exchange *x, int *cap, int64_t at)
 {
@@ -54,8 +54,39 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
     x->scratch_bytes = (x->scratch_bytes + 63) / 64 * 64;
 }
 
+void exchange_shard(Exchange *x, const ParamTable *params, int rank)
+{
+    int n = 0;
+    x->shard = true;
+    x->rank = rank;
+    x->slices = mem_array((size_t)x->ranks, sizeof *x->slices);
+    x->sums = mem_array((size_t)x->ranks, sizeof *x->sums);
+    state_slices(params, x->starts, x->n, x->ranks, x->slices);
+    for (int r = 0; r < x->ranks; r++) n += x->slices[r].count;
+    x->sum_intervals = mem_array((size_t)n, sizeof *x->sum_intervals);
+    CommInterval *next = x->sum_intervals;
+    for (int r = 0; r < x->ranks; r++) {
+        CommPart *part = &x->sums[r];
+        *part = (CommPart){.intervals = next};
+        for (int k = 0; k < x->slices[r].count; k++) {
+            int64_t begin = 2 * optim_norm_blocks(params, x->slices[r].intervals[k].begin),
+                    end = 2 * optim_norm_blocks(params, x->slices[r].intervals[k].end);
+            if (begin == end) continue;
+            *next++ = (CommInterval){begin, end};
+            part->count++;
+            part->size += end - begin;
+        }
+    }
+    size_t bytes = comm_reduce_bytes(x->sums, x->ranks, F32);
+    if (bytes > x->scratch_bytes) x->scratch_bytes = (bytes + 63) / 64 * 64;
+}
+
 void exchange_free(Exchange *x)
 {
+    for (int r = 0; x->slices && r < x->ranks; r++) slice_free(&x->slices[r]);
+    free(x->slices);
+    free(x->sums);
+    free(x->sum_intervals);
     free(x->starts);
     free(x->parts);
     free(x->intervals);

@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 #include "model/params.h"
+#include "state/slices.h"
 
 typedef struct {
     int n, ranks;            /* buckets */
@@ -14,11 +15,19 @@ typedef struct {
     Dtype wire;
     int64_t largest;      /* elements of a bucket */
     size_t scratch_bytes; /* what a collective on the largest needs */
+    /* A sharded optimizer's: */
+    bool shard;
+    int rank;
+    StateSlice *slices; // (ranks): whose moments are where
+    CommPart *sums;     // (ranks): of a table of norm blocks' sums, a double being two elements
+    CommInterval *sum_intervals;
 } Exchange;
 
 /* Buckets of about `bucket_bytes` of fp32, in backward order. They begin at tensors' starts; what alone is larger is
    cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
+/* For a sharded optimizer, after that. */
+void exchange_shard(Exchange *x, const ParamTable *params, int rank);
 void exchange_free(Exchange *x); /* takes a zeroed one */
 
 #endif

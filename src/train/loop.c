@@ -262,6 +262,10 @@ static Status save_alone(Loop *l)
 static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
+    if (session_sharded(l->job->session)) {
+        if (l->saving) saving_settle(l->saving);
+        TRY(session_collect(l->job->session));
+    }
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? save_alone(l) : OK);
 }
 
@@ -493,6 +497,16 @@ static Status open_outputs(Loop *l)
     return OK;
 }
 
+/* How long gradients were under way, and how much of that backward did not hide. */
+static void say_exchange(const Loop *l)
+{
+    double busy, waited, steps = (double)(l->progress->step - l->first_step);
+    exec_comm_seconds(l->job->session->train, &busy, &waited);
+    if (!l->ranks || steps < 1 || !(busy > 0)) return;
+    log_info("between ranks: %.3g s of each step, %.0f %% of it hidden behind backward", busy / steps,
+             100 * (waited < busy ? 1 - waited / busy : 0));
+}
+
 Status train_run(TrainJob *job, TrainProgress *progress)
 {
     Status status = OK;
@@ -517,6 +531,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(save_whole(&l));
+    say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;

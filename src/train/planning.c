@@ -28,11 +28,26 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
+const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice)
+{
+    if (!x || !x->shard) return NULL;
+    *slice = (OptimSlice){x->slices[x->rank].intervals, x->slices[x->rank].count};
+    return slice;
+}
+
 /* A device's gradients go through the host's memory. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
     return x->scratch_bytes + (r->backend && r->backend->device ? (size_t)x->largest * sizeof(float) : 0);
+}
+
+/* 0: all. */
+static int64_t moments_held(const PlanRequest *r)
+{
+    if (!r->training || !r->exchange || !r->exchange->shard) return 0;
+    int64_t size = r->exchange->slices[r->exchange->rank].size;
+    return size > 0 ? size : 1;
 }
 
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
@@ -46,7 +61,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .norm_forms = r->norm_forms,
                         .copy_bytes = r->backend    ? r->backend->copy_bytes
                                       : r->one_copy ? one_copy_bytes
-                                                    : plain_copy_bytes};
+                                                    : plain_copy_bytes,
+                        .moments = moments_held(r)};
     bert_emit(r->model, p, &emit, t);
     if (r->training) {
         uint8_t *none = mem_alloc((size_t)r->model->config.layers);
@@ -59,7 +75,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_begin(p, t->stats, t->grads);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        optim_emit(p, r->model, t, &r->optimizer, segments);
+        OptimSlice slice;
+        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange, &slice), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }

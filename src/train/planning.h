@@ -28,6 +28,8 @@ typedef struct {
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
 Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
+/* This rank's slice of a sharded optimizer; NULL where there is none. */
+const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice);
 
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
 RowCounts plan_capacity(MicroCapacity micro);

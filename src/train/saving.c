@@ -54,18 +54,27 @@ Status saving_open(Saving **saving, const TrainJob *job)
     return OK;
 }
 
+void saving_settle(Saving *s)
+{
+    s->stopped = clock_monotonic();
+    (void)saver_wait(&s->saver);
+}
+
 Status saving_fetch(Saving *s, const float **weights)
 {
     const Session *session = s->job->session;
     float *buffer = session_save_buffer(session);
     bool device = session->options.backend->device;
     CHECK(!device || buffer, "a device's state is saved through the save buffer, and there is none");
-    s->stopped = device ? clock_monotonic() : 0;
-    if (device)
+    if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
+    if (device || session_sharded(session))
         (void)saver_wait(&s->saver); /* where that one failed, the saver has said so: this save makes up for it */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = device ? buffer + a * session->model->params.size : NULL;
-        TRY(session_read(session, a, room, &s->fetched[a]));
+        float *room = buffer ? buffer + a * session->model->params.size : NULL;
+        if (a != STATE_WEIGHTS && session_sharded(session))
+            s->fetched[a] = room; /* collected there already */
+        else
+            TRY(session_read(session, a, device ? room : NULL, &s->fetched[a]));
     }
     *weights = s->fetched[STATE_WEIGHTS];
     return OK;

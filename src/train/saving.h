@@ -7,6 +7,8 @@
 typedef struct Saving Saving;
 
 Status saving_open(Saving **saving, const TrainJob *job);
+/* Before moments are collected into the save buffer: waits for the save before, which writes from there. */
+void saving_settle(Saving *s);
 /* What is to be saved, for the host: where it lies, or, of a device, a copy in the save buffer, made now; that waits
    for the save before. `weights` (params.size) may be looked at until saving_begin. */
 Status saving_fetch(Saving *s, const float **weights);

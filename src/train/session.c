@@ -57,6 +57,19 @@ static Status make_plans(Session *s)
     return OK;
 }
 
+/* A sharded optimizer's. */
+static Status upload_own_segments(Session *s)
+{
+    OptimSlice room;
+    const OptimSlice *slice = exchange_slice(s->options.exchange, &room);
+    if (!slice) return OK;
+    Segment *own = mem_array((size_t)(s->model->params.count + slice->count), sizeof *own);
+    int64_t n = optim_slice_segments(s->model, &s->options.optimizer, slice, own);
+    Status status = exec_upload(s->train, s->train_tensors.own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
+    free(own);
+    return status;
+}
+
 static Status bind_plans(Session *s)
 {
     ExecOptions options = {.poison = s->options.poison, .stop = s->options.stop};
@@ -70,6 +83,7 @@ static Status bind_plans(Session *s)
         TRY(exec_init(&s->train, &s->train_plan, &s->memory, train));
         TRY(exec_upload(s->train, s->train_tensors.segments, s->segments,
                         (size_t)s->model->params.count * sizeof(Segment)));
+        TRY(upload_own_segments(s));
     }
     if (s->options.eval.tokens > 0) TRY(exec_init(&s->eval, &s->eval_plan, &s->memory, options));
     size_t after = process_resident();
@@ -97,6 +111,8 @@ static Status open_lane(Session *s)
                                 .starts = x->starts,
                                 .parts = x->parts,
                                 .wire = x->wire,
+                                .n_buckets = x->n,
+                                .sums = x->sums,
                                 .scratch_bytes = x->scratch_bytes,
                                 .meet = meet,
                                 .self = s->options.ranks};
@@ -153,13 +169,84 @@ static float *place_of(const Session *s, StateArray which)
 {
     float *start = s->memory.base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
     CHECK(start, "a session without training has no moments");
-    return which == STATE_V ? start + s->model->params.size : start;
+    if (which != STATE_V) return start;
+    return start + s->train_plan.tensors[s->train_tensors.moments_v].offset / sizeof(float);
+}
+
+bool session_sharded(const Session *s) { return s->options.exchange && s->options.exchange->shard; }
+
+/* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
+
+static void copy_slice(float *space, float *slice, const StateSlice *of, bool out_of_space)
+{
+    for (int k = 0; k < of->count; k++) {
+        size_t n = (size_t)(of->intervals[k].end - of->intervals[k].begin);
+        float *there = space + of->intervals[k].begin;
+        memcpy(out_of_space ? slice : there, out_of_space ? there : slice, n * sizeof *slice);
+        slice += n;
+    }
+}
+
+/* Pieces of a slice one after the other: a message is not longer than the least room. */
+static Status pass_slice(const Session *s, float *space, int rank, bool to_first)
+{
+    Comm *comm = ranks_comm(s->options.ranks);
+    const StateSlice *of = &s->options.exchange->slices[rank];
+    enum { PIECE = 1 << 24 }; /* elements */
+    for (int k = 0; k < of->count; k++)
+        for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
+            int64_t left = of->intervals[k].end - at;
+            size_t bytes = (size_t)(left < PIECE ? left : PIECE) * sizeof *space;
+            TRY(to_first ? comm_receive(comm, rank, space + at, bytes) : comm_send(comm, rank, space + at, bytes));
+        }
+    return OK;
+}
+
+static Status pass_own(const Session *s, float *slice, bool to_first)
+{
+    Comm *comm = ranks_comm(s->options.ranks);
+    const StateSlice *of = &s->options.exchange->slices[comm->rank];
+    enum { PIECE = 1 << 24 };
+    for (int k = 0; k < of->count; k++)
+        for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
+            int64_t left = of->intervals[k].end - at, n = left < PIECE ? left : PIECE;
+            size_t bytes = (size_t)n * sizeof *slice;
+            TRY(to_first ? comm_send(comm, 0, slice, bytes) : comm_receive(comm, 0, slice, bytes));
+            slice += n;
+        }
+    return OK;
+}
+
+static Status pass_moments(const Session *s, StateArray which, float *space, bool to_first)
+{
+    Ranks *ranks = s->options.ranks;
+    TRY(ranks_meet(ranks));
+    if (!ranks_first(ranks)) return pass_own(s, place_of(s, which), to_first);
+    copy_slice(space, place_of(s, which), &s->options.exchange->slices[0], !to_first);
+    for (int r = 1; r < ranks_size(ranks); r++) TRY(pass_slice(s, space, r, to_first));
+    return OK;
+}
+
+Status session_spread(Session *s, StateArray which)
+{
+    bool first = ranks_first(s->options.ranks);
+    Status status = pass_moments(s, which, first ? session_fill(s, which) : NULL, false);
+    s->filled[which] = NULL;
+    return status;
+}
+
+Status session_collect(const Session *s)
+{
+    float *buffer = session_save_buffer(s);
+    for (StateArray a = STATE_M; a < N_STATE_ARRAYS; a++)
+        TRY(pass_moments(s, a, buffer ? buffer + a * s->model->params.size : NULL, true));
+    return OK;
 }
 
 float *session_fill(Session *s, StateArray which)
 {
     float *buffer = session_save_buffer(s), **filled = &s->filled[which];
-    if (!s->options.backend->device) return place_of(s, which);
+    if (!s->options.backend->device && !(session_sharded(s) && which != STATE_WEIGHTS)) return place_of(s, which);
     if (!*filled) *filled = buffer ? buffer + which * s->model->params.size : mem_alloc(array_bytes(s));
     return *filled;
 }
@@ -184,6 +271,7 @@ Status session_ready(Session *s)
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
+    CHECK(which == STATE_WEIGHTS || !session_sharded(s), "moments of a sharded optimizer are collected");
     *values = place_of(s, which);
     if (!b->device) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));

@@ -70,6 +70,11 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 void session_read_done(const Session *s, const float *values);
 /* (3, params.size): weights, m, v. Host memory always. NULL: there is none. */
 float *session_save_buffer(const Session *s);
+/* Each rank holds the moments of its slice alone. Then rank 0 fills and reads them in its save buffer: session_fill
+   gives that, and these two, Collective, take them from there to all, or from all there. */
+bool session_sharded(const Session *s);
+Status session_spread(Session *s, StateArray which);
+Status session_collect(const Session *s);
 
 /* In fp16: goes on with this loss scale and these counts. Elsewhere nothing. */
 Status session_set_scaling(Session *s, LossScaling scaling);

@@ -418,13 +418,25 @@ static Status settle(Planning *g)
     s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->backend, s->plan_bytes) + s->process_bytes;
     plan_free(&p);
     if (s->peak <= g->budget) return settle_host(g);
-    if (s->save_buffer && !s->backend->device) { /* saving streams then, and training stands meanwhile */
+    if (s->save_buffer && !s->backend->device &&
+        !s->exchange.shard) { /* saving streams then, and training stands meanwhile */
         s->save_buffer = false;
         log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
                  (double)g->budget / (1 << 20));
         return settle(g);
     }
     return refuse(g);
+}
+
+static Status shard_optimizer(const SetupNeed *need, Setup *s)
+{
+    if (s->backend->device)
+        return fail(E_USAGE,
+                    "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank; use --shard none, or "
+                    "--backend cpu",
+                    s->backend->name);
+    exchange_shard(&s->exchange, &need->model->params, ranks_rank(s->ranks));
+    return OK;
 }
 
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
@@ -449,6 +461,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         int64_t tokens;
         Dtype wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
         if (s->ranks) exchange_init(&s->exchange, &need->model->params, ranks_size(s->ranks), c->bucket_size, wire);
+        if (s->ranks && strcmp(c->shard, "optimizer") == 0) TRY_DONE(shard_optimizer(need, s));
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
         set_micro(&g, tokens);

@@ -1,7 +1,7 @@
-# What tests share that start ranks by hand on this machine, on top of lib.sh.
+# What tests share that start ranks by hand on this machine, on top of tests/scripts/lib.sh.
 # shellcheck shell=bash
-# shellcheck source=tests/dist/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 
 if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
     echo "skipped: built without Gloo" && exit 77
@@ -18,7 +18,7 @@ one() {
     local r=$1 n=$2 log=$3
     shift 3
     RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 timeout 120 "$CAIRN_BINARY" "$@" --threads 1 --peer-timeout 20 --verbose \
+        MASTER_PORT=29400 CAIRN_PEER_TIMEOUT="${peer_timeout:-20}" timeout 120 "$CAIRN_BINARY" "$@" --threads 1 --verbose \
         >"$log.$r" 2>&1 </dev/null &
     ranks[r]=$!
 }

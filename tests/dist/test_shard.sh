@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# --shard optimizer: each rank holds the moments of its slice alone, and every bit is as without it: weights and both
+# moments, for each optimizer and backend, also when a run goes on with or without it and at another number of ranks.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
+
+make_tiny_bert tiny
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
+    --bucket-size 20KiB --max-grad-norm 0.05)
+
+# same DIR DIR STEP: weights and moments to the last bit
+same() {
+    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: other weights than $1"
+    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
+        complain "$2: other moments than $1"
+}
+
+# optimizer_mib LOG: what the plan gives the moments
+optimizer_mib() { sed -n 's/^.* *optimizer  *\([0-9.]*\) MiB$/\1/p' "$1" | head -n 1; }
+
+for case in "ref adamw fp32 3" "ref lamb bf16 2" "cpu nvlamb fp32 2" "cpu adamw bf16 3" "cpu lamb fp32 4"; do
+    read -r backend optimizer wire n <<<"$case"
+    this=("${glue[@]}" --backend "$backend" --optimizer "$optimizer" --wire "$wire" --max-steps 4)
+    start "$n" whole "${this[@]}" --output-dir whole
+    ended 0
+    start "$n" shard "${this[@]}" --output-dir shard --shard optimizer
+    ended 0
+    same whole shard 4
+    equal_ranks shard "$n"
+    rm -r whole shard
+done
+
+# the memory that is saved is in the plan
+[ "$(optimizer_mib whole.0)" != "$(optimizer_mib shard.0)" ] || complain "the plan's optimizer region did not shrink"
+
+# 2 steps of 5 sharded on 3 ranks, then whole on 3, then sharded on 2: the first two as one run without a stop
+on=("${glue[@]}" --backend ref --optimizer lamb --max-steps 5 --save-steps 1 --keep 10)
+start 3 once "${on[@]}" --output-dir once
+ended 0
+cp -r once stage && rm -r stage/checkpoint-[345] stage/model.safetensors stage/run.json
+start 3 sharded "${on[@]}" --output-dir stage --shard optimizer
+ended 0
+grep -q "going on from stage/checkpoint-2" sharded.0 || complain "the sharded run did not go on"
+same once stage 5
+rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
+start 3 whole "${on[@]}" --output-dir stage
+ended 0
+grep -q "going on from stage/checkpoint-4" whole.0 || complain "the run did not go on from a sharded one"
+same once stage 5
+rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
+start 2 two "${on[@]}" --output-dir stage --shard optimizer
+ended 0
+near once stage
+
+# fp16 skips updates on all ranks alike
+fp16=("${glue[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296 --max-steps 4)
+start 2 whole "${fp16[@]}" --output-dir half
+ended 0
+start 2 shard "${fp16[@]}" --output-dir halfshard --shard optimizer
+ended 0
+same half halfshard 4
+grep -q "is skipped" whole.0 || complain "nothing overflowed at a loss scale of 2^32"
+
+finish
