@@ -8,11 +8,11 @@ within_hosts() {
     local n=$1 i
     shift
     if [ -z "${CAIRN_TEST_HOSTS:-}" ]; then
-        if [ "$(id -u)" -ne 0 ] || ! command -v ip >/dev/null || ! unshare --net --mount --uts true 2>/dev/null; then
+        if [ "$(id -u)" -ne 0 ] || ! command -v ip >/dev/null || ! unshare --net --mount --uts --pid --fork true 2>/dev/null; then
             echo "skipped: network namespaces need root, iproute2 and a kernel that gives them"
             exit 77
         fi
-        CAIRN_TEST_HOSTS=$n exec unshare --net --mount --uts bash "$@"
+        CAIRN_TEST_HOSTS=$n exec unshare --net --mount --uts --pid --fork --kill-child --mount-proc bash "$@"
     fi
     mkdir -p /run/netns
     mount -t tmpfs tmpfs /run/netns

@@ -2,8 +2,8 @@
 # `cairn launch` on one machine, and on hosts that a stand-in for ssh plays: what ranks are told, how they end, what
 # follows from that, and that none is left behind. A script stands in for the rank's program.
 set -uo pipefail
-# shellcheck source=tests/dist/launch_lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/launch_lib.sh"
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 # What a rank does: $DO is a list of words. Each rank leaves its number in pids/; what it was told in told/.
 cat >rank.sh <<'END'
@@ -123,7 +123,7 @@ DO='0:error 1:77' expect 1 launch --ranks 2 --max-restarts 2 -- glue
 
 # --max-time is for all starts together.
 fresh
-DO='all.0:77' expect 0 launch --ranks 1 --max-restarts 1 -- glue --max-time 50s --seed 3
+DO='0.0:77' expect 0 launch --ranks 1 --max-restarts 1 -- glue --max-time 50s --seed 3
 has told/rank0.1 "ARGUMENTS=glue --seed 3"
 awk -F'[=s]' '/^CAIRN_MAX_TIME=/ { if ($2 + 0 > 0 && $2 + 0 < 50) good = 1 } END { exit !good }' told/rank0.1 ||
     complain "the second start has the whole of --max-time: $(grep MAX_TIME told/rank0.1)"

@@ -2,8 +2,8 @@
 # `cairn launch` on several hosts (network namespaces): who is started where, by a list or what a scheduler left; the
 # probe; training; a host that is lost, and one that was never there.
 set -uo pipefail
-# shellcheck source=tests/dist/launch_lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/launch_lib.sh"
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source=tests/dist/hosts.sh
 source "$source_dir/tests/dist/hosts.sh"
 within_hosts 3 "$source_dir/tests/dist/test_launch_hosts.sh"
