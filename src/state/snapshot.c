@@ -60,9 +60,8 @@ char *snapshot_canonical(const char *output)
 char *snapshot_prefix(const char *output)
 {
     if (!output) return mem_printf("cairn-%ld-", (long)geteuid());
-    char hex[33], *path = snapshot_canonical(output);
-    digest_format(digest_of(path, strlen(path)), hex);
-    free(path);
+    char hex[33];
+    digest_format(digest_of(output, strlen(output)), hex);
     return mem_printf("cairn-%ld-%.16s-", (long)geteuid(), hex);
 }
 

@@ -33,12 +33,14 @@ enum { SNAPSHOT_ARRAYS = 3, SNAPSHOT_SLOTS = 2 }; /* weights, m, v */
    that was removed and made again is another run. Not made (`create` false) and not there: both halves are 0. */
 Status snapshot_run(const char *output, bool create, bool fresh, Digest *run);
 bool snapshot_run_known(Digest run);
+/* The folder's real path, by which its run is known on all hosts; caller frees. */
+char *snapshot_canonical(const char *output);
 
 /* ---- writing ---- */
 
 typedef struct {
     const char *dir;    /* --snapshot-dir */
-    const char *output; /* the output folder */
+    const char *output; /* the output folder, canonical */
     Digest run;
     int world, slice, holder; /* ranks; whose slice; the rank that keeps it */
     const ParamTable *params;
@@ -125,8 +127,8 @@ typedef struct {
     int count, cap;
 } SnapshotList;
 
-/* All files in `dir` that this user has, of the run in `output` (NULL: of every run), digests compared. A missing `dir`
-   gives none. */
+/* All files in `dir` that this user has, of the run in `output` (canonical; NULL: of every run), digests compared. A
+   missing `dir` gives none. */
 Status snapshot_find(const char *dir, const char *output, SnapshotList *list);
 void snapshot_list_free(SnapshotList *list); /* takes a zeroed one */
 /* Warns of what is left aside: damaged files and slots, and, with `run` known, those of other runs. */
@@ -138,7 +140,7 @@ typedef struct {
     Digest params;
     int32_t world, slice;
     int32_t rank, file, slot; /* the rank whose list has it, its index there, its slot */
-    int32_t committed;
+    int32_t committed, copy;  /* copy: held by another rank than wrote it */
 } SnapshotPiece;
 
 /* Appends the pieces of `run` in the list. */
@@ -161,6 +163,9 @@ const SliceInterval *snapshot_intervals(const SnapshotFile *f, int *count);
 const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (slice)
 const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
 void snapshot_scatter(const SliceInterval *intervals, int count, const float *values, float *to);
+/* One piece of the list into the flat space (NULL: not that array). */
+void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
+                             float *const arrays[SNAPSHOT_ARRAYS]);
 /* Every slice of the set into the flat space (NULL: not that array); for one list that has them all. */
 void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS]);
 

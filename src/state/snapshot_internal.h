@@ -86,8 +86,7 @@ void snapshot_view_free(SnapshotView *view); /* takes a zeroed one */
 char *snapshot_name(const char *output, int world, int slice, int holder);
 /* How the names of a run's files begin; `output` NULL: of every run of this user. */
 char *snapshot_prefix(const char *output);
-char *snapshot_canonical(const char *output); /* the folder's real path; caller frees */
-bool snapshot_locked(int fd);                 /* by another process */
+bool snapshot_locked(int fd); /* by another process */
 bool snapshot_lock(int fd);
 
 #endif

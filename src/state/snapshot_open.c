@@ -48,9 +48,7 @@ static void describe(const SnapshotPlace *p, const Buf *fixed, SnapshotHeader *h
     h->slot_offset[0] = 2 * SNAPSHOT_PAGE + snapshot_round(fixed->len);
     h->slot_offset[1] = h->slot_offset[0] + snapshot_slot_size(h->slice_size);
     h->bytes = h->slot_offset[1] + snapshot_slot_size(h->slice_size);
-    char *path = snapshot_canonical(p->output);
-    memcpy(h->output, path, strnlen(path, sizeof h->output - 1));
-    free(path);
+    memcpy(h->output, p->output, strnlen(p->output, sizeof h->output - 1));
     h->digest = snapshot_header_digest(h);
 }
 

@@ -225,6 +225,7 @@ void snapshot_pieces(const SnapshotList *list, Digest run, int rank, SnapshotPie
             p->file = i;
             p->slot = s;
             p->committed = f->slots[s].committed;
+            p->copy = f->holder != f->slice;
         }
     }
 }
@@ -324,16 +325,18 @@ void snapshot_scatter(const SliceInterval *intervals, int count, const float *va
     }
 }
 
+void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p, float *const arrays[SNAPSHOT_ARRAYS])
+{
+    const SnapshotFile *f = &list->files[p->file];
+    int n;
+    const SliceInterval *intervals = snapshot_intervals(f, &n);
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
+        if (arrays[a]) snapshot_scatter(intervals, n, snapshot_values(f, p->slot, a), arrays[a]);
+}
+
 void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS])
 {
-    for (int s = 0; s < set->world; s++) {
-        const SnapshotPiece *p = &set->pieces[s];
-        const SnapshotFile *f = &list->files[p->file];
-        int n;
-        const SliceInterval *intervals = snapshot_intervals(f, &n);
-        for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
-            if (arrays[a]) snapshot_scatter(intervals, n, snapshot_values(f, p->slot, a), arrays[a]);
-    }
+    for (int s = 0; s < set->world; s++) snapshot_assemble_piece(list, &set->pieces[s], arrays);
 }
 
 const ParamTable *snapshot_params(const SnapshotFile *f) { return &f->view->fixed.params; }

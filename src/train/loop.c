@@ -10,6 +10,7 @@
 #include "train/ranks.h"
 #include "train/saving.h"
 #include "train/signals.h"
+#include "train/snapshots.h"
 #include "train/train.h"
 
 #define SAVE_AGAIN  60.0 /* seconds from a save that failed to the next try */
@@ -19,6 +20,7 @@ typedef struct {
     TrainJob *job;
     TrainProgress *progress;
     Ranks *ranks;   /* NULL: one */
+    Snapshots *snapshots; /* NULL: none */
     Saving *saving; /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
@@ -37,6 +39,7 @@ typedef struct {
     int64_t saved_step;                                 /* the newest that a save of this process began with */
     double last_save, slowest_step, slowest_evaluation; /* seconds */
     double save_again;                                  /* a save failed: tried again at this time; 0: none failed */
+    double step_s;                                      /* of a step, a mean of the last ones */
     double last_look;                                   /* for --persist-file */
 } Loop;
 
@@ -139,6 +142,7 @@ static Status run_step(Loop *l, Stats *stats)
     TRY(session_last(s, l->n_micros > 0 ? &l->micro : NULL));
     profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
     start = clock_monotonic();
+    snapshots_settle(l->snapshots);
     TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
     profile_range(l->profile, start, "update");
     bool goes_on = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
@@ -353,6 +357,7 @@ static void cast_votes(Loop *l)
 {
     const TrainProgress *p = l->progress;
     if (!l->ranks) return;
+    snapshots_vote(l->snapshots, p->step + 1);
     if (persist_asked(l)) ranks_vote(l->ranks, VOTE_PERSIST);
     if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
     if (!ranks_first(l->ranks)) return;
@@ -439,6 +444,7 @@ static Status between_steps(Loop *l)
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
     TRY(evaluate_if_due(l));
+    TRY(snapshots_step(l->snapshots, l->progress, l->step_s));
     if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);
     if (step < job->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));
@@ -457,6 +463,7 @@ static Status turn(Loop *l)
     TRY(status);
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
+    l->step_s = l->step_s > 0 ? 0.9 * l->step_s + 0.1 * seconds : seconds;
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
     if (!stats.finite) {
         record_skip(l);
@@ -525,6 +532,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     l.share = mem_array(batch, sizeof *l.share);
     l.ranges = mem_array(batch, sizeof *l.ranges);
     TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
+    TRY_DONE(snapshots_open(&l.snapshots, job, progress));
     progress->finished = false; /* a finished run may go on with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
     TRY_DONE(evaluate_if_due(&l));
@@ -535,6 +543,8 @@ Status train_run(TrainJob *job, TrainProgress *progress)
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
+    progress->snapshots = snapshots_stats(l.snapshots);
+    snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED);
     profile_close(l.profile);
     progress_close(l.display);
     metrics_close(l.metrics);

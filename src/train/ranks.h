@@ -46,6 +46,9 @@ typedef enum {
     VOTE_TIME,    /* --max-time */
     VOTE_PERSIST, /* --persist-file */
     VOTE_SAVE,    /* save and go on */
+    VOTE_SNAPSHOT,        /* take one after this step */
+    VOTE_SNAPSHOT_BUSY,   /* the one before is not complete here */
+    VOTE_SNAPSHOT_FAILED, /* and never will be */
     N_VOTES
 } Vote;
 void ranks_vote(Ranks *r, Vote v);         /* at the next meeting */

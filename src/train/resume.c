@@ -5,6 +5,7 @@
 
 #include "state/checkpoint.h"
 #include "state/tensor_file.h"
+#include "train/recover.h"
 #include "train/start.h"
 #include "train/train.h"
 
@@ -111,13 +112,17 @@ done:
 }
 
 /* state.json and the folder's name of what rank 0 found. */
-static Status find_alone(const Config *config, const char *output_dir, Buf *text, TrainResume *r)
+static Status find_alone(const Config *config, const char *output_dir, Buf *text, TrainResume *r, char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        TRY_DONE(checkpoint_newest(output_dir, text, &r->dir));
+        status = checkpoint_newest(output_dir, text, &r->dir);
+        if (status == E_CORRUPT) { /* memory may help */
+            *corrupt = mem_strdup(status_message());
+            return OK;
+        }
     } else {
         if (!file_is_directory(config->resume))
             TRY_DONE(fail(E_USAGE,
@@ -143,17 +148,45 @@ static Status send_found(Ranks *ranks, Buf *text, TrainResume *r)
     return status;
 }
 
+/* The step in a state.json's text; −1 where it tells none. */
+static int64_t step_in(const char *path, const Buf *text)
+{
+    Json *doc = NULL;
+    if (js_parse(path, text->data, text->len, &doc) != OK) return -1;
+    int64_t step = js_int(js_get(doc, "step"), -1);
+    js_free(doc);
+    return step;
+}
+
+static Status take_memory(const Config *config, Ranks *ranks, Buf *text, TrainResume *r)
+{
+    free(r->dir);
+    r->dir = mem_printf("the snapshot of step %lld in %s", (long long)r->memory->set.step, config->snapshot_dir);
+    buf_free(text);
+    return recover_state(r->memory, ranks, text);
+}
+
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
 {
     Status status = OK;
     Buf text = {0};
+    char *corrupt = NULL;
     *r = (TrainResume){0};
-    TRY_DONE(ranks_follow(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, r) : OK));
-    TRY_DONE(send_found(ranks, &text, r));
+    TRY_DONE(ranks_follow(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, r, &corrupt) : OK));
+    if (strcmp(config->resume, "auto") == 0)
+        TRY_DONE(recover_find(config, output_dir, ranks, r->dir ? step_in(r->dir, &text) : -1, &r->memory));
+    if (corrupt && r->memory) log_warn("%s", corrupt);
+    if (!r->memory) TRY_DONE(ranks_follow(ranks, corrupt ? fail(E_CORRUPT, "%s", corrupt) : OK));
+    if (r->memory)
+        TRY_DONE(take_memory(config, ranks, &text, r));
+    else
+        TRY_DONE(send_found(ranks, &text, r));
     if (!r->dir) goto done;
     TRY_DONE(js_parse(r->dir, text.data, text.len, &r->state));
     read_progress(r->state, r);
+    if (r->memory) recover_progress(r->memory, &r->progress);
 done:
+    free(corrupt);
     buf_free(&text);
     if (status != OK) train_resume_free(r);
     return status;
@@ -191,7 +224,13 @@ Status train_load(TrainResume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
     TRY(load_scaling(r->state, s));
-    TRY(ranks_follow(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+    if (r->memory) {
+        TRY(recover_load(r->memory, s));
+        recover_free(r->memory); /* it is mapped: no longer than needed */
+        r->memory = NULL;
+    } else {
+        TRY(ranks_follow(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+    }
     return start_share(s, true);
 }
 
@@ -200,6 +239,7 @@ void train_resume_free(TrainResume *r)
     free(r->dir);
     free(r->norm_forms);
     js_free(r->state);
+    recover_free(r->memory);
     *r = (TrainResume){0};
 }
 

@@ -15,7 +15,7 @@ struct Saving {
     double stopped;                       /* when training stopped for it */
 };
 
-static void write_state(const TrainJob *job, const TrainProgress *p, Buf *out)
+void saving_state(const TrainJob *job, const TrainProgress *p, Buf *out)
 {
     const Session *s = job->session;
     buf_printf(out, "{\"format\": 1, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", (long long)p->step,
@@ -84,7 +84,7 @@ Status saving_begin(Saving *s, const TrainProgress *progress)
 {
     Buf text = {0};
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
-    write_state(s->job, progress, &text);
+    saving_state(s->job, progress, &text);
     TrainingState state = {.params = &s->job->session->model->params,
                            .step = progress->step,
                            .weights = s->fetched[STATE_WEIGHTS],

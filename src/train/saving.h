@@ -6,6 +6,9 @@
 
 typedef struct Saving Saving;
 
+/* The text of state.json. */
+void saving_state(const TrainJob *job, const TrainProgress *progress, Buf *out);
+
 Status saving_open(Saving **saving, const TrainJob *job);
 /* Before moments are collected into the save buffer: waits for the save before, which writes from there. */
 void saving_settle(Saving *s);

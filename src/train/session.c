@@ -281,6 +281,16 @@ Status session_read(const Session *s, StateArray which, float *room, const float
     return status;
 }
 
+Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
+{
+    const Backend *b = s->options.backend;
+    const float *from = place_of(s, which) + begin;
+    size_t bytes = (size_t)(end - begin) * sizeof *to;
+    if (b->device) return b->download(to, from, bytes);
+    memcpy(to, from, bytes);
+    return OK;
+}
+
 void session_read_done(const Session *s, const float *values)
 {
     if (s->options.backend->device) free((void *)(uintptr_t)values);

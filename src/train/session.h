@@ -67,6 +67,8 @@ Status session_ready(Session *s);
    `room` (params.size), or where that is NULL into memory of its own. session_read_done frees that; after a failure
    there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
+/* Elements [begin, end) of it, copied to `to`. */
+Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to);
 void session_read_done(const Session *s, const float *values);
 /* (3, params.size): weights, m, v. Host memory always. NULL: there is none. */
 float *session_save_buffer(const Session *s);

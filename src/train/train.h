@@ -44,6 +44,14 @@ typedef struct {
     double started; /* clock_monotonic at the program's start, for --max-time */
 } TrainJob;
 
+/* What snapshots in memory (train/snapshots.h) took, in this process. */
+typedef struct {
+    int64_t taken, every;         /* committed; steps between them at last */
+    double stood_s, stood_most_s; /* training waited: in all, and for one */
+    double processor_s, seconds;  /* of the thread, for all of them */
+    uint64_t bytes;               /* of the file */
+} SnapshotStats;
+
 /* Where training stands; what is in a checkpoint beside the tensors. */
 typedef struct {
     int64_t step, batch; /* updates made; global batches consumed */
@@ -59,9 +67,12 @@ typedef struct {
     double seconds;      /* inside steps */
     size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest time training stood for a save */
+    SnapshotStats snapshots;
+    int64_t snapshot_newest, snapshot_kept; /* generations: the newest seen; the one it goes on from, 0: none */
 } TrainProgress;
 
-/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and
+/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and in
+   memory for a snapshot that is newer,
    reads progress and LayerNorm forms, which plans need; train_compare, once the plan is made, tells whether this run
    may go on from it; train_load reads the tensors. A flag or fingerprint that alters the run is refused (E_USAGE;
    --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. With ranks the first and the
@@ -72,6 +83,7 @@ typedef struct {
     uint8_t *norm_forms; /* (n_forms) */
     int n_forms;
     Json *state; /* state.json */
+    struct TrainMemory *memory; /* it is a snapshot, not a checkpoint (train/recover.h); `dir` is what it is called */
 } TrainResume;
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *resume);
 Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume);

@@ -1,0 +1,349 @@
+#include "train/snapshots.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "state/snapshot.h"
+#include "train/exchange.h"
+#include "train/machine.h"
+#include "train/ranks.h"
+#include "train/saving.h"
+
+#define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
+
+struct Snapshots {
+    const TrainJob *job;
+    SnapshotWish wish;
+    Ranks *ranks;
+    StateSlice *slices; // (ranks)
+    Snapshot *file;
+    Digest run;
+    char *output;             /* canonical, as rank 0 knows it */
+    int64_t generation, keep; /* the newest begun; the newest committed */
+    int64_t begun;            /* the step of the newest begun; −1: none */
+    bool pending;             /* begun, neither committed nor given up: the same on all ranks */
+    SnapshotOutcome outcome;  /* of it, here */
+    bool alone;               /* files of other numbers of ranks are gone */
+    double stood_now;         /* training waited for the one under way */
+    SnapshotStats stats;
+};
+
+Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
+{
+    const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
+    *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
+    if (wish->automatic) {
+        wish->wanted = ranks > 1 || (launcher && *launcher);
+        return OK;
+    }
+    char *end;
+    size_t digits = strspn(text, "0123456789");
+    wish->every = strtoll(text, &end, 10);
+    if (digits == 0 || digits > 15 || text[digits] != '\0')
+        return fail(E_USAGE, "--snapshot-steps '%s': expected auto, 0 for never, or a number of steps", text);
+    wish->wanted = wish->every > 0;
+    return OK;
+}
+
+/* ---- opening ---- */
+
+static Status check_memory(const char *dir, uint64_t bytes, uint64_t held)
+{
+    bool memory;
+    TRY(snapshot_memory_backed(dir, &memory));
+    if (!memory)
+        log_warn("--snapshot-dir %s is no memory (tmpfs): snapshots are as slow as its disk, and flushed as it likes",
+                 dir);
+    uint64_t room = machine_free_bytes();
+    if (bytes > held && room < bytes - held)
+        return fail(E_MEMORY,
+                    "a snapshot takes %.1f MiB of this machine's memory, %.1f MiB are free (or left by the cgroup's "
+                    "limit). End what else runs here, raise the limit, use more ranks, or --snapshot-steps 0",
+                    (double)(bytes - held) / (1 << 20), (double)room / (1 << 20));
+    return OK;
+}
+
+/* Whose elements: with ranks what each sums of every bucket, so that it has them whatever is sharded. */
+static void find_slices(Snapshots *s)
+{
+    const Session *session = s->job->session;
+    const Exchange *x = session->options.exchange;
+    int ranks = ranks_size(s->ranks);
+    s->slices = mem_array((size_t)ranks, sizeof *s->slices);
+    if (!s->ranks) {
+        state_slices(&session->model->params, NULL, 0, 1, s->slices);
+        return;
+    }
+    for (int b = 0; b < x->n; b++)
+        for (int r = 0; r < ranks; r++) {
+            const CommPart *part = &x->parts[b * ranks + r];
+            for (int i = 0; i < part->count; i++)
+                slice_append(&s->slices[r], part->intervals[i].begin, part->intervals[i].end);
+        }
+}
+
+static Status open_file(Snapshots *s)
+{
+    const TrainJob *job = s->job;
+    const ParamTable *params = &job->session->model->params;
+    CheckpointFile *files = mem_array((size_t)job->n_files, sizeof *files);
+    int rank = ranks_rank(s->ranks);
+    SnapshotPlace place = {.dir = job->config->snapshot_dir,
+                           .output = s->output,
+                           .run = s->run,
+                           .world = ranks_size(s->ranks),
+                           .slice = rank,
+                           .holder = rank,
+                           .params = params,
+                           .part = &s->slices[rank],
+                           .files = files,
+                           .n_files = job->n_files};
+    Status status = OK;
+    uint64_t small = 0;
+    for (int i = 0; i < job->n_files; i++) {
+        files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
+        small += job->files[i].size;
+    }
+    s->stats.bytes = snapshot_bytes(params, place.part, small);
+    TRY_DONE(check_memory(place.dir, s->stats.bytes, snapshot_held(&place)));
+    TRY_DONE(snapshot_open(&place, &s->file));
+    if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
+done:
+    free(files);
+    return status;
+}
+
+/* The run's number and place, as rank 0 has them. Training that begins anew, or from a checkpoint that was named, makes
+   what lies in memory another run's. */
+static Status find_run(Snapshots *s, bool wanted)
+{
+    const TrainJob *job = s->job;
+    bool anew = strcmp(job->config->resume, "auto") != 0;
+    Status status = OK;
+    Buf path = {0};
+    if (ranks_first(s->ranks)) {
+        char *canonical = snapshot_canonical(job->output_dir);
+        buf_puts(&path, canonical);
+        free(canonical);
+        status = snapshot_run(job->output_dir, wanted, false, &s->run);
+        if (status == OK && anew && snapshot_run_known(s->run))
+            status = snapshot_run(job->output_dir, true, true, &s->run);
+    }
+    TRY_DONE(ranks_follow(s->ranks, status));
+    TRY_DONE(ranks_broadcast(s->ranks, &s->run, sizeof s->run));
+    TRY_DONE(ranks_broadcast_text(s->ranks, &path));
+    s->output = mem_strdup(path.data);
+done:
+    buf_free(&path);
+    return status;
+}
+
+/* On all ranks, or on none. */
+static Status open_everywhere(Snapshots *s)
+{
+    Status status = open_file(s);
+    bool drop = s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
+    int64_t good = status == OK || !drop, newest = -s->generation;
+    if (drop) log_warn("no snapshots are taken: %s", status_message());
+    TRY(ranks_all(s->ranks, drop ? OK : status));
+    if (!drop) good = 1;
+    TRY(ranks_least(s->ranks, &good));
+    TRY(ranks_least(s->ranks, &newest));
+    s->generation = -newest;
+    return good ? OK : E_STOPPED;
+}
+
+static void release(Snapshots *s, bool discard)
+{
+    if (!s) return;
+    if (discard)
+        snapshot_discard(s->file);
+    else
+        snapshot_close(s->file);
+    for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
+    free(s->slices);
+    free(s->output);
+    free(s);
+}
+
+Status snapshots_open(Snapshots **out, const TrainJob *job, const TrainProgress *progress)
+{
+    Snapshots *s = mem_alloc(sizeof *s);
+    *out = NULL;
+    *s = (Snapshots){.job = job,
+                     .ranks = job->session->options.ranks,
+                     .generation = progress->snapshot_newest,
+                     .keep = progress->snapshot_kept,
+                     .begun = -1};
+    Status status = snapshots_wish(job->config, ranks_size(s->ranks), &s->wish);
+    if (status == OK) status = find_run(s, s->wish.wanted);
+    if (status == OK && s->wish.wanted) {
+        s->stats.every = s->wish.every;
+        find_slices(s);
+        status = open_everywhere(s);
+        if (status == OK) {
+            *out = s;
+            return OK;
+        }
+        if (status == E_STOPPED) status = OK; /* no room somewhere */
+    }
+    release(s, false);
+    return status;
+}
+
+void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
+{
+    char *output = s ? mem_strdup(s->output) : snapshot_canonical(job->output_dir);
+    release(s, discard);
+    if (discard && snapshot_remove(job->config->snapshot_dir, output, 0, NULL, NULL) != OK)
+        log_warn("%s", status_message());
+    free(output);
+}
+
+/* ---- how often ---- */
+
+/* The copy takes memory traffic and a core from those who compute: what its thread used counts in full, and what
+   training waited. So many steps apart that it is within COST_MOST. */
+static void reckon(Snapshots *s, double step_s)
+{
+    double processor, seconds;
+    snapshot_cost(s->file, &processor, &seconds);
+    s->stats.processor_s += processor;
+    s->stats.seconds += seconds;
+    s->stats.stood_s += s->stood_now;
+    if (s->stood_now > s->stats.stood_most_s) s->stats.stood_most_s = s->stood_now;
+    if (s->wish.every > 0) return;
+    double cost = s->stood_now + (s->job->session->options.backend->device ? 0 : processor);
+    double every = step_s > 0 ? ceil(cost / (COST_MOST * step_s)) : 1;
+    if (s->stats.every > 0) every = fmax(every, floor(0.7 * (double)s->stats.every)); /* one cheap one proves little */
+    s->stats.every = every < 1 ? 1 : every > 1e9 ? (int64_t)1e9 : (int64_t)every;
+}
+
+/* By the steps alone, or as rank 0 reckons. */
+static bool due(const Snapshots *s, int64_t step)
+{
+    if (s->wish.every > 0) return step % s->wish.every == 0 && step != s->begun;
+    return s->begun < 0 || step >= s->begun + s->stats.every;
+}
+
+/* ---- taking them ---- */
+
+static Status fetch(void *context, int array, int64_t begin, int64_t end, float *to)
+{
+    const Snapshots *s = context;
+    return session_read_range(s->job->session, (StateArray)array, begin, end, to);
+}
+
+static Status begin(Snapshots *s, const TrainProgress *progress)
+{
+    Buf text = {0};
+    Status status = OK;
+    double start = clock_monotonic();
+    SnapshotSource source = {.generation = ++s->generation, .step = progress->step, .context = s};
+    saving_state(s->job, progress, &text);
+    source.state = text.data;
+    source.state_size = text.len;
+    if (s->job->session->options.backend->device)
+        source.fetch = fetch;
+    else
+        for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
+            TRY_DONE(session_read(s->job->session, a, NULL, &source.arrays[a]));
+    s->begun = progress->step;
+    TRY_DONE(snapshot_begin(s->file, &source, s->keep));
+    s->pending = true;
+    s->outcome = SNAPSHOT_BUSY;
+    s->stood_now = clock_monotonic() - start;
+done:
+    buf_free(&text);
+    return status;
+}
+
+/* What has become of the one under way, here. */
+static void look(Snapshots *s, bool wait)
+{
+    if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
+    s->outcome = snapshot_poll(s->file, wait);
+    if (s->outcome == SNAPSHOT_FAILED) log_warn("%s", status_message());
+}
+
+static void vote(Snapshots *s)
+{
+    if (!s->pending || !s->ranks) return;
+    if (s->outcome == SNAPSHOT_FAILED)
+        ranks_vote(s->ranks, VOTE_SNAPSHOT_FAILED);
+    else if (s->outcome != SNAPSHOT_COMPLETE)
+        ranks_vote(s->ranks, VOTE_SNAPSHOT_BUSY);
+}
+
+void snapshots_vote(Snapshots *s, int64_t step)
+{
+    if (!s || !s->ranks) return;
+    look(s, false);
+    vote(s);
+    if (s->wish.every == 0 && ranks_first(s->ranks) && due(s, step)) ranks_vote(s->ranks, VOTE_SNAPSHOT);
+}
+
+/* The generation is whole: it is what a fault goes back to. */
+static void commit(Snapshots *s, double step_s)
+{
+    s->keep = s->generation;
+    s->stats.taken++;
+    snapshot_commit(s->file, s->keep);
+    reckon(s, step_s);
+    if (s->alone) return;
+    s->alone = true; /* what was left by another number of ranks has served */
+    if (snapshot_remove(s->job->config->snapshot_dir, s->output, ranks_size(s->ranks), NULL, NULL) != OK)
+        log_warn("%s", status_message());
+}
+
+/* What the ranks agreed on at the last meeting. */
+static void settle(Snapshots *s, double step_s)
+{
+    if (!s->pending) return;
+    bool busy = s->ranks ? ranks_agreed(s->ranks, VOTE_SNAPSHOT_BUSY) : s->outcome == SNAPSHOT_BUSY;
+    bool failed = s->ranks ? ranks_agreed(s->ranks, VOTE_SNAPSHOT_FAILED) : s->outcome == SNAPSHOT_FAILED;
+    if (s->ranks) ranks_settled(s->ranks, VOTE_SNAPSHOT_BUSY);
+    if (busy) return;
+    if (s->ranks) ranks_settled(s->ranks, VOTE_SNAPSHOT_FAILED);
+    s->pending = false;
+    if (!failed) commit(s, step_s);
+}
+
+static bool take_due(Snapshots *s, int64_t step)
+{
+    if (s->wish.every > 0 || !s->ranks) return due(s, step);
+    bool agreed = ranks_agreed(s->ranks, VOTE_SNAPSHOT);
+    ranks_settled(s->ranks, VOTE_SNAPSHOT);
+    return agreed;
+}
+
+Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s)
+{
+    if (!s) return OK;
+    bool is_due = take_due(s, progress->step);
+    if (!s->ranks) look(s, false);
+    settle(s, step_s);
+    if (!is_due) return OK;
+    if (s->pending) { /* its copy was made long ago; what is left of it is short, or lies on the way to other hosts */
+        double start = clock_monotonic();
+        look(s, true);
+        vote(s);
+        TRY(ranks_meet(s->ranks));
+        s->stood_now += clock_monotonic() - start;
+        settle(s, step_s);
+    }
+    return begin(s, progress);
+}
+
+void snapshots_settle(Snapshots *s)
+{
+    if (!s) return;
+    double start = clock_monotonic();
+    snapshot_wait_copied(s->file);
+    s->stood_now += clock_monotonic() - start;
+}
+
+SnapshotStats snapshots_stats(const Snapshots *s) { return s ? s->stats : (SnapshotStats){0}; }

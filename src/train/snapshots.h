@@ -1,0 +1,34 @@
+/* Snapshots beside the training loop (state/snapshot.h): when they are taken, from where, and how often that is worth
+   it. They begin between two steps and are copied by a thread while the next forward and backward run; the update waits
+   for it. */
+#ifndef CAIRN_TRAIN_SNAPSHOTS_H
+#define CAIRN_TRAIN_SNAPSHOTS_H
+
+#include "train/train.h"
+
+typedef struct Snapshots Snapshots;
+
+/* How often, by --snapshot-steps. E_USAGE for what is no number. */
+typedef struct {
+    bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
+    int64_t every;          /* steps; 0: measured */
+} SnapshotWish;
+Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
+
+/* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
+   makes what lies in memory of the run before another run's. */
+Status snapshots_open(Snapshots **s, const TrainJob *job, const TrainProgress *progress);
+/* Collective. Between two steps: notes what is complete, and begins the next one where it is due. `step_s`: what a step
+ * takes. */
+Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s); /* takes NULL */
+/* Before the meeting of the step `step`: this rank's votes. */
+void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
+/* Before weights or moments change: waits until they are copied. */
+void snapshots_settle(Snapshots *s); /* takes NULL */
+
+SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
+
+/* `discard`: the state is on disk, so what this run has in memory goes, of earlier processes too. Takes NULL. */
+void snapshots_close(Snapshots *s, const TrainJob *job, bool discard);
+
+#endif

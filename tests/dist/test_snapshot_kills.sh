@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# One rank, kill -9 at random moments, again and again: the same command goes on from memory, and ends with the bytes of
+# a run that was never stopped. Nothing is on disk but what a run writes at its end.
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+
+kills_wanted=60
+make_case
+run=("${task[@]}" --max-steps 60) long=("${task[@]}" --max-steps 4000)
+expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir whole --snapshot-steps 0
+steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+
+kills=0 from_memory=0 rounds=0
+while [ "$kills" -lt "$kills_wanted" ] && [ "$rounds" -lt 40 ]; do
+    rounds=$((rounds + 1))
+    out=killed$rounds every=$((rounds % 4 + 1)) tries=0
+    while :; do
+        "$CAIRN_BINARY" "${run[@]}" --output-dir "$out" --snapshot-steps "$every" >/dev/null 2>log &
+        child=$!
+        pause $((60 + tries * 3))
+        tries=$((tries + 1))
+        kill -9 "$child" 2>/dev/null
+        code=0
+        wait "$child" 2>/dev/null || code=$?
+        if grep -q '^memory (' log; then from_memory=$((from_memory + 1)); fi
+        if [ "$code" -ne 137 ]; then break; fi
+        kills=$((kills + 1))
+        if [ -d "$out" ] && find "$out" -maxdepth 1 -name 'checkpoint-*' ! -name '*.tmp' | grep -qv checkpoint-60; then
+            complain "a checkpoint was written before the end"
+        fi
+    done
+    [ "$code" -eq 0 ] || { complain "exit code $code" && cat log; }
+    same_run whole "$out" 60
+    [ "$(snapshots_left)" -eq 0 ] || complain "a finished run left its snapshot: $(ls "$memory")"
+done
+echo "$kills kills in $rounds runs, $from_memory starts went on from memory"
+{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge 20 ]; } || complain "too few kills met a snapshot"
+
+# What is lost is said: at most the steps since the last snapshot.
+"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
+child=$!
+wait_until '[ "$(steps_in told)" -ge 23 ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+before=$(steps_in told)
+expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
+says "$(readlink -f told)" dead
+"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
+child=$!
+wait_until "grep -q 'going on from' log"
+step=$(sed -n 's/^memory ([^)]*) holds step \([0-9]*\) of this run.*/\1/p' log)
+lost=$(sed -n 's/.*there is no checkpoint: \([0-9]*\) steps* \(is\|are\) lost.*/\1/p' log)
+{ [ "$((step + lost))" -eq "$before" ] && [ "$((step % 5))" -eq 0 ]; } || { complain "step $step, lost $lost, made $before" && cat log; }
+
+# While it lives: it is listed as alive, not discarded, not persisted.
+wait_until '[ "$(steps_in told)" -gt "$((before + 5))" ]'
+expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
+says "alive"
+expect 1 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir told
+says "is alive"
+expect 1 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory" --output-dir told
+says "is alive"
+
+# --persist-file: the state is on disk, the snapshot is gone, the same command goes on.
+kill -9 "$child"
+wait "$child" 2>/dev/null
+touch error.txt
+"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 --persist-file error.txt >/dev/null 2>log &
+child=$!
+wait_until "grep -q 'going on from' log"
+wait_until "grep -q 'is there already' log"
+sleep 0.4
+kill -0 "$child" 2>/dev/null || complain "an old --persist-file stopped the run"
+touch error.txt
+code=0
+wait "$child" || code=$?
+[ "$code" -eq 75 ] || complain "exit code $code after --persist-file was touched"
+grep -q -e '--persist-file was touched at step' log || { complain "no word of it" && cat log; }
+find told -name manifest.json | grep -q . || complain "no checkpoint after --persist-file"
+[ "$(snapshots_left)" -eq 0 ] || complain "a saved run left its snapshot: $(ls "$memory")"
+rm error.txt
+
+# Another run's: removed and made again, the folder is another run; --resume never begins another, too.
+"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+wait_until '[ "$(steps_in other)" -ge 5 ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+mv other gone
+expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir other --snapshot-steps 1
+says "trained 60 steps"
+if grep -q '^memory' <<<"$output"; then complain "another run's snapshot was taken"; fi
+same_run whole other 60
+rm -rf other gone
+"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+wait_until '[ "$(steps_in other)" -ge 5 ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --snapshot-steps 0 --resume never --max-steps 3
+expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir other --snapshot-steps 0 --override
+if grep -q '^memory' <<<"$output"; then complain "a snapshot from before --resume never was taken"; fi
+
+# Other flags: refused as for a checkpoint, and taken with --override.
+rm -rf other
+"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+wait_until '[ "$(steps_in other)" -ge 5 ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+expect 2 "$CAIRN_BINARY" "${long[@]}" --output-dir other --seed 9
+says "the snapshot of step" "other flags"
+expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --seed 9 --override --max-steps 20
+says "going on from the snapshot of step"
+[ "$(snapshots_left)" -eq 0 ] || complain "a finished run left what an earlier process had in memory"
+
+# persist: the bytes of an ordinary save of that step.
+rm -rf other
+"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+wait_until '[ "$(steps_in other)" -ge 5 ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir other
+checkpoint=$(cat .stdout)
+step=${checkpoint##*-}
+"$CAIRN_BINARY" "${long[@]}" --output-dir saved --save-steps "$step" >/dev/null 2>log &
+child=$!
+wait_until '[ -e "saved/checkpoint-$step" ]'
+kill -9 "$child"
+wait "$child" 2>/dev/null
+sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "$checkpoint/state.json" >a.json
+sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "saved/checkpoint-$step/state.json" >b.json
+diff a.json b.json || complain "state.json of persist is another"
+for file in model.safetensors optimizer.safetensors config.json vocab.txt; do
+    cmp "$checkpoint/$file" "saved/checkpoint-$step/$file" || complain "persist wrote another $file"
+done
+expect 0 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory"
+[ "$(snapshots_left)" -eq 0 ] || complain "discard left something: $(ls -A "$memory")"
+exit $((failures > 0))
