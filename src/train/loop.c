@@ -11,6 +11,7 @@
 #include "train/saving.h"
 #include "train/signals.h"
 #include "train/snapshots.h"
+#include "train/survive.h"
 #include "train/train.h"
 
 #define SAVE_AGAIN  60.0 /* seconds from a save that failed to the next try */
@@ -19,9 +20,10 @@
 typedef struct {
     TrainJob *job;
     TrainProgress *progress;
-    Ranks *ranks;   /* NULL: one */
+    Ranks *ranks;         /* NULL: one */
     Snapshots *snapshots; /* NULL: none */
-    Saving *saving; /* this and the next two: of rank 0, else NULL */
+    bool persisted;       /* a rank was lost, and this one saved */
+    Saving *saving;       /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
     Profile *profile; /* NULL: none */
@@ -492,6 +494,37 @@ static Status end_not_finite(Loop *l)
         l->job->output_dir);
 }
 
+static Status persist_alone(Loop *l)
+{
+    if (!l->saving) TRY(saving_open(&l->saving, l->job));
+    TRY(save_alone(l));
+    return saving_wait(l->saving);
+}
+
+/* The end after a rank was lost. What the others hold is whole: no update is half made where nothing is sharded. */
+static Status end_peer_lost(Loop *l)
+{
+    char *lost = mem_strdup(status_message());
+    FolderLock lock = {0};
+    Buf text = {0};
+    bool mine;
+    survive_claim(l->job, l->progress, &mine, &lock, &text);
+    if (mine && persist_alone(l) != OK) {
+        buf_printf(&text, "step %lld could not be saved: %s", (long long)l->progress->step, status_message());
+        mine = false;
+    } else if (mine) {
+        buf_printf(&text, "step %lld of %lld is saved in %s", (long long)l->progress->step,
+                   (long long)l->job->schedule.total_steps, l->job->output_dir);
+    }
+    survive_done(l->job);
+    lock_release(&lock);
+    l->persisted = mine;
+    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, text.data);
+    buf_free(&text);
+    free(lost);
+    return E_PEER;
+}
+
 /* What is written and shown. */
 static Status open_outputs(Loop *l)
 {
@@ -542,9 +575,10 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
+    if (status == E_PEER) status = end_peer_lost(&l);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
-    snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED);
+    snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED || l.persisted);
     profile_close(l.profile);
     progress_close(l.display);
     metrics_close(l.metrics);

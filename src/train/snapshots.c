@@ -14,12 +14,22 @@
 
 #define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
 
+/* A slice that another rank holds too. */
+typedef struct {
+    int slice, holder;
+    Snapshot *file; /* where this rank is the holder, else NULL */
+} Copy;
+
 struct Snapshots {
     const TrainJob *job;
     SnapshotWish wish;
     Ranks *ranks;
     StateSlice *slices; // (ranks)
     Snapshot *file;
+    Comm *comm;   /* of the thread that sends copies to other hosts; NULL: none are sent */
+    Copy *copies; // (n_copies) in the order in which they are sent, the same on all ranks
+    int n_copies;
+    int64_t keep_now; /* keep, when the one under way began */
     Digest run;
     char *output;             /* canonical, as rank 0 knows it */
     int64_t generation, keep; /* the newest begun; the newest committed */
@@ -85,35 +95,130 @@ static void find_slices(Snapshots *s)
         }
 }
 
+static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFile *files)
+{
+    return (SnapshotPlace){.dir = s->job->config->snapshot_dir,
+                           .output = s->output,
+                           .run = s->run,
+                           .world = ranks_size(s->ranks),
+                           .slice = slice,
+                           .holder = ranks_rank(s->ranks),
+                           .params = &s->job->session->model->params,
+                           .part = &s->slices[slice],
+                           .files = files,
+                           .n_files = s->job->n_files};
+}
+
 static Status open_file(Snapshots *s)
 {
     const TrainJob *job = s->job;
     const ParamTable *params = &job->session->model->params;
     CheckpointFile *files = mem_array((size_t)job->n_files, sizeof *files);
     int rank = ranks_rank(s->ranks);
-    SnapshotPlace place = {.dir = job->config->snapshot_dir,
-                           .output = s->output,
-                           .run = s->run,
-                           .world = ranks_size(s->ranks),
-                           .slice = rank,
-                           .holder = rank,
-                           .params = params,
-                           .part = &s->slices[rank],
-                           .files = files,
-                           .n_files = job->n_files};
     Status status = OK;
-    uint64_t small = 0;
+    uint64_t small = 0, held;
     for (int i = 0; i < job->n_files; i++) {
         files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
         small += job->files[i].size;
     }
-    s->stats.bytes = snapshot_bytes(params, place.part, small);
-    TRY_DONE(check_memory(place.dir, s->stats.bytes, snapshot_held(&place)));
-    TRY_DONE(snapshot_open(&place, &s->file));
+    SnapshotPlace own = place_of(s, rank, files);
+    held = snapshot_held(&own);
+    s->stats.bytes = snapshot_bytes(params, own.part, small);
+    for (int i = 0; i < s->n_copies; i++) {
+        if (s->copies[i].holder != rank) continue;
+        SnapshotPlace place = place_of(s, s->copies[i].slice, files);
+        held += snapshot_held(&place);
+        s->stats.bytes += snapshot_bytes(params, place.part, small);
+    }
+    TRY_DONE(check_memory(own.dir, s->stats.bytes, held));
+    TRY_DONE(snapshot_open(&own, &s->file));
     if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
+    for (int i = 0; i < s->n_copies; i++) {
+        Copy *copy = &s->copies[i];
+        if (copy->holder != rank) continue;
+        SnapshotPlace place = place_of(s, copy->slice, files);
+        TRY_DONE(snapshot_open(&place, &copy->file));
+        if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
+    }
 done:
     free(files);
     return status;
+}
+
+/* ---- copies on other hosts ---- */
+
+static Status wish_copies(const Snapshots *s, int nodes, int *n)
+{
+    const char *text = s->job->config->snapshot_replicas;
+    char *end;
+    long number = strtol(text, &end, 10);
+    *n = nodes > 1 ? 1 : 0;
+    if (strcmp(text, "auto") == 0) return OK;
+    if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
+        return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
+    if (number >= nodes && number > 0)
+        return fail(E_USAGE, "--snapshot-replicas %ld takes %ld hosts, the ranks are on %d", number, number + 1, nodes);
+    *n = (int)number;
+    return OK;
+}
+
+/* Who holds copies of whose slice: the ranks of the same place on the next hosts. `node` (ranks): the host of each. */
+static void place_copies(Snapshots *s, const int *node, int nodes, int replicas)
+{
+    int ranks = ranks_size(s->ranks);
+    s->copies = mem_array((size_t)ranks * (size_t)replicas, sizeof *s->copies);
+    for (int k = 1; k <= replicas; k++)
+        for (int r = 0; r < ranks; r++) {
+            int place = 0, there = 0, host = (node[r] + k) % nodes;
+            for (int q = 0; q < r; q++) place += node[q] == node[r];
+            for (int q = 0; q < ranks; q++) there += node[q] == host;
+            place %= there;
+            for (int q = 0; q < ranks; q++)
+                if (node[q] == host && place-- == 0) s->copies[s->n_copies++] = (Copy){.slice = r, .holder = q};
+        }
+}
+
+static Status find_copies(Snapshots *s)
+{
+    Comm *c = ranks_comm(s->ranks);
+    int replicas;
+    if (!c) return OK;
+    Status status = OK;
+    int *node = mem_array((size_t)c->size, sizeof *node);
+    TRY_DONE(wish_copies(s, c->nodes, &replicas));
+    TRY_DONE(ranks_meet(s->ranks));
+    TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
+    if (replicas == 0) goto done;
+    place_copies(s, node, c->nodes, replicas);
+    TRY_DONE(ranks_connect(s->ranks, &s->comm));
+done:
+    free(node);
+    return status;
+}
+
+/* In the thread of the own slice, once it is complete. All ranks go through the copies in one order, so nobody waits
+   for one who waits for him. */
+static Status send_copies(void *context, Snapshot *own, int slot)
+{
+    enum { PIECE = 16 << 20 };
+    const Snapshots *s = context;
+    int rank = ranks_rank(s->ranks);
+    for (int i = 0; i < s->n_copies; i++) {
+        const Copy *copy = &s->copies[i];
+        if (copy->slice != rank && copy->holder != rank) continue;
+        Snapshot *file = copy->holder == rank ? copy->file : own;
+        uint64_t bytes = snapshot_slot_bytes(file);
+        int to = copy->holder == rank ? snapshot_receive_begin(file, s->keep_now) : slot;
+        for (uint64_t at = 0; at < bytes; at += PIECE) {
+            size_t part = (size_t)(bytes - at < PIECE ? bytes - at : PIECE);
+            if (copy->holder == rank)
+                TRY(comm_receive(s->comm, copy->slice, snapshot_receive_room(file, to) + at, part));
+            else
+                TRY(comm_send(s->comm, copy->holder, snapshot_slot_data(file, slot) + at, part));
+        }
+        if (copy->holder == rank) TRY(snapshot_receive_end(file, to, s->generation));
+    }
+    return OK;
 }
 
 /* The run's number and place, as rank 0 has them. Training that begins anew, or from a checkpoint that was named, makes
@@ -159,17 +264,18 @@ static Status open_everywhere(Snapshots *s)
 static void release(Snapshots *s, bool discard)
 {
     if (!s) return;
-    if (discard)
-        snapshot_discard(s->file);
-    else
-        snapshot_close(s->file);
+    void (*close_file)(Snapshot *) = discard ? snapshot_discard : snapshot_close;
+    close_file(s->file); /* its thread uses the others */
+    for (int i = 0; i < s->n_copies; i++) close_file(s->copies[i].file);
+    comm_close(s->comm);
+    free(s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
     free(s->slices);
     free(s->output);
     free(s);
 }
 
-Status snapshots_open(Snapshots **out, const TrainJob *job, const TrainProgress *progress)
+Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progress)
 {
     Snapshots *s = mem_alloc(sizeof *s);
     *out = NULL;
@@ -179,12 +285,15 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, const TrainProgress 
                      .keep = progress->snapshot_kept,
                      .begun = -1};
     Status status = snapshots_wish(job->config, ranks_size(s->ranks), &s->wish);
-    if (status == OK) status = find_run(s, s->wish.wanted);
+    if (status == OK) status = find_run(s, s->wish.wanted || s->ranks);
+    progress->run = s->run;
     if (status == OK && s->wish.wanted) {
         s->stats.every = s->wish.every;
         find_slices(s);
-        status = open_everywhere(s);
+        status = find_copies(s);
+        if (status == OK) status = open_everywhere(s);
         if (status == OK) {
+            if (s->n_copies) snapshot_set_after(s->file, send_copies, s);
             *out = s;
             return OK;
         }
@@ -252,6 +361,7 @@ static Status begin(Snapshots *s, const TrainProgress *progress)
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
             TRY_DONE(session_read(s->job->session, a, NULL, &source.arrays[a]));
     s->begun = progress->step;
+    s->keep_now = s->keep;
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
     s->pending = true;
     s->outcome = SNAPSHOT_BUSY;
@@ -292,6 +402,8 @@ static void commit(Snapshots *s, double step_s)
     s->keep = s->generation;
     s->stats.taken++;
     snapshot_commit(s->file, s->keep);
+    for (int i = 0; i < s->n_copies; i++)
+        if (s->copies[i].file) snapshot_commit(s->copies[i].file, s->keep);
     reckon(s, step_s);
     if (s->alone) return;
     s->alone = true; /* what was left by another number of ranks has served */

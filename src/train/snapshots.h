@@ -17,7 +17,7 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 
 /* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
    makes what lies in memory of the run before another run's. */
-Status snapshots_open(Snapshots **s, const TrainJob *job, const TrainProgress *progress);
+Status snapshots_open(Snapshots **s, const TrainJob *job, TrainProgress *progress);
 /* Collective. Between two steps: notes what is complete, and begins the next one where it is due. `step_s`: what a step
  * takes. */
 Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s); /* takes NULL */

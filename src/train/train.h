@@ -68,6 +68,7 @@ typedef struct {
     size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest time training stood for a save */
     SnapshotStats snapshots;
+    Digest run; /* of the output folder, with ranks or snapshots (state/snapshot.h) */
     int64_t snapshot_newest, snapshot_kept; /* generations: the newest seen; the one it goes on from, 0: none */
 } TrainProgress;
 
