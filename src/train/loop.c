@@ -26,7 +26,8 @@ typedef struct {
     Saving *saving;       /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
-    Profile *profile; /* NULL: none */
+    Profile *profile;        /* NULL: none */
+    Buf fingerprint, config; /* with ranks: rank 0's */
     MicroBatch micro;
     /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
     const Examples *examples;
@@ -547,6 +548,22 @@ static void say_exchange(const Loop *l)
              100 * (waited < busy ? 1 - waited / busy : 0));
 }
 
+/* What rank 0 would write into state.json: any rank may have to. */
+static Status share_texts(Loop *l)
+{
+    TrainJob *job = l->job;
+    if (!l->ranks) return OK;
+    if (ranks_first(l->ranks)) {
+        buf_puts(&l->fingerprint, job->fingerprint);
+        buf_puts(&l->config, job->config_json);
+    }
+    TRY(ranks_broadcast_text(l->ranks, &l->fingerprint));
+    TRY(ranks_broadcast_text(l->ranks, &l->config));
+    job->fingerprint = l->fingerprint.data;
+    job->config_json = l->config.data;
+    return OK;
+}
+
 Status train_run(TrainJob *job, TrainProgress *progress)
 {
     Status status = OK;
@@ -565,6 +582,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     l.share = mem_array(batch, sizeof *l.share);
     l.ranges = mem_array(batch, sizeof *l.ranges);
     TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
+    TRY_DONE(share_texts(&l));
     TRY_DONE(snapshots_open(&l.snapshots, job, progress));
     progress->finished = false; /* a finished run may go on with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
@@ -587,6 +605,8 @@ done:
     free(l.index);
     free(l.order);
     free(l.share);
+    buf_free(&l.fingerprint);
+    buf_free(&l.config);
     free(l.ranges);
     return status;
 }

@@ -48,3 +48,39 @@ wait_until() {
         if [ "$tries" -ge 6000 ]; then complain "this never came: $1" && cat log && return; fi
     done
 }
+
+# start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; LOG.RANK
+# gets what each says.
+meetings=0
+start_ranks() {
+    local n=$1 log=$2 r
+    shift 2
+    meetings=$((meetings + 1))
+    mkdir -p "meet$meetings"
+    ranks=()
+    for ((r = 0; r < n; r++)); do
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet$meetings" \
+            MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$CAIRN_BINARY" "$@" >"$log.$r" 2>&1 </dev/null &
+        ranks[r]=$!
+    done
+}
+
+# end_ranks: waits for all, a minute at most. Their exit codes are in ${codes[@]}.
+end_ranks() {
+    local r
+    codes=()
+    for r in "${!ranks[@]}"; do
+        timeout 60 tail --pid="${ranks[r]}" -f /dev/null
+        if kill -0 "${ranks[r]}" 2>/dev/null; then
+            complain "rank $r hangs"
+            kill -9 "${ranks[r]}"
+        fi
+        codes[r]=0
+        wait "${ranks[r]}" 2>/dev/null || codes[r]=$?
+    done
+    rm -rf meet*
+}
+
+skip_without_gloo() {
+    [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ] || { echo "skipped: built without Gloo" && exit 77; }
+}
