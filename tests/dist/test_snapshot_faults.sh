@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Ranks that are killed, frozen and signalled at random moments of starting, recovering, training and saving: every
+# fault ends all ranks with a clear exit code and without a hang, the same command goes on, little is lost, and the end
+# is bit-equal to a run without faults. CAIRN_TEST_FAULTS (200) faults; CAIRN_TEST_PAUSE (0): seconds between them.
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+skip_without_gloo
+exec 2>/dev/null # the shell speaks of every process that was killed
+
+wanted=${CAIRN_TEST_FAULTS:-200} rest=${CAIRN_TEST_PAUSE:-0} every=3 steps=60
+make_case
+run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 2 --connect-timeout 10 --snapshot-steps "$every")
+steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+for n in 2 3; do
+    start_ranks "$n" log "${run[@]}" --output-dir "whole$n"
+    end_ranks
+    [ "${codes[*]}" = "$(yes 0 | head -n "$n" | xargs)" ] || { complain "${codes[*]}" && cat log.0; }
+done
+
+# fault: hurts ranks; those that it froze are in $frozen.
+declare -A made=([one]=0 [two]=0 [all]=0 [freeze]=0 [signal]=0)
+fault() {
+    local n=${#ranks[@]} who=$((RANDOM % ${#ranks[@]})) kind=$((RANDOM % 20)) r
+    frozen=
+    if [ "$kind" -lt 8 ]; then
+        kind=one
+        kill -9 "${ranks[who]}"
+    elif [ "$kind" -lt 10 ]; then
+        kind=two
+        kill -9 "${ranks[who]}" "${ranks[(who + 1) % n]}"
+    elif [ "$kind" -lt 16 ]; then
+        kind=all
+        kill -9 "${ranks[@]}"
+    elif [ "$kind" -lt 17 ]; then
+        kind=freeze
+        kill -STOP "${ranks[who]}"
+        frozen=${ranks[who]}
+    else
+        kind=signal
+        r=(TERM INT USR1 USR2)
+        kill -"${r[RANDOM % 4]}" "${ranks[who]}"
+    fi 2>/dev/null
+    made[$kind]=$((made[$kind] + 1))
+}
+
+faults=0 round=0 memory_used=0 disk_used=0 most_lost=0
+while [ "$faults" -lt "$wanted" ]; do
+    round=$((round + 1))
+    n=$((2 + round % 2)) out=out$round tries=0
+    while :; do
+        before=$(steps_in "$out")
+        start_ranks "$n" log "${run[@]}" --output-dir "$out"
+        pause $((200 + tries % 10 * 60))
+        if [ "$rest" -gt 0 ]; then sleep "$rest"; fi
+        tries=$((tries + 1))
+        if kill -0 "${ranks[@]}" 2>/dev/null; then
+            faults=$((faults + 1))
+            fault
+        fi
+        if [ -n "${frozen:-}" ]; then
+            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || timeout 30 tail --pid="$r" -f /dev/null; done
+            kill -9 "$frozen"
+            frozen=
+        fi
+        end_ranks
+        went_on=$(sed -n 's/^going on from .*: step \([0-9]*\) of .*/\1/p' log.0)
+        if [ -n "$went_on" ] && [ "$before" -gt 0 ]; then
+            lost=$((before - went_on))
+            [ "$lost" -le "$most_lost" ] || most_lost=$lost
+            [ "$lost" -le $((2 * every)) ] || { complain "$lost steps were lost" && cat log.0; }
+        elif [ "$before" -gt $((2 * every)) ] && grep -q 'starting from' log.0; then
+            complain "began anew after $before steps" && cat log.0
+        fi
+        if grep -q '^going on from the snapshot' log.0; then memory_used=$((memory_used + 1)); fi
+        if grep -q '^going on from .*checkpoint-' log.0; then disk_used=$((disk_used + 1)); fi
+        good=1
+        for code in "${codes[@]}"; do
+            case $code in
+            0) ;;
+            75 | 77 | 137 | 130 | 138 | 140 | 143) good=0 ;; # stopped, lost a rank, killed; a signal before there were handlers
+            *)
+                good=0
+                complain "an exit code of $code (${codes[*]})"
+                tail -n 3 log.*
+                ;;
+            esac
+        done
+        if [ "$good" -eq 1 ]; then break; fi
+        if [ "$tries" -gt 400 ]; then complain "no end" && break; fi
+    done
+    same_run "whole$n" "$out" "$steps"
+    rm -rf -- "$out"
+    if [ "$failures" -gt 5 ]; then break; fi
+done
+left=$(snapshots_left)
+[ "$left" -eq 0 ] || complain "$left snapshots were left: $(ls "$memory")"
+echo "$faults faults in $round runs: ${made[one]} times one rank was killed, ${made[two]} two, ${made[all]} all," \
+    "${made[freeze]} frozen, ${made[signal]} signalled; went on $memory_used times from memory, $disk_used from disk;" \
+    "at most $most_lost steps were lost"
+[ "$memory_used" -gt $((wanted / 10)) ] || complain "memory was hardly used"
+exit $((failures > 0))
