@@ -219,46 +219,11 @@ static void record_skip(Loop *l)
 
 /* ---- what is due between steps ---- */
 
-/* Position of the first NaN or infinity; −1: there is none. */
-static int64_t first_not_finite(const float *x, int64_t n) // (n)
-{
-    enum { BLOCK = 1024 };
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t end = at + BLOCK < n ? at + BLOCK : n;
-        uint32_t largest = 0, bits; /* of magnitudes, which are ordered as their bits are */
-        for (int64_t i = at; i < end; i++) {
-            memcpy(&bits, x + i, sizeof bits);
-            bits &= 0x7fffffff;
-            if (bits > largest) largest = bits;
-        }
-        if (largest < 0x7f800000) continue;
-        for (int64_t i = at; i < end; i++)
-            if (!isfinite(x[i])) return i;
-    }
-    return -1;
-}
-
-/* An update may overflow although its gradient was finite. Such weights must not take the place of good ones. */
-static Status check_weights(const Loop *l, const float *weights)
-{
-    const ParamTable *t = &l->job->session->model->params;
-    if (first_not_finite(weights, t->size) < 0) return OK;
-    for (int i = 0; i < t->count; i++) {
-        const Param *p = &t->params[i];
-        int64_t at = first_not_finite(weights + p->offset, param_exported(p));
-        if (at >= 0)
-            return fail(E_NUMERIC, "step %lld: the update made tensor %s %g at [%lld, %lld]. Lower --learning-rate",
-                        (long long)l->progress->step, p->name, (double)weights[p->offset + at],
-                        (long long)(at / p->cols), (long long)(at % p->cols));
-    }
-    return OK;
-}
-
 static Status save_alone(Loop *l)
 {
     const float *weights;
     TRY(saving_fetch(l->saving, &weights));
-    TRY(check_weights(l, weights));
+    TRY(session_check_weights(l->job->session, weights, l->progress->step));
     l->last_save = clock_monotonic();
     l->save_again = 0;
     TRY(saving_begin(l->saving, l->progress));

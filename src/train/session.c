@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,6 +295,40 @@ Status session_read_range(const Session *s, StateArray which, int64_t begin, int
 void session_read_done(const Session *s, const float *values)
 {
     if (s->options.backend->device) free((void *)(uintptr_t)values);
+}
+
+/* Position of the first NaN or infinity; −1: there is none. */
+static int64_t first_not_finite(const float *x, int64_t n) // (n)
+{
+    enum { BLOCK = 1024 };
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = at + BLOCK < n ? at + BLOCK : n;
+        uint32_t largest = 0, bits; /* of magnitudes, which are ordered as their bits are */
+        for (int64_t i = at; i < end; i++) {
+            memcpy(&bits, x + i, sizeof bits);
+            bits &= 0x7fffffff;
+            if (bits > largest) largest = bits;
+        }
+        if (largest < 0x7f800000) continue;
+        for (int64_t i = at; i < end; i++)
+            if (!isfinite(x[i])) return i;
+    }
+    return -1;
+}
+
+Status session_check_weights(const Session *s, const float *weights, int64_t step)
+{
+    const ParamTable *t = &s->model->params;
+    if (first_not_finite(weights, t->size) < 0) return OK;
+    for (int i = 0; i < t->count; i++) {
+        const Param *p = &t->params[i];
+        int64_t at = first_not_finite(weights + p->offset, param_exported(p));
+        if (at >= 0)
+            return fail(E_NUMERIC, "step %lld: the update made tensor %s %g at [%lld, %lld]. Lower --learning-rate",
+                        (long long)step, p->name, (double)weights[p->offset + at], (long long)(at / p->cols),
+                        (long long)(at % p->cols));
+    }
+    return OK;
 }
 
 /* Plans again. Only activations can change in size, and not by much; the regions that hold state stay where they are.

@@ -70,6 +70,9 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 /* Elements [begin, end) of it, copied to `to`. */
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to);
 void session_read_done(const Session *s, const float *values);
+/* E_NUMERIC names a weight (params.size) that is not finite, made so by the update of `step`: an update may overflow
+   although its gradient was finite. Such weights must not take the place of good ones. */
+Status session_check_weights(const Session *s, const float *weights, int64_t step);
 /* (3, params.size): weights, m, v. Host memory always. NULL: there is none. */
 float *session_save_buffer(const Session *s);
 /* Each rank holds the moments of its slice alone. Then rank 0 fills and reads them in its save buffer: session_fill
