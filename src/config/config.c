@@ -464,7 +464,7 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
 {
     bool seen[N_OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0) { /* what follows are no flags of ours */
+        if (strcmp(argv[i], "--") == 0 && *config_commands[c->command].positional) { /* what follows are no flags */
             while (++i < argc && !only_config) TRY(add_positional(c, "", argv[i], true));
             break;
         }
