@@ -211,6 +211,40 @@ static void test_overflow_in_graphs(void **state)
     training_close(&want);
 }
 
+/* fp32 with TF32's products is neither fp32 nor far from it, and its own policies have its bits. Elsewhere it is
+   refused, as is cuDNN's attention, which no build has yet. */
+static void test_tf32(void **state)
+{
+    (void)state;
+    Training plain, tf32, full;
+    TrainingOptions o = {.backend = BACKEND, .compute = F32};
+    run(&plain, &o, FEW_STEPS);
+    training_close(&plain);
+    o.tf32 = true;
+    run(&tf32, &o, FEW_STEPS);
+    assert_non_null(strstr(tf32.backend->describe, "TF32"));
+    assert_string_equal(backend_precision(tf32.backend, F32), "tf32");
+    assert_string_equal(backend_precision(tf32.backend, BF16), "bf16");
+    double apart = fabs(tf32.loss[FEW_STEPS - 1] - plain.loss[FEW_STEPS - 1]);
+    if (!(apart > 0 && apart < 1e-3)) fail_msg("TF32's loss is %g from that of fp32", apart);
+    o.policy = "full";
+    run(&full, &o, FEW_STEPS);
+    training_same_bits(&full, &tf32, 0, FEW_STEPS, "full in TF32");
+    training_close(&full);
+    training_close(&tf32);
+
+    Backend *b = NULL;
+    assert_status(backend_open("ref", &(BackendOptions){.tf32 = true}, &b), E_USAGE);
+    assert_message("--precision tf32: the backend 'ref' has no TF32 products");
+    assert_null(b);
+    assert_status(backend_open(BACKEND, &(BackendOptions){.attention = ATTENTION_CUDNN}, &b), E_USAGE);
+    assert_message("--attention cudnn");
+    assert_null(b);
+    assert_ok(backend_open(BACKEND, &(BackendOptions){.attention = ATTENTION_OWN}, &b));
+    assert_non_null(strstr(b->describe, "attention own"));
+    backend_close(b);
+}
+
 /* Dropout is on in all of this. */
 static void test_dropout_matters(void **state)
 {
@@ -258,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_overflow_in_graphs),
+        cmocka_unit_test(test_tf32),
         cmocka_unit_test(test_dropout_matters),
         cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),
     };

@@ -27,7 +27,8 @@ typedef struct {
     void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
     bool no_dropout;
     bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
-    float loss_scale;      /* fp16: 0 takes one that does not overflow here */
+    bool tf32;
+    float loss_scale; /* fp16: 0 takes one that does not overflow here */
 } TrainingOptions;
 
 typedef struct {
@@ -82,7 +83,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(model_init(&t->model, config, (Head){HEAD_CLASSIFIER, TRAINING_LABELS}));
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
     policy_levels(policy, config.layers, levels);
-    BackendOptions one = {.threads = 1};
+    BackendOptions one = {.threads = 1, .tf32 = o->tf32};
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, 0};
