@@ -49,7 +49,8 @@ grep -q '"precision": "tf32"' tf32/run.json || complain "run.json does not say t
 grep -q 'TF32, attention own' tf32/checkpoint-6/state.json || complain "the fingerprint has neither TF32 nor the attention"
 ! cmp -s <(losses none) <(losses tf32) || complain "TF32 has the losses of fp32"
 expect 2 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt --data-dir data --do-train --max-steps $steps \
-    --batch-size 8 --max-seq-length 32 --output-dir tf32 --backend cuda_host --precision fp32 --save-steps 3
+    --batch-size 8 --max-seq-length 32 --micro-batch-tokens 128 --learning-rate 1e-3 --output-dir tf32 --backend cuda_host \
+    --precision fp32 --attention own
 says '--precision' "was 'tf32', is 'f32'"
 for refused in '--backend ref --precision tf32' '--backend cuda_host --precision fp32 --attention cudnn'; do
     # shellcheck disable=SC2086 # flags are words
