@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "fakes/cudart.h"
+#include "cuda_host/cudart.h"
 
 #include "kernels/cuda/device.cu"
 

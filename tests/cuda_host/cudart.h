@@ -1,8 +1,8 @@
 /* A CUDA runtime with one or more GPUs in the host's memory, for tests of kernels/cuda/device.cu: what it says of
    driver and GPU is set in `fake`, any call can be made to fail, once or from then on (as after a GPU fell off the
    bus). Copies are done at once. Prototypes are those of cuda_runtime_api.h. Included once, by the test. */
-#ifndef CAIRN_TESTS_FAKES_CUDART_H
-#define CAIRN_TESTS_FAKES_CUDART_H
+#ifndef CAIRN_TESTS_CUDA_HOST_CUDART_H
+#define CAIRN_TESTS_CUDA_HOST_CUDART_H
 
 #include <cuda_runtime.h>
 
