@@ -62,17 +62,43 @@ done:
     return status;
 }
 
-Status backend_open(const char *name, const BackendOptions *options, Backend **backend)
+static Status open_named(const char *name, const BackendOptions *options, Backend **backend)
 {
-    const BackendOptions none = {0};
-    if (!options) options = &none;
-    *backend = NULL;
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
     if (open_one("cuda", options, backend) == OK) return OK;
     log_debug("%s", status_message());
     if (open_one("cpu", options, backend) == OK) return OK;
     log_warn("%s; using ref, which is slow", status_message());
     return open_one("ref", options, backend);
+}
+
+/* What was asked for and is not to be had. */
+static Status check_wishes(const Backend *b, const BackendOptions *options)
+{
+    if (options->tf32 && !b->tf32)
+        return fail(E_USAGE,
+                    "--precision tf32: the backend '%s' has no TF32 products. Use --backend cuda on a GPU, or "
+                    "--precision fp32",
+                    b->name);
+    if (options->attention == ATTENTION_CUDNN && !b->cudnn)
+        return fail(E_USAGE,
+                    "--attention cudnn: the backend '%s' of this build has no attention by cuDNN. Use --attention own "
+                    "(auto takes it too)",
+                    b->name);
+    return OK;
+}
+
+Status backend_open(const char *name, const BackendOptions *options, Backend **backend)
+{
+    const BackendOptions none = {0};
+    if (!options) options = &none;
+    *backend = NULL;
+    TRY(open_named(name, options, backend));
+    Status status = check_wishes(*backend, options);
+    if (status == OK) return OK;
+    backend_close(*backend);
+    *backend = NULL;
+    return status;
 }
 
 void backend_close(Backend *b)

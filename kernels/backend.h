@@ -21,9 +21,14 @@ typedef struct {
     void (*release)(OpCall *call);
 } OpImpl;
 
+/* Who makes ATTENTION: the backend as it thinks best, its own kernels, or cuDNN's. */
+typedef enum { ATTENTION_AUTO, ATTENTION_OWN, ATTENTION_CUDNN } AttentionKind;
+
 typedef struct {
     int threads;    /* 0: what the machine offers this process */
     int local_rank; /* chooses the device */
+    bool tf32;      /* fp32 products may round their operands to TF32; backend_open refuses it where there are none */
+    AttentionKind attention; /* as tf32 */
 } BackendOptions;
 
 /* How a device is doing. NaN: it does not tell. */
@@ -85,6 +90,7 @@ typedef struct Backend {
        here. NULL: scratch depends on no device. */
     void (*imagine)(int major);
 
+    bool tf32, cudnn;   /* after open: fp32 products are TF32's; attention without dropout is cuDNN's */
     int threads;        /* after open */
     char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
 
@@ -118,6 +124,12 @@ static inline bool backend_own_memory(const Backend *b) { return b && b->device 
 
 /* It can offload: a lane copies while another computes. */
 static inline bool backend_offloads(const Backend *b) { return b && b->lane; }
+
+/* What products are made in, for people and fingerprints: TF32 is a way to make those of F32. */
+static inline const char *backend_precision(const Backend *b, Dtype compute)
+{
+    return b && b->tf32 && compute == F32 ? "tf32" : dtype_name(compute);
+}
 
 /* ref's table, for others to copy. */
 void backend_ref_table(Backend *b);

@@ -1,10 +1,16 @@
 /* One GPU through the CUDA runtime, which is linked statically and finds the driver by itself: without one the module
-   loads all the same, and device_open says what is missing. */
-#include "kernels/cuda/kernel.cuh"
-#include "kernels/cuda/nvml.h"
+   loads all the same, and device_open says what is missing. Plain C++ without kernels: tests/cuda_host/test_device.cc
+   compiles it against a runtime of its own. */
+#include <cuda_runtime.h>
 
 #include <stdio.h>
 #include <stdlib.h>
+
+extern "C" {
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/nvml.h"
+}
 
 #define STAGING ((size_t)8 << 20) /* bytes of each of the two pinned buffers of either direction */
 #define PAGE    ((size_t)4096)

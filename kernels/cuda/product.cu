@@ -59,6 +59,7 @@ static struct {
     void *library;
     cublasLtHandle_t handle;
     size_t workspace;
+    bool tf32;
     bool any_order; /* CAIRN_CUDA_ANY_ORDER: also algorithms that add in an order of chance, to see what a fixed one
                        costs */
     char describe[64];
@@ -102,18 +103,21 @@ void product_imagine(int major)
     if (!products.handle) products.workspace = advised_workspace(major);
 }
 
-Status product_open(void)
+Status product_open(bool tf32)
 {
+    if (products.handle && tf32 != products.tf32)
+        return fail(E_USAGE, "backend 'cuda': it is open with products of fp32 made in another way; close it first");
     TRY(load());
     if (products.handle) return OK;
+    products.tf32 = tf32;
     TRY(check(lt.cublasLtCreate(&products.handle), "creating a handle"));
     const DeviceInfo *gpu = device_info();
     int version = (int)lt.cublasLtGetVersion();
     const char *any_order = getenv("CAIRN_CUDA_ANY_ORDER");
     products.any_order = any_order && *any_order && strcmp(any_order, "0") != 0;
     products.workspace = advised_workspace(gpu->major);
-    snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d%s", version / 10000, version / 100 % 100,
-             version % 100, products.any_order ? ", sums in any order" : "");
+    snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d%s%s", version / 10000, version / 100 % 100,
+             version % 100, tf32 ? ", TF32" : "", products.any_order ? ", sums in any order" : "");
     char *about = mem_printf("%s, sm_%d%d, %d multiprocessors, %s", gpu->name, gpu->major, gpu->minor,
                              gpu->multiprocessors, products.describe);
     choices_open(about);
@@ -198,7 +202,10 @@ static Status describe(const ProductShape *s, bool bias_rounded, Prepared *p)
 {
     *p = {};
     p->bias_rounded = bias_rounded;
-    TRY(check(lt.cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product"));
+    bool tf32 = products.tf32 && s->in == F32;
+    TRY(check(
+        lt.cublasLtMatmulDescCreate(&p->desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product"));
     TRY(set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     if (s->bias == BIAS_ADDED) {

@@ -30,7 +30,8 @@ typedef struct {
     void *workspace; /* product_workspace() bytes, on 256 */
 } ProductData;
 
-Status product_open(void);
+/* tf32: products of F32 round a and b to TF32 (10 bits behind the point). One way at a time: E_USAGE. */
+Status product_open(bool tf32);
 void product_close(void);
 const char *product_describe(void); /* library and version */
 size_t product_workspace(void);     /* bytes of scratch that any product may use */

@@ -45,7 +45,7 @@ static int opened; /* how often */
 static Status cuda_open(Backend *b, const BackendOptions *options)
 {
     TRY(device_open(options->local_rank));
-    Status status = product_open();
+    Status status = product_open(options->tf32);
     if (status != OK) {
         device_close();
         return status;
@@ -53,10 +53,12 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     if (opened++ == 0) device_settle();
     const DeviceInfo *d = device_info();
     b->threads = 1;
+    b->tf32 = options->tf32;
     const char *names = getenv("CAIRN_NVTX");
     b->ranges = names && *names && strcmp(names, "0") != 0;
-    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s", d->name, d->major, d->minor, d->driver / 1000,
-                            d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10, product_describe());
+    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention own", d->name, d->major, d->minor,
+                            d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
+                            product_describe());
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
     return OK;

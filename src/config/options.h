@@ -74,8 +74,10 @@
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gts", "of weights, order and dropout")            \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 bf16 fp16", "TYPE", NONE, "gpt",                                     \
-      "compute type; auto: the fastest the backend has (never fp16)")                                                  \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "gpt",                                \
+      "compute type; auto: the fastest the backend has (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")   \
+    X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "gpt",                                          \
+      "on a GPU: our kernels, or cuDNN's where dropout is 0 (if built with it); auto: own")                            \
     X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "gt",                                                        \
       "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "gt", "fp16: the dynamic scale at the start")  \
@@ -197,6 +199,7 @@
 
 /* X(name, what it does): CAIRN_ variables that are not options. So is every CAIRN_TEST_… */
 #define VARIABLE_LIST(X)                                                                                               \
+    X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to see what equal bits cost")                         \
     X("CAIRN_BACKEND_DIR", "where cairn_NAME.so of the backends are looked for first")                                 \
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \

@@ -119,6 +119,8 @@ static Status open_machine(PlanRun *r)
         r->backend = &r->device_backend;
     else
         log_debug("scratch is estimated: %s", status_message());
+    if (strcmp(c->precision, "tf32") == 0)
+        return fail(E_USAGE, "--precision tf32: --device has no rates of it. Plan with fp32: the memory is the same");
     r->setup.compute = setup_compute(c, BF16);
     device_rates(r->device, r->setup.compute, &r->rates);
     r->setup.process_bytes = device_context_bytes();

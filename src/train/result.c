@@ -9,7 +9,7 @@ void result_summary(RunSummary *s, const char *task, const Setup *setup, const S
 {
     *s = (RunSummary){.task = task,
                       .recompute = setup->policy_name,
-                      .precision = dtype_name(setup->compute),
+                      .precision = backend_precision(setup->backend, setup->compute),
                       .backend = setup->backend->describe,
                       .threads = setup->backend->threads,
                       .steps = progress->step,

@@ -314,5 +314,5 @@ void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_toke
     buf_printf(out,
                ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"ranks\": \"%d\", \"data\": \"%s\", "
                "\"origin\": \"%s\"}",
-               dtype_name(compute), (long long)micro_tokens, ranks, data_hex, origin_hex);
+               backend_precision(backend, compute), (long long)micro_tokens, ranks, data_hex, origin_hex);
 }

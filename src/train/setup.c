@@ -19,7 +19,7 @@ Dtype setup_compute(const Config *c, Dtype best)
     static const struct {
         const char *name;
         Dtype dtype;
-    } types[] = {{"fp32", F32}, {"bf16", BF16}, {"fp16", F16}};
+    } types[] = {{"fp32", F32}, {"tf32", F32}, {"bf16", BF16}, {"fp16", F16}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(c->precision, types[i].name) == 0) return types[i].dtype;
     return best;
@@ -28,7 +28,12 @@ Dtype setup_compute(const Config *c, Dtype best)
 Status setup_backend(const Config *c, Setup *s)
 {
     char why[256] = "";
-    BackendOptions options = {.threads = ranks_threads(s->ranks, (int)c->threads), .local_rank = ranks_local(s->ranks)};
+    BackendOptions options = {.threads = ranks_threads(s->ranks, (int)c->threads),
+                              .local_rank = ranks_local(s->ranks),
+                              .tf32 = strcmp(c->precision, "tf32") == 0,
+                              .attention = strcmp(c->attention, "cudnn") == 0 ? ATTENTION_CUDNN
+                                           : strcmp(c->attention, "own") == 0 ? ATTENTION_OWN
+                                                                              : ATTENTION_AUTO};
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
@@ -484,7 +489,8 @@ void setup_describe(const Setup *s, Buf *out)
                                    REGION_CONST,  REGION_SAVE,    REGION_HOST,  REGION_COMM};
     enum { n_own = 9 }; /* the others are the host's */
     bool own = backend_own_memory(s->backend);
-    buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, dtype_name(s->compute), s->backend->name);
+    buf_printf(out, "plan: recompute %s, %s on %s", s->policy_name, backend_precision(s->backend, s->compute),
+               s->backend->name);
     if (s->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)s->micro.tokens);
     if (s->step_s > 0) buf_printf(out, ", %.3g s per step predicted", s->step_s);
     buf_puts(out, "\n");

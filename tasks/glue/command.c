@@ -302,7 +302,7 @@ static Status glue_run(GlueRun *r)
     }
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, dtype_name(r->setup.compute), data_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, c, backend_precision(r->setup.backend, r->setup.compute), data_digest(r)));
     if (c->dry_run) goto done;
     if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     glue_export_text(r, &text);

@@ -394,7 +394,7 @@ static Status pretrain_run(PretrainRun *r)
     TRY_DONE(ranks_all(r->ranks, check_rows(r, resume.dir != NULL)));
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, dtype_name(r->setup.compute), seen_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, c, backend_precision(r->setup.backend, r->setup.compute), seen_digest(r)));
     if (c->dry_run) goto done;
     if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     pretrain_export_text(r, &text);

@@ -1,4 +1,5 @@
 /* The host twin of kernels/cuda/product.cu: products by loops, in order with the launches. Sums are fp32 in order of k,
+   in TF32 of operands with 10 bits behind the point (to the nearest, ties away from 0, as the hardware's cvt.rna),
    the bias is added in fp32, one rounding. A workspace is asked for and written, so that who gives too little, or
    counts on what stands in it, is found out. */
 #include "kernels/cuda/kernel.cuh"
@@ -6,25 +7,39 @@
 
 #define WORKSPACE ((size_t)1024)
 
-Status product_open(void) { return OK; }
+static bool in_tf32;
+
+Status product_open(bool tf32)
+{
+    in_tf32 = tf32;
+    return OK;
+}
+
 void product_close(void) {}
-const char *product_describe(void) { return "products by loops"; }
+const char *product_describe(void) { return in_tf32 ? "products by loops, TF32" : "products by loops"; }
 size_t product_workspace(void) { return WORKSPACE; }
 void product_imagine(int) {}
 Status product_prepare(const ProductShape *) { return OK; }
 Status product_prepare_on(const ProductShape *, const ProductData *) { return OK; }
 
+template <typename T> static float operand(T x, bool tf32)
+{
+    float value = to_float(x);
+    return tf32 ? __uint_as_float((__float_as_uint(value) + 0x1000u) & ~0x1fffu) : value;
+}
+
 template <typename T, typename C> static void loops(const ProductShape &s, const ProductData &d)
 {
     const T *a = static_cast<const T *>(d.a), *b = static_cast<const T *>(d.b);
     C *c = static_cast<C *>(d.c);
+    const bool tf32 = in_tf32 && s.in == F32;
     float *sums = static_cast<float *>(mem_array((size_t)s.n, sizeof(float)));
     for (int64_t i = 0; i < s.m; i++) {
         memset(sums, 0, (size_t)s.n * sizeof(float));
         for (int64_t l = 0; l < s.k; l++) {
-            float x = to_float(s.a_transposed ? a[l * s.lda + i] : a[i * s.lda + l]);
+            float x = operand(s.a_transposed ? a[l * s.lda + i] : a[i * s.lda + l], tf32);
             for (int64_t j = 0; j < s.n; j++)
-                sums[j] += x * to_float(s.b_transposed ? b[j * s.ldb + l] : b[l * s.ldb + j]);
+                sums[j] += x * operand(s.b_transposed ? b[j * s.ldb + l] : b[l * s.ldb + j], tf32);
         }
         for (int64_t j = 0; j < s.n; j++) {
             C *to = &c[i * s.ldc + j];

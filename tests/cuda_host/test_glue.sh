@@ -42,6 +42,23 @@ expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend c
     --max-seq-length 32 --output-dir evaluated
 [ "$(json_number evaluated/eval_results.json eval_loss)" = "$by_device" ] || complain "evaluation alone gives another loss"
 
+# TF32 is a precision of its own: other losses than fp32, said in run.json and in the fingerprint, not taken for fp32.
+glue tf32 --backend cuda_host --precision tf32 --attention own
+says 'tf32 on cuda_host'
+grep -q '"precision": "tf32"' tf32/run.json || complain "run.json does not say tf32"
+grep -q 'TF32, attention own' tf32/checkpoint-6/state.json || complain "the fingerprint has neither TF32 nor the attention"
+! cmp -s <(losses none) <(losses tf32) || complain "TF32 has the losses of fp32"
+expect 2 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt --data-dir data --do-train --max-steps $steps \
+    --batch-size 8 --max-seq-length 32 --micro-batch-tokens 128 --learning-rate 1e-3 --output-dir tf32 --backend cuda_host \
+    --precision fp32 --attention own
+says '--precision' "was 'tf32', is 'f32'"
+for refused in '--backend ref --precision tf32' '--backend cuda_host --precision fp32 --attention cudnn'; do
+    # shellcheck disable=SC2086 # flags are words
+    expect 2 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt --data-dir data --do-train \
+        --output-dir refused $refused
+done
+says "--attention cudnn: the backend 'cuda_host' of this build has no attention by cuDNN" '--attention own'
+
 # bf16; less memory, the same bits.
 for policy in none full offload auto; do
     budget=auto

@@ -27,7 +27,10 @@ typedef struct {
     void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
     bool no_dropout;
     bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
-    float loss_scale;      /* fp16: 0 takes one that does not overflow here */
+    bool tf32;
+    bool pretraining;                    /* without a masked position; else three labels */
+    const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
+    float loss_scale;                    /* fp16: 0 takes one that does not overflow here */
 } TrainingOptions;
 
 typedef struct {
@@ -41,13 +44,14 @@ typedef struct {
 } Training;
 
 /* Sequences of these lengths, whose words and labels follow from `seed`. */
-static inline void training_fill(MicroBatch *b, const int *lengths, int first_index, uint32_t seed)
+static inline void training_fill(MicroBatch *b, MicroCapacity capacity, const int *lengths, int first_index,
+                                 uint32_t seed, int labels)
 {
-    micro_batch_init(b, (MicroCapacity){TRAINING_TOKENS, TRAINING_SEQS, 0});
-    for (int s = 0; lengths[s]; s++) {
+    micro_batch_init(b, capacity);
+    for (int s = 0; s < TRAINING_SEQS && lengths[s]; s++) {
         b->spans[2 * s] = b->first[s] = b->n_tokens;
         b->seq_index[s] = first_index + s;
-        b->label[s] = (first_index + s) % TRAINING_LABELS;
+        b->label[s] = (first_index + s) % labels;
         for (int i = 0; i < lengths[s]; i++) {
             int row = b->n_tokens++;
             seed = seed * 1664525u + 1013904223u;
@@ -63,7 +67,9 @@ static inline void training_fill(MicroBatch *b, const int *lengths, int first_in
 
 static inline void training_open(Training *t, const TrainingOptions *o)
 {
-    static const int lengths[TRAINING_MICROS][TRAINING_SEQS] = {{40, 2, 17, 9, 0}, {1, 40, 0}};
+    static const int uneven[TRAINING_MICROS][TRAINING_SEQS] = {{40, 2, 17, 9, 0}, {1, 40, 0}};
+    const int(*lengths)[TRAINING_SEQS] = o->lengths ? o->lengths : uneven;
+    const Head head = o->pretraining ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, TRAINING_LABELS};
     const char *sizes = o->sizes ? o->sizes : training_head_16;
     ModelConfig config;
     uint8_t levels[16];
@@ -79,13 +85,13 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                                   .scale_growth = 2000}};
     assert_ok(model_config_parse("test", sizes, strlen(sizes), &config));
     if (o->no_dropout) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = 0;
-    assert_ok(model_init(&t->model, config, (Head){HEAD_CLASSIFIER, TRAINING_LABELS}));
+    assert_ok(model_init(&t->model, config, head));
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
     policy_levels(policy, config.layers, levels);
-    BackendOptions one = {.threads = 1};
+    BackendOptions one = {.threads = 1, .tf32 = o->tf32};
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
-    MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, 0};
+    MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
     SessionOptions session = {.backend = t->backend,
                               .compute = o->compute,
                               .training = true,
@@ -98,7 +104,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                               .seed = 5};
     assert_ok(session_open(&t->session, &t->model, &session, NULL));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
-        training_fill(&t->batch[m], lengths[m], first, (uint32_t)m + 1);
+        training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels);
         first += t->batch[m].n_seqs;
     }
 }
@@ -129,7 +135,7 @@ static inline void training_steps(Training *t, int from, int to)
         for (int m = 0; m < TRAINING_MICROS; m++) assert_ok(session_micro(&t->session, &t->batch[m]));
         assert_ok(session_update(&t->session, &t->optimizer, step, 1e-3, &stats));
         if (!t->may_skip) assert_int_equal(stats.finite, 1);
-        t->loss[step - 1] = stats.loss[0] / n_seqs;
+        t->loss[step - 1] = (stats.loss[0] + stats.loss[1]) / n_seqs;
     }
 }
 

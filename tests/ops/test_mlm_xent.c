@@ -1,6 +1,7 @@
 /* MLM_XENT: the decoder's product with its loss. */
 #include <math.h>
 
+#include "asan.h"
 #include "ops/harness.h"
 
 typedef struct {
@@ -59,6 +60,7 @@ static void test_shapes(void **state)
         for (int t = 0; t < N_COMPUTE; t++)
             for (int training = 0; training < 2; training++) {
                 OpCase c;
+                if (TESTING_ASAN && shapes[i].rows > 200 && compute_types[t] != BF16) continue; /* slow */
                 init(&c, shapes[i], compute_types[t], training);
                 bool half = compute_types[t] != F32; /* the gradient of the logits is rounded on the way to dw */
                 case_check(&c, (Tolerance){.f32 = half ? 2e-3 : 0, .bf16 = half ? 8e-3 : 0});
@@ -77,6 +79,7 @@ static void test_meaning(void **state)
         for (int k = 0; k < n; k++) {
             const Shape *s = &shapes[i];
             OpCase c;
+            if (TESTING_ASAN && s->rows > 200) continue; /* slow */
             init(&c, *s, F32, true);
             case_run(&c, backends[k], (RunOptions){0});
             float *h = case_values(&c, "h"), *loss = case_values(&c, "loss"), *db = case_values(&c, "db");

@@ -423,14 +423,14 @@ static void test_option_names(void **state)
 static void test_promised_flags(void **state)
 {
     (void)state;
-    char *promised =
-             mem_strdup("task data-dir model model-config vocab output-dir do-train do-eval do-predict "
-                        "max-seq-length batch-size micro-batch-tokens learning-rate epochs max-steps warmup "
-                        "schedule optimizer weight-decay seed precision backend threads recompute memory-budget "
-                        "save-every save-steps keep resume max-time log-every eval-every eval-batch-size "
-                        "eval-splits max-grad-norm adam-beta1 adam-beta2 adam-eps dropout override print-config "
-                        "dry-run version submission text-columns label-column labels padded do-lower-case "
-                        "strip-accents poison profile"),
+    char *promised = mem_strdup(
+             "task data-dir model model-config vocab output-dir do-train do-eval do-predict "
+             "max-seq-length batch-size micro-batch-tokens learning-rate epochs max-steps warmup "
+             "schedule optimizer weight-decay seed precision attention backend threads recompute memory-budget "
+             "save-every save-steps keep resume max-time log-every eval-every eval-batch-size "
+             "eval-splits max-grad-norm adam-beta1 adam-beta2 adam-eps dropout override print-config "
+             "dry-run version submission text-columns label-column labels padded do-lower-case "
+             "strip-accents poison profile"),
          *rest = promised;
     for (char *name; (name = strsep(&rest, " "));) {
         int option = config_option(name);

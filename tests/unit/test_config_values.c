@@ -36,7 +36,7 @@ static void test_ranges(void **state)
         {"--optimizer", "adam", "one of: adamw lamb nvlamb"},
         {"--optimizer", "adam w", "one of: adamw lamb nvlamb"},
         {"--optimizer", "", "one of: adamw lamb nvlamb"},
-        {"--precision", "fp8", "one of: auto fp32 bf16 fp16"},
+        {"--precision", "fp8", "one of: auto fp32 tf32 bf16 fp16"},
         {"--do-lower-case", "maybe", "one of: auto yes no"},
         {"--memory-budget", "0", "a size"},
         {"--memory-budget", "0.5", "a size"},

@@ -1,0 +1,192 @@
+/* The real device layer on a runtime that has what a bad day has: every fault is said, with what to do; nothing hangs;
+   nothing is left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "cuda_host/cudart.h"
+
+#include "kernels/cuda/device.cu"
+
+extern "C" {
+#include "testing.h"
+}
+
+/* NVML is not here. */
+extern "C" {
+Status nvml_open(const char *) { return E_FAIL; }
+Status nvml_sample(DeviceSample *) { return E_FAIL; }
+void nvml_close(void) {}
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("CAIRN_CUDA_SYNC");
+    fake_reset();
+    return 0;
+}
+
+static void opens_not(int rank, const char *said)
+{
+    assert_status(device_open(rank), E_USAGE);
+    assert_message(said);
+    assert_int_equal(fake.live, 0);
+    fake_reset();
+    assert_ok(device_open(0)); /* another try is as good as the first */
+    device_close();
+    assert_int_equal(fake.live, 0);
+}
+
+static void fails(const char *call, int after, cudaError_t error, bool for_good)
+{
+    fake.fails = call;
+    fake.after = after;
+    fake.error = error;
+    fake.for_good = for_good;
+}
+
+static void test_driver(void **state)
+{
+    (void)state;
+    fake.driver = 0;
+    opens_not(0, "this machine has no NVIDIA driver (libcuda.so.1)");
+    fake.driver = 11080;
+    opens_not(0, "the NVIDIA driver is too old: it knows CUDA 11.8");
+}
+
+static void test_gpus(void **state)
+{
+    (void)state;
+    fake.gpus = 0;
+    fake.count_error = cudaErrorNoDevice;
+    opens_not(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set). Use --backend cpu");
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    fake.gpus = 0;
+    opens_not(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is '7')");
+    fake.count_error = cudaErrorUnknown;
+    opens_not(0, "the driver gives no GPU: words of the runtime");
+    fake.gpus = 2;
+    opens_not(2, "local rank 2 wants GPU 2, but 2 are visible. Start at most 2 ranks here");
+    fake.major = 7;
+    fake.minor = 5;
+    opens_not(0, "Fake has compute capability 7.5; 8.0 (Ampere) or newer is needed");
+    fails("cudaGetDeviceProperties", 0, cudaErrorECCUncorrectable, false);
+    opens_not(0, "its memory is damaged; use another GPU");
+    fails("cudaStreamCreateWithFlags", 1, cudaErrorDevicesUnavailable, false);
+    opens_not(0, "another process has it for itself");
+}
+
+static void test_no_code_for_it(void **state)
+{
+    (void)state;
+    static const int kernel = 0;
+    assert_true(cuda_list_kernel(&kernel));
+    fails("cudaFuncGetAttributes", 0, cudaErrorNoKernelImageForDevice, false);
+    opens_not(0, "this build has no code for this GPU; build with CAIRN_CUDA_ARCHITECTURES");
+}
+
+static void test_no_pinned_memory(void **state)
+{
+    (void)state;
+    fails("cudaMallocHost", 2, cudaErrorMemoryAllocation, false);
+    assert_status(device_open(0), E_MEMORY);
+    assert_message("pinned host memory");
+    assert_int_equal(fake.live, 0);
+}
+
+/* Another process holds most of the memory: what is wanted and free is said, and what fits is still given. */
+static void test_memory_is_taken(void **state)
+{
+    (void)state;
+    void *p, *q;
+    fake.free = 100000;
+    assert_ok(device_open(0));
+    device_settle();
+    assert_int_equal(device_info()->free, 100000);
+    assert_status(device_alloc(1 << 20, &p), E_MEMORY);
+    assert_null(p);
+    assert_message("1048576 bytes are wanted, 100000 of 67108864 are free");
+    assert_status(device_alloc(SIZE_MAX - 100, &p), E_MEMORY);
+    assert_ok(device_alloc(5000, &q));
+    assert_int_equal(reinterpret_cast<uintptr_t>(q) % 4096, 0);
+    fails("cudaHostAlloc", 0, cudaErrorMemoryAllocation, false);
+    assert_status(device_pin(4096, &p), E_MEMORY);
+    assert_message("no 4096 bytes of memory that can be pinned");
+    device_free(q);
+    device_close();
+    assert_int_equal(fake.live, 0);
+}
+
+/* The GPU is gone in a step: whoever asks next hears of it, and so does everyone after; nobody waits for ever. */
+static void test_gone(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"cudaStreamSynchronize", "cudaMemcpyAsync", "cudaEventRecord",
+                                        "cudaGraphLaunch", "cudaEventSynchronize"};
+    for (const char *call : calls) {
+        char data[64] = "before", back[64];
+        void *p, *graph;
+        fake_reset();
+        assert_ok(device_open(0));
+        assert_ok(device_alloc(sizeof data, &p));
+        assert_ok(device_capture_begin());
+        assert_ok(device_capture_end(&graph));
+        assert_ok(device_upload(p, data, sizeof data));
+        assert_ok(device_download(back, p, sizeof back));
+        assert_memory_equal(back, data, sizeof back);
+        assert_ok(cuda_launched("some.cu", 7));
+        fails(call, 0, cudaErrorIllegalAddress, true);
+        Status first = OK;
+        if (first == OK) first = device_graph_launch(graph);
+        if (first == OK) first = device_upload(p, data, sizeof data);
+        if (first == OK) first = device_event_record(0);
+        if (first == OK) first = device_download(back, p, sizeof back);
+        if (first == OK) first = device_wait();
+        assert_status(first, E_FAIL);
+        assert_message("GPU Fake");
+        assert_message("after the launch at some.cu:7 (the fault is there or before; CAIRN_CUDA_SYNC=1 names it)");
+        assert_message("words of the runtime (cudaErrorIllegalAddress)");
+        assert_status(device_upload(p, data, sizeof data), E_FAIL);
+        assert_status(device_download(back, p, sizeof back), E_FAIL);
+        assert_status(device_copy(p, data, sizeof data), E_FAIL);
+        assert_status(device_event_record(1), E_FAIL);
+        assert_status(device_graph_launch(graph), E_FAIL);
+        assert_status(device_capture_begin(), E_FAIL);
+        assert_status(cuda_launched("other.cu", 9), E_FAIL);
+        assert_status(device_wait(), E_FAIL);
+        device_graph_free(graph);
+        device_free(p);
+        device_close();
+        assert_int_equal(fake.live, 0);
+    }
+}
+
+/* With CAIRN_CUDA_SYNC every launch is waited for, and the one at fault is named. */
+static void test_sync_names_the_launch(void **state)
+{
+    (void)state;
+    setenv("CAIRN_CUDA_SYNC", "1", 1);
+    assert_ok(device_open(0));
+    assert_ok(cuda_launched("good.cu", 1));
+    fails("cudaStreamSynchronize", 0, cudaErrorIllegalAddress, true);
+    assert_status(cuda_launched("bad.cu", 2), E_FAIL);
+    assert_message("a launch failed, after the launch at bad.cu:2: words of the runtime");
+    device_close();
+    assert_int_equal(fake.live, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_driver, set_up),
+        cmocka_unit_test_setup(test_gpus, set_up),
+        cmocka_unit_test_setup(test_no_code_for_it, set_up),
+        cmocka_unit_test_setup(test_no_pinned_memory, set_up),
+        cmocka_unit_test_setup(test_memory_is_taken, set_up),
+        cmocka_unit_test_setup(test_gone, set_up),
+        cmocka_unit_test_setup(test_sync_names_the_launch, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
