@@ -144,7 +144,7 @@ static Status check_options(const World *w, const CommOptions *o)
     bool self = strcmp(o->transport, "self") == 0;
     if (self && w->size > 1) return fail(E_USAGE, "--comm self is for one rank; %s started %d", w->source, w->size);
     if (strcmp(o->transport, "nccl") == 0 && w->size > 1)
-        return fail(E_USAGE, "--comm nccl: the control of the ranks goes by gloo; open it with gloo or auto");
+        return fail(E_USAGE, "a connection by nccl alone: hosts talk by gloo; comm_device_open is for GPUs");
     if (w->size < 1 || w->rank < 0 || w->rank >= w->size)
         return fail(E_USAGE, "rank %d of %d: no such rank", w->rank, w->size);
     return OK;
@@ -196,6 +196,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     fill_names(g, cards);
     g->secret = cards[0].nonce;
     snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
+    snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
     watch_on_loss(g->watch, end_waits, g);
     TRY_DONE(connect_transport(c));
     *comm = c;

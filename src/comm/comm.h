@@ -136,4 +136,22 @@ typedef struct {
 } CommFact;
 Status comm_agree(Comm *c, const CommFact *facts, int n);
 
+/* ---- between GPUs, by NCCL (cairn_nccl.so) ---- */
+
+/* Belongs to a Comm of the same ranks, whose watch ends it when a rank is lost; closed before it. The calling thread's
+   current device is used, for all calls. Sums are NCCL's: the same bits on all ranks, but in no order that we know. */
+typedef struct CommDevice CommDevice;
+
+/* Collective. `bus`: the GPU's place ("00000000:0A:00.0"); two ranks of a host on one are named, E_USAGE. */
+Status comm_device_open(Comm *c, const char *bus, CommDevice **device);
+/* Collective. These queue their work on a cudaStream_t, in place or from device memory to device memory. `count`:
+   elements, of one rank's part where there are parts. E_PEER: aborted, only close is left. */
+Status comm_device_allreduce(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
+Status comm_device_reduce_scatter(CommDevice *d, const void *x, void *own, size_t count, Dtype type, void *stream);
+Status comm_device_allgather(CommDevice *d, const void *own, void *all, size_t count, Dtype type, void *stream);
+/* Never waits. To be called again and again while waiting for the stream: E_PEER where a rank is lost; then what is
+   queued has been ended. */
+Status comm_device_check(CommDevice *d);
+void comm_device_close(CommDevice *d); /* takes NULL; the stream has come to its end, or check gave E_PEER */
+
 #endif

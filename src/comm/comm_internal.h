@@ -35,8 +35,9 @@ typedef struct CommGroup {
     Store *store;
     Watch *watch;
     char address[64]; /* this rank's, for its peers */
-    Hash128 secret;   /* of the run */
-    int copies;       /* connections made so far: the same on all ranks */
+    char interface[16];
+    Hash128 secret; /* of the run */
+    int copies;     /* connections made so far: the same on all ranks */
     pthread_mutex_t lock;
     struct Comm **open; /* those that have a transport, for the watch to end their waits; under the lock */
     int n_open, cap_open;
@@ -53,6 +54,8 @@ Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transpo
 
 /* Collective. Everybody proves to everybody that he is no stranger: 16 bytes each way. */
 Status comm_prove(Comm *c, int copy);
+/* What became of a rank, as the E_PEER of `what`. */
+Status comm_tell_loss(const Comm *c, const char *what, const Loss *loss);
 /* Runs an exchange; a failure makes the Comm dead and is told as E_PEER with who and where. */
 Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what);
 
