@@ -43,12 +43,14 @@ typedef struct CommGroup {
     int n_open, cap_open;
 } CommGroup;
 
-/* How long Gloo may take to connect, once it is known that all reach each other. */
+/* How long Gloo, or NCCL, may take to connect, once it is known that all reach each other. */
 #define COMM_CONNECT_S 30.0
 /* A collective waits so many peer timeouts for a rank that lives, but does not come to it: it may be saving. */
 #define COMM_PATIENCE 20.0
 
-/* Opens the module cairn_gloo.so; `copy` tells the connections of one group apart. */
+/* Can the module cairn_gloo.so be loaded? */
+Status gloo_ready(void);
+/* Collective. Connects all ranks; `copy` tells the connections of one group apart. */
 Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transport_self,
                  const CommTransport **transport);
 
