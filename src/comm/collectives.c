@@ -5,8 +5,7 @@
 
 #include "comm/comm_internal.h"
 
-/* What became of the ranks, as text: who, where, and who says so. */
-static Status tell_loss(const Comm *c, const char *what, const Loss *l)
+Status comm_tell_loss(const Comm *c, const char *what, const Loss *l)
 {
     char by[320] = "", seconds[48] = "";
     if (l->by != c->rank) snprintf(by, sizeof by, "; noticed by %s", comm_peer_name(c, l->by));
@@ -38,7 +37,7 @@ static Status blame(Comm *c, const char *what, int peer, double begin)
         watch_report(watch, peer, late ? LOSS_LATE : LOSS_BROKEN, late ? now - begin : 0);
     }
     watch_verdict(watch, 0, &loss);
-    Status status = tell_loss(c, what, &loss);
+    Status status = comm_tell_loss(c, what, &loss);
     log_debug("%s: %s", status_message(), said);
     free(said);
     return status;
@@ -51,7 +50,7 @@ Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *wh
     if (c->size == 1) return OK;
     if (watch_verdict(c->group->watch, 0, &loss)) {
         c->dead = true;
-        return tell_loss(c, what, &loss);
+        return comm_tell_loss(c, what, &loss);
     }
     if (c->dead) return fail(E_PEER, "%s: the connection between the ranks is lost", what);
     watch_advance(c->group->watch);

@@ -103,9 +103,10 @@ static Status connect_transport(Comm *c)
 {
     int copy = c->group->copies++;
     if (c->size == 1) return OK;
-    TRY(gloo_open(c, c->group, copy, &c->self, &c->transport));
-    group_add(c->group, c);
     Loss loss;
+    Status status = gloo_open(c, c->group, copy, &c->self, &c->transport);
+    if (status != OK) return watch_verdict(c->group->watch, 0, &loss) ? comm_tell_loss(c, "connecting", &loss) : status;
+    group_add(c->group, c);
     if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* it came just before */
     return comm_prove(c, copy);
 }
@@ -144,7 +145,7 @@ static Status check_options(const World *w, const CommOptions *o)
     bool self = strcmp(o->transport, "self") == 0;
     if (self && w->size > 1) return fail(E_USAGE, "--comm self is for one rank; %s started %d", w->source, w->size);
     if (strcmp(o->transport, "nccl") == 0 && w->size > 1)
-        return fail(E_USAGE, "--comm nccl: the control of the ranks goes by gloo; open it with gloo or auto");
+        return fail(E_USAGE, "a connection by nccl alone: hosts talk by gloo; comm_device_open is for GPUs");
     if (w->size < 1 || w->rank < 0 || w->rank >= w->size)
         return fail(E_USAGE, "rank %d of %d: no such rank", w->rank, w->size);
     return OK;
@@ -191,11 +192,14 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, &g->store));
     c->store = g->store;
     double left = o->connect_s - (clock_monotonic() - begin);
-    TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, &cards, &g->watch));
+    /* One that cannot go on says so to all, so that none waits for it. */
+    Status ready = gloo_ready();
+    TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
     fill_hosts(c, cards);
     fill_names(g, cards);
     g->secret = cards[0].nonce;
     snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
+    snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
     watch_on_loss(g->watch, end_waits, g);
     TRY_DONE(connect_transport(c));
     *comm = c;

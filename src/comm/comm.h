@@ -5,9 +5,10 @@
    for). Every function marked *Collective* must be called by all ranks in the same order with the same sizes, on a
    given Comm by one thread at a time; who wants to talk beside others from another thread duplicates the Comm first.
 
-   Everything has a deadline, the Comm's. A peer that died, froze or cannot be reached is E_PEER on every rank: one
-   message that says who, where and for how long. After that the Comm is dead, and each call on it is E_PEER at once.
-   The store of the rendezvous outlives it: by it survivors agree.
+   Nothing waits for ever. A peer that died, froze or cannot be reached is E_PEER on every rank: one message that says
+   who, where and for how long; a closed connection at once, silence after the peer timeout, a rank that lives and does
+   not come after 20 of them. Then all Comms of these ranks are dead, and each call on them is E_PEER at once. The store
+   of the rendezvous outlives them: by it survivors agree (not rank 0's own, tcp://, where rank 0 is lost).
 
    Data is host memory. What a device holds is copied by the caller, but for nccl, which has calls of its own. */
 #ifndef CAIRN_COMM_COMM_H
@@ -27,7 +28,7 @@ typedef struct {
     int master_port;  /* MASTER_PORT; 0 */
 } World;
 
-/* Looks at an environment (as environ), in the order of docs/cluster.md: the first complete set wins. None at all is
+/* Looks at an environment (as environ), in the order of docs/network.md: the first complete set wins. None at all is
    one rank. A partial set, or two that disagree, is E_USAGE and prints them. */
 Status world_find(char **environment, World *world);
 
@@ -62,7 +63,7 @@ typedef struct {
     const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, with commas between; "": the route to the
                                peers decides */
     double connect_s;       /* how long ranks wait for each other at the start */
-    double peer_timeout_s;  /* the deadline of a collective */
+    double peer_timeout_s;  /* who is silent for so long is lost */
 } CommOptions;
 
 typedef struct Comm {
@@ -76,11 +77,12 @@ typedef struct Comm {
 } Comm;
 
 /* Collective. Meets the other ranks, chooses the interface, checks who reaches whom (the table of who does not is in
-   the message), and fills hosts: node, nodes, local_rank, local_size are exact from here on. */
+   the message), and fills hosts: node, nodes, local_rank, local_size are exact from here on. The token is
+   CAIRN_JOB_TOKEN in the environment. */
 Status comm_open(const World *world, const CommOptions *options, Comm **comm);
 /* One rank, nothing to exchange. */
 Status comm_self(Comm **comm);
-/* Collective. Another connection of the same ranks, for another thread. */
+/* Collective, also with what goes on on `c`. Another connection of the same ranks, for another thread. */
 Status comm_dup(Comm *c, Comm **copy);
 void comm_close(Comm *c); /* takes NULL; waits for nobody */
 /* "rank 3 on node07 (10.0.0.7)". Valid as long as the Comm. */
@@ -121,7 +123,7 @@ typedef struct {
    rank order in fp32; then, for the bits to be the same wherever they go next, the sum is rounded as `wire` says.
    `scratch` has comm_reduce_bytes. */
 Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
-/* Every rank's own elements go to all others. */
+/* Every rank's own elements go to all others, rounded as `wire` says, here too. */
 Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
 /* Both: afterwards x is the sum on every rank, with the same bits. */
 Status comm_allreduce(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
@@ -135,5 +137,23 @@ typedef struct {
     const char *name, *value;
 } CommFact;
 Status comm_agree(Comm *c, const CommFact *facts, int n);
+
+/* ---- between GPUs, by NCCL (cairn_nccl.so) ---- */
+
+/* Belongs to a Comm of the same ranks, whose watch ends it when a rank is lost; closed before it. The calling thread's
+   current device is used, for all calls. Sums are NCCL's: the same bits on all ranks, but in no order that we know. */
+typedef struct CommDevice CommDevice;
+
+/* Collective. `bus`: the GPU's place ("00000000:0A:00.0"); two ranks of a host on one are named, E_USAGE. */
+Status comm_device_open(Comm *c, const char *bus, CommDevice **device);
+/* Collective. These queue their work on a cudaStream_t, in place or from device memory to device memory. `count`:
+   elements, of one rank's part where there are parts. E_PEER: aborted, only close is left. */
+Status comm_device_allreduce(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
+Status comm_device_reduce_scatter(CommDevice *d, const void *x, void *own, size_t count, Dtype type, void *stream);
+Status comm_device_allgather(CommDevice *d, const void *own, void *all, size_t count, Dtype type, void *stream);
+/* Never waits. To be called again and again while waiting for the stream: E_PEER where a rank is lost; then what is
+   queued has been ended. */
+Status comm_device_check(CommDevice *d);
+void comm_device_close(CommDevice *d); /* takes NULL; the stream has come to its end, or check gave E_PEER */
 
 #endif

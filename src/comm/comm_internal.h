@@ -35,24 +35,29 @@ typedef struct CommGroup {
     Store *store;
     Watch *watch;
     char address[64]; /* this rank's, for its peers */
-    Hash128 secret;   /* of the run */
-    int copies;       /* connections made so far: the same on all ranks */
+    char interface[16];
+    Hash128 secret; /* of the run */
+    int copies;     /* connections made so far: the same on all ranks */
     pthread_mutex_t lock;
     struct Comm **open; /* those that have a transport, for the watch to end their waits; under the lock */
     int n_open, cap_open;
 } CommGroup;
 
-/* How long Gloo may take to connect, once it is known that all reach each other. */
+/* How long Gloo, or NCCL, may take to connect, once it is known that all reach each other. */
 #define COMM_CONNECT_S 30.0
 /* A collective waits so many peer timeouts for a rank that lives, but does not come to it: it may be saving. */
 #define COMM_PATIENCE 20.0
 
-/* Opens the module cairn_gloo.so; `copy` tells the connections of one group apart. */
+/* Can the module cairn_gloo.so be loaded? */
+Status gloo_ready(void);
+/* Collective. Connects all ranks; `copy` tells the connections of one group apart. */
 Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transport_self,
                  const CommTransport **transport);
 
 /* Collective. Everybody proves to everybody that he is no stranger: 16 bytes each way. */
 Status comm_prove(Comm *c, int copy);
+/* What became of a rank, as the E_PEER of `what`. */
+Status comm_tell_loss(const Comm *c, const char *what, const Loss *loss);
 /* Runs an exchange; a failure makes the Comm dead and is told as E_PEER with who and where. */
 Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what);
 

@@ -94,35 +94,46 @@ static int rendezvous_get(void *store, const char *name, double timeout_s, void 
     return status != OK;
 }
 
-Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_self, const CommTransport **transport)
+static Status load(const GlooModule **m)
 {
     void *module;
+    TRY(module_load("transport", "gloo", GLOO_ABI, "Build it (libgloo-dev, WITH_GLOO=ON) or set CAIRN_BACKEND_DIR",
+                    &module));
+    return module_symbol(module, "transport", "gloo", "cairn_comm_gloo", (void **)m);
+}
+
+Status gloo_ready(void)
+{
+    const GlooModule *m;
+    return load(&m);
+}
+
+Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_self, const CommTransport **transport)
+{
     char error[512] = "";
-    GlooTransport *t = mem_alloc(sizeof *t);
+    sigset_t before;
+    const GlooModule *m;
+    TRY(load(&m));
+    /* All have just met, and reach each other. */
+    double timeout_s = c->peer_timeout_s < 10               ? 10
+                       : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
+                                                            : COMM_CONNECT_S;
     Rendezvous r = {c->store, copy};
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
-                                 .timeout_s = COMM_CONNECT_S,
+                                 .timeout_s = timeout_s,
                                  .store = &r,
                                  .set = rendezvous_set,
                                  .get = rendezvous_get};
-    Status status = module_load("transport", "gloo", GLOO_ABI,
-                                "Build it (libgloo-dev, WITH_GLOO=ON) or set CAIRN_BACKEND_DIR", &module);
-    if (status == OK) status = module_symbol(module, "transport", "gloo", "cairn_comm_gloo", (void **)&t->module);
-    if (status == OK) {
-        sigset_t before;
-        signals_off(&before, true);
-        t->gloo = t->module->open(&options, error, sizeof error);
-        signals_on(&before);
-        if (!t->gloo)
-            status = fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank,
-                          g->address, COMM_CONNECT_S, error);
-    }
-    if (status != OK) {
-        free(t);
-        return status;
-    }
+    signals_off(&before, true);
+    void *gloo = m->open(&options, error, sizeof error);
+    signals_on(&before);
+    if (!gloo)
+        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address,
+                    timeout_s, error);
+    GlooTransport *t = mem_alloc(sizeof *t);
+    *t = (GlooTransport){m, gloo};
     *transport_self = t;
     *transport = &gloo_transport;
     return OK;

@@ -96,7 +96,7 @@ Status peers_exchange(const World *w, Store *s, const char *what, const void *mi
 enum { MOST_ADDRESSES = 8 };
 typedef struct {
     Hash128 host;
-    int32_t count;
+    int32_t bad, count;                  /* bad: this rank cannot go on */
     Interface addresses[MOST_ADDRESSES]; /* those that --iface allows */
 } Offer;
 
@@ -151,12 +151,18 @@ static int towards_others(const World *w, const Offer *offers, const Offer *mine
     return best;
 }
 
+static bool all_good(const Offer *offers, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (offers[r].bad) return false;
+    return true;
+}
+
 /* What this rank has to offer. Where all ranks are on one host, loopback too. */
-static Status make_offer(const CommOptions *o, const PeerCard *card, Offer *offer)
+static Status make_offer(const CommOptions *o, Offer *offer)
 {
     Interface *list;
     int n;
-    *offer = (Offer){.host = card->host};
     TRY(interfaces_list(&list, &n));
     Status status = OK;
     if (*o->interfaces) status = interfaces_filter(o->interfaces, list, &n);
@@ -244,11 +250,11 @@ typedef struct {
     PeerCard card;
 } Second;
 
-static Status second_round(const World *w, Store *store, Status own, const PeerCard *card, PeerCard *cards,
-                           double timeout_s)
+static Status second_round(const World *w, Store *store, Status own, const char *said, const PeerCard *card,
+                           PeerCard *cards, double timeout_s)
 {
     Second mine = {.failed = own != OK, .card = *card}, *all = mem_array((size_t)w->size, sizeof *all);
-    if (own != OK) snprintf(mine.text, sizeof mine.text, "%.499s", status_message());
+    if (own != OK) snprintf(mine.text, sizeof mine.text, "%.499s", said);
     Status status = peers_exchange(w, store, "card", &mine, sizeof mine, all, timeout_s);
     for (int r = 0; r < w->size && status == OK; r++) {
         cards[r] = all[r].card;
@@ -258,6 +264,13 @@ static Status second_round(const World *w, Store *store, Status own, const PeerC
     }
     free(all);
     return status;
+}
+
+/* What comes between may fail too, and would overwrite it. */
+static void keep_message(char **said)
+{
+    free(*said);
+    *said = mem_strdup(status_message());
 }
 
 static void say_choice(const World *w, const PeerCard *cards)
@@ -272,9 +285,11 @@ static void say_choice(const World *w, const PeerCard *cards)
                  c->address);
 }
 
-Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, PeerCard **cards, Watch **watch)
+Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, Status ready, PeerCard **cards,
+                  Watch **watch)
 {
-    Status status = OK, own = OK;
+    Status status = OK, own = ready;
+    char *said = mem_strdup(status_message()); /* where it is not ready */
     size_t n = (size_t)w->size;
     PeerCard mine = {.process = getpid()};
     Offer offer, *offers = mem_array(n, sizeof *offers);
@@ -284,11 +299,17 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     gethostname(mine.name, sizeof mine.name - 1);
     mine.host = host_identity(mine.name);
     hash128_random(&mine.nonce);
-    own = make_offer(o, &mine, &offer);
+    offer = (Offer){.host = mine.host};
+    if (own == OK) own = make_offer(o, &offer);
+    if (own != ready) keep_message(&said);
+    offer.bad = own != OK;
     TRY_DONE(peers_exchange(w, store, "offer", &offer, sizeof offer, offers, timeout_s));
-    if (own == OK) own = choose(w, o, offers, &mine);
-    if (own == OK) own = watch_open(w, mine.address, o->peer_timeout_s, &mine.port, watch);
-    TRY_DONE(second_round(w, store, own, &mine, *cards, timeout_s));
+    if (all_good(offers, w->size)) {
+        own = choose(w, o, offers, &mine);
+        if (own == OK) own = watch_open(w, mine.address, o->peer_timeout_s, &mine.port, watch);
+        if (own != OK) keep_message(&said);
+    }
+    TRY_DONE(second_round(w, store, own, said, &mine, *cards, timeout_s));
     say_choice(w, *cards);
     watch_connect(*watch, *cards, PREFLIGHT_S < timeout_s ? PREFLIGHT_S : timeout_s, errors);
     TRY_DONE(peers_exchange(w, store, "reach", errors, n * sizeof *errors, all_errors, PREFLIGHT_S + 5));
@@ -300,6 +321,7 @@ done:
         *watch = NULL;
         *cards = NULL;
     }
+    free(said);
     free(offers);
     free(errors);
     free(all_errors);

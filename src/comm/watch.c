@@ -284,7 +284,7 @@ static void beat(Watch *w, double now, bool slept)
         Link *l = &w->links[r];
         if (l->state != LINK_OPEN) continue;
         if (slept) l->heard = now; /* it was this process that stood still */
-        if (now - l->heard > w->timeout_s) judge(w, r, LOSS_SILENT, w->rank, now - l->heard);
+        if (now - l->heard > w->timeout_s - w->beat_s) judge(w, r, LOSS_SILENT, w->rank, now - l->heard);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Who this process is, by what its launcher left in the environment (docs/cluster.md has the same table). */
+/* Who this process is, by what its launcher left in the environment (docs/network.md has the same table). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

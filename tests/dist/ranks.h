@@ -50,6 +50,30 @@ static inline pid_t ranks_start(const Ranks *ranks, int rank, RankWork work)
     _exit(code);
 }
 
+/* A rank has come to where something shall befall it; and all of them have. */
+static inline void ranks_tell_ready(const char *directory, int rank)
+{
+    char *path = mem_printf("%s/ready-%d", directory, rank);
+    require(file_write_durable(path, "", 0) == OK);
+    free(path);
+}
+
+static inline void ranks_wait_ready(const char *directory, int size)
+{
+    for (int r = 0, tries = 0; r < size; tries++) {
+        char *path = mem_printf("%s/ready-%d", directory, r);
+        if (file_exists(path)) {
+            unlink(path);
+            r++;
+        } else if (tries > 6000) {
+            fail_msg("rank %d was not ready after a minute", r);
+        } else {
+            usleep(10000);
+        }
+        free(path);
+    }
+}
+
 /* All of them, each to end with 0. */
 static inline void ranks_run(const Ranks *ranks, RankWork work)
 {

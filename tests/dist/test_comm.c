@@ -208,6 +208,20 @@ static int agree_work(Comm *c, void *arg)
     return 0;
 }
 
+/* Two ranks on one GPU are named, before NCCL is asked for. */
+static int same_gpu(Comm *c, void *arg)
+{
+    CommDevice *d;
+    (void)arg;
+    char bus[32];
+    snprintf(bus, sizeof bus, "00000000:%02X:00.0", c->rank % 2);
+    unsetenv("NCCL_HOSTID");
+    if (c->size < 3) return 0;
+    require(comm_device_open(c, bus, &d) == E_USAGE && !d);
+    require(strstr(status_message(), "rank 0 on ") && strstr(status_message(), "and rank 2 are on the same GPU"));
+    return 0;
+}
+
 /* At 1, 2, 3 and 4 ranks, which meet in a folder of the test's own. */
 static void at_all_sizes(void **state, RankWork work)
 {
@@ -222,6 +236,8 @@ static void at_all_sizes(void **state, RankWork work)
 static void test_bytes(void **state) { at_all_sizes(state, bytes_work); }
 static void test_sums(void **state) { at_all_sizes(state, sums_work); }
 static void test_agree(void **state) { at_all_sizes(state, agree_work); }
+
+static void test_same_gpu(void **state) { at_all_sizes(state, same_gpu); }
 
 static void test_tcp_store(void **state)
 {
@@ -284,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bytes, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_sums, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_agree, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_same_gpu, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp_store),
         cmocka_unit_test_setup_teardown(test_again, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_redis_store, testing_set_up, testing_tear_down),

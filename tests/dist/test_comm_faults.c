@@ -6,7 +6,8 @@
 typedef struct {
     int victim;
     const char *expected; /* in the survivors' message */
-    double most_s;        /* until they know */
+    const char *directory;
+    double most_s; /* until they know */
 } Fault;
 
 /* Another thread with a connection of its own: it must come free too. */
@@ -33,6 +34,7 @@ static int until_lost(Comm *c, void *arg)
     Status status;
     require(comm_dup(c, &d) == OK);
     require(pthread_create(&thread, NULL, other_thread, d) == 0);
+    ranks_tell_ready(f->directory, c->rank);
     do {
         good = clock_monotonic();
         status = comm_broadcast(c, big, sizeof big, 1);
@@ -62,9 +64,11 @@ static void befall(char *directory, int size, Fault *fault, int signal, double t
     pid_t children[4];
     int status, bad = 0;
     ranks.options.peer_timeout_s = timeout_s;
+    fault->directory = directory;
     ranks.arg = fault;
     for (int r = 0; r < size; r++) children[r] = ranks_start(&ranks, r, until_lost);
-    usleep(700000);
+    ranks_wait_ready(directory, size);
+    usleep(100000);
     kill(children[fault->victim], signal);
     for (int r = 0; r < size; r++) {
         if (r == fault->victim) continue;
@@ -84,19 +88,68 @@ static void befall(char *directory, int size, Fault *fault, int signal, double t
 static void test_killed(void **state)
 {
     for (int victim = 0; victim < 4; victim++) {
-        Fault f = {victim, "its process has ended", 5};
+        Fault f = {victim, "its process has ended", NULL, 5};
         befall(*state, 4, &f, SIGKILL, 30);
     }
-    Fault f = {0, "its process has ended", 5};
-    befall(*state, 2, &f, SIGKILL, 30);
+    Fault g = {0, "its process has ended", NULL, 5};
+    befall(*state, 2, &g, SIGKILL, 30);
 }
 
 static void test_frozen(void **state)
 {
-    Fault f = {1, "it is frozen, or cannot be reached", 1.5 + 3};
+    Fault f = {1, "it is frozen, or cannot be reached", NULL, 1.5 + 3};
     befall(*state, 3, &f, SIGSTOP, 1.5);
     f.victim = 0;
     befall(*state, 2, &f, SIGSTOP, 1.5);
+}
+
+/* ---- killed at any moment, while they meet too ---- */
+
+static int open_and_go_on(const Ranks *ranks, int rank)
+{
+    World w = ranks->world;
+    double v = 1, begin = clock_monotonic();
+    Comm *c = NULL, *d = NULL;
+    w.rank = ranks_this = rank;
+    Status status = comm_open(&w, &ranks->options, &c);
+    if (status == OK) status = comm_dup(c, &d);
+    while (status == OK) status = comm_sum(d, &v, 1);
+    require(status == E_PEER);
+    require(clock_monotonic() - begin < 25);
+    comm_close(d);
+    comm_close(c);
+    return 0;
+}
+
+static void test_any_moment(void **state)
+{
+    enum { ROUNDS = 10, SIZE = 3 };
+    uint64_t seed = 2026;
+    for (int round = 0; round < ROUNDS; round++) {
+        char *file = mem_printf("file:%s/%d", (char *)*state, round);
+        Ranks ranks = ranks_of(SIZE, round % 2 ? file : "tcp://127.0.0.1");
+        pid_t children[SIZE];
+        int victim = (int)(testing_random(&seed) % SIZE), bad = 0, status;
+        unsigned moment = (unsigned)(testing_random(&seed) % 150000);
+        ranks.options.connect_s = 2;
+        snprintf(ranks.world.job, sizeof ranks.world.job, "moment-%ld-%d", (long)getpid(), round);
+        fflush(NULL);
+        for (int r = 0; r < SIZE; r++) {
+            children[r] = fork();
+            assert_true(children[r] >= 0);
+            if (children[r] == 0) _exit(open_and_go_on(&ranks, r));
+        }
+        usleep(moment);
+        kill(children[victim], SIGKILL);
+        for (int r = 0; r < SIZE; r++) {
+            assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+            if (r == victim || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
+            print_error("rank %d ended with %x when rank %d was killed after %u us\n", r, status, victim, moment);
+            bad++;
+        }
+        free(file);
+        assert_int_equal(bad, 0);
+    }
 }
 
 /* ---- one that lives, and does not come ---- */
@@ -136,7 +189,7 @@ static int one_is_late(Comm *c, void *arg)
 static void test_away(void **state)
 {
     char *where = mem_printf("file:%s", (char *)*state);
-    Fault left = {2, "lost rank 2 on ", 5}, late = {1, "lost rank 1 on ", 60};
+    Fault left = {2, "lost rank 2 on ", NULL, 5}, late = {1, "lost rank 1 on ", NULL, 60};
     Ranks ranks = ranks_of(3, where);
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
@@ -151,7 +204,7 @@ static void test_away(void **state)
 
 typedef struct {
     World world;
-    const char *where, *token, *interfaces, *expected;
+    const char *where, *token, *interfaces, *modules, *expected;
     Status status;
     double least_s, most_s;
 } Opening;
@@ -162,6 +215,7 @@ static int open_badly(void *arg)
     CommOptions options = {"auto", o->where, o->interfaces ? o->interfaces : "", 2, 30};
     double begin = clock_monotonic();
     Comm *c;
+    if (o->modules) setenv("CAIRN_BACKEND_DIR", o->modules, 1);
     if (o->token) setenv("CAIRN_JOB_TOKEN", o->token, 1);
     Status status = comm_open(&o->world, &options, &c);
     double took = clock_monotonic() - begin;
@@ -242,6 +296,11 @@ static void test_wrong(void **state)
     interfaces[1].interfaces = "no-such";
     interfaces[0].expected = "--iface no-such leaves no network interface";
     open_all(interfaces, 2);
+    /* A module that one of them cannot load. */
+    Opening module[2] = {{.world = world_of(0, 2), .modules = "/", .expected = "rank 0 on "},
+                         {.world = world_of(1, 2), .expected = "cairn_gloo.so is in none of"}};
+    for (int k = 0; k < 2; k++) module[k].where = file, module[k].status = E_USAGE, module[k].most_s = 5;
+    open_all(module, 2);
     /* Two of one rank, over TCP. */
     Opening twice[3] = {{.world = world_of(0, 3), .expected = "did not come: 2"},
                         {.world = world_of(1, 3), .expected = "did not come: 2"},
@@ -263,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_killed, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_frozen, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_any_moment, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_away, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_missing, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_wrong, testing_set_up, testing_tear_down),

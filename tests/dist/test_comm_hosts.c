@@ -240,12 +240,10 @@ static void test_routed(void **state)
 /* Node 1's. It loses the others, the others lose it. */
 static int until_cut(Comm *c, void *arg)
 {
-    const char *directory = arg;
-    char *ready = mem_printf("%s/ready-%d", directory, c->rank), name[32];
+    char name[32];
     double v = 1, good = 0;
     Status status = OK;
-    require(file_write_durable(ready, "", 0) == OK);
-    free(ready);
+    ranks_tell_ready(arg, c->rank);
     while (status == OK) {
         good = clock_monotonic();
         status = comm_sum(c, &v, 1);
@@ -266,14 +264,7 @@ static void test_cut(void **state)
     Place p[3] = {{.host = 0, .work = until_cut}, {.host = 1, .work = until_cut}, {.host = 2, .work = until_cut}};
     pid_t children[3];
     for (int r = 0; r < 3; r++) children[r] = start_at(&p[r], r, 3, file, 1.5, *state);
-    for (int r = 0, tries = 0; r < 3 && tries < 2000; tries++) {
-        char *ready = mem_printf("%s/ready-%d", (char *)*state, r);
-        if (file_exists(ready))
-            r++;
-        else
-            usleep(10000);
-        free(ready);
-    }
+    ranks_wait_ready(*state, 3);
     usleep(300000);
     assert_true(on(SWITCH, "ip link set v1 down"));
     finish(children, 3);
