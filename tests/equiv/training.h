@@ -27,6 +27,7 @@ typedef struct {
     void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
     bool no_dropout;
     bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
+    Ranks *ranks;          /* NULL: one */
     float loss_scale;      /* fp16: 0 takes one that does not overflow here */
 } TrainingOptions;
 
@@ -36,6 +37,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
+    Exchange exchange; /* with ranks */
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_STEPS]; /* of the steps that were made */
 } Training;
@@ -95,7 +97,10 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                               .optimizer = t->optimizer,
                               .save_buffer = true,
                               .poison = o->poison,
-                              .seed = 5};
+                              .seed = 5,
+                              .ranks = o->ranks,
+                              .exchange = o->ranks ? &t->exchange : NULL};
+    if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
     assert_ok(session_open(&t->session, &t->model, &session, NULL));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
         training_fill(&t->batch[m], lengths[m], first, (uint32_t)m + 1);
@@ -113,6 +118,7 @@ static inline void training_begin(Training *t)
 static inline void training_close(Training *t)
 {
     session_close(&t->session);
+    exchange_free(&t->exchange);
     for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
     model_free(&t->model);
     backend_close(t->backend);
