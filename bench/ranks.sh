@@ -62,7 +62,8 @@ shape() {
 
 # The sample's words, and as many that never come as make the model as large as BERT's are.
 "$CAIRN_BINARY" vocab --input "$source_dir/tasks/glue/sample/train.tsv" --size 600 --output "$work/vocab.txt" 2>/dev/null
-seq -f 'never%.0f' "$((30522 - $(wc -l <"$work/vocab.txt")))" >>"$work/vocab.txt"
+words=$(wc -l <"$work/vocab.txt")
+seq -f 'never%.0f' "$((30522 - words))" >>"$work/vocab.txt"
 cores=()
 for ((core = 0; core < $(nproc --all) && ${#cores[@]} < 2; core++)); do
     taskset -c "$core" true 2>/dev/null && cores+=("$core")

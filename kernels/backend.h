@@ -122,6 +122,9 @@ Status backend_table(const char *name, Backend *table);
 /* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
 static inline bool backend_own_memory(const Backend *b) { return b && b->device && b->memory; }
 
+/* An op is done when its function returns, in memory that the host reaches. */
+static inline bool backend_immediate(const Backend *b) { return !b->device && !b->wait; }
+
 /* It can offload: a lane copies while another computes. */
 static inline bool backend_offloads(const Backend *b) { return b && b->lane; }
 

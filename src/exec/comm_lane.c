@@ -58,7 +58,7 @@ static Status sum_bucket(const CommLane *l, int32_t bucket)
     const CommPart *parts = r->parts + (size_t)bucket * (size_t)r->comm->size;
     int64_t begin = r->starts[bucket], size = r->starts[bucket + 1] - begin;
     size_t bytes = (size_t)size * sizeof(float);
-    if (!l->backend->device) return sum_parts(l, l->grads, parts);
+    if (backend_immediate(l->backend)) return sum_parts(l, l->grads, parts);
     float *copy = (float *)((char *)l->buffer + r->scratch_bytes);
     TRY(l->backend->download(copy, l->grads + begin, bytes));
     TRY(sum_parts(l, copy - begin, parts));
@@ -139,7 +139,7 @@ Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *mem
                     .log = mem_array((size_t)most, sizeof(CommLaneRecord)),
                     .most = most};
     CHECK(pthread_mutex_init(&l->lock, NULL) == 0 && pthread_cond_init(&l->changed, NULL) == 0, "no mutex");
-    l->threaded = !memory->backend->device;
+    l->threaded = backend_immediate(memory->backend);
     if (l->threaded && !start_thread(l)) {
         l->threaded = false;
         comm_lane_close(l);

@@ -263,7 +263,7 @@ static Status exchange(const Exec *e, InstrId i)
 {
     const Instr *instr = &e->plan->instrs[i];
     if (instr->op == OP_SHARE) return comm_lane_share(e->comm, e->calls[i].out[0].data, instr->attr.share.weights);
-    if (e->reducing && !e->memory->backend->device) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
+    if (e->reducing && backend_immediate(e->memory->backend)) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
     return OK;
 }
 
@@ -471,7 +471,7 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     e->reducing = rows != NULL;
     if (rows) status = exec_run(e, e->plan->micro, rows);
     e->reducing = false;
-    if (status == OK && (!rows || e->memory->backend->device)) post_all(e);
+    if (status == OK && (!rows || !backend_immediate(e->memory->backend))) post_all(e);
     return end_sums(e, status, rows ? rows : &e->plan->capacity);
 }
 

@@ -4,6 +4,9 @@
 
 #include "optim/optim.h"
 
+#define LEAST_BUCKETS 8         /* of a model that is small for --bucket-size: else all would come at the end */
+#define LEAST_BUCKET  (1 << 18) /* elements: smaller ones are not made for that */
+
 static void add_start(Exchange *x, int *cap, int64_t at)
 {
     if (x->n > 0 && x->starts[x->n - 1] == at) return;
@@ -11,8 +14,8 @@ static void add_start(Exchange *x, int *cap, int64_t at)
     x->starts[x->n++] = at;
 }
 
-/* A bucket ends where the next tensor would make it larger than it should be; a tensor that is larger by itself is cut
-   into pieces of the same number of norm blocks. */
+/* A bucket ends where the next tensor would make it larger than it should be, and where the embeddings begin, whose
+   gradients all come last; a tensor that is larger by itself is cut into pieces of the same number of norm blocks. */
 static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
 {
     int cap = 0;
@@ -20,7 +23,8 @@ static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
     for (int i = 0; i < params->count; i++) {
         int64_t begin = params->params[i].offset,
                 end = i + 1 < params->count ? params->params[i + 1].offset : params->size;
-        if (end - x->starts[x->n - 1] <= most) continue;
+        bool embeddings = i > 0 && params->params[i].layer < 0 && params->params[i - 1].layer >= 0;
+        if (end - x->starts[x->n - 1] <= most && !embeddings) continue;
         add_start(x, &cap, begin);
         int64_t pieces = (end - begin + most - 1) / most;
         for (int64_t p = 1; p < pieces; p++)
@@ -32,7 +36,9 @@ static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
 
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire)
 {
-    int64_t most = bucket_bytes / (int64_t)sizeof(float);
+    int64_t most = bucket_bytes / (int64_t)sizeof(float), some = params->size / LEAST_BUCKETS;
+    if (some < LEAST_BUCKET) some = LEAST_BUCKET;
+    if (most > some) most = some;
     *x = (Exchange){.ranks = ranks, .wire = wire};
     find_starts(x, params, most > NORM_BLOCK ? most : NORM_BLOCK);
     size_t count = (size_t)x->n * (size_t)ranks;

@@ -23,7 +23,7 @@ typedef struct {
     CommInterval *sum_intervals;
 } Exchange;
 
-/* Buckets of about `bucket_bytes` of fp32, in backward order. They begin at tensors' starts; what alone is larger is
+/* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts; what alone is larger is
    cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
 /* For a sharded optimizer, after that. */

@@ -435,7 +435,7 @@ static Status settle(Planning *g)
 
 static Status shard_optimizer(const SetupNeed *need, Setup *s)
 {
-    if (s->backend->device)
+    if (!backend_immediate(s->backend))
         return fail(E_USAGE,
                     "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank; use --shard none, or "
                     "--backend cpu",

@@ -86,6 +86,20 @@ start 3 gone_on "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps
 ended 0
 cmp whole/model.safetensors "stop$who/model.safetensors" || complain "a stop changed bits"
 
+# a file stops all, and is gone then; so does the time that rank 0 has left
+start 2 file "${glue[@]}" --output-dir file --batch-size 27 --max-steps 100000 --persist-file error.txt
+for ((i = 0; i < 400; i++)); do
+    [ "$(losses file 2>/dev/null | wc -l)" -ge 3 ] && break
+    sleep 0.05
+done
+touch error.txt
+ended 75
+grep -q "error.txt" file.0 || complain "rank 0 does not name the file that stopped it"
+[ ! -e error.txt ] || complain "the file that stopped the run is still there"
+start 2 time "${glue[@]}" --output-dir time --batch-size 27 --max-steps 100000 --max-time 3s
+ended 75
+grep -q "max-time is nearly used up" time.0 || complain "rank 0 does not say that its time is up"
+
 # what differs between ranks is named
 meet
 for r in 0 1; do one "$r" 2 differ "${glue[@]}" --output-dir differ --seed "$((r + 1))"; done

@@ -30,6 +30,7 @@ typedef struct {
     bool tf32;
     bool pretraining;                    /* without a masked position; else three labels */
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
+    Ranks *ranks;                        /* NULL: one */
     float loss_scale;                    /* fp16: 0 takes one that does not overflow here */
 } TrainingOptions;
 
@@ -39,6 +40,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
+    Exchange exchange; /* with ranks */
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_STEPS]; /* of the steps that were made */
 } Training;
@@ -101,7 +103,10 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                               .optimizer = t->optimizer,
                               .save_buffer = true,
                               .poison = o->poison,
-                              .seed = 5};
+                              .seed = 5,
+                              .ranks = o->ranks,
+                              .exchange = o->ranks ? &t->exchange : NULL};
+    if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
     assert_ok(session_open(&t->session, &t->model, &session, NULL));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
         training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels);
@@ -119,6 +124,7 @@ static inline void training_begin(Training *t)
 static inline void training_close(Training *t)
 {
     session_close(&t->session);
+    exchange_free(&t->exchange);
     for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
     model_free(&t->model);
     backend_close(t->backend);
