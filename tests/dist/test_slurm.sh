@@ -8,8 +8,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 source "$source_dir/tests/dist/hosts.sh"
 # shellcheck source=tests/schedulers/slurm.sh
 source "$source_dir/tests/schedulers/slurm.sh"
+# shellcheck source=tests/schedulers/torque.sh
+source "$source_dir/tests/schedulers/torque.sh"
 slurm_or_skip
 if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: needs the gloo module" && exit 77; fi
+torque_fetch || [ -n "${CAIRN_TEST_HOSTS:-}" ] || echo "qsub is left out: slurm-wlm-torque cannot be fetched"
 within_hosts 2 "$source_dir/tests/dist/test_slurm.sh"
 slurm_start 2 >"$work/slurm.out" 2>&1 || { cat "$work/slurm.out" && complain "Slurm did not start" && finish; }
 
@@ -63,11 +66,24 @@ wait_until 100 holds "$job.out" "back into the queue" || { complain "no signal, 
 before=$(steps_of)
 # Slurm lets a job that was put back wait for two minutes: not here.
 # shellcheck disable=SC2317 # by wait_until
-released() { scontrol update JobId="$job" StartTime=now 2>/dev/null; }
+released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now 2>/dev/null; }
 wait_until 30 released || complain "the job is not in the queue: $(scontrol show job "$job")"
 wait_until 60 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
 scontrol show job "$job" | grep -q 'Restarts=1' || complain "Slurm counts no restart: $(scontrol show job "$job")"
 scancel "$job"
 slurm_wait "$job" 60
 none_left "the job that was put back"
+rm -rf results
+
+# PBS's qsub, as a user of PBS calls it; what it asks for is read from the script's own lines.
+if [ -e "$torque/done" ]; then
+    torque_use
+    ln -sfn "$work" /run/netns/work # RUN_FLAGS are words without spaces
+    flags="--model-config /run/netns/work/bert/config.json --vocab /run/netns/work/bert/vocab.txt --data-dir $sample"
+    (cd -- "$source_dir" && RESULTS_DIR=$work/results RUN_FLAGS="$flags --max-steps 6 --connect-timeout 30s" \
+        qsub -o /run/netns/pbs.out -e /run/netns/pbs.out hpcai_scripts/job.pbs) >.id 2>&1 || complain "qsub: $(cat .id)"
+    slurm_wait "$(tail -n 1 .id)" 100
+    [ "$(steps_of)" -eq 6 ] || complain "job.pbs: $(steps_of) steps: $(cat .id /run/netns/pbs.out)"
+    none_left "the PBS job"
+fi
 finish

@@ -68,6 +68,7 @@ END
         spooldefaults managers root
     } >"$ge/log/init" 2>&1 || return 1
     sge_qmaster >"$ge/log/qmaster" 2>&1 &
+    disown
     end=$((SECONDS + 30))
     until qconf -sh >/dev/null 2>&1; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
     {
@@ -81,6 +82,7 @@ END
     } >"$ge/log/qconf" 2>&1
     for ((i = 1; i <= n; i++)); do
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec sge_execd" >"$ge/log/h$i" 2>&1 &
+        disown
     done
     end=$((SECONDS + 30))
     until [ "$(qconf -sel 2>/dev/null | grep -c '^h[1-9]')" -eq "$n" ]; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
