@@ -359,8 +359,9 @@ static void add_setting(Agent *a, const char *text)
 static bool is(const char *line, const char *word, const char **rest)
 {
     size_t n = strlen(word);
+    if (strncmp(line, word, n) != 0 || (line[n] && line[n] != ' ')) return false;
     *rest = line + n + (line[n] == ' ');
-    return strncmp(line, word, n) == 0 && (line[n] == ' ' || !line[n]);
+    return true;
 }
 
 static Status obey(Agent *a, const char *line)

@@ -491,9 +491,11 @@ static Status check_command(const Config *c, double *max_time)
         words[0] = "cairn";
         for (int i = 0; i < c->n_positional; i++) words[i + 1] = c->positional[i];
         status = status_context(config_parse(&command, c->n_positional + 1, words, environ), "the command behind --");
-        if (status == OK && command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
-        *max_time = command.max_time;
-        if (status == OK) config_free(&command);
+        if (status == OK) {
+            *max_time = command.max_time;
+            if (command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
+            config_free(&command);
+        }
     }
     free(words);
     return status;
