@@ -343,11 +343,25 @@ static void add_text(char ***list, int *n, int *capacity, const char *text)
     (*list)[(*n)++] = mem_strdup(text);
 }
 
+/* The last word on a variable counts. */
+static void add_setting(Agent *a, const char *text)
+{
+    size_t name = strcspn(text, "=") + 1;
+    for (int i = 0; i < a->n_settings; i++) {
+        if (strncmp(a->settings[i], text, name) != 0) continue;
+        free(a->settings[i]);
+        a->settings[i] = mem_strdup(text);
+        return;
+    }
+    add_text(&a->settings, &a->n_settings, &a->settings_capacity, text);
+}
+
 static bool is(const char *line, const char *word, const char **rest)
 {
     size_t n = strlen(word);
+    if (strncmp(line, word, n) != 0 || (line[n] && line[n] != ' ')) return false;
     *rest = line + n + (line[n] == ' ');
-    return strncmp(line, word, n) == 0 && (line[n] == ' ' || !line[n]);
+    return true;
 }
 
 static Status obey(Agent *a, const char *line)
@@ -367,7 +381,7 @@ static Status obey(Agent *a, const char *line)
     } else if (is(line, "job", &rest)) {
         a->job = mem_strdup(rest);
     } else if (is(line, "set", &rest)) {
-        add_text(&a->settings, &a->n_settings, &a->settings_capacity, rest);
+        add_setting(a, rest);
     } else if (is(line, "arg", &rest)) {
         add_text(&a->arguments, &a->n_arguments, &a->arguments_capacity, rest);
     } else if (is(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {

@@ -38,6 +38,7 @@ typedef struct {
     double stopped_at, failed_at, lost_at; /* 0: not so */
     bool terminated, killed, under_grid_engine;
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
+    double time_left;       /* of it, at this start: ranks must agree */
 } Launch;
 
 /* What a start came to. */
@@ -141,8 +142,7 @@ static void tell_words(Launch *l, Remote *r)
         else
             fleet_send(&l->fleet, r, "arg", words[i]);
     }
-    double left = l->max_time - (clock_monotonic() - l->begun);
-    if (l->max_time > 0) tell_setting(l, r, "CAIRN_MAX_TIME=%.3fs", left > 1 ? left : 1);
+    if (l->max_time > 0) tell_setting(l, r, "CAIRN_MAX_TIME=%.3fs", l->time_left);
 }
 
 static void tell_remote(Launch *l, Remote *r, int node)
@@ -299,6 +299,8 @@ static Status start(Launch *l)
     TRY(open_store(l));
     take_signals(l);
     TRY(stopped(l));
+    l->time_left = l->max_time - (clock_monotonic() - l->begun);
+    if (l->time_left < 1) l->time_left = 1;
     for (int i = 0; i < f->n_remotes; i++) nodes += f->remotes[i].n_ranks > 0;
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].n_ranks > 0) tell_remote(l, &f->remotes[i], node++);
@@ -489,9 +491,11 @@ static Status check_command(const Config *c, double *max_time)
         words[0] = "cairn";
         for (int i = 0; i < c->n_positional; i++) words[i + 1] = c->positional[i];
         status = status_context(config_parse(&command, c->n_positional + 1, words, environ), "the command behind --");
-        if (status == OK && command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
-        *max_time = command.max_time;
-        if (status == OK) config_free(&command);
+        if (status == OK) {
+            *max_time = command.max_time;
+            if (command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
+            config_free(&command);
+        }
     }
     free(words);
     return status;

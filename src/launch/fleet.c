@@ -25,6 +25,7 @@ static const char *way_to(const Sites *sites)
     if (given && *given) return given;
     if (sites->from == SITES_OF_SLURM)
         return "srun --overlap --quiet --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=%h sh -c";
+    if (sites->from == SITES_OF_GRID_ENGINE) return "qrsh -inherit %h";
     return NULL;
 }
 

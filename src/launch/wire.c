@@ -28,7 +28,7 @@ bool wire_fill(WireReader *r)
     char block[16384];
     while (r->fd >= 0) {
         if (r->taken > 0) { /* what was taken makes room */
-            memmove(r->pending.data, r->pending.data + r->taken, r->pending.len - r->taken);
+            memmove(r->pending.data, r->pending.data + r->taken, r->pending.len - r->taken + 1); /* the NUL too */
             r->pending.len -= r->taken;
             r->taken = 0;
         }

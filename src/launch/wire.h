@@ -36,7 +36,8 @@ bool wire_fill(WireReader *r);
 char *wire_line(WireReader *r, bool escaped);
 
 void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the newline */
-/* Writes all of it, waiting at most `patience_s` where the other side does not read. False: it did not go; errno says why. */
+/* Writes all of it, waiting at most `patience_s` where the other side does not read. False: it did not go; errno says
+ * why. */
 bool wire_write(int fd, const char *data, size_t size, double patience_s);
 /* "word text\n", escaped. False, and errno: as wire_write, with 5 s of patience. */
 bool wire_send(int fd, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));

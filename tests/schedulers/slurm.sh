@@ -1,6 +1,7 @@
-# A Slurm of the test's own on the hosts of tests/dist/hosts.sh: slurmctld here, slurmd on h1 … hN, each with two cores
-# to give, one partition, munge with a key of its own. Everything lies in $work/slurm and in the test's namespaces.
-# shellcheck shell=bash disable=SC2154 # $work: lib.sh
+# A Slurm of the test's own on the hosts of tests/dist/hosts.sh: slurmctld here, slurmd on h1 … hN, each with as many
+# cores to give as job.pbs asks for, one partition, munge with a key of its own. Everything lies in /run/netns/slurm and
+# in the test's namespaces, and goes with them.
+# shellcheck shell=bash
 
 # Ends the test with 77 where Slurm is not installed.
 slurm_or_skip() {
@@ -38,6 +39,7 @@ SlurmctldLogFile=$slurm/log/slurmctld
 SlurmdLogFile=$slurm/log/%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+SlurmdParameters=config_overrides
 SwitchType=switch/none
 MpiDefault=none
 SchedulerType=sched/builtin
@@ -50,14 +52,16 @@ KillWait=10
 SlurmdTimeout=60
 MinJobAge=300
 JobRequeue=1
-$(for ((i = 1; i <= n; i++)); do echo "NodeName=h$i NodeAddr=10.77.0.$i CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=512"; done)
+$(for ((i = 1; i <= n; i++)); do echo "NodeName=h$i NodeAddr=10.77.0.$i CPUs=20 Boards=1 SocketsPerBoard=1 CoresPerSocket=20 ThreadsPerCore=1 RealMemory=512"; done)
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 END
     export SLURM_CONF=$slurm/slurm.conf
     slurmctld -D >"$slurm/log/slurmctld.out" 2>&1 &
+    disown
     for ((i = 1; i <= n; i++)); do
         mkdir -p "$slurm/spool.h$i"
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec slurmd -D -N h$i" >"$slurm/log/h$i.out" 2>&1 &
+        disown
     done
     end=$((SECONDS + 60))
     until [ "$(sinfo -h -N -t idle -o %N 2>/dev/null | wc -l)" -eq "$n" ]; do

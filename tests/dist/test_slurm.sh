@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# A real Slurm: srun without a launcher, and hpcai_scripts/job.slurm as a user submits it, on two hosts: to its end,
+# through a lost rank, through the signal before the limit and the queue, and cancelled.
+set -uo pipefail
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/hosts.sh
+source "$source_dir/tests/dist/hosts.sh"
+# shellcheck source=tests/schedulers/slurm.sh
+source "$source_dir/tests/schedulers/slurm.sh"
+# shellcheck source=tests/schedulers/torque.sh
+source "$source_dir/tests/schedulers/torque.sh"
+slurm_or_skip
+if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: needs the gloo module" && exit 77; fi
+torque_fetch || [ -n "${CAIRN_TEST_HOSTS:-}" ] || echo "qsub is left out: slurm-wlm-torque cannot be fetched"
+within_hosts 2 "$source_dir/tests/dist/test_slurm.sh"
+slurm_start 2 >"$work/slurm.out" 2>&1 || { cat "$work/slurm.out" && complain "Slurm did not start" && finish; }
+
+make_tiny_bert bert
+small=(--model-config "$work/bert/config.json" --vocab "$work/bert/vocab.txt" --data-dir "$sample" --connect-timeout 30s)
+endless=(--max-steps 1000000 --warmup 0 --schedule constant --peer-timeout 10s)
+# No rank, agent or launcher is left on a host.
+# shellcheck disable=SC2317 # by wait_until
+quiet() { ! pgrep -f "$CAIRN_BINARY" >/dev/null; }
+none_left() { wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY")"; }
+submit() { (cd -- "$source_dir" && RESULTS_DIR=$work/results sbatch --parsable -o "$work/%j.out" "$@"); }
+steps_of() { wc -l 2>/dev/null <"$work/results/MNLI/metrics.jsonl" || echo 0; }
+# shellcheck disable=SC2317 # by wait_until
+trained() { [ "$(steps_of)" -gt "$1" ]; }
+# shellcheck disable=SC2317 # by wait_until
+holds() { grep -qF -- "$2" "$1" 2>/dev/null; }
+
+# srun alone: ranks find each other by Slurm's variables.
+expect 0 timeout 100 srun -N2 "$CAIRN_BINARY" glue --do-train "${small[@]}" --max-steps 6 --output-dir "$work/by-srun"
+[ "$(losses by-srun | wc -l)" -eq 6 ] || complain "srun: $(losses by-srun | wc -l) steps"
+[ "$(grep -c 'trained 6 steps' <<<"$output")" -eq 1 ] || complain "srun: the ranks did not train together: $output"
+
+# The job as it is.
+job=$(submit hpcai_scripts/job.slurm "${small[@]}" --max-steps 6)
+slurm_wait "$job" 100
+has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
+[ "$(steps_of)" -eq 6 ] || { complain "job.slurm: $(steps_of) steps" && cat "$job.out"; }
+scontrol show job "$job" | grep -q 'JobState=COMPLETED ExitCode\|JobState=COMPLETED' || complain "job.slurm did not complete: $(cat "$job.out")"
+none_left "the finished job"
+rm -rf results
+
+# A rank is killed: the launcher starts all again, within the job.
+job=$(submit hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}" --save-steps 20)
+wait_until 60 trained 30 || { complain "the run did not begin: $(cat "$job.out")" && finish; }
+pgrep -f "^cairn glue" | while read -r pid; do
+    tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1 && kill -9 "$pid"
+done
+wait_until 60 holds "$job.out" "was killed by SIGKILL; starting again on 2 hosts (1 of at most 3)" ||
+    complain "the fault was not seen: $(cat "$job.out")"
+before=$(steps_of)
+wait_until 60 trained $((before + 5)) || complain "it did not go on after the fault: $(cat "$job.out")"
+# Cancelled by the user: a signal for every process, then the end.
+scancel "$job"
+slurm_wait "$job" 60
+none_left "the cancelled job"
+rm -rf results
+
+# The signal before the limit: a checkpoint, the queue, and on from there.
+job=$(submit --time=2 --signal=B:TERM@115 hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}")
+wait_until 100 holds "$job.out" "back into the queue" || { complain "no signal, or no requeue: $(cat "$job.out")" && finish; }
+before=$(steps_of)
+# Slurm lets a job that was put back wait for two minutes: not here.
+# shellcheck disable=SC2317 # by wait_until
+released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now 2>/dev/null; }
+wait_until 30 released || complain "the job is not in the queue: $(scontrol show job "$job")"
+wait_until 60 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
+scontrol show job "$job" | grep -q 'Restarts=1' || complain "Slurm counts no restart: $(scontrol show job "$job")"
+scancel "$job"
+slurm_wait "$job" 60
+none_left "the job that was put back"
+rm -rf results
+
+# PBS's qsub, as a user of PBS calls it; what it asks for is read from the script's own lines.
+if [ -e "$torque/done" ]; then
+    torque_use
+    ln -sfn "$work" /run/netns/work # RUN_FLAGS are words without spaces
+    flags="--model-config /run/netns/work/bert/config.json --vocab /run/netns/work/bert/vocab.txt --data-dir $sample"
+    (cd -- "$source_dir" && RESULTS_DIR=$work/results RUN_FLAGS="$flags --max-steps 6 --connect-timeout 30s" \
+        qsub -o /run/netns/pbs.out -e /run/netns/pbs.out hpcai_scripts/job.pbs) >.id 2>&1 || complain "qsub: $(cat .id)"
+    slurm_wait "$(tail -n 1 .id)" 100
+    [ "$(steps_of)" -eq 6 ] || complain "job.pbs: $(steps_of) steps: $(cat .id /run/netns/pbs.out)"
+    none_left "the PBS job"
+fi
+finish
