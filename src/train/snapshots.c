@@ -318,6 +318,13 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
 
 void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
 {
+    if (s)
+        log_debug(
+            "snapshots: %" PRId64 " taken, the last ones %" PRId64
+            " steps apart; training waited %.3g s for all, %.3g s at most; the thread worked %.3g s, %.3g s of it on "
+            "a processor; %.1f MiB",
+            s->stats.taken, s->stats.every, s->stats.stood_s, s->stats.stood_most_s, s->stats.seconds,
+            s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
     char *output = s ? mem_strdup(s->output) : snapshot_canonical(job->output_dir);
     release(s, discard);
     if (discard && snapshot_remove(job->config->snapshot_dir, output, 0, NULL, NULL) != OK)
