@@ -35,7 +35,7 @@ grep -h '^debug: snapshots' log1 || true
 
 "${run[@]}" --output-dir killed --snapshot-steps 1 --max-steps 1000 >/dev/null 2>log &
 child=$!
-until [ "$(wc -l <killed/metrics.jsonl 2>/dev/null || echo 0)" -ge 4 ]; do sleep 0.05; done
+until [ -s killed/metrics.jsonl ] && [ "$(wc -l <killed/metrics.jsonl)" -ge 4 ]; do sleep 0.05; done
 kill -9 "$child"
 before=$(wc -l <killed/metrics.jsonl)
 wait "$child" 2>/dev/null || true

@@ -66,6 +66,7 @@ start_ranks() {
 }
 
 # end_ranks: waits for all, 100 s at most. Their exit codes are in ${codes[@]}.
+# shellcheck disable=SC2034 # codes: used by the tests
 end_ranks() {
     local r
     codes=()
