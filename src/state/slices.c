@@ -9,7 +9,7 @@ void slice_free(StateSlice *slice)
 }
 
 /* A share may be empty: more ranks than norm blocks. */
-void slice_append(StateSlice *s, int64_t begin, int64_t end)
+static void slice_add(StateSlice *s, int64_t begin, int64_t end)
 {
     if (begin >= end) return;
     s->size += end - begin;
@@ -64,7 +64,7 @@ void state_slices(const ParamTable *params, const int64_t *buckets, int n_bucket
         CHECK(begin <= end, "bucket %d begins behind its end", b);
         for (int r = 0; r < ranks; r++) {
             int64_t to = slice_cut(params, begin, end, r, ranks);
-            slice_append(&slices[r], from, to);
+            slice_add(&slices[r], from, to);
             from = to;
         }
     }

@@ -26,8 +26,6 @@ typedef struct {
 void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices);
 /* Where part `rank` of the bucket from `begin` to `end` ends; it begins where the part before it ends. */
 int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank, int ranks);
-/* Adds elements behind what is there; empty intervals are left out. */
-void slice_append(StateSlice *slice, int64_t begin, int64_t end);
 void slice_free(StateSlice *slice); /* takes a zeroed one */
 
 #endif

@@ -36,6 +36,9 @@ bool snapshot_run_known(Digest run);
 /* The folder's real path, by which its run is known on all hosts; caller frees. */
 char *snapshot_canonical(const char *output);
 
+/* Bytes that files of this run take in `dir` now, of whatever process. */
+uint64_t snapshot_present(const char *dir, const char *output);
+
 /* ---- writing ---- */
 
 typedef struct {

@@ -162,6 +162,18 @@ done:
     return status;
 }
 
+uint64_t snapshot_present(const char *dir, const char *output)
+{
+    SnapshotList list;
+    uint64_t bytes = 0;
+    struct stat st;
+    if (list_names(dir, output, SNAPSHOT_SUFFIX, &list) != OK) return 0;
+    for (int i = 0; i < list.count; i++)
+        if (lstat(list.files[i].path, &st) == 0) bytes += (uint64_t)st.st_blocks * 512;
+    snapshot_list_free(&list);
+    return bytes;
+}
+
 Status snapshot_find(const char *dir, const char *output, SnapshotList *list)
 {
     TRY(list_names(dir, output, SNAPSHOT_SUFFIX, list));

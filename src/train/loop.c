@@ -460,35 +460,13 @@ static Status end_not_finite(Loop *l)
         l->job->output_dir);
 }
 
-static Status persist_alone(Loop *l)
+/* For a rank that is left. */
+static Status persist_alone(void *loop)
 {
+    Loop *l = loop;
     if (!l->saving) TRY(saving_open(&l->saving, l->job));
     TRY(save_alone(l));
     return saving_wait(l->saving);
-}
-
-/* The end after a rank was lost. What the others hold is whole: no update is half made where nothing is sharded. */
-static Status end_peer_lost(Loop *l)
-{
-    char *lost = mem_strdup(status_message());
-    FolderLock lock = {0};
-    Buf text = {0};
-    bool mine;
-    survive_claim(l->job, l->progress, &mine, &lock, &text);
-    if (mine && persist_alone(l) != OK) {
-        buf_printf(&text, "step %lld could not be saved: %s", (long long)l->progress->step, status_message());
-        mine = false;
-    } else if (mine) {
-        buf_printf(&text, "step %lld of %lld is saved in %s", (long long)l->progress->step,
-                   (long long)l->job->schedule.total_steps, l->job->output_dir);
-    }
-    survive_done(l->job);
-    lock_release(&lock);
-    l->persisted = mine;
-    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, text.data);
-    buf_free(&text);
-    free(lost);
-    return E_PEER;
 }
 
 /* What is written and shown. */
@@ -513,22 +491,6 @@ static void say_exchange(const Loop *l)
              100 * (waited < busy ? 1 - waited / busy : 0));
 }
 
-/* What rank 0 would write into state.json: any rank may have to. */
-static Status share_texts(Loop *l)
-{
-    TrainJob *job = l->job;
-    if (!l->ranks) return OK;
-    if (ranks_first(l->ranks)) {
-        buf_puts(&l->fingerprint, job->fingerprint);
-        buf_puts(&l->config, job->config_json);
-    }
-    TRY(ranks_broadcast_text(l->ranks, &l->fingerprint));
-    TRY(ranks_broadcast_text(l->ranks, &l->config));
-    job->fingerprint = l->fingerprint.data;
-    job->config_json = l->config.data;
-    return OK;
-}
-
 Status train_run(TrainJob *job, TrainProgress *progress)
 {
     Status status = OK;
@@ -547,7 +509,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     l.share = mem_array(batch, sizeof *l.share);
     l.ranges = mem_array(batch, sizeof *l.ranges);
     TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
-    TRY_DONE(share_texts(&l));
+    TRY_DONE(survive_share(job, &l.fingerprint, &l.config));
     TRY_DONE(snapshots_open(&l.snapshots, job, progress));
     progress->finished = false; /* a finished run may go on with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
@@ -558,7 +520,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
-    if (status == E_PEER) status = end_peer_lost(&l);
+    if (status == E_PEER) status = survive(job, progress, persist_alone, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED || l.persisted);

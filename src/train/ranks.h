@@ -43,9 +43,9 @@ typedef enum {
     VOTE_INT,
     VOTE_USR1,
     VOTE_USR2,
-    VOTE_TIME,    /* --max-time */
-    VOTE_PERSIST, /* --persist-file */
-    VOTE_SAVE,    /* save and go on */
+    VOTE_TIME,            /* --max-time */
+    VOTE_PERSIST,         /* --persist-file */
+    VOTE_SAVE,            /* save and go on */
     VOTE_SNAPSHOT,        /* take one after this step */
     VOTE_SNAPSHOT_BUSY,   /* the one before is not complete here */
     VOTE_SNAPSHOT_FAILED, /* and never will be */

@@ -282,10 +282,29 @@ Status session_read(const Session *s, StateArray which, float *room, const float
     return status;
 }
 
+const float *session_part(const Session *s, StateArray which, bool *own)
+{
+    if (own) *own = which != STATE_WEIGHTS && session_sharded(s);
+    return place_of(s, which);
+}
+
+/* Elements of the slice before this one. */
+static int64_t place_in_slice(const StateSlice *slice, int64_t element)
+{
+    int64_t before = 0;
+    for (int i = 0; i < slice->count && slice->intervals[i].begin < element; i++) {
+        int64_t end = slice->intervals[i].end < element ? slice->intervals[i].end : element;
+        before += end - slice->intervals[i].begin;
+    }
+    return before;
+}
+
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
     const Backend *b = s->options.backend;
-    const float *from = place_of(s, which) + begin;
+    bool own;
+    const float *from = session_part(s, which, &own);
+    from += own ? place_in_slice(&s->options.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     size_t bytes = (size_t)(end - begin) * sizeof *to;
     if (b->device) return b->download(to, from, bytes);
     memcpy(to, from, bytes);

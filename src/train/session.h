@@ -26,6 +26,7 @@ typedef struct {
     const uint8_t *levels; /* (layers); copied */
     Optimizer optimizer;
     bool save_buffer, poison;
+    bool no_snapshots;                 /* there is no room for them (setup.h); training looks at it */
     uint64_t seed;                     /* of dropout */
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
@@ -67,7 +68,10 @@ Status session_ready(Session *s);
    `room` (params.size), or where that is NULL into memory of its own. session_read_done frees that; after a failure
    there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
-/* Elements [begin, end) of it, copied to `to`. */
+/* On a host backend where this rank's part of it lies; `own` (may be NULL): it is the slice alone (exchange->slices).
+ */
+const float *session_part(const Session *s, StateArray which, bool *own);
+/* Elements [begin, end) of it, which are this rank's, copied to `to`. */
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to);
 void session_read_done(const Session *s, const float *values);
 /* E_NUMERIC names a weight (params.size) that is not finite, made so by the update of `step`: an update may overflow

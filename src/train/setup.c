@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "config/table.h"
+#include "state/snapshot.h"
 #include "train/signals.h"
+#include "train/snapshots.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 #define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */
@@ -358,13 +360,42 @@ static Status refuse(const Planning *g)
                 s->policy_name, MIB(s->peak), limit, MIB(g->budget), MIB(r.peak));
 }
 
-static Status settle_host(const Planning *g)
+/* Memory of the machine that snapshots take, and what of that is held by those of earlier processes already. */
+static Status add_snapshots(Planning *g)
+{
+    const Config *c = g->c;
+    Setup *s = g->s;
+    int local = ranks_local_size(s->ranks);
+    TRY(snapshots_need(c, s->ranks, &g->need->model->params, &s->snapshot_bytes));
+    if (!s->snapshot_bytes) return OK;
+    char *output = snapshot_canonical(c->output_dir);
+    uint64_t present = snapshot_present(c->snapshot_dir, output) / (uint64_t)(local > 0 ? local : 1);
+    free(output);
+    if (!backend_own_memory(s->backend) && c->memory_budget == 0) g->budget += (size_t)present;
+    return OK;
+}
+
+/* Where they were not asked for by a number, training goes on without them. */
+static bool drop_snapshots(Planning *g)
+{
+    Setup *s = g->s;
+    if (!s->snapshot_bytes || strcmp(g->c->snapshot_steps, "auto") != 0) return false;
+    log_warn("no room for snapshots (%.1f MiB) beside %.1f MiB: none are taken", MIB(s->snapshot_bytes),
+             MIB(g->budget));
+    s->snapshot_bytes = 0;
+    s->no_snapshots = true;
+    return true;
+}
+
+static Status settle_host(Planning *g)
 {
     Setup *s = g->s;
     size_t limit = host_limit(s->ranks);
     if (!backend_own_memory(s->backend)) return OK;
-    s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] + s->plan_bytes[REGION_COMM];
+    s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] +
+                   s->plan_bytes[REGION_COMM] + s->snapshot_bytes;
     if (s->host_peak <= limit) return OK;
+    if (drop_snapshots(g)) return settle_host(g);
     return fail(
         E_MEMORY,
         "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB, what is "
@@ -421,8 +452,10 @@ static Status settle(Planning *g)
                                             micros_per_step(g->c, g->need, ranks_size(s->ranks), s->micro.tokens));
     }
     s->peak = plan_total(g->need->training ? &p : NULL, g->evaluation, s->backend, s->plan_bytes) + s->process_bytes;
+    if (!backend_own_memory(s->backend)) s->peak += s->snapshot_bytes;
     plan_free(&p);
     if (s->peak <= g->budget) return settle_host(g);
+    if (drop_snapshots(g)) return settle(g);
     if (s->save_buffer && !s->backend->device &&
         !s->exchange.shard) { /* saving streams then, and training stands meanwhile */
         s->save_buffer = false;
@@ -476,6 +509,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         s->levels = mem_alloc((size_t)need->model->config.layers);
         snprintf(s->policy_name, sizeof s->policy_name, "none");
     }
+    if (need->training) TRY_DONE(add_snapshots(&g));
     TRY_DONE(settle(&g));
 done:
     plan_free(&evaluation);
@@ -497,6 +531,9 @@ void setup_describe(const Setup *s, Buf *out)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (s->plan_bytes[shown[i]] && !(own && i >= n_own))
             buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)s->plan_bytes[shown[i]] / (1 << 20));
+    if (s->snapshot_bytes)
+        buf_printf(out, "  %-12s %10.1f MiB%s\n", "snapshots", (double)s->snapshot_bytes / (1 << 20),
+                   own ? "   of the machine" : "");
     buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)s->process_bytes / (1 << 20),
                own ? "what the driver and libraries take there" : "program, libraries, data");
     buf_printf(out, "  %-12s %10.1f MiB%s\n", "peak", (double)s->peak / (1 << 20), own ? "   of the device" : "");
@@ -515,6 +552,7 @@ SessionOptions setup_session(const Setup *s, const Config *c, bool training, boo
                             .levels = s->levels,
                             .optimizer = s->optimizer,
                             .save_buffer = s->save_buffer,
+                            .no_snapshots = s->no_snapshots,
                             .poison = c->poison,
                             .seed = (uint64_t)c->seed,
                             .stop = signals_stop(),

@@ -20,10 +20,12 @@ typedef struct {
     Exchange exchange;         /* with ranks, for training */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
-    size_t process_bytes; /* what the process holds beside them: program, libraries, data; on a device its context */
-    size_t peak;          /* sum, of the memory that the plan lies in: without what of it is the host's */
-    size_t host_peak;     /* of the machine, where the plan lies on a device with memory of its own; else 0 */
-    double step_s;        /* predicted; 0 without training */
+    size_t process_bytes;    /* what the process holds beside them: program, libraries, data; on a device its context */
+    uint64_t snapshot_bytes; /* of the machine's memory, for snapshots; 0: none are taken */
+    bool no_snapshots;       /* there is no room for them */
+    size_t peak;             /* sum, of the memory that the plan lies in: without what of it is the host's */
+    size_t host_peak;        /* of the machine, where the plan lies on a device with memory of its own; else 0 */
+    double step_s;           /* predicted; 0 without training */
 } Setup;
 
 /* --precision; `best` stands for auto. */

@@ -58,6 +58,38 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
     return OK;
 }
 
+/* Hosts are known when ranks have met. */
+static Status wish_copies(const Config *c, int nodes, int *n)
+{
+    const char *text = c->snapshot_replicas;
+    char *end;
+    long number = strtol(text, &end, 10);
+    *n = nodes > 1 ? 1 : 0;
+    if (strcmp(text, "auto") == 0) return OK;
+    if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
+        return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
+    if (number >= nodes && number > 0)
+        return fail(E_USAGE, "--snapshot-replicas %ld takes %ld hosts, the ranks are on %d", number, number + 1, nodes);
+    *n = (int)number;
+    return OK;
+}
+
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, uint64_t *bytes)
+{
+    enum { SMALL_FILES = 512 << 10, INTERVALS = 1024 };
+    const Comm *comm = ranks_comm(ranks);
+    SnapshotWish wish;
+    int copies;
+    *bytes = 0;
+    TRY(snapshots_wish(c, ranks_size(ranks), &wish));
+    TRY(wish_copies(c, comm ? comm->nodes : 1, &copies));
+    if (!wish.wanted) return OK;
+    StateSlice part = {.count = INTERVALS, .size = params->size / ranks_size(ranks) + NORM_BLOCK};
+    if (part.size > params->size) part.size = params->size;
+    *bytes = (uint64_t)(1 + copies) * snapshot_bytes(params, &part, SMALL_FILES);
+    return OK;
+}
+
 /* ---- opening ---- */
 
 static Status check_memory(const char *dir, uint64_t bytes, uint64_t held)
@@ -76,7 +108,7 @@ static Status check_memory(const char *dir, uint64_t bytes, uint64_t held)
     return OK;
 }
 
-/* Whose elements: with ranks what each sums of every bucket, so that it has them whatever is sharded. */
+/* Whose elements: with ranks a part of every bucket, as a sharded optimizer has them. */
 static void find_slices(Snapshots *s)
 {
     const Session *session = s->job->session;
@@ -87,12 +119,7 @@ static void find_slices(Snapshots *s)
         state_slices(&session->model->params, NULL, 0, 1, s->slices);
         return;
     }
-    for (int b = 0; b < x->n; b++)
-        for (int r = 0; r < ranks; r++) {
-            const CommPart *part = &x->parts[b * ranks + r];
-            for (int i = 0; i < part->count; i++)
-                slice_append(&s->slices[r], part->intervals[i].begin, part->intervals[i].end);
-        }
+    state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
 }
 
 static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFile *files)
@@ -117,6 +144,7 @@ static Status open_file(Snapshots *s)
     int rank = ranks_rank(s->ranks);
     Status status = OK;
     uint64_t small = 0, held;
+    if (job->session->options.no_snapshots) TRY_DONE(fail(E_MEMORY, "there is no room for them"));
     for (int i = 0; i < job->n_files; i++) {
         files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
         small += job->files[i].size;
@@ -147,21 +175,6 @@ done:
 
 /* ---- copies on other hosts ---- */
 
-static Status wish_copies(const Snapshots *s, int nodes, int *n)
-{
-    const char *text = s->job->config->snapshot_replicas;
-    char *end;
-    long number = strtol(text, &end, 10);
-    *n = nodes > 1 ? 1 : 0;
-    if (strcmp(text, "auto") == 0) return OK;
-    if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
-        return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
-    if (number >= nodes && number > 0)
-        return fail(E_USAGE, "--snapshot-replicas %ld takes %ld hosts, the ranks are on %d", number, number + 1, nodes);
-    *n = (int)number;
-    return OK;
-}
-
 /* Who holds copies of whose slice: the ranks of the same place on the next hosts. `node` (ranks): the host of each. */
 static void place_copies(Snapshots *s, const int *node, int nodes, int replicas)
 {
@@ -185,7 +198,7 @@ static Status find_copies(Snapshots *s)
     if (!c) return OK;
     Status status = OK;
     int *node = mem_array((size_t)c->size, sizeof *node);
-    TRY_DONE(wish_copies(s, c->nodes, &replicas));
+    TRY_DONE(wish_copies(s->job->config, c->nodes, &replicas));
     TRY_DONE(ranks_meet(s->ranks));
     TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
     if (replicas == 0) goto done;
@@ -305,6 +318,13 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
 
 void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
 {
+    if (s)
+        log_debug(
+            "snapshots: %" PRId64 " taken, the last ones %" PRId64
+            " steps apart; training waited %.3g s for all, %.3g s at most; the thread worked %.3g s, %.3g s of it on "
+            "a processor; %.1f MiB",
+            s->stats.taken, s->stats.every, s->stats.stood_s, s->stats.stood_most_s, s->stats.seconds,
+            s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
     char *output = s ? mem_strdup(s->output) : snapshot_canonical(job->output_dir);
     release(s, discard);
     if (discard && snapshot_remove(job->config->snapshot_dir, output, 0, NULL, NULL) != OK)
@@ -359,7 +379,7 @@ static Status begin(Snapshots *s, const TrainProgress *progress)
         source.fetch = fetch;
     else
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-            TRY_DONE(session_read(s->job->session, a, NULL, &source.arrays[a]));
+            source.arrays[a] = session_part(s->job->session, a, &source.own[a]);
     s->begun = progress->step;
     s->keep_now = s->keep;
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));

@@ -4,6 +4,7 @@
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
+#include "train/ranks.h"
 #include "train/train.h"
 
 typedef struct Snapshots Snapshots;
@@ -14,6 +15,10 @@ typedef struct {
     int64_t every;          /* steps; 0: measured */
 } SnapshotWish;
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
+
+/* Memory of the machine that they will take on this rank, a little too much rather than too little; 0: none are taken.
+ */
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, uint64_t *bytes);
 
 /* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
    makes what lies in memory of the run before another run's. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
 
@@ -42,35 +43,72 @@ static bool same_folder(const TrainJob *job, Digest run)
            digest_equal(here, run);
 }
 
-void survive_claim(const TrainJob *job, const TrainProgress *progress, bool *mine, FolderLock *lock, Buf *why)
+/* Is it this rank that saves? `why`: text for people, who does it, or why nobody here does. */
+static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock *lock, Buf *why)
 {
-    Comm *c = ranks_comm(job->session->options.ranks);
+    const Session *session = job->session;
+    Comm *c = ranks_comm(session->options.ranks);
     double half = job->config->peer_timeout / 2;
     int64_t step;
-    *mine = false;
+    if (session_sharded(session) || (session->options.backend->device && !session_save_buffer(session))) {
+        buf_puts(why, "What memory holds, or else the newest checkpoint, is gone on from");
+        return false;
+    }
     int who = lowest(c, progress->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
     if (who != c->rank) {
         void *data = NULL;
         size_t size;
-        buf_printf(why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         (void)store_get(c->store, SAVED, SAVE_MOST, &data, &size);
         free(data);
-        return;
+        buf_printf(why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
+        return false;
     }
     if (!same_folder(job, progress->run)) {
-        buf_printf(why, "no rank that lives has the run's folder %s; what memory holds is gone on from",
+        buf_printf(why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
                    job->output_dir);
-        return;
+        return false;
     }
     if (c->rank > 0 && lock_take(lock, job->output_dir) != OK) {
-        buf_printf(why, "nothing is saved: %s", status_message());
-        return;
+        buf_printf(why, "Nothing is saved: %s", status_message());
+        return false;
     }
-    *mine = true;
+    return true;
 }
 
-void survive_done(const TrainJob *job)
+Status survive(const TrainJob *job, const TrainProgress *progress, Status (*save)(void *), void *context, bool *saved)
 {
+    char *lost = mem_strdup(status_message());
     Comm *c = ranks_comm(job->session->options.ranks);
-    if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
+    FolderLock lock = {0};
+    Buf text = {0};
+    *saved = false;
+    if (claim(job, progress, &lock, &text)) {
+        *saved = save(context) == OK;
+        if (*saved)
+            buf_printf(&text, "Step %lld of %lld is saved in %s", (long long)progress->step,
+                       (long long)job->schedule.total_steps, job->output_dir);
+        else
+            buf_printf(&text, "Step %lld could not be saved: %s", (long long)progress->step, status_message());
+        if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
+        lock_release(&lock);
+    }
+    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, text.data);
+    buf_free(&text);
+    free(lost);
+    return E_PEER;
+}
+
+Status survive_share(TrainJob *job, Buf *fingerprint, Buf *config)
+{
+    Ranks *ranks = job->session->options.ranks;
+    if (!ranks) return OK;
+    if (ranks_first(ranks)) {
+        buf_puts(fingerprint, job->fingerprint);
+        buf_puts(config, job->config_json);
+    }
+    TRY(ranks_broadcast_text(ranks, fingerprint));
+    TRY(ranks_broadcast_text(ranks, config));
+    job->fingerprint = fingerprint->data;
+    job->config_json = config->data;
+    return OK;
 }

@@ -3,14 +3,16 @@
 #ifndef CAIRN_TRAIN_SURVIVE_H
 #define CAIRN_TRAIN_SURVIVE_H
 
-#include "state/lock.h"
 #include "train/train.h"
 
-/* Each survivor says through the rendezvous store that it lives; the lowest that does within a few seconds saves, where
-   the output folder is the run's. It holds the folder's lock meanwhile, so that never two write. `mine`: this one.
-   `why`: text for people, who does it, or why nobody here does. */
-void survive_claim(const TrainJob *job, const TrainProgress *progress, bool *mine, FolderLock *lock, Buf *why);
-/* This rank has saved, or cannot: the others need not wait any longer. */
-void survive_done(const TrainJob *job);
+/* Collective, before training: what rank 0 would write into state.json, for any rank may have to. The job uses the two
+   texts as long as it lasts. */
+Status survive_share(TrainJob *job, Buf *fingerprint, Buf *config);
+
+/* After E_PEER, whose message it takes up. Each survivor says through the rendezvous store that it lives; the lowest
+   that does within a few seconds calls `save`, where the output folder is the run's: it holds the folder's lock
+   meanwhile, so that never two write. The others wait for it a while, because a launcher may end all when one ends.
+   `saved`: by this one. Always E_PEER. */
+Status survive(const TrainJob *job, const TrainProgress *progress, Status (*save)(void *), void *context, bool *saved);
 
 #endif

@@ -68,14 +68,14 @@ typedef struct {
     size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest time training stood for a save */
     SnapshotStats snapshots;
-    Digest run; /* of the output folder, with ranks or snapshots (state/snapshot.h) */
+    Digest run;                             /* of the output folder, with ranks or snapshots (state/snapshot.h) */
     int64_t snapshot_newest, snapshot_kept; /* generations: the newest seen; the one it goes on from, 0: none */
 } TrainProgress;
 
-/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and in
-   memory for a snapshot that is newer,
-   reads progress and LayerNorm forms, which plans need; train_compare, once the plan is made, tells whether this run
-   may go on from it; train_load reads the tensors. A flag or fingerprint that alters the run is refused (E_USAGE;
+/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and
+   in memory for a snapshot that is newer, reads progress and LayerNorm forms, which plans need; train_compare, once the
+   plan is made, tells whether this run may go on from it; train_load reads the tensors. A flag or fingerprint that
+   alters the run is refused (E_USAGE;
    --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. With ranks the first and the
    last are Collective: rank 0 looks and reads, the others get what it has. */
 typedef struct {
@@ -83,7 +83,7 @@ typedef struct {
     TrainProgress progress;
     uint8_t *norm_forms; /* (n_forms) */
     int n_forms;
-    Json *state; /* state.json */
+    Json *state;                /* state.json */
     struct TrainMemory *memory; /* it is a snapshot, not a checkpoint (train/recover.h); `dir` is what it is called */
 } TrainResume;
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *resume);

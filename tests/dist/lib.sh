@@ -8,7 +8,10 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 while IFS= read -r variable; do unset "$variable"; done < <(
     compgen -v | grep -E '^(SLURM_|PBS_|PE_|PMI|OMPI_|SGE_|JOB_ID$|NSLOTS$|RANK$|WORLD_SIZE$|MASTER_|CAIRN_(JOB|RENDEZVOUS|SSH))'
 )
-trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work"' EXIT
+# What killed ranks leave in memory lies where it goes with the test.
+CAIRN_SNAPSHOT_DIR=$(mktemp -d /dev/shm/cairn-test-XXXXXX 2>/dev/null || mktemp -d "$work/memory-XXXXXX")
+export CAIRN_SNAPSHOT_DIR
+trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 

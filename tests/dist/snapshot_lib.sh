@@ -65,14 +65,15 @@ start_ranks() {
     done
 }
 
-# end_ranks: waits for all, a minute at most. Their exit codes are in ${codes[@]}.
+# end_ranks: waits for all, 100 s at most. Their exit codes are in ${codes[@]}.
+# shellcheck disable=SC2034 # codes: used by the tests
 end_ranks() {
     local r
     codes=()
     for r in "${!ranks[@]}"; do
-        timeout 60 tail --pid="${ranks[r]}" -f /dev/null
+        timeout 100 tail --pid="${ranks[r]}" -f /dev/null
         if kill -0 "${ranks[r]}" 2>/dev/null; then
-            complain "rank $r hangs"
+            complain "rank $r hangs: $(tail -qn 3 ./*."$r")"
             kill -9 "${ranks[r]}"
         fi
         codes[r]=0

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Two hosts, as network namespaces, two ranks each, a copy of every slice on the other host: any one host is lost with
+# its memory, and the run goes on from memory all the same; bit-equal in the end.
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=tests/dist/hosts.sh
+. "$here/hosts.sh"
+[ -n "${CAIRN_TEST_HOSTS:-}" ] || within_hosts 2 "$here/${0##*/}" "$@"
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+skip_without_gloo
+within_hosts 2 "$0" "$@"
+
+make_case
+run=("${task[@]}" --max-steps 60 --bucket-size 4KiB --peer-timeout 3 --connect-timeout 20)
+for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
+steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+# shellcheck disable=SC2317 # wait_until calls it
+reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
+
+# start_hosts LOG FLAG...: ranks 0 and 1 on h1, 2 and 3 on h2. Each host has its own memory.
+start_hosts() {
+    local log=$1 r host
+    shift
+    meetings=$((meetings + 1))
+    mkdir -p "meet$meetings" "$memory/h1" "$memory/h2"
+    ranks=()
+    for r in 0 1 2 3; do
+        host=h$((r / 2 + 1))
+        run[where]=$memory/$host
+        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 CAIRN_RENDEZVOUS="file:$PWD/meet$meetings" \
+            MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 ip netns exec "$host" "$CAIRN_BINARY" "${run[@]}" "$@" \
+            >"$log.$r" 2>&1 </dev/null &
+        ranks[r]=$!
+    done
+}
+
+start_hosts log --output-dir whole --snapshot-steps 0
+end_ranks
+[ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]}" && tail -n 3 log.*; }
+
+for lost in 1 2; do
+    for shard in none optimizer; do
+        out=out$lost$shard
+        start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
+        wait_until "reached $out 14"
+        kill -9 "${ranks[@]}"
+        end_ranks
+        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 8 ] || complain "not four slices and four copies: $(find "$memory")"
+        rm -rf -- "$memory/h$lost"
+        before=$(steps_in "$out")
+        start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
+        end_ranks
+        [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after host $lost was lost" && tail -n 3 log.*; }
+        grep -q 'partly from copies on other hosts' log.0 || { complain "no copies were used" && cat log.0; }
+        step=$(sed -n 's/^memory .* holds step \([0-9]*\) of this run.*/\1/p' log.0)
+        [ "$((before - step))" -le 6 ] || complain "$((before - step)) steps were lost"
+        same_run whole "$out" 60
+        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 0 ] || complain "left: $(find "$memory")"
+    done
+done
+
+# one host is cut off for good: its ranks and the others end with 77; what it held counts again when it is back
+start_hosts log --output-dir cut --snapshot-steps 3
+wait_until "reached cut 8"
+ip link set to2 down
+end_ranks
+[ "${codes[*]}" = "77 77 77 77" ] || { complain "${codes[*]} after the cable was cut" && tail -n 3 log.*; }
+ip link set to2 up
+sleep 1
+start_hosts log --output-dir cut --snapshot-steps 3
+end_ranks
+[ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after the cable was back" && tail -n 3 log.*; }
+same_run whole cut 60
+exit $((failures > 0))
