@@ -217,6 +217,22 @@ static void test_help_and_positional(void **state)
     assert_refused(parse(&c, "report", "a", "--bath-size", NULL), "--bath-size");
 }
 
+/* Behind "--" nothing is a flag of ours. */
+static void test_words_behind(void **state)
+{
+    (void)state;
+    Config c;
+    assert_int_equal(parse(&c, "launch", "--ranks", "4", "--", "glue", "--ranks", "--", "--no-such", NULL), OK);
+    assert_int_equal(c.ranks, 4);
+    assert_int_equal(c.n_positional, 4);
+    assert_string_equal(c.positional[1], "--ranks");
+    assert_string_equal(c.positional[2], "--");
+    assert_string_equal(c.positional[3], "--no-such");
+    config_free(&c);
+    assert_refused(parse(&c, "launch", "glue", NULL), "-- COMMAND");
+    assert_refused(parse(&c, "glue", "--", "word", NULL), "unknown flag --");
+}
+
 /* ---- unknown and repeated ---- */
 
 static void test_unknown(void **state)
@@ -522,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_switches),
         cmocka_unit_test(test_missing_value),
         cmocka_unit_test(test_help_and_positional),
+        cmocka_unit_test(test_words_behind),
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_repeated),
         cmocka_unit_test(test_variables),
