@@ -53,6 +53,24 @@ start 2 two "${on[@]}" --output-dir stage --shard optimizer
 ended 0
 near once stage
 
+# all ranks are killed: the slices lie in memory still, and the run goes on, bit-exact
+mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
+    --save-every 0)
+start 2 killed "${mem[@]}" --output-dir killed --max-steps 100000
+for ((i = 0; i < 600; i++)); do
+    [ "$(losses killed 2>/dev/null | wc -l)" -ge 4 ] && break
+    sleep 0.05
+done
+for pid in "${ranks[@]}"; do kill -KILL -- "$(pgrep -P "$pid")" || true; done
+for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
+at=$(($(losses killed | wc -l) + 2))
+start 2 killed "${mem[@]}" --output-dir killed --max-steps "$at" --override
+ended 0
+grep -q "going on from the snapshot" killed.0 || complain "the run did not go on from memory"
+start 2 unkilled "${mem[@]}" --output-dir unkilled --max-steps "$at"
+ended 0
+same unkilled killed "$at"
+
 # fp16 skips updates on all ranks alike
 fp16=("${glue[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296 --max-steps 4)
 start 2 whole "${fp16[@]}" --output-dir half
