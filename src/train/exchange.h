@@ -23,8 +23,8 @@ typedef struct {
     CommInterval *sum_intervals;
 } Exchange;
 
-/* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts; what alone is larger is
-   cut at norm blocks. */
+/* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts;
+   what alone is larger is cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
 /* For a sharded optimizer, after that. */
 void exchange_shard(Exchange *x, const ParamTable *params, int rank);
