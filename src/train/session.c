@@ -228,8 +228,6 @@ static Status pass_moments(const Session *s, StateArray which, float *space, boo
     return OK;
 }
 
-const float *session_slice(const Session *s, StateArray which) { return place_of(s, which); }
-
 Status session_spread(Session *s, StateArray which)
 {
     bool first = ranks_first(s->options.ranks);

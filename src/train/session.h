@@ -82,8 +82,6 @@ float *session_save_buffer(const Session *s);
 /* Each rank holds the moments of its slice alone. Then rank 0 fills and reads them in its save buffer: session_fill
    gives that, and these two, Collective, take them from there to all, or from all there. */
 bool session_sharded(const Session *s);
-/* Where this rank holds them: its slice's elements, without gaps. */
-const float *session_slice(const Session *s, StateArray which);
 Status session_spread(Session *s, StateArray which);
 Status session_collect(const Session *s);
 
