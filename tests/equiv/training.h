@@ -28,7 +28,6 @@ typedef struct {
     bool no_dropout;
     bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
     bool tf32;
-    Ranks *ranks;                        /* NULL: one */
     bool pretraining;                    /* without a masked position; else three labels */
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
     Ranks *ranks;                        /* NULL: one */
