@@ -24,6 +24,7 @@ typedef struct {
     void *store;
     int (*set)(void *store, const char *name, const void *data, size_t size);
     int (*get)(void *store, const char *name, double timeout_s, void **data, size_t *size);
+    int (*lost)(void *store); /* 1: a rank is lost, it is of no use to go on */
 } GlooOptions;
 
 typedef struct {

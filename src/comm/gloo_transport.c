@@ -11,6 +11,7 @@
 
 typedef struct {
     Store *store;
+    Watch *watch;
     int copy;
 } Rendezvous;
 
@@ -85,13 +86,25 @@ static int rendezvous_set(void *store, const char *name, const void *data, size_
     return status != OK;
 }
 
+/* In short waits: where a rank is lost meanwhile, its address never comes. */
 static int rendezvous_get(void *store, const char *name, double timeout_s, void **data, size_t *size)
 {
     Rendezvous *r = store;
     char *full = name_of(r, name);
-    Status status = store_get(r->store, full, timeout_s, data, size);
+    double end = clock_monotonic() + timeout_s;
+    Status status;
+    Loss loss;
+    do status = store_get(r->store, full, 0.2, data, size);
+    while (status != OK && clock_monotonic() < end && !watch_verdict(r->watch, 0, &loss));
     free(full);
     return status != OK;
+}
+
+static int rendezvous_lost(void *store)
+{
+    const Rendezvous *r = store;
+    Loss loss;
+    return watch_verdict(r->watch, 0, &loss);
 }
 
 static Status load(const GlooModule **m)
@@ -118,14 +131,15 @@ Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_s
     double timeout_s = c->peer_timeout_s < 10               ? 10
                        : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
                                                             : COMM_CONNECT_S;
-    Rendezvous r = {c->store, copy};
+    Rendezvous r = {c->store, g->watch, copy};
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
                                  .timeout_s = timeout_s,
                                  .store = &r,
                                  .set = rendezvous_set,
-                                 .get = rendezvous_get};
+                                 .get = rendezvous_get,
+                                 .lost = rendezvous_lost};
     signals_off(&before, true);
     void *gloo = m->open(&options, error, sizeof error);
     signals_on(&before);

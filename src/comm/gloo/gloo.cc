@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gloo/rendezvous/context.h>
@@ -29,35 +31,6 @@ constexpr size_t kPiece = size_t(1) << 30;
 
 Milliseconds milliseconds(double seconds) { return Milliseconds(std::max<long long>(1, (long long)(seconds * 1e3))); }
 
-class Store : public gloo::rendezvous::Store
-{
-  public:
-    explicit Store(const GlooOptions &options) : options_(options) {}
-    void set(const std::string &key, const std::vector<char> &data) override
-    {
-        if (options_.set(options_.store, key.c_str(), data.data(), data.size()))
-            throw std::runtime_error("the rendezvous is lost");
-    }
-    std::vector<char> get(const std::string &key) override
-    {
-        void *data = nullptr;
-        size_t size = 0;
-        if (options_.get(options_.store, key.c_str(), options_.timeout_s, &data, &size))
-            throw std::runtime_error("no address of rank " + key);
-        const std::unique_ptr<void, void (*)(void *)> owner(data, std::free);
-        const char *bytes = static_cast<const char *>(data);
-        return std::vector<char>(bytes, bytes + size);
-    }
-    void wait(const std::vector<std::string> &keys) override
-    {
-        for (const auto &key : keys) get(key);
-    }
-    void wait(const std::vector<std::string> &keys, const Milliseconds &) override { wait(keys); }
-
-  private:
-    const GlooOptions &options_;
-};
-
 using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
 struct Gloo {
@@ -72,18 +45,92 @@ void tell(char *error, size_t size, const char *text)
     if (size) snprintf(error, size, "%s", text);
 }
 
-void *open(const GlooOptions *options, char *error, size_t error_size)
+// Gloo's waits for its peers to connect cannot be cut short. So a thread of its own waits; where that is of no use any
+// more the caller leaves it alone, and it ends by its own timeout.
+struct Opening {
+    GlooOptions options;
+    std::string address, error;
+    std::unique_ptr<Gloo> gloo;
+    std::mutex calls; // into the caller's store
+    bool left_alone = false;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+};
+
+class Store : public gloo::rendezvous::Store
+{
+  public:
+    explicit Store(Opening &opening) : opening_(opening) {}
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        const std::lock_guard<std::mutex> lock(opening_.calls);
+        const GlooOptions &o = opening_.options;
+        if (opening_.left_alone || o.set(o.store, key.c_str(), data.data(), data.size()))
+            throw std::runtime_error("the rendezvous is lost");
+    }
+    std::vector<char> get(const std::string &key) override
+    {
+        const std::lock_guard<std::mutex> lock(opening_.calls);
+        const GlooOptions &o = opening_.options;
+        void *data = nullptr;
+        size_t size = 0;
+        if (opening_.left_alone || o.get(o.store, key.c_str(), o.timeout_s, &data, &size))
+            throw std::runtime_error("no address of rank " + key);
+        const std::unique_ptr<void, void (*)(void *)> owner(data, std::free);
+        const char *bytes = static_cast<const char *>(data);
+        return std::vector<char>(bytes, bytes + size);
+    }
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const auto &key : keys) get(key);
+    }
+    void wait(const std::vector<std::string> &keys, const Milliseconds &) override { wait(keys); }
+
+  private:
+    Opening &opening_;
+};
+
+void connect(Opening &o)
 {
     try {
         gloo::transport::tcp::attr attr;
-        attr.hostname = options->address;
+        attr.hostname = o.address;
         auto device = gloo::transport::tcp::CreateDevice(attr);
         auto g = std::make_unique<Gloo>();
-        g->context = std::make_shared<gloo::rendezvous::Context>(options->rank, options->size);
-        g->context->setTimeout(milliseconds(options->timeout_s));
-        Store store(*options);
+        g->context = std::make_shared<gloo::rendezvous::Context>(o.options.rank, o.options.size);
+        g->context->setTimeout(milliseconds(o.options.timeout_s));
+        Store store(o);
         g->context->connectFullMesh(store, device);
-        return g.release();
+        o.gloo = std::move(g);
+    } catch (const std::exception &e) {
+        o.error = e.what();
+    } catch (...) {
+        o.error = "an unknown exception";
+    }
+    const std::lock_guard<std::mutex> lock(o.mutex);
+    o.done = true;
+    o.changed.notify_all();
+}
+
+void *open(const GlooOptions *options, char *error, size_t error_size)
+{
+    try {
+        auto o = std::make_shared<Opening>();
+        o->options = *options;
+        o->address = options->address;
+        std::thread([o] { connect(*o); }).detach();
+        std::unique_lock<std::mutex> lock(o->mutex);
+        while (!o->changed.wait_for(lock, Milliseconds(50), [&] { return o->done; })) {
+            if (!options->lost(options->store)) continue;
+            lock.unlock();
+            const std::lock_guard<std::mutex> calls(o->calls); // none is under way, none will be
+            o->left_alone = true;
+            tell(error, error_size, "given up");
+            return nullptr;
+        }
+        if (o->gloo) return o->gloo.release();
+        tell(error, error_size, o->error.c_str());
     } catch (const std::exception &e) {
         tell(error, error_size, e.what());
     } catch (...) {
