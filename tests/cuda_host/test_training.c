@@ -101,6 +101,7 @@ static void test_small_batches(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int pretraining = 0; pretraining < 2; pretraining++) {
             Training ours, theirs;
+            if (TESTING_ASAN && i == 2 && pretraining) continue; /* slow, and as the other */
             TrainingOptions o = {
                 .backend = BACKEND, .compute = F32, .lengths = lengths[i], .pretraining = pretraining != 0};
             double loss_bound = on_a_gpu() ? 1e-5 : 1e-6;
@@ -294,6 +295,7 @@ static void test_save_and_go_on(void **state)
 {
     for (size_t t = 0; t < N_TYPES; t++) {
         Training whole, first, second;
+        if (TESTING_ASAN && types[t] != F16) continue; /* slow; fp16 has the most to save */
         TrainingOptions o = {.backend = BACKEND, .compute = types[t], .policy = "selective"};
         char *dir = file_join(*state, dtype_name(types[t]));
         run(&whole, &o, 6);
