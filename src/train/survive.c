@@ -43,6 +43,12 @@ static bool same_folder(const TrainJob *job, Digest run)
            digest_equal(here, run);
 }
 
+/* Nobody need wait for this rank any longer. */
+static void announce(Comm *c)
+{
+    if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
+}
+
 /* Is it this rank that saves? `why`: text for people, who does it, or why nobody here does. */
 static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock *lock, Buf *why)
 {
@@ -66,10 +72,12 @@ static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock
     if (!same_folder(job, progress->run)) {
         buf_printf(why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
                    job->output_dir);
+        announce(c);
         return false;
     }
     if (c->rank > 0 && lock_take(lock, job->output_dir) != OK) {
         buf_printf(why, "Nothing is saved: %s", status_message());
+        announce(c);
         return false;
     }
     return true;
@@ -89,7 +97,7 @@ Status survive(const TrainJob *job, const TrainProgress *progress, Status (*save
                        (long long)job->schedule.total_steps, job->output_dir);
         else
             buf_printf(&text, "Step %lld could not be saved: %s", (long long)progress->step, status_message());
-        if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
+        announce(c);
         lock_release(&lock);
     }
     (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, text.data);
