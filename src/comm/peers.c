@@ -33,8 +33,22 @@ static Hash128 host_identity(const char *name)
 
 /* ---- everybody's bytes ---- */
 
+/* As store_get; with a watch (may be NULL) it waits no longer than until a rank is known to be lost. */
+static Status get_watched(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
+{
+    double end = clock_monotonic() + timeout_s;
+    Loss loss;
+    if (!watch) return store_get(s, name, timeout_s, data, size);
+    for (;;) {
+        bool lost = watch_verdict(watch, 0, &loss); /* before the last look */
+        Status status = store_get(s, name, 0.2, data, size);
+        if (status == OK || lost || clock_monotonic() > end) return status;
+    }
+}
+
 /* What rank 0 has of each rank; `missing` lists those that did not come. */
-static void collect(const World *w, Store *s, const char *what, size_t size, char *all, double timeout_s, Buf *missing)
+static void collect(const World *w, Store *s, Watch *watch, const char *what, size_t size, char *all, double timeout_s,
+                    Buf *missing)
 {
     double end = clock_monotonic() + timeout_s;
     for (int r = 1; r < w->size; r++) {
@@ -43,7 +57,7 @@ static void collect(const World *w, Store *s, const char *what, size_t size, cha
         void *data = NULL;
         size_t got = 0;
         snprintf(name, sizeof name, "%s/%d", what, r);
-        if (store_get(s, name, left > 0 ? left : 0, &data, &got) == OK && got == size)
+        if (get_watched(s, name, left > 0 ? left : 0, watch, &data, &got) == OK && got == size)
             memcpy(all + (size_t)r * size, data, size);
         else
             buf_printf(missing, "%s%d", missing->len ? ", " : "", r);
@@ -51,10 +65,25 @@ static void collect(const World *w, Store *s, const char *what, size_t size, cha
     }
 }
 
-/* By way of rank 0, so that the store is asked 2N times and not N². The first byte of its answer: it has all. */
-Status peers_exchange(const World *w, Store *s, const char *what, const void *mine, size_t size, void *all,
-                      double timeout_s)
+/* Rank 0's. While it lives it answers, whoever else is lost. */
+static Status get_answer(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
 {
+    double end = clock_monotonic() + timeout_s;
+    Loss loss;
+    for (;;) {
+        Status status = get_watched(s, name, end - clock_monotonic(), watch, data, size);
+        bool lost = watch && watch_verdict(watch, 0, &loss);
+        if (status == OK || clock_monotonic() >= end) return status;
+        if (lost && loss.rank == 0) return fail(E_PEER, "rank 0 is lost: it %s", loss_text(loss.reason));
+        if (!lost) return status;
+    }
+}
+
+/* By way of rank 0, so that the store is asked 2N times and not N². The first byte of its answer: it has all. */
+static Status exchange(const World *w, Store *s, Watch *watch, const char *what, const void *mine, size_t size,
+                       void *all, double timeout_s)
+{
+    double begin = clock_monotonic();
     Status status = OK;
     Buf missing = {0}, answer = {0};
     void *data = NULL;
@@ -64,8 +93,8 @@ Status peers_exchange(const World *w, Store *s, const char *what, const void *mi
     if (w->rank != 0) {
         snprintf(name, sizeof name, "%s/%d", what, w->rank);
         TRY(store_set(s, name, mine, size));
-        /* Rank 0 says who is missing; it is given time to. */
-        TRY(store_get(s, given, timeout_s + 2, &data, &got));
+        /* Rank 0 says who is missing; it is given time to, unless it is the one that is lost. */
+        TRY(get_answer(s, given, timeout_s + 2, watch, &data, &got));
         if (got == total + 1 && *(char *)data)
             memcpy(all, (char *)data + 1, total);
         else
@@ -74,11 +103,11 @@ Status peers_exchange(const World *w, Store *s, const char *what, const void *mi
         return status;
     }
     memcpy(all, mine, size);
-    collect(w, s, what, size, all, timeout_s, &missing);
+    collect(w, s, watch, what, size, all, timeout_s, &missing);
     buf_append(&answer, missing.len ? "\0" : "\1", 1);
     if (missing.len) {
-        status =
-            fail(E_PEER, "rank 0 waited %.0f s; of %d ranks these did not come: %s", timeout_s, w->size, missing.data);
+        status = fail(E_PEER, "rank 0 waited %.0f s; of %d ranks these did not come: %s", clock_monotonic() - begin,
+                      w->size, missing.data);
         buf_puts(&answer, status_message());
         store_set(s, given, answer.data, answer.len);
         status = fail(E_PEER, "%s", answer.data + 1);
@@ -255,7 +284,7 @@ static Status second_round(const World *w, Store *store, Status own, const char 
 {
     Second mine = {.failed = own != OK, .card = *card}, *all = mem_array((size_t)w->size, sizeof *all);
     if (own != OK) snprintf(mine.text, sizeof mine.text, "%.499s", said);
-    Status status = peers_exchange(w, store, "card", &mine, sizeof mine, all, timeout_s);
+    Status status = exchange(w, store, NULL, "card", &mine, sizeof mine, all, timeout_s);
     for (int r = 0; r < w->size && status == OK; r++) {
         cards[r] = all[r].card;
         if (!all[r].failed) continue;
@@ -303,7 +332,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     if (own == OK) own = make_offer(o, &offer);
     if (own != ready) keep_message(&said);
     offer.bad = own != OK;
-    TRY_DONE(peers_exchange(w, store, "offer", &offer, sizeof offer, offers, timeout_s));
+    TRY_DONE(exchange(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
     if (all_good(offers, w->size)) {
         own = choose(w, o, offers, &mine);
         if (own == OK) own = watch_open(w, mine.address, o->peer_timeout_s, &mine.port, watch);
@@ -312,7 +341,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     TRY_DONE(second_round(w, store, own, said, &mine, *cards, timeout_s));
     say_choice(w, *cards);
     watch_connect(*watch, *cards, PREFLIGHT_S < timeout_s ? PREFLIGHT_S : timeout_s, errors);
-    TRY_DONE(peers_exchange(w, store, "reach", errors, n * sizeof *errors, all_errors, PREFLIGHT_S + 5));
+    TRY_DONE(exchange(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, PREFLIGHT_S + 5));
     TRY_DONE(check_reach(w, *cards, all_errors));
 done:
     if (status != OK) {

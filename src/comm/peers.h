@@ -18,9 +18,6 @@ typedef struct {
 
 typedef struct Watch Watch;
 
-/* Collective, through the store: every rank's `mine`. E_PEER names the missing. */
-Status peers_exchange(const World *world, Store *store, const char *what, const void *mine, size_t size, void *all,
-                      double timeout_s);
 /* Collective. Chooses the interface, connects the watch, and checks that everybody reaches everybody. `ready`: this
    rank can go on; where one cannot, its message is everybody's. The caller frees `cards` (size) and closes `watch`. */
 Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, Status ready,
