@@ -227,13 +227,15 @@ start_cairn() {
 }
 
 # run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
-# else end at a signal before its child, or sleep through it.
+# else end at a signal before its child, or sleep through it. $forwarded tells afterwards whether a signal came.
+# shellcheck disable=SC2034 # job.pbs reads it
 run_forwarding() {
     local code=0 again name child signalled=false
+    forwarded=false
     "$@" &
     child=$!
     # shellcheck disable=SC2064 # the number is that of now
-    for name in TERM INT USR1 USR2; do trap "signalled=true; kill -s $name $child 2>/dev/null" "$name"; done
+    for name in TERM INT USR1 USR2; do trap "signalled=true forwarded=true; kill -s $name $child 2>/dev/null" "$name"; done
     wait "$child" || code=$?
     while $signalled; do # `wait` returns when a trap has run, too
         signalled=false again=0

@@ -148,6 +148,9 @@ static Status check_options(const World *w, const CommOptions *o)
         return fail(E_USAGE, "a connection by nccl alone: hosts talk by gloo; comm_device_open is for GPUs");
     if (w->size < 1 || w->rank < 0 || w->rank >= w->size)
         return fail(E_USAGE, "rank %d of %d: no such rank", w->rank, w->size);
+    if (w->size > 1 && !(o->peer_timeout_s > 0 && o->connect_s > 0))
+        return fail(E_USAGE, "--peer-timeout is %g s, --connect-timeout %g s; several ranks need a time for both",
+                    o->peer_timeout_s, o->connect_s);
     return OK;
 }
 

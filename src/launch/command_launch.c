@@ -1,6 +1,7 @@
 /* `cairn launch`: starts, watches, starts again. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,9 +75,15 @@ static void take_signals(Launch *l)
 
 /* ---- what ranks are told ---- */
 
-/* What a host that is reached by ssh would not know. */
-static bool travels(const char *entry)
+/* Launcher and agents beat every 2 s, and an agent may be busy trying an address for 5: however soon ranks give each
+   other up, these do not. */
+static double silence_of(const Launch *l) { return fmax(l->c->peer_timeout, 10); }
+
+/* What a host that is reached by ssh would not know. Which GPUs a scheduler gave is each host's own affair. */
+static bool travels(const Launch *l, const char *entry)
 {
+    static const char devices[] = "CUDA_VISIBLE_DEVICES=";
+    if (l->sites.from != SITES_OF_FILE && strncmp(entry, devices, sizeof devices - 1) == 0) return false;
     static const char *const starts[] = {"CAIRN_",
                                          "NCCL_",
                                          "GLOO_",
@@ -93,6 +100,7 @@ static bool travels(const char *entry)
                                          "PBS_JOBID=",
                                          "SLURM_JOB_ID=",
                                          "RESTARTED=",
+                                         "REDISCLI_AUTH=",
                                          "SLURM_RESTART_COUNT=",
                                          "XDG_CACHE_HOME="};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
@@ -152,10 +160,10 @@ static void tell_remote(Launch *l, Remote *r, int node)
     fleet_send(&l->fleet, r, "dir", directory);
     fleet_send(&l->fleet, r, "job", l->job);
     if (!r->site->here) {
-        snprintf(text, sizeof text, "%.3f", l->c->peer_timeout);
+        snprintf(text, sizeof text, "%.3f", silence_of(l));
         fleet_send(&l->fleet, r, "silence", text);
         for (char **e = environ; *e; e++)
-            if (travels(*e)) fleet_send(&l->fleet, r, "set", *e);
+            if (travels(l, *e)) fleet_send(&l->fleet, r, "set", *e);
     }
     tell_options(l, r);
     tell_setting(l, r, "WORLD_SIZE=%d", l->fleet.n_ranks);
@@ -280,7 +288,12 @@ static Status open_store(Launch *l)
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
-    TRY(meeting_choose(&l->fleet, l->port, l->signals, l->c->peer_timeout, l->address));
+    Status status = meeting_choose(&l->fleet, l->port, l->signals, silence_of(l), l->address);
+    if (status != OK) { /* a signal ends the search, too */
+        take_signals(l);
+        TRY(stopped(l));
+        return status;
+    }
     snprintf(l->rendezvous, sizeof l->rendezvous, strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d",
              l->address, l->port);
     return OK;
@@ -346,7 +359,7 @@ static void look(Launch *l)
 static void watch(Launch *l)
 {
     while (l->fleet.running > 0) {
-        fleet_turn(&l->fleet, l->signals, 0.25, l->c->peer_timeout);
+        fleet_turn(&l->fleet, l->signals, 0.25, silence_of(l));
         take_signals(l);
         look(l);
     }
@@ -397,6 +410,12 @@ static void judge(Launch *l, Outcome *o)
     const Fleet *f = &l->fleet;
     static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
     *o = (Outcome){0};
+    for (int i = 0; i < f->n_ranks; i++) { /* told to stop before it could listen */
+        Rank *r = &f->ranks[i];
+        if (!l->stop_signal || r->signal != l->stop_signal) continue;
+        r->signal = 0;
+        r->code = status_exit_code(E_STOPPED);
+    }
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
         if (!r->lost || r->n_ranks == 0) continue;
@@ -530,9 +549,13 @@ static Status watch_signals(Launch *l)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
     const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
+    struct sigaction old;
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&set, numbers[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        bool nohup = numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+        if (!nohup) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     l->under_grid_engine = root && *root && job && *job;

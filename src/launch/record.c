@@ -16,9 +16,9 @@
 /* A folder that nobody else can have put things into; NULL, and `why`. */
 static char *record_folder(Buf *why)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    char *path =
-        runtime && *runtime == '/' ? mem_printf("%s/cairn", runtime) : mem_printf("/tmp/cairn-%u", (unsigned)geteuid());
+    const char *runtime = getenv("XDG_RUNTIME_DIR"); /* of the login node's session, perhaps: not there on this one */
+    bool there = runtime && *runtime == '/' && file_is_directory(runtime);
+    char *path = there ? mem_printf("%s/cairn", runtime) : mem_printf("/tmp/cairn-%u", (unsigned)geteuid());
     struct stat info;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         buf_printf(why, "%s cannot be made: %s", path, strerror(errno));

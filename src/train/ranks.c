@@ -66,6 +66,8 @@ static void fill_words(const Ranks *r, double words[N_WORDS])
     words[HURRY] = signal != 0;
     if (r->came == r->met) return;
     memcpy(words + VOTES, r->mine, sizeof r->mine);
+    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* one that came while it waits here, too */
+        if (signal && signal_of[v] == signal) words[VOTES + v] = 1;
 }
 
 static void take_words(Ranks *r, const double words[N_WORDS])
@@ -378,17 +380,26 @@ static char *value_text(const Json *v)
     }
 }
 
-Status ranks_agree(Ranks *r, const Config *c, const char *precision, Digest data)
+/* The backend, without its threads: those may be another number on each rank. */
+static void computing(const Backend *b, char out[192])
+{
+    snprintf(out, 192, "%s: %s", b->name, b->device ? "" : b->describe);
+    char *threads = strrchr(out, ',');
+    if (threads) *threads = '\0';
+}
+
+Status ranks_agree(Ranks *r, const Config *c, const Backend *b, Dtype compute, Digest data)
 {
     if (!r) return OK;
-    char hex[33];
+    char hex[33], backend[192];
     Buf text = {0};
     Json *doc = NULL;
     int n = 0;
     Status status = OK;
-    CommFact facts[N_OPTIONS + 3];
+    CommFact facts[N_OPTIONS + 4];
     char *flags[N_OPTIONS], *values[N_OPTIONS];
     digest_format(data, hex);
+    computing(b, backend);
     config_json(c, &text);
     TRY_DONE(js_parse("the configuration", text.data, text.len, &doc));
     for (void *it = js_first(doc); it && n < N_OPTIONS; it = js_next(doc, it)) {
@@ -399,10 +410,11 @@ Status ranks_agree(Ranks *r, const Config *c, const char *precision, Digest data
         n++;
     }
     facts[n] = (CommFact){"version", CAIRN_VERSION};
-    facts[n + 1] = (CommFact){"precision", precision};
-    facts[n + 2] = (CommFact){"data (by digest)", hex};
+    facts[n + 1] = (CommFact){"backend", backend};
+    facts[n + 2] = (CommFact){"precision", backend_precision(b, compute)};
+    facts[n + 3] = (CommFact){"data and model (by digest)", hex};
     TRY_DONE(ranks_meet(r));
-    TRY_DONE(comm_agree(r->comm, facts, n + 3));
+    TRY_DONE(comm_agree(r->comm, facts, n + 4));
 done:
     for (int i = 0; i < n; i++) {
         free(flags[i]);

@@ -14,6 +14,7 @@
 
 #include "comm/comm.h"
 #include "config/config.h"
+#include "kernels/backend.h"
 
 typedef struct Ranks Ranks;
 
@@ -71,7 +72,9 @@ Status ranks_broadcast_text(Ranks *r, Buf *text);
 Status ranks_least(Ranks *r, int64_t *n);
 /* E_FAIL where ranks differ in what `name` is: there is an error in Cairn, or in a machine. */
 Status ranks_same(Ranks *r, const char *name, const char *value);
-/* E_USAGE where ranks differ in version, configuration (but what is each rank's own), `precision` or `data`. */
-Status ranks_agree(Ranks *r, const Config *c, const char *precision, Digest data);
+/* E_USAGE where ranks differ in version, configuration (but what is each rank's own), backend (of the machine's memory:
+   its libraries and instruction set too, since they all make the same update), precision or `data`: all that is trained
+   and evaluated on, and the model. */
+Status ranks_agree(Ranks *r, const Config *c, const Backend *b, Dtype compute, Digest data);
 
 #endif

@@ -274,12 +274,20 @@ static Status open_everywhere(Snapshots *s)
     return good ? OK : E_STOPPED;
 }
 
+/* A file without a generation is of no use to anybody, and holds memory. */
+static void close_file(Snapshot *file, bool discard)
+{
+    if (discard || (file && snapshot_newest(file) == 0))
+        snapshot_discard(file);
+    else
+        snapshot_close(file);
+}
+
 static void release(Snapshots *s, bool discard)
 {
     if (!s) return;
-    void (*close_file)(Snapshot *) = discard ? snapshot_discard : snapshot_close;
-    close_file(s->file); /* its thread uses the others */
-    for (int i = 0; i < s->n_copies; i++) close_file(s->copies[i].file);
+    close_file(s->file, discard); /* its thread uses the others */
+    for (int i = 0; i < s->n_copies; i++) close_file(s->copies[i].file, discard);
     comm_close(s->comm);
     free(s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);

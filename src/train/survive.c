@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state/checkpoint.h"
 #include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
@@ -13,15 +14,18 @@
 
 #define SAVED "survivors-saved"
 
-/* The lowest rank that says so in time, with the step that it has. */
-static int lowest(Comm *c, int64_t mine, double within, int64_t *step)
+/* The lowest rank that can save and says so in time, with the step that it has; `able`: this one can. NONE: there is
+   none. */
+static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step)
 {
+    int most = able ? c->rank : c->size, last = able ? c->rank : NONE;
     char name[64];
     double until = clock_monotonic() + within;
     *step = mine;
     snprintf(name, sizeof name, "survivor-%d", c->rank);
-    if (!c->store || store_set(c->store, name, &mine, sizeof mine) != OK) return c->rank;
-    for (int r = 0; r < c->rank; r++) {
+    if (!c->store || (able && store_set(c->store, name, &mine, sizeof mine) != OK)) return last;
+    for (int r = 0; r < most; r++) {
+        if (r == c->rank) continue;
         void *data = NULL;
         size_t size = 0;
         double left = until - clock_monotonic();
@@ -32,7 +36,7 @@ static int lowest(Comm *c, int64_t mine, double within, int64_t *step)
         free(data);
         if (there) return r;
     }
-    return c->rank;
+    return last;
 }
 
 /* On another host the folder of that name may be another one. */
@@ -41,6 +45,21 @@ static bool same_folder(const TrainJob *job, Digest run)
     Digest here;
     return snapshot_run(job->output_dir, false, false, &here) == OK && snapshot_run_known(here) &&
            digest_equal(here, run);
+}
+
+/* Is a good checkpoint of a later step there? Others saved it, or the run was started again while this rank was away.
+ */
+static bool went_beyond(const char *output_dir, int64_t step, int64_t *newest)
+{
+    CheckpointList list = {0};
+    bool beyond = false;
+    if (checkpoint_find(output_dir, &list) != OK) return false;
+    for (int i = 0; i < list.count && list.items[i].step > step && !beyond; i++) {
+        beyond = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
+        *newest = list.items[i].step;
+    }
+    checkpoint_list_free(&list);
+    return beyond;
 }
 
 /* Nobody need wait for this rank any longer. */
@@ -60,7 +79,12 @@ static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock
         buf_puts(why, "What memory holds, or else the newest checkpoint, is gone on from");
         return false;
     }
-    int who = lowest(c, progress->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
+    int who = lowest(c, same_folder(job, progress->run), progress->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
+    if (who == NONE) {
+        buf_printf(why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
+                   job->output_dir);
+        return false;
+    }
     if (who != c->rank) {
         void *data = NULL;
         size_t size;
@@ -69,15 +93,15 @@ static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock
         buf_printf(why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (!same_folder(job, progress->run)) {
-        buf_printf(why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
-                   job->output_dir);
-        announce(c);
-        return false;
-    }
     if (c->rank > 0 && lock_take(lock, job->output_dir) != OK) {
         buf_printf(why, "Nothing is saved: %s", status_message());
         announce(c);
+        return false;
+    }
+    if (c->rank > 0 && went_beyond(job->output_dir, progress->step, &step)) {
+        buf_printf(why, "Step %lld is saved already", (long long)step);
+        announce(c);
+        lock_release(lock);
         return false;
     }
     return true;

@@ -225,6 +225,16 @@ static Digest data_digest(const GlueRun *r)
     return digest_of(parts, sizeof parts);
 }
 
+/* What must be the same on all ranks: what is evaluated, too, and the sizes and rates of the model. */
+static Digest seen_digest(const GlueRun *r)
+{
+    Digest parts[3 + 2 * GLUE_MAX_SPLITS] = {vocab_digest(r->text.vocab), train_origin(&r->model, "")};
+    int n = 2;
+    if (r->c->do_train) parts[n++] = r->train.examples.digest;
+    for (int i = 0; i < r->n_splits; i++) parts[n++] = r->splits[i].examples.digest;
+    return digest_of(parts, (size_t)n * sizeof *parts);
+}
+
 static Status plan_run(GlueRun *r)
 {
     const Config *c = r->c;
@@ -302,7 +312,7 @@ static Status glue_run(GlueRun *r)
     }
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, backend_precision(r->setup.backend, r->setup.compute), data_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, c, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) goto done;
     if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     glue_export_text(r, &text);

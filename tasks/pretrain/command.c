@@ -280,7 +280,7 @@ static Status train(PretrainRun *r)
     runlog_start(r->log, &start);
     Status status = train_run(&job, &r->progress);
     bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
-    if (status != E_STOPPED)
+    if (status != E_STOPPED && status != E_PEER) /* those go on */
         runlog_stop(r->log, pretrain_samples(r, r->progress.batch), success, sequences_per_second(r));
     if (status == OK) say_reader(r);
     return status;
@@ -378,7 +378,15 @@ static Status begin_output(PretrainRun *r, const TrainResume *resume)
 }
 
 /* Of what the ranks read: the shards of training, else of evaluation. */
-static Digest seen_digest(const PretrainRun *r) { return r->train ? data_digest(r) : shards_digest(r->eval_shards); }
+/* What must be the same on all ranks: what is evaluated, too, and the sizes and rates of the model. */
+static Digest seen_digest(const PretrainRun *r)
+{
+    Digest parts[3] = {train_origin(&r->model, "")};
+    int n = 1;
+    if (r->train) parts[n++] = data_digest(r);
+    if (r->evaluate) parts[n++] = shards_digest(r->eval_shards);
+    return digest_of(parts, (size_t)n * sizeof *parts);
+}
 
 static Status pretrain_run(PretrainRun *r)
 {
@@ -394,7 +402,7 @@ static Status pretrain_run(PretrainRun *r)
     TRY_DONE(ranks_all(r->ranks, check_rows(r, resume.dir != NULL)));
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, backend_precision(r->setup.backend, r->setup.compute), seen_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, c, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) goto done;
     if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     pretrain_export_text(r, &text);

@@ -12,7 +12,7 @@ within_hosts() {
             echo "skipped: network namespaces need root, iproute2 and a kernel that gives them"
             exit 77
         fi
-        cd / && rm -rf -- "$work" # the script begins again
+        cd / && rm -rf -- "$work" ${CAIRN_SNAPSHOT_DIR:+"$CAIRN_SNAPSHOT_DIR"} # the script begins again
         CAIRN_TEST_HOSTS=$n exec unshare --net --mount --uts --pid --fork --kill-child --mount-proc bash "$@"
     fi
     mkdir -p /run/netns

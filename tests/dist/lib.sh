@@ -12,6 +12,7 @@ while IFS= read -r variable; do unset "$variable"; done < <(
 CAIRN_SNAPSHOT_DIR=$(mktemp -d /dev/shm/cairn-test-XXXXXX 2>/dev/null || mktemp -d "$work/memory-XXXXXX")
 export CAIRN_SNAPSHOT_DIR
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
+export CUDA_VISIBLE_DEVICES= # one rank to a host
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 

@@ -1,7 +1,7 @@
-# What tests share that start ranks by hand on this machine, on top of tests/scripts/lib.sh.
+# What tests share that start ranks by hand on this machine, on top of lib.sh.
 # shellcheck shell=bash
-# shellcheck source=tests/scripts/lib.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
     echo "skipped: built without Gloo" && exit 77

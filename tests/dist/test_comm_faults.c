@@ -97,10 +97,10 @@ static void test_killed(void **state)
 
 static void test_frozen(void **state)
 {
-    Fault f = {1, "it is frozen, or cannot be reached", NULL, 1.5 + 3};
-    befall(*state, 3, &f, SIGSTOP, 1.5);
+    Fault f = {1, "it is frozen, or cannot be reached", NULL, 2.5 + 3};
+    befall(*state, 3, &f, SIGSTOP, 2.5);
     f.victim = 0;
-    befall(*state, 2, &f, SIGSTOP, 1.5);
+    befall(*state, 2, &f, SIGSTOP, 2.5);
 }
 
 /* ---- killed at any moment, while they meet too ---- */
@@ -194,7 +194,7 @@ static void test_away(void **state)
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
     late.expected = "does not come to what the others wait in";
-    ranks.options.peer_timeout_s = 0.4;
+    ranks.options.peer_timeout_s = 0.8;
     ranks.arg = &late;
     ranks_run(&ranks, one_is_late);
     free(where);

@@ -25,12 +25,12 @@ trained() { [ "$(steps_of)" -gt "$1" ]; }
 # shellcheck disable=SC2317
 queue_empty() { [ -z "$(qstat)" ]; }
 # shellcheck disable=SC2317
-quiet() { ! pgrep -f "$CAIRN_BINARY" >/dev/null; }
+quiet() { ! pgrep -f "$CAIRN_BINARY|^cairn " >/dev/null; }
 # shellcheck disable=SC2317
 holds() { grep -qF -- "$1" "$work/sge.out" 2>/dev/null; }
 over() { # over WHAT: the queue is empty, and no process left
     wait_until 90 queue_empty || { complain "$1: still in the queue: $(qstat)" && qdel -f '*' >/dev/null; }
-    wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY")"
+    wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"
 }
 
 # The job as it is, with the execution daemons in place of ssh; then with (a stand-in for) ssh.

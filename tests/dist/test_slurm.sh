@@ -21,8 +21,8 @@ small=(--model-config "$work/bert/config.json" --vocab "$work/bert/vocab.txt" --
 endless=(--max-steps 1000000 --warmup 0 --schedule constant --peer-timeout 10s)
 # No rank, agent or launcher is left on a host.
 # shellcheck disable=SC2317 # by wait_until
-quiet() { ! pgrep -f "$CAIRN_BINARY" >/dev/null; }
-none_left() { wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY")"; }
+quiet() { ! pgrep -f "$CAIRN_BINARY|^cairn " >/dev/null; }
+none_left() { wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"; }
 submit() { (cd -- "$source_dir" && RESULTS_DIR=$work/results sbatch --parsable -o "$work/%j.out" "$@"); }
 steps_of() { wc -l 2>/dev/null <"$work/results/MNLI/metrics.jsonl" || echo 0; }
 # shellcheck disable=SC2317 # by wait_until

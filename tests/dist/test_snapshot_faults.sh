@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Ranks that are killed, frozen and signalled at random moments of starting, recovering, training and saving: every
 # fault ends all ranks with a clear exit code and without a hang, the same command goes on, little is lost, and the end
-# is bit-equal to a run without faults. CAIRN_TEST_FAULTS (200) faults; CAIRN_TEST_PAUSE (0): seconds between them.
+# is bit-equal to a run without faults. CAIRN_TEST_FAULTS (60) faults; CAIRN_TEST_PAUSE (0): seconds between them.
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 skip_without_gloo
 exec 2>/dev/null # the shell speaks of every process that was killed
 
-wanted=${CAIRN_TEST_FAULTS:-200} rest=${CAIRN_TEST_PAUSE:-0} every=3 steps=${CAIRN_TEST_STEPS:-150}
+wanted=${CAIRN_TEST_FAULTS:-60} rest=${CAIRN_TEST_PAUSE:-0} every=3 steps=${CAIRN_TEST_STEPS:-150}
 make_case
 run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 2 --connect-timeout 10 --snapshot-steps "$every")
 steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
@@ -20,29 +20,24 @@ done
 # shellcheck disable=SC2317 # wait_until calls it
 alive() { kill -0 "$1" 2>/dev/null; }
 
-# fault: hurts ranks; those that it froze are in $frozen.
+# fault: hurts ranks; those that it froze are in $frozen. False where they had ended by themselves.
 declare -A made=([one]=0 [two]=0 [all]=0 [freeze]=0 [signal]=0)
 fault() {
-    local n=${#ranks[@]} who=$((RANDOM % ${#ranks[@]})) kind=$((RANDOM % 20)) r
-    frozen=
-    if [ "$kind" -lt 8 ]; then
+    local n=${#ranks[@]} who=$((RANDOM % ${#ranks[@]})) dice=$((RANDOM % 20)) kind signal=KILL whom r
+    frozen='' whom=("${ranks[who]}")
+    if [ "$dice" -lt 8 ]; then
         kind=one
-        kill -9 "${ranks[who]}"
-    elif [ "$kind" -lt 10 ]; then
-        kind=two
-        kill -9 "${ranks[who]}" "${ranks[(who + 1) % n]}"
-    elif [ "$kind" -lt 16 ]; then
-        kind=all
-        kill -9 "${ranks[@]}"
-    elif [ "$kind" -lt 17 ]; then
-        kind=freeze
-        kill -STOP "${ranks[who]}"
-        frozen=${ranks[who]}
+    elif [ "$dice" -lt 10 ]; then
+        kind=two whom+=("${ranks[(who + 1) % n]}")
+    elif [ "$dice" -lt 16 ]; then
+        kind=all whom=("${ranks[@]}")
+    elif [ "$dice" -lt 17 ]; then
+        kind=freeze signal=STOP frozen=${ranks[who]}
     else
-        kind=signal
-        r=(TERM INT USR1 USR2)
-        kill -"${r[RANDOM % 4]}" "${ranks[who]}"
-    fi 2>/dev/null
+        kind=signal r=(TERM INT USR1 USR2)
+        signal=${r[RANDOM % 4]}
+    fi
+    kill -"$signal" "${whom[@]}" 2>/dev/null || return 1
     made[$kind]=$((made[$kind] + 1))
 }
 
@@ -58,10 +53,7 @@ while [ "$faults" -lt "$wanted" ]; do
         pause $((100 + tries % 10 * 60))
         if [ "$rest" -gt 0 ]; then sleep "$rest"; fi
         tries=$((tries + 1))
-        if kill -0 "${ranks[@]}" 2>/dev/null; then
-            faults=$((faults + 1))
-            fault
-        fi
+        if fault; then faults=$((faults + 1)); fi
         if [ -n "${frozen:-}" ]; then
             for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || timeout 30 tail --pid="$r" -f /dev/null; done
             kill -9 "$frozen"

@@ -18,8 +18,9 @@ grid_engine_or_skip() {
         for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder/root"; done
         touch "$folder/done"
     fi
-    if ldd "$folder/root/usr/lib/gridengine/"{sge_qmaster,sge_execd,qsub} | grep -q 'not found'; then
-        echo "skipped: libraries of Grid Engine's packages are missing: $(ldd "$folder/root/usr/lib/gridengine/sge_qmaster" | grep 'not found')"
+    missing=$(ldd "$folder/root/usr/lib/gridengine/"{sge_qmaster,sge_execd,qsub} | grep 'not found' | sort -u)
+    if [ -n "$missing" ]; then
+        echo "skipped: libraries of Grid Engine's packages are missing: $missing"
         exit 77
     fi
     export CAIRN_TEST_GRID_ENGINE=$folder/root
@@ -32,7 +33,10 @@ grid_engine_start() {
     if [ -n "${CAIRN_TEST_GRID_ENGINE:-}" ]; then
         mkdir -p /run/netns/over
         ln -s "$CAIRN_TEST_GRID_ENGINE/usr" /run/netns/over/usr # a path without a space or a colon
-        mount -t overlay overlay -o "lowerdir=/run/netns/over/usr:/usr" /usr || return 1
+        mount -t overlay overlay -o "lowerdir=/run/netns/over/usr:/usr" /usr || {
+            echo "skipped: no overlay can be mounted here, and Grid Engine is not installed"
+            exit 77
+        }
     fi
     mkdir -p "$ge/default/common" "$ge/qmaster/job_scripts" "$ge/spooldb" "$ge/execd" "$ge/log"
     cp -rL /usr/share/gridengine/util "$ge/util"
