@@ -1,6 +1,5 @@
 /* `cairn launch`: starts, watches, starts again. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,6 +13,7 @@
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
+#include "launch/machine.h"
 
 extern char **environ;
 
@@ -31,7 +31,7 @@ typedef struct {
     Fleet fleet;
     Output *output;
     StoreServer *store;
-    char job[80], random[40], token[64], rendezvous[192], address[128];
+    char job[80], random[33], token[64], rendezvous[192], address[128];
     int port, generation, restarts;
     int signals;     /* a signalfd */
     int stop_signal; /* the first that asked for the end; 0: none */
@@ -533,18 +533,6 @@ static void name_job(Launch *l)
         if (*p == '/' || *p == ' ') *p = '_';
 }
 
-/* A secret of this job: 128 bits of the kernel's. */
-static Status make_secret(Launch *l)
-{
-    unsigned char bytes[16];
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
-    if (fd >= 0) close(fd);
-    if (n != (ssize_t)sizeof bytes) return fail(E_IO, "/dev/urandom: %m");
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(l->random + 2 * i, 3, "%02x", bytes[i]);
-    return OK;
-}
-
 static Status watch_signals(Launch *l)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
@@ -583,7 +571,7 @@ Status command_launch(const Config *c)
     Status status = OK;
     TRY_DONE(check_command(c, &l.max_time));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
-    TRY_DONE(make_secret(&l));
+    TRY_DONE(machine_secret(l.random));
     TRY_DONE(watch_signals(&l));
     name_job(&l);
     l.open = mem_array((size_t)l.sites.n, sizeof *l.open);

@@ -2,9 +2,11 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_CORES = 1 << 16 };
 
@@ -119,4 +121,15 @@ void boot_id(char out[48])
         snprintf(out, 48, "%s", text.data);
     }
     buf_free(&text);
+}
+
+Status machine_secret(char out[33])
+{
+    unsigned char bytes[16];
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
+    if (fd >= 0) close(fd);
+    if (n != (ssize_t)sizeof bytes) return fail(E_IO, "/dev/urandom: %m");
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return OK;
 }

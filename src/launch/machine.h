@@ -29,4 +29,7 @@ uint64_t process_started(pid_t pid);
 /* Of this boot; "" where the system does not tell. */
 void boot_id(char out[48]);
 
+/* 128 bits of the kernel's, in hex: the secret of a job. */
+Status machine_secret(char out[33]);
+
 #endif
