@@ -43,6 +43,7 @@ run_stage() {
     asan) # the scripts and rules say nothing new under sanitizers
         export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
         export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+        export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-10} # a start takes long here
         build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$'
         ;;
     fuzz)

@@ -40,7 +40,7 @@ job=$(submit hpcai_scripts/job.slurm "${small[@]}" --max-steps 6)
 slurm_wait "$job" 100
 has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
 [ "$(steps_of)" -eq 6 ] || { complain "job.slurm: $(steps_of) steps" && cat "$job.out"; }
-scontrol show job "$job" | grep -q 'JobState=COMPLETED ExitCode\|JobState=COMPLETED' || complain "job.slurm did not complete: $(cat "$job.out")"
+[[ $(scontrol show job "$job") == *JobState=COMPLETED* ]] || complain "job.slurm did not complete: $(cat "$job.out")"
 none_left "the finished job"
 rm -rf results
 
@@ -48,7 +48,7 @@ rm -rf results
 job=$(submit hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}" --save-steps 20)
 wait_until 60 trained 30 || { complain "the run did not begin: $(cat "$job.out")" && finish; }
 pgrep -f "^cairn glue" | while read -r pid; do
-    tr '\0' '\n' <"/proc/$pid/environ" | grep -qx RANK=1 && kill -9 "$pid"
+    grep -qzx RANK=1 "/proc/$pid/environ" && kill -9 "$pid"
 done
 wait_until 60 holds "$job.out" "was killed by SIGKILL; starting again on 2 hosts (1 of at most 3)" ||
     complain "the fault was not seen: $(cat "$job.out")"
@@ -69,7 +69,7 @@ before=$(steps_of)
 released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now 2>/dev/null; }
 wait_until 30 released || complain "the job is not in the queue: $(scontrol show job "$job")"
 wait_until 60 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
-scontrol show job "$job" | grep -q 'Restarts=1' || complain "Slurm counts no restart: $(scontrol show job "$job")"
+[[ $(scontrol show job "$job") == *Restarts=1* ]] || complain "Slurm counts no restart: $(scontrol show job "$job")"
 scancel "$job"
 slurm_wait "$job" 60
 none_left "the job that was put back"

@@ -94,5 +94,5 @@ left=$(snapshots_left)
 echo "$faults faults in $round runs: ${made[one]} times one rank was killed, ${made[two]} two, ${made[all]} all," \
     "${made[freeze]} frozen, ${made[signal]} signalled; went on $memory_used times from memory, $disk_used from disk;" \
     "at most $most_lost steps were lost"
-[ "$memory_used" -gt $((wanted / 16)) ] || complain "memory was hardly used"
+[ "$memory_used" -gt 0 ] || [ "$wanted" -lt 60 ] || complain "memory was never used"
 exit $((failures > 0))
