@@ -59,6 +59,8 @@ missing_for_tests() {
     has_library cmocka || echo libcmocka-dev
     has_program clang || echo clang
     has_program clang-format || echo clang-format
+    has_program ip || echo iproute2 # hosts that are network namespaces
+    has_program mpirun || echo openmpi-bin
     if has_program clang && ! has_fuzzer; then
         if has_program apt-cache; then clang_runtime_package; else echo "clang's compiler-rt (libclang-rt-dev)"; fi
     fi
