@@ -500,7 +500,6 @@ Status train_run(TrainJob *job, TrainProgress *progress)
               .first_step = progress->step,
               .saved_step = progress->step,
               .last_save = clock_monotonic()};
-    if (progress->snapshot_kept) l.save_again = l.last_save; /* it is in memory only, so far */
     size_t batch = (size_t)job->batch_size;
     MicroCapacity cap = job->session->options.micro;
     cap.tokens = job->session->train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */

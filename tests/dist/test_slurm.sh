@@ -64,11 +64,11 @@ rm -rf results
 job=$(submit --time=2 --signal=B:TERM@115 hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}")
 wait_until 100 holds "$job.out" "back into the queue" || { complain "no signal, or no requeue: $(cat "$job.out")" && finish; }
 before=$(steps_of)
-# Slurm lets a job that was put back wait for two minutes: not here.
+# Slurm lets a job that was put back wait for two minutes: not here, and its next signal comes late.
 # shellcheck disable=SC2317 # by wait_until
-released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now 2>/dev/null; }
+released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now TimeLimit=10 2>/dev/null; }
 wait_until 30 released || complain "the job is not in the queue: $(scontrol show job "$job")"
-wait_until 60 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
+wait_until 150 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
 [[ $(scontrol show job "$job") == *Restarts=1* ]] || complain "Slurm counts no restart: $(scontrol show job "$job")"
 scancel "$job"
 slurm_wait "$job" 60

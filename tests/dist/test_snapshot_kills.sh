@@ -120,13 +120,13 @@ wait "$child" 2>/dev/null
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir other
 checkpoint=$(cat .stdout)
 step=${checkpoint##*-}
-"$CAIRN_BINARY" "${long[@]}" --output-dir saved --save-steps "$step" >/dev/null 2>log &
+"$CAIRN_BINARY" "${long[@]}" --output-dir saved --save-steps "$step" --keep 1000 >/dev/null 2>log &
 child=$!
 wait_until "[ -e saved/checkpoint-$step ]"
 kill -9 "$child"
 wait "$child" 2>/dev/null
-sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "$checkpoint/state.json" >a.json
-sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "saved/checkpoint-$step/state.json" >b.json
+sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"keep": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "$checkpoint/state.json" >a.json
+sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"keep": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "saved/checkpoint-$step/state.json" >b.json
 diff a.json b.json || complain "state.json of persist is another"
 for file in model.safetensors optimizer.safetensors config.json vocab.txt; do
     cmp "$checkpoint/$file" "saved/checkpoint-$step/$file" || complain "persist wrote another $file"
