@@ -228,6 +228,35 @@ start_cairn() {
     exec "$cairn" "$@"
 }
 
+# run_multinode SCRIPT EXAMPLE FLAG...: SCRIPT of this folder on all hosts of a job; EXAMPLE are flags, for --help.
+run_multinode() {
+    local script=$1 example=$2 self argument
+    self=$(basename -- "$0")
+    shift 2
+    for argument in "$@"; do
+        case $argument in -h | --help) ;; *) continue ;; esac
+        cat <<END
+$self [--ranks N] [--hosts FILE] [--max-restarts K] [any flag of $script]...
+
+$script on every host of the job it is called in: of PBS (PBS_NODEFILE), Grid Engine (PE_HOSTFILE) or Slurm; or
+of --hosts; else on this one. Call it once, on the first host: it starts the ranks on the others (by ssh; under Slurm by
+srun, under Grid Engine by qrsh), hands signals on, starts again after a fault, and leaves no process behind. The source
+folder and all paths must be the same on all hosts (a shared file system).
+  --hosts FILE    other hosts: a line each, NAME [slots=N]
+  --ranks N       processes in all (default: one per GPU, or per host where there are none); --batch-size is that of all
+  --max-restarts  how often to start again after a fault (default 3)
+
+    qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4,place=scatter     # and then, on the first node:
+    ./hpcai_scripts/$self $example
+
+Exit codes: as $script; 77: a host or a rank was lost, and no start was left; 99 for 75 under Grid Engine.
+docs/cluster.md tells the rest.
+END
+        return 0
+    done
+    exec "$cairn_root/hpcai_scripts/$script" --multinode "$@"
+}
+
 # run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
 # else end at a signal before its child, or sleep through it. $forwarded tells afterwards whether a signal came.
 # shellcheck disable=SC2034 # job.pbs reads it

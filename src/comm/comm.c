@@ -144,8 +144,6 @@ static Status check_options(const World *w, const CommOptions *o)
 {
     bool self = strcmp(o->transport, "self") == 0;
     if (self && w->size > 1) return fail(E_USAGE, "--comm self is for one rank; %s started %d", w->source, w->size);
-    if (strcmp(o->transport, "nccl") == 0 && w->size > 1)
-        return fail(E_USAGE, "a connection by nccl alone: hosts talk by gloo; comm_device_open is for GPUs");
     if (w->size < 1 || w->rank < 0 || w->rank >= w->size)
         return fail(E_USAGE, "rank %d of %d: no such rank", w->rank, w->size);
     if (w->size > 1 && !(o->peer_timeout_s > 0 && o->connect_s > 0))

@@ -1,7 +1,7 @@
 /* Ranks: processes that train one model together, and the few collectives they use.
 
    READ FIRST. A World says who this process is: found in the environment that a launcher left, or in flags. A Comm is a
-   connection of all ranks of a world, over one transport: self (one rank), gloo or nccl (modules, loaded when asked
+   connection of all ranks of a world, over one transport: self (one rank) or gloo (a module, loaded when asked
    for). Every function marked *Collective* must be called by all ranks in the same order with the same sizes, on a
    given Comm by one thread at a time; who wants to talk beside others from another thread duplicates the Comm first.
 
@@ -58,7 +58,7 @@ void store_server_close(StoreServer *s); /* takes NULL */
 /* ---- the connection ---- */
 
 typedef struct {
-    const char *transport;  /* "auto", "self", "gloo", "nccl" */
+    const char *transport;  /* "auto", "self", "gloo" */
     const char *rendezvous; /* see store_open */
     const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, with commas between; "": the route to the
                                peers decides */

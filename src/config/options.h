@@ -77,7 +77,7 @@
     X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "gpt",                                \
       "compute type; auto: the fastest the backend has (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")   \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "gpt",                                          \
-      "on a GPU: our kernels, or cuDNN's where dropout is 0 (if built with it); auto: own")                            \
+      "on a GPU: our kernels; cudnn is refused, its kernels are not built yet; auto: own")                             \
     X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "gt",                                                        \
       "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "gt", "fp16: the dynamic scale at the start")  \
@@ -117,8 +117,8 @@
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
     X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
     /* ranks */                                                                                                        \
-    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "gt",                                           \
-      "how ranks talk: auto is nccl between GPUs where it is built in, else gloo")                                     \
+    X(comm, Choice, "auto", 0, 0, "auto self gloo", "NAME", NONE, "gt",                                                \
+      "how ranks talk: self is one rank alone; auto: gloo where there are several")                                    \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "gtl",                                                        \
       "where ranks meet: file:DIR (shared by all hosts), redis://HOST[:PORT], tcp://HOST[:PORT] (rank 0 serves it); "  \
       "auto: what the launcher says")                                                                                  \
