@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <stdbool.h>
 
+#include "base/thread.h"
+
 enum { MOST_THREADS = 8 };
 
 typedef struct {
@@ -45,7 +47,7 @@ void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
         size_t end = i + 1 == threads ? n : grains * (i + 1) / threads * grain;
         ranges[i] = (Range){work, arg, at, end};
         at = end;
-        started[i] = i > 0 && pthread_create(&ids[i], NULL, run, &ranges[i]) == 0;
+        started[i] = i > 0 && thread_start(&ids[i], run, &ranges[i]) == 0;
     }
     for (size_t i = 0; i < threads; i++)
         if (!started[i]) run(&ranges[i]);

@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "comm/store_wire.h"
 
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
@@ -213,12 +213,7 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     s->port = port_of(fd);
     s->wake = eventfd(0, EFD_CLOEXEC);
     s->table = store_table_new(key, world_size);
-    sigset_t all, before; /* signals are for the program's own threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int bad = s->wake < 0 || pthread_create(&s->thread, NULL, serve, s) != 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (bad) {
+    if (s->wake < 0 || thread_start(&s->thread, serve, s) != 0) {
         close(fd);
         if (s->wake >= 0) close(s->wake);
         store_table_free(s->table);

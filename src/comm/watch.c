@@ -6,13 +6,14 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 enum { MOST_STRANGERS = 64 };
 #define STRANGER_S 5.0
@@ -399,7 +400,6 @@ static Status listen_on(const char *address, int *fd, int32_t *port)
 Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch)
 {
     Watch *w = mem_alloc(sizeof *w);
-    pthread_condattr_t monotonic;
     w->rank = world->rank;
     w->size = world->size;
     w->timeout_s = peer_timeout_s;
@@ -407,11 +407,7 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
     w->links = mem_array((size_t)w->size, sizeof *w->links);
     w->polls = mem_array((size_t)w->size + 2 + MOST_STRANGERS, sizeof *w->polls);
     for (int r = 0; r < w->size; r++) w->links[r].fd = -1;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_lock_init(&w->lock, &w->changed);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     Status status = listen_on(address, &w->listener, port);
     if (status == OK && w->wake < 0) status = fail(E_IO, "eventfd: %m");
@@ -421,14 +417,6 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
     }
     *watch = w;
     return OK;
-}
-
-/* Until something changes, or the time is up (false). */
-static bool wait_change(Watch *w, double end)
-{
-    struct timespec t = {.tv_sec = (time_t)end};
-    t.tv_nsec = (long)((end - (double)t.tv_sec) * 1e9);
-    return pthread_cond_timedwait(&w->changed, &w->lock, &t) == 0;
 }
 
 static bool all_settled(const Watch *w)
@@ -441,18 +429,13 @@ static bool all_settled(const Watch *w)
 void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors)
 {
     double end = clock_monotonic() + timeout_s;
-    sigset_t all, before;
     w->cards = mem_array((size_t)w->size, sizeof *w->cards);
     memcpy(w->cards, cards, (size_t)w->size * sizeof *cards);
     w->connecting = true;
-    /* Signals are the business of the program's own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->threaded = pthread_create(&w->thread, NULL, watch_thread, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->threaded = thread_start(&w->thread, watch_thread, w) == 0;
     CHECK(w->threaded, "no thread for the watch");
     pthread_mutex_lock(&w->lock);
-    while (!all_settled(w) && wait_change(w, end)) {}
+    while (!all_settled(w) && thread_wait_until(&w->changed, &w->lock, end)) {}
     for (int r = 0; r < w->size; r++) {
         const Link *l = &w->links[r];
         errors[r] = r == w->rank || l->state == LINK_OPEN || l->state == LINK_LEFT ? 0
@@ -476,7 +459,7 @@ bool watch_verdict(Watch *w, double wait_s, Loss *loss)
 {
     double end = clock_monotonic() + wait_s;
     pthread_mutex_lock(&w->lock);
-    while (w->loss.reason == LOSS_NONE && wait_s > 0 && wait_change(w, end)) {}
+    while (w->loss.reason == LOSS_NONE && wait_s > 0 && thread_wait_until(&w->changed, &w->lock, end)) {}
     *loss = w->loss;
     pthread_mutex_unlock(&w->lock);
     return loss->reason != LOSS_NONE;
@@ -488,7 +471,8 @@ void watch_report(Watch *w, int rank, LossReason reason, double seconds)
     pthread_mutex_lock(&w->lock);
     judge(w, rank, reason, w->rank, seconds);
     wake(w);
-    while (w->loss.reason != LOSS_NONE && !w->told && wait_change(w, end)) {} /* this process may end next */
+    while (w->loss.reason != LOSS_NONE && !w->told && thread_wait_until(&w->changed, &w->lock, end)) {
+    } /* this process may end next */
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "data/shards_internal.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -222,7 +223,6 @@ ShardsWork shards_work(Shards *s)
 
 Status shards_start(Shards *s)
 {
-    sigset_t all, before;
     CHECK(s->o.batch_size > 0 && s->o.max_length > 0, "batch size and length");
     int64_t rows = s->blocks[0].rows;
     for (int64_t i = 0; i < s->n_blocks; i++)
@@ -233,10 +233,7 @@ Status shards_start(Shards *s)
     s->window_first = mem_array((size_t)s->n_windows + 1, sizeof *s->window_first);
     s->order_epoch = s->windows[0].index = s->windows[1].index = -1;
     for (int i = 0; i < 3; i++) s->slots[i].batch = -1;
-    sigfillset(&all); /* signals are the caller's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&s->thread, run, s);
     if (error) return fail(E_FAIL, "the thread that reads shards cannot be started: %s", strerror(error));
     s->started = true;
     return OK;

@@ -1,9 +1,10 @@
 #include "exec/comm_lane_internal.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/thread.h"
 
 typedef struct {
     InstrId instr;
@@ -115,17 +116,6 @@ static void *lane_thread(void *arg)
     return NULL;
 }
 
-/* Signals are for the training thread. */
-static bool start_thread(CommLane *l)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&l->thread, NULL, lane_thread, l) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *memory, float *grads, Stats *stats,
                       int most)
 {
@@ -138,9 +128,9 @@ Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *mem
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .log = mem_array((size_t)most, sizeof(CommLaneRecord)),
                     .most = most};
-    CHECK(pthread_mutex_init(&l->lock, NULL) == 0 && pthread_cond_init(&l->changed, NULL) == 0, "no mutex");
+    thread_lock_init(&l->lock, &l->changed);
     l->threaded = backend_immediate(memory->backend);
-    if (l->threaded && !start_thread(l)) {
+    if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
         l->threaded = false;
         comm_lane_close(l);
         return fail(E_MEMORY, "the thread of the comm lane cannot be started");

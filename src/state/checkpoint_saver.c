@@ -1,10 +1,10 @@
 /* Saving beside training: copy, go on, let a thread write. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/thread.h"
 #include "state/checkpoint_internal.h"
 
 /* One save under way. It owns copies of everything but the floats, which lie in the saver's buffer. */
@@ -146,17 +146,6 @@ Status saver_init(Saver *s, const char *out, int keep, float *buffer)
     return OK;
 }
 
-/* Signals are for the training thread. */
-static bool start_thread(Saver *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&s->thread, NULL, save_thread, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 Status saver_begin(Saver *s, const TrainingState *state)
 {
     double start = state->stopped > 0 ? state->stopped : clock_monotonic();
@@ -164,7 +153,7 @@ Status saver_begin(Saver *s, const TrainingState *state)
     CHECK(s->out, "saver_begin without saver_init");
     if (s->running) collect(s);
     s->save = save_new(s, state);
-    s->running = s->buffer && start_thread(s);
+    s->running = s->buffer && thread_start(&s->thread, save_thread, s) == 0;
     if (!s->running) {
         save_run(s->save);
         take_outcome(s);

@@ -5,11 +5,12 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/thread.h"
 
 SnapshotMark *snapshot_mark(const Snapshot *s, int slot)
 {
@@ -149,15 +150,11 @@ static void *thread(void *arg)
     return NULL;
 }
 
-/* Signals are for the training thread. Where no thread starts, the work is done where it is begun. */
+/* Where no thread starts, the work is done where it is begun. */
 void snapshot_start_thread(Snapshot *s)
 {
-    sigset_t all, before;
-    CHECK(pthread_mutex_init(&s->lock, NULL) == 0 && pthread_cond_init(&s->changed, NULL) == 0, "no mutex");
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->started = pthread_create(&s->thread, NULL, thread, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    thread_lock_init(&s->lock, &s->changed);
+    s->started = thread_start(&s->thread, thread, s) == 0;
 }
 
 void snapshot_stop_thread(Snapshot *s)

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/thread.h"
 #include "train/signals.h"
 
 extern char **environ;
@@ -66,7 +66,7 @@ static void fill_words(const Ranks *r, double words[N_WORDS])
     words[HURRY] = signal != 0;
     if (r->came == r->met) return;
     memcpy(words + VOTES, r->mine, sizeof r->mine);
-    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* one that came while it waits here, too */
+    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* also one that came while it waits here */
         if (signal && signal_of[v] == signal) words[VOTES + v] = 1;
 }
 
@@ -88,16 +88,9 @@ static void take_words(Ranks *r, const double words[N_WORDS])
 
 static void wait_for_news(Ranks *r)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)r->beat;
-    until.tv_nsec += (long)((r->beat - (double)(time_t)r->beat) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    double until = clock_monotonic() + r->beat;
     while (r->came == r->met && !r->ending)
-        if (pthread_cond_timedwait(&r->changed, &r->lock, &until) == ETIMEDOUT) return;
+        if (!thread_wait_until(&r->changed, &r->lock, until)) return;
 }
 
 static void *keep_up(void *arg)
@@ -126,16 +119,8 @@ static void *keep_up(void *arg)
 
 static Status start_thread(Ranks *r)
 {
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    CHECK(pthread_mutex_init(&r->lock, NULL) == 0 && pthread_cond_init(&r->changed, &monotonic) == 0, "no mutex");
-    pthread_condattr_destroy(&monotonic);
-    sigfillset(&all); /* signals are for the training thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    r->running = pthread_create(&r->thread, NULL, keep_up, r) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    thread_lock_init(&r->lock, &r->changed);
+    r->running = thread_start(&r->thread, keep_up, r) == 0;
     return r->running ? OK : fail(E_MEMORY, "the thread that keeps up with the other ranks cannot be started");
 }
 
@@ -143,9 +128,6 @@ Status ranks_meet(Ranks *r)
 {
     if (!r) return OK;
     pthread_mutex_lock(&r->lock);
-    int signal = *signals_stop();
-    for (int v = VOTE_TERM; v <= VOTE_USR2; v++)
-        if (signal == signal_of[v]) r->mine[v] = 1;
     int64_t number = ++r->came;
     pthread_cond_broadcast(&r->changed);
     while (r->met < number && r->status == OK) pthread_cond_wait(&r->changed, &r->lock);

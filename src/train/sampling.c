@@ -2,9 +2,9 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/thread.h"
 
 struct Sampling {
     const Backend *backend;
@@ -29,9 +29,8 @@ static bool take(Sampling *s)
 /* Until `seconds` from now, or until it should stop: then true. */
 static bool pause_until(Sampling *s, double when)
 {
-    struct timespec t = {.tv_sec = (time_t)when, .tv_nsec = (long)(1e9 * (when - floor(when)))};
     pthread_mutex_lock(&s->lock);
-    while (!s->stop && clock_monotonic() < when) pthread_cond_timedwait(&s->wake, &s->lock, &t);
+    while (!s->stop && clock_monotonic() < when) thread_wait_until(&s->wake, &s->lock, when);
     bool stop = s->stop;
     pthread_mutex_unlock(&s->lock);
     return stop;
@@ -52,24 +51,6 @@ static void *sample_loop(void *argument)
     return NULL;
 }
 
-/* Signals are for the step's thread. */
-static int start_thread(Sampling *s)
-{
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, sample_loop, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    s->running = error == 0;
-    return error;
-}
-
 Sampling *sampling_start(const Backend *b)
 {
     if (!b->sample) return NULL;
@@ -80,7 +61,9 @@ Sampling *sampling_start(const Backend *b)
         free(s);
         return NULL;
     }
-    if (start_thread(s) != 0) log_warn("profile: the device is sampled once only: no thread can be started");
+    thread_lock_init(&s->lock, &s->wake);
+    s->running = thread_start(&s->thread, sample_loop, s) == 0;
+    if (!s->running) log_warn("profile: the device is sampled once only: no thread can be started");
     return s;
 }
 

@@ -2,9 +2,10 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/thread.h"
 
 typedef struct {
     Pool *pool;
@@ -46,21 +47,17 @@ static void *run(void *arg)
 Status pool_open(Pool **pool, int threads, PoolWork work, void *const *workers)
 {
     Pool *p = mem_alloc(sizeof *p);
-    sigset_t all, before;
     int error = 0;
     CHECK(threads >= 1 && threads <= POOL_MOST, "%d threads", threads);
     p->work = work;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work_is_there, NULL);
     pthread_cond_init(&p->job_is_done, NULL);
-    sigfillset(&all); /* signals are for the thread that waits */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i < threads && error == 0; i++) {
         p->threads[i] = (Thread){.pool = p, .worker = workers[i]};
-        error = pthread_create(&p->threads[i].id, NULL, run, &p->threads[i]);
+        error = thread_start(&p->threads[i].id, run, &p->threads[i]);
         p->n += error == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (p->n == 0) {
         pool_close(p);
         return fail(E_FAIL, "no thread can be started: %s", strerror(error));
