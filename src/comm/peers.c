@@ -9,7 +9,8 @@
 #include "comm/interfaces.h"
 #include "comm/watch.h"
 
-#define PREFLIGHT_S 25.0 /* to connect every rank with every other */
+#define CONNECT_S   22.0 /* to connect every rank with every other */
+#define PREFLIGHT_S 28.0 /* and to tell what came of it */
 
 static void append_file(Buf *b, const char *path)
 {
@@ -104,17 +105,18 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
     }
     memcpy(all, mine, size);
     collect(w, s, watch, what, size, all, timeout_s, &missing);
+    Loss loss;
+    bool lost = missing.len && watch && watch_verdict(watch, 0, &loss);
     buf_append(&answer, missing.len ? "\0" : "\1", 1);
-    if (missing.len) {
-        status = fail(E_PEER, "rank 0 waited %.0f s; of %d ranks these did not come: %s", clock_monotonic() - begin,
-                      w->size, missing.data);
-        buf_puts(&answer, status_message());
-        store_set(s, given, answer.data, answer.len);
-        status = fail(E_PEER, "%s", answer.data + 1);
-    } else {
+    if (lost)
+        buf_printf(&answer, "lost rank %d while the ranks met: it %s", loss.rank, loss_text(loss.reason));
+    else if (missing.len)
+        buf_printf(&answer, "rank 0 waited %.0f s; of %d ranks these did not come: %s", clock_monotonic() - begin,
+                   w->size, missing.data);
+    else
         buf_append(&answer, all, total);
-        status = store_set(s, given, answer.data, answer.len);
-    }
+    status = store_set(s, given, answer.data, answer.len);
+    if (missing.len) status = fail(E_PEER, "%s", answer.data + 1);
     buf_free(&missing);
     buf_free(&answer);
     return status;
@@ -340,9 +342,11 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     }
     TRY_DONE(second_round(w, store, own, said, &mine, *cards, timeout_s));
     say_choice(w, *cards);
-    watch_connect(*watch, *cards, PREFLIGHT_S < timeout_s ? PREFLIGHT_S : timeout_s, errors);
-    TRY_DONE(exchange(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, PREFLIGHT_S + 5));
-    TRY_DONE(check_reach(w, *cards, all_errors));
+    double end = clock_monotonic() + PREFLIGHT_S;
+    watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors);
+    TRY_DONE(exchange(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
+    Loss loss; /* one that has been lost since is told with its name by the first exchange */
+    if (!watch_verdict(*watch, 0, &loss)) TRY_DONE(check_reach(w, *cards, all_errors));
 done:
     if (status != OK) {
         watch_close(*watch);

@@ -15,8 +15,9 @@
 
 #include "base/thread.h"
 
-enum { MOST_STRANGERS = 64 };
+enum { MOST_STRANGERS = 64 }; /* beside as many as there are ranks */
 #define STRANGER_S 5.0
+#define PROBE_S    1.0 /* after so long without a connection from a rank of this host: does it live? */
 
 /* What goes over the connections, as it lies in memory: all ranks run the same program. */
 typedef enum { FRAME_HELLO = 0x43, FRAME_BEAT, FRAME_LOSS, FRAME_BYE } FrameType;
@@ -56,8 +57,8 @@ struct Watch {
     pthread_cond_t changed;
     PeerCard *cards;
     Link *links;
-    Stranger strangers[MOST_STRANGERS];
-    int n_strangers;
+    Stranger *strangers; // (most_strangers)
+    int n_strangers, most_strangers;
     struct pollfd *polls;
     Loss loss;
     void (*lost)(void *arg);
@@ -145,11 +146,19 @@ static bool good_hello(const Watch *w, const Frame *f)
            hash128_equal(f->proof, proof_of(w, f->from, w->rank));
 }
 
+static Frame verdict_frame(const Watch *w)
+{
+    Frame f = {.type = FRAME_LOSS, .reason = (uint8_t)w->loss.reason, .rank = w->loss.rank};
+    f.seconds = (float)w->loss.seconds;
+    return f;
+}
+
 static void set_open(Watch *w, int r)
 {
     w->links[r].state = LINK_OPEN;
     w->links[r].error = 0;
     w->links[r].heard = clock_monotonic();
+    if (w->told) send_frame(w, r, verdict_frame(w)); /* it was not there to hear it */
     pthread_cond_broadcast(&w->changed);
 }
 
@@ -174,6 +183,12 @@ static void take_frame(Watch *w, int r, const Frame *f)
     }
 }
 
+static void wake(Watch *w)
+{
+    uint64_t one = 1;
+    if (write(w->wake, &one, sizeof one) != (ssize_t)sizeof one) log_debug("the watch was not woken: %m");
+}
+
 /* ---- what happens on the connections ---- */
 
 static void read_link(Watch *w, int r)
@@ -184,10 +199,10 @@ static void read_link(Watch *w, int r)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
         if (n <= 0) {
-            bool open = l->state == LINK_OPEN;
+            bool lost = l->state == LINK_OPEN || l->state == LINK_GREETED;
             if (l->state == LINK_GREETED) l->error = n == 0 ? ECONNRESET : errno;
             close_link(l, l->state == LINK_LEFT ? LINK_LEFT : LINK_GONE);
-            if (open) judge(w, r, LOSS_CLOSED, w->rank, 0);
+            if (lost) judge(w, r, LOSS_CLOSED, w->rank, 0);
             pthread_cond_broadcast(&w->changed);
             return;
         }
@@ -198,19 +213,33 @@ static void read_link(Watch *w, int r)
     }
 }
 
-static void finish_connecting(Watch *w, int r)
+static bool same_host(const Watch *w, int r) { return hash128_equal(w->cards[r].host, w->cards[w->rank].host); }
+
+/* It listened before it told its port. Within a host a refusal means that it has ended; between hosts it may be a
+   firewall's. */
+static void cannot_connect(Watch *w, int r, int error)
 {
-    Link *l = &w->links[r];
+    w->links[r].error = error;
+    close_link(&w->links[r], LINK_GONE);
+    if (error == ECONNREFUSED && same_host(w, r)) judge(w, r, LOSS_CLOSED, w->rank, 0);
+    pthread_cond_broadcast(&w->changed);
+}
+
+static int error_of(int fd)
+{
     int error = 0;
     socklen_t len = sizeof error;
-    getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &len);
-    if (error) {
-        l->error = error;
-        close_link(l, LINK_GONE);
-        pthread_cond_broadcast(&w->changed);
-    } else {
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    return error;
+}
+
+static void finish_connecting(Watch *w, int r)
+{
+    int error = error_of(w->links[r].fd);
+    if (error)
+        cannot_connect(w, r, error);
+    else
         greet(w, r);
-    }
 }
 
 static void drop_stranger(Watch *w, int i, bool keep_open)
@@ -247,29 +276,53 @@ static void welcome(Watch *w, double now)
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (w->n_strangers == MOST_STRANGERS) drop_stranger(w, 0, false);
+    if (w->n_strangers == w->most_strangers) drop_stranger(w, 0, false);
     w->strangers[w->n_strangers++] = (Stranger){.fd = fd, .until = now + STRANGER_S};
 }
 
-static void start_connecting(Watch *w, int r)
+/* A connection to rank r that is on its way, or there: *error is EINPROGRESS, or 0. */
+static int connect_to(const Watch *w, int r, int *error)
 {
     struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)w->cards[r].port)};
     struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = a4.sin_port};
     bool v6 = strchr(w->cards[r].address, ':') != NULL;
     int one = 1;
-    Link *l = &w->links[r];
     inet_pton(v6 ? AF_INET6 : AF_INET, w->cards[r].address, v6 ? (void *)&a6.sin6_addr : (void *)&a4.sin_addr);
-    l->fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    bool bad = fd < 0 || (v6 ? connect(fd, (struct sockaddr *)&a6, sizeof a6)
+                             : connect(fd, (struct sockaddr *)&a4, sizeof a4)) != 0;
+    *error = bad ? errno : 0;
+    return fd;
+}
+
+static void start_connecting(Watch *w, int r)
+{
+    Link *l = &w->links[r];
+    int error;
+    l->fd = connect_to(w, r, &error);
     l->state = LINK_CONNECTING;
     l->error = ETIMEDOUT;
-    if (l->fd >= 0) setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    int bad = l->fd < 0 || (v6 ? connect(l->fd, (struct sockaddr *)&a6, sizeof a6)
-                               : connect(l->fd, (struct sockaddr *)&a4, sizeof a4));
-    if (!bad) {
+    if (!error)
         greet(w, r);
-    } else if (errno != EINPROGRESS) {
-        l->error = errno;
-        close_link(l, LINK_GONE);
+    else if (error != EINPROGRESS)
+        cannot_connect(w, r, error);
+}
+
+/* Ranks of this host that should have connected, and did not: one that has ended refuses. Under the lock. */
+static void probe_missing(Watch *w)
+{
+    for (int r = w->rank + 1; r < w->size && w->loss.reason == LOSS_NONE; r++) {
+        int error;
+        if (w->links[r].state != LINK_NONE || !same_host(w, r)) continue;
+        int fd = connect_to(w, r, &error);
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        if (error == EINPROGRESS && poll(&p, 1, 100) > 0) error = error_of(fd);
+        if (error == ECONNREFUSED || error == ECONNRESET) {
+            judge(w, r, LOSS_CLOSED, w->rank, 0);
+            wake(w);
+        }
+        if (fd >= 0) close(fd);
     }
 }
 
@@ -331,10 +384,8 @@ static void handle_polls(Watch *w, double now)
 /* To all, once. True: just now. */
 static bool tell_verdict(Watch *w)
 {
-    Frame f = {.type = FRAME_LOSS, .reason = (uint8_t)w->loss.reason, .rank = w->loss.rank};
     if (w->loss.reason == LOSS_NONE || w->told) return false;
-    f.seconds = (float)w->loss.seconds;
-    send_all(w, f);
+    send_all(w, verdict_frame(w));
     w->told = true;
     pthread_cond_broadcast(&w->changed);
     return true;
@@ -374,12 +425,6 @@ static void *watch_thread(void *arg)
     return NULL;
 }
 
-static void wake(Watch *w)
-{
-    uint64_t one = 1;
-    if (write(w->wake, &one, sizeof one) != (ssize_t)sizeof one) log_debug("the watch was not woken: %m");
-}
-
 /* ---- from the other threads ---- */
 
 static Status listen_on(const char *address, int *fd, int32_t *port)
@@ -405,7 +450,9 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
     w->timeout_s = peer_timeout_s;
     w->beat_s = peer_timeout_s / 6 < 2 ? peer_timeout_s / 6 : 2;
     w->links = mem_array((size_t)w->size, sizeof *w->links);
-    w->polls = mem_array((size_t)w->size + 2 + MOST_STRANGERS, sizeof *w->polls);
+    w->most_strangers = MOST_STRANGERS + w->size;
+    w->strangers = mem_array((size_t)w->most_strangers, sizeof *w->strangers);
+    w->polls = mem_array((size_t)(w->size + 2 + w->most_strangers), sizeof *w->polls);
     for (int r = 0; r < w->size; r++) w->links[r].fd = -1;
     thread_lock_init(&w->lock, &w->changed);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -435,7 +482,12 @@ void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *e
     w->threaded = thread_start(&w->thread, watch_thread, w) == 0;
     CHECK(w->threaded, "no thread for the watch");
     pthread_mutex_lock(&w->lock);
-    while (!all_settled(w) && thread_wait_until(&w->changed, &w->lock, end)) {}
+    for (double now = clock_monotonic(); now < end && !all_settled(w) && w->loss.reason == LOSS_NONE;) {
+        double next = now + PROBE_S < end ? now + PROBE_S : end;
+        while (!all_settled(w) && w->loss.reason == LOSS_NONE && thread_wait_until(&w->changed, &w->lock, next)) {}
+        probe_missing(w);
+        now = clock_monotonic();
+    }
     for (int r = 0; r < w->size; r++) {
         const Link *l = &w->links[r];
         errors[r] = r == w->rank || l->state == LINK_OPEN || l->state == LINK_LEFT ? 0
@@ -518,6 +570,7 @@ void watch_close(Watch *w)
     pthread_cond_destroy(&w->changed);
     free(w->cards);
     free(w->links);
+    free(w->strangers);
     free(w->polls);
     free(w);
 }
