@@ -93,19 +93,65 @@ require_installed() {
     done
 }
 
+# ---- signals ----
+
+# run_alone COMMAND...: runs it in a process group of its own, hands on the signals that come meanwhile to all of that
+# group, and returns its exit code when it has ended; what is left of the group then goes too. `stopped` is the signal
+# that asked for the end, else empty. A shell would end at a signal at once, and its child would go on.
+run_alone() {
+    local code=0 again group name hurry=false
+    stopped=
+    set -m # the next job has a group
+    "$@" </dev/null &
+    group=$!
+    set +m
+    # shellcheck disable=SC2064 # the number is that of now
+    for name in HUP INT TERM USR1 USR2; do trap "stopped=$name hurry=true; kill -s $name -- -$group 2>/dev/null" "$name"; done
+    # Under Grid Engine it means: save and go on.
+    if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then trap 'hurry=true' USR1; fi
+    wait "$group" 2>/dev/null || code=$?
+    while $hurry; do # `wait` returns when a trap has run, too
+        hurry=false again=0
+        wait "$group" 2>/dev/null || again=$?
+        [ "$again" -eq 127 ] || code=$again
+    done
+    trap - HUP INT TERM USR1 USR2
+    [ -z "$stopped" ] || kill -KILL -- "-$group" 2>/dev/null || true
+    return "$code"
+}
+
+# Ends the script where a signal came while it had nothing to save: run it again to go on.
+end_if_stopped() {
+    local code=75
+    [ -n "$stopped" ] || return 0
+    if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then code=99; fi
+    die "$code" "stopped by SIG$stopped $1; nothing is lost, the same command begins again"
+}
+
 # ---- build ----
 
-# build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails.
+configure_and_build() { # configure_and_build PRESET FOLDER LOG [CMAKE_FLAG]... -- [TARGET_FLAG]...
+    local preset=$1 folder=$2 log=$3 generator=()
+    shift 3
+    while [ "$1" != -- ]; do generator+=("$1") && shift; done
+    shift
+    (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 &&
+        cmake --build "$folder" --parallel "$(nproc)" "$@" >>"$log" 2>&1
+}
+
+# build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails. A signal ends
+# it, with all of its processes, and the script.
 build_preset() {
-    local preset=$1 folder=$cairn_root/$2 generator=() targets=() log
+    local preset=$1 folder=$cairn_root/$2 generator=() targets=() log code=0
     shift 2
     [ $# -eq 0 ] || targets=(--target "$@")
     [ -f "$folder/CMakeCache.txt" ] || generator=(-G Ninja)
     mkdir -p "$folder"
     log=$folder/build.log
     say "building $preset in $folder (its log: build.log)"
-    if ! (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 ||
-        ! cmake --build "$folder" --parallel "$(nproc)" "${targets[@]}" >>"$log" 2>&1; then
+    run_alone configure_and_build "$preset" "$folder" "$log" "${generator[@]}" -- "${targets[@]}" || code=$?
+    end_if_stopped "while it was built"
+    if [ "$code" -ne 0 ]; then
         tail -n 60 "$log" >&2
         say "building $preset failed"
         return 1

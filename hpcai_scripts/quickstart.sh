@@ -21,7 +21,7 @@ Further flags go to both runs: quickstart.sh --max-steps 100
 --task pretrain takes the bundled dump (tasks/pretrain/sample) to text, vocabulary and shards, pretrains a tiny BERT on
 them, evaluates it on articles that were held out, and prints what each stage did. Results go to
 $RESULTS_DIR/quickstart-pretrain: text/, vocab.txt, shards/, run/ (the model), loss.svg and memory.svg.
-Exit codes: 0 done (and losses equal), 1 failed, 2 usage.
+Exit codes: 0 done (and losses equal), 1 failed, 2 usage, 75 stopped by a signal.
 END
 }
 
@@ -37,6 +37,14 @@ while [ $# -gt 0 ]; do
 done
 set -- "${flags[@]}"
 
+# run_cairn COMMAND...: a signal reaches it, and ends the script when it has saved.
+run_cairn() {
+    local code=0
+    run_alone "$cairn" "$@" || code=$?
+    [ "$code" -eq 0 ] || exit "$code"
+    end_if_stopped "between two stages"
+}
+
 # ---- MNLI, with and without recompute ----
 
 quickstart_mnli() {
@@ -47,16 +55,16 @@ quickstart_mnli() {
         flags=(--model "$BERT_DIR" --data-dir "$GLUE_DIR")
     else
         size=$(sed -n 's/.*"vocab_size": *\([0-9]*\).*/\1/p' "$sample/config.json")
-        "$cairn" vocab --input "$sample/train.tsv,$sample/dev_matched.tsv,$sample/dev_mismatched.tsv" --size "$size" \
+        run_cairn vocab --input "$sample/train.tsv,$sample/dev_matched.tsv,$sample/dev_mismatched.tsv" --size "$size" \
             --output "$out/vocab.txt"
         flags=(--config "$sample/quickstart.json" --model-config "$sample/config.json" --vocab "$out/vocab.txt"
             --data-dir "$sample")
     fi
     for policy in none full; do
         say "== MNLI with --recompute $policy =="
-        "$cairn" glue "${flags[@]}" --task MNLI --do-train --do-eval --recompute "$policy" --output-dir "$out/$policy" "$@"
+        run_cairn glue "${flags[@]}" --task MNLI --do-train --do-eval --recompute "$policy" --output-dir "$out/$policy" "$@"
     done
-    "$cairn" report "$out/none" "$out/full" --output-dir "$out"
+    run_cairn report "$out/none" "$out/full" --output-dir "$out"
 }
 
 # ---- pretraining, from a dump ----
@@ -80,15 +88,15 @@ quickstart_pretrain() {
     mkdir -p -- "$out"
     size=$(number "$sample/config.json" vocab_size)
     say "== wiki: a dump to sentences =="
-    "$cairn" wiki --input "$sample/sample.xml" --output-dir "$text"
+    run_cairn wiki --input "$sample/sample.xml" --output-dir "$text"
     say "== vocab: $size pieces =="
-    "$cairn" vocab --input "$text" --size "$size" --output "$out/vocab.txt"
+    run_cairn vocab --input "$text" --size "$size" --output "$out/vocab.txt"
     say "== shards: training data, and articles held out =="
-    "$cairn" shards --config "$sample/quickstart.json" --input "$text" --vocab "$out/vocab.txt" --output-dir "$out/shards"
+    run_cairn shards --config "$sample/quickstart.json" --input "$text" --vocab "$out/vocab.txt" --output-dir "$out/shards"
     say "== pretrain: masked words and next sentences =="
-    "$cairn" pretrain --config "$sample/quickstart.json" --model-config "$sample/config.json" --vocab "$out/vocab.txt" \
+    run_cairn pretrain --config "$sample/quickstart.json" --model-config "$sample/config.json" --vocab "$out/vocab.txt" \
         --data-dir "$out/shards" --eval-dir "$out/shards/eval" --output-dir "$run" "$@"
-    "$cairn" report "$run" --output-dir "$out"
+    run_cairn report "$run" --output-dir "$out"
     show_pretraining "$text/manifest.json" "$out" "$run/eval_results.json" "$run/metrics.jsonl"
 }
 

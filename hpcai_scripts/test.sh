@@ -15,7 +15,7 @@ Installs what is missing, then builds and runs (default: all three stages)
 A stage that fails does not keep the next from running. One table at the end says what passed.
   FUZZ_SECONDS  how long each fuzz target runs (default 4)
   TEST_JOBS     tests that run at the same time (default 2)
-Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand.
+Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand, 75 stopped by a signal.
 END
 }
 
@@ -30,6 +30,7 @@ done
 [ ${#stages[@]} -gt 0 ] || stages=(release asan fuzz)
 jobs=${TEST_JOBS:-2}
 
+# shellcheck disable=SC2317 # by run_stage
 # run_ctest PRESET FOLDER [ctest flags]: its last lines are kept for the summary.
 run_ctest() {
     local preset=$1 log=$cairn_root/$2/test.log
@@ -37,6 +38,7 @@ run_ctest() {
     (cd -- "$cairn_root" && ctest --preset "$preset" --parallel "$jobs" "$@") 2>&1 | tee "$log"
 }
 
+# shellcheck disable=SC2317 # by run_alone
 run_stage() {
     case $1 in
     release) build_preset release build && run_ctest release build ;;
@@ -69,7 +71,8 @@ for stage in "${stages[@]}"; do
     verdict=passed
     say "== $stage =="
     # In a subshell its settings stay its own. `set -e` does not reach into a condition: hence the && above.
-    (run_stage "$stage") || verdict=FAILED
+    run_alone run_stage "$stage" || verdict=FAILED
+    end_if_stopped "in the stage $stage"
     [ "$verdict" = passed ] || failed=1
     summary+=("$(printf '%-8s %-6s %5d s  %s' "$stage" "$verdict" $((SECONDS - before)) "$(outcome "$folder")")")
 done

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/comm_internal.h"
+#include "comm/store_internal.h"
 
 static CommGroup *group_new(int size)
 {
@@ -190,7 +191,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     CommGroup *g = group_new(w->size);
     c = comm_new(w, g);
     c->peer_timeout_s = o->peer_timeout_s;
-    TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, &g->store));
+    TRY_DONE(store_open_until(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
     c->store = g->store;
     double left = o->connect_s - (clock_monotonic() - begin);
     /* One that cannot go on says so to all, so that none waits for it. */
@@ -203,9 +204,12 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
     watch_on_loss(g->watch, end_waits, g);
     TRY_DONE(connect_transport(c));
+    store_wait_on(g->store, NULL);
     *comm = c;
     c = NULL;
 done:
+    /* Who met a signal may see no more than that others did not come. */
+    if (status == E_PEER && store_stopped(o->stop)) status = store_fail_stopped();
     free(cards);
     comm_close(c);
     return status;

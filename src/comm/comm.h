@@ -14,6 +14,8 @@
 #ifndef CAIRN_COMM_COMM_H
 #define CAIRN_COMM_COMM_H
 
+#include <signal.h>
+
 #include "base/base.h"
 
 /* ---- who we are ---- */
@@ -64,6 +66,8 @@ typedef struct {
                                peers decides */
     double connect_s;       /* how long ranks wait for each other at the start */
     double peer_timeout_s;  /* who is silent for so long is lost */
+    const volatile sig_atomic_t *stop; /* not 0 once a signal asks for the end: who waits for the others to come does so
+                                          no longer; may be NULL */
 } CommOptions;
 
 typedef struct Comm {
@@ -78,7 +82,7 @@ typedef struct Comm {
 
 /* Collective. Meets the other ranks, chooses the interface, checks who reaches whom (the table of who does not is in
    the message), and fills hosts: node, nodes, local_rank, local_size are exact from here on. The token is
-   CAIRN_JOB_TOKEN in the environment. */
+   CAIRN_JOB_TOKEN in the environment. E_STOPPED: `stop` came before all were there. */
 Status comm_open(const World *world, const CommOptions *options, Comm **comm);
 /* One rank, nothing to exchange. */
 Status comm_self(Comm **comm);

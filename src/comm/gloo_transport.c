@@ -95,7 +95,7 @@ static int rendezvous_get(void *store, const char *name, double timeout_s, void 
     Status status;
     Loss loss;
     do status = store_get(r->store, full, 0.2, data, size);
-    while (status != OK && clock_monotonic() < end && !watch_verdict(r->watch, 0, &loss));
+    while (status != OK && status != E_STOPPED && clock_monotonic() < end && !watch_verdict(r->watch, 0, &loss));
     free(full);
     return status != OK;
 }

@@ -12,9 +12,14 @@
 struct Store {
     const StoreKind *kind;
     void *self;
-    char *where, *run; /* run: before every name */
+    char *where, *run;                 /* run: before every name */
+    const volatile sig_atomic_t *stop; /* may be NULL */
     pthread_mutex_t lock;
 };
+
+bool store_stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
+Status store_fail_stopped(void) { return fail(E_STOPPED, "stopped by a signal while the ranks met"); }
+void store_wait_on(Store *s, const volatile sig_atomic_t *stop) { s->stop = stop; }
 
 static Status raw_set(Store *s, const char *name, const void *data, size_t size)
 {
@@ -64,6 +69,11 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
         /* Short, for other threads' sake: they wait for the lock. */
         TRY_DONE(raw_get(s, full, left < 0 ? 0 : left < 0.1 ? left : 0.1, data, size));
         if (*data) break;
+        if (store_stopped(s->stop)) {
+            if (timeout_s > 0 && timeout_s < 0.5) usleep(50000); /* who waits in small pieces would spin */
+            status = store_fail_stopped();
+            goto done;
+        }
         if (left <= 0) {
             status = fail(E_PEER, "'%s' did not come within %.1f s", name, timeout_s);
             goto done;
@@ -161,6 +171,10 @@ static Status meet_as_first(Store *s, const World *w, double timeout_s)
             TRY_DONE(get_text(s, name, text, sizeof text));
             if (*text) joined[r] = true, left--, pause = 0.002;
         }
+        if (left > 0 && store_stopped(s->stop)) {
+            status = store_fail_stopped();
+            goto done;
+        }
         if (left > 0 && clock_monotonic() > end) {
             status = not_all(w, joined, timeout_s);
             goto done;
@@ -191,6 +205,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
         }
         TRY(get_text(s, answer, text, sizeof text));
         if (sscanf(text, "%32s %16s %d", key, run, &size) == 3 && strncmp(key, nonce, 32) == 0) break;
+        if (store_stopped(s->stop)) return store_fail_stopped();
         if (now > end)
             return fail(E_PEER,
                         "rank %d waited %.0f s; rank 0 did not answer. Does it run, and meet at the same place?",
@@ -211,6 +226,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
     void *data;
     size_t len;
     status = store_get(s, "complete", end - clock_monotonic() + 2, &data, &len);
+    if (status == E_STOPPED) return status;
     if (status != OK)
         return fail(E_PEER, "rank %d waited %.0f s; not all of %d ranks came", w->rank, timeout_s, w->size);
     free(data);
@@ -269,17 +285,19 @@ static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, doub
 {
     const char *at = s->where;
     if (starts(&at, "file:")) return store_file_open(at, job, &s->kind, &s->self);
-    if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, &s->kind, &s->self);
-    if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, &s->kind, &s->self);
-    if (starts(&at, "served://")) return store_tcp_open(w, at, false, key, timeout_s, &s->kind, &s->self);
+    if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, s->stop, &s->kind, &s->self);
+    if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
+    if (starts(&at, "served://")) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
     return fail(E_USAGE, "rendezvous '%s': expected file:DIR, redis://HOST[:PORT], tcp://HOST[:PORT] or auto", at);
 }
 
-Status store_open(const World *w, const char *where, const char *token, double timeout_s, Store **store)
+Status store_open_until(const World *w, const char *where, const char *token, double timeout_s,
+                        const volatile sig_atomic_t *stop, Store **store)
 {
     Status status = OK;
     double begin = clock_monotonic();
     Store *s = mem_alloc(sizeof *s);
+    s->stop = stop;
     pthread_mutex_init(&s->lock, NULL);
     *store = NULL;
     if (!where || !*where || strcmp(where, "auto") == 0)
@@ -300,6 +318,11 @@ done:
     if (s && s->where) status = status_context(status, "meeting at %s", s->where);
     store_close(s);
     return status;
+}
+
+Status store_open(const World *w, const char *where, const char *token, double timeout_s, Store **store)
+{
+    return store_open_until(w, where, token, timeout_s, NULL, store);
 }
 
 void store_close(Store *s)

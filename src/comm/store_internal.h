@@ -18,12 +18,22 @@ typedef struct {
     void (*close)(void *self);
 } StoreKind;
 
+/* As store_open; while `stop` (may be NULL) says so, nobody waits: E_STOPPED. store_wait_on gives another one, or NULL:
+   survivors talk by the store after a signal, too. */
+Status store_open_until(const World *world, const char *where, const char *token, double timeout_s,
+                        const volatile sig_atomic_t *stop, Store **store);
+void store_wait_on(Store *s, const volatile sig_atomic_t *stop);
+bool store_stopped(const volatile sig_atomic_t *stop);
+/* The same E_STOPPED wherever it is noticed. */
+Status store_fail_stopped(void);
+
 /* Opens one place. `where` without its scheme; names are kept apart by `job`. */
 Status store_file_open(const char *directory, Hash128 job, const StoreKind **kind, void **self);
-Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const StoreKind **kind, void **self);
+Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const volatile sig_atomic_t *stop,
+                        const StoreKind **kind, void **self);
 /* `serve`: this rank serves it. Ranks of another world size, and a rank that is there already, are refused. */
 Status store_tcp_open(const World *world, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
-                      const StoreKind **kind, void **self);
+                      const volatile sig_atomic_t *stop, const StoreKind **kind, void **self);
 
 /* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */
 Status store_parse_address(const char *text, char **host, int *port);

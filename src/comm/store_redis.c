@@ -109,13 +109,15 @@ static Status authenticate(RedisStore *r)
 }
 
 /* A server that is started beside the ranks may come a little later than they. */
-static Status connect_redis(RedisStore *r, const char *host, int port, double timeout_s)
+static Status connect_redis(RedisStore *r, const char *host, int port, double timeout_s,
+                            const volatile sig_atomic_t *stop)
 {
-    const struct timeval try_for = {.tv_sec = 3}, answer = {.tv_sec = ANSWER_S};
+    const struct timeval try_for = {.tv_sec = 2}, answer = {.tv_sec = ANSWER_S};
     double end = clock_monotonic() + timeout_s;
     for (;;) {
         r->redis = redisConnectWithTimeout(host, port, try_for);
         if (r->redis && !r->redis->err) break;
+        if (store_stopped(stop)) return store_fail_stopped();
         if (clock_monotonic() >= end) return lost(r, "connecting");
         if (r->redis) redisFree(r->redis);
         r->redis = NULL;
@@ -126,7 +128,8 @@ static Status connect_redis(RedisStore *r, const char *host, int port, double ti
     return authenticate(r);
 }
 
-Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const StoreKind **kind, void **self)
+Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const volatile sig_atomic_t *stop,
+                        const StoreKind **kind, void **self)
 {
     Status status = OK;
     char *host = NULL, hex[33];
@@ -140,7 +143,7 @@ Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s
     hash128_format(job, hex);
     r->at = mem_printf("%s port %d", host, port);
     r->prefix = mem_printf("cairn:%s:", hex);
-    TRY_DONE(connect_redis(r, host, port, timeout_s));
+    TRY_DONE(connect_redis(r, host, port, timeout_s, stop));
     *kind = &redis_kind;
     *self = r;
     r = NULL;

@@ -45,39 +45,46 @@ Status store_parse_address(const char *text, char **host, int *port)
 
 /* ---- sockets with a deadline ---- */
 
-static bool ready(int fd, short events, double end)
+#define LOOK_S 0.25 /* a signal may come just before a wait begins */
+
+typedef struct {
+    double end;
+    const volatile sig_atomic_t *stop; /* may be NULL */
+} Until;
+
+static bool ready(int fd, short events, Until until)
 {
     struct pollfd p = {.fd = fd, .events = events};
     for (;;) {
-        double left = end - clock_monotonic();
-        int n = poll(&p, 1, left > 0 ? (int)(left * 1e3) + 1 : 0);
+        double left = until.end - clock_monotonic();
+        int n = poll(&p, 1, left > LOOK_S ? (int)(LOOK_S * 1e3) : left > 0 ? (int)(left * 1e3) + 1 : 0);
         if (n > 0) return true;
-        if (n < 0 && errno == EINTR) continue;
-        errno = n == 0 ? ETIMEDOUT : errno;
-        return false;
+        if (n < 0 && errno != EINTR) return false;
+        errno = store_stopped(until.stop) ? EINTR : ETIMEDOUT;
+        if (store_stopped(until.stop) || clock_monotonic() >= until.end) return false;
     }
 }
 
-static bool send_all(int fd, const void *data, size_t size, double end)
+static bool send_all(int fd, const void *data, size_t size, Until until)
 {
     const char *p = data;
     while (size) {
         ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN && ready(fd, POLLOUT, end)) continue;
+        if (n < 0 && errno == EAGAIN && ready(fd, POLLOUT, until)) continue;
         if (n < 0) return false;
         p += n, size -= (size_t)n;
     }
     return true;
 }
 
-static bool receive_all(int fd, void *data, size_t size, double end)
+static bool receive_all(int fd, void *data, size_t size, Until until)
 {
     char *p = data;
     while (size) {
         ssize_t n = recv(fd, p, size, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN && ready(fd, POLLIN, end)) continue;
+        if (n < 0 && errno == EAGAIN && ready(fd, POLLIN, until)) continue;
         if (n == 0) errno = ECONNRESET;
         if (n <= 0) return false;
         p += n, size -= (size_t)n;
@@ -85,7 +92,7 @@ static bool receive_all(int fd, void *data, size_t size, double end)
     return true;
 }
 
-static int connect_to(const struct sockaddr *a, socklen_t len, double end)
+static int connect_to(const struct sockaddr *a, socklen_t len, Until until)
 {
     int one = 1, error = 0, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     socklen_t size = sizeof error;
@@ -95,7 +102,7 @@ static int connect_to(const struct sockaddr *a, socklen_t len, double end)
     if (connect(fd, a, len) == 0) return fd;
     if (errno != EINPROGRESS)
         error = errno;
-    else if (!ready(fd, POLLOUT, end))
+    else if (!ready(fd, POLLOUT, until))
         error = errno;
     else
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -115,7 +122,7 @@ typedef struct {
 } Tries;
 
 /* Shows who we are, and asks the same of the server. */
-static bool greet(int fd, Hash128 key, const World *w, double end, Tries *t)
+static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
     uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
@@ -124,7 +131,7 @@ static bool greet(int fd, Hash128 key, const World *w, double end, Tries *t)
     hash128_random(&h.client);
     memcpy(greeting, STORE_GREETING, known);
     memcpy(greeting + known, h.client.bytes, 16);
-    if (!send_all(fd, greeting, sizeof greeting, end) || !receive_all(fd, greeting, sizeof greeting, end)) {
+    if (!send_all(fd, greeting, sizeof greeting, until) || !receive_all(fd, greeting, sizeof greeting, until)) {
         buf_printf(&t->why, "no greeting (%s)", strerror(errno));
         return false;
     }
@@ -137,7 +144,7 @@ static bool greet(int fd, Hash128 key, const World *w, double end, Tries *t)
     memcpy(show, mine.bytes, 16);
     store_put(show + 16, (uint32_t)w->rank, 4);
     store_put(show + 20, (uint32_t)w->size, 4);
-    if (!send_all(fd, show, sizeof show, end) || !receive_all(fd, verdict, sizeof verdict, end) ||
+    if (!send_all(fd, show, sizeof show, until) || !receive_all(fd, verdict, sizeof verdict, until) ||
         memcmp(verdict + 1, theirs.bytes, 16) != 0) {
         t->hint = ". There are ranks of another job, or with another token or job name";
         buf_puts(&t->why, "not this job's");
@@ -146,17 +153,17 @@ static bool greet(int fd, Hash128 key, const World *w, double end, Tries *t)
     if (verdict[0] == 0) return true;
     size_t len = store_number(verdict + 17, 2);
     t->refused = true;
-    if (len < sizeof text && receive_all(fd, text, len, end)) text[len] = '\0';
+    if (len < sizeof text && receive_all(fd, text, len, until)) text[len] = '\0';
     buf_free(&t->why);
     buf_puts(&t->why, text);
     return false;
 }
 
 /* One try at one port, at each address of the host; the socket, -1: none. */
-static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, double end, Tries *t)
+static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, Until all, Tries *t)
 {
     char host[64] = "?";
-    for (const struct addrinfo *a = list; a && !t->refused; a = a->ai_next) {
+    for (const struct addrinfo *a = list; a && !t->refused && !store_stopped(all.stop); a = a->ai_next) {
         struct sockaddr_storage at;
         memcpy(&at, a->ai_addr, a->ai_addrlen);
         if (a->ai_family == AF_INET6)
@@ -164,8 +171,8 @@ static int try_port(const struct addrinfo *list, int port, Hash128 key, const Wo
         else
             ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
         getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-        double until = clock_monotonic() + HELLO_S;
-        if (until > end) until = end;
+        Until until = {clock_monotonic() + HELLO_S, all.stop};
+        if (until.end > all.end) until.end = all.end;
         int fd = connect_to((struct sockaddr *)&at, a->ai_addrlen, until);
         buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
         if (fd < 0) {
@@ -198,7 +205,7 @@ static bool is_loopback(const struct addrinfo *a)
 }
 
 /* All ports in turn; names may come to be known only in a later round. */
-static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double end, Tries *tries,
+static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until, Tries *tries,
                         bool *loopback)
 {
     struct addrinfo *list = NULL;
@@ -206,30 +213,34 @@ static Status one_round(TcpStore *t, const World *w, const char *host, int port,
     TRY(resolve(host, &list));
     *loopback = is_loopback(list);
     for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !tries->refused; i++) {
-        if (i > 0 && clock_monotonic() > end) break;
-        t->fd = try_port(list, port + i, key, w, end, tries);
+        if (store_stopped(until.stop) || (i > 0 && clock_monotonic() > until.end)) break;
+        t->fd = try_port(list, port + i, key, w, until, tries);
         if (t->fd >= 0) snprintf(t->at, sizeof t->at, "%s port %d", host, port + i);
     }
     freeaddrinfo(list);
     return OK;
 }
 
-static Status join(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s)
+static Status join(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
+                   const volatile sig_atomic_t *stop)
 {
     Status status;
     Tries tries = {0};
-    double end = clock_monotonic() + timeout_s;
+    Until until = {clock_monotonic() + timeout_s, stop};
     bool loopback = false, told = false;
     for (;;) {
-        status = one_round(t, w, host, port, key, end, &tries, &loopback);
-        if (t->fd >= 0 || tries.refused || clock_monotonic() >= end) break;
+        status = one_round(t, w, host, port, key, until, &tries, &loopback);
+        if (t->fd >= 0 || tries.refused || clock_monotonic() >= until.end) break;
+        if (store_stopped(stop)) break;
         if (!told)
             log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host,
                       status == OK ? tries.why.data : status_message());
         told = true;
         usleep(100000);
     }
-    if (tries.refused)
+    if (t->fd < 0 && store_stopped(stop))
+        status = store_fail_stopped();
+    else if (tries.refused)
         status = fail(E_USAGE, "rank 0 at %s refused: %s", host, tries.why.data);
     else if (status == OK && t->fd < 0)
         status =
@@ -260,15 +271,15 @@ static Status ask(TcpStore *t, char operation, const char *name, double wait_s, 
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
     size_t len = strlen(name);
-    double end = clock_monotonic() + wait_s + ANSWER_S;
+    Until until = {.end = clock_monotonic() + wait_s + ANSWER_S};
     if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
     head[0] = (uint8_t)operation;
     store_put(head + 1, len, 2);
     store_put(head + 3, (uint64_t)(wait_s * 1e3), 4);
     store_put(head + 7, size, 4);
     memcpy(head + STORE_REQUEST_BYTES, name, len);
-    if (!send_all(t->fd, head, STORE_REQUEST_BYTES + len, end) || !send_all(t->fd, data, size, end) ||
-        !receive_all(t->fd, reply, sizeof reply, end))
+    if (!send_all(t->fd, head, STORE_REQUEST_BYTES + len, until) || !send_all(t->fd, data, size, until) ||
+        !receive_all(t->fd, reply, sizeof reply, until))
         return lost(t, name);
     *outcome = reply[0];
     *answer_size = store_number(reply + 1, 4);
@@ -278,7 +289,7 @@ static Status ask(TcpStore *t, char operation, const char *name, double wait_s, 
     }
     if (reply[0] != STORE_DONE || operation != 'G') return OK;
     *answer = mem_alloc(*answer_size + 1);
-    if (receive_all(t->fd, *answer, *answer_size, end)) return OK;
+    if (receive_all(t->fd, *answer, *answer_size, until)) return OK;
     free(*answer);
     *answer = NULL;
     return lost(t, name);
@@ -316,7 +327,7 @@ static int port_of_job(Hash128 key)
 }
 
 Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
-                      const StoreKind **kind, void **self)
+                      const volatile sig_atomic_t *stop, const StoreKind **kind, void **self)
 {
     Status status = OK;
     char *host = NULL;
@@ -336,7 +347,7 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
         host = mem_strdup("127.0.0.1");
         port = store_server_port(t->server);
     }
-    TRY_DONE(join(t, w, host, port, key, timeout_s));
+    TRY_DONE(join(t, w, host, port, key, timeout_s, stop));
     *kind = &tcp_kind;
     *self = t;
     t = NULL;

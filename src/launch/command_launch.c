@@ -21,26 +21,7 @@ extern char **environ;
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
-
-typedef struct {
-    const Config *c;
-    Sites sites;
-    bool *open;  // (sites.n) hosts that still take part
-    int *limits; // (sites.n) ranks they take; 0: no limit
-    int *counts; // (sites.n) ranks they have now
-    Fleet fleet;
-    Output *output;
-    StoreServer *store;
-    char job[80], random[33], token[64], rendezvous[192], address[128];
-    int port, generation, restarts;
-    int signals;     /* a signalfd */
-    int stop_signal; /* the first that asked for the end; 0: none */
-    int interrupts;
-    double stopped_at, failed_at, lost_at; /* 0: not so */
-    bool terminated, killed, under_grid_engine;
-    double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
-    double time_left;       /* of it, at this start: ranks must agree */
-} Launch;
+#define RETRY_S         10.0 /* for a host that was lost before to answer */
 
 /* What a start came to. */
 typedef struct {
@@ -73,121 +54,6 @@ static void take_signals(Launch *l)
     }
 }
 
-/* ---- what ranks are told ---- */
-
-/* Launcher and agents beat every 2 s, and an agent may be busy trying an address for 5: however soon ranks give each
-   other up, these do not. */
-static double silence_of(const Launch *l) { return fmax(l->c->peer_timeout, 10); }
-
-/* What a host that is reached by ssh would not know. Which GPUs a scheduler gave is each host's own affair. */
-static bool travels(const Launch *l, const char *entry)
-{
-    static const char devices[] = "CUDA_VISIBLE_DEVICES=";
-    if (l->sites.from != SITES_OF_FILE && strncmp(entry, devices, sizeof devices - 1) == 0) return false;
-    static const char *const starts[] = {"CAIRN_",
-                                         "NCCL_",
-                                         "GLOO_",
-                                         "CUDA_",
-                                         "OMP_",
-                                         "GOMP_",
-                                         "ONEDNN_",
-                                         "DNNL_",
-                                         "LD_LIBRARY_PATH=",
-                                         "LANG=",
-                                         "LC_",
-                                         "SGE_ROOT=",
-                                         "JOB_ID=",
-                                         "PBS_JOBID=",
-                                         "SLURM_JOB_ID=",
-                                         "RESTARTED=",
-                                         "REDISCLI_AUTH=",
-                                         "SLURM_RESTART_COUNT=",
-                                         "XDG_CACHE_HOME="};
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (strncmp(entry, starts[i], strlen(starts[i])) == 0) return true;
-    return false;
-}
-
-static void tell_setting(Launch *l, Remote *r, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void tell_setting(Launch *l, Remote *r, const char *format, ...)
-{
-    Buf text = {0};
-    va_list args;
-    va_start(args, format);
-    buf_vprintf(&text, format, args);
-    va_end(args);
-    fleet_send(&l->fleet, r, "set", text.data);
-    buf_free(&text);
-}
-
-/* Options of launch that are the ranks' too, where somebody set them. */
-static void tell_options(Launch *l, Remote *r)
-{
-    static const int shared[] = {OPTION_iface, OPTION_connect_timeout, OPTION_peer_timeout, OPTION_snapshot_dir};
-    const char *texts[] = {l->c->iface, NULL, NULL, l->c->snapshot_dir};
-    const double seconds[] = {0, l->c->connect_timeout, l->c->peer_timeout, 0};
-    for (int i = 0; i < 4; i++) {
-        if (l->c->source[shared[i]] < FROM_FILE) continue;
-        char name[48];
-        snprintf(name, sizeof name, "%s", config_flag(shared[i]));
-        for (char *p = name; *p; p++) *p = *p == '-' ? '_' : (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
-        if (texts[i])
-            tell_setting(l, r, "CAIRN_%s=%s", name, texts[i]);
-        else
-            tell_setting(l, r, "CAIRN_%s=%.3fs", name, seconds[i]);
-    }
-}
-
-/* The command. Its --max-time gives way to what is left of it. */
-static void tell_words(Launch *l, Remote *r)
-{
-    char **words = l->c->positional, name[16];
-    for (int i = 0; i < l->c->n_positional; i++) {
-        size_t length = strcspn(words[i], "=");
-        snprintf(name, sizeof name, "%.*s", (int)length, words[i]);
-        if (l->max_time > 0 && (strcmp(name, "--max-time") == 0 || strcmp(name, "--max_time") == 0))
-            i += !words[i][length];
-        else
-            fleet_send(&l->fleet, r, "arg", words[i]);
-    }
-    if (l->max_time > 0) tell_setting(l, r, "CAIRN_MAX_TIME=%.3fs", l->time_left);
-}
-
-static void tell_remote(Launch *l, Remote *r, int node)
-{
-    char text[64], directory[4096];
-    if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
-    fleet_send(&l->fleet, r, "dir", directory);
-    fleet_send(&l->fleet, r, "job", l->job);
-    if (!r->site->here) {
-        snprintf(text, sizeof text, "%.3f", silence_of(l));
-        fleet_send(&l->fleet, r, "silence", text);
-        for (char **e = environ; *e; e++)
-            if (travels(l, *e)) fleet_send(&l->fleet, r, "set", *e);
-    }
-    tell_options(l, r);
-    tell_setting(l, r, "WORLD_SIZE=%d", l->fleet.n_ranks);
-    tell_setting(l, r, "LOCAL_WORLD_SIZE=%d", r->n_ranks);
-    tell_setting(l, r, "NODE_RANK=%d", node);
-    tell_setting(l, r, "MASTER_ADDR=%s", l->address);
-    tell_setting(l, r, "MASTER_PORT=%d", l->port);
-    tell_setting(l, r, "CAIRN_JOB=%s", l->job);
-    tell_setting(l, r, "CAIRN_JOB_TOKEN=%s", l->token);
-    tell_setting(l, r, "CAIRN_RENDEZVOUS=%s", l->rendezvous);
-    fleet_send(&l->fleet, r, "arg", "cairn");
-    if (l->c->probe) {
-        fleet_send(&l->fleet, r, "arg", "launch");
-        fleet_send(&l->fleet, r, "arg", "--");
-        fleet_send(&l->fleet, r, "arg", "@probe");
-    }
-    tell_words(l, r);
-    for (int k = 0; k < r->n_ranks; k++) {
-        snprintf(text, sizeof text, "%d %d", r->first_rank + k, k);
-        fleet_send(&l->fleet, r, "rank", text);
-    }
-    fleet_send(&l->fleet, r, "go", "");
-}
-
 /* ---- starting ---- */
 
 static void on_line(void *arg, int rank, int stream, const char *line)
@@ -211,7 +77,7 @@ static Status stopped(const Launch *l)
 /* All agents have said hello; those that have not in time are lost. */
 static Status meet_agents(Launch *l)
 {
-    double until = clock_monotonic() + (l->restarts && l->c->connect_timeout > 20 ? 20 : l->c->connect_timeout);
+    double begin = clock_monotonic(), patience = fmin(l->c->connect_timeout, l->restarts ? 20 : INFINITY);
     for (bool waiting = true; waiting;) {
         fleet_turn(&l->fleet, l->signals, 0.5, 0);
         take_signals(l);
@@ -221,7 +87,7 @@ static Status meet_agents(Launch *l)
             Remote *r = &l->fleet.remotes[i];
             if (r->lost || r->met) continue;
             waiting = true;
-            if (clock_monotonic() < until) continue;
+            if (clock_monotonic() < begin + (l->lost[i] ? fmin(patience, RETRY_S) : patience)) continue;
             r->lost = true;
             if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "no answer in time");
         }
@@ -235,6 +101,7 @@ static Status meet_agents(Launch *l)
         if (!l->open[i] || !r->lost) continue;
         buf_printf(&missing, "%s%s (%s)", missing.len ? "; " : "", r->site->name, r->complaint);
         l->open[i] = false;
+        l->lost[i] = l->generation;
     }
     Status status = OK;
     if (missing.len && (l->restarts == 0 || left == 0))
@@ -288,7 +155,7 @@ static Status open_store(Launch *l)
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
-    Status status = meeting_choose(&l->fleet, l->port, l->signals, silence_of(l), l->address);
+    Status status = meeting_choose(&l->fleet, l->port, l->signals, launch_silence(l), l->address);
     if (status != OK) { /* a signal ends the search, too */
         take_signals(l);
         TRY(stopped(l));
@@ -316,7 +183,7 @@ static Status start(Launch *l)
     if (l->time_left < 1) l->time_left = 1;
     for (int i = 0; i < f->n_remotes; i++) nodes += f->remotes[i].n_ranks > 0;
     for (int i = 0; i < f->n_remotes; i++)
-        if (f->remotes[i].n_ranks > 0) tell_remote(l, &f->remotes[i], node++);
+        if (f->remotes[i].n_ranks > 0) orders_send(l, &f->remotes[i], node++);
     log_debug("started %d ranks on %d hosts; they meet at %s", f->n_ranks, nodes, l->rendezvous);
     return OK;
 }
@@ -359,7 +226,7 @@ static void look(Launch *l)
 static void watch(Launch *l)
 {
     while (l->fleet.running > 0) {
-        fleet_turn(&l->fleet, l->signals, 0.25, silence_of(l));
+        fleet_turn(&l->fleet, l->signals, 0.25, launch_silence(l));
         take_signals(l);
         look(l);
     }
@@ -419,7 +286,7 @@ static void judge(Launch *l, Outcome *o)
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
         if (!r->lost || r->n_ranks == 0) continue;
-        l->open[i] = false;
+        l->lost[i] = l->generation;
         if (o->code) continue;
         o->code = 77;
         if (r->n_ranks == 1)
@@ -479,16 +346,36 @@ static void pause_before(Launch *l)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) take_signals(l);
 }
 
+/* The hosts of the next start; how many. One that was just lost has time to come back: it is left out once, unless the
+   others are too few for --ranks, or none. */
+static int choose_hosts(Launch *l)
+{
+    int64_t room = 0, n = 0;
+    for (int i = 0; i < l->sites.n; i++) {
+        l->open[i] = !l->lost[i] || l->lost[i] < l->generation;
+        if (!l->open[i]) continue;
+        n++;
+        room += l->limits[i];
+    }
+    if (n > 0 && room >= l->c->ranks) return (int)n;
+    for (int i = 0; i < l->sites.n; i++) l->open[i] = true;
+    return l->sites.n;
+}
+
 static Status run_all(Launch *l, Outcome *o)
 {
     for (;;) {
         l->generation++;
-        TRY(run_once(l, o));
-        int left = 0;
-        for (int i = 0; i < l->sites.n; i++) left += l->open[i];
-        if (!o->again || l->restarts >= l->c->max_restarts || left == 0) return OK;
+        Status status = run_once(l, o);
+        if (status == E_PEER && l->restarts > 0 && !l->stop_signal) { /* hosts may come back */
+            *o = (Outcome){.code = status_exit_code(E_PEER), .again = true};
+            snprintf(o->what, sizeof o->what, "%s", status_message());
+        } else
+            TRY(status);
+        if (!o->again || l->restarts >= l->c->max_restarts) return OK;
         l->restarts++;
-        log_warn("%s; starting again on %d host%s (%d of at most %lld)", o->what, left, left == 1 ? "" : "s",
+        int hosts = choose_hosts(l);
+        log_warn("%s; starting again on %d host%s (%d of at most %lld)", o->what, hosts, hosts == 1 ? "" : "s",
                  l->restarts, (long long)l->c->max_restarts);
         pause_before(l);
         if (l->stop_signal) return fail(E_STOPPED, "stopped between two starts");
@@ -575,6 +462,7 @@ Status command_launch(const Config *c)
     TRY_DONE(watch_signals(&l));
     name_job(&l);
     l.open = mem_array((size_t)l.sites.n, sizeof *l.open);
+    l.lost = mem_array((size_t)l.sites.n, sizeof *l.lost);
     l.limits = mem_array((size_t)l.sites.n, sizeof *l.limits);
     l.counts = mem_array((size_t)l.sites.n, sizeof *l.counts);
     for (int i = 0; i < l.sites.n; i++) {
@@ -586,6 +474,7 @@ Status command_launch(const Config *c)
 done:
     if (l.signals >= 0) close(l.signals);
     free(l.open);
+    free(l.lost);
     free(l.limits);
     free(l.counts);
     sites_free(&l.sites);

@@ -282,7 +282,7 @@ void fleet_end(Fleet *f, double patience_s)
             r->said.taken = r->said.pending.len;
             hear_muttering(f, r);
             if (r->pid <= 0) continue;
-            if (late || (r->lost && r->n_ranks == 0)) kill(r->pid, r->site->here ? SIGKILL : SIGTERM);
+            if (late || ((r->lost || !r->met) && r->n_ranks == 0)) kill(r->pid, r->site->here ? SIGKILL : SIGTERM);
             if (waitpid(r->pid, NULL, late && r->site->here ? 0 : WNOHANG) == r->pid)
                 r->pid = 0;
             else

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "base/base.h"
+#include "comm/comm.h"
 #include "config/config.h"
 #include "launch/sites.h"
 #include "launch/wire.h"
@@ -63,6 +64,33 @@ void output_line(Output *o, int rank, const char *host, int stream, const char *
 /* The last lines of a rank that were not shown, for one that ended in a way that nothing explains. */
 void output_last(Output *o, int rank, const char *host);
 void output_close(Output *o);
+
+/* A `cairn launch`. */
+typedef struct {
+    const Config *c;
+    Sites sites;
+    bool *open;  // (sites.n) hosts that take part in this start
+    int *lost;   // (sites.n) the start in which a host was lost last, or did not answer; 0: in none
+    int *limits; // (sites.n) ranks they take; 0: no limit
+    int *counts; // (sites.n) ranks they have now
+    Fleet fleet;
+    Output *output;
+    StoreServer *store;
+    char job[80], random[33], token[64], rendezvous[192], address[128];
+    int port, generation, restarts;
+    int signals;     /* a signalfd */
+    int stop_signal; /* the first that asked for the end; 0: none */
+    int interrupts;
+    double stopped_at, failed_at, lost_at; /* 0: not so */
+    bool terminated, killed, under_grid_engine;
+    double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
+    double time_left;       /* of it, at this start: ranks must agree */
+} Launch;
+
+/* The orders for one agent, number `node` of those with ranks; the last is "go". */
+void orders_send(Launch *l, Remote *r, int node);
+/* Who says nothing for so many seconds is lost. */
+double launch_silence(const Launch *l);
 
 /* `cairn launch -- @probe`: what a rank does under --probe. */
 Status probe_run(const Config *c);

@@ -186,29 +186,122 @@ int ranks_threads(const Ranks *r, int asked)
     return share > 0 ? share : 1;
 }
 
-Status ranks_open(const Config *c, Ranks **ranks)
+/* ---- do they want the same ---- */
+
+static bool is_one_of(const char *flag, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(flag, list[i]) == 0) return true;
+    return false;
+}
+
+/* Options that may be another's on another rank: places, what this machine has, what is only said. */
+static bool own_option(const char *flag)
+{
+    static const char *const own[] = {"output-dir",   "model-config", "vocab",       "threads",       "backend",
+                                      "precision",    "rendezvous",   "iface",       "memory-budget", "log-every",
+                                      "log-format",   "verbose",      "poison",      "keep",          "connect-timeout",
+                                      "peer-timeout", "snapshot-dir", "persist-file"};
+    return is_one_of(flag, own, sizeof own / sizeof *own);
+}
+
+/* Places too, but whether one is given decides what is done. */
+static const char *const places[] = {"data-dir", "model", "eval-dir", "input", "submission"};
+enum { N_PLACES = sizeof places / sizeof *places };
+
+static char *value_text(const Json *v)
+{
+    switch (js_kind(v)) {
+    case JSON_KIND_STRING:
+        return mem_strdup(js_string(v, ""));
+    case JSON_KIND_BOOL:
+        return mem_strdup(js_bool(v, false) ? "true" : "false");
+    default:
+        return mem_printf("%.17g", js_real(v, 0));
+    }
+}
+
+/* Which of the places are given on some ranks alone. */
+static Status compare_places(Comm *comm, const Json *doc, bool differ[N_PLACES])
+{
+    uint8_t mine[N_PLACES], *all = mem_array((size_t)comm->size, sizeof mine);
+    for (int i = 0; i < N_PLACES; i++) mine[i] = *js_string(js_get(doc, places[i]), "") != 0;
+    Status status = comm_allgather(comm, mine, sizeof mine, all);
+    for (int r = 0; r < comm->size; r++)
+        for (int i = 0; i < N_PLACES; i++) differ[i] |= all[(size_t)r * sizeof mine + (size_t)i] != all[i];
+    free(all);
+    return status;
+}
+
+/* Before anything that depends on them. */
+static Status agree_on_options(Comm *comm, const Config *c)
+{
+    Buf text = {0};
+    Json *doc = NULL;
+    int n = 0;
+    Status status = OK;
+    bool differ[N_PLACES] = {false};
+    CommFact facts[N_OPTIONS];
+    char *flags[N_OPTIONS], *values[N_OPTIONS];
+    config_json(c, &text);
+    TRY_DONE(js_parse("the configuration", text.data, text.len, &doc));
+    /* Another version has other options. */
+    TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
+    TRY_DONE(compare_places(comm, doc, differ));
+    for (void *it = js_first(doc); it && n < N_OPTIONS; it = js_next(doc, it)) {
+        bool skip = own_option(js_key(it));
+        for (int i = 0; i < N_PLACES; i++) skip = skip || (!differ[i] && strcmp(js_key(it), places[i]) == 0);
+        if (skip) continue;
+        flags[n] = mem_printf("--%s", js_key(it));
+        values[n] = value_text(js_value(it));
+        facts[n] = (CommFact){flags[n], values[n]};
+        n++;
+    }
+    TRY_DONE(comm_agree(comm, facts, n));
+done:
+    for (int i = 0; i < n; i++) {
+        free(flags[i]);
+        free(values[i]);
+    }
+    js_free(doc);
+    buf_free(&text);
+    return status;
+}
+
+Status ranks_open(const Config *c, Status use, Ranks **ranks)
 {
     World world;
     Status status = OK;
     *ranks = NULL;
-    TRY(world_find(environ, &world));
-    if (world.size == 1) return OK;
+    char *wrong = mem_strdup(status_message()); /* where the use is */
+    Status found = world_find(environ, &world);
+    if (found != OK || world.size == 1) {
+        if (use != OK) (void)fail(use, "%s", wrong);
+        free(wrong);
+        return use != OK ? use : found;
+    }
+    if (use != OK) log_warn("%s; the other ranks are told", wrong);
     Ranks *r = mem_alloc(sizeof *r);
     CommOptions options = {.transport = c->comm,
                            .rendezvous = c->rendezvous,
                            .interfaces = c->iface,
                            .connect_s = c->connect_timeout,
-                           .peer_timeout_s = c->peer_timeout};
+                           .peer_timeout_s = c->peer_timeout,
+                           .stop = signals_stop()};
     TRY_DONE(comm_open(&world, &options, &r->comm));
     r->beat = c->peer_timeout / 4 < BEAT_S ? c->peer_timeout / 4 : BEAT_S;
     log_set_name(world.rank > 0 ? comm_peer_name(r->comm, world.rank) : NULL);
     if (world.rank > 0 && !c->verbose) log_set_level(LOG_WARN);
+    TRY_DONE(agree_on_options(r->comm, c));
     TRY_DONE(comm_dup(r->comm, &r->control));
     TRY_DONE(count_sharing(r));
     TRY_DONE(start_thread(r));
+    if (use != OK) (void)fail(use, "%s", wrong);
+    TRY_DONE(ranks_all(r, use));
     log_info("%d ranks on %d host%s (%s)", r->comm->size, r->comm->nodes, r->comm->nodes == 1 ? "" : "s", world.source);
     *ranks = r;
 done:
+    free(wrong);
     if (status != OK) {
         ranks_end(r, status);
         ranks_close(r);
@@ -337,31 +430,6 @@ Status ranks_same(Ranks *r, const char *name, const char *value)
     return status == E_USAGE ? fail(E_FAIL, "ranks that must be equal are not: %s", status_message()) : status;
 }
 
-/* Options that may be another's on another rank: places, what this machine has, what is only said. */
-static bool own_option(const char *flag)
-{
-    static const char *const own[] = {"data-dir",        "output-dir",   "model",        "model-config",  "vocab",
-                                      "eval-dir",        "input",        "submission",   "threads",       "backend",
-                                      "precision",       "rendezvous",   "iface",        "memory-budget", "log-every",
-                                      "log-format",      "verbose",      "poison",       "keep",          "resume",
-                                      "connect-timeout", "peer-timeout", "snapshot-dir", "persist-file",  "override"};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strcmp(flag, own[i]) == 0) return true;
-    return false;
-}
-
-static char *value_text(const Json *v)
-{
-    switch (js_kind(v)) {
-    case JSON_KIND_STRING:
-        return mem_strdup(js_string(v, ""));
-    case JSON_KIND_BOOL:
-        return mem_strdup(js_bool(v, false) ? "true" : "false");
-    default:
-        return mem_printf("%.17g", js_real(v, 0));
-    }
-}
-
 /* The backend, without its threads: those may be another number on each rank. */
 static void computing(const Backend *b, char out[192])
 {
@@ -370,39 +438,14 @@ static void computing(const Backend *b, char out[192])
     if (threads) *threads = '\0';
 }
 
-Status ranks_agree(Ranks *r, const Config *c, const Backend *b, Dtype compute, Digest data)
+Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data)
 {
     if (!r) return OK;
     char hex[33], backend[192];
-    Buf text = {0};
-    Json *doc = NULL;
-    int n = 0;
-    Status status = OK;
-    CommFact facts[N_OPTIONS + 4];
-    char *flags[N_OPTIONS], *values[N_OPTIONS];
     digest_format(data, hex);
     computing(b, backend);
-    config_json(c, &text);
-    TRY_DONE(js_parse("the configuration", text.data, text.len, &doc));
-    for (void *it = js_first(doc); it && n < N_OPTIONS; it = js_next(doc, it)) {
-        if (own_option(js_key(it))) continue;
-        flags[n] = mem_printf("--%s", js_key(it));
-        values[n] = value_text(js_value(it));
-        facts[n] = (CommFact){flags[n], values[n]};
-        n++;
-    }
-    facts[n] = (CommFact){"version", CAIRN_VERSION};
-    facts[n + 1] = (CommFact){"backend", backend};
-    facts[n + 2] = (CommFact){"precision", backend_precision(b, compute)};
-    facts[n + 3] = (CommFact){"data and model (by digest)", hex};
-    TRY_DONE(ranks_meet(r));
-    TRY_DONE(comm_agree(r->comm, facts, n + 4));
-done:
-    for (int i = 0; i < n; i++) {
-        free(flags[i]);
-        free(values[i]);
-    }
-    js_free(doc);
-    buf_free(&text);
-    return status;
+    const CommFact facts[] = {
+        {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
+    TRY(ranks_meet(r));
+    return comm_agree(r->comm, facts, sizeof facts / sizeof *facts);
 }

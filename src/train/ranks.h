@@ -18,9 +18,11 @@
 
 typedef struct Ranks Ranks;
 
-/* Collective. Finds in the environment which rank this is, and meets the others. One rank: *ranks is NULL. Other ranks
-   than the first say warnings and errors alone, with their name. */
-Status ranks_open(const Config *c, Ranks **ranks);
+/* Collective. Finds in the environment which rank this is, meets the others, and compares version and options with
+   theirs: E_USAGE on all names the first that differs, but for what may be each rank's own. One rank: *ranks is NULL.
+   `use` is what this rank makes of its options by itself; where it is not OK, all ranks end with it and its message.
+   Other ranks than the first say warnings and errors alone, with their name. E_STOPPED: a signal came meanwhile. */
+Status ranks_open(const Config *c, Status use, Ranks **ranks);
 /* Collective where all went well: waits until all are so far. Else the others learn that this rank failed. Nothing but
    ranks_close may follow. The message of a failure is kept. */
 void ranks_end(Ranks *r, Status how);
@@ -72,9 +74,8 @@ Status ranks_broadcast_text(Ranks *r, Buf *text);
 Status ranks_least(Ranks *r, int64_t *n);
 /* E_FAIL where ranks differ in what `name` is: there is an error in Cairn, or in a machine. */
 Status ranks_same(Ranks *r, const char *name, const char *value);
-/* E_USAGE where ranks differ in version, configuration (but what is each rank's own), backend (of the machine's memory:
-   its libraries and instruction set too, since they all make the same update), precision or `data`: all that is trained
-   and evaluated on, and the model. */
-Status ranks_agree(Ranks *r, const Config *c, const Backend *b, Dtype compute, Digest data);
+/* E_USAGE where ranks differ in backend (of the machine's memory: its libraries and instruction set too, since they all
+   make the same update), precision or `data`: all that is trained and evaluated on, and the model. */
+Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data);
 
 #endif

@@ -303,8 +303,7 @@ static Status glue_run(GlueRun *r)
     Status status = OK;
     TrainResume resume = {0};
     ExportText text;
-    TRY_DONE(check_use(c));
-    TRY_DONE(ranks_open(c, &r->ranks));
+    TRY_DONE(ranks_open(c, check_use(c), &r->ranks));
     TRY_DONE(ranks_all(r->ranks, read_all(r)));
     if (!c->dry_run) {
         TRY_DONE(ranks_follow(r->ranks, first(r) ? take_output(r) : OK));
@@ -312,7 +311,7 @@ static Status glue_run(GlueRun *r)
     }
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, r->setup.backend, r->setup.compute, seen_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) goto done;
     if (c->do_train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     glue_export_text(r, &text);

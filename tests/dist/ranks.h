@@ -30,7 +30,8 @@ static int ranks_this = -1;
 static inline Ranks ranks_of(int size, const char *rendezvous)
 {
     Ranks r = {.world = {.size = size, .source = "test"}};
-    r.options = (CommOptions){"auto", rendezvous, "", 60, 30};
+    r.options = (CommOptions){
+        .transport = "auto", .rendezvous = rendezvous, .interfaces = "", .connect_s = 60, .peer_timeout_s = 30};
     snprintf(r.world.job, sizeof r.world.job, "test-%ld", (long)getpid());
     return r;
 }

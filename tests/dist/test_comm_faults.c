@@ -212,7 +212,7 @@ typedef struct {
 static int open_badly(void *arg)
 {
     const Opening *o = arg;
-    CommOptions options = {"auto", o->where, o->interfaces ? o->interfaces : "", 2, 30};
+    CommOptions options = {"auto", o->where, o->interfaces ? o->interfaces : "", 2, 30, NULL};
     double begin = clock_monotonic();
     Comm *c;
     if (o->modules) setenv("CAIRN_BACKEND_DIR", o->modules, 1);

@@ -117,7 +117,7 @@ static pid_t start_at(const Place *p, int rank, int size, const char *where, dou
     if (child) return child;
     Comm *c;
     World w = {.rank = rank, .size = size, .source = "test"};
-    CommOptions o = {"auto", where, p->interfaces ? p->interfaces : "", 5, timeout_s};
+    CommOptions o = {"auto", where, p->interfaces ? p->interfaces : "", 5, timeout_s, NULL};
     snprintf(w.job, sizeof w.job, "hosts-%ld", (long)getppid());
     ranks_this = rank;
     enter(p->host);

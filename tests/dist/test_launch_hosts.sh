@@ -63,7 +63,7 @@ says "nothing could be started on h9 (ssh: Could not resolve hostname h9)"
 begun() { [ -e told/pids ] && [ "$(wc -l <told/pids)" -ge "$1" ]; }
 printf 'h1\nh2\nh3\n' >all
 export CAIRN_TEST_PROGRAM=$work/rank.sh
-PAUSE=1 "$CAIRN_BINARY" launch --hosts all --max-restarts 1 -- glue >launch.out 2>&1 &
+PAUSE=1 "$CAIRN_BINARY" launch --hosts all --max-restarts 1 --peer-timeout 1s -- glue >launch.out 2>&1 &
 launcher=$!
 wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 ip netns pids h2 | xargs kill -9 # the host is gone, with all on it
@@ -73,6 +73,77 @@ says "host h2 with rank 1 was lost: its connection ended; starting again on 2 ho
 [ "$(cat told/rank0.1 told/rank1.1 | tr '\n' ' ')" = "h1 0/2 0/1 node0 h3 1/2 0/1 node1 " ] || complain "after the fault: $(cat told/rank*.1)"
 all_gone told/pids
 rm -rf told
+# ---- hosts that come back ----
+# down FILE: while it is there, that host's ssh fails. The ranks of the first $UNTIL starts wait.
+cat >/run/netns/.ssh2 <<END
+#!/bin/sh
+[ ! -e "$work/down-\$1" ] || { echo "ssh: connect to host \$1: No route to host" >&2; exit 255; }
+exec /run/netns/.ssh "\$@"
+END
+cat >waits.sh <<'END'
+#!/usr/bin/env bash
+mkdir -p "$WORK/told"
+start=$(ls "$WORK/told" | grep -c "^rank$RANK\.")
+echo "$(hostname) $RANK/$WORLD_SIZE" >"$WORK/told/rank$RANK.$start"
+echo $$ >>"$WORK/told/pids"
+[ "$start" -lt "$UNTIL" ] || exit 0
+while :; do sleep 0.1; done
+END
+chmod +x /run/netns/.ssh2 waits.sh
+export CAIRN_TEST_PROGRAM=$work/waits.sh
+lose() { # lose HOST: all that runs there
+    touch "down-$1"
+    ip netns pids "$1" | xargs kill -9 2>/dev/null
+}
+were() { # were START WHERE...: the ranks of this start
+    local start=$1
+    shift
+    [ "$(cat told/rank*."$start" | sort | tr '\n' ',')" = "$(printf '%s,' "$@")" ] || complain "start $start: $(cat told/rank*."$start")"
+}
+# shellcheck disable=SC2317 # by wait_until
+said() { grep -qF -- "$1" launch.out; }
+begin_waiting() { # begin_waiting UNTIL FLAGS...
+    rm -rf told down-*
+    UNTIL=$1 CAIRN_SSH=/run/netns/.ssh2 "$CAIRN_BINARY" launch --hosts all --peer-timeout 1s "${@:2}" -- glue >launch.out 2>&1 &
+    launcher=$!
+    wait_until 60 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
+}
+# h2 is lost; the next fault finds it there again.
+begin_waiting 2 --max-restarts 3
+lose h2
+wait_until 60 begun 5 || complain "not started again without h2: $(cat launch.out)"
+rm down-h2
+ip netns pids h3 | xargs kill -9 2>/dev/null
+wait "$launcher" || complain "not started again: $(cat launch.out)"
+were 0 "h1 0/3" "h2 1/3" "h3 2/3"
+were 1 "h1 0/2" "h3 1/2"
+said "starting again on 2 hosts (1 of at most 3)" || complain "$(cat launch.out)"
+# h3 was lost in the second start, h2 in the first
+[ "$(cat told/rank*.2 | tr '\n' ',')" = "h1 0/2,h2 1/2," ] || complain "h2 did not come back: $(cat launch.out told/rank*)"
+# Still away: the start after is without it.
+begin_waiting 2 --max-restarts 3
+lose h2
+wait_until 60 begun 5 || complain "not started again without h2: $(cat launch.out)"
+kill -9 "$(tail -n 1 told/pids)"
+wait "$launcher" || complain "not started again: $(cat launch.out)"
+said "going on without h2 (ssh: connect to host h2: No route to host)" || complain "$(cat launch.out)"
+[ "$(cat told/rank*.2 | tr '\n' ',')" = "h1 0/2,h3 1/2," ] || complain "after h2: $(cat told/rank*.2)"
+# With --ranks it is needed: tried at once.
+begin_waiting 1 --ranks 3 --max-restarts 1
+ip netns pids h2 | xargs kill -9 2>/dev/null
+wait "$launcher" || complain "not started again: $(cat launch.out)"
+were 1 "h1 0/3" "h2 1/3" "h3 2/3"
+# All are lost, and come back later than the first new start.
+begin_waiting 1 --max-restarts 6
+for h in h1 h2 h3; do touch "down-$h"; done
+for h in h1 h2 h3; do ip netns pids $h | xargs kill -9 2>/dev/null; done
+wait_until 60 said "(2 of at most 6)" || complain "it gave up: $(cat launch.out)"
+rm down-*
+wait "$launcher" || complain "not started again: $(cat launch.out)"
+[ "$(find told -name 'rank0.1')" ] || complain "no host came back: $(cat launch.out)"
+rm -rf told
+export CAIRN_TEST_PROGRAM=$work/rank.sh
+
 PAUSE=1 ALWAYS=1 "$CAIRN_BINARY" launch --hosts all -- glue >launch.out 2>&1 &
 wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 kill -9 $!

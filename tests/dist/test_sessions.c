@@ -58,7 +58,7 @@ static void rank_work(int rank, const char *meet, const float *weights, const do
     require(config_parse(&c, 4, argv, NULL) == OK);
     free(c.rendezvous);
     c.rendezvous = mem_printf("file:%s", meet);
-    require(ranks_open(&c, &ranks) == OK && ranks_size(ranks) == RANKS);
+    require(ranks_open(&c, OK, &ranks) == OK && ranks_size(ranks) == RANKS);
     training_open(&t, &(TrainingOptions){.backend = backend_now, .compute = F32, .ranks = ranks});
     training_begin(&t);
     train(&t, rank, mine);

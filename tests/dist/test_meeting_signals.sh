@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# A signal while ranks wait for others to come: they end with 75, soon, wherever they meet.
+set -uo pipefail
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: needs the gloo module" && exit 77; fi
+
+make_tiny_bert bert
+small=(glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" --max-steps 3
+    --connect-timeout 300s --verbose --output-dir out)
+# rank R N WHERE: in the background; its number is in ${pids[R]}
+rank() {
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 CAIRN_JOB=signals CAIRN_RENDEZVOUS=$3 \
+        "$CAIRN_BINARY" "${small[@]}" >"log.$1" 2>&1 </dev/null &
+    pids[$1]=$!
+}
+# stop WHAT SIGNAL: all that were started, once each is at the meeting; 300 s would be the time to wait there.
+stop() {
+    local r code since
+    for r in "${!pids[@]}"; do
+        wait_until 60 grep -qs 'meets the others at' "log.$r" || complain "$1: rank $r does not come to the meeting"
+    done
+    sleep 0.5 # anywhere in the meeting
+    since=$SECONDS
+    for r in "${!pids[@]}"; do kill -s "$2" "${pids[r]}"; done
+    for r in "${!pids[@]}"; do
+        wait_until 60 gone "${pids[r]}" || kill -9 "${pids[r]}"
+        code=0
+        wait "${pids[r]}" || code=$?
+        [ "$code" -eq 75 ] || complain "$1: rank $r ended with $code after SIG$2: $(tail -n 2 "log.$r")"
+        grep -q "stopped by SIG$2, nothing is lost" "log.$r" || complain "$1: rank $r does not say what stopped it"
+    done
+    [ $((SECONDS - since)) -le 20 ] || complain "$1: it took $((SECONDS - since)) s"
+    pids=()
+}
+free_port() { # of 8 in a row that nobody listens at
+    local port
+    for ((port = 20000 + $$ % 20000; ; port += 8)); do
+        ss -ltn | awk -v p="$port" '{ n = $4; sub(/.*:/, "", n); if (n >= p && n < p + 8) bad = 1 } END { exit bad }' && echo "$port" && return
+    done
+}
+port=$(free_port)
+
+for where in "file:$work/meet" "tcp://127.0.0.1:$port"; do
+    rank 0 2 "$where"
+    stop "rank 0 alone, ${where%%:*}" TERM
+    rank 1 2 "$where"
+    stop "rank 1 alone, ${where%%:*}" INT
+    rank 0 3 "$where"
+    rank 1 3 "$where"
+    stop "two of three, ${where%%:*}" TERM
+done
+# Somebody who takes connections and says nothing.
+if command -v nc >/dev/null; then
+    mkfifo silence
+    nc -lk 127.0.0.1 "$port" <silence >/dev/null 2>&1 &
+    rank 1 2 "tcp://127.0.0.1:$port"
+    stop "a silent server" TERM
+    kill %nc 2>/dev/null
+fi
+rank 1 2 "redis://127.0.0.1:$port"
+if grep -q 'built without Redis' "log.1" 2>/dev/null; then
+    wait "${pids[1]}"
+    pids=()
+else
+    stop "no Redis" TERM
+    if command -v redis-server >/dev/null; then
+        redis-server --port "$port" --bind 127.0.0.1 --save '' --dir "$work" >redis.log 2>&1 &
+        redis=$!
+        rank 0 2 "redis://127.0.0.1:$port"
+        stop "rank 0 alone, Redis" TERM
+        rank 1 2 "redis://127.0.0.1:$port"
+        stop "rank 1 alone, Redis" TERM
+        kill "$redis"
+    else
+        echo "skipped in part: redis-server is not installed"
+    fi
+fi
+
+# Under the launcher: a rank that never comes; then a host that never answers.
+cat >program.sh <<'END2'
+#!/usr/bin/env bash
+[ "$RANK" = 0 ] && exec "$CAIRN_BINARY" "$@"
+trap 'exit 75' TERM
+while :; do sleep 0.1; done
+END2
+chmod +x program.sh
+CAIRN_TEST_PROGRAM=$work/program.sh "$CAIRN_BINARY" launch --ranks 2 -- "${small[@]}" >launch.out 2>&1 &
+pids=($!)
+wait_until 60 grep -qs 'meets the others at served' launch.out || complain "launch: rank 0 does not come: $(cat launch.out)"
+since=$SECONDS
+kill "${pids[0]}"
+code=0
+wait "${pids[0]}" || code=$?
+[ "$code" -eq 75 ] || complain "launch ended with $code: $(cat launch.out)"
+[ $((SECONDS - since)) -le 20 ] || complain "launch: it took $((SECONDS - since)) s"
+cat >ssh.sh <<'END2'
+#!/usr/bin/env bash
+touch asked
+exec sleep 1000
+END2
+chmod +x ssh.sh
+printf 'nowhere\n' >hosts
+ln -s "$work" "/tmp/cairn-test-$$" # CAIRN_SSH is words without spaces
+CAIRN_SSH=/tmp/cairn-test-$$/ssh.sh "$CAIRN_BINARY" launch --hosts hosts -- "${small[@]}" >launch.out 2>&1 &
+pids=($!)
+wait_until 60 test -e asked || complain "no agent was started"
+rm -f "/tmp/cairn-test-$$"
+since=$SECONDS
+kill "${pids[0]}"
+code=0
+wait "${pids[0]}" || code=$?
+[ "$code" -eq 75 ] || complain "a host that does not answer: launch ended with $code: $(cat launch.out)"
+[ $((SECONDS - since)) -le 20 ] || complain "a host that does not answer: it took $((SECONDS - since)) s"
+finish

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# A signal while a script builds, or while cairn works for it: all that it started ends, and so does the script.
+set -uo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+# A copy of the scripts, with a cmake and a cairn that take for ever; each process that they start writes down its number.
+mkdir -p "a copy" bin
+cp -r "$scripts" "a copy/"
+printf 'require_installed() { :; }\n' >>"a copy/hpcai_scripts/common.sh"
+cat >bin/cmake <<'END2'
+#!/usr/bin/env bash
+[ "$1" = --build ] || exit 0
+sleep 1000 & # a compiler
+bash -c "trap '' TERM HUP INT; echo \$\$ >>'$WORK/pids'; while :; do sleep 0.2; done" & # and one that will not end
+printf '%s\n' $$ $! >>"$WORK/pids"
+pgrep -P $$ >>"$WORK/pids"
+touch "$WORK/begun"
+wait
+END2
+cat >bin/cairn <<'END2'
+#!/usr/bin/env bash
+[ "$1" = glue ] || exit 0
+trap 'kill $!; exit 75' TERM
+echo $$ >>"$WORK/pids"
+sleep 1000 &
+touch "$WORK/begun"
+wait
+END2
+chmod +x bin/cmake bin/cairn
+export WORK=$work
+# shellcheck disable=SC2317 # by wait_until
+gone() { [ ! -r "/proc/$1/stat" ] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+wait_until() { # wait_until SECONDS COMMAND...
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.05; done
+}
+
+# stopped SIGNAL CODE WHAT COMMAND...: the script gets the signal once its work has begun
+stopped() {
+    local name=$1 wanted=$2 what=$3 code=0 pid script
+    shift 3
+    rm -f pids begun
+    env -u CAIRN_BINARY PATH="$work/bin:$PATH" "$@" >log 2>&1 &
+    script=$!
+    wait_until 60 test -e begun || { complain "$what does not begin: $(cat log)" && return; }
+    kill -s "$name" "$script"
+    wait_until 60 gone "$script" || { complain "$what does not end at SIG$name" && kill -9 "$script"; }
+    wait "$script" || code=$?
+    [ "$code" -eq "$wanted" ] || complain "$what ended with $code instead of $wanted at SIG$name: $(cat log)"
+    while read -r pid; do
+        wait_until 20 gone "$pid" || { complain "$what at SIG$name left process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" && kill -9 "$pid"; }
+    done <pids
+}
+for name in TERM HUP USR2; do
+    stopped "$name" 75 run_glue_multinode.sh "a copy/hpcai_scripts/run_glue_multinode.sh" --task MNLI
+    grep -q "stopped by SIG$name while it was built" log || complain "it does not say what happened: $(cat log)"
+done
+stopped TERM 75 run_pretraining_multinode.sh "a copy/hpcai_scripts/run_pretraining_multinode.sh" --phase 1
+stopped TERM 75 run_glue.sh "a copy/hpcai_scripts/run_glue.sh"
+stopped TERM 75 quickstart.sh "a copy/hpcai_scripts/quickstart.sh"
+stopped TERM 75 test.sh "a copy/hpcai_scripts/test.sh" release
+SGE_ROOT=/x JOB_ID=7 stopped USR2 99 "a job of Grid Engine" "a copy/hpcai_scripts/run_glue_multinode.sh"
+mkdir -p "a copy/tasks/glue/sample"
+cp "$sample/config.json" "a copy/tasks/glue/sample/"
+stopped TERM 75 "quickstart.sh, training" env CAIRN_BINARY="$work/bin/cairn" "a copy/hpcai_scripts/quickstart.sh"
+finish
