@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/snapshot.h"
+#include "state/snapshot_copies.h"
 #include "train/exchange.h"
 #include "train/machine.h"
 #include "train/ranks.h"
@@ -14,22 +14,13 @@
 
 #define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
 
-/* A slice that another rank holds too. */
-typedef struct {
-    int slice, holder;
-    Snapshot *file; /* where this rank is the holder, else NULL */
-} Copy;
-
 struct Snapshots {
     const TrainJob *job;
     SnapshotWish wish;
     Ranks *ranks;
     StateSlice *slices; // (ranks)
     Snapshot *file;
-    Comm *comm;   /* of the thread that sends copies to other hosts; NULL: none are sent */
-    Copy *copies; // (n_copies) in the order in which they are sent, the same on all ranks
-    int n_copies;
-    int64_t keep_now; /* keep, when the one under way began */
+    SnapshotCopies copies; /* on other hosts; count 0: none are made */
     Digest run;
     char *output;             /* canonical, as rank 0 knows it */
     int64_t generation, keep; /* the newest begun; the newest committed */
@@ -152,17 +143,17 @@ static Status open_file(Snapshots *s)
     SnapshotPlace own = place_of(s, rank, files);
     held = snapshot_held(&own);
     s->stats.bytes = snapshot_bytes(params, own.part, small);
-    for (int i = 0; i < s->n_copies; i++) {
-        if (s->copies[i].holder != rank) continue;
-        SnapshotPlace place = place_of(s, s->copies[i].slice, files);
+    for (int i = 0; i < s->copies.count; i++) {
+        if (s->copies.items[i].holder != rank) continue;
+        SnapshotPlace place = place_of(s, s->copies.items[i].slice, files);
         held += snapshot_held(&place);
         s->stats.bytes += snapshot_bytes(params, place.part, small);
     }
     TRY_DONE(check_memory(own.dir, s->stats.bytes, held));
     TRY_DONE(snapshot_open(&own, &s->file));
     if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
-    for (int i = 0; i < s->n_copies; i++) {
-        Copy *copy = &s->copies[i];
+    for (int i = 0; i < s->copies.count; i++) {
+        SnapshotCopy *copy = &s->copies.items[i];
         if (copy->holder != rank) continue;
         SnapshotPlace place = place_of(s, copy->slice, files);
         TRY_DONE(snapshot_open(&place, &copy->file));
@@ -175,22 +166,6 @@ done:
 
 /* ---- copies on other hosts ---- */
 
-/* Who holds copies of whose slice: the ranks of the same place on the next hosts. `node` (ranks): the host of each. */
-static void place_copies(Snapshots *s, const int *node, int nodes, int replicas)
-{
-    int ranks = ranks_size(s->ranks);
-    s->copies = mem_array((size_t)ranks * (size_t)replicas, sizeof *s->copies);
-    for (int k = 1; k <= replicas; k++)
-        for (int r = 0; r < ranks; r++) {
-            int place = 0, there = 0, host = (node[r] + k) % nodes;
-            for (int q = 0; q < r; q++) place += node[q] == node[r];
-            for (int q = 0; q < ranks; q++) there += node[q] == host;
-            place %= there;
-            for (int q = 0; q < ranks; q++)
-                if (node[q] == host && place-- == 0) s->copies[s->n_copies++] = (Copy){.slice = r, .holder = q};
-        }
-}
-
 static Status find_copies(Snapshots *s)
 {
     Comm *c = ranks_comm(s->ranks);
@@ -202,36 +177,11 @@ static Status find_copies(Snapshots *s)
     TRY_DONE(ranks_meet(s->ranks));
     TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
     if (replicas == 0) goto done;
-    place_copies(s, node, c->nodes, replicas);
-    TRY_DONE(ranks_connect(s->ranks, &s->comm));
+    copies_place(&s->copies, node, c->size, c->nodes, replicas);
+    TRY_DONE(ranks_connect(s->ranks, &s->copies.comm));
 done:
     free(node);
     return status;
-}
-
-/* In the thread of the own slice, once it is complete. All ranks go through the copies in one order, so nobody waits
-   for one who waits for him. */
-static Status send_copies(void *context, Snapshot *own, int slot)
-{
-    enum { PIECE = 16 << 20 };
-    const Snapshots *s = context;
-    int rank = ranks_rank(s->ranks);
-    for (int i = 0; i < s->n_copies; i++) {
-        const Copy *copy = &s->copies[i];
-        if (copy->slice != rank && copy->holder != rank) continue;
-        Snapshot *file = copy->holder == rank ? copy->file : own;
-        uint64_t bytes = snapshot_slot_bytes(file);
-        int to = copy->holder == rank ? snapshot_receive_begin(file, s->keep_now) : slot;
-        for (uint64_t at = 0; at < bytes; at += PIECE) {
-            size_t part = (size_t)(bytes - at < PIECE ? bytes - at : PIECE);
-            if (copy->holder == rank)
-                TRY(comm_receive(s->comm, copy->slice, snapshot_receive_room(file, to) + at, part));
-            else
-                TRY(comm_send(s->comm, copy->holder, snapshot_slot_data(file, slot) + at, part));
-        }
-        if (copy->holder == rank) TRY(snapshot_receive_end(file, to, s->generation));
-    }
-    return OK;
 }
 
 /* The run's number and place, as rank 0 has them. Training that begins anew, or from a checkpoint that was named, makes
@@ -287,9 +237,9 @@ static void release(Snapshots *s, bool discard)
 {
     if (!s) return;
     close_file(s->file, discard); /* its thread uses the others */
-    for (int i = 0; i < s->n_copies; i++) close_file(s->copies[i].file, discard);
-    comm_close(s->comm);
-    free(s->copies);
+    for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
+    comm_close(s->copies.comm);
+    copies_free(&s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
     free(s->slices);
     free(s->output);
@@ -314,7 +264,7 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
         status = find_copies(s);
         if (status == OK) status = open_everywhere(s);
         if (status == OK) {
-            if (s->n_copies) snapshot_set_after(s->file, send_copies, s);
+            if (s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
             *out = s;
             return OK;
         }
@@ -389,7 +339,8 @@ static Status begin(Snapshots *s, const TrainProgress *progress)
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
             source.arrays[a] = session_part(s->job->session, a, &source.own[a]);
     s->begun = progress->step;
-    s->keep_now = s->keep;
+    s->copies.generation = s->generation;
+    s->copies.keep = s->keep;
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
     s->pending = true;
     s->outcome = SNAPSHOT_BUSY;
@@ -404,7 +355,9 @@ static void look(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
-    if (s->outcome == SNAPSHOT_FAILED) log_warn("%s", status_message());
+    if (s->outcome == SNAPSHOT_FAILED)
+        log_warn("the snapshot of step %" PRId64 " is dropped, on all ranks; the one before stays: %s", s->begun,
+                 status_message());
 }
 
 static void vote(Snapshots *s)
@@ -430,8 +383,8 @@ static void commit(Snapshots *s, double step_s)
     s->keep = s->generation;
     s->stats.taken++;
     snapshot_commit(s->file, s->keep);
-    for (int i = 0; i < s->n_copies; i++)
-        if (s->copies[i].file) snapshot_commit(s->copies[i].file, s->keep);
+    for (int i = 0; i < s->copies.count; i++)
+        if (s->copies.items[i].file) snapshot_commit(s->copies.items[i].file, s->keep);
     reckon(s, step_s);
     if (s->alone) return;
     s->alone = true; /* what was left by another number of ranks has served */
