@@ -56,7 +56,7 @@ typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
 uint64_t snapshot_bytes(const ParamTable *params, const StateSlice *part, uint64_t file_bytes);
-/* Bytes that this place has already: of a file that snapshot_open would go on with. */
+/* Bytes that this place has already: of a file that snapshot_open would go on with, or take away first. */
 uint64_t snapshot_held(const SnapshotPlace *place);
 /* Is `dir` memory (tmpfs, ramfs, hugetlbfs)? E_IO where there is no such folder. */
 Status snapshot_memory_backed(const char *dir, bool *memory);

@@ -8,9 +8,9 @@
 
 #include "state/snapshot_copies.h"
 #include "train/exchange.h"
-#include "train/machine.h"
 #include "train/ranks.h"
 #include "train/saving.h"
+#include "train/snapshot_room.h"
 
 #define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
 
@@ -18,7 +18,8 @@ struct Snapshots {
     const TrainJob *job;
     SnapshotWish wish;
     Ranks *ranks;
-    StateSlice *slices; // (ranks)
+    StateSlice *slices;    // (ranks)
+    CheckpointFile *files; // (job->n_files)
     Snapshot *file;
     SnapshotCopies copies; /* on other hosts; count 0: none are made */
     Digest run;
@@ -83,19 +84,13 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *par
 
 /* ---- opening ---- */
 
-static Status check_memory(const char *dir, uint64_t bytes, uint64_t held)
+static Status check_kind(const char *dir)
 {
     bool memory;
     TRY(snapshot_memory_backed(dir, &memory));
     if (!memory)
         log_warn("--snapshot-dir %s is no memory (tmpfs): snapshots are as slow as its disk, and flushed as it likes",
                  dir);
-    uint64_t room = machine_free_bytes();
-    if (bytes > held && room < bytes - held)
-        return fail(E_MEMORY,
-                    "a snapshot takes %.1f MiB of this machine's memory, %.1f MiB are free (or left by the cgroup's "
-                    "limit). End what else runs here, raise the limit, use more ranks, or --snapshot-steps 0",
-                    (double)(bytes - held) / (1 << 20), (double)room / (1 << 20));
     return OK;
 }
 
@@ -113,6 +108,13 @@ static void find_slices(Snapshots *s)
     state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
 }
 
+static void find_files(Snapshots *s)
+{
+    s->files = mem_array((size_t)s->job->n_files, sizeof *s->files);
+    for (int i = 0; i < s->job->n_files; i++)
+        s->files[i] = (CheckpointFile){s->job->files[i].name, s->job->files[i].data, s->job->files[i].size};
+}
+
 static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFile *files)
 {
     return (SnapshotPlace){.dir = s->job->config->snapshot_dir,
@@ -127,41 +129,65 @@ static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFil
                            .n_files = s->job->n_files};
 }
 
-static Status open_file(Snapshots *s)
+/* What this rank takes, and what is free for it. */
+static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
     const TrainJob *job = s->job;
     const ParamTable *params = &job->session->model->params;
-    CheckpointFile *files = mem_array((size_t)job->n_files, sizeof *files);
+    const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
-    Status status = OK;
-    uint64_t small = 0, held;
-    if (job->session->options.no_snapshots) TRY_DONE(fail(E_MEMORY, "there is no room for them"));
-    for (int i = 0; i < job->n_files; i++) {
-        files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
-        small += job->files[i].size;
-    }
-    SnapshotPlace own = place_of(s, rank, files);
-    held = snapshot_held(&own);
-    s->stats.bytes = snapshot_bytes(params, own.part, small);
+    uint64_t small = 0;
+    if (job->session->options.no_snapshots) return fail(E_MEMORY, "there is no room for them");
+    for (int i = 0; i < job->n_files; i++) small += job->files[i].size;
+    TRY(check_kind(job->config->snapshot_dir));
+    TRY(snapshot_claim(job->config->snapshot_dir, c ? c->node : 0, mine));
+    SnapshotPlace own = place_of(s, rank, s->files);
+    mine->need = snapshot_bytes(params, own.part, small);
+    mine->held = snapshot_held(&own);
     for (int i = 0; i < s->copies.count; i++) {
         if (s->copies.items[i].holder != rank) continue;
-        SnapshotPlace place = place_of(s, s->copies.items[i].slice, files);
-        held += snapshot_held(&place);
-        s->stats.bytes += snapshot_bytes(params, place.part, small);
+        SnapshotPlace place = place_of(s, s->copies.items[i].slice, s->files);
+        mine->need += snapshot_bytes(params, place.part, small);
+        mine->held += snapshot_held(&place);
     }
-    TRY_DONE(check_memory(own.dir, s->stats.bytes, held));
-    TRY_DONE(snapshot_open(&own, &s->file));
+    s->stats.bytes = mine->need;
+    return OK;
+}
+
+static const char *host_of(void *context, int rank)
+{
+    const Comm *c = ranks_comm(((const Snapshots *)context)->ranks);
+    const char *name = c ? strstr(comm_peer_name(c, rank), " on ") : NULL;
+    return name ? name + strlen(" on ") : "this host";
+}
+
+/* Collective: the same on all ranks, before any of them takes memory. */
+static Status check_room(Snapshots *s, const SnapshotClaim *mine)
+{
+    SnapshotClaim *all = mem_array((size_t)ranks_size(s->ranks), sizeof *all);
+    Comm *c = ranks_comm(s->ranks);
+    Status status = ranks_meet(s->ranks);
+    all[0] = *mine;
+    if (status == OK && c) status = comm_allgather(c, mine, sizeof *mine, all);
+    if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->job->config->snapshot_dir, host_of, s);
+    free(all);
+    return status;
+}
+
+static Status open_files(Snapshots *s)
+{
+    int rank = ranks_rank(s->ranks);
+    SnapshotPlace own = place_of(s, rank, s->files);
+    TRY(snapshot_open(&own, &s->file));
     if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
     for (int i = 0; i < s->copies.count; i++) {
         SnapshotCopy *copy = &s->copies.items[i];
         if (copy->holder != rank) continue;
-        SnapshotPlace place = place_of(s, copy->slice, files);
-        TRY_DONE(snapshot_open(&place, &copy->file));
+        SnapshotPlace place = place_of(s, copy->slice, s->files);
+        TRY(snapshot_open(&place, &copy->file));
         if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
     }
-done:
-    free(files);
-    return status;
+    return OK;
 }
 
 /* ---- copies on other hosts ---- */
@@ -209,19 +235,37 @@ done:
     return status;
 }
 
-/* On all ranks, or on none. */
+static bool goes_without(const Snapshots *s, Status status)
+{
+    return s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
+}
+
+/* On all ranks, or on none: E_STOPPED where auto goes on without. */
+static Status agree(Snapshots *s, Status mine)
+{
+    bool drop = goes_without(s, mine);
+    int64_t good = !drop;
+    if (drop) log_warn("no snapshots are taken: %s", status_message());
+    TRY(ranks_all(s->ranks, drop ? OK : mine));
+    TRY(ranks_least(s->ranks, &good));
+    return good ? OK : E_STOPPED;
+}
+
 static Status open_everywhere(Snapshots *s)
 {
-    Status status = open_file(s);
-    bool drop = s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
-    int64_t good = status == OK || !drop, newest = -s->generation;
-    if (drop) log_warn("no snapshots are taken: %s", status_message());
-    TRY(ranks_all(s->ranks, drop ? OK : status));
-    if (!drop) good = 1;
-    TRY(ranks_least(s->ranks, &good));
+    SnapshotClaim mine = {0};
+    TRY(agree(s, find_claim(s, &mine)));
+    Status status = check_room(s, &mine);
+    if (goes_without(s, status)) {
+        if (ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
+        return E_STOPPED;
+    }
+    TRY(status);
+    TRY(agree(s, open_files(s)));
+    int64_t newest = -s->generation;
     TRY(ranks_least(s->ranks, &newest));
     s->generation = -newest;
-    return good ? OK : E_STOPPED;
+    return OK;
 }
 
 /* A file without a generation is of no use to anybody, and holds memory. */
@@ -242,6 +286,7 @@ static void release(Snapshots *s, bool discard)
     copies_free(&s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
     free(s->slices);
+    free(s->files);
     free(s->output);
     free(s);
 }
@@ -261,6 +306,7 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
     if (status == OK && s->wish.wanted) {
         s->stats.every = s->wish.every;
         find_slices(s);
+        find_files(s);
         status = find_copies(s);
         if (status == OK) status = open_everywhere(s);
         if (status == OK) {
