@@ -56,7 +56,7 @@ typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
 uint64_t snapshot_bytes(const ParamTable *params, const StateSlice *part, uint64_t file_bytes);
-/* Bytes that this place has already: of a file that snapshot_open would go on with. */
+/* Bytes that this place has already: of a file that snapshot_open would go on with, or take away first. */
 uint64_t snapshot_held(const SnapshotPlace *place);
 /* Is `dir` memory (tmpfs, ramfs, hugetlbfs)? E_IO where there is no such folder. */
 Status snapshot_memory_backed(const char *dir, bool *memory);
@@ -78,8 +78,9 @@ typedef struct {
     size_t state_size;
 } SnapshotSource;
 
-/* What the thread does once a slot is complete: send it to other hosts. `slot` as snapshot_slot_… take it. */
-typedef Status (*SnapshotAfter)(void *context, Snapshot *s, int slot);
+/* What the thread does once a slot is complete, or, with `whole` false, will not be: others may wait for it. `slot` as
+   snapshot_slot_… take it. */
+typedef Status (*SnapshotAfter)(void *context, Snapshot *s, int slot, bool whole);
 void snapshot_set_after(Snapshot *s, SnapshotAfter after, void *context);
 
 /* Begins generation `generation` in the slot that does not hold `keep` (0: none). The one before must have been
@@ -156,8 +157,8 @@ typedef struct {
     int64_t newest;        /* the largest generation seen at all, whole or not */
 } SnapshotSet;
 
-/* The newest generation of which every slice is there. `missing` (may be NULL) gets, for each newer one, what it lacks.
-   `params`: only of this model. */
+/* The newest generation of which every slice is there: that of the latest step, of one step that of the largest number.
+   `missing` (may be NULL) gets, for each newer one, what it lacks. `params`: only of this model. */
 void snapshot_choose(const SnapshotPiece *pieces, int count, const Digest *params, SnapshotSet *set, Buf *missing);
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 

@@ -248,6 +248,13 @@ static bool same_generation(const SnapshotPiece *a, const SnapshotPiece *b)
            digest_equal(a->params, b->params);
 }
 
+/* By step first: a run that went on from an older state, or without one that held the newest numbers, counts
+   generations anew from what it found, and what it has made since is worth more. */
+static bool newer(const SnapshotPiece *a, const SnapshotPiece *b)
+{
+    return a->step != b->step ? a->step > b->step : a->generation > b->generation;
+}
+
 /* All slices of the generation that `first` belongs to. Of several copies the first one listed. */
 static bool gather(const SnapshotPiece *pieces, int count, const SnapshotPiece *first, SnapshotSet *set, Buf *missing)
 {
@@ -279,23 +286,24 @@ static bool gather(const SnapshotPiece *pieces, int count, const SnapshotPiece *
 
 void snapshot_choose(const SnapshotPiece *pieces, int count, const Digest *params, SnapshotSet *set, Buf *missing)
 {
-    int64_t below = INT64_MAX;
+    const SnapshotPiece *last = NULL;
     *set = (SnapshotSet){0};
     for (int i = 0; i < count; i++)
         if (pieces[i].generation > set->newest) set->newest = pieces[i].generation;
-    for (;;) { /* generations downwards; in each every kind there is */
-        int64_t next = 0;
+    for (;;) { /* downwards; in each every kind there is */
+        const SnapshotPiece *next = NULL;
         for (int i = 0; i < count; i++)
-            if (pieces[i].generation < below && pieces[i].generation > next) next = pieces[i].generation;
-        if (next == 0) return;
+            if ((!last || newer(last, &pieces[i])) && (!next || newer(&pieces[i], next))) next = &pieces[i];
+        if (!next) return;
         for (int i = 0; i < count; i++) {
             const SnapshotPiece *p = &pieces[i];
             bool seen = false;
-            if (p->generation != next || p->world < 1 || (params && !digest_equal(*params, p->params))) continue;
+            if (newer(p, next) || newer(next, p) || p->world < 1 || (params && !digest_equal(*params, p->params)))
+                continue;
             for (int j = 0; j < i && !seen; j++) seen = same_generation(&pieces[j], p);
             if (!seen && gather(pieces, count, p, set, missing)) return;
         }
-        below = next;
+        last = next;
     }
 }
 

@@ -36,10 +36,12 @@ static void invalidate(Snapshot *s, int slot)
 /* The slot that does not hold `keep`: an invalid one, else the older. */
 static int other_slot(const Snapshot *s, int64_t keep)
 {
-    uint64_t a = snapshot_mark(s, 0)->generation, b = snapshot_mark(s, 1)->generation;
-    if (keep > 0 && a == (uint64_t)keep) return 1;
-    if (keep > 0 && b == (uint64_t)keep) return 0;
-    return a <= b ? 0 : 1;
+    const SnapshotMark *a = snapshot_mark(s, 0), *b = snapshot_mark(s, 1);
+    if (keep > 0 && a->generation == (uint64_t)keep) return 1;
+    if (keep > 0 && b->generation == (uint64_t)keep) return 0;
+    if (a->generation == 0 || b->generation == 0) return a->generation == 0 ? 0 : 1;
+    if (a->step != b->step) return a->step < b->step ? 0 : 1; /* as readers choose (snapshot_choose) */
+    return a->generation < b->generation ? 0 : 1;
 }
 
 /* ---- the thread ---- */
@@ -101,8 +103,7 @@ static Status fill(Snapshot *s)
                          .state_bytes = from->state_size,
                          .payload = digest_value(digest)};
     digest_free(digest);
-    if (!finite)
-        return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite; the snapshot before stays", from->step);
+    if (!finite) return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite", from->step);
     done.digest = snapshot_mark_digest(s->header, &done);
     in_order();
     mark->step = done.step;
@@ -113,7 +114,7 @@ static Status fill(Snapshot *s)
     in_order();
     ((volatile SnapshotMark *)mark)->generation = done.generation;
     in_order();
-    return s->after ? s->after(s->after_context, s, s->slot) : OK;
+    return OK;
 }
 
 static double processor_time(void)
@@ -125,9 +126,13 @@ static double processor_time(void)
 static void run(Snapshot *s)
 {
     double processor = processor_time(), start = clock_monotonic();
-    s->status = fill(s);
     free(s->message);
-    s->message = s->status == OK ? NULL : mem_strdup(status_message());
+    s->message = NULL;
+    s->status = fill(s);
+    if (s->status != OK) s->message = mem_strdup(status_message());
+    Status after = s->after ? s->after(s->after_context, s, s->slot, s->status == OK) : OK;
+    if (s->status == OK && after != OK) s->message = mem_strdup(status_message());
+    if (s->status == OK) s->status = after;
     s->processor_s = processor_time() - processor;
     s->clock_s = clock_monotonic() - start;
 }

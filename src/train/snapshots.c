@@ -6,30 +6,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/snapshot.h"
+#include "state/snapshot_copies.h"
 #include "train/exchange.h"
-#include "train/machine.h"
 #include "train/ranks.h"
 #include "train/saving.h"
+#include "train/snapshot_room.h"
 
 #define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
-
-/* A slice that another rank holds too. */
-typedef struct {
-    int slice, holder;
-    Snapshot *file; /* where this rank is the holder, else NULL */
-} Copy;
 
 struct Snapshots {
     const TrainJob *job;
     SnapshotWish wish;
     Ranks *ranks;
-    StateSlice *slices; // (ranks)
+    StateSlice *slices;    // (ranks)
+    CheckpointFile *files; // (job->n_files)
     Snapshot *file;
-    Comm *comm;   /* of the thread that sends copies to other hosts; NULL: none are sent */
-    Copy *copies; // (n_copies) in the order in which they are sent, the same on all ranks
-    int n_copies;
-    int64_t keep_now; /* keep, when the one under way began */
+    SnapshotCopies copies; /* on other hosts; count 0: none are made */
     Digest run;
     char *output;             /* canonical, as rank 0 knows it */
     int64_t generation, keep; /* the newest begun; the newest committed */
@@ -92,19 +84,13 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *par
 
 /* ---- opening ---- */
 
-static Status check_memory(const char *dir, uint64_t bytes, uint64_t held)
+static Status check_kind(const char *dir)
 {
     bool memory;
     TRY(snapshot_memory_backed(dir, &memory));
     if (!memory)
         log_warn("--snapshot-dir %s is no memory (tmpfs): snapshots are as slow as its disk, and flushed as it likes",
                  dir);
-    uint64_t room = machine_free_bytes();
-    if (bytes > held && room < bytes - held)
-        return fail(E_MEMORY,
-                    "a snapshot takes %.1f MiB of this machine's memory, %.1f MiB are free (or left by the cgroup's "
-                    "limit). End what else runs here, raise the limit, use more ranks, or --snapshot-steps 0",
-                    (double)(bytes - held) / (1 << 20), (double)room / (1 << 20));
     return OK;
 }
 
@@ -122,6 +108,13 @@ static void find_slices(Snapshots *s)
     state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
 }
 
+static void find_files(Snapshots *s)
+{
+    s->files = mem_array((size_t)s->job->n_files, sizeof *s->files);
+    for (int i = 0; i < s->job->n_files; i++)
+        s->files[i] = (CheckpointFile){s->job->files[i].name, s->job->files[i].data, s->job->files[i].size};
+}
+
 static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFile *files)
 {
     return (SnapshotPlace){.dir = s->job->config->snapshot_dir,
@@ -136,60 +129,68 @@ static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFil
                            .n_files = s->job->n_files};
 }
 
-static Status open_file(Snapshots *s)
+/* What this rank takes, and what is free for it. */
+static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
     const TrainJob *job = s->job;
     const ParamTable *params = &job->session->model->params;
-    CheckpointFile *files = mem_array((size_t)job->n_files, sizeof *files);
+    const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
-    Status status = OK;
-    uint64_t small = 0, held;
-    if (job->session->options.no_snapshots) TRY_DONE(fail(E_MEMORY, "there is no room for them"));
-    for (int i = 0; i < job->n_files; i++) {
-        files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
-        small += job->files[i].size;
+    uint64_t small = 0;
+    if (job->session->options.no_snapshots) return fail(E_MEMORY, "there is no room for them");
+    for (int i = 0; i < job->n_files; i++) small += job->files[i].size;
+    TRY(check_kind(job->config->snapshot_dir));
+    TRY(snapshot_claim(job->config->snapshot_dir, c ? c->node : 0, mine));
+    SnapshotPlace own = place_of(s, rank, s->files);
+    mine->need = snapshot_bytes(params, own.part, small);
+    mine->held = snapshot_held(&own);
+    for (int i = 0; i < s->copies.count; i++) {
+        if (s->copies.items[i].holder != rank) continue;
+        SnapshotPlace place = place_of(s, s->copies.items[i].slice, s->files);
+        mine->need += snapshot_bytes(params, place.part, small);
+        mine->held += snapshot_held(&place);
     }
-    SnapshotPlace own = place_of(s, rank, files);
-    held = snapshot_held(&own);
-    s->stats.bytes = snapshot_bytes(params, own.part, small);
-    for (int i = 0; i < s->n_copies; i++) {
-        if (s->copies[i].holder != rank) continue;
-        SnapshotPlace place = place_of(s, s->copies[i].slice, files);
-        held += snapshot_held(&place);
-        s->stats.bytes += snapshot_bytes(params, place.part, small);
-    }
-    TRY_DONE(check_memory(own.dir, s->stats.bytes, held));
-    TRY_DONE(snapshot_open(&own, &s->file));
-    if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
-    for (int i = 0; i < s->n_copies; i++) {
-        Copy *copy = &s->copies[i];
-        if (copy->holder != rank) continue;
-        SnapshotPlace place = place_of(s, copy->slice, files);
-        TRY_DONE(snapshot_open(&place, &copy->file));
-        if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
-    }
-done:
-    free(files);
+    s->stats.bytes = mine->need;
+    return OK;
+}
+
+static const char *host_of(void *context, int rank)
+{
+    const Comm *c = ranks_comm(((const Snapshots *)context)->ranks);
+    const char *name = c ? strstr(comm_peer_name(c, rank), " on ") : NULL;
+    return name ? name + strlen(" on ") : "this host";
+}
+
+/* Collective: the same on all ranks, before any of them takes memory. */
+static Status check_room(Snapshots *s, const SnapshotClaim *mine)
+{
+    SnapshotClaim *all = mem_array((size_t)ranks_size(s->ranks), sizeof *all);
+    Comm *c = ranks_comm(s->ranks);
+    Status status = ranks_meet(s->ranks);
+    all[0] = *mine;
+    if (status == OK && c) status = comm_allgather(c, mine, sizeof *mine, all);
+    if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->job->config->snapshot_dir, host_of, s);
+    free(all);
     return status;
 }
 
-/* ---- copies on other hosts ---- */
-
-/* Who holds copies of whose slice: the ranks of the same place on the next hosts. `node` (ranks): the host of each. */
-static void place_copies(Snapshots *s, const int *node, int nodes, int replicas)
+static Status open_files(Snapshots *s)
 {
-    int ranks = ranks_size(s->ranks);
-    s->copies = mem_array((size_t)ranks * (size_t)replicas, sizeof *s->copies);
-    for (int k = 1; k <= replicas; k++)
-        for (int r = 0; r < ranks; r++) {
-            int place = 0, there = 0, host = (node[r] + k) % nodes;
-            for (int q = 0; q < r; q++) place += node[q] == node[r];
-            for (int q = 0; q < ranks; q++) there += node[q] == host;
-            place %= there;
-            for (int q = 0; q < ranks; q++)
-                if (node[q] == host && place-- == 0) s->copies[s->n_copies++] = (Copy){.slice = r, .holder = q};
-        }
+    int rank = ranks_rank(s->ranks);
+    SnapshotPlace own = place_of(s, rank, s->files);
+    TRY(snapshot_open(&own, &s->file));
+    if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
+    for (int i = 0; i < s->copies.count; i++) {
+        SnapshotCopy *copy = &s->copies.items[i];
+        if (copy->holder != rank) continue;
+        SnapshotPlace place = place_of(s, copy->slice, s->files);
+        TRY(snapshot_open(&place, &copy->file));
+        if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
+    }
+    return OK;
 }
+
+/* ---- copies on other hosts ---- */
 
 static Status find_copies(Snapshots *s)
 {
@@ -202,36 +203,11 @@ static Status find_copies(Snapshots *s)
     TRY_DONE(ranks_meet(s->ranks));
     TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
     if (replicas == 0) goto done;
-    place_copies(s, node, c->nodes, replicas);
-    TRY_DONE(ranks_connect(s->ranks, &s->comm));
+    copies_place(&s->copies, node, c->size, c->nodes, replicas);
+    TRY_DONE(ranks_connect(s->ranks, &s->copies.comm));
 done:
     free(node);
     return status;
-}
-
-/* In the thread of the own slice, once it is complete. All ranks go through the copies in one order, so nobody waits
-   for one who waits for him. */
-static Status send_copies(void *context, Snapshot *own, int slot)
-{
-    enum { PIECE = 16 << 20 };
-    const Snapshots *s = context;
-    int rank = ranks_rank(s->ranks);
-    for (int i = 0; i < s->n_copies; i++) {
-        const Copy *copy = &s->copies[i];
-        if (copy->slice != rank && copy->holder != rank) continue;
-        Snapshot *file = copy->holder == rank ? copy->file : own;
-        uint64_t bytes = snapshot_slot_bytes(file);
-        int to = copy->holder == rank ? snapshot_receive_begin(file, s->keep_now) : slot;
-        for (uint64_t at = 0; at < bytes; at += PIECE) {
-            size_t part = (size_t)(bytes - at < PIECE ? bytes - at : PIECE);
-            if (copy->holder == rank)
-                TRY(comm_receive(s->comm, copy->slice, snapshot_receive_room(file, to) + at, part));
-            else
-                TRY(comm_send(s->comm, copy->holder, snapshot_slot_data(file, slot) + at, part));
-        }
-        if (copy->holder == rank) TRY(snapshot_receive_end(file, to, s->generation));
-    }
-    return OK;
 }
 
 /* The run's number and place, as rank 0 has them. Training that begins anew, or from a checkpoint that was named, makes
@@ -259,19 +235,37 @@ done:
     return status;
 }
 
-/* On all ranks, or on none. */
+static bool goes_without(const Snapshots *s, Status status)
+{
+    return s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
+}
+
+/* On all ranks, or on none: E_STOPPED where auto goes on without. */
+static Status agree(Snapshots *s, Status mine)
+{
+    bool drop = goes_without(s, mine);
+    int64_t good = !drop;
+    if (drop) log_warn("no snapshots are taken: %s", status_message());
+    TRY(ranks_all(s->ranks, drop ? OK : mine));
+    TRY(ranks_least(s->ranks, &good));
+    return good ? OK : E_STOPPED;
+}
+
 static Status open_everywhere(Snapshots *s)
 {
-    Status status = open_file(s);
-    bool drop = s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
-    int64_t good = status == OK || !drop, newest = -s->generation;
-    if (drop) log_warn("no snapshots are taken: %s", status_message());
-    TRY(ranks_all(s->ranks, drop ? OK : status));
-    if (!drop) good = 1;
-    TRY(ranks_least(s->ranks, &good));
+    SnapshotClaim mine = {0};
+    TRY(agree(s, find_claim(s, &mine)));
+    Status status = check_room(s, &mine);
+    if (goes_without(s, status)) {
+        if (ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
+        return E_STOPPED;
+    }
+    TRY(status);
+    TRY(agree(s, open_files(s)));
+    int64_t newest = -s->generation;
     TRY(ranks_least(s->ranks, &newest));
     s->generation = -newest;
-    return good ? OK : E_STOPPED;
+    return OK;
 }
 
 /* A file without a generation is of no use to anybody, and holds memory. */
@@ -287,11 +281,12 @@ static void release(Snapshots *s, bool discard)
 {
     if (!s) return;
     close_file(s->file, discard); /* its thread uses the others */
-    for (int i = 0; i < s->n_copies; i++) close_file(s->copies[i].file, discard);
-    comm_close(s->comm);
-    free(s->copies);
+    for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
+    comm_close(s->copies.comm);
+    copies_free(&s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
     free(s->slices);
+    free(s->files);
     free(s->output);
     free(s);
 }
@@ -311,10 +306,11 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
     if (status == OK && s->wish.wanted) {
         s->stats.every = s->wish.every;
         find_slices(s);
+        find_files(s);
         status = find_copies(s);
         if (status == OK) status = open_everywhere(s);
         if (status == OK) {
-            if (s->n_copies) snapshot_set_after(s->file, send_copies, s);
+            if (s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
             *out = s;
             return OK;
         }
@@ -389,7 +385,8 @@ static Status begin(Snapshots *s, const TrainProgress *progress)
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
             source.arrays[a] = session_part(s->job->session, a, &source.own[a]);
     s->begun = progress->step;
-    s->keep_now = s->keep;
+    s->copies.generation = s->generation;
+    s->copies.keep = s->keep;
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
     s->pending = true;
     s->outcome = SNAPSHOT_BUSY;
@@ -404,7 +401,9 @@ static void look(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
-    if (s->outcome == SNAPSHOT_FAILED) log_warn("%s", status_message());
+    if (s->outcome == SNAPSHOT_FAILED)
+        log_warn("the snapshot of step %" PRId64 " is dropped, on all ranks; the one before stays: %s", s->begun,
+                 status_message());
 }
 
 static void vote(Snapshots *s)
@@ -430,8 +429,8 @@ static void commit(Snapshots *s, double step_s)
     s->keep = s->generation;
     s->stats.taken++;
     snapshot_commit(s->file, s->keep);
-    for (int i = 0; i < s->n_copies; i++)
-        if (s->copies[i].file) snapshot_commit(s->copies[i].file, s->keep);
+    for (int i = 0; i < s->copies.count; i++)
+        if (s->copies.items[i].file) snapshot_commit(s->copies.items[i].file, s->keep);
     reckon(s, step_s);
     if (s->alone) return;
     s->alone = true; /* what was left by another number of ranks has served */

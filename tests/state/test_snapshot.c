@@ -190,6 +190,49 @@ static void test_going_on_keeps_what_it_came_from(void **state)
     world_close(w);
 }
 
+/* A run went on without the host that held the newest generation: what it has made since has a later step and a lower
+   number. Then that host is back. */
+static void test_a_later_step_wins_over_a_higher_number(void **state)
+{
+    (void)state;
+    SnapshotPiece pieces[] = {
+        {.generation = 20, .step = 40, .world = 2, .slice = 0}, {.generation = 20, .step = 40, .world = 2, .slice = 1},
+        {.generation = 6, .step = 80, .world = 2, .slice = 0},  {.generation = 5, .step = 60, .world = 2, .slice = 1},
+        {.generation = 5, .step = 60, .world = 2, .slice = 0},  {.generation = 4, .step = 60, .world = 2, .slice = 0},
+        {.generation = 4, .step = 60, .world = 2, .slice = 1}};
+    SnapshotSet set;
+    Buf missing = {0};
+    snapshot_choose(pieces, sizeof pieces / sizeof *pieces, NULL, &set, &missing);
+    assert_int_equal(set.step, 60);
+    assert_int_equal(set.generation, 5); /* of one step the larger number */
+    assert_int_equal(set.newest, 20);    /* the next one is 21 all the same */
+    assert_string_equal(missing.data, "generation 6 (step 80) lacks of 2 slices number 1");
+    snapshot_set_free(&set);
+    buf_free(&missing);
+    snapshot_choose(pieces, 3, NULL, &set, NULL);
+    assert_int_equal(set.step, 40);
+    snapshot_set_free(&set);
+}
+
+/* Which slot is given up is a choice of the same order. */
+static void test_the_slot_of_the_older_step_is_given_up(void **state)
+{
+    World *w = world_open(*state, 1);
+    Sample *newer = sample_of(80), *older = sample_of(40), *next = sample_of(90);
+    assert_int_equal(write_rank(w, 0, older, 20, 0), SNAPSHOT_COMPLETE);
+    assert_int_equal(write_rank(w, 0, newer, 6, 20), SNAPSHOT_COMPLETE);
+    assert_int_equal(write_rank(w, 0, next, 21, 0), SNAPSHOT_COMPLETE);
+    SnapshotList list;
+    assert_ok(snapshot_find(w->dir, w->output, &list));
+    int64_t steps = list.files[0].slots[0].step + list.files[0].slots[1].step;
+    assert_int_equal(steps, 80 + 90);
+    snapshot_list_free(&list);
+    sample_free(newer);
+    sample_free(older);
+    sample_free(next);
+    world_close(w);
+}
+
 static void test_weights_that_are_not_finite(void **state)
 {
     World *w = world_open(*state, 1);
@@ -503,6 +546,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_run_numbers, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_flipped_bits, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_cut_short_and_nonsense, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_a_later_step_wins_over_a_higher_number),
+        cmocka_unit_test_setup_teardown(test_the_slot_of_the_older_step_is_given_up, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_a_small_tmpfs, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_killed_while_writing, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_copies_of_other_ranks, testing_set_up, testing_tear_down),

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# A folder that has room for the snapshot of one of two ranks: refused before the first step, with both in the figure;
+# --snapshot-steps auto goes on without.
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+skip_without_gloo
+if [ -z "${CAIRN_TEST_MOUNTS:-}" ]; then
+    if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2>/dev/null; then
+        echo "skipped: a small tmpfs takes root and a kernel that gives namespaces"
+        exit 77
+    fi
+    cd / && rm -rf -- "$work" "$memory" # the script begins again
+    CAIRN_TEST_MOUNTS=1 exec unshare --mount bash "$here/${0##*/}" "$@"
+fi
+
+exec 2>/dev/null # the shell speaks of every process that was killed
+make_case
+run=("${task[@]}" --max-steps 12 --bucket-size 4KiB --peer-timeout 10 --connect-timeout 20)
+for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
+
+# What one rank takes, in KiB.
+start_ranks 2 log "${task[@]}" --max-steps 100000 --bucket-size 4KiB --snapshot-steps 1 --output-dir measured
+wait_until '[ -s measured/metrics.jsonl ]'
+one=$(du -k "$memory"/cairn-*-2-0-0.snapshot | cut -f1)
+kill -9 "${ranks[@]}"
+end_ranks
+rm -f "$memory"/cairn-*
+[ "$one" -gt 100 ] || complain "a snapshot of $one KiB"
+
+small=$work/small
+mkdir "$small"
+trap 'umount -l "$small" 2>/dev/null; rm -rf -- "$work" "$memory"' EXIT
+mount -t tmpfs -o "size=$((one * 3 / 2))k" none "$small"
+run[where]=$small
+start_ranks 2 log "${run[@]}" --snapshot-steps 2 --output-dir refused
+end_ranks
+[ "${codes[*]}" = "76 76" ] || complain "exit codes ${codes[*]}: $(cat log.0)"
+grep -q "snapshots of 2 ranks .* MiB there, .* MiB are free" log.0 || { complain "what both take is not said" && cat log.0; }
+[ ! -s refused/metrics.jsonl ] || complain "steps were made"
+[ -z "$(ls -A "$small")" ] || complain "left: $(ls "$small")"
+
+start_ranks 2 log "${run[@]}" --snapshot-steps auto --output-dir without
+end_ranks
+[ "${codes[*]}" = "0 0" ] || complain "exit codes ${codes[*]}: $(cat log.0)"
+[ "$(cat log.* | grep -c 'no snapshots are taken: .*snapshots of 2 ranks')" -eq 1 ] || { complain "it is not said once" && cat log.*; }
+[ -z "$(ls -A "$small")" ] || complain "left: $(ls "$small")"
+
+mount -o "remount,size=$((one * 3))k" "$small"
+start_ranks 2 log "${run[@]}" --snapshot-steps 2 --output-dir fits
+end_ranks
+[ "${codes[*]}" = "0 0" ] || complain "exit codes ${codes[*]} with room for both: $(cat log.0)"
+exit $((failures > 0))

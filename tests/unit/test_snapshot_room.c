@@ -1,0 +1,66 @@
+/* Room for snapshots is counted over all ranks of a host, in its folder and in its memory. */
+#include "train/snapshot_room.h"
+
+#include "testing.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static const char *host(void *context, int rank) { return ((const char **)context)[rank]; }
+
+static const char *names[] = {"a", "a", "b", "b"};
+
+static Status room(const SnapshotClaim *all, int n) { return snapshot_room(all, n, "/dev/shm", host, (void *)names); }
+
+static void test_ranks_of_a_host_count_together(void **state)
+{
+    (void)state;
+    SnapshotClaim all[4];
+    for (int i = 0; i < 4; i++)
+        all[i] = (SnapshotClaim){
+            .node = i / 2, .device = 5, .need = 40 * MIB, .free_there = 80 * MIB, .free_memory = 900 * MIB};
+    assert_ok(room(all, 4));
+    for (int i = 2; i < 4; i++) all[i].free_there = 64 * MIB; /* enough for each of them, not for both */
+    assert_status(room(all, 4), E_MEMORY);
+    assert_message("--snapshot-dir /dev/shm on b: snapshots of 2 ranks");
+    assert_message("take 80.0 MiB there, 64.0 MiB are free");
+    all[2].held = 16 * MIB; /* what an earlier process left is there already */
+    assert_ok(room(all, 4));
+    all[2].held = 0;
+    all[3].device = 6; /* a folder of its own */
+    assert_ok(room(all, 4));
+    for (int i = 2; i < 4; i++) all[i].free_memory = 79 * MIB; /* and the same memory beneath */
+    assert_status(room(all, 4), E_MEMORY);
+    assert_message("snapshots of 2 ranks (with the copies they hold for others) take 80.0 MiB of the memory of b");
+}
+
+static void test_limits_of_each(void **state)
+{
+    (void)state;
+    SnapshotClaim all[2];
+    for (int i = 0; i < 2; i++)
+        all[i] = (SnapshotClaim){.device = 5, .need = 40 * MIB, .free_there = 900 * MIB, .free_memory = 200 * MIB};
+    all[1].free_memory = 50 * MIB; /* a cgroup of its own, large enough for it */
+    assert_ok(room(all, 2));
+    all[1].free_memory = 30 * MIB;
+    assert_status(room(all, 2), E_MEMORY);
+    assert_message("snapshots of 1 rank (with the copies they hold for others) take 40.0 MiB of the memory of a");
+    assert_message("30.0 MiB are free");
+}
+
+static void test_no_folder(void **state)
+{
+    (void)state;
+    SnapshotClaim c;
+    assert_status(snapshot_claim("/no/such/folder", 0, &c), E_IO);
+    assert_message("--snapshot-dir /no/such/folder");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_of_a_host_count_together),
+        cmocka_unit_test(test_limits_of_each),
+        cmocka_unit_test(test_no_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
