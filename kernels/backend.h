@@ -78,6 +78,13 @@ typedef struct Backend {
     Status (*event_wait)(int slot);
     Status (*pin)(size_t bytes, void **p);
     void (*unpin)(void *p, size_t bytes);
+    /* For what goes from GPU to GPU: the stream (cudaStream_t) of the lane that was chosen; has the lane got to where
+       the event was recorded? `settle` measures anew what `memory` tells, before any region was allocated. `unit` names
+       the device among all there are. NULL, "": not to be had. */
+    void *(*stream)(void);
+    Status (*event_done)(int slot, bool *done);
+    void (*settle)(void);
+    char unit[80]; /* after open */
 
     /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as
        wanted. All NULL where there are none. A failed capture is ended by capture_end too, with *graph NULL. */

@@ -28,8 +28,8 @@ typedef struct {
 } Block;
 
 static struct {
-    int opened; /* how often */
-    int rank;
+    int opened;    /* how often */
+    int rank, gpu; /* the local rank it was opened for; its number among those that are visible */
     DeviceInfo info;
     size_t used_before;                            /* bytes of the device that were in use, for info.context */
     cudaStream_t lane[DEVICE_LANES], compute, now; /* compute: the first; now: the lane that was chosen */
@@ -206,9 +206,10 @@ static Status find_driver(DeviceInfo *info)
     return OK;
 }
 
-static Status find_gpu(int rank)
+/* Launchers leave each rank a GPU of its own, or all of them to all. */
+static Status find_gpu(int rank, int *gpu)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *shared = getenv("CAIRN_SHARED_GPU");
     int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
     (void)cudaGetLastError();
@@ -218,7 +219,9 @@ static Status find_gpu(int rank)
     if (error != cudaSuccess)
         return fail(E_USAGE, "backend 'cuda': the driver gives no GPU: %s (%s). Use --backend cpu",
                     cudaGetErrorString(error), cudaGetErrorName(error));
-    if (rank >= n)
+    *gpu = rank;
+    if ((visible && n == 1) || (shared && *shared && strcmp(shared, "0") != 0)) *gpu = rank % n;
+    if (*gpu >= n)
         return fail(E_USAGE,
                     "backend 'cuda': local rank %d wants GPU %d, but %d %s visible. Start at most %d rank%s here", rank,
                     rank, n, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
@@ -235,6 +238,9 @@ static Status describe(int gpu, DeviceInfo *info)
     info->minor = p.minor;
     info->multiprocessors = p.multiProcessorCount;
     info->memory = p.totalGlobalMem;
+    snprintf(info->unit, sizeof info->unit, "GPU-");
+    for (size_t i = 0; i < sizeof p.uuid.bytes; i++)
+        snprintf(info->unit + 4 + 2 * i, 3, "%02x", (unsigned)(unsigned char)p.uuid.bytes[i]);
     if (p.major < 8)
         return fail(E_USAGE, "backend 'cuda': %s has compute capability %d.%d; 8.0 (Ampere) or newer is needed", p.name,
                     p.major, p.minor);
@@ -277,13 +283,16 @@ static void staging_close(Staging *s)
     *s = {};
 }
 
-static Status open_gpu(int gpu)
+static Status open_gpu(int local_rank)
 {
     DeviceInfo *info = &device.info;
+    int gpu = 0;
     TRY(find_driver(info));
-    TRY(find_gpu(gpu));
+    TRY(find_gpu(local_rank, &gpu));
     TRY(describe(gpu, info));
+    device.gpu = gpu;
     device.used_before = memory_in_use(gpu);
+    snprintf(info->unit + strlen(info->unit), sizeof info->unit - strlen(info->unit), " at %s", info->bus);
     /* the step's thread sleeps while it waits, and leaves its core to the loader */
     (void)cudaInitDevice(gpu, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
     cudaError_t error = cudaSetDevice(gpu);
@@ -319,7 +328,7 @@ Status device_open(int local_rank)
 
 void device_settle(void)
 {
-    size_t available = 0, total = 0, used = memory_in_use(device.rank);
+    size_t available = 0, total = 0, used = memory_in_use(device.gpu);
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) return;
     device.info.free = available;
     /* without NVML: everything in use, also by others */
@@ -430,6 +439,14 @@ Status device_event_wait(int slot)
     CHECK(slot >= 0 && slot < device.n_events, "event %d was never recorded", slot);
     cudaError_t error = cudaStreamWaitEvent(device.now, device.events[slot], 0);
     return error == cudaSuccess ? OK : failed_later(error, "a lane cannot wait for an event");
+}
+
+Status device_event_done(int slot, bool *done)
+{
+    CHECK(slot >= 0 && slot < device.n_events, "event %d was never recorded", slot);
+    cudaError_t error = cudaEventQuery(device.events[slot]);
+    *done = error == cudaSuccess;
+    return error == cudaSuccess || error == cudaErrorNotReady ? OK : failed_later(error, "the device failed");
 }
 
 Status device_copy(void *to, const void *from, size_t bytes)

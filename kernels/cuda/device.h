@@ -20,11 +20,13 @@ typedef struct {
     size_t context;      /* bytes that context and modules took until device_settle */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
     char bus[32];        /* of PCI, "00000000:0A:00.0": by it NVML knows the GPU */
+    char unit[80];       /* "GPU-5d3f… at 00000000:0A:00.0": no other GPU anywhere has that */
 } DeviceInfo;
 
-/* Chooses GPU local_rank, makes context and streams, loads all kernels. E_USAGE with what was found and what to do:
-   no driver, no GPU, fewer GPUs than ranks, an architecture this build has no code for, a driver too old. May be opened
-   several times for the same GPU; the last close ends it. */
+/* Chooses GPU local_rank (the only one where CUDA_VISIBLE_DEVICES leaves one; any where CAIRN_SHARED_GPU is set), makes
+   context and streams, loads all kernels. E_USAGE with what was found and what to do: no driver, no GPU, fewer GPUs
+   than ranks, an architecture this build has no code for, a driver too old. May be opened several times for the same
+   GPU; the last close ends it. */
 Status device_open(int local_rank);
 void device_settle(void); /* all libraries are loaded: measures `context` and `free` */
 size_t device_used(void); /* bytes that are taken now: `context`, and what `free` has fallen by since */
@@ -46,12 +48,13 @@ Status device_wait(void); /* until all lanes are idle; E_FAIL says which launch 
 Status device_lane(int lane);
 Status device_event_record(int slot);
 Status device_event_wait(int slot);
+Status device_event_done(int slot, bool *done); /* the lane got to where it was recorded last; never waits */
 /* Between device memory and memory of device_pin, either way; returns at once. */
 Status device_copy(void *to, const void *from, size_t bytes);
 Status device_pin(size_t bytes, void **p); /* zeroed host memory that stays where it is; E_MEMORY */
 void device_unpin(void *p);                /* takes NULL */
 
-void *cuda_stream(void);                          /* cudaStream_t of the lane; the twin gives NULL */
+void *cuda_stream(void);                          /* cudaStream_t of the lane; of the twin cuda_host/stream.h's */
 Status cuda_launched(const char *file, int line); /* of the launch before */
 /* What CUDA_LAUNCH does before: false if the grid is empty; lets the kernel have so much dynamic shared memory. */
 bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared);

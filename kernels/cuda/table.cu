@@ -61,6 +61,7 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
                             product_describe());
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
+    snprintf(b->unit, sizeof b->unit, "%s", d->unit);
     return OK;
 }
 
@@ -170,6 +171,9 @@ Status cairn_cuda_fill(Backend *b)
         b->event_wait = device_event_wait;
         b->pin = device_pin;
         b->unpin = cuda_unpin;
+        b->stream = cuda_stream;
+        b->event_done = device_event_done;
+        b->settle = device_settle;
     }
     if (own) {
         b->memory = cuda_memory;

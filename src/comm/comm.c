@@ -21,24 +21,26 @@ static void end_waits(void *arg)
 {
     CommGroup *g = arg;
     pthread_mutex_lock(&g->lock);
-    for (int i = 0; i < g->n_open; i++) g->open[i]->transport->abort(g->open[i]->self);
+    for (int late = 0; late < 2; late++)
+        for (int i = 0; i < g->n_open; i++)
+            if (g->open[i].late == late) g->open[i].abort(g->open[i].self);
     pthread_mutex_unlock(&g->lock);
 }
 
-static void group_add(CommGroup *g, Comm *c)
+void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late)
 {
     pthread_mutex_lock(&g->lock);
     MEM_GROW(g->open, g->n_open, g->cap_open);
-    g->open[g->n_open++] = c;
+    g->open[g->n_open++] = (CommWait){abort, self, late};
     pthread_mutex_unlock(&g->lock);
 }
 
-static void group_remove(CommGroup *g, const Comm *c)
+void comm_remove_wait(CommGroup *g, const void *self)
 {
     pthread_mutex_lock(&g->lock);
     int kept = 0;
     for (int i = 0; i < g->n_open; i++)
-        if (g->open[i] != c) g->open[kept++] = g->open[i];
+        if (g->open[i].self != self) g->open[kept++] = g->open[i];
     g->n_open = kept;
     pthread_mutex_unlock(&g->lock);
 }
@@ -92,7 +94,7 @@ void comm_close(Comm *c)
     if (!c) return;
     group_leave(c->group);
     if (c->transport) {
-        group_remove(c->group, c);
+        comm_remove_wait(c->group, c->self);
         c->transport->close(c->self);
     }
     group_free(c->group);
@@ -107,7 +109,7 @@ static Status connect_transport(Comm *c)
     Loss loss;
     Status status = gloo_open(c, c->group, copy, &c->self, &c->transport);
     if (status != OK) return watch_verdict(c->group->watch, 0, &loss) ? comm_tell_loss(c, "connecting", &loss) : status;
-    group_add(c->group, c);
+    comm_add_wait(c->group, c->transport->abort, c->self, false);
     if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* it came just before */
     return comm_prove(c, copy);
 }

@@ -10,7 +10,7 @@
    not come after 20 of them. Then all Comms of these ranks are dead, and each call on them is E_PEER at once. The store
    of the rendezvous outlives them: by it survivors agree (not rank 0's own, tcp://, where rank 0 is lost).
 
-   Data is host memory. What a device holds is copied by the caller, but for nccl, which has calls of its own. */
+   Data is host memory. What a device holds is copied by the caller, or goes from GPU to GPU by a CommDevice. */
 #ifndef CAIRN_COMM_COMM_H
 #define CAIRN_COMM_COMM_H
 
@@ -60,7 +60,7 @@ void store_server_close(StoreServer *s); /* takes NULL */
 /* ---- the connection ---- */
 
 typedef struct {
-    const char *transport;  /* "auto", "self", "gloo" */
+    const char *transport;  /* "auto", "self", "gloo", "nccl": gloo, beside which a CommDevice is opened */
     const char *rendezvous; /* see store_open */
     const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, with commas between; "": the route to the
                                peers decides */
@@ -144,20 +144,30 @@ Status comm_agree(Comm *c, const CommFact *facts, int n);
 
 /* ---- between GPUs, by NCCL (cairn_nccl.so) ---- */
 
-/* Belongs to a Comm of the same ranks, whose watch ends it when a rank is lost; closed before it. The calling thread's
-   current device is used, for all calls. Sums are NCCL's: the same bits on all ranks, but in no order that we know. */
+/* Belongs to a Comm of the same ranks, whose watch ends it when a rank is lost; closed before it. Sums are NCCL's: the
+   same bits on all ranks, but in no order that we know. One thread at a time. */
 typedef struct CommDevice CommDevice;
 
-/* Collective. `bus`: the GPU's place ("00000000:0A:00.0"); two ranks of a host on one are named, E_USAGE. */
-Status comm_device_open(Comm *c, const char *bus, CommDevice **device);
-/* Collective. These queue their work on a cudaStream_t, in place or from device memory to device memory. `count`:
-   elements, of one rank's part where there are parts. E_PEER: aborted, only close is left. */
-Status comm_device_allreduce(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
-Status comm_device_reduce_scatter(CommDevice *d, const void *x, void *own, size_t count, Dtype type, void *stream);
-Status comm_device_allgather(CommDevice *d, const void *own, void *all, size_t count, Dtype type, void *stream);
-/* Never waits. To be called again and again while waiting for the stream: E_PEER where a rank is lost; then what is
-   queued has been ended. */
+/* Collective. `unit` names this rank's GPU among all there are. E_USAGE, with the same text on all ranks, where some
+   rank cannot load the module, or two are on one GPU. */
+Status comm_device_ready(Comm *c, const char *unit);
+/* Collective, after that. The calling thread's current device is used, for all calls. */
+Status comm_device_open(Comm *c, CommDevice **device);
+const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
+/* Collective. These queue their work on a cudaStream_t, in place in device memory. E_PEER: aborted, only close is left.
+   F32, F64 or I64; parts as in comm_reduce_scatter and comm_gather_parts. */
+Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
+Status comm_device_sum_parts(CommDevice *d, float *x, const CommPart *parts, void *stream);
+Status comm_device_gather_parts(CommDevice *d, float *x, const CommPart *parts, void *stream);
+Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream);
+/* Until `done` says that what was queued has ended. It must be waited for so, before anybody waits for the stream in
+   another way: E_PEER where a rank is lost or NCCL failed; then what was queued has been ended, and is worth nothing.
+ */
+Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self);
+/* Never waits: E_PEER as above. */
 Status comm_device_check(CommDevice *d);
-void comm_device_close(CommDevice *d); /* takes NULL; the stream has come to its end, or check gave E_PEER */
+/* Ends what is queued and was not waited for, if anything: before one waits for the stream after a failure. */
+void comm_device_abort(CommDevice *d); /* takes NULL */
+void comm_device_close(CommDevice *d); /* takes NULL */
 
 #endif

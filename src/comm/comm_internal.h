@@ -28,6 +28,13 @@ typedef struct CommTransport {
     void (*close)(void *self);
 } CommTransport;
 
+/* Something that waits for other ranks, and how the watch ends that; `late`: after the others, it may take a while. */
+typedef struct {
+    void (*abort)(void *self);
+    void *self;
+    bool late;
+} CommWait;
+
 /* What all connections of the same ranks have in common; counted. */
 typedef struct CommGroup {
     int references, holders, size; /* Comms that are open; and those that are not yet freed */
@@ -39,7 +46,7 @@ typedef struct CommGroup {
     Hash128 secret; /* of the run */
     int copies;     /* connections made so far: the same on all ranks */
     pthread_mutex_t lock;
-    struct Comm **open; /* those that have a transport, for the watch to end their waits; under the lock */
+    CommWait *open; // (n_open), under the lock
     int n_open, cap_open;
 } CommGroup;
 
@@ -53,6 +60,10 @@ Status gloo_ready(void);
 /* Collective. Connects all ranks; `copy` tells the connections of one group apart. */
 Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transport_self,
                  const CommTransport **transport);
+
+/* From now on a loss ends what this waits in; until it is removed, which waits for an abort that is under way. */
+void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late);
+void comm_remove_wait(CommGroup *g, const void *self);
 
 /* Collective. Everybody proves to everybody that he is no stranger: 16 bytes each way. */
 Status comm_prove(Comm *c, int copy);

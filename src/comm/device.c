@@ -1,7 +1,10 @@
-/* Connections between GPUs: the module cairn_nccl.so, opened with the help of a Comm. */
+/* Connections between GPUs: the module cairn_nccl.so, opened with the help of a Comm. NCCL notices a lost rank late or
+   never; the Comm's watch does, and ends what NCCL waits in. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/module.h"
 #include "comm/comm_internal.h"
@@ -11,33 +14,181 @@ struct CommDevice {
     Comm *comm;
     const NcclModule *module;
     void *nccl;
+    NcclPiece *pieces; // (n_pieces) room for them
+    int n_pieces, cap_pieces;
+    bool pending;      /* something is queued of which nobody has seen the end */
+    atomic_bool ended; /* aborted: what was queued is worth nothing */
+    char describe[32];
 };
 
+/* ---- may the ranks' GPUs be connected? ---- */
+
 typedef struct {
-    char bus[64];
-    int32_t node;
-    int32_t told_apart; /* NCCL_HOSTID: somebody tries several ranks on one GPU, and knows it */
+    char unit[80], why[512];
+    int32_t bad, shares, version;
 } Seat;
 
-/* Two ranks on one GPU: NCCL would say so in words that help nobody. */
-static Status check_seats(Comm *c, const char *bus)
+/* Several ranks on one GPU, for trying things out: somebody says that he knows it. */
+static bool may_share(void)
 {
-    Seat mine = {.node = c->node, .told_apart = getenv("NCCL_HOSTID") != NULL};
-    Seat *all = mem_array((size_t)c->size, sizeof *all);
-    snprintf(mine.bus, sizeof mine.bus, "%s", bus);
+    const char *set = getenv("CAIRN_SHARED_GPU");
+    return set && *set && strcmp(set, "0") != 0;
+}
+
+static Status load(const NcclModule **m)
+{
+    void *module;
+    TRY(module_load("transport", "nccl", NCCL_MODULE_ABI, "Build it (NCCL, WITH_NCCL=ON), or use --comm gloo",
+                    &module));
+    return module_symbol(module, "transport", "nccl", "cairn_comm_nccl", (void **)m);
+}
+
+/* Two ranks on one GPU: NCCL would say so in words that help nobody, if at all. */
+static Status check_seats(const Comm *c, const Seat *all)
+{
+    for (int b = 0; b < c->size; b++) {
+        if (all[b].bad) return fail(E_USAGE, "%s: %s", comm_peer_name(c, b), all[b].why);
+        if (all[b].version != all[0].version)
+            return fail(E_USAGE, "the ranks have different versions of NCCL: %s %d, %s %d. Install the same everywhere",
+                        comm_peer_name(c, 0), all[0].version, comm_peer_name(c, b), all[b].version);
+        for (int a = 0; a < b; a++)
+            if (strcmp(all[a].unit, all[b].unit) == 0 && !(all[a].shares && all[b].shares))
+                return fail(
+                    E_USAGE,
+                    "%s and rank %d are on the same GPU (%s). Start one rank per GPU: each takes the GPU of its local "
+                    "rank, of those in CUDA_VISIBLE_DEVICES, or the only one there; or use --comm gloo. "
+                    "(CAIRN_SHARED_GPU=1 on all of them allows it, for tests: NCCL then runs with an NCCL_HOSTID of "
+                    "each rank's own, through sockets)",
+                    comm_peer_name(c, a), b, all[b].unit);
+    }
+    return OK;
+}
+
+Status comm_device_ready(Comm *c, const char *unit)
+{
+    const NcclModule *m;
+    Seat mine = {.shares = may_share()}, *all = mem_array((size_t)c->size, sizeof *all);
+    snprintf(mine.unit, sizeof mine.unit, "%s", unit);
+    if (load(&m) != OK) {
+        mine.bad = 1;
+        snprintf(mine.why, sizeof mine.why, "%s", status_message());
+    } else {
+        mine.version = m->version();
+    }
     Status status = comm_allgather(c, &mine, sizeof mine, all);
-    for (int b = 1; b < c->size && status == OK; b++)
-        for (int a = 0; a < b && status == OK; a++) {
-            if (all[a].node != all[b].node || strcmp(all[a].bus, all[b].bus) != 0 || all[b].told_apart) continue;
-            status =
-                fail(E_USAGE,
-                     "%s and rank %d are on the same GPU (%s). Start one rank per GPU; each takes the GPU of its local "
-                     "rank, of those in CUDA_VISIBLE_DEVICES",
-                     comm_peer_name(c, a), b, all[b].bus);
-        }
+    if (status == OK) status = check_seats(c, all);
     free(all);
     return status;
 }
+
+/* ---- faults ---- */
+
+/* From the watch's thread too. */
+static void abort_device(void *self)
+{
+    CommDevice *d = self;
+    atomic_store(&d->ended, true);
+    d->module->abort(d->nccl);
+}
+
+static Status tell_verdict(CommDevice *d, const Loss *loss)
+{
+    abort_device(d); /* the watch may just be about to */
+    d->pending = false;
+    return comm_tell_loss(d->comm, "nccl", loss);
+}
+
+/* NCCL says that something is wrong. Perhaps since a rank is lost, which the watch will know soon; else it is this rank
+   that cannot go on, and the others hear so. */
+static Status failed(CommDevice *d, const char *error)
+{
+    Comm *c = d->comm;
+    Watch *watch = c->group->watch;
+    Loss loss;
+    if (watch && watch_verdict(watch, 1, &loss)) return tell_verdict(d, &loss);
+    if (watch) watch_report(watch, c->rank, LOSS_BROKEN, 0);
+    abort_device(d);
+    d->pending = false;
+    return fail(E_PEER,
+                "%s: NCCL failed (%s). NCCL_DEBUG=INFO says more; --comm gloo goes through the host's memory instead",
+                comm_peer_name(c, c->rank), error);
+}
+
+Status comm_device_check(CommDevice *d)
+{
+    char error[512] = "";
+    Watch *watch = d->comm->group->watch; /* NULL: one rank */
+    Loss loss;
+    if (watch && watch_verdict(watch, 0, &loss)) return tell_verdict(d, &loss);
+    int left = watch ? watch_left(watch) : -1;
+    if (left >= 0 && d->pending) {
+        watch_report(watch, left, LOSS_LEFT, 0);
+        watch_verdict(watch, 0, &loss);
+        return tell_verdict(d, &loss);
+    }
+    return d->module->state(d->nccl, error, sizeof error) == NCCL_FAILED ? failed(d, error) : OK;
+}
+
+static void pause_briefly(void)
+{
+    const struct timespec some = {.tv_nsec = 50000};
+    nanosleep(&some, NULL);
+}
+
+/* A rank lives, and does not come. */
+static Status late(CommDevice *d, double seconds)
+{
+    Watch *watch = d->comm->group->watch;
+    Loss loss;
+    int laggard = watch_laggard(watch);
+    watch_report(watch, laggard >= 0 ? laggard : (d->comm->rank + 1) % d->comm->size, LOSS_LATE, seconds);
+    watch_verdict(watch, 0, &loss);
+    return tell_verdict(d, &loss);
+}
+
+Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
+{
+    double begin = clock_monotonic(), patience = d->comm->peer_timeout_s * COMM_PATIENCE;
+    for (bool over = false;; pause_briefly()) {
+        Status status = done(self, &over);
+        if (status != OK) { /* the GPU failed; or NCCL's kernel did, since a rank is lost */
+            char *why = mem_strdup(status_message());
+            Status known = comm_device_check(d);
+            if (known == OK) status = fail(status, "%s", why);
+            free(why);
+            return known == OK ? status : known;
+        }
+        if (over && !atomic_load(&d->ended)) break;
+        TRY(comm_device_check(d));
+        double waited = clock_monotonic() - begin;
+        if (waited > patience && d->comm->group->watch) return late(d, waited);
+    }
+    d->pending = false;
+    return OK;
+}
+
+void comm_device_abort(CommDevice *d)
+{
+    if (!d || !d->pending) return;
+    abort_device(d);
+    d->pending = false;
+}
+
+/* What was asked of NCCL is taken in. */
+static Status settle(CommDevice *d, NcclState state, char *error, size_t size, double timeout_s)
+{
+    for (double end = clock_monotonic() + timeout_s; state == NCCL_BUSY; pause_briefly()) {
+        TRY(comm_device_check(d));
+        if (clock_monotonic() > end) {
+            snprintf(error, size, "no answer within %.0f s", timeout_s);
+            return failed(d, error);
+        }
+        state = d->module->state(d->nccl, error, size);
+    }
+    return state == NCCL_FAILED ? failed(d, error) : OK;
+}
+
+/* ---- opening ---- */
 
 /* Rank 0's, or why it has none. */
 static Status share_id(Comm *c, const NcclModule *m, void *id)
@@ -47,98 +198,125 @@ static Status share_id(Comm *c, const NcclModule *m, void *id)
         char error[252];
         char id[NCCL_ID_BYTES];
     } x = {0};
-    if (c->rank == 0) x.bad = m->new_id(x.id, x.error, sizeof x.error);
+    if (c->rank == 0) x.bad = m->new_id(x.id, x.error, sizeof x.error) != NCCL_DONE;
     TRY(comm_broadcast(c, &x, sizeof x, 0));
     memcpy(id, x.id, sizeof x.id);
     x.error[sizeof x.error - 1] = '\0';
     return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(c, 0), x.error) : OK;
 }
 
-Status comm_device_open(Comm *c, const char *bus, CommDevice **device)
+/* What the user has set goes before: the network that was chosen, or that --iface named; all of NCCL's memory is taken
+   at the start, where it is counted. */
+static void set_environment(const Comm *c)
 {
-    Status status = OK, own;
-    char id[NCCL_ID_BYTES], error[512] = "", name[32];
-    void *module;
-    double failed;
+    const CommGroup *g = c->group;
+    char text[32];
+    snprintf(text, sizeof text, "=%s", g->interface);
+    if (*g->interface && !getenv("NCCL_SOCKET_IFNAME")) {
+        setenv("NCCL_SOCKET_IFNAME", text, 0);
+        setenv("NCCL_SOCKET_FAMILY", strchr(g->address, ':') ? "AF_INET6" : "AF_INET", 0);
+    }
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    snprintf(text, sizeof text, "cairn-rank-%d", c->rank);
+    if (may_share()) setenv("NCCL_HOSTID", text, 0);
+}
+
+Status comm_device_open(Comm *c, CommDevice **device)
+{
+    Status status = OK;
+    char id[NCCL_ID_BYTES], error[512] = "";
     CommDevice *d = mem_alloc(sizeof *d);
     *device = NULL;
-    d->comm = c;
-    TRY_DONE(check_seats(c, bus));
-    own =
-        module_load("transport", "nccl", NCCL_MODULE_ABI, "Build it (NCCL, WITH_NCCL=ON), or use --comm gloo", &module);
-    if (own == OK) own = module_symbol(module, "transport", "nccl", "cairn_comm_nccl", (void **)&d->module);
-    failed = own != OK;
-    TRY_DONE(comm_sum(c, &failed, 1));
-    if (failed > 0) {
-        status =
-            own != OK ? own : fail(E_USAGE, "transport 'nccl': %d of %d ranks cannot load it", (int)failed, c->size);
-        goto done;
-    }
-    /* The network that was chosen, or that --iface named, is NCCL's too; its own setting goes before. */
-    snprintf(name, sizeof name, "=%s", c->group->interface);
-    if (c->nodes > 1) setenv("NCCL_SOCKET_IFNAME", name, 0);
+    *d = (CommDevice){.comm = c};
+    TRY_DONE(load(&d->module));
+    set_environment(c);
     TRY_DONE(share_id(c, d->module, id));
-    d->nccl = d->module->open(id, c->rank, c->size, COMM_CONNECT_S, error, sizeof error);
-    if (!d->nccl) {
-        status =
-            fail(E_PEER, "rank %d: NCCL did not connect the ranks within %.0f s: %s", c->rank, COMM_CONNECT_S, error);
-        goto done;
-    }
+    int version = d->module->version();
+    snprintf(d->describe, sizeof d->describe, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    d->nccl = d->module->open(id, c->rank, c->size, error, sizeof error);
+    if (!d->nccl) TRY_DONE(fail(E_PEER, "%s: NCCL cannot begin to connect: %s", comm_peer_name(c, c->rank), error));
+    comm_add_wait(c->group, abort_device, d, true);
+    d->pending = true;
+    TRY_DONE(settle(d, NCCL_BUSY, error, sizeof error, COMM_CONNECT_S));
+    d->pending = false;
     *device = d;
     d = NULL;
 done:
-    free(d);
+    comm_device_close(d);
     return status;
 }
 
-static Status outcome(CommDevice *d, int bad, const char *error)
-{
-    Loss loss;
-    Watch *watch = d->comm->group->watch; /* NULL: one rank */
-    if (watch && watch_verdict(watch, bad ? 1 : 0, &loss)) {
-        d->module->abort(d->nccl);
-        return comm_tell_loss(d->comm, "nccl", &loss);
-    }
-    if (!bad) return OK;
-    d->module->abort(d->nccl);
-    return fail(E_PEER, "rank %d: NCCL, %s", d->comm->rank, error);
-}
+const char *comm_device_describe(const CommDevice *d) { return d->describe; }
 
-static NcclType type_of(Dtype t)
+/* In order where nothing went wrong; the others may be a little later or earlier. */
+static bool finish(CommDevice *d)
 {
-    CHECK(t == F32 || t == BF16 || t == F16, "%s by NCCL", dtype_name(t));
-    return t == F32 ? NCCL_F32 : t == BF16 ? NCCL_BF16 : NCCL_F16;
-}
-
-Status comm_device_allreduce(CommDevice *d, void *x, size_t count, Dtype type, void *stream)
-{
-    char error[512] = "";
-    return outcome(d, d->module->all_reduce(d->nccl, x, x, count, type_of(type), stream, error, sizeof error), error);
-}
-
-Status comm_device_reduce_scatter(CommDevice *d, const void *x, void *own, size_t count, Dtype type, void *stream)
-{
-    char error[512] = "";
-    return outcome(d, d->module->reduce_scatter(d->nccl, x, own, count, type_of(type), stream, error, sizeof error),
-                   error);
-}
-
-Status comm_device_allgather(CommDevice *d, const void *own, void *all, size_t count, Dtype type, void *stream)
-{
-    char error[512] = "";
-    return outcome(d, d->module->all_gather(d->nccl, own, all, count, type_of(type), stream, error, sizeof error),
-                   error);
-}
-
-Status comm_device_check(CommDevice *d)
-{
-    char error[512] = "";
-    return outcome(d, d->module->check(d->nccl, error, sizeof error), error);
+    char error[512];
+    comm_device_abort(d);
+    if (atomic_load(&d->ended)) return false;
+    NcclState state = d->module->finish(d->nccl, error, sizeof error);
+    for (double end = clock_monotonic() + 10; state == NCCL_BUSY && clock_monotonic() < end; pause_briefly())
+        state = d->module->state(d->nccl, error, sizeof error);
+    return state == NCCL_DONE;
 }
 
 void comm_device_close(CommDevice *d)
 {
     if (!d) return;
-    d->module->close(d->nccl);
+    if (d->nccl) {
+        bool good = finish(d);
+        comm_remove_wait(d->comm->group, d);
+        if (!good) d->module->abort(d->nccl);
+        d->module->close(d->nccl);
+    }
+    free(d->pieces);
     free(d);
+}
+
+/* ---- collectives ---- */
+
+static Status queued(CommDevice *d, NcclState state, char *error, size_t size)
+{
+    d->pending = true;
+    return settle(d, state, error, size, COMM_CONNECT_S);
+}
+
+Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream)
+{
+    char error[512] = "";
+    CHECK(type == F32 || type == F64 || type == I64, "%s by NCCL", dtype_name(type));
+    NcclType t = type == F32 ? NCCL_F32 : type == F64 ? NCCL_F64 : NCCL_I64;
+    return queued(d, d->module->all_reduce(d->nccl, x, count, t, stream, error, sizeof error), error, sizeof error);
+}
+
+static Status queue_parts(CommDevice *d, float *x, const CommPart *parts, bool sum, void *stream)
+{
+    char error[512] = "";
+    d->n_pieces = 0;
+    for (int r = 0; r < d->comm->size; r++)
+        for (int i = 0; i < parts[r].count; i++) {
+            CommInterval v = parts[r].intervals[i];
+            MEM_GROW(d->pieces, d->n_pieces, d->cap_pieces);
+            d->pieces[d->n_pieces++] = (NcclPiece){x + v.begin, (size_t)(v.end - v.begin), r};
+        }
+    if (d->n_pieces == 0) return OK;
+    return queued(d, d->module->pieces(d->nccl, d->pieces, d->n_pieces, sum, stream, error, sizeof error), error,
+                  sizeof error);
+}
+
+Status comm_device_sum_parts(CommDevice *d, float *x, const CommPart *parts, void *stream)
+{
+    return queue_parts(d, x, parts, true, stream);
+}
+
+Status comm_device_gather_parts(CommDevice *d, float *x, const CommPart *parts, void *stream)
+{
+    return queue_parts(d, x, parts, false, stream);
+}
+
+Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream)
+{
+    char error[512] = "";
+    const NcclPiece all = {x, count, root};
+    return queued(d, d->module->pieces(d->nccl, &all, 1, false, stream, error, sizeof error), error, sizeof error);
 }

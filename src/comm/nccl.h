@@ -1,32 +1,45 @@
-/* The module cairn_nccl.so behind these few functions. It uses nothing of the program that loads it. A function that
-   fails gives 1 and writes a text into `error`. `stream` is a cudaStream_t; what is queued there ends in its own time.
- */
+/* The module cairn_nccl.so behind these few functions. It uses nothing of the program that loads it, and none of its
+   functions waits. One that fails says why in `error`. `stream` is a cudaStream_t; what is queued there ends in its own
+   time. All may be called while another thread aborts. */
 #ifndef CAIRN_COMM_NCCL_H
 #define CAIRN_COMM_NCCL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define NCCL_ID_BYTES 128
 
-typedef enum { NCCL_F32, NCCL_BF16, NCCL_F16 } NcclType;
+typedef enum { NCCL_F32, NCCL_F64, NCCL_I64 } NcclType;
+
+/* BUSY: it goes on in the background; `state` tells when it is over, and nothing else may be asked before. */
+typedef enum { NCCL_DONE, NCCL_BUSY, NCCL_FAILED } NcclState;
+
+/* `count` fp32 numbers at `x`, on every rank: summed into x of `root`, or sent from there. */
+typedef struct {
+    float *x;
+    size_t count;
+    int root;
+} NcclPiece;
 
 typedef struct {
-    int (*new_id)(void *id, char *error, size_t error_size); /* NCCL_ID_BYTES; by one rank, for all */
-    /* On the current device of the calling thread. NULL: failed, or not all came within `timeout_s`. */
-    void *(*open)(const void *id, int rank, int size, double timeout_s, char *error, size_t error_size);
-    int (*all_reduce)(void *nccl, const void *from, void *to, size_t count, NcclType type, void *stream, char *error,
-                      size_t error_size);
-    int (*reduce_scatter)(void *nccl, const void *from, void *to, size_t count, NcclType type, void *stream,
-                          char *error, size_t error_size); /* count: of one rank's part */
-    int (*all_gather)(void *nccl, const void *from, void *to, size_t count, NcclType type, void *stream, char *error,
-                      size_t error_size);                     /* as above */
-    int (*check)(void *nccl, char *error, size_t error_size); /* has something gone wrong since? Never waits */
-    void (*abort)(void *nccl); /* ends what is queued, and the connection; then only close is left */
+    int (*version)(void);                                          /* 22809 is 2.28.9; 0: unknown */
+    NcclState (*new_id)(void *id, char *error, size_t error_size); /* NCCL_ID_BYTES; by one rank, for all */
+    /* Begins to connect, on the current device of the calling thread: see `state`. NULL: failed. */
+    void *(*open)(const void *id, int rank, int size, char *error, size_t error_size);
+    /* The sum of all ranks' x, in place, on all. */
+    NcclState (*all_reduce)(void *nccl, void *x, size_t count, NcclType type, void *stream, char *error,
+                            size_t error_size);
+    /* As one operation. */
+    NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
+                        size_t error_size);
+    NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also: has something gone wrong since? */
+    NcclState (*finish)(void *nccl, char *error, size_t error_size); /* what was queued has ended; then close */
+    void (*abort)(void *nccl); /* from any thread: ends what is queued, and the connection; then only close is left */
     void (*close)(void *nccl);
 } NcclModule;
 
 /* A module exports `const uint64_t cairn_module_abi = NCCL_MODULE_ABI` and `const NcclModule cairn_comm_nccl`. */
-#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 1)
+#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 2)
 
 #endif

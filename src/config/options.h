@@ -117,8 +117,9 @@
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
     X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
     /* ranks */                                                                                                        \
-    X(comm, Choice, "auto", 0, 0, "auto self gloo", "NAME", NONE, "gt",                                                \
-      "how ranks talk: self is one rank alone; auto: gloo where there are several")                                    \
+    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "gt",                                           \
+      "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
+      "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "gtl",                                                        \
       "where ranks meet: file:DIR (shared by all hosts), redis://HOST[:PORT], tcp://HOST[:PORT] (rank 0 serves it); "  \
       "auto: what the launcher says")                                                                                  \
@@ -204,6 +205,7 @@
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
+    X("CAIRN_SHARED_GPU", "1: several ranks may use one GPU, to try things out")                                       \
     X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
     X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
     X("CAIRN_SSH", "launch: starts a command on another host, in place of ssh; %h is the host, else it follows")       \

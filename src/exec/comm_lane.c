@@ -66,14 +66,38 @@ static Status sum_bucket(const CommLane *l, int32_t bucket)
     return l->backend->upload(l->grads + begin, copy, bytes);
 }
 
+/* From the first element of any part to the last. */
+static CommInterval extent(const CommPart *parts, int size)
+{
+    CommInterval all = {INT64_MAX, 0};
+    for (int r = 0; r < size; r++)
+        for (int i = 0; i < parts[r].count; i++) {
+            if (parts[r].intervals[i].begin < all.begin) all.begin = parts[r].intervals[i].begin;
+            if (parts[r].intervals[i].end > all.end) all.end = parts[r].intervals[i].end;
+        }
+    return all;
+}
+
+static Status share_parts(const CommLane *l, float *x, const CommPart *parts)
+{
+    const ExecRanks *r = l->ranks;
+    if (backend_immediate(l->backend)) return comm_gather_parts(r->comm, x, parts, F32, l->buffer);
+    CommInterval all = extent(parts, r->comm->size);
+    if (all.end <= all.begin) return OK;
+    float *copy = (float *)((char *)l->buffer + r->scratch_bytes);
+    size_t bytes = (size_t)(all.end - all.begin) * sizeof *copy;
+    TRY(l->backend->download(copy, x + all.begin, bytes));
+    TRY(comm_gather_parts(r->comm, copy - all.begin, parts, F32, l->buffer));
+    return l->backend->upload(x + all.begin, copy, bytes);
+}
+
 /* Every rank's part of a table or of the weights to all. Nothing else is under way then, so the lane's connection is
    free for the step's thread. */
 Status comm_lane_share(CommLane *l, float *x, bool weights)
 {
     const ExecRanks *r = l->ranks;
-    if (!weights) return comm_gather_parts(r->comm, x, r->sums, F32, l->buffer);
-    for (int b = 0; b < r->n_buckets; b++)
-        TRY(comm_gather_parts(r->comm, x, r->parts + (size_t)b * (size_t)r->comm->size, F32, l->buffer));
+    if (!weights) return share_parts(l, x, r->sums);
+    for (int b = 0; b < r->n_buckets; b++) TRY(share_parts(l, x, r->parts + (size_t)b * (size_t)r->comm->size));
     return OK;
 }
 

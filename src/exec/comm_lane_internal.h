@@ -21,7 +21,7 @@ Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *mem
 void comm_lane_close(CommLane *lane); /* after comm_lane_wait; takes NULL */
 /* What `bucket` (−1: the stats) is made of is complete. */
 void comm_lane_post(CommLane *lane, InstrId instr, int32_t bucket);
-/* Collective, at once; nothing may be posted. A host backend's memory. */
+/* Collective, at once; nothing may be posted. `x` is in the backend's memory. */
 Status comm_lane_share(CommLane *lane, float *x, bool weights);
 /* Until all that was posted is done, or could not be. The records are valid until the next post. */
 Status comm_lane_wait(CommLane *lane, const CommLaneRecord **records, int *n);

@@ -1,43 +1,10 @@
 /* Binding a plan and running it. The loop that trains is run_plain; where the backend has graphs, what it ran twice for
    a row bucket is replayed from then on. */
-#include "exec/exec.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/comm_lane_internal.h"
-
-/* A range in a row bucket, run before. */
-typedef struct {
-    Range range;
-    RowCounts rows;
-    void *graph;
-    bool plain; /* it could not be captured */
-} Replay;
-
-struct Exec {
-    const Plan *plan;
-    Memory *memory;
-    ExecOptions options;
-    OpCall *calls;      /* (n_instrs) */
-    const OpImpl **ops; /* (n_instrs) */
-    RowCounts *buckets; /* (n_buckets), ascending */
-    int n_buckets;
-    int32_t *events; /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
-                        or the backend */
-    int32_t *dying;  /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
-    TensorId *dead;
-    double *seconds; /* (n_instrs) or NULL */
-    Replay *replays; /* (n_replays) */
-    int n_replays, cap_replays;
-    bool tracing;
-    ExecRecord *records; /* (n_records) */
-    int n_records, cap_records;
-    CommLane *comm; /* NULL: the plan has no REDUCE */
-    bool reducing;  /* the micro-batch that runs is its step's last */
-    double comm_busy, comm_waited;
-};
+#include "exec/exec_internal.h"
 
 static Operand bind_operand(const Exec *e, Operand shape, TensorId t)
 {
@@ -64,20 +31,23 @@ static Status bind_instr(Exec *e, InstrId i)
     return e->ops[i]->prepare ? e->ops[i]->prepare(call, e->buckets, e->n_buckets) : OK;
 }
 
-/* The plan says who waits for whom; each that is waited for has an event. */
+/* The plan says who waits for whom; each that is waited for has an event. What the comm lane waits for has just run
+   when its turn comes, and is waited for then (ranks.c). */
 static void make_events(Exec *e)
 {
     const Plan *p = e->plan;
-    int32_t n = 0;
     bool lanes = false;
-    for (InstrId i = 0; i < p->n_instrs; i++) lanes |= p->instrs[i].lane != LANE_COMPUTE;
+    for (InstrId i = 0; i < p->n_instrs; i++) {
+        lanes |= p->instrs[i].lane != LANE_COMPUTE;
+        e->copies |= p->instrs[i].lane == LANE_COPY;
+    }
     if (!lanes || !backend_offloads(e->memory->backend)) return;
     e->events = mem_array((size_t)p->n_instrs, sizeof *e->events);
     for (InstrId i = 0; i < p->n_instrs; i++) e->events[i] = NONE;
     for (InstrId i = 0; i < p->n_instrs; i++)
-        for (int w = 0; w < 2; w++) {
+        for (int w = 0; w < 2 && p->instrs[i].lane != LANE_COMM; w++) {
             InstrId other = p->instrs[i].wait[w];
-            if (other != NONE && e->events[other] == NONE) e->events[other] = n++;
+            if (other != NONE && e->events[other] == NONE) e->events[other] = e->n_events++;
         }
 }
 
@@ -120,17 +90,6 @@ static void find_dying(Exec *e)
     free(inherited);
 }
 
-static Status open_comm(Exec *e)
-{
-    const Plan *p = e->plan;
-    TensorId grads = plan_find(p, "grads"), stats = plan_find(p, "stats");
-    int most = 0;
-    for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
-    if (most == 0) return OK;
-    CHECK(e->options.ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
-    return comm_lane_open(&e->comm, e->options.ranks, e->memory, exec_data(e, grads), exec_data(e, stats), most);
-}
-
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options)
 {
     Exec *e = mem_alloc(sizeof *e);
@@ -146,7 +105,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
         exec_free(e);
         return status;
     }
-    Status status = open_comm(e);
+    Status status = exec_open_comm(e);
     if (status != OK) {
         exec_free(e);
         return status;
@@ -159,6 +118,7 @@ void exec_free(Exec *e)
 {
     if (!e) return;
     comm_lane_close(e->comm);
+    device_lane_close(e->queue);
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph) e->memory->backend->graph_free(e->replays[i].graph);
     for (InstrId i = 0; i < e->plan->n_instrs; i++)
@@ -172,6 +132,7 @@ void exec_free(Exec *e)
     free(e->seconds);
     free(e->replays);
     free(e->records);
+    free(e->marks);
     free(e);
 }
 
@@ -257,23 +218,13 @@ static Status leave(const Exec *e, InstrId i)
     return e->events && e->events[i] != NONE ? e->memory->backend->event_record(e->events[i]) : OK;
 }
 
-/* A REDUCE is the comm lane's, and of a step's last micro-batch. What it waits for stands before it, and a backend that
-   computes on the host has done it. */
-static Status exchange(const Exec *e, InstrId i)
-{
-    const Instr *instr = &e->plan->instrs[i];
-    if (instr->op == OP_SHARE) return comm_lane_share(e->comm, e->calls[i].out[0].data, instr->attr.share.weights);
-    if (e->reducing && backend_immediate(e->memory->backend)) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
-    return OK;
-}
-
 static bool is_exchange(const Exec *e, InstrId i) { return op_is_exchange(e->plan->instrs[i].op); }
 
-static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
+Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (is_exchange(e, i)) {
-            TRY(exchange(e, i));
+            TRY(exec_exchange(e, i));
             continue;
         }
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
@@ -284,23 +235,30 @@ static Status run_plain(const Exec *e, Range range, const RowCounts *rows)
     return OK;
 }
 
-static Status run_one(const Exec *e, InstrId i, const RowCounts *rows)
+static Status run_one(Exec *e, InstrId i, const RowCounts *rows)
 {
-    return is_exchange(e, i) ? exchange(e, i) : e->ops[i]->run(&e->calls[i], rows);
+    return is_exchange(e, i) ? exec_exchange(e, i) : e->ops[i]->run(&e->calls[i], rows);
 }
 
-/* Record number r has the marks 1 + 2r and 2 + 2r. */
-static Status run_noted(Exec *e, InstrId i, const RowCounts *rows)
+void exec_add_record(Exec *e, ExecRecord record, int mark)
+{
+    int at = e->n_records;
+    MEM_GROW(e->marks, at, e->cap_marks);
+    MEM_GROW(e->records, e->n_records, e->cap_records);
+    e->marks[at] = mark;
+    e->records[e->n_records++] = record;
+}
+
+Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
 {
     const Backend *b = e->memory->backend;
-    int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE, slot = 1 + 2 * e->n_records;
-    MEM_GROW(e->records, e->n_records, e->cap_records);
-    if (b->mark) TRY(b->mark(lane, slot));
+    int mark = b->mark ? 1 + 2 * e->n_marks++ : 0;
+    if (mark) TRY(b->mark(lane, mark));
     double issued = clock_monotonic();
-    TRY(run_one(e, i, rows));
+    TRY(run(e, i, rows));
     double returned = clock_monotonic();
-    if (b->mark) TRY(b->mark(lane, slot + 1));
-    e->records[e->n_records++] = (ExecRecord){i, *rows, issued, returned, issued, returned};
+    if (mark) TRY(b->mark(lane, mark + 1));
+    exec_add_record(e, (ExecRecord){i, *rows, issued, returned, issued, returned}, mark);
     return OK;
 }
 
@@ -314,7 +272,8 @@ static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
         b->range_begin(name);
     }
     Status status = enter(e, i);
-    if (status == OK) status = e->tracing ? run_noted(e, i, rows) : run_one(e, i, rows);
+    int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE;
+    if (status == OK) status = e->tracing ? exec_run_noted(e, i, rows, lane, run_one) : run_one(e, i, rows);
     if (status == OK) status = leave(e, i);
     if (named) b->range_end();
     return status;
@@ -334,7 +293,7 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         double start = clock_monotonic();
         if (e->plan->instrs[i].op == OP_REDUCE) {
-            TRY(exchange(e, i));
+            TRY(exec_exchange(e, i));
             continue;
         }
         TRY(run_named(e, i, rows));
@@ -370,7 +329,7 @@ static Status capture(const Exec *e, Replay *r)
     const Backend *b = e->memory->backend;
     Status status = b->capture_begin();
     if (status == OK) {
-        status = run_plain(e, r->range, &r->rows);
+        status = exec_run_plain(e, r->range, &r->rows);
         if (status == OK) {
             status = b->capture_end(&r->graph);
         } else {
@@ -387,25 +346,25 @@ static Status capture(const Exec *e, Replay *r)
               (long long)r->rows.count[ROWS_TOKENS], status_message());
     r->graph = NULL;
     r->plain = true;
-    return run_plain(e, r->range, &r->rows);
+    return exec_run_plain(e, r->range, &r->rows);
 }
 
 /* The first run of a bucket loads and sets up what libraries do late; the second is captured. */
 static Status run_graph(Exec *e, Range range, const RowCounts *rows)
 {
     Replay *r = find_replay(e, range, rows);
-    if (!r || r->plain) return run_plain(e, range, rows);
+    if (!r || r->plain) return exec_run_plain(e, range, rows);
     if (!r->graph) return capture(e, r);
     if (stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
     return e->memory->backend->graph_launch(r->graph);
 }
 
-static Status run_range(Exec *e, Range range, const RowCounts *rows)
+Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
 {
     const Backend *b = e->memory->backend;
     if (e->options.poison || e->options.check || e->seconds || e->tracing || b->ranges)
         return run_watched(e, range, rows);
-    return b->capture_begin ? run_graph(e, range, rows) : run_plain(e, range, rows);
+    return b->capture_begin ? run_graph(e, range, rows) : exec_run_plain(e, range, rows);
 }
 
 /* At its end a range has one lane again, the plan sees to that; where it broke off, the others must be waited for. */
@@ -414,6 +373,7 @@ static Status end_lanes(const Exec *e, Status status)
     const Backend *b = e->memory->backend;
     if (status == OK) return b->lane(LANE_COMPUTE);
     char *why = mem_strdup(status_message());
+    if (e->queue) comm_device_abort(e->options.ranks->device); /* it might wait for ever */
     if (b->lane(LANE_COMPUTE) == OK && b->wait) (void)b->wait();
     status = fail(status, "%s", why);
     free(why);
@@ -422,63 +382,8 @@ static Status end_lanes(const Exec *e, Status status)
 
 Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
-    Status status = run_range(e, range, rows);
+    Status status = exec_in_pieces(e, range) ? exec_run_pieces(e, range, rows) : exec_run_range(e, range, rows);
     return e->events ? end_lanes(e, status) : status;
-}
-
-/* ---- ranks ---- */
-
-/* What the comm lane did, for the profile and the trace. */
-static void note_sums(Exec *e, const CommLaneRecord *records, int n, const RowCounts *rows)
-{
-    for (int r = 0; r < n; r++) {
-        const CommLaneRecord *x = &records[r];
-        e->comm_busy += x->end - x->begin;
-        if (e->seconds) e->seconds[x->instr] += x->end - x->begin;
-        if (!e->tracing) continue;
-        MEM_GROW(e->records, e->n_records, e->cap_records);
-        e->records[e->n_records++] = (ExecRecord){x->instr, *rows, x->begin, x->end, x->posted, x->posted};
-    }
-}
-
-/* All that was posted is awaited, also where the micro-batch failed: it lies in memory that may go. */
-static Status end_sums(Exec *e, Status status, const RowCounts *rows)
-{
-    const CommLaneRecord *records;
-    int n;
-    char *why = status == OK ? NULL : mem_strdup(status_message());
-    double start = clock_monotonic();
-    Status sums = comm_lane_wait(e->comm, &records, &n);
-    e->comm_waited += clock_monotonic() - start;
-    if (sums == OK) note_sums(e, records, n, rows);
-    if (why) sums = fail(status, "%s", why);
-    free(why);
-    return sums;
-}
-
-/* Those of a micro-batch that does not run here, or that a device has run. */
-static void post_all(const Exec *e)
-{
-    const Range micro = e->plan->micro;
-    for (InstrId i = micro.first; i < micro.first + micro.count; i++)
-        if (e->plan->instrs[i].op == OP_REDUCE) comm_lane_post(e->comm, i, e->plan->instrs[i].attr.reduce.bucket);
-}
-
-Status exec_run_last(Exec *e, const RowCounts *rows)
-{
-    Status status = OK;
-    if (!e->comm) return exec_run(e, e->plan->micro, rows);
-    e->reducing = rows != NULL;
-    if (rows) status = exec_run(e, e->plan->micro, rows);
-    e->reducing = false;
-    if (status == OK && (!rows || !backend_immediate(e->memory->backend))) post_all(e);
-    return end_sums(e, status, rows ? rows : &e->plan->capacity);
-}
-
-void exec_comm_seconds(const Exec *e, double *busy, double *waited)
-{
-    *busy = e->comm_busy;
-    *waited = e->comm_waited;
 }
 
 /* ---- data ---- */
@@ -516,7 +421,7 @@ const double *exec_profile(const Exec *e) { return e->seconds; }
 Status exec_trace_start(Exec *e)
 {
     const Backend *b = e->memory->backend;
-    e->n_records = 0;
+    e->n_records = e->n_marks = 0;
     e->tracing = true;
     return b->mark ? b->mark(LANE_COMPUTE, 0) : OK;
 }
@@ -525,13 +430,14 @@ Status exec_trace_end(Exec *e, const ExecRecord **records, int *n)
 {
     const Backend *b = e->memory->backend;
     e->tracing = false;
-    if (b->mark_times && e->n_records > 0) {
-        int marks = 1 + 2 * e->n_records;
+    if (b->mark_times && e->n_marks > 0) {
+        int marks = 1 + 2 * e->n_marks;
         double *times = mem_array((size_t)marks, sizeof *times);
         Status status = b->mark_times(times, marks);
         for (int r = 0; r < e->n_records && status == OK; r++) {
-            e->records[r].begin = times[1 + 2 * r];
-            e->records[r].end = times[2 + 2 * r];
+            if (!e->marks[r]) continue;
+            e->records[r].begin = times[e->marks[r]];
+            e->records[r].end = times[e->marks[r] + 1];
         }
         free(times);
         TRY(status);

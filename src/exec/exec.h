@@ -27,9 +27,11 @@ size_t memory_total(const Memory *m);
 typedef struct Exec Exec;
 
 /* How REDUCEs are done. Beside the step's thread works one for the comm lane, so that sums travel while backward goes
-   on; of a device, gradients go through the host's memory, after the micro-batch. */
+   on; of a device, gradients go through the host's memory, after the micro-batch, or from GPU to GPU. */
 typedef struct {
-    Comm *comm;            /* the lane's own */
+    Comm *comm;         /* the lane's own */
+    CommDevice *device; /* NULL, or sums go from GPU to GPU, queued on the device's comm lane; then `meet` is called on
+                           the step's thread, and exec_run waits until what a range exchanged has come */
     const int64_t *starts; // (buckets + 1): where gradient buckets begin
     const CommPart *parts; // (buckets, comm->size): who sums which elements of the flat space
     Dtype wire;

@@ -83,6 +83,8 @@ void exchange_shard(Exchange *x, const ParamTable *params, int rank)
             part->size += end - begin;
         }
     }
+    int64_t table = 2 * optim_norm_blocks(params, params->size);
+    if (table > x->largest) x->largest = table;
     size_t bytes = comm_reduce_bytes(x->sums, x->ranks, F32);
     if (bytes > x->scratch_bytes) x->scratch_bytes = (bytes + 63) / 64 * 64;
 }

@@ -13,8 +13,9 @@ typedef struct {
     CommPart *parts;         // (n, ranks)
     CommInterval *intervals; // (n, ranks)
     Dtype wire;
-    int64_t largest;      /* elements of a bucket */
+    int64_t largest;      /* elements of a bucket, or of a table of norm blocks' sums */
     size_t scratch_bytes; /* what a collective on the largest needs */
+    bool direct;          /* from GPU to GPU: nothing of it lies in the host's memory */
     /* A sharded optimizer's: */
     bool shard;
     int rank;

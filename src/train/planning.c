@@ -39,6 +39,7 @@ const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice)
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
+    if (x->direct) return 0;
     return x->scratch_bytes + (r->backend && !backend_immediate(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
 }
 

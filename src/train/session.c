@@ -113,6 +113,7 @@ static Status open_lane(Session *s)
                                 .parts = x->parts,
                                 .wire = x->wire,
                                 .n_buckets = x->n,
+                                .device = s->options.gpus,
                                 .sums = x->sums,
                                 .scratch_bytes = x->scratch_bytes,
                                 .meet = meet,
@@ -151,6 +152,7 @@ static void drop_filled(Session *s, StateArray which)
 
 void session_close(Session *s)
 {
+    comm_device_abort(s->options.gpus); /* what is left of a step that failed */
     free_plans(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
@@ -188,6 +190,27 @@ static void copy_slice(float *space, float *slice, const StateSlice *of, bool ou
     }
 }
 
+/* This rank's own, as the host sees it: on a device that is a copy, made here (`read`) or to be written back. */
+static Status borrow_slice(const Session *s, StateArray which, bool read, float **slice)
+{
+    const Backend *b = s->options.backend;
+    size_t n = (size_t)s->options.exchange->slices[ranks_rank(s->options.ranks)].size;
+    *slice = place_of(s, which);
+    if (!b->device) return OK;
+    *slice = mem_array(n > 0 ? n : 1, sizeof **slice);
+    return read && n ? b->download(*slice, place_of(s, which), n * sizeof **slice) : OK;
+}
+
+static Status return_slice(const Session *s, StateArray which, bool written, float *slice, Status status)
+{
+    const Backend *b = s->options.backend;
+    size_t n = (size_t)s->options.exchange->slices[ranks_rank(s->options.ranks)].size;
+    if (!b->device) return status;
+    if (status == OK && written && n) status = b->upload(place_of(s, which), slice, n * sizeof *slice);
+    free(slice);
+    return status;
+}
+
 /* Pieces of a slice one after the other: a message is not longer than the least room. */
 static Status pass_slice(const Session *s, float *space, int rank, bool to_first)
 {
@@ -221,11 +244,16 @@ static Status pass_own(const Session *s, float *slice, bool to_first)
 static Status pass_moments(const Session *s, StateArray which, float *space, bool to_first)
 {
     Ranks *ranks = s->options.ranks;
+    float *slice;
     TRY(ranks_meet(ranks));
-    if (!ranks_first(ranks)) return pass_own(s, place_of(s, which), to_first);
-    copy_slice(space, place_of(s, which), &s->options.exchange->slices[0], !to_first);
-    for (int r = 1; r < ranks_size(ranks); r++) TRY(pass_slice(s, space, r, to_first));
-    return OK;
+    Status status = borrow_slice(s, which, to_first, &slice);
+    if (!ranks_first(ranks)) {
+        if (status == OK) status = pass_own(s, slice, to_first);
+    } else if (status == OK) {
+        copy_slice(space, slice, &s->options.exchange->slices[0], !to_first);
+        for (int r = 1; r < ranks_size(ranks) && status == OK; r++) status = pass_slice(s, space, r, to_first);
+    }
+    return return_slice(s, which, !to_first, slice, status);
 }
 
 Status session_spread(Session *s, StateArray which)

@@ -31,6 +31,7 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
     const Exchange *exchange;          /* with ranks, for training; the caller's */
+    CommDevice *gpus;                  /* the ranks' GPUs are connected; NULL: they are not. The caller's */
 } SessionOptions;
 
 /* Arrays of the flat space, (params.size) each; moments only with training. */
@@ -48,7 +49,7 @@ typedef struct {
     Ctl ctl;
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* what session_fill gave on a device, until session_ready */
-    Comm *lane;                    /* with ranks: the comm lane's connection */
+    Comm *lane;                    /* with ranks: the comm lane's connection; of the host */
     ExecRanks exec_ranks;
     size_t library_bytes; /* what binding made the process grow by: primitives, library buffers */
 } Session;

@@ -7,6 +7,7 @@
 
 #include "config/table.h"
 #include "state/snapshot.h"
+#include "train/gpus.h"
 #include "train/signals.h"
 #include "train/snapshots.h"
 
@@ -468,10 +469,8 @@ static Status settle(Planning *g)
 
 static Status shard_optimizer(const SetupNeed *need, Setup *s)
 {
-    if (!backend_immediate(s->backend))
-        return fail(E_USAGE,
-                    "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank; use --shard none, or "
-                    "--backend cpu",
+    if (!s->backend->op[OP_BLOCK_SUMS].run)
+        return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
                     s->backend->name);
     exchange_shard(&s->exchange, &need->model->params, ranks_rank(s->ranks));
     return OK;
@@ -482,6 +481,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     Status status = OK;
     Plan evaluation = {0};
     ModelTensors t;
+    if (need->training) TRY(gpus_connect(c, s->ranks, s->backend, &s->gpus)); /* takes memory of theirs */
     Planning g = {.c = c,
                   .need = need,
                   .s = s,
@@ -499,6 +499,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         int64_t tokens;
         Dtype wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
         if (s->ranks) exchange_init(&s->exchange, &need->model->params, ranks_size(s->ranks), c->bucket_size, wire);
+        s->exchange.direct = s->gpus != NULL;
         if (s->ranks && strcmp(c->shard, "optimizer") == 0) TRY_DONE(shard_optimizer(need, s));
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
@@ -557,11 +558,13 @@ SessionOptions setup_session(const Setup *s, const Config *c, bool training, boo
                             .seed = (uint64_t)c->seed,
                             .stop = signals_stop(),
                             .ranks = s->ranks,
-                            .exchange = s->ranks ? &s->exchange : NULL};
+                            .exchange = s->ranks ? &s->exchange : NULL,
+                            .gpus = s->gpus};
 }
 
 void setup_free(Setup *s)
 {
+    comm_device_close(s->gpus);
     backend_close(s->backend);
     exchange_free(&s->exchange);
     free(s->levels);

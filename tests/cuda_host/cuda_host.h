@@ -90,6 +90,12 @@ Status cuda_host_lane_choose(int lane);
 Status cuda_host_event_record(int slot);
 Status cuda_host_event_wait(int slot); /* E_FAIL if it was never recorded, or, in a graph, outside it */
 Status cuda_host_wait();               /* all that was submitted is done */
+/* Work that others outside have a part in: `ready` is asked when it is its turn, until it is true. Its lane waits until
+   then, and cuda_host_wait for it. Not in graphs. */
+Status cuda_host_submit_when(int lane, std::function<bool()> ready);
+int cuda_host_lane_chosen();
+/* Does what can be done now without waiting; true: the event was among it, or is of before. */
+Status cuda_host_event_done(int slot, bool *done);
 
 /* E_FAIL as on a device: work of a lane that has waited for nothing in the graph; at the end, a lane that the first one
    has not waited for. */

@@ -8,7 +8,11 @@ extern "C" {
 
 #include <sys/mman.h>
 
+#include <cstdio>
+#include <memory>
 #include <vector>
+
+#include "cuda_host/stream.h"
 
 #define GUARD      ((size_t)4096)
 #define GUARD_BYTE 0xc7
@@ -33,7 +37,21 @@ static struct {
 static Block *pinned; /* of the host */
 
 const DeviceInfo *device_info(void) { return &device.info; }
-void *cuda_stream(void) { return nullptr; }
+
+/* What is queued from outside is dropped when nobody can ask for it any more. */
+static void queue_outside(const CudaHostStream *stream, bool (*run)(void *), void (*drop)(void *), void *work)
+{
+    std::shared_ptr<void> held(work, drop);
+    CHECK(cuda_host_submit_when(stream->lane, [=] { return run(held.get()); }) == OK, "%s", status_message());
+}
+
+void *cuda_stream(void)
+{
+    static CudaHostStream streams[DEVICE_LANES];
+    CudaHostStream *s = &streams[cuda_host_lane_chosen()];
+    *s = {queue_outside, cuda_host_lane_chosen()};
+    return s;
+}
 
 /* ---- opening: the twin has one GPU; CAIRN_TEST_CUDA_HOST_GPUS says otherwise ---- */
 
@@ -41,12 +59,15 @@ Status device_open(int local_rank)
 {
     const char *set = getenv("CAIRN_TEST_CUDA_HOST_GPUS");
     int gpus = set ? atoi(set) : 1;
-    if (local_rank >= gpus)
+    bool any = getenv("CAIRN_SHARED_GPU") || (gpus == 1 && getenv("CUDA_VISIBLE_DEVICES"));
+    int gpu = any && gpus > 0 ? local_rank % gpus : local_rank;
+    if (gpu >= gpus)
         return fail(E_USAGE, "backend 'cuda_host': local rank %d wants GPU %d, but there are %d", local_rank,
                     local_rank, gpus);
     device.opened++;
     strcpy(device.info.name, "host executor");
-    strcpy(device.info.bus, "00000000:00:00.0");
+    snprintf(device.info.bus, sizeof device.info.bus, "00000000:%02X:00.0", (unsigned)gpu & 0xff);
+    snprintf(device.info.unit, sizeof device.info.unit, "host executor %d", gpu);
     device.info.major = 9;
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
@@ -171,6 +192,7 @@ Status device_wait(void)
 Status device_lane(int lane) { return cuda_host_lane_choose(lane); }
 Status device_event_record(int slot) { return cuda_host_event_record(slot); }
 Status device_event_wait(int slot) { return cuda_host_event_wait(slot); }
+Status device_event_done(int slot, bool *done) { return cuda_host_event_done(slot, done); }
 
 Status device_copy(void *to, const void *from, size_t bytes)
 {

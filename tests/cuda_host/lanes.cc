@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include <unistd.h>
+
 namespace
 {
 enum Kind { WORK, RECORD, WAIT };
@@ -13,7 +15,8 @@ struct Item {
     Kind kind;
     int lane;
     CudaHostWork work;
-    uint64_t event; /* RECORD, WAIT: counted from 1 */
+    uint64_t event;              /* RECORD, WAIT: counted from 1 */
+    std::function<bool()> ready; /* may be none */
 };
 
 /* How many items of each lane have been done for certain. */
@@ -62,10 +65,12 @@ struct Runner {
     std::vector<size_t> queue[cuda_host_lanes];
     size_t next[cuda_host_lanes];
     std::set<uint64_t> awaited; /* events that are recorded among the items, and were not yet */
+    std::vector<bool> done;     // (items)
     uint64_t random;
     int favourite; /* a lane that runs as far ahead as it can; above all lanes: none */
 
-    explicit Runner(const std::vector<Item> &list) : items(list), next{}, random(mix(seed() + mix(++queues.runs)))
+    explicit Runner(const std::vector<Item> &list)
+        : items(list), next{}, done(list.size()), random(mix(seed() + mix(++queues.runs)))
     {
         for (size_t i = 0; i < items.size(); i++) {
             queue[items[i].lane].push_back(i);
@@ -88,7 +93,16 @@ struct Runner {
     {
         if (next[lane] == queue[lane].size()) return false;
         const Item &item = items[queue[lane][next[lane]]];
+        if (item.ready) return item.ready();
         return item.kind != WAIT || awaited.count(item.event) == 0;
+    }
+
+    /* Somebody outside is waited for. */
+    bool unready() const
+    {
+        for (int lane = 0; lane < cuda_host_lanes; lane++)
+            if (next[lane] < queue[lane].size() && items[queue[lane][next[lane]]].ready) return true;
+        return false;
     }
 
     /* A lane that can go on; −1: none. */
@@ -101,14 +115,23 @@ struct Runner {
         return n ? able[below(static_cast<uint64_t>(n))] : -1;
     }
 
-    Status run()
+    /* All of it, or, where `now`, what need not wait for somebody outside. */
+    Status run(bool now)
     {
-        for (size_t done = 0; done < items.size(); done++) {
+        for (size_t n = 0; n < items.size();) {
             int lane = choose();
-            if (lane < 0) return fail(E_FAIL, "every lane waits for another");
-            const Item &item = items[queue[lane][next[lane]++]];
+            if (lane < 0 && !unready()) return fail(E_FAIL, "every lane waits for another");
+            if (lane < 0 && now) return OK;
+            if (lane < 0) {
+                usleep(100);
+                continue;
+            }
+            size_t at = queue[lane][next[lane]++];
+            const Item &item = items[at];
+            done[at] = true;
+            n++;
             if (item.kind == RECORD) awaited.erase(item.event);
-            if (item.kind == WORK) TRY(item.work());
+            if (item.kind == WORK && item.work) TRY(item.work());
         }
         return OK;
     }
@@ -120,7 +143,24 @@ Status cuda_host_wait()
     std::vector<Item> items;
     items.swap(queues.pending);
     queues.lazy = false;
-    return Runner(items).run();
+    return Runner(items).run(false);
+}
+
+Status cuda_host_event_done(int slot, bool *done)
+{
+    size_t at = static_cast<size_t>(slot);
+    if (at >= queues.slot.size() || queues.slot[at] == 0) return fail(E_FAIL, "event %d was never recorded", slot);
+    std::vector<Item> items;
+    items.swap(queues.pending);
+    Runner runner(items);
+    TRY(runner.run(true));
+    *done = true;
+    for (size_t i = 0; i < items.size(); i++) {
+        if (runner.done[i]) continue;
+        if (items[i].kind == RECORD && items[i].event == queues.slot[at]) *done = false;
+        queues.pending.push_back(std::move(items[i]));
+    }
+    return OK;
 }
 
 /* ---- submitting ---- */
@@ -152,8 +192,17 @@ static Status submit(Item item)
     return OK;
 }
 
-Status cuda_host_submit_to(int lane, CudaHostWork work) { return submit({WORK, lane, std::move(work), 0}); }
+Status cuda_host_submit_to(int lane, CudaHostWork work) { return submit({WORK, lane, std::move(work), 0, nullptr}); }
 Status cuda_host_submit(CudaHostWork work) { return cuda_host_submit_to(queues.lane, std::move(work)); }
+
+Status cuda_host_submit_when(int lane, std::function<bool()> ready)
+{
+    if (queues.capturing) return fail(E_FAIL, "a graph cannot wait for somebody outside");
+    queues.lazy = true;
+    return submit({WORK, lane, nullptr, 0, std::move(ready)});
+}
+
+int cuda_host_lane_chosen() { return queues.lane; }
 
 Status cuda_host_lane_choose(int lane)
 {
@@ -168,14 +217,14 @@ Status cuda_host_event_record(int slot)
     size_t at = static_cast<size_t>(slot);
     if (at >= queues.slot.size()) queues.slot.resize(at + 1);
     queues.slot[at] = ++queues.n_events;
-    return submit({RECORD, queues.lane, nullptr, queues.n_events});
+    return submit({RECORD, queues.lane, nullptr, queues.n_events, nullptr});
 }
 
 Status cuda_host_event_wait(int slot)
 {
     size_t at = static_cast<size_t>(slot);
     if (at >= queues.slot.size() || queues.slot[at] == 0) return fail(E_FAIL, "event %d was never recorded", slot);
-    return submit({WAIT, queues.lane, nullptr, queues.slot[at]});
+    return submit({WAIT, queues.lane, nullptr, queues.slot[at], nullptr});
 }
 
 /* ---- graphs ---- */
@@ -204,7 +253,7 @@ Status cuda_host_capture_end(CudaHostGraph **graph)
 
 Status cuda_host_graph_launch(const CudaHostGraph *graph)
 {
-    return cuda_host_submit_to(0, [graph] { return Runner(graph->items).run(); });
+    return cuda_host_submit_to(0, [graph] { return Runner(graph->items).run(false); });
 }
 
 void cuda_host_graph_free(CudaHostGraph *graph)

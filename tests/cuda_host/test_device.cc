@@ -69,6 +69,16 @@ static void test_gpus(void **state)
     opens_not(0, "the driver gives no GPU: words of the runtime");
     fake.gpus = 2;
     opens_not(2, "local rank 2 wants GPU 2, but 2 are visible. Start at most 2 ranks here");
+    assert_ok(device_open(3)); /* the only one that its launcher left it */
+    assert_int_equal(device.gpu, 0);
+    device_close();
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    opens_not(1, "local rank 1 wants GPU 1, but 1 is visible. Start at most 1 rank here");
+    setenv("CAIRN_SHARED_GPU", "1", 1);
+    assert_ok(device_open(3));
+    assert_string_equal(device_info()->unit, "GPU-00000000000000000000000000000000 at 00000000:00:00.0");
+    device_close();
+    unsetenv("CAIRN_SHARED_GPU");
     fake.major = 7;
     fake.minor = 5;
     opens_not(0, "Fake has compute capability 7.5; 8.0 (Ampere) or newer is needed");

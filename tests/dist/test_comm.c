@@ -211,14 +211,20 @@ static int agree_work(Comm *c, void *arg)
 /* Two ranks on one GPU are named, before NCCL is asked for. */
 static int same_gpu(Comm *c, void *arg)
 {
-    CommDevice *d;
     (void)arg;
-    char bus[32];
-    snprintf(bus, sizeof bus, "00000000:%02X:00.0", c->rank % 2);
-    unsetenv("NCCL_HOSTID");
-    if (c->size < 3) return 0;
-    require(comm_device_open(c, bus, &d) == E_USAGE && !d);
+    char unit[32];
+    snprintf(unit, sizeof unit, "GPU-%d", c->rank % 2);
+    setenv("NCCL_HOSTID", unit, 1); /* alone it allows nothing */
+    unsetenv("CAIRN_SHARED_GPU");
+    bool there = comm_device_ready(c, "") == OK || !strstr(status_message(), "cairn_nccl.so"); /* the module */
+    if (c->size < 3 || !there) return 0;
+    require(comm_device_ready(c, unit) == E_USAGE);
     require(strstr(status_message(), "rank 0 on ") && strstr(status_message(), "and rank 2 are on the same GPU"));
+    require(strstr(status_message(), "(GPU-0)") && strstr(status_message(), "CAIRN_SHARED_GPU=1"));
+    setenv("CAIRN_SHARED_GPU", "1", 1);
+    require(comm_device_ready(c, unit) == OK);
+    if (c->rank == 2) unsetenv("CAIRN_SHARED_GPU"); /* one that does not know of it */
+    require(comm_device_ready(c, unit) == E_USAGE);
     return 0;
 }
 

@@ -33,7 +33,7 @@ BEGIN {
     vendor["zlib"] = "tasks/pretrain/with_zlib/"
     vendor["gloo"] = "src/comm/gloo"
     vendor["hiredis"] = "src/comm/store_redis.c"
-    vendor["nccl"] = "src/comm/nccl"
+    vendor["nccl"] = "src/comm/nccl tests/cuda_host/nccl_twin"
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
     vendor["nvtx3"] = "kernels/cuda/nvtx tests/"
     vendor["cublas"] = "kernels/cuda/"

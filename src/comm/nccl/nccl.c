@@ -1,78 +1,84 @@
-/* NCCL's communicator, never blocking: so a peer that does not come, or is lost, ends in an error and not in a wait. */
+/* NCCL's communicator, never blocking: so a peer that does not come, or is lost, ends in an error and not in a wait.
+   NCCL may be called by one thread at a time, but for the one that aborts: it takes the communicator away first. */
 #include "comm/nccl.h"
 
 #include <nccl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 extern const uint64_t cairn_module_abi;
 extern const NcclModule cairn_comm_nccl;
 
 typedef struct {
+    pthread_mutex_t lock;
     ncclComm_t comm; /* NULL: aborted */
-    double timeout_s;
 } Nccl;
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the size of NCCL's id");
 
-static double now(void)
+static NcclState tell(const char *what, ncclResult_t result, ncclComm_t comm, char *error, size_t error_size)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int tell(const char *what, ncclResult_t result, ncclComm_t comm, char *error, size_t error_size)
-{
+    if (result == ncclSuccess) return NCCL_DONE;
+    if (result == ncclInProgress) return NCCL_BUSY;
     const char *last = ncclGetLastError(comm);
     snprintf(error, error_size, "%s: %s%s%s", what, ncclGetErrorString(result), last && *last ? ": " : "",
              last ? last : "");
-    return 1;
+    return NCCL_FAILED;
 }
 
-/* Waits until a call that may go on in the background has been taken in. */
-static int settle(Nccl *n, const char *what, ncclResult_t result, char *error, size_t error_size)
+/* False: it was aborted. */
+static bool enter(Nccl *n, char *error, size_t error_size)
 {
-    const struct timespec pause = {.tv_nsec = 200000};
-    double end = now() + n->timeout_s;
-    while (result == ncclInProgress && now() < end) {
-        nanosleep(&pause, NULL);
-        if (ncclCommGetAsyncError(n->comm, &result) != ncclSuccess) result = ncclInternalError;
-    }
-    return result == ncclSuccess ? 0 : tell(what, result, n->comm, error, error_size);
+    pthread_mutex_lock(&n->lock);
+    if (n->comm) return true;
+    pthread_mutex_unlock(&n->lock);
+    snprintf(error, error_size, "the connection was ended");
+    return false;
+}
+
+static NcclState leave(Nccl *n, const char *what, ncclResult_t result, char *error, size_t error_size)
+{
+    NcclState state = tell(what, result, n->comm, error, error_size);
+    pthread_mutex_unlock(&n->lock);
+    return state;
+}
+
+static int version(void)
+{
+    int number = 0;
+    return ncclGetVersion(&number) == ncclSuccess ? number : 0;
+}
+
+static NcclState new_id(void *id, char *error, size_t error_size)
+{
+    ncclUniqueId made;
+    memset(&made, 0, sizeof made);
+    NcclState state = tell("an id", ncclGetUniqueId(&made), NULL, error, error_size);
+    memcpy(id, &made, sizeof made);
+    return state;
 }
 
 static void abort_nccl(void *self)
 {
     Nccl *n = self;
-    if (n->comm) ncclCommAbort(n->comm);
+    pthread_mutex_lock(&n->lock);
+    ncclComm_t comm = n->comm;
     n->comm = NULL;
+    pthread_mutex_unlock(&n->lock);
+    if (comm) ncclCommAbort(comm);
 }
 
-/* What all is queued was waited for by the caller. */
 static void close_nccl(void *self)
 {
     Nccl *n = self;
-    char error[64];
-    if (n->comm && settle(n, "finalize", ncclCommFinalize(n->comm), error, sizeof error) == 0)
-        ncclCommDestroy(n->comm);
-    else
-        abort_nccl(n);
+    if (n->comm) ncclCommDestroy(n->comm);
+    pthread_mutex_destroy(&n->lock);
     free(n);
 }
 
-static int new_id(void *id, char *error, size_t error_size)
-{
-    ncclUniqueId made;
-    ncclResult_t result = ncclGetUniqueId(&made);
-    if (result != ncclSuccess) return tell("id", result, NULL, error, error_size);
-    memcpy(id, &made, sizeof made);
-    return 0;
-}
-
-static void *open_nccl(const void *id, int rank, int size, double timeout_s, char *error, size_t error_size)
+static void *open_nccl(const void *id, int rank, int size, char *error, size_t error_size)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId made;
@@ -82,62 +88,61 @@ static void *open_nccl(const void *id, int rank, int size, double timeout_s, cha
         return NULL;
     }
     config.blocking = 0;
-    n->timeout_s = timeout_s;
     memcpy(&made, id, sizeof made);
+    pthread_mutex_init(&n->lock, NULL);
     ncclResult_t result = ncclCommInitRankConfig(&n->comm, size, made, rank, &config);
-    if (settle(n, "connecting", result, error, error_size) == 0) return n;
+    if (tell("connecting", result, n->comm, error, error_size) != NCCL_FAILED && n->comm) return n;
     abort_nccl(n);
-    free(n);
+    close_nccl(n);
     return NULL;
 }
 
 static ncclDataType_t type_of(NcclType type)
 {
-    return type == NCCL_F32 ? ncclFloat32 : type == NCCL_BF16 ? ncclBfloat16 : ncclFloat16;
+    return type == NCCL_F32 ? ncclFloat32 : type == NCCL_F64 ? ncclFloat64 : ncclInt64;
 }
 
-static int gone(char *error, size_t error_size)
-{
-    snprintf(error, error_size, "the connection was ended");
-    return 1;
-}
-
-static int all_reduce(void *self, const void *from, void *to, size_t count, NcclType type, void *stream, char *error,
-                      size_t error_size)
+static NcclState all_reduce(void *self, void *x, size_t count, NcclType type, void *stream, char *error,
+                            size_t error_size)
 {
     Nccl *n = self;
-    if (!n->comm) return gone(error, error_size);
-    return settle(n, "all-reduce", ncclAllReduce(from, to, count, type_of(type), ncclSum, n->comm, stream), error,
-                  error_size);
+    if (!enter(n, error, error_size)) return NCCL_FAILED;
+    return leave(n, "all-reduce", ncclAllReduce(x, x, count, type_of(type), ncclSum, n->comm, stream), error,
+                 error_size);
 }
 
-static int reduce_scatter(void *self, const void *from, void *to, size_t count, NcclType type, void *stream,
-                          char *error, size_t error_size)
+static NcclState pieces(void *self, const NcclPiece *piece, int count, bool sum, void *stream, char *error,
+                        size_t error_size)
 {
     Nccl *n = self;
-    if (!n->comm) return gone(error, error_size);
-    return settle(n, "reduce-scatter", ncclReduceScatter(from, to, count, type_of(type), ncclSum, n->comm, stream),
-                  error, error_size);
+    if (!enter(n, error, error_size)) return NCCL_FAILED;
+    ncclResult_t result = ncclGroupStart(), ended;
+    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
+        const NcclPiece *p = &piece[i];
+        result = sum ? ncclReduce(p->x, p->x, p->count, ncclFloat32, ncclSum, p->root, n->comm, stream)
+                     : ncclBroadcast(p->x, p->x, p->count, ncclFloat32, p->root, n->comm, stream);
+    }
+    ended = ncclGroupEnd();
+    if (result == ncclSuccess || result == ncclInProgress) result = ended;
+    return leave(n, sum ? "reduce" : "broadcast", result, error, error_size);
 }
 
-static int all_gather(void *self, const void *from, void *to, size_t count, NcclType type, void *stream, char *error,
-                      size_t error_size)
-{
-    Nccl *n = self;
-    if (!n->comm) return gone(error, error_size);
-    return settle(n, "all-gather", ncclAllGather(from, to, count, type_of(type), n->comm, stream), error, error_size);
-}
-
-static int check(void *self, char *error, size_t error_size)
+static NcclState state(void *self, char *error, size_t error_size)
 {
     Nccl *n = self;
     ncclResult_t result = ncclSuccess;
-    if (!n->comm) return gone(error, error_size);
+    if (!enter(n, error, error_size)) return NCCL_FAILED;
     ncclResult_t asked = ncclCommGetAsyncError(n->comm, &result);
-    if (asked == ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) return 0;
-    return tell("in the background", asked == ncclSuccess ? result : asked, n->comm, error, error_size);
+    return leave(n, "in the background", asked == ncclSuccess ? result : asked, error, error_size);
+}
+
+static NcclState finish(void *self, char *error, size_t error_size)
+{
+    Nccl *n = self;
+    if (!enter(n, error, error_size)) return NCCL_FAILED;
+    return leave(n, "ending", ncclCommFinalize(n->comm), error, error_size);
 }
 
 const uint64_t cairn_module_abi = NCCL_MODULE_ABI;
-const NcclModule cairn_comm_nccl = {new_id,     open_nccl, all_reduce, reduce_scatter,
-                                    all_gather, check,     abort_nccl, close_nccl};
+const NcclModule cairn_comm_nccl = {version, new_id, open_nccl,  all_reduce, pieces,
+                                    state,   finish, abort_nccl, close_nccl};

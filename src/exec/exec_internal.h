@@ -1,0 +1,63 @@
+/* Between the files of exec/. */
+#ifndef CAIRN_EXEC_EXEC_INTERNAL_H
+#define CAIRN_EXEC_EXEC_INTERNAL_H
+
+#include "exec/comm_lane_internal.h"
+#include "exec/device_lane_internal.h"
+#include "exec/exec.h"
+
+/* A range in a row bucket, run before. */
+typedef struct {
+    Range range;
+    RowCounts rows;
+    void *graph;
+    bool plain; /* it could not be captured */
+} Replay;
+
+struct Exec {
+    const Plan *plan;
+    Memory *memory;
+    ExecOptions options;
+    OpCall *calls;      /* (n_instrs) */
+    const OpImpl **ops; /* (n_instrs) */
+    RowCounts *buckets; /* (n_buckets), ascending */
+    int n_buckets;
+    int32_t *events;  /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
+                         or the backend */
+    int32_t n_events; /* slots that these take */
+    int32_t *dying;   /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
+    TensorId *dead;
+    double *seconds; /* (n_instrs) or NULL */
+    Replay *replays; /* (n_replays) */
+    int n_replays, cap_replays;
+    bool tracing;
+    ExecRecord *records; /* (n_records) */
+    int n_records, cap_records;
+    int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
+    int n_marks, cap_marks;
+    CommLane *comm;    /* where the host exchanges; NULL: the plan has no REDUCE, or … */
+    DeviceLane *queue; /* … the device does */
+    bool copies;       /* the copy lane has work */
+    bool reducing;     /* the micro-batch that runs is its step's last */
+    double comm_busy, comm_waited;
+};
+
+typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
+
+/* An instr, or a part of a range, as the options want it: in graphs, watched. */
+Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
+Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
+/* Runs an instr between two marks of a lane, and notes it. */
+Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run);
+void exec_add_record(Exec *e, ExecRecord record, int mark);
+
+/* ---- ranks.c ---- */
+Status exec_open_comm(Exec *e);
+/* Must the range be run in pieces, between what is exchanged? `rows` of exec_run_pieces may be NULL: there is nothing
+   to run between. */
+bool exec_in_pieces(const Exec *e, Range range);
+Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows);
+/* Within a range: one that the host exchanges. */
+Status exec_exchange(const Exec *e, InstrId i);
+
+#endif

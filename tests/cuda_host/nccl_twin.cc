@@ -1,0 +1,255 @@
+/* NCCL's twin for ranks on the host executor: the functions that src/comm/nccl/ calls, as a libnccl.so.2 of version
+   0.0.1. Collectives go through shared memory when it is their turn in the stream (stream.h), and are added in rank
+   order, in the type of the elements; so their bits are those of Gloo's. It connects as NCCL does, in the background,
+   and a collective whose peer does not come waits until it is aborted.
+
+   CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never ends, and the communicator has an error.
+   CAIRN_TEST_NCCL_LOG: a file that gets what NCCL would have read in the environment. */
+#include <nccl.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda_host/stream.h"
+
+namespace
+{
+constexpr int most_ranks = 16;
+constexpr size_t window_bytes = 64 << 10;
+
+/* Rounds are counted from 1. A rank posts what it has for a round when all have taken the round before. */
+struct Window {
+    std::atomic<uint64_t> posted, taken;
+    alignas(64) char data[window_bytes];
+};
+
+struct Shared {
+    std::atomic<int> arrived;
+    Window window[most_ranks];
+};
+
+enum Kind { ALL_REDUCE, REDUCE, BROADCAST };
+
+struct Work {
+    ncclComm *comm;
+    Kind kind;
+    char *from, *to;
+    size_t count, at; /* elements; those that are done */
+    ncclDataType_t type;
+    int root;
+    bool posted;
+};
+} // namespace
+
+struct ncclComm {
+    std::atomic<int> references;
+    std::atomic<bool> aborted, broken;
+    int rank, size, calls;
+    char path[NCCL_UNIQUE_ID_BYTES];
+    Shared *shared;
+    uint64_t round;
+};
+
+static void give(ncclComm *c)
+{
+    if (--c->references > 0) return;
+    munmap(c->shared, sizeof *c->shared);
+    delete c;
+}
+
+static bool connected(const ncclComm *c) { return c->shared->arrived.load() >= c->size; }
+
+/* ---- a collective ---- */
+
+static size_t size_of(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 8; }
+
+template <typename T> static void add_windows(const ncclComm *c, char *to, size_t n)
+{
+    T *sums = reinterpret_cast<T *>(to);
+    for (int r = 0; r < c->size; r++) {
+        const T *x = reinterpret_cast<const T *>(c->shared->window[r].data);
+        for (size_t i = 0; i < n; i++) sums[i] = r ? sums[i] + x[i] : x[i];
+    }
+}
+
+static void take(const Work *w, size_t n)
+{
+    const ncclComm *c = w->comm;
+    char *to = w->to + w->at * size_of(w->type);
+    if (w->kind == BROADCAST)
+        memcpy(to, c->shared->window[w->root].data, n * size_of(w->type));
+    else if (w->kind == REDUCE && w->root != c->rank)
+        return;
+    else if (w->type == ncclFloat32)
+        add_windows<float>(c, to, n);
+    else if (w->type == ncclFloat64)
+        add_windows<double>(c, to, n);
+    else
+        add_windows<int64_t>(c, to, n);
+}
+
+static bool all_at(const ncclComm *c, std::atomic<uint64_t> Window::*what, uint64_t round)
+{
+    for (int r = 0; r < c->size; r++)
+        if ((c->shared->window[r].*what).load(std::memory_order_acquire) < round) return false;
+    return true;
+}
+
+static bool run(void *work)
+{
+    Work *w = static_cast<Work *>(work);
+    ncclComm *c = w->comm;
+    Window *own = &c->shared->window[c->rank];
+    while (w->at < w->count) {
+        uint64_t round = c->round + 1;
+        size_t n = std::min(w->count - w->at, window_bytes / size_of(w->type));
+        if (c->aborted) return true;
+        if (c->broken) return false;
+        if (!w->posted) {
+            if (!all_at(c, &Window::taken, round - 1)) return false;
+            memcpy(own->data, w->from + w->at * size_of(w->type), n * size_of(w->type));
+            own->posted.store(round, std::memory_order_release);
+            w->posted = true;
+        }
+        if (!all_at(c, &Window::posted, round)) return false;
+        take(w, n);
+        own->taken.store(round, std::memory_order_release);
+        w->posted = false;
+        w->at += n;
+        c->round = round;
+    }
+    return true;
+}
+
+static void drop(void *work)
+{
+    Work *w = static_cast<Work *>(work);
+    give(w->comm);
+    delete w;
+}
+
+static ncclResult_t queue(ncclComm *c, Kind kind, const void *from, void *to, size_t count, ncclDataType_t type,
+                          int root, cudaStream_t where)
+{
+    const CudaHostStream *stream = reinterpret_cast<const CudaHostStream *>(where);
+    const char *breaks = getenv("CAIRN_TEST_NCCL_BREAKS");
+    int rank, call;
+    if (!connected(c)) return ncclInvalidUsage;
+    c->calls++;
+    if (breaks && sscanf(breaks, "%d:%d", &rank, &call) == 2 && rank == c->rank && call == c->calls) c->broken = true;
+    c->references++;
+    stream->queue(stream, run, drop,
+                  new Work{c, kind, static_cast<char *>(const_cast<void *>(from)), static_cast<char *>(to), count, 0,
+                           type, root, false});
+    return ncclSuccess;
+}
+
+/* ---- what is called ---- */
+
+static void log_environment(int rank)
+{
+    const char *path = getenv("CAIRN_TEST_NCCL_LOG");
+    FILE *f = path ? fopen(path, "a") : nullptr;
+    if (!f) return;
+    fprintf(f, "rank %d:", rank);
+    for (const char *name : {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_RUNTIME_CONNECT", "NCCL_HOSTID"})
+        fprintf(f, " %s", getenv(name) ? getenv(name) : "-");
+    fprintf(f, "\n");
+    fclose(f);
+}
+
+extern "C" {
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = 1;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t) { return "words of the twin"; }
+const char *ncclGetLastError(ncclComm_t c) { return c && c->broken ? "the test broke it" : ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number) return ncclSystemError;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "/dev/shm/cairn-nccl-twin-%016llx", (unsigned long long)number);
+    int fd = open(id->internal, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return ncclSystemError;
+    close(fd);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    *comm = nullptr;
+    if (config->blocking != 0 || size > most_ranks) return ncclInvalidArgument;
+    log_environment(rank);
+    int fd = open(id.internal, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, sizeof(Shared)) != 0) return ncclSystemError;
+    void *p = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (p == MAP_FAILED) return ncclSystemError;
+    ncclComm *c = new ncclComm{};
+    c->references = 1;
+    c->rank = rank;
+    c->size = size;
+    memcpy(c->path, id.internal, sizeof c->path);
+    c->shared = static_cast<Shared *>(p);
+    if (++c->shared->arrived == size) unlink(c->path);
+    *comm = c;
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *result)
+{
+    *result = c->broken ? ncclRemoteError : connected(c) ? ncclSuccess : ncclInProgress;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    give(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    c->aborted = true;
+    if (!connected(c)) unlink(c->path);
+    give(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() { return ncclSuccess; }
+ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    return queue(c, ALL_REDUCE, from, to, count, type, 0, stream);
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t, int root,
+                        ncclComm_t c, cudaStream_t stream)
+{
+    return queue(c, REDUCE, from, to, count, type, root, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    return queue(c, BROADCAST, from, to, count, type, root, stream);
+}
+}
