@@ -219,6 +219,21 @@ ShardsWork shards_work(Shards *s)
     return work;
 }
 
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
+size_t shards_step_bytes(const Shards *s)
+{
+    int64_t length = s->o.max_length, masks = s->limits.max_predictions, rows = 0, sequences = 0;
+    for (int64_t i = 0; i < s->n_blocks; i++) {
+        if (s->blocks[i].rows > rows) rows = s->blocks[i].rows;
+        if (s->blocks[i].sequences > sequences) sequences = s->blocks[i].sequences;
+    }
+    int64_t window = at_most(s->window_blocks * sequences, s->count), batch = at_most(s->o.batch_size, s->count);
+    size_t windows = s->n_windows == 1 ? 1 : 2, block = (size_t)(sequences > rows ? sequences : rows);
+    return windows * sequences_bytes(window, window * length, window * masks) +
+           3 * sequences_bytes(batch, batch * length, batch * masks) + 2 * block * (size_t)length * sizeof(int32_t);
+}
+
 /* ---- the thread ---- */
 
 Status shards_start(Shards *s)

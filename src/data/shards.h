@@ -46,6 +46,9 @@ ExampleSource shards_source(Shards *s);
 /* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
    call. */
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
+/* Bytes that shards_step takes at most, from its first call on: for the windows, the batches, and a block on its way.
+ */
+size_t shards_step_bytes(const Shards *s);
 /* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
 Digest shards_digest(const Shards *s);
 

@@ -189,6 +189,7 @@ static Status plan_run(PretrainRun *r)
                       .max_length = c->max_seq_length,
                       .max_masked = r->predictions,
                       .mean_length = r->mean_length,
+                      .data_bytes = r->train ? shards_step_bytes(r->shards) : 0,
                       .norm_forms = r->norm_forms};
     Buf table = {0};
     r->setup.ranks = r->ranks;
