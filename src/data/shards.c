@@ -15,6 +15,8 @@
 #define PIECES      16
 #define PIECE_BYTES 65536
 
+#define DEFAULT_FRACTION 0.15
+
 /* ---- which files ---- */
 
 static bool has_suffix(const char *name, const char *suffix)
@@ -144,6 +146,10 @@ static Status look_at_files(Shards *s, const char *dir)
     buf_free(&said);
     if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
     bool drawn = s->o.dynamic_masking || masked < s->n_files;
+    if (!drawn && (s->o.whole_words || s->o.mask_fraction != DEFAULT_FRACTION))
+        log_warn("%s: --whole-words and --mask-fraction are without effect: its masks are as stored; --masking dynamic "
+                 "draws new ones",
+                 dir);
     if (drawn && (s->o.stored_masks || !s->o.vocab))
         status = fail(E_USAGE,
                       "%s: %d of its %d shards hold no masks, and none are to be drawn: leave out "
@@ -166,7 +172,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (s->o.max_predictions == 0) s->o.max_predictions = (int)ceil(0.15 * o->max_length);
-    if (s->o.mask_fraction == 0) s->o.mask_fraction = 0.15;
+    if (s->o.mask_fraction == 0) s->o.mask_fraction = DEFAULT_FRACTION;
     if (o->vocab) {
         s->o.vocab_size = vocab_size(o->vocab);
         masking_init(&s->masking, o->vocab, o->seed, s->o.mask_fraction, s->o.max_predictions, o->whole_words);

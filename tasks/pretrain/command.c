@@ -21,6 +21,8 @@ static Status check_use(PretrainRun *r)
     r->train = c->do_train || !c->do_eval;
     r->evaluate = c->do_eval || *c->eval_dir;
     TRY(pretrain_eval_samples(c, &r->eval_samples));
+    if (!r->train && strcmp(c->log_format, "plain") != 0)
+        log_warn("--log-format %s is without effect: it tells of training", c->log_format);
     if (!*c->data_dir && (r->train || !*c->eval_dir))
         return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
                              "--input");
@@ -242,6 +244,13 @@ static void say_reader(const PretrainRun *r)
              reads, reads / trains, work.waited);
 }
 
+/* Sequences from one evaluation to the next: of --eval-every and --eval-samples, what is less. */
+static int64_t between_evaluations(const PretrainRun *r)
+{
+    int64_t steps = pretrain_samples(r, r->c->eval_every), samples = r->eval_samples;
+    return steps > 0 && (samples == 0 || steps < samples) ? steps : samples;
+}
+
 static Status train(PretrainRun *r)
 {
     const Config *c = r->c;
@@ -276,7 +285,8 @@ static Status train(PretrainRun *r)
                          .predictions = r->predictions,
                          .micros = (int64_t)ceil(tokens / (double)r->setup.micro.tokens / ranks_size(r->ranks)),
                          .samples = pretrain_samples(r, r->progress.batch),
-                         .evaluated = r->progress.evaluated_samples};
+                         .evaluated = r->progress.evaluated_samples,
+                         .every = during ? between_evaluations(r) : 0};
     runlog_start(r->log, &start);
     Status status = train_run(&job, &r->progress);
     bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
@@ -314,10 +324,13 @@ static Status summarise(PretrainRun *r)
 
 static Status evaluate_at_end(PretrainRun *r)
 {
+    double target = r->c->target_mlm_accuracy;
     Buf text = {0};
     if (!r->evaluate) return OK;
     TRY(pretrain_evaluate(r));
     pretrain_describe(&r->result, &text);
+    if (!r->train && target > 0)
+        buf_printf(&text, "; %s the target of %g", r->result.mlm_accuracy >= target ? "that reaches" : "below", target);
     log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)r->result.sequences,
              (double)r->result.sequences / r->result.seconds);
     buf_free(&text);
@@ -377,7 +390,6 @@ static Status begin_output(PretrainRun *r, const TrainResume *resume)
     return runlog_open(&r->log, r->c, resume->dir != NULL);
 }
 
-/* Of what the ranks read: the shards of training, else of evaluation. */
 /* What must be the same on all ranks: what is evaluated, too, and the sizes and rates of the model. */
 static Digest seen_digest(const PretrainRun *r)
 {
