@@ -237,7 +237,8 @@ typedef struct {
    they are read, and when they are written out. */
 static size_t host_bytes(const Planning *g)
 {
-    return process_resident() + PROCESS_RESERVE + (size_t)g->need->model->params.size * sizeof(float);
+    return process_resident() + PROCESS_RESERVE + g->need->data_bytes +
+           (size_t)g->need->model->params.size * sizeof(float);
 }
 
 /* Ranks of one host share what is free there. */
@@ -489,6 +490,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
                   .share = setup_share(c, ranks_size(s->ranks))};
     if (c->memory_budget == 0 && !backend_own_memory(s->backend)) g.budget = host_limit(s->ranks);
     s->process_bytes = setup_process_bytes(s->backend);
+    if (!backend_own_memory(s->backend)) s->process_bytes += need->data_bytes;
     size_evaluation(c, need, s);
     if (need->evaluation) {
         PlanRequest r = request(need, s, false);

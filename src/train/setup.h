@@ -44,6 +44,7 @@ typedef struct {
     int64_t max_length;        /* rows a sequence can take */
     int64_t max_masked;        /* masked positions a sequence can have; 0 but in pretraining */
     double mean_length;        /* of a sequence, for predictions */
+    size_t data_bytes;         /* of the machine's memory, that data will take beside what the process holds */
     const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;
 /* Micro-batch, levels, sizes. Collective: rank 0 chooses, for the smallest budget. E_MEMORY with the plan's table and

@@ -191,6 +191,8 @@ static Status plan_run(PretrainRun *r)
                       .max_length = c->max_seq_length,
                       .max_masked = r->predictions,
                       .mean_length = r->mean_length,
+                      .data_bytes = (r->train ? shards_memory(r->shards, r->mean_length, true) : 0) +
+                                    (r->evaluate ? shards_memory(r->eval_shards, r->mean_length, false) : 0),
                       .norm_forms = r->norm_forms};
     Buf table = {0};
     r->setup.ranks = r->ranks;

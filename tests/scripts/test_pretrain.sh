@@ -91,6 +91,13 @@ for signal in TERM KILL; do
     same_run straight "$signal"
 done
 
+# What the reader will hold is planned: of a large batch much more than the program itself.
+for batch in 16 400; do
+    run 0 "held $batch" "${small[@]}" --batch-size "$batch" --max-steps 3 --save-every off --micro-batch-tokens 512
+    awk -v m="$(json_number "held $batch/run.json" measured_peak_bytes)" -v p="$(json_number "held $batch/run.json" planned_peak_bytes)" \
+        'BEGIN { exit !(m > 0 && m <= p) }' || complain "batches of $batch: more memory than planned: $(tail -n 1 <<<"$output")"
+done
+
 # Phase 2 from phase 1, with fresh and with carried moments.
 second=(--data-dir masked --batch-size 16 --max-steps 3 --learning-rate 1e-3 --warmup 0 --model steps)
 run 0 fresh "${second[@]}"
@@ -305,6 +312,14 @@ says "longer/part-00000.hdf5" "row " "the longest sequence wanted is 32" --max-s
 expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 64 --layout nvidia --output-dir wider
 run 1 bad "${small[@]}" --data-dir wider
 says "wider/part-00000.hdf5" "--max-seq-length 64"
+run 0 bad "${small[@]}" --max-seq-length 64 --max-steps 1
+says "no sequence of this folder is longer than 32 tokens, --max-seq-length is 64"
+rm -rf bad
+expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 32 --eval-fraction 0.0001 --output-dir all
+says "--eval-fraction 0.0001 holds out none of the" "give a larger one"
+grep -v '^$' text/part-00000.txt >joined.txt
+expect 0 "$CAIRN_BINARY" shards --input joined.txt --vocab vocab.txt --max-seq-length 32 --output-dir scant
+says "few pairs, or none, will have B from another document"
 head -n 590 vocab.txt >short.txt
 mkdir bare && cp masked/part-* bare/ # without manifest.json, which tells of the vocabulary
 run 2 bad "${small[@]}" --data-dir bare --vocab short.txt
