@@ -2,6 +2,7 @@
 
    Blocks are permuted; so many of them that follow each other in that order are a window; the sequences of a window are
    permuted as one. A set that is one window is permuted whole. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 #include "base/thread.h"
 #include "data/shards_internal.h"
 
-#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+#define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
+#define LENGTH_SPREAD 1.05 /* of a window's mean length around that of all */
 
 /* ---- the order ---- */
 
@@ -211,27 +213,33 @@ static Status source_step(void *self, int64_t batch, const Examples **examples, 
 
 ExampleSource shards_source(Shards *s) { return (ExampleSource){s, s->count, source_step}; }
 
+/* Bytes of so many sequences, of which each has up to `masks` masked positions. */
+static double bytes_of(double sequences, double length, double masks)
+{
+    double token = sizeof(int32_t) + sizeof(uint8_t), mask = 2 * sizeof(int32_t);
+    double other = 3 * sizeof(int64_t) + sizeof(int32_t) + sizeof(bool); /* offsets, number, label, is_masked */
+    return sequences * (length * token + masks * mask + other);
+}
+
+size_t shards_memory(const Shards *s, double mean_length, bool steps)
+{
+    enum { WIDE_COLUMNS = 3, KEPT_BY_CALLERS = 128 };
+    double longest = (double)s->o.max_length, length = fmin(LENGTH_SPREAD * mean_length, longest), rows = 1;
+    double masks = fmin((double)s->o.max_predictions, length), stored = s->n_masked ? masks : 0;
+    for (int64_t i = 0; i < s->n_blocks; i++) rows = fmax(rows, (double)s->blocks[i].sequences);
+    double as_read = rows * longest * WIDE_COLUMNS * sizeof(int32_t), count = (double)s->count;
+    if (!steps) return (size_t)(as_read + bytes_of(2 * rows, length, masks));
+    double window = fmin((double)s->window_blocks * rows, count), batch = fmin((double)s->o.batch_size, count);
+    return (size_t)(as_read + bytes_of((s->n_windows > 1 ? 2 : 1) * window, length, stored) +
+                    bytes_of(3 * batch, length, masks) + batch * KEPT_BY_CALLERS);
+}
+
 ShardsWork shards_work(Shards *s)
 {
     pthread_mutex_lock(&s->lock);
     ShardsWork work = s->work;
     pthread_mutex_unlock(&s->lock);
     return work;
-}
-
-static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
-
-size_t shards_step_bytes(const Shards *s)
-{
-    int64_t length = s->o.max_length, masks = s->limits.max_predictions, rows = 0, sequences = 0;
-    for (int64_t i = 0; i < s->n_blocks; i++) {
-        if (s->blocks[i].rows > rows) rows = s->blocks[i].rows;
-        if (s->blocks[i].sequences > sequences) sequences = s->blocks[i].sequences;
-    }
-    int64_t window = at_most(s->window_blocks * sequences, s->count), batch = at_most(s->o.batch_size, s->count);
-    size_t windows = s->n_windows == 1 ? 1 : 2, block = (size_t)(sequences > rows ? sequences : rows);
-    return windows * sequences_bytes(window, window * length, window * masks) +
-           3 * sequences_bytes(batch, batch * length, batch * masks) + 2 * block * (size_t)length * sizeof(int32_t);
 }
 
 /* ---- the thread ---- */

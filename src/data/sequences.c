@@ -33,15 +33,6 @@ void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t mask
     }
 }
 
-size_t sequences_bytes(int64_t count, int64_t tokens, int64_t masked)
-{
-    const Sequences *s = NULL;
-    size_t each = sizeof *s->e.offset + sizeof *s->e.masked_offset + sizeof *s->e.label + sizeof *s->sample +
-                  sizeof *s->is_masked;
-    return (size_t)count * each + (size_t)tokens * (sizeof *s->e.ids + sizeof *s->e.types) +
-           (size_t)masked * (sizeof *s->e.masked_place + sizeof *s->e.masked_label);
-}
-
 int64_t sequences_add(Sequences *s, int64_t length, int64_t masked)
 {
     int64_t i = s->e.count, tokens = i ? s->e.offset[i] : 0, masks = i ? s->e.masked_offset[i] : 0;

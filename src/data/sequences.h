@@ -15,8 +15,6 @@ typedef struct {
 void sequences_clear(Sequences *s);
 /* Room for so many in all. */
 void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t masked);
-/* Bytes of room for so many. */
-size_t sequences_bytes(int64_t count, int64_t tokens, int64_t masked);
 /* Room for one more of `length` tokens and `masked` masks behind the last; what it holds is filled by the caller, at
    e.offset[i] and e.masked_offset[i]. Gives its number i. */
 int64_t sequences_add(Sequences *s, int64_t length, int64_t masked);

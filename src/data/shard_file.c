@@ -6,6 +6,7 @@
 
 #define MOST_IN_PACK 256   /* sequences */
 #define MOST_PACK    65536 /* tokens */
+#define MOST_LIST    4096  /* numbers of a sequence that are read, so that check_sequence says what is too long */
 
 const char *const shard_column_names[N_SHARD_COLUMNS] = {
     [SHARD_INPUT_IDS] = "input_ids",
@@ -167,6 +168,12 @@ static View view(const ShardFile *f, const ShardRows *rows, int column, int64_t 
     return (View){at[1] > at[0] ? rows->columns[column].values + at[0] : NULL, at[1] - at[0]};
 }
 
+static int most_in_list(const ShardFile *f)
+{
+    if (f->layout == SHARD_PACKED) return MOST_PACK;
+    return f->limits.max_length < MOST_LIST ? MOST_LIST : f->limits.max_length;
+}
+
 static Status read_columns(ShardFile *f, int64_t first, int64_t n, ShardRows *rows)
 {
     for (int i = 0; i < N_SHARD_COLUMNS; i++) {
@@ -175,7 +182,7 @@ static Status read_columns(ShardFile *f, int64_t first, int64_t n, ShardRows *ro
         if (!c) continue;
         Hdf5Shape shape = hdf5_shape(c);
         if (shape.lists) {
-            TRY(hdf5_read_lists(c, first, n, f->layout == SHARD_PACKED ? MOST_PACK : f->limits.max_length, l));
+            TRY(hdf5_read_lists(c, first, n, most_in_list(f), l));
             continue;
         }
         if (n * shape.width > l->cap_values) {

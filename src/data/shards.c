@@ -15,6 +15,8 @@
 #define PIECES      16
 #define PIECE_BYTES 65536
 
+#define DEFAULT_FRACTION 0.15
+
 /* ---- which files ---- */
 
 static bool has_suffix(const char *name, const char *suffix)
@@ -133,6 +135,7 @@ static Status look_at_files(Shards *s, const char *dir)
         TRY_DONE(digest_pieces(s->paths[i], d));
     }
     digest_update(d, &s->count, sizeof s->count);
+    s->n_masked = masked;
     s->digest = digest_value(d);
     Buf said = {0};
     for (int i = 0; i < N_SHARD_LAYOUTS; i++)
@@ -144,6 +147,10 @@ static Status look_at_files(Shards *s, const char *dir)
     buf_free(&said);
     if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
     bool drawn = s->o.dynamic_masking || masked < s->n_files;
+    if (!drawn && (s->o.whole_words || s->o.mask_fraction != DEFAULT_FRACTION))
+        log_warn("%s: --whole-words and --mask-fraction are without effect: its masks are as stored; --masking dynamic "
+                 "draws new ones",
+                 dir);
     if (drawn && (s->o.stored_masks || !s->o.vocab))
         status = fail(E_USAGE,
                       "%s: %d of its %d shards hold no masks, and none are to be drawn: leave out "
@@ -166,7 +173,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (s->o.max_predictions == 0) s->o.max_predictions = (int)ceil(0.15 * o->max_length);
-    if (s->o.mask_fraction == 0) s->o.mask_fraction = 0.15;
+    if (s->o.mask_fraction == 0) s->o.mask_fraction = DEFAULT_FRACTION;
     if (o->vocab) {
         s->o.vocab_size = vocab_size(o->vocab);
         masking_init(&s->masking, o->vocab, o->seed, s->o.mask_fraction, s->o.max_predictions, o->whole_words);
@@ -282,6 +289,7 @@ typedef struct {
     const volatile sig_atomic_t *stop;
     pthread_mutex_t lock;
     int64_t block; /* the first bad one */
+    int64_t longest;
     Status status;
     char *message;
 } Checking;
@@ -291,10 +299,13 @@ static void check_blocks(void *arg, size_t begin, size_t end)
     Checking *c = arg;
     ShardReader reader = {0};
     Sequences rows = {0};
+    int64_t longest = 0;
     for (size_t b = begin; b < end; b++) {
         sequences_clear(&rows);
         Status status = c->stop && *c->stop ? fail(E_STOPPED, "stopped while the shards were checked")
                                             : shards_read_block(c->s, &reader, &c->s->blocks[b], &rows);
+        for (int64_t i = 0; i < rows.e.count; i++)
+            if (example_length(&rows.e, i) > longest) longest = example_length(&rows.e, i);
         if (status == OK) continue;
         pthread_mutex_lock(&c->lock);
         if (c->status == OK || (int64_t)b < c->block) {
@@ -306,6 +317,9 @@ static void check_blocks(void *arg, size_t begin, size_t end)
         pthread_mutex_unlock(&c->lock);
         break;
     }
+    pthread_mutex_lock(&c->lock);
+    if (longest > c->longest) c->longest = longest;
+    pthread_mutex_unlock(&c->lock);
     shard_reader_free(&reader);
     sequences_free(&rows);
 }
@@ -315,6 +329,10 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
     Checking c = {.s = s, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
     parallel_ranges((size_t)s->n_blocks, 16, check_blocks, &c);
     Status status = c.status == OK ? OK : fail(c.status, "%s", c.message);
+    if (status == OK && 2 * c.longest <= s->o.max_length) /* phase 2 on phase 1's shards? */
+        log_warn("%s: no sequence of this folder is longer than %lld tokens, --max-seq-length is %d: are these the "
+                 "shards that are meant?",
+                 s->paths[0], (long long)c.longest, s->o.max_length);
     free(c.message);
     return status;
 }

@@ -43,12 +43,12 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 Status shards_step(Shards *s, int64_t batch, const Examples **e);
 /* The same as a run's source of steps; the Shards must live as long. */
 ExampleSource shards_source(Shards *s);
+/* Bytes that will be held beside what is held now, for sequences of `mean_length`: of shards_step (windows, batches and
+   what a caller keeps of each of their sequences), or of shards_range alone. For what a run says it needs. */
+size_t shards_memory(const Shards *s, double mean_length, bool steps);
 /* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
    call. */
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
-/* Bytes that shards_step takes at most, from its first call on: for the windows, the batches, and a block on its way.
- */
-size_t shards_step_bytes(const Shards *s);
 /* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
 Digest shards_digest(const Shards *s);
 

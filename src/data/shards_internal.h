@@ -50,9 +50,9 @@ struct Shards {
     ShardsOptions o;
     ShardLimits limits;
     Masking masking;
-    char **paths; // (n_files)
-    int n_files;
-    ShardBlock *blocks; // (n_blocks)
+    char **paths;          // (n_files)
+    int n_files, n_masked; /* of these, with masks */
+    ShardBlock *blocks;    // (n_blocks)
     int64_t n_blocks, cap_blocks, count;
     Digest digest;
     ShardReader reader; /* of shards_range */

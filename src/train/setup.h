@@ -18,7 +18,6 @@ typedef struct {
     uint8_t *levels;           /* (layers) */
     MicroCapacity micro, eval; /* of micro-batches in training and in evaluation */
     Exchange exchange;         /* with ranks, for training */
-    CommDevice *gpus;          /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
     size_t process_bytes;    /* what the process holds beside them: program, libraries, data; on a device its context */
@@ -45,7 +44,7 @@ typedef struct {
     int64_t max_length;        /* rows a sequence can take */
     int64_t max_masked;        /* masked positions a sequence can have; 0 but in pretraining */
     double mean_length;        /* of a sequence, for predictions */
-    size_t data_bytes;         /* of the machine's memory, that reading takes later */
+    size_t data_bytes;         /* of the machine's memory, that data will take beside what the process holds */
     const uint8_t *norm_forms; /* of the weights it starts from; NULL: all Y */
 } SetupNeed;
 /* Micro-batch, levels, sizes. Collective: rank 0 chooses, for the smallest budget. E_MEMORY with the plan's table and

@@ -21,6 +21,8 @@ static Status check_use(PretrainRun *r)
     r->train = c->do_train || !c->do_eval;
     r->evaluate = c->do_eval || *c->eval_dir;
     TRY(pretrain_eval_samples(c, &r->eval_samples));
+    if (!r->train && strcmp(c->log_format, "plain") != 0)
+        log_warn("--log-format %s is without effect: it tells of training", c->log_format);
     if (!*c->data_dir && (r->train || !*c->eval_dir))
         return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
                              "--input");
@@ -189,7 +191,8 @@ static Status plan_run(PretrainRun *r)
                       .max_length = c->max_seq_length,
                       .max_masked = r->predictions,
                       .mean_length = r->mean_length,
-                      .data_bytes = r->train ? shards_step_bytes(r->shards) : 0,
+                      .data_bytes = (r->train ? shards_memory(r->shards, r->mean_length, true) : 0) +
+                                    (r->evaluate ? shards_memory(r->eval_shards, r->mean_length, false) : 0),
                       .norm_forms = r->norm_forms};
     Buf table = {0};
     r->setup.ranks = r->ranks;
@@ -243,6 +246,13 @@ static void say_reader(const PretrainRun *r)
              reads, reads / trains, work.waited);
 }
 
+/* Sequences from one evaluation to the next: of --eval-every and --eval-samples, what is less. */
+static int64_t between_evaluations(const PretrainRun *r)
+{
+    int64_t steps = pretrain_samples(r, r->c->eval_every), samples = r->eval_samples;
+    return steps > 0 && (samples == 0 || steps < samples) ? steps : samples;
+}
+
 static Status train(PretrainRun *r)
 {
     const Config *c = r->c;
@@ -277,7 +287,8 @@ static Status train(PretrainRun *r)
                          .predictions = r->predictions,
                          .micros = (int64_t)ceil(tokens / (double)r->setup.micro.tokens / ranks_size(r->ranks)),
                          .samples = pretrain_samples(r, r->progress.batch),
-                         .evaluated = r->progress.evaluated_samples};
+                         .evaluated = r->progress.evaluated_samples,
+                         .every = during ? between_evaluations(r) : 0};
     runlog_start(r->log, &start);
     Status status = train_run(&job, &r->progress);
     bool success = status == OK && (r->reached || !(c->target_mlm_accuracy > 0));
@@ -315,10 +326,13 @@ static Status summarise(PretrainRun *r)
 
 static Status evaluate_at_end(PretrainRun *r)
 {
+    double target = r->c->target_mlm_accuracy;
     Buf text = {0};
     if (!r->evaluate) return OK;
     TRY(pretrain_evaluate(r));
     pretrain_describe(&r->result, &text);
+    if (!r->train && target > 0)
+        buf_printf(&text, "; %s the target of %g", r->result.mlm_accuracy >= target ? "that reaches" : "below", target);
     log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)r->result.sequences,
              (double)r->result.sequences / r->result.seconds);
     buf_free(&text);
@@ -378,7 +392,6 @@ static Status begin_output(PretrainRun *r, const TrainResume *resume)
     return runlog_open(&r->log, r->c, resume->dir != NULL);
 }
 
-/* Of what the ranks read: the shards of training, else of evaluation. */
 /* What must be the same on all ranks: what is evaluated, too, and the sizes and rates of the model. */
 static Digest seen_digest(const PretrainRun *r)
 {
@@ -403,7 +416,7 @@ static Status pretrain_run(PretrainRun *r)
     TRY_DONE(ranks_all(r->ranks, check_rows(r, resume.dir != NULL)));
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, c, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) goto done;
     if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     pretrain_export_text(r, &text);
@@ -440,12 +453,14 @@ done:
    with the use is said before they begin. */
 static Status prepare(PretrainRun *r, Stages *stages)
 {
-    const Config *given = r->c;
-    if (!*given->input) return ranks_open(given, check_use(r), &r->ranks);
-    Status use = stages_plan(stages, given);
+    if (!*r->c->input) {
+        TRY(check_use(r));
+        return ranks_open(r->c, &r->ranks);
+    }
+    TRY(stages_plan(stages, r->c));
     r->c = &stages->training;
-    if (use == OK) use = check_use(r);
-    TRY(ranks_open(given, use, &r->ranks));
+    TRY(check_use(r));
+    TRY(ranks_open(r->c, &r->ranks));
     return ranks_follow(r->ranks, first(r) ? stages_make(stages) : OK); /* the others find the shards that it made */
 }
 

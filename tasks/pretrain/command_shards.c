@@ -21,6 +21,7 @@
 #define BYTES_PER_TOKEN 3.5  /* of English, at least; only for what is foretold */
 #define TOKENS_TWICE    1.4  /* what is put back for a random B is used again */
 #define FIRST_PASS      0.75 /* its share of the time */
+#define FEW             3    /* documents in a shard */
 
 /* ---- the text ---- */
 
@@ -304,6 +305,26 @@ done:
     return status;
 }
 
+/* B of a random pair is looked for in its own shard: with hardly a document in it there is none, and all pairs are
+   labelled as following each other. */
+static void say_few(const char *what, int64_t documents, int shards)
+{
+    if (documents > 0 && documents < FEW * (int64_t)shards)
+        log_warn(
+            "%s: %lld documents in %d shards: few pairs, or none, will have B from another document; give a larger "
+            "--shard-size, or more documents (an empty line ends one)",
+            what, (long long)documents, shards);
+}
+
+static void say_documents(const ShardsJob *j, int64_t documents, int64_t held_out)
+{
+    if (j->eval_fraction > 0 && (held_out == 0 || held_out == documents))
+        log_warn("--eval-fraction %g holds out %s of the %lld documents; give a %s one", j->eval_fraction,
+                 held_out ? "all" : "none", (long long)documents, held_out ? "smaller" : "larger");
+    say_few("for training", documents - held_out, j->buckets);
+    say_few("held out", held_out, j->eval_buckets);
+}
+
 static void summarise(const ShardsJob *j, double seconds, bool resumed)
 {
     ShardsChunkResult sum = {0};
@@ -326,6 +347,7 @@ static void summarise(const ShardsJob *j, double seconds, bool resumed)
     if (sum.bad_lines) log_warn("%lld lines were not UTF-8: what is not was left out", (long long)sum.bad_lines);
     if (sum.cut_lines) log_warn("%lld lines above 1 MiB were cut", (long long)sum.cut_lines);
     if (sum.cut_documents) log_warn("%lld documents of more than 262144 tokens were cut", (long long)sum.cut_documents);
+    say_documents(j, sum.documents, sum.eval_documents);
     clock_format_duration(seconds, took, sizeof took);
     stage_format_bytes((double)made.size, size, sizeof size);
     log_info("%s: %lld documents (%lld held out), %lld sentences: %lld sequences, %.1f tokens on average, %s", j->dir,

@@ -176,7 +176,7 @@ Status pretrain_evaluate_during(void *context, Metrics *metrics, int64_t step, d
     pretrain_describe(&r->result, text);
     *metric = r->result.mlm_accuracy;
     r->reached = target > 0 && r->result.mlm_accuracy >= target;
-    runlog_evaluation_end(r->log, samples, r->result.mlm_accuracy);
+    runlog_evaluation_end(r->log, samples, r->result.mlm_accuracy, !r->reached && step < r->schedule.total_steps);
     if (r->reached) buf_printf(text, "; that is the target of %g", target);
     return OK;
 }

@@ -12,7 +12,9 @@ struct RunLog {
     FILE *file;
     char *path;
     bool mlperf, warned, continued; /* continued: the file tells of the run's start */
-    int64_t block_start;            /* sequences when the block of training began */
+    bool in_block;
+    int64_t block_start;  /* sequences when the block of training began */
+    int64_t every, total; /* sequences from one evaluation to the next, and in all */
 };
 
 static void write_line(RunLog *l, const Buf *line)
@@ -51,14 +53,35 @@ static void mllog_real(RunLog *l, const char *key, double value)
 static void mllog_samples(RunLog *l, Event event, const char *key, const char *value, int64_t samples)
 {
     char metadata[96];
-    snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld, \"first_epoch_num\": %lld, \"epoch_count\": %lld",
-             (long long)samples, (long long)l->block_start, (long long)(samples - l->block_start));
+    snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld", (long long)samples);
     mllog(l, event, key, value, metadata);
+}
+
+static void mllog_block(RunLog *l, Event event, const char *key, int64_t count)
+{
+    char metadata[96];
+    snprintf(metadata, sizeof metadata, "\"first_epoch_num\": %lld, \"epoch_count\": %lld", (long long)l->block_start,
+             (long long)count);
+    mllog(l, event, key, "null", metadata);
+}
+
+/* The rules want of a block, when it begins, the sequences that it will have, and that these are not none. */
+static void block_begin(RunLog *l, int64_t samples)
+{
+    int64_t left = l->total - samples;
+    l->block_start = samples;
+    l->in_block = left > 0;
+    if (l->in_block) mllog_block(l, START, "block_start", l->every > 0 && l->every < left ? l->every : left);
+}
+
+static void block_end(RunLog *l, int64_t samples)
+{
+    if (l->in_block) mllog_block(l, END, "block_stop", samples - l->block_start);
+    l->in_block = false;
 }
 
 static void mllog_settings(RunLog *l, const RunLogStart *start)
 {
-    const Optimizer *o = start->optimizer;
     const Schedule *s = start->schedule;
     mllog_real(l, "seed", (double)l->c->seed);
     mllog_real(l, "global_batch_size", (double)l->c->batch_size);
@@ -70,12 +93,12 @@ static void mllog_settings(RunLog *l, const RunLogStart *start)
     mllog_real(l, "opt_learning_rate_warmup_steps", (double)s->warmup_steps);
     mllog_real(l, "start_warmup_step", (double)s->warmup_start);
     mllog_real(l, "opt_base_learning_rate", s->learning_rate);
-    mllog_real(l, "opt_epsilon", (double)o->eps);
-    if (o->kind == OPTIMIZER_ADAMW) return; /* the rules know no keys of its own */
-    mllog_real(l, "opt_lamb_epsilon", (double)o->eps);
-    mllog_real(l, "opt_lamb_beta_1", (double)o->beta1);
-    mllog_real(l, "opt_lamb_beta_2", (double)o->beta2);
-    mllog_real(l, "opt_lamb_weight_decay_rate", (double)o->weight_decay);
+    mllog_real(l, "opt_epsilon", l->c->adam_eps);          /* as given: the optimizer's are rounded to fp32 */
+    if (start->optimizer->kind == OPTIMIZER_ADAMW) return; /* the rules know no keys of its own */
+    mllog_real(l, "opt_lamb_epsilon", l->c->adam_eps);
+    mllog_real(l, "opt_lamb_beta_1", l->c->adam_beta1);
+    mllog_real(l, "opt_lamb_beta_2", l->c->adam_beta2);
+    mllog_real(l, "opt_lamb_weight_decay_rate", l->c->weight_decay);
     mllog_real(l, "opt_lamb_learning_rate_decay_poly_power", s->power);
 }
 
@@ -150,7 +173,10 @@ void runlog_start(RunLog *l, const RunLogStart *start)
     if (!l) return;
     const Schedule *s = start->schedule;
     char text[256];
+    l->every = start->every;
+    l->total = start->train_samples;
     l->block_start = start->evaluated > 0 ? start->evaluated : 0;
+    l->in_block = start->samples < l->total || l->block_start < start->samples;
     if (l->continued) return;
     if (!l->mlperf) {
         snprintf(text, sizeof text,
@@ -164,19 +190,18 @@ void runlog_start(RunLog *l, const RunLogStart *start)
     mllog(l, START, "run_start", "null", "");
     mllog_real(l, "train_samples", (double)start->train_samples);
     mllog_real(l, "eval_samples", (double)start->eval_samples);
-    l->block_start = start->samples;
     mllog_samples(l, START, "epoch_start", "null", start->samples);
-    mllog_samples(l, START, "block_start", "null", start->samples);
+    block_begin(l, start->samples);
 }
 
 void runlog_evaluation_start(RunLog *l, int64_t samples)
 {
     if (!l || !l->mlperf) return;
-    mllog_samples(l, END, "block_stop", "null", samples);
+    block_end(l, samples);
     mllog_samples(l, START, "eval_start", "null", samples);
 }
 
-void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy)
+void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool goes_on)
 {
     char value[40], step[40];
     if (!l) return;
@@ -190,8 +215,7 @@ void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy)
     }
     mllog_samples(l, POINT, "eval_accuracy", value, samples);
     mllog_samples(l, END, "eval_stop", "null", samples);
-    l->block_start = samples;
-    mllog_samples(l, START, "block_start", "null", samples);
+    if (goes_on) block_begin(l, samples);
 }
 
 void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)
@@ -205,7 +229,7 @@ void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)
         return;
     }
     snprintf(text, sizeof text, "{\"throughput\": %.6g}", seq_per_s);
-    mllog_samples(l, END, "block_stop", "null", samples);
+    block_end(l, samples);
     mllog_samples(l, POINT, "tracked_stats", text, samples);
     mllog_samples(l, END, "epoch_stop", "null", samples);
     mllog(l, END, "run_stop", "null", success ? "\"status\": \"success\"" : "\"status\": \"aborted\"");

@@ -22,11 +22,13 @@ typedef struct {
     int64_t train_samples, eval_samples; /* sequences in all; of an evaluation */
     int64_t predictions, micros;         /* masked positions a sequence may have; micro-batches of a usual step */
     int64_t samples, evaluated;          /* sequences seen before; before the last evaluation */
+    int64_t every;                       /* sequences from one evaluation to the next; 0: none is made */
 } RunLogStart;
 /* The end of initialisation, hyperparameters, and the start of the run. */
 void runlog_start(RunLog *log, const RunLogStart *start);
 void runlog_evaluation_start(RunLog *log, int64_t samples);
-void runlog_evaluation_end(RunLog *log, int64_t samples, double mlm_accuracy);
+/* `goes_on`: the run is not over with this one. */
+void runlog_evaluation_end(RunLog *log, int64_t samples, double mlm_accuracy, bool goes_on);
 /* The end: not of a run that stops to go on later. `success`: the target was reached, or there was none. */
 void runlog_stop(RunLog *log, int64_t samples, bool success, double seq_per_s);
 void runlog_close(RunLog *log);

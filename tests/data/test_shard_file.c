@@ -298,7 +298,7 @@ static void test_other_lengths(void **state)
     sample_shard(*state, "a.hdf5", SHARD_LISTS, &s, 0, true);
     assert_ok(shard_open(&f, path, (ShardLimits){SAMPLE_VOCAB, 16, 5, -1}));
     assert_status(shard_read(&f, 0, 60, 0, &rows, &got), E_FORMAT);
-    assert_message("expected at most 16");
+    assert_message("the longest sequence wanted is 16 (--max-seq-length)");
     shard_close(&f);
     assert_ok(shard_open(&f, path, (ShardLimits){SAMPLE_VOCAB, 32, 2, -1}));
     assert_status(shard_read(&f, 0, 60, 0, &rows, &got), E_FORMAT);
@@ -344,7 +344,7 @@ static void test_lengths_that_lie(void **state)
         uint32_t value;
         const char *message;
     } lies[] = {{0, 31, "row 7: the length is said to be 31, but"},
-                {0, 0xffffffffu, "row 7 is said to have 4294967295 numbers; expected at most 32"},
+                {0, 0xffffffffu, "row 7 is said to have 4294967295 numbers; expected at most 4096"},
                 {4, 0x40000000u, "row 7: a list is said to lie at byte 1073741824, beyond the file's"},
                 {4, 8, "row 7: there is no heap of lists at byte 8"},
                 {12, 60000, "has no object 60000"}};
