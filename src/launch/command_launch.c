@@ -446,6 +446,7 @@ static Status status_of(int code, const char *what)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (status_exit_code(all[i]) == code) return fail(all[i], "%s", what);
     log_error("%s", what);
+    writer_end(-1, 5);
     exit(code);
 }
 
@@ -460,6 +461,7 @@ Status command_launch(const Config *c)
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     TRY_DONE(machine_secret(l.random));
     TRY_DONE(watch_signals(&l));
+    writer_begin();
     name_job(&l);
     l.open = mem_array((size_t)l.sites.n, sizeof *l.open);
     l.lost = mem_array((size_t)l.sites.n, sizeof *l.lost);
@@ -472,6 +474,7 @@ Status command_launch(const Config *c)
     TRY_DONE(run_all(&l, &o));
     status = status_of(o.code, o.what);
 done:
+    writer_end(l.signals, l.stop_signal ? 5 : INFINITY);
     if (l.signals >= 0) close(l.signals);
     free(l.open);
     free(l.lost);
