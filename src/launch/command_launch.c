@@ -140,12 +140,18 @@ static Status place_ranks(Launch *l)
     return OK;
 }
 
+/* As ranks will call it (world.c). */
+static void name_world(const Launch *l, World *world)
+{
+    snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job);
+}
+
 /* Where ranks meet: a store that this process serves, unless --rendezvous says otherwise. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
     bool here = true;
-    snprintf(world.job, sizeof world.job, "cairn-%s", l->job);
+    name_world(l, &world);
     for (int i = 0; i < l->fleet.n_remotes; i++) here = here && (l->fleet.remotes[i].lost || l->sites.list[i].here);
     snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->generation);
     TRY(store_serve(&world, here, 0, l->token, &l->store));
@@ -314,8 +320,19 @@ static void judge(Launch *l, Outcome *o)
     o->again = o->code == 77 && !l->stop_signal && !*f->failure;
 }
 
+/* What ranks leave that were killed. Those of a lost host may live on for a while, and save. */
+static void forget_meeting(const Launch *l)
+{
+    World world = {.rank = -1};
+    name_world(l, &world);
+    for (int i = 0; i < l->fleet.n_remotes; i++)
+        if (l->fleet.remotes[i].lost && l->fleet.remotes[i].n_ranks > 0) return;
+    store_forget(&world, l->rendezvous, l->token);
+}
+
 static void end(Launch *l)
 {
+    if (l->fleet.running == 0 && *l->rendezvous) forget_meeting(l);
     fleet_end(&l->fleet, l->killed ? 5 : 5 + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S));
     store_server_close(l->store);
     l->store = NULL;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "comm/store_wire.h"
 
@@ -136,14 +137,102 @@ static void test_places(void **state)
     assert_status(store_open(&w, "tcp://a:70000", "", 1, &s), E_USAGE);
     assert_status(store_open(&w, "redis://:5", "", 1, &s), E_USAGE);
     char *open_folder = mem_printf("file:%s", (char *)*state);
-    assert_ok(store_open(&w, open_folder, "", 1, &s)); /* and now somebody else's */
-    store_close(s);
+    Store *first;
+    assert_ok(store_open(&w, open_folder, "", 1, &first)); /* and now somebody else's */
     char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
     assert_int_equal(system(command), 0);
     assert_status(store_open(&w, open_folder, "", 1, &s), E_USAGE);
     assert_message("this user alone");
+    store_close(first);
     free(open_folder);
     free(command);
+}
+
+/* ---- what stays in the folder ---- */
+
+static bool runs(const char *format, const char *folder)
+{
+    char command[1024];
+    snprintf(command, sizeof command, format, folder, folder, folder, folder);
+    return system(command) == 0;
+}
+
+static bool is_empty(const char *folder) { return runs("test -z \"$(ls -A '%s')\"", folder); }
+
+/* A run of two ranks, open. */
+static void open_run(Opening o[2], const char *where, const char *job)
+{
+    o[0] = (Opening){.world = world_of(0, 2, job), .where = where};
+    o[1] = (Opening){.world = world_of(1, 2, job), .where = where};
+    open_two(o);
+}
+
+/* A run that came to its end leaves nothing; one that lives stays, however long; so does one that died, for a day, and
+   what is of another host. */
+static void test_tidy(void **state)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    Opening done[2], lives[2], next[2];
+    open_run(done, where, "done");
+    assert_ok(store_set(done[0].store, "a/value", "1", 1));
+    store_close(done[1].store);
+    assert_false(is_empty(*state));
+    store_close(done[0].store);
+    assert_true(is_empty(*state));
+
+    World alone = world_of(1, 2, "nobody"), first = world_of(0, 2, "nobody");
+    Store *s;
+    assert_status(store_open(&alone, where, "", 0.3, &s), E_PEER);
+    assert_status(store_open(&first, where, "", 0.3, &s), E_PEER);
+    assert_true(is_empty(*state));
+
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) { /* its threads go with it, and nothing is closed */
+        Opening killed[2];
+        open_run(killed, where, "killed");
+        _exit(store_set(killed[0].store, "value", "1", 1) == OK ? 0 : 1);
+    }
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    open_run(lives, where, "lives");
+    assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
+    open_run(next, where, "next"); /* of today: stays */
+    store_close(next[0].store);
+    store_close(next[1].store);
+    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
+    /* Two days later. One more is of another host. */
+    assert_true(runs(
+        "cd '%s' && mkdir -m 700 cairn-0123456789abcdef && mv other/run-* cairn-0123456789abcdef/ && rmdir other && "
+        "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
+        "find . -exec touch -d '2 days ago' {} +",
+        *state));
+    open_run(next, where, "next");
+    store_close(next[0].store);
+    store_close(next[1].store);
+    check_value(lives[0].store, "complete", "", 0);
+    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 3", *state));
+    assert_true(runs("test $(ls -d '%s'/cairn-0123456789abcdef/run-* | wc -l) = 2", *state));
+    store_close(lives[0].store);
+    store_close(lives[1].store);
+    /* What the meeting of the killed run left, where no run is left. */
+    assert_true(runs("cd '%s' && find . -exec touch -d '2 days ago' {} +", *state));
+    open_run(next, where, "next");
+    store_close(next[0].store);
+    store_close(next[1].store);
+    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
+    /* By who knows that all have ended. */
+    child = fork();
+    if (child == 0) {
+        open_run(next, where, "known");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(runs("test $(ls '%s' | wc -l) = 2", *state));
+    store_forget(&(World){.job = "known"}, where, "");
+    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
+    free(where);
 }
 
 /* ---- TCP ---- */
@@ -341,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_tidy, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_taken_port),
         cmocka_unit_test(test_strangers),
