@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -336,6 +337,107 @@ static bool let_in(int fd, Hash128 key, int rank, int size)
     return recv(fd, verdict, sizeof verdict, MSG_WAITALL) == sizeof verdict && verdict[0] == 0;
 }
 
+/* Asks for as much as it can, and reads nothing. */
+static void flood(int fd)
+{
+    uint8_t requests[13 * 500];
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (size_t i = 0; i < sizeof requests; i += 13) {
+        memset(requests + i, 0, 13);
+        memcpy(requests + i, (uint8_t[]){'G', 2, 0}, 3);
+        memcpy(requests + i + 11, "xl", 2);
+    }
+    for (int k = 0; k < 20; k++)
+        if (write(fd, requests, sizeof requests) <= 0) break;
+}
+
+static size_t resident(void)
+{
+    unsigned long size = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (fscanf(f, "%lu %lu", &size, &pages) != 2) pages = 0;
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Those who take nothing of what they are sent: strangers, and one that was let in. Nobody waits for them, and they
+   cost little. */
+static void test_zero_window(void **state)
+{
+    (void)state;
+    enum { CROWD = 40, LARGE = 4 << 20 };
+    StoreServer *server;
+    World w = world_of(0, 2, "job");
+    Hash128 token = siphash_key("token"), key = siphash(token, "job", 3);
+    static int crowd[CROWD];
+    uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING;
+    assert_ok(store_serve(&w, true, 0, "token", &server));
+    int port = store_server_port(server);
+    char *where = served_at(server), *large = mem_alloc(LARGE);
+    Opening o = {.world = w, .where = where, .token = "token"};
+    open_one(&o);
+    assert_status(o.status, OK);
+    assert_ok(store_set(o.store, "xl", large, LARGE));
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = connect_to(port);
+        assert_true(write(crowd[i], greeting, sizeof greeting) == sizeof greeting);
+    }
+    size_t before = resident();
+    int fd = connect_to(port);
+    assert_true(let_in(fd, key, -1, 2));
+    flood(fd);
+    for (int k = 0; k < 20; k++) {
+        double begin = clock_monotonic();
+        check_value(o.store, "xl", large, LARGE);
+        assert_true(clock_monotonic() - begin < 5);
+    }
+    assert_true(resident() < before + ((size_t)256 << 20)); /* it asked for 2 GiB at least */
+    /* What it reads after all, it gets. */
+    uint8_t head[STORE_REPLY_BYTES];
+    fcntl(fd, F_SETFL, 0);
+    assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+    assert_int_equal(store_number(head + 1, 4), LARGE);
+    for (int i = 0; i < 4; i++) {
+        assert_true(recv(fd, large, LARGE, MSG_WAITALL) == LARGE);
+        assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+    }
+    close(fd);
+    for (int i = 0; i < CROWD; i++) close(crowd[i]);
+    store_close(o.store);
+    store_server_close(server);
+    free(where);
+    free(large);
+}
+
+/* Who takes nothing for a minute is ended; who was sent away, sooner. */
+static void test_stalled_session(void **state)
+{
+    (void)state;
+    Hash128 key = siphash_key("k");
+    StoreTable *t = store_table_new(key, 1);
+    StoreSession s;
+    uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING;
+    store_session_begin(&s, t, 100);
+    store_session_feed(&s, greeting, sizeof greeting, 100);
+    s.state = SESSION_OPEN; /* as if it had shown who it is */
+    store_session_tick(&s, 101);
+    store_session_tick(&s, 160);
+    assert_int_equal(s.state, SESSION_OPEN);
+    store_session_tick(&s, 162);
+    assert_int_equal(s.state, SESSION_ENDING);
+    assert_true(s.out.len == s.sent);
+    store_session_end(&s);
+    store_session_begin(&s, t, 100);
+    store_session_feed(&s, greeting, sizeof greeting, 100);
+    store_session_feed(&s, "nonsense nonsense nonsense nonsense", 35, 100);
+    assert_int_equal(s.state, SESSION_ENDING);
+    store_session_tick(&s, 101);
+    store_session_tick(&s, 107);
+    assert_true(s.out.len == s.sent);
+    store_session_end(&s);
+    store_table_free(t);
+}
+
 static void test_strangers(void **state)
 {
     (void)state;
@@ -434,6 +536,8 @@ int main(void)
         cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_taken_port),
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_zero_window),
+        cmocka_unit_test(test_stalled_session),
         cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
