@@ -16,6 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the hooks, the na
 static char name_now[256];
 static void (*hook_before)(void);
 static void (*hook_after)(void);
+static void (*sink_now)(const char *line, size_t size);
 static atomic_int level_now = LOG_INFO;
 
 void log_set_level(LogLevel level) { atomic_store(&level_now, (int)level); }
@@ -32,6 +33,13 @@ void log_set_hook(void (*before)(void), void (*after)(void))
     pthread_mutex_lock(&lock);
     hook_before = before;
     hook_after = after;
+    pthread_mutex_unlock(&lock);
+}
+
+void log_set_sink(void (*sink)(const char *line, size_t size))
+{
+    pthread_mutex_lock(&lock);
+    sink_now = sink;
     pthread_mutex_unlock(&lock);
 }
 
@@ -63,7 +71,8 @@ void log_printf(LogLevel level, const char *format, ...)
 
     pthread_mutex_lock(&lock);
     if (hook_before) hook_before();
-    for (size_t done = 0; done < line.len;) { /* one write, unless a signal or a pipe cuts it short */
+    if (sink_now) sink_now(line.data, line.len);
+    for (size_t done = 0; done < line.len && !sink_now;) { /* one write, unless a signal or a pipe cuts it short */
         ssize_t n = write(STDERR_FILENO, line.data + done, line.len - done);
         if (n <= 0 && errno != EINTR) break; /* nobody to tell */
         if (n > 0) done += (size_t)n;

@@ -4,6 +4,8 @@
 #ifndef CAIRN_BASE_LOG_H
 #define CAIRN_BASE_LOG_H
 
+#include <stddef.h>
+
 typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel level); /* default LOG_INFO */
@@ -13,6 +15,8 @@ void log_printf(LogLevel level, const char *format, ...) __attribute__((format(p
 /* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. They run
    under the log's lock and must not log. */
 void log_set_hook(void (*before)(void), void (*after)(void));
+/* Takes every line in place of stderr, its newline with it; under the log's lock. NULL: stderr again. */
+void log_set_sink(void (*sink)(const char *line, size_t size));
 
 #define log_error(...) log_printf(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_printf(LOG_WARN, __VA_ARGS__)

@@ -2,12 +2,15 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,6 +39,37 @@ static bool link_local(const uint8_t b[16], int v6)
     return v6 ? b[0] == 0xfe && (b[1] & 0xc0) == 0x80 : b[0] == 169 && b[1] == 254;
 }
 
+/* By its driver: a device is on a bus; containers' bridges are on every host the same. */
+static Way way_of(int fd, const char *name, unsigned flags)
+{
+    struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+    struct ifreq request = {.ifr_data = (void *)&info};
+    if (flags & IFF_LOOPBACK) return WAY_LOOPBACK;
+    if (!(flags & IFF_RUNNING)) return WAY_NO_CARRIER;
+    snprintf(request.ifr_name, sizeof request.ifr_name, "%s", name);
+    if (fd < 0 || ioctl(fd, SIOCETHTOOL, &request) != 0) return WAY_VIRTUAL;
+    if (strcmp(info.driver, "bridge") == 0) return WAY_BRIDGE;
+    return *info.bus_info && strcmp(info.bus_info, "N/A") != 0 ? WAY_DEVICE : WAY_VIRTUAL;
+}
+
+static int by_way(const void *a, const void *b)
+{
+    const Interface *x = *(const Interface *const *)a, *y = *(const Interface *const *)b;
+    if (x->way != y->way) return x->way < y->way ? -1 : 1;
+    return (x > y) - (x < y); /* as they came */
+}
+
+static void sort(Interface *list, int n)
+{
+    const Interface **order = mem_array((size_t)n + 1, sizeof *order);
+    Interface *copy = mem_array((size_t)n + 1, sizeof *copy);
+    for (int i = 0; i < n; i++) copy[i] = list[i], order[i] = &copy[i];
+    qsort(order, (size_t)n, sizeof *order, by_way);
+    for (int i = 0; i < n; i++) list[i] = *order[i];
+    free(order);
+    free(copy);
+}
+
 Status interfaces_list(Interface **list, int *n)
 {
     struct ifaddrs *all;
@@ -43,6 +77,7 @@ Status interfaces_list(Interface **list, int *n)
     *list = NULL;
     *n = 0;
     if (getifaddrs(&all) != 0) return fail(E_IO, "cannot list the network interfaces: %m");
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     for (int v6 = 0; v6 < 2; v6++)
         for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
             Interface x = {.loopback = (a->ifa_flags & IFF_LOOPBACK) != 0};
@@ -53,10 +88,13 @@ Status interfaces_list(Interface **list, int *n)
             x.prefix = address_bytes(a->ifa_netmask, mask, &mask_v6) ? prefix_of(mask, v6) : (v6 ? 128 : 32);
             snprintf(x.name, sizeof x.name, "%s", a->ifa_name);
             inet_ntop(v6 ? AF_INET6 : AF_INET, x.bytes, x.text, sizeof x.text);
+            x.way = way_of(fd, a->ifa_name, a->ifa_flags);
             MEM_GROW(*list, *n, cap);
             (*list)[(*n)++] = x;
         }
+    if (fd >= 0) close(fd);
     freeifaddrs(all);
+    sort(*list, *n);
     return OK;
 }
 

@@ -4,15 +4,19 @@
 
 #include "base/base.h"
 
-/* One address of an interface that is up. Plain bytes: it goes through the store. */
+/* How likely an interface leads to other hosts, the likeliest first. */
+typedef enum { WAY_DEVICE, WAY_VIRTUAL, WAY_BRIDGE, WAY_LOOPBACK, WAY_NO_CARRIER } Way;
+
+/* One address of an interface that is up. */
 typedef struct {
     char name[16];
     char text[48];     /* the address, numerical */
     uint8_t bytes[16]; /* in network order; IPv4: the first 4 */
     int32_t v6, prefix, loopback;
+    Way way;
 } Interface;
 
-/* Those that are up, IPv4 first; no link-local addresses. The caller frees the list. */
+/* Those that are up, by `way` and IPv4 first; no link-local addresses. The caller frees the list. */
 Status interfaces_list(Interface **list, int *n);
 /* Keeps what `spec` (--iface) allows, in its order of preference: names, prefixes of names, addresses and CIDR, with
    commas between. ^ before one excludes it; before the first, as NCCL has it, all. Where several items match, those of

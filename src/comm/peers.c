@@ -1,5 +1,6 @@
 #include "comm/peers.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,34 +125,71 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
 
 /* ---- the interface ---- */
 
-enum { MOST_ADDRESSES = 8 };
+enum { MOST_ADDRESSES = 32 };
+
+/* An Interface as it goes through the store. */
+typedef struct {
+    char name[16];
+    uint8_t bytes[16], v6, prefix, loopback, none;
+} Address;
+
 typedef struct {
     Hash128 host;
-    int32_t bad, count;                  /* bad: this rank cannot go on */
-    Interface addresses[MOST_ADDRESSES]; /* those that --iface allows */
+    int32_t bad, count;                /* bad: this rank cannot go on */
+    Address addresses[MOST_ADDRESSES]; /* those that --iface allows */
 } Offer;
+
+static Interface interface_of(const Address *a)
+{
+    Interface x = {.v6 = a->v6, .prefix = a->prefix, .loopback = a->loopback};
+    memcpy(x.name, a->name, sizeof x.name);
+    memcpy(x.bytes, a->bytes, sizeof x.bytes);
+    inet_ntop(x.v6 ? AF_INET6 : AF_INET, x.bytes, x.text, sizeof x.text);
+    return x;
+}
+
+/* The way from here to an address. */
+static int towards(const char *address, const Offer *mine)
+{
+    Interface list[MOST_ADDRESSES];
+    for (int i = 0; i < mine->count; i++) list[i] = interface_of(&mine->addresses[i]);
+    return interface_towards(address, list, mine->count);
+}
+
+static bool same_address(const Address *a, const Address *b)
+{
+    return a->v6 == b->v6 && memcmp(a->bytes, b->bytes, 16) == 0;
+}
+
+static bool same_network(const Address *a, const Address *b)
+{
+    Interface x = {.v6 = a->v6, .prefix = a->prefix}, y = {.v6 = b->v6, .prefix = b->prefix};
+    memcpy(x.bytes, a->bytes, sizeof x.bytes);
+    memcpy(y.bytes, b->bytes, sizeof y.bytes);
+    return interface_same_network(&x, &y);
+}
 
 static bool other_host(const Offer *a, const Offer *b) { return !hash128_equal(a->host, b->host); }
 
 /* An address that two hosts have leads nowhere: bridges of containers are the same everywhere. */
-static bool is_double(const Offer *offers, int size, const Offer *mine, const Interface *x)
+static bool is_double(const Offer *offers, int size, const Offer *mine, const Address *x)
 {
     for (int r = 0; r < size; r++) {
         if (!other_host(&offers[r], mine)) continue;
         for (int i = 0; i < offers[r].count; i++)
-            if (interface_same_address(&offers[r].addresses[i], x)) return true;
+            if (same_address(&offers[r].addresses[i], x)) return true;
     }
     return false;
 }
 
 /* On how many ranks' networks, of other hosts, an interface is. */
-static int neighbours(const Offer *offers, int size, const Offer *mine, const Interface *x)
+static int neighbours(const Offer *offers, int size, const Offer *mine, const Address *x)
 {
     int n = 0;
     for (int r = 0; r < size; r++) {
         bool near = false;
         for (int i = 0; i < offers[r].count && other_host(&offers[r], mine); i++)
-            near = near || interface_same_network(&offers[r].addresses[i], x);
+            near = near || same_network(&offers[r].addresses[i], x);
         n += near;
     }
     return n;
@@ -162,9 +200,9 @@ static int neighbours(const Offer *offers, int size, const Offer *mine, const In
 static int towards_others(const World *w, const Offer *offers, const Offer *mine)
 {
     int best = -1, most = 0;
-    int master = w->master[0] ? interface_towards(w->master, mine->addresses, mine->count) : -1;
+    int master = w->master[0] ? towards(w->master, mine) : -1;
     for (int i = 0; i < mine->count; i++) {
-        const Interface *x = &mine->addresses[i];
+        const Address *x = &mine->addresses[i];
         if (x->loopback || is_double(offers, w->size, mine, x)) continue;
         int n = neighbours(offers, w->size, mine, x);
         if (n > most || (n == most && n > 0 && i == master)) {
@@ -174,9 +212,8 @@ static int towards_others(const World *w, const Offer *offers, const Offer *mine
     }
     for (int r = 0; r < w->size && best < 0; r++)
         for (int i = 0; i < offers[r].count && best < 0 && other_host(&offers[r], mine); i++) {
-            const Interface *x = &offers[r].addresses[i];
-            if (!x->loopback && !is_double(offers, w->size, &offers[r], x))
-                best = interface_towards(x->text, mine->addresses, mine->count);
+            const Address *x = &offers[r].addresses[i];
+            if (!x->loopback && !is_double(offers, w->size, &offers[r], x)) best = towards(interface_of(x).text, mine);
             if (best >= 0 && mine->addresses[best].loopback) best = -1;
         }
     return best;
@@ -189,7 +226,8 @@ static bool all_good(const Offer *offers, int size)
     return true;
 }
 
-/* What this rank has to offer. Where all ranks are on one host, loopback too. */
+/* What this rank has to offer, the likeliest way first; one of loopback, for ranks that are all on one host; what has
+   no carrier only where nothing else is left. */
 static Status make_offer(const CommOptions *o, Offer *offer)
 {
     Interface *list;
@@ -197,8 +235,17 @@ static Status make_offer(const CommOptions *o, Offer *offer)
     TRY(interfaces_list(&list, &n));
     Status status = OK;
     if (*o->interfaces) status = interfaces_filter(o->interfaces, list, &n);
-    for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++)
-        offer->addresses[offer->count++] = list[i];
+    int loopbacks = 0, ways = 0;
+    for (int i = 0; i < n; i++) ways += list[i].way < WAY_LOOPBACK;
+    for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++) {
+        const Interface *x = &list[i];
+        bool full = x->way < WAY_LOOPBACK && offer->count == MOST_ADDRESSES - 1; /* one is loopback's */
+        if (full || (x->way == WAY_NO_CARRIER && ways) || (x->loopback && loopbacks++)) continue;
+        Address *a = &offer->addresses[offer->count++];
+        *a = (Address){.v6 = (uint8_t)x->v6, .prefix = (uint8_t)x->prefix, .loopback = (uint8_t)x->loopback};
+        memcpy(a->name, x->name, sizeof a->name);
+        memcpy(a->bytes, x->bytes, sizeof a->bytes);
+    }
     free(list);
     return status;
 }
@@ -207,7 +254,7 @@ static Status no_way(const World *w, const CommOptions *o, const Offer *mine)
 {
     Buf b = {0};
     for (int i = 0; i < mine->count; i++)
-        buf_printf(&b, "%s%s (%s)%s", i ? ", " : "", mine->addresses[i].name, mine->addresses[i].text,
+        buf_printf(&b, "%s%s (%s)%s", i ? ", " : "", mine->addresses[i].name, interface_of(&mine->addresses[i]).text,
                    mine->addresses[i].loopback ? ", loopback" : "");
     Status status =
         fail(E_USAGE,
@@ -234,7 +281,7 @@ static Status choose(const World *w, const CommOptions *o, const Offer *offers, 
         if (*o->interfaces || mine->addresses[i].loopback) best = i;
     if (best < 0 && !several && mine->count) best = 0; /* a host whose loopback is down */
     if (best < 0) return no_way(w, o, mine);
-    snprintf(card->address, sizeof card->address, "%s", mine->addresses[best].text);
+    snprintf(card->address, sizeof card->address, "%s", interface_of(&mine->addresses[best]).text);
     snprintf(card->interface, sizeof card->interface, "%s", mine->addresses[best].name);
     return OK;
 }

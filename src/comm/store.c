@@ -14,6 +14,9 @@ struct Store {
     void *self;
     char *where, *run;                 /* run: before every name */
     const volatile sig_atomic_t *stop; /* may be NULL */
+    int rank, size;
+    char nonce[40]; /* this process's, in the meeting */
+    bool complete;  /* all have met */
     pthread_mutex_t lock;
 };
 
@@ -123,6 +126,7 @@ static void begin_run(Store *s, const char *nonce)
 {
     free(s->run);
     s->run = mem_printf("run-%.16s/", nonce);
+    if (s->kind->join) s->kind->join(s->self, s->run, s->rank);
 }
 
 static Status not_all(const World *w, const bool *joined, double timeout_s)
@@ -146,6 +150,7 @@ static Status meet_as_first(Store *s, const World *w, double timeout_s)
     char(*answered)[40] = mem_array((size_t)w->size, sizeof *answered);
     int left = w->size - 1;
     new_nonce(nonce, sizeof nonce);
+    snprintf(s->nonce, sizeof s->nonce, "%.32s", nonce);
     begin_run(s, nonce);
     TRY_DONE(set_text(s, "owner", nonce));
     while (left > 0) {
@@ -195,6 +200,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
     double end = clock_monotonic() + timeout_s, pause = 0.002, again = 0;
     int size = 0;
     new_nonce(nonce, sizeof nonce);
+    snprintf(s->nonce, sizeof s->nonce, "%.32s", nonce);
     snprintf(hello, sizeof hello, "hello-%d", w->rank);
     snprintf(answer, sizeof answer, "answer-%d", w->rank);
     for (;;) {
@@ -284,7 +290,7 @@ static bool starts(const char **text, const char *with)
 static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, double timeout_s)
 {
     const char *at = s->where;
-    if (starts(&at, "file:")) return store_file_open(at, job, &s->kind, &s->self);
+    if (starts(&at, "file:")) return store_file_open(at, job, s->rank == 0, &s->kind, &s->self);
     if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, s->stop, &s->kind, &s->self);
     if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
     if (starts(&at, "served://")) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
@@ -298,6 +304,8 @@ Status store_open_until(const World *w, const char *where, const char *token, do
     double begin = clock_monotonic();
     Store *s = mem_alloc(sizeof *s);
     s->stop = stop;
+    s->rank = w->rank;
+    s->size = w->size;
     pthread_mutex_init(&s->lock, NULL);
     *store = NULL;
     if (!where || !*where || strcmp(where, "auto") == 0)
@@ -311,6 +319,7 @@ Status store_open_until(const World *w, const char *where, const char *token, do
     if (strcmp(s->kind->name, "tcp") != 0) {
         double left = begin + timeout_s - clock_monotonic();
         TRY_DONE(w->rank == 0 ? meet_as_first(s, w, left) : meet_as_other(s, w, left));
+        s->complete = true;
     }
     *store = s;
     s = NULL;
@@ -318,6 +327,12 @@ done:
     if (s && s->where) status = status_context(status, "meeting at %s", s->where);
     store_close(s);
     return status;
+}
+
+void store_forget(const World *w, const char *where, const char *token)
+{
+    if (starts(&where, "file:") && *where)
+        store_file_forget(where, siphash(siphash_key(token), w->job, strlen(w->job)));
 }
 
 Status store_open(const World *w, const char *where, const char *token, double timeout_s, Store **store)
@@ -328,6 +343,8 @@ Status store_open(const World *w, const char *where, const char *token, double t
 void store_close(Store *s)
 {
     if (!s) return;
+    if (s->kind && s->kind->leave && *s->nonce)
+        s->kind->leave(s->self, s->run, s->nonce, s->rank, s->size, s->complete);
     if (s->kind) s->kind->close(s->self);
     pthread_mutex_destroy(&s->lock);
     free(s->where);

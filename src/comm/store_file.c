@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "comm/store_internal.h"
+#include "comm/store_tidy.h"
 
 typedef struct {
     char *directory;
     double looked; /* when the folder was last read */
+    int held;      /* store_tidy.h; −1 */
 } FileStore;
 
 /* File of a name. The first slash makes a folder; what is no letter, digit, point, line or underscore is written as
@@ -119,42 +121,59 @@ done:
     return status;
 }
 
-/* What is left is small, and removed with the folder by who made it. */
 static void file_close(void *self)
 {
     FileStore *f = self;
+    if (f->held >= 0) close(f->held);
     free(f->directory);
     free(f);
 }
 
-static const StoreKind file_kind = {"file", file_set, file_get, file_close};
-
-/* Runs of this job of long ago. */
-static void remove_old(const char *directory)
+static void file_join_run(void *self, const char *run, int rank)
 {
-    DIR *d = opendir(directory);
-    struct stat st;
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
-        if (strncmp(e->d_name, "run-", 4) != 0) continue;
-        char *path = file_join(directory, e->d_name);
-        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && clock_wall() - (double)st.st_mtime > 7 * 86400.0 &&
-            file_remove_tree(path) != OK)
-            log_debug("%s", status_message());
-        free(path);
-    }
-    closedir(d);
+    FileStore *f = self;
+    char *path = mem_printf("%s/%.*s", f->directory, (int)strcspn(run, "/"), run);
+    if (rank == 0 && make_folder(path) == OK) tidy_begin_run(path);
+    if (f->held < 0) f->held = tidy_hold(path);
+    free(path);
 }
 
-Status store_file_open(const char *directory, Hash128 job, const StoreKind **kind, void **self)
+static void file_leave(void *self, const char *run, const char *nonce, int rank, int size, bool complete)
+{
+    FileStore *f = self;
+    char *name = run ? mem_printf("%.*s", (int)strcspn(run, "/"), run) : NULL;
+    if (f->held >= 0) close(f->held);
+    f->held = -1;
+    tidy_leave(f->directory, name, nonce, rank, size, complete);
+    free(name);
+}
+
+static const StoreKind file_kind = {"file", file_set, file_get, file_close, file_join_run, file_leave};
+
+static char *folder_of(const char *directory, Hash128 job)
 {
     char hex[33];
+    hash128_format(job, hex);
+    return mem_printf("%s/cairn-%.16s", directory, hex);
+}
+
+void store_file_forget(const char *directory, Hash128 job)
+{
+    struct stat st;
+    char *folder = folder_of(directory, job);
+    if (lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && file_remove_tree(folder) != OK)
+        log_debug("%s", status_message());
+    free(folder);
+}
+
+Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self)
+{
     struct stat st;
     if (!*directory) return fail(E_USAGE, "rendezvous 'file:' names no folder; expected file:DIR");
     TRY(file_make_directories(directory));
-    hash128_format(job, hex);
+    if (first) tidy_others(directory);
     FileStore *f = mem_alloc(sizeof *f);
-    f->directory = mem_printf("%s/cairn-%.16s", directory, hex);
+    *f = (FileStore){.directory = folder_of(directory, job), .held = -1};
     Status status = make_folder(f->directory);
     if (status == OK && lstat(f->directory, &st) != 0) status = fail(E_IO, "%s: %m", f->directory);
     if (status == OK && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)))
@@ -164,7 +183,6 @@ Status store_file_open(const char *directory, Hash128 job, const StoreKind **kin
         file_close(f);
         return status;
     }
-    remove_old(f->directory);
     *kind = &file_kind;
     *self = f;
     return OK;

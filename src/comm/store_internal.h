@@ -14,8 +14,11 @@ typedef struct {
     Status (*set)(void *self, const char *name, const void *data, size_t size);
     /* What is there now, or comes within about `wait_s`; *data NULL where nothing does. */
     Status (*get)(void *self, const char *name, double wait_s, void **data, size_t *size);
-    /* The last to leave removes what is left. `size`: how many there are in all. */
     void (*close)(void *self);
+    /* This rank knows by now which run it belongs to ("run-…/"); and it leaves (`run` NULL: it never
+       knew). May be NULL. */
+    void (*join)(void *self, const char *run, int rank);
+    void (*leave)(void *self, const char *run, const char *nonce, int rank, int size, bool complete);
 } StoreKind;
 
 /* As store_open; while `stop` (may be NULL) says so, nobody waits: E_STOPPED. store_wait_on gives another one, or NULL:
@@ -28,7 +31,9 @@ bool store_stopped(const volatile sig_atomic_t *stop);
 Status store_fail_stopped(void);
 
 /* Opens one place. `where` without its scheme; names are kept apart by `job`. */
-Status store_file_open(const char *directory, Hash128 job, const StoreKind **kind, void **self);
+/* `first`: by the first rank, which removes what dead runs left there. */
+Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self);
+void store_file_forget(const char *directory, Hash128 job);
 Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const volatile sig_atomic_t *stop,
                         const StoreKind **kind, void **self);
 /* `serve`: this rank serves it. Ranks of another world size, and a rank that is there already, are refused. */

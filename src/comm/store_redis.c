@@ -94,7 +94,7 @@ static void redis_close(void *self)
     free(r);
 }
 
-static const StoreKind redis_kind = {"redis", redis_set, redis_get, redis_close};
+static const StoreKind redis_kind = {.name = "redis", .set = redis_set, .get = redis_get, .close = redis_close};
 
 static Status authenticate(RedisStore *r)
 {

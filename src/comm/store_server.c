@@ -94,6 +94,7 @@ static bool write_guest(Guest *g)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN;
         s->sent += (size_t)n;
+        s->stalled = 0;
     }
     if (s->sent) buf_free(&s->out);
     s->sent = 0;
@@ -122,6 +123,7 @@ static int next_tick(const StoreServer *s, double now)
         const StoreSession *x = &s->guests[i]->session;
         bool timed = is_stranger(s->guests[i]) || x->state == SESSION_WAITING;
         if (timed && x->until - now < wait_s) wait_s = x->until - now;
+        if (x->sent < x->out.len && wait_s > 1) wait_s = 1; /* does somebody take it? */
     }
     return wait_s <= 0 ? 0 : (int)(wait_s * 1e3) + 1;
 }
@@ -132,8 +134,11 @@ static bool serve_guest(Guest *g, short happened, uint8_t *block, double now)
     if (happened & (POLLERR | POLLNVAL)) return false;
     if ((happened & POLLIN) && !read_guest(g, block, now)) return false;
     if (!(happened & POLLIN) && (happened & (POLLHUP | POLLRDHUP))) return false;
-    store_session_tick(x, now);
-    if (!write_guest(g)) return false;
+    for (size_t before = x->in.len + 1; before != x->in.len;) { /* what has gone makes room for more answers */
+        before = x->in.len;
+        store_session_tick(x, now);
+        if (!write_guest(g)) return false;
+    }
     return x->state != SESSION_ENDING || x->sent < x->out.len;
 }
 

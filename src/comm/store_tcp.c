@@ -318,7 +318,7 @@ static void tcp_close(void *self)
     free(t);
 }
 
-static const StoreKind tcp_kind = {"tcp", tcp_set, tcp_get, tcp_close};
+static const StoreKind tcp_kind = {.name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close};
 
 /* Where no port is said: by the job's name, so that jobs seldom meet; where they do, the next ports are tried. */
 static int port_of_job(Hash128 key)

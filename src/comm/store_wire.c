@@ -230,7 +230,7 @@ static bool end_waiting(StoreSession *s, double now)
 /* As far as what has come allows. */
 static void advance(StoreSession *s, double now)
 {
-    while (s->state != SESSION_ENDING) {
+    while (s->state != SESSION_ENDING && s->out.len - s->sent < STORE_MOST_OUT) {
         size_t before = s->in.len;
         if (s->state == SESSION_WAITING && !end_waiting(s, now)) return;
         if (s->in.len == 0) return;
@@ -249,6 +249,15 @@ void store_session_tick(StoreSession *s, double now)
     bool stranger = s->state == SESSION_GREETING || s->state == SESSION_PROOF;
     if (stranger && now > s->until) s->state = SESSION_ENDING;
     if (!stranger) advance(s, now);
+    if (s->sent == s->out.len)
+        s->stalled = 0;
+    else if (s->stalled == 0)
+        s->stalled = now;
+    double patience = s->state == SESSION_ENDING ? GREETING_S : STORE_STALL_S;
+    if (s->stalled == 0 || now - s->stalled <= patience) return;
+    s->state = SESSION_ENDING;
+    buf_free(&s->out);
+    s->sent = 0;
 }
 
 void store_session_feed(StoreSession *s, const void *data, size_t size, double now)

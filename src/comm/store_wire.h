@@ -46,6 +46,7 @@ typedef struct {
     StoreHello hello;
     Buf in, out;
     size_t sent;     /* of `out` */
+    double stalled;  /* since when nobody takes any of it; 0: somebody does */
     char *name;      /* waited for */
     double until;    /* and until when; before the session is open: when it is ended */
     bool registered; /* its rank counts as here */
@@ -54,7 +55,10 @@ typedef struct {
 void store_session_begin(StoreSession *s, StoreTable *t, double now);
 /* What came. The session may be ENDING after it: then what is in `out` is still sent, and no more is read. */
 void store_session_feed(StoreSession *s, const void *data, size_t size, double now);
-/* Time has passed, or values have come. */
+/* Time has passed, values have come, or some of `out` has gone. Who takes nothing of it for STORE_STALL_S is ended, and
+   the rest is forgotten; who asks without reading is answered no further than STORE_MOST_OUT and one value. */
+#define STORE_STALL_S  60.0
+#define STORE_MOST_OUT ((size_t)1 << 20)
 void store_session_tick(StoreSession *s, double now);
 void store_session_end(StoreSession *s);
 

@@ -140,12 +140,18 @@ static Status place_ranks(Launch *l)
     return OK;
 }
 
+/* As ranks will call it (world.c). */
+static void name_world(const Launch *l, World *world)
+{
+    snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job);
+}
+
 /* Where ranks meet: a store that this process serves, unless --rendezvous says otherwise. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
     bool here = true;
-    snprintf(world.job, sizeof world.job, "cairn-%s", l->job);
+    name_world(l, &world);
     for (int i = 0; i < l->fleet.n_remotes; i++) here = here && (l->fleet.remotes[i].lost || l->sites.list[i].here);
     snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->generation);
     TRY(store_serve(&world, here, 0, l->token, &l->store));
@@ -314,8 +320,19 @@ static void judge(Launch *l, Outcome *o)
     o->again = o->code == 77 && !l->stop_signal && !*f->failure;
 }
 
+/* What ranks leave that were killed. Those of a lost host may live on for a while, and save. */
+static void forget_meeting(const Launch *l)
+{
+    World world = {.rank = -1};
+    name_world(l, &world);
+    for (int i = 0; i < l->fleet.n_remotes; i++)
+        if (l->fleet.remotes[i].lost && l->fleet.remotes[i].n_ranks > 0) return;
+    store_forget(&world, l->rendezvous, l->token);
+}
+
 static void end(Launch *l)
 {
+    if (l->fleet.running == 0 && *l->rendezvous) forget_meeting(l);
     fleet_end(&l->fleet, l->killed ? 5 : 5 + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S));
     store_server_close(l->store);
     l->store = NULL;
@@ -446,6 +463,7 @@ static Status status_of(int code, const char *what)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (status_exit_code(all[i]) == code) return fail(all[i], "%s", what);
     log_error("%s", what);
+    writer_end(-1, 5);
     exit(code);
 }
 
@@ -460,6 +478,7 @@ Status command_launch(const Config *c)
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     TRY_DONE(machine_secret(l.random));
     TRY_DONE(watch_signals(&l));
+    writer_begin();
     name_job(&l);
     l.open = mem_array((size_t)l.sites.n, sizeof *l.open);
     l.lost = mem_array((size_t)l.sites.n, sizeof *l.lost);
@@ -472,6 +491,7 @@ Status command_launch(const Config *c)
     TRY_DONE(run_all(&l, &o));
     status = status_of(o.code, o.what);
 done:
+    writer_end(l.signals, l.stop_signal ? 5 : INFINITY);
     if (l.signals >= 0) close(l.signals);
     free(l.open);
     free(l.lost);

@@ -56,6 +56,14 @@ const Remote *fleet_host_of(const Fleet *f, int rank);
    this machine's that every agent with ranks can connect to. E_PEER names the hosts that reach none. */
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
 
+/* A thread of its own writes what this process says from here on, so that a stopped terminal or a pipe that nobody
+   reads keeps nobody from watching. What is not read waits, 16 MiB at most; then lines are counted, and their number
+   said. */
+void writer_begin(void);
+void writer_put(int fd, const char *text, size_t size);
+/* Waits until all of it is written, `patience_s` at most, or until a signal comes (`signals`, a signalfd). */
+void writer_end(int signals, double patience_s);
+
 /* What ranks print. Rank 0's as it is; of the others errors and warnings, with rank and host in front, each once
    however many ranks say it; with `all`, everything. The last lines of each are kept for output_last. */
 typedef struct Output Output;

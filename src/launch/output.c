@@ -42,7 +42,7 @@ static void show(int stream, const char *line)
 {
     Buf text = {0};
     buf_printf(&text, "%s\n", line);
-    wire_write(stream == 1 ? STDOUT_FILENO : STDERR_FILENO, text.data, text.len, 3600);
+    writer_put(stream == 1 ? STDOUT_FILENO : STDERR_FILENO, text.data, text.len);
     buf_free(&text);
 }
 

@@ -181,6 +181,36 @@ static void test_hosts(void **state)
     free(file);
 }
 
+/* More bridges than are told to the others, all before the way out, and with addresses of this host alone. */
+static int by_eth0(Comm *c, void *arg)
+{
+    double v = 1;
+    (void)arg;
+    require(strstr(comm_peer_name(c, 0), "10.77.0.1") && strstr(comm_peer_name(c, 1), "10.77.0.2"));
+    require(comm_sum(c, &v, 1) == OK && v == 2);
+    return 0;
+}
+
+static void test_many_interfaces(void **state)
+{
+    need_network();
+    char *file = mem_printf("file:%s", (char *)*state);
+    for (int i = 0; i < 2; i++) {
+        assert_true(on(i, "ip link del eth0") &&
+                    on(i,
+                       "sh -c 'for k in $(seq 40); do ip link add b$k type bridge && ip addr add 172.%d.$k.1/24 dev "
+                       "b$k && ip link add p$k type veth peer name q$k && ip link set p$k master b$k up && ip link "
+                       "set q$k up && ip link set b$k up || exit 1; done'",
+                       18 + i) &&
+                    on(SWITCH, "ip link add v%d type veth peer name eth0 netns %ld", i, (long)holders[i]) &&
+                    on(SWITCH, "ip link set v%d master br0 up", i) &&
+                    on(i, "ip addr add 10.77.0.%d/24 dev eth0", i + 1) && on(i, "ip link set eth0 up"));
+    }
+    Place p[2] = {{.host = 0, .work = by_eth0}, {.host = 1, .work = by_eth0}};
+    run_at(p, 2, file);
+    free(file);
+}
+
 /* Loopback, and a bridge that every host has, lead nowhere; a name of this host alone is no place to meet. */
 static void test_no_way(void **state)
 {
@@ -275,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_interfaces, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_preflight, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_routed, set_up, tear_down),

@@ -195,6 +195,50 @@ kill "$other"
 wait 2>/dev/null
 [ -z "$(ls run/cairn)" ] || complain "records were left: $(ls run/cairn)"
 
+# ---- nobody reads what it says ----
+# Beats go on: agents that are reached by ssh give a launcher up that is silent for 10 s.
+cat >talks.sh <<'END'
+#!/usr/bin/env bash
+mkdir -p "$WORK/pids" "$WORK/signals"
+trap 'echo TERM >>"$WORK/signals/rank$RANK"; exit 75' TERM
+for ((i = 1; i <= 3000; i++)); do echo "rank $RANK says line $i, which is as long as lines of a log are, more or less" ; done
+echo $$ >"$WORK/pids/rank$RANK"
+while :; do sleep 0.1; done
+END
+chmod +x talks.sh
+printf 'elsewhere\n' >hosts
+fresh
+mkfifo unread
+exec 9<>unread
+CAIRN_TEST_PROGRAM=$work/talks.sh CAIRN_SSH='env FAKE_HOST=%h sh -c' "$CAIRN_BINARY" launch --hosts hosts --ranks 2 --verbose \
+    --peer-timeout 1s -- glue >unread 2>&1 &
+launcher=$!
+wait_until 60 begun 2 || complain "ranks wait for the reader of a launcher that nobody reads"
+sleep 13
+alive "$(cat pids/rank0)" || complain "the launcher was given up, because nobody reads what it says"
+[ ! -e signals/rank0 ] || complain "ranks were asked to end, because nobody reads what the launcher says"
+cat <&9 >read.out &
+reader=$!
+# shellcheck disable=SC2317 # by wait_until
+all_read() { [ "$(grep -c 'says line 3000' read.out)" -eq 2 ]; }
+wait_until 60 all_read || complain "what was not read is lost"
+[ "$(sed -n 's/^rank 0 says line \([0-9]*\),.*/\1/p' read.out)" = "$(seq 3000)" ] || complain "lines of rank 0 are lost, or in another order"
+kill "$launcher"
+ended 75
+# Its reader is gone for good, and it is asked to end.
+kill "$reader"
+wait "$reader" 2>/dev/null
+fresh
+CAIRN_TEST_PROGRAM=$work/talks.sh CAIRN_SSH='env FAKE_HOST=%h sh -c' "$CAIRN_BINARY" launch --hosts hosts --ranks 2 --verbose \
+    -- glue >unread 2>&1 &
+launcher=$!
+wait_until 60 begun 2 || complain "ranks wait for the reader of a launcher that nobody reads"
+kill "$launcher"
+wait_until 40 gone "$launcher" || { complain "a launcher that nobody reads does not end" && kill -9 "$launcher"; }
+ended 75
+all_gone pids/*
+exec 9<&-
+
 # ---- use ----
 expect 2 launch --ranks 2
 says "nothing to start"

@@ -50,6 +50,7 @@ for where in "file:$work/meet" "tcp://127.0.0.1:$port"; do
     rank 1 3 "$where"
     stop "two of three, ${where%%:*}" TERM
 done
+[ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
 # Somebody who takes connections and says nothing.
 if command -v nc >/dev/null; then
     mkfifo silence
@@ -94,6 +95,22 @@ code=0
 wait "${pids[0]}" || code=$?
 [ "$code" -eq 75 ] || complain "launch ended with $code: $(cat launch.out)"
 [ $((SECONDS - since)) -le 20 ] || complain "launch: it took $((SECONDS - since)) s"
+# A rank is killed while they train: the launcher removes what is left of the meeting.
+"$CAIRN_BINARY" launch --ranks 2 --rendezvous "file:$work/meet2" -- "${small[@]/3/1000000}" --schedule constant --warmup 0 \
+    --peer-timeout 5s >launch.out 2>&1 &
+launcher=$!
+# shellcheck disable=SC2317 # by wait_until
+trains() { [ "$(losses out 2>/dev/null | wc -l)" -ge 3 ]; }
+wait_until 60 trains || complain "it does not train: $(cat launch.out)"
+[ -n "$(ls -A meet2)" ] || complain "they did not meet in the folder"
+pgrep -f "^cairn glue.*--output-dir out" | while read -r pid; do
+    grep -qzx RANK=1 "/proc/$pid/environ" && grep -qz "file:$work/meet2" "/proc/$pid/environ" && kill -9 "$pid"
+done
+code=0
+wait "$launcher" || code=$?
+[ "$code" -eq 77 ] || complain "launch ended with $code: $(cat launch.out)"
+[ -z "$(ls -A meet2)" ] || complain "left where they met: $(find meet2)"
+
 cat >ssh.sh <<'END2'
 #!/usr/bin/env bash
 touch asked

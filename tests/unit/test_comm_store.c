@@ -2,10 +2,12 @@
 #include "testing.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "comm/store_wire.h"
 
@@ -136,14 +138,102 @@ static void test_places(void **state)
     assert_status(store_open(&w, "tcp://a:70000", "", 1, &s), E_USAGE);
     assert_status(store_open(&w, "redis://:5", "", 1, &s), E_USAGE);
     char *open_folder = mem_printf("file:%s", (char *)*state);
-    assert_ok(store_open(&w, open_folder, "", 1, &s)); /* and now somebody else's */
-    store_close(s);
+    Store *first;
+    assert_ok(store_open(&w, open_folder, "", 1, &first)); /* and now somebody else's */
     char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
     assert_int_equal(system(command), 0);
     assert_status(store_open(&w, open_folder, "", 1, &s), E_USAGE);
     assert_message("this user alone");
+    store_close(first);
     free(open_folder);
     free(command);
+}
+
+/* ---- what stays in the folder ---- */
+
+static bool runs(const char *format, const char *folder)
+{
+    char command[1024];
+    snprintf(command, sizeof command, format, folder, folder, folder, folder);
+    return system(command) == 0;
+}
+
+static bool is_empty(const char *folder) { return runs("test -z \"$(ls -A '%s')\"", folder); }
+
+/* A run of two ranks, open. */
+static void open_run(Opening o[2], const char *where, const char *job)
+{
+    o[0] = (Opening){.world = world_of(0, 2, job), .where = where};
+    o[1] = (Opening){.world = world_of(1, 2, job), .where = where};
+    open_two(o);
+}
+
+/* A run that came to its end leaves nothing; one that lives stays, however long; so does one that died, for a day, and
+   what is of another host. */
+static void test_tidy(void **state)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    Opening done[2], lives[2], next[2];
+    open_run(done, where, "done");
+    assert_ok(store_set(done[0].store, "a/value", "1", 1));
+    store_close(done[1].store);
+    assert_false(is_empty(*state));
+    store_close(done[0].store);
+    assert_true(is_empty(*state));
+
+    World alone = world_of(1, 2, "nobody"), first = world_of(0, 2, "nobody");
+    Store *s;
+    assert_status(store_open(&alone, where, "", 0.3, &s), E_PEER);
+    assert_status(store_open(&first, where, "", 0.3, &s), E_PEER);
+    assert_true(is_empty(*state));
+
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) { /* its threads go with it, and nothing is closed */
+        Opening killed[2];
+        open_run(killed, where, "killed");
+        _exit(store_set(killed[0].store, "value", "1", 1) == OK ? 0 : 1);
+    }
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+    open_run(lives, where, "lives");
+    assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
+    open_run(next, where, "next"); /* of today: stays */
+    store_close(next[0].store);
+    store_close(next[1].store);
+    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
+    /* Two days later. One more is of another host. */
+    assert_true(runs(
+        "cd '%s' && mkdir -m 700 cairn-0123456789abcdef && mv other/run-* cairn-0123456789abcdef/ && rmdir other && "
+        "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
+        "find . -exec touch -d '2 days ago' {} +",
+        *state));
+    open_run(next, where, "next");
+    store_close(next[0].store);
+    store_close(next[1].store);
+    check_value(lives[0].store, "complete", "", 0);
+    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 3", *state));
+    assert_true(runs("test $(ls -d '%s'/cairn-0123456789abcdef/run-* | wc -l) = 2", *state));
+    store_close(lives[0].store);
+    store_close(lives[1].store);
+    /* What the meeting of the killed run left, where no run is left. */
+    assert_true(runs("cd '%s' && find . -exec touch -d '2 days ago' {} +", *state));
+    open_run(next, where, "next");
+    store_close(next[0].store);
+    store_close(next[1].store);
+    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
+    /* By who knows that all have ended. */
+    child = fork();
+    if (child == 0) {
+        open_run(next, where, "known");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(runs("test $(ls '%s' | wc -l) = 2", *state));
+    store_forget(&(World){.job = "known"}, where, "");
+    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
+    free(where);
 }
 
 /* ---- TCP ---- */
@@ -247,6 +337,107 @@ static bool let_in(int fd, Hash128 key, int rank, int size)
     return recv(fd, verdict, sizeof verdict, MSG_WAITALL) == sizeof verdict && verdict[0] == 0;
 }
 
+/* Asks for as much as it can, and reads nothing. */
+static void flood(int fd)
+{
+    uint8_t requests[13 * 500];
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (size_t i = 0; i < sizeof requests; i += 13) {
+        memset(requests + i, 0, 13);
+        memcpy(requests + i, (uint8_t[]){'G', 2, 0}, 3);
+        memcpy(requests + i + 11, "xl", 2);
+    }
+    for (int k = 0; k < 20; k++)
+        if (write(fd, requests, sizeof requests) <= 0) break;
+}
+
+static size_t resident(void)
+{
+    unsigned long size = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (fscanf(f, "%lu %lu", &size, &pages) != 2) pages = 0;
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Those who take nothing of what they are sent: strangers, and one that was let in. Nobody waits for them, and they
+   cost little. */
+static void test_zero_window(void **state)
+{
+    (void)state;
+    enum { CROWD = 40, LARGE = 4 << 20 };
+    StoreServer *server;
+    World w = world_of(0, 2, "job");
+    Hash128 token = siphash_key("token"), key = siphash(token, "job", 3);
+    static int crowd[CROWD];
+    uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING;
+    assert_ok(store_serve(&w, true, 0, "token", &server));
+    int port = store_server_port(server);
+    char *where = served_at(server), *large = mem_alloc(LARGE);
+    Opening o = {.world = w, .where = where, .token = "token"};
+    open_one(&o);
+    assert_status(o.status, OK);
+    assert_ok(store_set(o.store, "xl", large, LARGE));
+    for (int i = 0; i < CROWD; i++) {
+        crowd[i] = connect_to(port);
+        assert_true(write(crowd[i], greeting, sizeof greeting) == sizeof greeting);
+    }
+    size_t before = resident();
+    int fd = connect_to(port);
+    assert_true(let_in(fd, key, -1, 2));
+    flood(fd);
+    for (int k = 0; k < 20; k++) {
+        double begin = clock_monotonic();
+        check_value(o.store, "xl", large, LARGE);
+        assert_true(clock_monotonic() - begin < 5);
+    }
+    assert_true(resident() < before + ((size_t)256 << 20)); /* it asked for 2 GiB at least */
+    /* What it reads after all, it gets. */
+    uint8_t head[STORE_REPLY_BYTES];
+    fcntl(fd, F_SETFL, 0);
+    assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+    assert_int_equal(store_number(head + 1, 4), LARGE);
+    for (int i = 0; i < 4; i++) {
+        assert_true(recv(fd, large, LARGE, MSG_WAITALL) == LARGE);
+        assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+    }
+    close(fd);
+    for (int i = 0; i < CROWD; i++) close(crowd[i]);
+    store_close(o.store);
+    store_server_close(server);
+    free(where);
+    free(large);
+}
+
+/* Who takes nothing for a minute is ended; who was sent away, sooner. */
+static void test_stalled_session(void **state)
+{
+    (void)state;
+    Hash128 key = siphash_key("k");
+    StoreTable *t = store_table_new(key, 1);
+    StoreSession s;
+    uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING;
+    store_session_begin(&s, t, 100);
+    store_session_feed(&s, greeting, sizeof greeting, 100);
+    s.state = SESSION_OPEN; /* as if it had shown who it is */
+    store_session_tick(&s, 101);
+    store_session_tick(&s, 160);
+    assert_int_equal(s.state, SESSION_OPEN);
+    store_session_tick(&s, 162);
+    assert_int_equal(s.state, SESSION_ENDING);
+    assert_true(s.out.len == s.sent);
+    store_session_end(&s);
+    store_session_begin(&s, t, 100);
+    store_session_feed(&s, greeting, sizeof greeting, 100);
+    store_session_feed(&s, "nonsense nonsense nonsense nonsense", 35, 100);
+    assert_int_equal(s.state, SESSION_ENDING);
+    store_session_tick(&s, 101);
+    store_session_tick(&s, 107);
+    assert_true(s.out.len == s.sent);
+    store_session_end(&s);
+    store_table_free(t);
+}
+
 static void test_strangers(void **state)
 {
     (void)state;
@@ -341,9 +532,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_tidy, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_taken_port),
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_zero_window),
+        cmocka_unit_test(test_stalled_session),
         cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,9 +190,12 @@ static void test_filter(void **state)
 {
     (void)state;
     static const Interface all[] = {
-        {"lo", "127.0.0.1", {127, 0, 0, 1}, 0, 8, 1},       {"docker0", "172.17.0.1", {172, 17, 0, 1}, 0, 16, 0},
-        {"eth1", "10.0.0.5", {10, 0, 0, 5}, 0, 24, 0},      {"eth10", "10.0.1.5", {10, 0, 1, 5}, 0, 24, 0},
-        {"ib0", "192.168.3.5", {192, 168, 3, 5}, 0, 20, 0}, {"ib0", "fd00::5", {0xfd, [15] = 5}, 1, 64, 0},
+        {"lo", "127.0.0.1", {127, 0, 0, 1}, 0, 8, 1, WAY_LOOPBACK},
+        {"docker0", "172.17.0.1", {172, 17, 0, 1}, 0, 16, 0, WAY_BRIDGE},
+        {"eth1", "10.0.0.5", {10, 0, 0, 5}, 0, 24, 0, WAY_DEVICE},
+        {"eth10", "10.0.1.5", {10, 0, 1, 5}, 0, 24, 0, WAY_DEVICE},
+        {"ib0", "192.168.3.5", {192, 168, 3, 5}, 0, 20, 0, WAY_DEVICE},
+        {"ib0", "fd00::5", {0xfd, [15] = 5}, 1, 64, 0, WAY_DEVICE},
     };
     static const struct {
         const char *spec, *left; /* NULL: refused */
@@ -226,13 +229,14 @@ static void test_filter(void **state)
         assert_string_equal(b.data, cases[i].left);
         buf_free(&b);
     }
-    assert_true(interface_same_network(&all[2], &(Interface){"e", "", {10, 0, 0, 9}, 0, 24, 0}));
+    assert_true(interface_same_network(&all[2], &(Interface){"e", "", {10, 0, 0, 9}, 0, 24, 0, WAY_DEVICE}));
     assert_false(interface_same_network(&all[2], &all[3]));
     Interface *here;
     int n;
     assert_ok(interfaces_list(&here, &n));
     int loopback = interface_towards("127.0.0.1", here, n);
     assert_true(loopback >= 0 && here[loopback].loopback);
+    for (int i = 1; i < n; i++) assert_true(here[i - 1].way <= here[i].way);
     assert_int_equal(interface_towards("no such host", here, n), -1);
     free(here);
 }

@@ -1,0 +1,143 @@
+/* Standard output and error, for who must not wait for their reader: a thread writes what is put here. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "launch/launch_internal.h"
+
+enum { MOST_BYTES = 16 << 20 /* that wait; what comes then is not shown */ };
+
+typedef struct Piece {
+    struct Piece *next;
+    int fd;
+    size_t size;
+    char text[];
+} Piece;
+
+/* One where both lead to the same place, so that lines keep their order; else one for each: a pipe that nobody reads
+   does not keep errors back. */
+typedef struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    Piece *first, **last;
+    size_t waiting; /* bytes, also those that are being written */
+    int64_t dropped;
+} Writer;
+
+static Writer writers[2];
+static int n_writers; /* 0: not begun */
+
+static Writer *writer_of(int fd) { return &writers[n_writers == 2 && fd == STDERR_FILENO]; }
+
+/* May wait for ever. The other side may have made it non-blocking. */
+static void write_out(int fd, const char *text, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, text, size);
+        if (n > 0) {
+            text += n;
+            size -= (size_t)n;
+        } else if (n < 0 && errno == EAGAIN) {
+            struct pollfd wait = {.fd = fd, .events = POLLOUT};
+            poll(&wait, 1, 1000);
+        } else if (n == 0 || errno != EINTR)
+            return; /* nobody is there */
+    }
+}
+
+static void add(Writer *w, int fd, const char *text, size_t size)
+{
+    Piece *p = mem_alloc(sizeof *p + size);
+    *p = (Piece){.fd = fd, .size = size};
+    memcpy(p->text, text, size);
+    *w->last = p;
+    w->last = &p->next;
+    w->waiting += size;
+}
+
+static void tell_dropped(Writer *w)
+{
+    char text[128];
+    int n = snprintf(text, sizeof text, "warning: %lld lines are not shown: nobody read what was written\n",
+                     (long long)w->dropped);
+    if (w->dropped) add(w, STDERR_FILENO, text, (size_t)n);
+    w->dropped = 0;
+}
+
+static void *write_all(void *arg)
+{
+    Writer *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->first) pthread_cond_wait(&w->changed, &w->lock);
+        Piece *p = w->first;
+        w->first = p->next;
+        if (!w->first) w->last = &w->first;
+        pthread_mutex_unlock(&w->lock);
+        write_out(p->fd, p->text, p->size);
+        pthread_mutex_lock(&w->lock);
+        w->waiting -= p->size;
+        if (w->dropped && w->waiting < MOST_BYTES / 2) tell_dropped(w);
+        free(p);
+        pthread_cond_broadcast(&w->changed);
+    }
+    return NULL;
+}
+
+void writer_put(int fd, const char *text, size_t size)
+{
+    Writer *w = writer_of(fd);
+    if (!n_writers) {
+        write_out(fd, text, size);
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    if (w->dropped || w->waiting + size > MOST_BYTES)
+        w->dropped++;
+    else
+        add(w, fd, text, size);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void put_log(const char *line, size_t size) { writer_put(STDERR_FILENO, line, size); }
+
+void writer_begin(void)
+{
+    struct stat out, err;
+    bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+                out.st_ino == err.st_ino;
+    int wanted = same ? 1 : 2, n = 0;
+    for (int i = 0; i < wanted; i++) {
+        Writer *w = &writers[i];
+        w->last = &w->first;
+        thread_lock_init(&w->lock, &w->changed);
+        n += thread_start(&w->thread, write_all, w) == 0;
+    }
+    if (n < wanted) return; /* no threads: it may wait, then */
+    n_writers = n;
+    log_set_sink(put_log);
+}
+
+void writer_end(int signals, double patience_s)
+{
+    struct pollfd stop = {.fd = signals, .events = POLLIN};
+    double until = clock_monotonic() + patience_s;
+    bool given_up = false;
+    for (int i = 0; i < n_writers; i++) {
+        Writer *w = &writers[i];
+        pthread_mutex_lock(&w->lock);
+        while ((w->waiting > 0 || w->dropped) && !given_up) {
+            thread_wait_until(&w->changed, &w->lock, clock_monotonic() + 0.1);
+            given_up = poll(&stop, 1, 0) > 0 || clock_monotonic() > until;
+        }
+        pthread_mutex_unlock(&w->lock);
+    }
+    if (!given_up) log_set_sink(NULL); /* else the last words wait there, too, and this process does not */
+}
