@@ -22,7 +22,7 @@ typedef struct {
     TrainProgress *progress;
     Ranks *ranks;         /* NULL: one */
     Snapshots *snapshots; /* NULL: none */
-    bool persisted;       /* a rank was lost, and this one saved */
+    bool persisted;       /* a rank was lost, and this one saved what it held */
     Saving *saving;       /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
@@ -461,9 +461,10 @@ static Status end_not_finite(Loop *l)
 }
 
 /* For a rank that is left. */
-static Status persist_alone(void *loop)
+static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
 {
     Loop *l = loop;
+    if (set) return persist_write(list, set, l->job->output_dir, (int)l->job->config->keep);
     if (!l->saving) TRY(saving_open(&l->saving, l->job));
     TRY(save_alone(l));
     return saving_wait(l->saving);
@@ -520,7 +521,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
-    if (status == E_PEER) status = survive(job, progress, persist_alone, &l, &l.persisted);
+    if (status == E_PEER) status = survive(job, progress, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED || l.persisted);

@@ -485,4 +485,12 @@ void snapshots_settle(Snapshots *s)
     s->stood_now += clock_monotonic() - start;
 }
 
+void snapshots_gather(Snapshots *s, Persist *held)
+{
+    *held = (Persist){0};
+    if (!s) return;
+    (void)snapshot_poll(s->file, true);
+    if (persist_find(s->job->config->snapshot_dir, s->output, s->run, held) != OK) log_warn("%s", status_message());
+}
+
 SnapshotStats snapshots_stats(const Snapshots *s) { return s ? s->stats : (SnapshotStats){0}; }

@@ -4,6 +4,7 @@
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
+#include "train/persist.h"
 #include "train/ranks.h"
 #include "train/train.h"
 
@@ -30,6 +31,10 @@ Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s
 void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
 void snapshots_settle(Snapshots *s); /* takes NULL */
+
+/* A rank was lost: what this host's memory holds of the run (train/persist.h), own slices, those of the host's other
+   ranks, dead or alive, and copies. Waits for the thread, which has nobody left to wait for. Takes NULL: nothing. */
+void snapshots_gather(Snapshots *s, Persist *held);
 
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 
