@@ -4,6 +4,7 @@
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
+#include "train/exchange.h"
 #include "train/persist.h"
 #include "train/ranks.h"
 #include "train/train.h"
@@ -17,9 +18,14 @@ typedef struct {
 } SnapshotWish;
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 
-/* Memory of the machine that they will take on this rank, a little too much rather than too little; 0: none are taken.
- */
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, uint64_t *bytes);
+/* Memory of the machine that a rank takes, with `copies` of other hosts' slices: slices (of the rank that has most) ×
+   two generations, a little too much rather than too little. `x` NULL: one rank. `all` (may be NULL): of all. */
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
+/* --snapshot-replicas where there are so many hosts. E_USAGE for what is no number, and for more than other hosts. */
+Status snapshots_replicas(const Config *c, int hosts, int *n);
+/* What they will take on this rank; 0: none are taken. */
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
+                      uint64_t *bytes);
 
 /* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
    makes what lies in memory of the run before another run's. */
