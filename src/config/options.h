@@ -139,7 +139,7 @@
       "are several ranks or a launcher")                                                                               \
     X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "gtln",                                                   \
       "a memory-backed folder for it: the state outlives the process")                                                 \
-    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "gt",                                                      \
+    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "gpt",                                                     \
       "other hosts that hold a copy of each rank's part; auto: 1 where there are several hosts")                       \
     X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "gt",                                                            \
       "when this file appears, the state is saved to disk and the run stops")                                          \

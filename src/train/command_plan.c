@@ -13,6 +13,7 @@
 #include "train/observe.h"
 #include "train/plan_ranks.h"
 #include "train/setup.h"
+#include "train/snapshots.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
 
@@ -423,6 +424,8 @@ static Status show_ranks(PlanRun *r)
         TRY_DONE(fail(E_USAGE, "--ranks predicts for one policy; give --recompute another name than auto"));
     policy_levels(policy, r->model.config.layers, levels);
     int64_t share = setup_share(r->c, (int)r->c->ranks);
+    int replicas;
+    TRY_DONE(snapshots_replicas(r->c, (int)r->c->ranks, &replicas));
     TRY_DONE(
         plan_ranks(&(PlanRanks){.config = r->c,
                                 .request = request(r, r->micro_tokens, seqs_in(share, r->micro_tokens), true, levels),
@@ -430,6 +433,7 @@ static Status show_ranks(PlanRun *r)
                                 .seq_len = r->beside,
                                 .micros = micros(r),
                                 .share = share,
+                                .replicas = replicas,
                                 .machine = r->device ? r->device->name : r->setup.backend->describe}));
 done:
     free(levels);

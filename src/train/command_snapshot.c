@@ -7,6 +7,7 @@
 #include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/commands.h"
+#include "train/persist.h"
 
 /* One run's files in the list: neighbours, for their names begin alike. */
 typedef struct {
@@ -165,30 +166,6 @@ static Status check_disk(const Run *run)
     return OK;
 }
 
-static Status write_checkpoint(const Runs *r, const Run *run)
-{
-    Status status = OK;
-    const SnapshotPiece *first = &run->set.pieces[0];
-    const SnapshotFile *file = &r->list.files[first->file];
-    const ParamTable *params = snapshot_params(file);
-    float *arrays[SNAPSHOT_ARRAYS];
-    Saver saver = {0};
-    TrainingState state = {.params = params, .step = run->set.step};
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) arrays[a] = mem_array((size_t)params->size, sizeof(float));
-    snapshot_assemble(&r->list, &run->set, arrays);
-    state.weights = arrays[0];
-    state.m = arrays[1];
-    state.v = arrays[2];
-    state.state = snapshot_state(file, first->slot, &state.state_size);
-    state.files = snapshot_files(file, &state.n_files);
-    TRY_DONE(saver_init(&saver, file->output, 0, NULL));
-    TRY_DONE(saver_begin(&saver, &state));
-done:
-    saver_free(&saver);
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) free(arrays[a]);
-    return status;
-}
-
 static Status persist_run(const Config *c, const char *output)
 {
     Status status = OK;
@@ -202,7 +179,7 @@ static Status persist_run(const Config *c, const char *output)
         TRY_DONE(fail(E_FAIL, "%s: the output folder of the run is not there", run->first->output));
     TRY_DONE(lock_take(&lock, run->first->output));
     TRY_DONE(check_disk(run));
-    TRY_DONE(write_checkpoint(&r, run));
+    TRY_DONE(persist_write(&r.list, &run->set, run->first->output, 0));
     printf("%s/checkpoint-%" PRId64 "\n", run->first->output, run->set.step);
 done:
     lock_release(&lock);

@@ -15,6 +15,7 @@
 #include "train/train.h"
 
 #define SAVE_AGAIN  60.0 /* seconds from a save that failed to the next try */
+#define BEHIND_MOST 60.0 /* seconds after a start out of memory to the first save, at most */
 #define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
 
 typedef struct {
@@ -22,7 +23,8 @@ typedef struct {
     TrainProgress *progress;
     Ranks *ranks;         /* NULL: one */
     Snapshots *snapshots; /* NULL: none */
-    bool persisted;       /* a rank was lost, and this one saved */
+    bool behind;          /* it went on from memory, and disk has an older state, or none: until the first save */
+    bool persisted;       /* a rank was lost, and this one saved what it held */
     Saving *saving;       /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
@@ -227,6 +229,7 @@ static Status save_alone(Loop *l)
     l->last_save = clock_monotonic();
     l->save_again = 0;
     TRY(saving_begin(l->saving, l->progress));
+    l->behind = false;
     profile_range(l->profile, l->last_save, "save");
     return OK;
 }
@@ -275,10 +278,18 @@ static Status save_meanwhile(Loop *l)
     return OK;
 }
 
+/* Memory alone holds what this run had made before it was killed; once there is a snapshot again, that is given up. So
+   disk comes first, unless it is to have nothing before the end. */
+static bool save_due_behind(const Loop *l, double now)
+{
+    if (!l->behind || l->save_again > 0 || l->progress->step == l->first_step) return false;
+    return !l->snapshots || snapshots_stats(l->snapshots).taken > 0 || now - l->last_save >= BEHIND_MOST;
+}
+
 static bool save_due_by_clock(const Loop *l)
 {
     double every = l->job->config->save_every, now = clock_monotonic();
-    if (l->save_again > 0 && now >= l->save_again) return true;
+    if ((l->save_again > 0 && now >= l->save_again) || save_due_behind(l, now)) return true;
     return every > 0 && now - l->last_save >= every;
 }
 
@@ -461,9 +472,10 @@ static Status end_not_finite(Loop *l)
 }
 
 /* For a rank that is left. */
-static Status persist_alone(void *loop)
+static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
 {
     Loop *l = loop;
+    if (set) return persist_write(list, set, l->job->output_dir, (int)l->job->config->keep);
     if (!l->saving) TRY(saving_open(&l->saving, l->job));
     TRY(save_alone(l));
     return saving_wait(l->saving);
@@ -499,6 +511,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
               .ranks = job->session->options.ranks,
               .first_step = progress->step,
               .saved_step = progress->step,
+              .behind = progress->snapshot_kept > 0 && (job->config->save_every > 0 || job->config->save_steps > 0),
               .last_save = clock_monotonic()};
     size_t batch = (size_t)job->batch_size;
     MicroCapacity cap = job->session->options.micro;
@@ -520,7 +533,7 @@ Status train_run(TrainJob *job, TrainProgress *progress)
     say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
-    if (status == E_PEER) status = survive(job, progress, persist_alone, &l, &l.persisted);
+    if (status == E_PEER) status = survive(job, progress, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED || l.persisted);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/snapshots.h"
+
 #define GOAL 0.9 /* of linear */
 
 /* One number of ranks; seconds are of a step. */
@@ -14,8 +16,10 @@ typedef struct {
     double alone, step;              /* one rank with the same share; this many */
     double network, hidden, waiting; /* the exchange, its part behind backward, the rest */
     double efficiency;
-    double micros; /* per step, so that GOAL is reached */
-    int64_t batch; /* sequences of such a step, over all ranks */
+    double micros;             /* per step, so that GOAL is reached */
+    int64_t batch;             /* sequences of such a step, over all ranks */
+    uint64_t snapshot, copies; /* bytes of the host's memory for a rank, at most: its own slice, copies of others */
+    uint64_t snapshots;        /* of the own slices of all ranks */
 } Row;
 
 static double sum_of(const Plan *p, Range range, const double *seconds, bool exchange)
@@ -53,6 +57,8 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
     row->exchange = p.region_bytes[REGION_COMM];
+    row->snapshot = snapshots_rank_bytes(&q.model->params, q.exchange, 0, &row->snapshots);
+    row->copies = snapshots_rank_bytes(&q.model->params, q.exchange, r->replicas, NULL) - row->snapshot;
     row->network = reduce + share;
     row->waiting = last - micro + share;
     row->hidden = row->network - row->waiting;
@@ -70,6 +76,19 @@ done:
 }
 
 static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+
+/* Slices × two generations; how many ranks a host has is not told. */
+static void print_snapshots(const PlanRanks *r, const Row *w)
+{
+    printf(
+        "snapshots: %.1f MiB of the host's memory for each of %d ranks at most, %.1f MiB with all of them on one host",
+        mib(w->snapshot), w->ranks, mib(w->snapshots));
+    if (r->replicas)
+        printf("; on several, with %d cop%s\nof each slice on other hosts, %.1f MiB for each rank, so for a host that "
+               "times its ranks",
+               r->replicas, r->replicas == 1 ? "y" : "ies", mib(w->snapshot + w->copies));
+    printf(" (--snapshot-replicas, --snapshot-steps)\n");
+}
 
 static void print_table(const PlanRanks *r, const Network *n, const Row *rows, int count)
 {
@@ -93,6 +112,7 @@ static void print_table(const PlanRanks *r, const Network *n, const Row *rows, i
         "\nmoments, exchange: memory of each rank; hidden: behind backward; for 90 %%: with so many micro-batches to a "
         "step,\nso a batch of %lld sequences at %d ranks\n",
         (long long)rows[count - 1].batch, rows[count - 1].ranks);
+    print_snapshots(r, &rows[count - 1]);
 }
 
 static void print_json(const PlanRanks *r, const Network *n, const Row *rows, int count)
@@ -119,7 +139,11 @@ static void print_json(const PlanRanks *r, const Network *n, const Row *rows, in
             buf_printf(&out, ", \"%s\": ", reals[k].name);
             buf_double(&out, reals[k].value);
         }
-        buf_printf(&out, ", \"batch_for_90_percent\": %lld}", (long long)w->batch);
+        buf_printf(
+            &out,
+            ", \"batch_for_90_percent\": %lld, \"snapshot\": %llu, \"snapshot_copies\": %llu, \"snapshots\": %llu}",
+            (long long)w->batch, (unsigned long long)w->snapshot, (unsigned long long)w->copies,
+            (unsigned long long)w->snapshots);
     }
     buf_puts(&out, "\n]}\n");
     fputs(out.data, stdout);

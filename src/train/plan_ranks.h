@@ -14,6 +14,7 @@ typedef struct {
     double seq_len;      /* mean length of a token's sequence */
     double micros;       /* of a step, on each rank */
     int64_t share;       /* sequences of a step, on each rank */
+    int replicas;        /* copies of each rank's snapshot on other hosts, where there are several */
     const char *machine; /* for people */
 } PlanRanks;
 

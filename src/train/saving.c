@@ -12,6 +12,7 @@ struct Saving {
     Saver saver;
     CheckpointFile *files;
     const float *fetched[N_STATE_ARRAYS]; // (params.size) each
+    bool own;                             /* they are copies, to be freed: of a device, without a save buffer */
     double stopped;                       /* when training stopped for it */
 };
 
@@ -60,12 +61,22 @@ void saving_settle(Saving *s)
     (void)saver_wait(&s->saver);
 }
 
+static void drop_fetched(Saving *s)
+{
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
+        if (s->own && s->fetched[a]) session_read_done(s->job->session, s->fetched[a]);
+        s->fetched[a] = NULL;
+    }
+    s->own = false;
+}
+
 Status saving_fetch(Saving *s, const float **weights)
 {
     const Session *session = s->job->session;
     float *buffer = session_save_buffer(session);
     bool device = session->options.backend->device;
-    CHECK(!device || buffer, "a device's state is saved through the save buffer, and there is none");
+    drop_fetched(s);
+    s->own = device && !buffer;
     if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
     if (device || session_sharded(session))
         (void)saver_wait(&s->saver); /* where that one failed, the saver has said so: this save makes up for it */
@@ -95,8 +106,8 @@ Status saving_begin(Saving *s, const TrainProgress *progress)
                            .state_size = text.len,
                            .files = s->files,
                            .n_files = s->job->n_files};
-    Status status = saver_begin(&s->saver, &state);
-    s->fetched[STATE_WEIGHTS] = NULL;
+    Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when all is written */
+    drop_fetched(s);
     buf_free(&text);
     return status;
 }
@@ -114,6 +125,7 @@ void saving_close(Saving *s)
 {
     if (!s) return;
     saver_free(&s->saver);
+    drop_fetched(s);
     free(s->files);
     free(s);
 }

@@ -13,7 +13,8 @@ Status saving_open(Saving **saving, const TrainJob *job);
 /* Before moments are collected into the save buffer: waits for the save before, which writes from there. */
 void saving_settle(Saving *s);
 /* What is to be saved, for the host: where it lies, or, of a device, a copy in the save buffer, made now; that waits
-   for the save before. `weights` (params.size) may be looked at until saving_begin. */
+   for the save before. A survivor without a save buffer (only rank 0 has one) gets copies of their own. `weights`
+   (params.size) may be looked at until saving_begin. */
 Status saving_fetch(Saving *s, const float **weights);
 /* Starts saving what was fetched; returns once training may change the tensors again. A save that fails is reported and
    the one before stays good. */

@@ -230,6 +230,7 @@ typedef struct {
     Setup *s;
     const Plan *evaluation;
     size_t budget;
+    size_t reserved; /* of it, for snapshots that were asked for by a number of steps */
     CostRates rates;
     int64_t share; /* sequences of a step, on one rank */
 } Planning;
@@ -262,7 +263,7 @@ static Status search(const Planning *g, SearchResult *r)
     SearchProblem problem = {.training = request(g->need, g->s, true),
                              .evaluation = g->evaluation,
                              .budget = g->budget,
-                             .fixed = g->s->process_bytes,
+                             .fixed = g->s->process_bytes + g->reserved,
                              .rates = g->rates,
                              .seq_len = g->need->mean_length,
                              .micros = micros_per_step(g->c, g->need, ranks_size(g->s->ranks), g->s->micro.tokens),
@@ -329,7 +330,7 @@ static Status choose_levels(Planning *g)
         set_micro(g, tokens < g->need->max_length ? g->need->max_length : tokens);
         PlanRequest r = request(g->need, s, true);
         TRY(plan_make(&r, &p, &t, NULL));
-        bool fits = plan_total(&p, g->evaluation, s->backend, NULL) + s->process_bytes <= g->budget;
+        bool fits = plan_total(&p, g->evaluation, s->backend, NULL) + s->process_bytes + g->reserved <= g->budget;
         plan_free(&p);
         if (fits || tokens <= g->need->max_length) return OK;
     }
@@ -349,41 +350,57 @@ static Status refuse(const Planning *g)
         return fail(E_MEMORY, "evaluation takes %.1f MiB, more than %s of %.1f MiB. Lower --eval-batch-size",
                     MIB(s->peak), limit, MIB(g->budget));
     Status status = search(g, &r);
+    char of_it[96] = "";
+    if (g->reserved)
+        snprintf(of_it, sizeof of_it, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)",
+                 MIB(g->reserved));
     if (status == OK) {
         free(r.levels);
-        return fail(E_MEMORY, "--recompute %s takes %.1f MiB, more than %s of %.1f MiB; --recompute auto fits: %s",
-                    s->policy_name, MIB(s->peak), limit, MIB(g->budget), r.name);
+        return fail(E_MEMORY, "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB; --recompute auto fits: %s",
+                    s->policy_name, MIB(s->peak), of_it, limit, MIB(g->budget), r.name);
     }
     if (status != E_MEMORY) return status;
     return fail(E_MEMORY,
-                "--recompute %s takes %.1f MiB, more than %s of %.1f MiB. No plan fits: the smallest for this batch "
+                "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB. No plan fits: the smallest for this batch "
                 "takes %.1f MiB. Raise --memory-budget, or lower --micro-batch-tokens, --batch-size or "
                 "--max-seq-length",
-                s->policy_name, MIB(s->peak), limit, MIB(g->budget), MIB(r.peak));
+                s->policy_name, MIB(s->peak), of_it, limit, MIB(g->budget), MIB(r.peak));
 }
 
-/* Memory of the machine that snapshots take, and what of that is held by those of earlier processes already. */
-static Status add_snapshots(Planning *g)
+static bool snapshots_are_automatic(const Config *c) { return strcmp(c->snapshot_steps, "auto") == 0; }
+
+/* Memory of the machine that snapshots take, and what of that is held by those of earlier processes already. Those that
+   were asked for come before the plan is chosen, which has what they leave; auto takes them where there is room beside
+   it. */
+static void count_present(Planning *g)
 {
     const Config *c = g->c;
     Setup *s = g->s;
     int local = ranks_local_size(s->ranks);
-    TRY(snapshots_need(c, s->ranks, &g->need->model->params, &s->snapshot_bytes));
-    if (!s->snapshot_bytes) return OK;
+    if (!s->snapshot_bytes) return;
     char *output = snapshot_canonical(c->output_dir);
     uint64_t present = snapshot_present(c->snapshot_dir, output) / (uint64_t)(local > 0 ? local : 1);
     free(output);
     if (!backend_own_memory(s->backend) && c->memory_budget == 0) g->budget += (size_t)present;
+}
+
+static Status reserve_snapshots(Planning *g)
+{
+    Setup *s = g->s;
+    TRY(snapshots_need(g->c, s->ranks, &g->need->model->params, s->ranks ? &s->exchange : NULL, &s->snapshot_bytes));
+    if (snapshots_are_automatic(g->c)) return OK;
+    if (!backend_own_memory(s->backend)) g->reserved = (size_t)s->snapshot_bytes;
+    count_present(g);
     return OK;
 }
 
 /* Where they were not asked for by a number, training goes on without them. */
-static bool drop_snapshots(Planning *g)
+static bool drop_snapshots(Planning *g, size_t taken, size_t limit)
 {
     Setup *s = g->s;
-    if (!s->snapshot_bytes || strcmp(g->c->snapshot_steps, "auto") != 0) return false;
-    log_warn("no room for snapshots (%.1f MiB) beside %.1f MiB: none are taken", MIB(s->snapshot_bytes),
-             MIB(g->budget));
+    if (!s->snapshot_bytes || !snapshots_are_automatic(g->c)) return false;
+    log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
+             MIB(s->snapshot_bytes), MIB(taken - s->snapshot_bytes), MIB(limit));
     s->snapshot_bytes = 0;
     s->no_snapshots = true;
     return true;
@@ -397,13 +414,17 @@ static Status settle_host(Planning *g)
     s->host_peak = host_bytes(g) + s->plan_bytes[REGION_SAVE] + s->plan_bytes[REGION_HOST] +
                    s->plan_bytes[REGION_COMM] + s->snapshot_bytes;
     if (s->host_peak <= limit) return OK;
-    if (drop_snapshots(g)) return settle_host(g);
+    if (drop_snapshots(g, s->host_peak, limit)) return settle_host(g);
+    char snapshots[96] = "";
+    if (s->snapshot_bytes)
+        snprintf(snapshots, sizeof snapshots, ", snapshots: %.1f MiB, and --snapshot-steps 0 takes none",
+                 MIB(s->snapshot_bytes));
     return fail(
         E_MEMORY,
         "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB, what is "
-        "offloaded: %.1f MiB), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
+        "offloaded: %.1f MiB%s), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
         "model",
-        MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(s->plan_bytes[REGION_HOST]), MIB(limit));
+        MIB(s->host_peak), MIB(s->plan_bytes[REGION_SAVE]), MIB(s->plan_bytes[REGION_HOST]), snapshots, MIB(limit));
 }
 
 /* What rank 0 chose. */
@@ -416,7 +437,9 @@ typedef struct {
 static Status choose_alone(Planning *g)
 {
     machine_rates(g->s->backend, g->s->compute, &g->rates);
-    return choose_levels(g);
+    Status status = choose_levels(g);
+    if (status != E_MEMORY || !g->reserved) return status;
+    return status_context(status, "beside %.1f MiB for snapshots (--snapshot-steps 0 takes none)", MIB(g->reserved));
 }
 
 /* The same on all ranks, whatever each has: what fits where least is free. */
@@ -457,7 +480,7 @@ static Status settle(Planning *g)
     if (!backend_own_memory(s->backend)) s->peak += s->snapshot_bytes;
     plan_free(&p);
     if (s->peak <= g->budget) return settle_host(g);
-    if (drop_snapshots(g)) return settle(g);
+    if (drop_snapshots(g, s->peak, g->budget)) return settle(g);
     if (s->save_buffer && !s->backend->device &&
         !s->exchange.shard) { /* saving streams then, and training stands meanwhile */
         s->save_buffer = false;
@@ -506,13 +529,14 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
         set_micro(&g, tokens);
+        TRY_DONE(reserve_snapshots(&g));
         TRY_DONE(choose(&g)); /* without the save buffer, so that a larger budget is never slower; it comes in */
         s->save_buffer = ranks_first(s->ranks); /* where it fits beside what was chosen, with the rank that saves */
     } else {
         s->levels = mem_alloc((size_t)need->model->config.layers);
         snprintf(s->policy_name, sizeof s->policy_name, "none");
     }
-    if (need->training) TRY_DONE(add_snapshots(&g));
+    if (snapshots_are_automatic(c)) count_present(&g);
     TRY_DONE(settle(&g));
 done:
     plan_free(&evaluation);

@@ -51,7 +51,7 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
 }
 
 /* Hosts are known when ranks have met. */
-static Status wish_copies(const Config *c, int nodes, int *n)
+Status snapshots_replicas(const Config *c, int nodes, int *n)
 {
     const char *text = c->snapshot_replicas;
     char *end;
@@ -66,19 +66,33 @@ static Status wish_copies(const Config *c, int nodes, int *n)
     return OK;
 }
 
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, uint64_t *bytes)
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
 {
-    enum { SMALL_FILES = 512 << 10, INTERVALS = 1024 };
+    enum { SMALL_FILES = 512 << 10 };
+    int ranks = x ? x->ranks : 1;
+    uint64_t most = 0, sum = 0;
+    StateSlice *slices = mem_array((size_t)ranks, sizeof *slices);
+    state_slices(params, x ? x->starts : NULL, x ? x->n : 0, ranks, slices);
+    for (int r = 0; r < ranks; r++) {
+        uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
+        if (bytes > most) most = bytes;
+        sum += bytes;
+        slice_free(&slices[r]);
+    }
+    free(slices);
+    if (all) *all = (uint64_t)(1 + copies) * sum;
+    return (uint64_t)(1 + copies) * most;
+}
+
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x, uint64_t *bytes)
+{
     const Comm *comm = ranks_comm(ranks);
     SnapshotWish wish;
     int copies;
     *bytes = 0;
     TRY(snapshots_wish(c, ranks_size(ranks), &wish));
-    TRY(wish_copies(c, comm ? comm->nodes : 1, &copies));
-    if (!wish.wanted) return OK;
-    StateSlice part = {.count = INTERVALS, .size = params->size / ranks_size(ranks) + NORM_BLOCK};
-    if (part.size > params->size) part.size = params->size;
-    *bytes = (uint64_t)(1 + copies) * snapshot_bytes(params, &part, SMALL_FILES);
+    TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
+    if (wish.wanted) *bytes = snapshots_rank_bytes(params, x, copies, NULL);
     return OK;
 }
 
@@ -199,7 +213,7 @@ static Status find_copies(Snapshots *s)
     if (!c) return OK;
     Status status = OK;
     int *node = mem_array((size_t)c->size, sizeof *node);
-    TRY_DONE(wish_copies(s->job->config, c->nodes, &replicas));
+    TRY_DONE(snapshots_replicas(s->job->config, c->nodes, &replicas));
     TRY_DONE(ranks_meet(s->ranks));
     TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
     if (replicas == 0) goto done;
@@ -483,6 +497,14 @@ void snapshots_settle(Snapshots *s)
     double start = clock_monotonic();
     snapshot_wait_copied(s->file);
     s->stood_now += clock_monotonic() - start;
+}
+
+void snapshots_gather(Snapshots *s, Persist *held)
+{
+    *held = (Persist){0};
+    if (!s) return;
+    (void)snapshot_poll(s->file, true);
+    if (persist_find(s->job->config->snapshot_dir, s->output, s->run, held) != OK) log_warn("%s", status_message());
 }
 
 SnapshotStats snapshots_stats(const Snapshots *s) { return s ? s->stats : (SnapshotStats){0}; }

@@ -4,6 +4,8 @@
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
+#include "train/exchange.h"
+#include "train/persist.h"
 #include "train/ranks.h"
 #include "train/train.h"
 
@@ -16,9 +18,14 @@ typedef struct {
 } SnapshotWish;
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 
-/* Memory of the machine that they will take on this rank, a little too much rather than too little; 0: none are taken.
- */
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, uint64_t *bytes);
+/* Memory of the machine that a rank takes, with `copies` of other hosts' slices: slices (of the rank that has most) ×
+   two generations, a little too much rather than too little. `x` NULL: one rank. `all` (may be NULL): of all. */
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
+/* --snapshot-replicas where there are so many hosts. E_USAGE for what is no number, and for more than other hosts. */
+Status snapshots_replicas(const Config *c, int hosts, int *n);
+/* What they will take on this rank; 0: none are taken. */
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
+                      uint64_t *bytes);
 
 /* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
    makes what lies in memory of the run before another run's. */
@@ -30,6 +37,10 @@ Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s
 void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
 void snapshots_settle(Snapshots *s); /* takes NULL */
+
+/* A rank was lost: what this host's memory holds of the run (train/persist.h), own slices, those of the host's other
+   ranks, dead or alive, and copies. Waits for the thread, which has nobody left to wait for. Takes NULL: nothing. */
+void snapshots_gather(Snapshots *s, Persist *held);
 
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 

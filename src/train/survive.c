@@ -68,21 +68,58 @@ static void announce(Comm *c)
     if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
 }
 
-/* Is it this rank that saves? `why`: text for people, who does it, or why nobody here does. */
-static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock *lock, Buf *why)
+typedef struct {
+    const TrainJob *job;
+    const TrainProgress *progress;
+    Saving *saving;
+    bool sharded; /* nobody holds the whole state: what memory holds is saved */
+    Persist held;
+    int64_t step; /* that this one can save */
+    FolderLock lock;
+    Buf why; /* text for people: who does it, or why nobody here does */
+} Survivor;
+
+/* What no rank that lives can save. */
+static void say_nobody(Survivor *s)
 {
-    const Session *session = job->session;
-    Comm *c = ranks_comm(session->options.ranks);
+    if (!s->sharded)
+        buf_printf(&s->why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
+                   s->job->output_dir);
+    else if (s->held.set.generation)
+        buf_printf(&s->why, "Nothing is saved, for the run's folder %s is not here: what memory holds is gone on from",
+                   s->job->output_dir);
+    else if (s->held.missing.len)
+        buf_printf(&s->why,
+                   "Nothing is saved, for in no memory of a host that is left a generation is whole (here %s): what "
+                   "the memory of all hosts holds together, or else the newest checkpoint, is gone on from",
+                   s->held.missing.data);
+    else
+        buf_puts(&s->why,
+                 "Nothing is saved, for each rank has moments of its own and no snapshot was taken: the newest "
+                 "checkpoint is gone on from");
+}
+
+/* What rank 0 saves in the background comes first: it may be newer, and saves into the folder one at a time. */
+static bool saved_already(Survivor *s)
+{
+    int64_t newest;
+    if (s->saving && s->sharded) (void)saving_wait(s->saving);
+    if (!went_beyond(s->job->output_dir, s->sharded ? s->step - 1 : s->step, &newest)) return false;
+    buf_printf(&s->why, "Step %lld is saved already", (long long)newest);
+    return true;
+}
+
+/* Is it this rank that saves? */
+static bool claim(Survivor *s)
+{
+    const TrainJob *job = s->job;
+    Comm *c = ranks_comm(job->session->options.ranks);
     double half = job->config->peer_timeout / 2;
     int64_t step;
-    if (session_sharded(session) || (session->options.backend->device && !session_save_buffer(session))) {
-        buf_puts(why, "What memory holds, or else the newest checkpoint, is gone on from");
-        return false;
-    }
-    int who = lowest(c, same_folder(job, progress->run), progress->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
+    bool able = (!s->sharded || s->held.set.generation) && same_folder(job, s->progress->run);
+    int who = lowest(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
     if (who == NONE) {
-        buf_printf(why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
-                   job->output_dir);
+        say_nobody(s);
         return false;
     }
     if (who != c->rank) {
@@ -90,42 +127,51 @@ static bool claim(const TrainJob *job, const TrainProgress *progress, FolderLock
         size_t size;
         (void)store_get(c->store, SAVED, SAVE_MOST, &data, &size);
         free(data);
-        buf_printf(why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
+        buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && lock_take(lock, job->output_dir) != OK) {
-        buf_printf(why, "Nothing is saved: %s", status_message());
+    if (c->rank > 0 && lock_take(&s->lock, job->output_dir) != OK) {
+        buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;
     }
-    if (c->rank > 0 && went_beyond(job->output_dir, progress->step, &step)) {
-        buf_printf(why, "Step %lld is saved already", (long long)step);
+    if ((c->rank > 0 || s->sharded) && saved_already(s)) {
         announce(c);
-        lock_release(lock);
+        lock_release(&s->lock);
         return false;
     }
     return true;
 }
 
-Status survive(const TrainJob *job, const TrainProgress *progress, Status (*save)(void *), void *context, bool *saved)
+Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *snapshots, Saving *saving,
+               SurviveSave save, void *context, bool *saved)
 {
     char *lost = mem_strdup(status_message());
     Comm *c = ranks_comm(job->session->options.ranks);
-    FolderLock lock = {0};
-    Buf text = {0};
+    Survivor s = {.job = job,
+                  .progress = progress,
+                  .saving = saving,
+                  .sharded = session_sharded(job->session),
+                  .step = progress->step};
     *saved = false;
-    if (claim(job, progress, &lock, &text)) {
-        *saved = save(context) == OK;
-        if (*saved)
-            buf_printf(&text, "Step %lld of %lld is saved in %s", (long long)progress->step,
+    if (s.sharded) {
+        snapshots_gather(snapshots, &s.held);
+        s.step = s.held.set.step;
+    }
+    if (claim(&s)) {
+        bool good = (s.sharded ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
+        if (good)
+            buf_printf(&s.why, "Step %lld of %lld is saved in %s", (long long)s.step,
                        (long long)job->schedule.total_steps, job->output_dir);
         else
-            buf_printf(&text, "Step %lld could not be saved: %s", (long long)progress->step, status_message());
+            buf_printf(&s.why, "Step %lld could not be saved: %s", (long long)s.step, status_message());
+        *saved = good && !s.sharded;
         announce(c);
-        lock_release(&lock);
+        lock_release(&s.lock);
     }
-    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, text.data);
-    buf_free(&text);
+    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, s.why.data);
+    persist_free(&s.held);
+    buf_free(&s.why);
     free(lost);
     return E_PEER;
 }

@@ -1,18 +1,26 @@
-/* A rank was lost: who of the others saves what all of them still hold. Each has the whole state of its last update
-   (but of moments that are sharded), so one checkpoint is enough. */
+/* A rank was lost: who of the others saves what all of them still hold. Unsharded each has the whole state of its last
+   update, so one checkpoint is enough; sharded, one whose host's memory holds every slice of a generation writes that.
+ */
 #ifndef CAIRN_TRAIN_SURVIVE_H
 #define CAIRN_TRAIN_SURVIVE_H
 
+#include "train/saving.h"
+#include "train/snapshots.h"
 #include "train/train.h"
 
 /* Collective, before training: what rank 0 would write into state.json, for any rank may have to. The job uses the two
    texts as long as it lasts. */
 Status survive_share(TrainJob *job, Buf *fingerprint, Buf *config);
 
-/* After E_PEER, whose message it takes up. Each survivor says through the rendezvous store that it lives; the lowest
+/* What a survivor calls to save: `set` (of `list`) from memory, or, where that is NULL, the state that it holds. */
+typedef Status (*SurviveSave)(void *context, const SnapshotList *list, const SnapshotSet *set);
+
+/* After E_PEER, whose message it takes up. Each survivor that can save says so through the rendezvous store; the lowest
    that does within a few seconds calls `save`, where the output folder is the run's: it holds the folder's lock
    meanwhile, so that never two write. The others wait for it a while, because a launcher may end all when one ends.
-   `saved`: by this one. Always E_PEER. */
-Status survive(const TrainJob *job, const TrainProgress *progress, Status (*save)(void *), void *context, bool *saved);
+   `saving`: rank 0's, whose last save is waited for where memory is saved; may be NULL. `saved`: by this one, the state
+   that it holds, so memory has served. Always E_PEER. */
+Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *snapshots, Saving *saving,
+               SurviveSave save, void *context, bool *saved);
 
 #endif

@@ -45,7 +45,11 @@ wait_until() {
     until eval "$1"; do
         sleep 0.01
         tries=$((tries + 1))
-        if [ "$tries" -ge 6000 ]; then complain "this never came: $1" && cat log && return; fi
+        if [ "$tries" -ge 6000 ]; then
+            complain "this never came: $1"
+            tail -n 20 log* 2>/dev/null
+            return
+        fi
     done
 }
 

@@ -59,6 +59,27 @@ for lost in 1 2; do
     done
 done
 
+# A host is lost, and those on the other one write a checkpoint at once: of slices of their own and of copies. Without
+# copies they say what they lack.
+start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
+wait_until "reached left 9"
+kill -9 "${ranks[0]}" "${ranks[1]}"
+end_ranks
+[ "${codes[*]}" = "137 137 77 77" ] || { complain "${codes[*]} after host 1 was lost" && tail -n 3 log.*; }
+step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .*/\1/p' log.2)
+{ [ -n "$step" ] && [ -e "left/checkpoint-$step/manifest.json" ]; } || { complain "host 2 saved nothing" && tail -n 2 log.2; }
+rm -rf -- "$memory/h1" "$memory/h2"
+start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
+end_ranks
+grep -q "^going on from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+same_run whole left 60
+start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
+wait_until "reached single 9"
+kill -9 "${ranks[0]}" "${ranks[1]}"
+end_ranks
+grep -q 'Nothing is saved, .* lacks of 4 slices number 0, 1' log.2 || { complain "what host 2 lacks is not said" && tail -n 2 log.2; }
+rm -rf -- "$memory/h1" "$memory/h2"
+
 # one host is cut off for good: its ranks and the others end with 77; what it held counts again when it is back
 start_hosts log --output-dir cut --snapshot-steps 3
 wait_until "reached cut 8"

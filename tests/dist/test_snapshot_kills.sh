@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One rank, kill -9 at random moments, again and again: the same command goes on from memory, and ends with the bytes of
-# a run that was never stopped. Nothing is on disk but what a run writes at its end.
+# a run that was never stopped. Nothing is on disk but what a run writes at its end, or soon after it went on from memory.
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 
@@ -15,7 +15,7 @@ steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else 
 kills=0 from_memory=0 rounds=0
 while [ "$kills" -lt "$kills_wanted" ] && [ "$rounds" -lt 40 ]; do
     rounds=$((rounds + 1))
-    out=killed$rounds every=$((rounds % 4 + 1)) tries=0
+    out=killed$rounds every=$((rounds % 4 + 1)) tries=0 behind=
     while :; do
         "$CAIRN_BINARY" "${run[@]}" --output-dir "$out" --snapshot-steps "$every" >/dev/null 2>log &
         child=$!
@@ -24,11 +24,11 @@ while [ "$kills" -lt "$kills_wanted" ] && [ "$rounds" -lt 40 ]; do
         kill -9 "$child" 2>/dev/null
         code=0
         wait "$child" 2>/dev/null || code=$?
-        if grep -q '^memory (' log; then from_memory=$((from_memory + 1)); fi
+        if grep -q '^memory (' log; then from_memory=$((from_memory + 1)) behind=1; fi
         if [ "$code" -ne 137 ]; then break; fi
         kills=$((kills + 1))
-        if [ -d "$out" ] && find "$out" -maxdepth 1 -name 'checkpoint-*' ! -name '*.tmp' | grep -qv checkpoint-60; then
-            complain "a checkpoint was written before the end"
+        if [ -z "$behind" ] && [ -d "$out" ] && find "$out" -maxdepth 1 -name 'checkpoint-*' ! -name '*.tmp' | grep -qv checkpoint-60; then
+            complain "a checkpoint was written before the end, and it never went on from memory"
         fi
     done
     [ "$code" -eq 0 ] || { complain "exit code $code" && cat log; }
@@ -54,6 +54,14 @@ step=$(sed -n 's/^memory ([^)]*) holds step \([0-9]*\) of this run.*/\1/p' log)
 lost=$(sed -n 's/.*there is no checkpoint: \([0-9]*\) steps* \(is\|are\) lost.*/\1/p' log)
 { [ "$((step + lost))" -eq "$before" ] && [ "$((step % 5))" -eq 0 ]; } || { complain "step $step, lost $lost, made $before" && cat log; }
 
+# Disk is behind memory: it is saved there soon after the first new snapshot, whatever --save-every says; once.
+wait_until "find told -path '*-[0-9]*[0-9]/manifest.json' -o -path '*-[0-9]/manifest.json' | grep -q ."
+saved=$(find told -name 'checkpoint-*' -printf '%f\n')
+saved=${saved#checkpoint-}
+{ [ "$saved" -gt "$step" ] && [ "$saved" -le "$((step + 15))" ]; } || complain "went on from $step, saved step $saved"
+wait_until "reached told $((saved + 20))"
+[ "$(find told -name 'checkpoint-*' -printf '%f\n')" = "checkpoint-$saved" ] || complain "saved again: $(ls told)"
+
 # While it lives: it is listed as alive, not discarded, not persisted.
 wait_until "reached told $((before + 6))"
 expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
@@ -73,7 +81,7 @@ touch error.txt
 code=0
 wait "$child" || code=$?
 [ "$code" -eq 75 ] || complain "exit code $code after --persist-file appeared"
-find told -name manifest.json | grep -q . || complain "no checkpoint after --persist-file"
+[ "$(find told -name 'checkpoint-*' -printf '%f\n')" != "checkpoint-$saved" ] || complain "no checkpoint after --persist-file"
 [ "$(snapshots_left)" -eq 0 ] || complain "a saved run left its snapshot: $(ls "$memory")"
 
 # Another run's: removed and made again, the folder is another run; --resume never begins another, too.

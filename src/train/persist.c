@@ -1,0 +1,53 @@
+#include "train/persist.h"
+
+#include <stdlib.h>
+
+#include "state/checkpoint.h"
+#include "train/machine.h"
+
+Status persist_find(const char *dir, const char *output, Digest run, Persist *p)
+{
+    SnapshotPiece *pieces = NULL;
+    int count = 0, cap = 0;
+    *p = (Persist){0};
+    TRY(snapshot_find(dir, output, &p->list));
+    snapshot_pieces(&p->list, run, 0, &pieces, &count, &cap);
+    snapshot_choose(pieces, count, NULL, &p->set, &p->missing);
+    free(pieces);
+    return OK;
+}
+
+void persist_free(Persist *p)
+{
+    snapshot_set_free(&p->set);
+    snapshot_list_free(&p->list);
+    buf_free(&p->missing);
+}
+
+Status persist_write(const SnapshotList *list, const SnapshotSet *set, const char *folder, int keep)
+{
+    Status status = OK;
+    const SnapshotPiece *first = &set->pieces[0];
+    const SnapshotFile *file = &list->files[first->file];
+    const ParamTable *params = snapshot_params(file);
+    size_t bytes = SNAPSHOT_ARRAYS * (size_t)params->size * sizeof(float), room = machine_free_bytes();
+    float *arrays[SNAPSHOT_ARRAYS];
+    Saver saver = {0};
+    TrainingState state = {.params = params, .step = set->step};
+    if (room < bytes)
+        return fail(E_MEMORY, "a checkpoint is put together in %.1f MiB of memory, %.1f MiB are free",
+                    (double)bytes / (1 << 20), (double)room / (1 << 20));
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) arrays[a] = mem_array((size_t)params->size, sizeof(float));
+    snapshot_assemble(list, set, arrays);
+    state.weights = arrays[0];
+    state.m = arrays[1];
+    state.v = arrays[2];
+    state.state = snapshot_state(file, first->slot, &state.state_size);
+    state.files = snapshot_files(file, &state.n_files);
+    TRY_DONE(saver_init(&saver, folder, keep, NULL));
+    TRY_DONE(saver_begin(&saver, &state));
+done:
+    saver_free(&saver);
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) free(arrays[a]);
+    return status;
+}

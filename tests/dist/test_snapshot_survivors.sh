@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Who is left saves: with a sharded optimizer out of what memory holds of all slices, on a device also who is not rank 0.
+# The checkpoint is an ordinary one: memory is taken away, and the run goes on from disk, bit-equal.
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+skip_without_gloo
+exec 2>/dev/null # the shell speaks of every process that was killed
+
+make_case
+run=("${task[@]}" --bucket-size 4KiB --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0)
+steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+# shellcheck disable=SC2317 # wait_until calls it
+reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
+checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '\n' ' '; }
+
+# lose OUT LOST FLAG...: three ranks, of which those in LOST are killed; the others end with 77.
+lose() {
+    local out=$1 lost=$2 r
+    shift 2
+    start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir "$out" "$@"
+    wait_until "reached $out 9"
+    for r in $lost; do kill -9 "${ranks[r]}"; done
+    end_ranks
+    for r in 0 1 2; do
+        case " $lost " in
+        *" $r "*) ;;
+        *) [ "${codes[r]}" -eq 77 ] || { complain "rank $r ended with ${codes[r]} after $lost were lost" && tail -n 3 log.*; } ;;
+        esac
+    done
+}
+
+start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir whole --snapshot-steps 0
+end_ranks
+[ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
+
+for lost in 0 2 "0 1"; do
+    out=sharded${lost// /}
+    lose "$out" "$lost" --shard optimizer --snapshot-steps 3
+    made=$(steps_in "$out")
+    step=$(sed -n 's/.*Step \([0-9]*\) of 40 is saved in .*/\1/p' log.? | head -n 1)
+    { [ -n "$step" ] && [ "$step" -le "$made" ] && [ "$((made - step))" -le 6 ]; } ||
+        { complain "step '$step' of $made was saved after $lost was lost" && tail -n 2 log.*; }
+    [ "$(checkpoints "$out")" = "checkpoint-$step " ] || complain "$out has $(checkpoints "$out")instead of step $step"
+    rm -f "$memory"/cairn-*
+    start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir "$out" --shard optimizer --snapshot-steps 3
+    end_ranks
+    [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after $lost was lost" && tail -n 3 log.*; }
+    grep -q "^going on from .*checkpoint-$step: step $step of 40" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+    same_run whole "$out" 40
+done
+
+# A slice that is not there is named; without snapshots nothing can be saved.
+start_ranks 3 log "${run[@]}" --max-steps 100000 --output-dir lacking --shard optimizer --snapshot-steps 3
+wait_until "reached lacking 9"
+rm -f "$memory"/cairn-*-3-1-1.snapshot
+kill -9 "${ranks[1]}"
+end_ranks
+[ "${codes[*]}" = "77 137 77" ] || complain "${codes[*]} after a slice was taken away"
+grep -q 'Nothing is saved, .* lacks of 3 slices number 1' log.0 || { complain "the slice that is missing is not named" && tail -n 2 log.0; }
+[ -z "$(checkpoints lacking)" ] || complain "lacking has $(checkpoints lacking)"
+expect 79 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir lacking
+says 'no generation is whole' 'lacks of 3 slices number 1'
+rm -f "$memory"/cairn-*
+lose none 1 --shard optimizer --snapshot-steps 0
+grep -q 'no snapshot was taken: the newest checkpoint is gone on from' log.0 || { complain "no reason" && tail -n 2 log.0; }
+
+# `persist` does the same afterwards, out of slices of several ranks.
+for r in 0 1 2; do lost[r]=$r; done
+lose persisted "${lost[*]}" --shard optimizer --snapshot-steps 3
+expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir persisted
+step=$(sed 's/.*-//' .stdout)
+rm -f "$memory"/cairn-*
+start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir persisted --shard optimizer --snapshot-steps 3
+end_ranks
+grep -q "^going on from .*checkpoint-$step: step $step of 40" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+same_run whole persisted 40
+
+# A device's memory only copies reach, and only rank 0 has a buffer for them.
+if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
+    export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=3
+    for i in "${!run[@]}"; do if [ "${run[i]}" = ref ]; then run[i]=cuda_host; fi; done
+    start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir device --snapshot-steps 0
+    end_ranks
+    [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
+    lose survived "0 1" --snapshot-steps 0
+    step=$(sed -n 's/.*Step \([0-9]*\) of 40 is saved in .*/\1/p' log.2)
+    [ -n "$step" ] || { complain "rank 2 saved nothing of its device" && tail -n 2 log.2; }
+    start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir survived --snapshot-steps 0 --override
+    end_ranks
+    [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
+    [ "$step" -gt 12 ] || same_run device survived 12
+fi
+exit $((failures > 0))
