@@ -109,6 +109,7 @@ typedef union {
         int32_t heads, head_dim;
         float scale, dropout;
         uint32_t site;
+        int32_t longest; /* no sequence has more tokens; 0: than there are rows */
     } attention;
     struct {
         GeluKind kind;

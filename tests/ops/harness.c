@@ -332,18 +332,21 @@ void case_run(OpCase *c, Backend *b, RunOptions options)
     for (int i = 0; i < info->n_out; i++) check_slot(c, b, &c->out[i], &info->out[i], false);
 }
 
+/* The type of its operands that is no statistic: F32 only where all are. */
+static Dtype compute_of(const OpCase *c)
+{
+    Dtype found = F32;
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const Operand *o = i < OP_MAX_IN ? &c->in[i].operand : &c->out[i - OP_MAX_IN].operand;
+        if (o->cols && is_float(o->dtype) && o->dtype != F32) found = o->dtype;
+    }
+    return found;
+}
+
 bool case_runs_on(const OpCase *c, const Backend *b)
 {
     char why[256] = "";
-    for (int i = 0; i < OP_MAX_IN; i++)
-        if (is_float(c->in[i].operand.dtype) && c->in[i].operand.cols &&
-            !b->supports(b, c->in[i].operand.dtype, why, sizeof why))
-            return false;
-    for (int i = 0; i < OP_MAX_OUT; i++)
-        if (is_float(c->out[i].operand.dtype) && c->out[i].operand.cols &&
-            !b->supports(b, c->out[i].operand.dtype, why, sizeof why))
-            return false;
-    return true;
+    return b->supports(b, compute_of(c), why, sizeof why);
 }
 
 /* ---- comparing ---- */

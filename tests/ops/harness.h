@@ -54,7 +54,7 @@ float type_rounded(Dtype dtype, float x); /* x as it stands in a tensor of this 
 /* ---- backends ---- */
 
 /* ref first, then cpu if it opens here; says once if it does not and why. In cpu's place come those that the
-   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open. */
+   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open, with CAIRN_TEST_ATTENTION=cudnn with that. */
 int ops_backends(Backend *backends[4]);
 Backend *ops_ref(void);
 /* Prepares, runs and releases a call whose operands lie in host memory, on a backend with memory of its own. */
