@@ -77,6 +77,7 @@ X(LibraryLoadData)
 X(LibraryGetKernel)
 X(ModuleLoadData)
 X(ModuleGetFunction)
+X(KernelGetFunction)
 #undef X
 
 EXPORT CUresult cuInit(unsigned flags)
