@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/norm_block.h"
 
 #define OP_MAX_IN  10
 #define OP_MAX_OUT 5
@@ -202,7 +203,6 @@ typedef struct {
     int64_t block;  /* the number of its first norm block among those of the whole space */
     int64_t tensor; /* which of all segments it is a piece of */
 } Segment;
-#define OP_NORM_BLOCK 1024 /* elements: contracts.md 5 */
 
 /* An operand: what a plan says of a tensor, and where it is. */
 typedef struct {

@@ -332,21 +332,15 @@ void case_run(OpCase *c, Backend *b, RunOptions options)
     for (int i = 0; i < info->n_out; i++) check_slot(c, b, &c->out[i], &info->out[i], false);
 }
 
-/* The type of its operands that is no statistic: F32 only where all are. */
-static Dtype compute_of(const OpCase *c)
-{
-    Dtype found = F32;
-    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
-        const Operand *o = i < OP_MAX_IN ? &c->in[i].operand : &c->out[i - OP_MAX_IN].operand;
-        if (o->cols && is_float(o->dtype) && o->dtype != F32) found = o->dtype;
-    }
-    return found;
-}
-
 bool case_runs_on(const OpCase *c, const Backend *b)
 {
     char why[256] = "";
-    return b->supports(b, compute_of(c), why, sizeof why);
+    Dtype compute = F32; /* as statistics always are */
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const Operand *o = i < OP_MAX_IN ? &c->in[i].operand : &c->out[i - OP_MAX_IN].operand;
+        if (o->cols && is_float(o->dtype) && o->dtype != F32) compute = o->dtype;
+    }
+    return b->op[c->op].run && b->supports(b, compute, why, sizeof why);
 }
 
 /* ---- comparing ---- */
