@@ -7,6 +7,8 @@
    --predictions N      masked positions in a sequence of `length`: pretraining (MLM, NSP); 0: three labels
    --lengths FILE       packed sequences of such lengths; a micro-batch has batch × length rows, and as many as fit
    --optimizer NAME     adamw (default) or lamb
+   --attention KIND     auto (default), own or cudnn
+   --dropout P          all rates; default as the configuration says
    --steps N            timed in a round, after 3 others; default 1, after 1 other
    --product N          size of the large product, N × N × N; default 8192 on a device, 1024 × 768 × 3072 else
    --ops                times every distinct instr of the first policy's plan, back to back
@@ -26,7 +28,14 @@
 enum { MOST_POLICIES = 16, MOST_ROUNDS = 32 };
 #define MIB (1024.0 * 1024.0)
 
-Want want = {.backend = "cpu", .optimizer = "adamw", .name = "", .batch = 16, .length = 128, .rounds = 3, .steps = 1};
+Want want = {.backend = "cpu",
+             .optimizer = "adamw",
+             .name = "",
+             .batch = 16,
+             .length = 128,
+             .rounds = 3,
+             .steps = 1,
+             .dropout = -1};
 Model model;
 Backend *backend;
 float *weights;
@@ -174,7 +183,8 @@ static int parse(int argc, char **argv, Row *rows)
         {"lengths", required_argument, NULL, 'l'}, {"optimizer", required_argument, NULL, 'o'},
         {"steps", required_argument, NULL, 's'},   {"product", required_argument, NULL, 'P'},
         {"ops", no_argument, NULL, 'O'},           {"json", required_argument, NULL, 'j'},
-        {"name", required_argument, NULL, 'n'},    {NULL, 0, NULL, 0}};
+        {"name", required_argument, NULL, 'n'},    {"attention", required_argument, NULL, 'a'},
+        {"dropout", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0}};
     int n = 0;
     for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
         if (flag == 'b') want.backend = optarg;
@@ -186,6 +196,8 @@ static int parse(int argc, char **argv, Row *rows)
         if (flag == 'O') want.ops = true;
         if (flag == 'j') want.json = optarg;
         if (flag == 'n') want.name = optarg;
+        if (flag == 'a' && strcmp(optarg, "cudnn") == 0) want.attention = ATTENTION_CUDNN;
+        if (flag == 'd') want.dropout = (float)atof(optarg);
         if (flag == '?') return 0;
     }
     char **rest = argv + optind;
@@ -211,14 +223,17 @@ int main(int argc, char **argv)
     int n = parse(argc, argv, rows);
     if (n == 0) {
         fputs("use: bench_step [--backend NAME] [--predictions N] [--lengths FILE] [--optimizer NAME] [--steps N] "
-              "[--product N] [--ops] [--json FILE] [--name TEXT] CONFIG.json [batch] [length] [rounds] [fp32|bf16] "
+              "[--attention KIND] [--dropout P] [--product N] [--ops] [--json FILE] [--name TEXT] CONFIG.json [batch] "
+              "[length] [rounds] [fp32|bf16] "
               "[policy]...\n",
               stderr);
         return 2;
     }
     must(model_config_read(argv[optind], &config));
+    if (want.dropout >= 0) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = want.dropout;
     must(model_init(&model, config, want.predictions ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, 3}));
-    must(backend_open(want.backend, NULL, &backend));
+    if (!want.lengths && want.length < model.longest) model.longest = (int32_t)want.length;
+    must(backend_open(want.backend, &(BackendOptions){.attention = want.attention}, &backend));
     if (!backend->supports(backend, want.compute, why, sizeof why)) {
         printf("skipped: %s\n", why);
         return 0;

@@ -118,6 +118,8 @@ if [ -n "$needs_build" ]; then
     done
     export CAIRN_BACKEND_DIR=$build
 fi
+# A dry run has the library that stands in cuDNN's place in the tests.
+[ -z "$dry" ] || [ ! -e "$build/tests/cuda_host/fake_cudnn.so" ] || export CAIRN_CUDNN=$build/tests/cuda_host/fake_cudnn.so
 export XDG_CACHE_HOME=$work/cache # products are chosen anew, once for the whole run
 mkdir -p "$XDG_CACHE_HOME"
 
@@ -228,6 +230,12 @@ part_tests() {
         [ -x "$program" ] || { record left_out case "$name" why "not built" && continue; }
         run_test "$name" env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 "$program"
     done
+    if has_cudnn; then
+        run_test op-attention-cudnn env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_ATTENTION=cudnn "$build/tests/ops_attention_plain"
+        golden cudnn cuda_host_cudnn "$(few test_training '*')"
+    else
+        record left_out case op-attention-cudnn why "no cuDNN in this build, or none that loads"
+    fi
     golden ten-steps cuda_host_training "$(few test_ten_steps '*')"
     golden fp16-overflow cuda_host_training test_overflow_in_graphs
     golden offload cuda_host_offload "$(few test_rows '*')"
@@ -288,6 +296,7 @@ set_case() {
 
 # ---- part: ours ----
 
+# With `more` (flags, as words) in the environment.
 our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     local name=$1 policies=$2 ops=$3 flags=() code=0 rounds
     rounds=$(few 1 2)
@@ -298,6 +307,8 @@ our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
     [ -z "$ops" ] || flags+=("$ops")
     [ -z "$dry" ] || flags+=(--product 64)
+    # shellcheck disable=SC2206 # words
+    flags+=(${more:-})
     # shellcheck disable=SC2086 # policies are words
     with_memory "$name" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
         --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$rounds" bf16 $policies ||
@@ -311,6 +322,29 @@ any_order() { # NAME ROW-OF-THE-TABLE...
     export CAIRN_CUDA_ANY_ORDER=1
     our_case "$1" none '' "${@:2}"
     unset CAIRN_CUDA_ANY_ORDER
+}
+
+# Attention by cuDNN beside our own: a step without dropout, for cuDNN's is used for nothing else.
+both_attentions() { # ROW-OF-THE-TABLE...
+    local kind
+    for kind in own cudnn; do
+        if [ "$kind" = cudnn ] && ! has_cudnn; then
+            record left_out case "$1-attention-cudnn" why "no cuDNN in this build, or none that loads"
+            say "$1-attention-cudnn: left out, no cuDNN"
+            continue
+        fi
+        more="--dropout 0 --attention $kind" our_case "$1-attention-$kind" "none full" "$(few '' --ops)" "$@"
+    done
+}
+
+# bench_step opens with it: a step of the tiny model. 2: it does not, and says why.
+has_cudnn() {
+    local code=0
+    tiny_model
+    "$build/bench_step" --backend "$backend" --dropout 0 --attention cudnn --product 64 "$work/tiny.json" 2 16 1 bf16 none >"$work/cudnn" 2>&1 ||
+        code=$?
+    [ "$code" -ne 2 ] || tail -n 1 "$work/cudnn"
+    [ "$code" -ne 2 ]
 }
 
 # The largest batch of BERT-Large at 128 that a plan puts into 16 GiB, run as it is.
@@ -346,6 +380,7 @@ part_ours() {
         esac
         our_case "${row[0]}" "$policies" "$ops" "${row[@]}"
         [ "${row[0]}" != large-128 ] || any_order large-128-any-order "${row[@]}"
+        case ${row[0]} in large-128 | large-512 | large-wiki) both_attentions "${row[@]}" ;; esac
         [ "${row[0]}" != large-512 ] || largest_batch
     done < <(cases_table)
 }

@@ -34,6 +34,7 @@ endfunction()
 
 cairn_with(ONEDNN "oneDNN matrix products: the cpu backend")
 cairn_with(CUDA "The cuda backend")
+cairn_with(CUDNN "The cuda backend's attention by cuDNN")
 cairn_with(HDF5 "Pretraining shards in HDF5")
 cairn_with(EXPAT "Wikipedia's dumps: XML")
 cairn_with(BZ2 "Dumps and text packed by bzip2")
@@ -77,6 +78,14 @@ if(NOT cuda_found AND NOT WITH_CUDA STREQUAL "ON")
   message(STATUS "The cuda backend is not built: ${cuda_why}")
 endif()
 cairn_decide(CUDA ${cuda_found} "the CUDA toolkit (nvcc, cublasLt.h, libcudart_static.a; ${cuda_why})")
+
+# Of cuDNN only the header is needed: the library is looked for when it is asked for. The host executor is built with it
+# too, where there is no nvcc.
+cairn_find_cudnn(cudnn_found cudnn_why)
+if(NOT cudnn_found AND WITH_CUDNN STREQUAL "AUTO")
+  message(STATUS "--attention cudnn is not built: ${cudnn_why}")
+endif()
+cairn_decide(CUDNN ${cudnn_found} "cuDNN 9.18.1 or newer for developers (cudnn.h; ${cudnn_why})")
 
 # What `cairn wiki` reads with: libraries of the system, each behind one file (tasks/pretrain/with_*).
 function(cairn_plain_library name target header library hint)

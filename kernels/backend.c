@@ -65,6 +65,7 @@ done:
 static Status open_named(const char *name, const BackendOptions *options, Backend **backend)
 {
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
+    if (options->attention == ATTENTION_CUDNN) return open_one("cuda", options, backend); /* or say why not */
     if (open_one("cuda", options, backend) == OK) return OK;
     log_debug("%s", status_message());
     if (open_one("cpu", options, backend) == OK) return OK;
@@ -82,8 +83,8 @@ static Status check_wishes(const Backend *b, const BackendOptions *options)
                     b->name);
     if (options->attention == ATTENTION_CUDNN && !b->cudnn)
         return fail(E_USAGE,
-                    "--attention cudnn: the backend '%s' of this build has no attention by cuDNN. Use --attention own "
-                    "(auto takes it too)",
+                    "--attention cudnn: the backend '%s' has no attention by cuDNN. Use --backend cuda on a GPU, or "
+                    "--attention own (auto takes it too)",
                     b->name);
     return OK;
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/norm_block.h"
 
 #define OP_MAX_IN  10
 #define OP_MAX_OUT 5
@@ -109,6 +110,7 @@ typedef union {
         int32_t heads, head_dim;
         float scale, dropout;
         uint32_t site;
+        int32_t longest; /* no sequence has more tokens; 0: than there are rows */
     } attention;
     struct {
         GeluKind kind;
@@ -201,7 +203,6 @@ typedef struct {
     int64_t block;  /* the number of its first norm block among those of the whole space */
     int64_t tensor; /* which of all segments it is a piece of */
 } Segment;
-#define OP_NORM_BLOCK 1024 /* elements: contracts.md 5 */
 
 /* An operand: what a plan says of a tensor, and where it is. */
 typedef struct {

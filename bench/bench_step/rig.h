@@ -16,6 +16,8 @@ typedef struct {
     int rounds, steps;
     bool ops;
     Dtype compute;
+    AttentionKind attention;
+    float dropout; /* negative: the configuration's */
 } Want;
 
 extern Want want;

@@ -11,8 +11,6 @@ const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *
     return segments->data;
 }
 
-#define BLOCK 1024
-
 typedef struct {
     const float *x;
     const Segment *segments;
@@ -20,7 +18,7 @@ typedef struct {
     double *sums; /* block by block, segment by segment */
 } Work;
 
-static int64_t blocks_of(const Segment *s) { return (s->size + BLOCK - 1) / BLOCK; }
+static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) / NORM_BLOCK; }
 
 /* At capacity the segments are not known yet: a block each, and the blocks of the whole space. */
 static size_t table_bytes(const OpCall *call, const RowCounts *rows)
@@ -28,7 +26,7 @@ static size_t table_bytes(const OpCall *call, const RowCounts *rows)
     const Operand *segments = cpu_in(call, "segments"), *x = cpu_in(call, "grads");
     int64_t n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
                           sizeof(Segment));
-    return (size_t)(n + rows_in(x->rows, rows) * x->cols / BLOCK + 1) * sizeof(double);
+    return (size_t)(n + rows_in(x->rows, rows) * x->cols / NORM_BLOCK + 1) * sizeof(double);
 }
 
 size_t cpu_grad_norm_scratch(const OpCall *call, const RowCounts *rows) { return cpu_line(table_bytes(call, rows)); }
@@ -45,8 +43,8 @@ static void sum_part(void *arg, int part)
         const Segment *s = &w->segments[i];
         int64_t blocks = blocks_of(s);
         for (int64_t b = mine.first > at ? mine.first - at : 0; b < blocks && at + b < mine.end; b++) {
-            int64_t size = s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK;
-            w->sums[at + b] = cpu.vec->sum_squares(w->x + s->offset + b * BLOCK, size);
+            int64_t size = s->size - b * NORM_BLOCK < NORM_BLOCK ? s->size - b * NORM_BLOCK : NORM_BLOCK;
+            w->sums[at + b] = cpu.vec->sum_squares(w->x + s->offset + b * NORM_BLOCK, size);
         }
         at += blocks;
     }
@@ -87,8 +85,8 @@ static void sum_slice_part(void *arg, int part)
         const Segment *s = &w->segments[i];
         Span mine = cpu_span(blocks_of(s), 1, part, cpu.threads);
         for (int64_t b = mine.first; b < mine.end; b++) {
-            int64_t size = s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK;
-            w->sums[s->block + b] = cpu.vec->sum_squares(w->x + s->offset + b * BLOCK, size);
+            int64_t size = s->size - b * NORM_BLOCK < NORM_BLOCK ? s->size - b * NORM_BLOCK : NORM_BLOCK;
+            w->sums[s->block + b] = cpu.vec->sum_squares(w->x + s->offset + b * NORM_BLOCK, size);
         }
     }
 }

@@ -4,8 +4,6 @@
 
 #include "kernels/cpu/cpu.h"
 
-#define BLOCK 1024
-
 typedef struct {
     AdamRange adam;
     const Segment *segments;
@@ -16,14 +14,14 @@ typedef struct {
     CpuSpace space;
 } Work;
 
-static int64_t blocks_of(const Segment *s) { return (s->size + BLOCK - 1) / BLOCK; }
+static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) / NORM_BLOCK; }
 
 static Work work_of(const OpCall *call, const RowCounts *rows)
 {
     Work w = {.space.base = call->scratch};
     const Operand *x = cpu_out(call, "weights");
     w.segments = cpu_segments(call, rows, &w.n);
-    int64_t limit = w.n + rows_in(x->rows, rows) * x->cols / BLOCK + 1;
+    int64_t limit = w.n + rows_in(x->rows, rows) * x->cols / NORM_BLOCK + 1;
     w.p_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
     w.u_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
     w.rates = cpu_take(&w.space, (size_t)w.n * sizeof(float));
@@ -42,7 +40,8 @@ static void each_block(const Work *w, int part, void (*each)(const Work *, int64
         const Segment *s = &w->segments[i];
         int64_t blocks = blocks_of(s);
         for (int64_t b = mine.first > at ? mine.first - at : 0; b < blocks && at + b < mine.end; b++)
-            each(w, i, s->offset + b * BLOCK, s->size - b * BLOCK < BLOCK ? s->size - b * BLOCK : BLOCK, at + b);
+            each(w, i, s->offset + b * NORM_BLOCK,
+                 s->size - b * NORM_BLOCK < NORM_BLOCK ? s->size - b * NORM_BLOCK : NORM_BLOCK, at + b);
         at += blocks;
     }
 }
@@ -120,7 +119,7 @@ static void step_part(void *arg, int part)
     AdamRange adam = w->adam;
     for (int64_t i = 0; i < w->n; i++) {
         const Segment *s = &w->segments[i];
-        Span mine = cpu_span(s->size, BLOCK, part, cpu.threads);
+        Span mine = cpu_span(s->size, NORM_BLOCK, part, cpu.threads);
         int64_t from = s->offset + mine.first, moment = from + s->shift;
         float *u = w->grads + from;
         adam.decay = s->decay;
@@ -146,7 +145,7 @@ static void descend_slice_part(void *arg, int part)
     const SliceWork *w = arg;
     for (int64_t i = 0; i < w->n; i++) {
         const Segment *s = &w->segments[i];
-        Span mine = cpu_span(s->size, BLOCK, part, cpu.threads);
+        Span mine = cpu_span(s->size, NORM_BLOCK, part, cpu.threads);
         int64_t from = s->offset + mine.first;
         if (mine.first < mine.end)
             cpu.vec->descend(w->weights + from, w->grads + from, w->rates[s->tensor], mine.end - mine.first);

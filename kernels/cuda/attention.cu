@@ -3,6 +3,7 @@
    of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores want them. */
 #include "kernels/cuda/attention.cuh"
 
+#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/cuda.h"
 
 template <typename T, int D>
@@ -111,9 +112,8 @@ template <typename T, int D> static Status run(const Attention<T> &a)
 
 extern "C" Status cuda_attention_prepare(OpCall *call, const RowCounts *buckets, int n)
 {
-    (void)buckets;
-    (void)n;
     int32_t head_dim = call->attr.attention.head_dim;
+    if (attention_by_cudnn(call)) return attention_cudnn_prepare(call, buckets, n);
     if (head_dim <= ATTENTION_HEAD_DIM) return OK;
     return fail(E_USAGE,
                 "attention: heads have %d columns; the cuda backend has kernels for at most %d. Use more heads "
@@ -121,8 +121,14 @@ extern "C" Status cuda_attention_prepare(OpCall *call, const RowCounts *buckets,
                 head_dim, ATTENTION_HEAD_DIM);
 }
 
+size_t cuda_attention_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return attention_by_cudnn(call) ? attention_cudnn_scratch(call, rows) : 0;
+}
+
 Status cuda_attention(const OpCall *call, const RowCounts *rows)
 {
+    if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);

@@ -5,6 +5,7 @@
    P∘m and dS are rounded to T for the second products. */
 #include "kernels/cuda/attention.cuh"
 
+#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/cuda.h"
 
 /* do·o of the warp's row lane / 2, in both its lanes: each adds every other 16 bytes. `dout` is 16 rows of shared
@@ -205,14 +206,21 @@ template <typename T, int D> static Status run(const Attention<T> &a)
     return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
 }
 
+extern "C" Status cuda_attention_bwd_prepare(OpCall *call, const RowCounts *buckets, int n)
+{
+    return attention_by_cudnn(call) ? attention_cudnn_prepare(call, buckets, n) : OK;
+}
+
 size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
+    if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
     return static_cast<size_t>(rows_in(cuda_in(call, "qkv")->rows, rows)) *
            static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
 }
 
 Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
+    if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);

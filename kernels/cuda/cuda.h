@@ -44,6 +44,7 @@ extern "C" {
     X(LINEAR, cuda_linear)                                                                                             \
     X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
     X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
+    X(ATTENTION, cuda_attention)                                                                                       \
     X(ATTENTION_BWD, cuda_attention_bwd)                                                                               \
     X(ADDNORM_BWD, cuda_addnorm_bwd)                                                                                   \
     X(XENT, cuda_xent)                                                                                                 \

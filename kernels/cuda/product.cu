@@ -91,8 +91,17 @@ static Status load(void)
     if (!lt.function) missing = #function;
     LT_LIST(X)
 #undef X
-    if (missing) return fail(E_USAGE, "backend 'cuda': %s is too old: it has no %s", LIBRARY, missing);
-    return OK;
+    if (missing)
+        return fail(E_USAGE,
+                    "backend 'cuda': %s is too old: it has no %s. Install CUDA %d's libraries, or name their folder in "
+                    "LD_LIBRARY_PATH",
+                    LIBRARY, missing, CUBLAS_VER_MAJOR);
+    size_t version = lt.cublasLtGetVersion();
+    if (version / 10000 >= CUBLAS_VER_MAJOR) return OK;
+    return fail(E_USAGE,
+                "backend 'cuda': %s is too old: it is of version %zu.%zu, and %d.0 or newer is needed. Install CUDA "
+                "%d's libraries, or name their folder in LD_LIBRARY_PATH",
+                LIBRARY, version / 10000, version / 100 % 100, CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR);
 }
 
 /* As its makers advise. */

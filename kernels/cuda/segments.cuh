@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/sums.cuh"
 
-static const int NORM_BLOCK = 1024, CHUNK_BLOCKS = 16, SEGMENT_WARPS = 8;
+static const int CHUNK_BLOCKS = 16, SEGMENT_WARPS = 8;
 static const int64_t CHUNK = NORM_BLOCK * CHUNK_BLOCKS; /* elements */
 static const int SEGMENT_THREADS = SEGMENT_WARPS * CUDA_WARP;
 static const int LANE_GROUPS = NORM_BLOCK / (4 * CUDA_WARP); /* groups of four elements per lane and norm block */

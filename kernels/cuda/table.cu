@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/sdpa.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
     X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
     X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
     X(ATTENTION, cuda_attention)                                                                                       \
+    X(ATTENTION_BWD, cuda_attention_bwd)                                                                               \
     X(MLM_XENT, cuda_mlm_xent)
 
 /* An op of whom there is no file yet is missing from the table, and whoever binds a plan with it hears so. */
@@ -42,10 +44,23 @@ const uint64_t cairn_module_abi = BACKEND_ABI;
 
 static int opened; /* how often */
 
+static Status open_libraries(const BackendOptions *options)
+{
+    bool cudnn = options->attention == ATTENTION_CUDNN;
+    const DeviceInfo *d = device_info();
+    if (opened > 0 && cudnn != sdpa_is_open())
+        return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
+                    CAIRN_CUDA_NAME);
+    TRY(product_open(options->tf32));
+    Status status = cudnn ? sdpa_open(d->major, d->minor) : OK;
+    if (status != OK && opened == 0) product_close();
+    return status;
+}
+
 static Status cuda_open(Backend *b, const BackendOptions *options)
 {
     TRY(device_open(options->local_rank));
-    Status status = product_open(options->tf32);
+    Status status = open_libraries(options);
     if (status != OK) {
         device_close();
         return status;
@@ -54,20 +69,23 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     const DeviceInfo *d = device_info();
     b->threads = 1;
     b->tf32 = options->tf32;
+    b->cudnn = sdpa_is_open();
     const char *names = getenv("CAIRN_NVTX");
     b->ranges = names && *names && strcmp(names, "0") != 0;
-    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention own", d->name, d->major, d->minor,
+    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s", d->name, d->major, d->minor,
                             d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
-                            product_describe());
+                            product_describe(), b->cudnn ? sdpa_describe() : "own");
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
     snprintf(b->unit, sizeof b->unit, "%s", d->unit);
+    if (options->attention == ATTENTION_AUTO)
+        log_debug("attention: our own kernels; cuDNN's, which no GPU has run yet, are for --attention cudnn alone");
     return OK;
 }
 
 static void cuda_close(Backend *b)
 {
-    (void)b;
+    if (b->cudnn) sdpa_close();
     if (--opened == 0) {
         product_close();
         nvml_close();
@@ -77,8 +95,11 @@ static void cuda_close(Backend *b)
 
 static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
 {
-    if (compute == F32 || compute == BF16 || compute == F16) return true;
-    snprintf(why_not, size, "the %s backend computes in f32, bf16 and f16, not %s", b->name, dtype_name(compute));
+    if (compute == BF16 || compute == F16 || (compute == F32 && !b->cudnn)) return true;
+    snprintf(why_not, size,
+             compute == F32 ? "--attention cudnn computes in bf16 and fp16, not %s"
+                            : "the cuda backend computes in f32, bf16 and f16, not %s",
+             dtype_name(compute));
     return false;
 }
 

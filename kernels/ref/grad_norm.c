@@ -13,21 +13,21 @@ const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *
 static double sum_block(const float *x, int64_t n)
 {
     double block = 0;
-    for (int64_t i = 0; i < n && i < REF_NORM_BLOCK; i++) block += (double)x[i] * (double)x[i];
+    for (int64_t i = 0; i < n && i < NORM_BLOCK; i++) block += (double)x[i] * (double)x[i];
     return block;
 }
 
 double ref_sum_squares(const float *x, int64_t n)
 {
     double total = 0;
-    for (int64_t first = 0; first < n; first += REF_NORM_BLOCK) total += sum_block(x + first, n - first);
+    for (int64_t first = 0; first < n; first += NORM_BLOCK) total += sum_block(x + first, n - first);
     return total;
 }
 
 double ref_add_blocks(const Segment *tensor, const double *sums)
 {
     double total = 0;
-    for (int64_t b = 0; b * REF_NORM_BLOCK < tensor->size; b++) total += sums[tensor->block + b];
+    for (int64_t b = 0; b * NORM_BLOCK < tensor->size; b++) total += sums[tensor->block + b];
     return total;
 }
 
@@ -38,9 +38,9 @@ Status ref_block_sums(const OpCall *call, const RowCounts *rows)
     int64_t n;
     const Segment *segments = ref_segments(call, rows, &n);
     for (int64_t i = 0; i < n; i++)
-        for (int64_t b = 0; b * REF_NORM_BLOCK < segments[i].size; b++)
+        for (int64_t b = 0; b * NORM_BLOCK < segments[i].size; b++)
             sums[segments[i].block + b] =
-                sum_block(x + segments[i].offset + b * REF_NORM_BLOCK, segments[i].size - b * REF_NORM_BLOCK);
+                sum_block(x + segments[i].offset + b * NORM_BLOCK, segments[i].size - b * NORM_BLOCK);
     return OK;
 }
 

@@ -200,10 +200,8 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
 
 /* ---- the flat parameter space ---- */
 
-#define REF_NORM_BLOCK 1024
-
 const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *n);
-/* Σ x² in double: sums over blocks of REF_NORM_BLOCK elements, added in order. */
+/* Σ x² in double: sums over blocks of NORM_BLOCK elements, added in order. */
 double ref_sum_squares(const float *x, int64_t n);
 /* The same of a whole tensor, from a table of its blocks' sums. */
 double ref_add_blocks(const Segment *tensor, const double *sums);

@@ -77,7 +77,7 @@
     X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "gpt",                                \
       "compute type; auto: the fastest the backend has (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")   \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "gpt",                                          \
-      "on a GPU: our kernels; cudnn is refused, its kernels are not built yet; auto: own")                             \
+      "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; not tried on a GPU yet); auto: own")            \
     X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "gt",                                                        \
       "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "gt", "fp16: the dynamic scale at the start")  \

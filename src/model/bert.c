@@ -159,7 +159,8 @@ static TensorId attention(Emit *e, int l, TensorId x)
                                  .head_dim = c->head_dim,
                                  .scale = (float)(1 / sqrt((double)c->head_dim)),
                                  .dropout = dropout(e, c->attention_dropout),
-                                 .site = SITE_ATTENTION(l)}};
+                                 .site = SITE_ATTENTION(l),
+                                 .longest = e->m->longest}};
     plan_emit(e->p, OP_ATTENTION, PHASE_FORWARD, l, attr, IDS(qkv, e->t->spans, e->t->seq_index, e->t->ctl),
               IDS(o, lse));
     return o;

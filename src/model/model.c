@@ -124,7 +124,7 @@ static void add_embeddings(Adder *a, const ModelConfig *c)
 
 Status model_init(Model *m, ModelConfig config, Head head)
 {
-    *m = (Model){.config = config, .head = head};
+    *m = (Model){.config = config, .head = head, .longest = config.positions};
     m->params.initializer_range = config.initializer_range;
     Adder a = {.table = &m->params, .layer = -1};
     add_heads(&a, &m->config, head);

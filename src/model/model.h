@@ -38,6 +38,7 @@ typedef struct {
     ModelConfig config;
     Head head;
     ParamTable params;
+    int32_t longest; /* tokens of a sequence at most; at first all positions */
 } Model;
 
 /* Takes over `config`'s memory. */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t blocks_of(int64_t size) { return (size + OP_NORM_BLOCK - 1) / OP_NORM_BLOCK; }
+static int64_t blocks_of(int64_t size) { return (size + NORM_BLOCK - 1) / NORM_BLOCK; }
 
 static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
 {
@@ -47,7 +47,7 @@ int64_t optim_slice_segments(const Model *m, const Optimizer *o, const OptimSlic
             Segment x = all[i];
             int64_t begin = x.offset > v.begin ? x.offset : v.begin, end = x.offset + x.size;
             if (end > v.end) end = v.end;
-            x.block += (begin - x.offset) / OP_NORM_BLOCK;
+            x.block += (begin - x.offset) / NORM_BLOCK;
             x.offset = begin;
             x.size = end - begin;
             x.shift = moment - v.begin;

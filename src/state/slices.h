@@ -7,9 +7,8 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "base/norm_block.h"
 #include "model/params.h"
-
-#define NORM_BLOCK 1024 /* elements; contracts.md 5 */
 
 typedef ParamInterval SliceInterval;
 

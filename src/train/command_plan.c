@@ -122,6 +122,9 @@ static Status open_machine(PlanRun *r)
         log_debug("scratch is estimated: %s", status_message());
     if (strcmp(c->precision, "tf32") == 0)
         return fail(E_USAGE, "--precision tf32: --device has no rates of it. Plan with fp32: the memory is the same");
+    if (strcmp(c->attention, "cudnn") == 0)
+        return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
+                             "without --device, or with --attention own");
     r->setup.compute = setup_compute(c, BF16);
     device_rates(r->device, r->setup.compute, &r->rates);
     r->setup.process_bytes = device_context_bytes();

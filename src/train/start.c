@@ -148,6 +148,7 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
                       "--max-seq-length %lld is more than the %d positions ('max_position_embeddings') of %s; give at "
                       "most these",
                       (long long)max_length, m->config.positions, path));
+    m->longest = (int32_t)max_length;
     TRY_DONE(check_vocabulary(t, m->config.vocab_size, path));
 done:
     if (path_out && status == OK)

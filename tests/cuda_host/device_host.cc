@@ -68,7 +68,8 @@ Status device_open(int local_rank)
     strcpy(device.info.name, "host executor");
     snprintf(device.info.bus, sizeof device.info.bus, "00000000:%02X:00.0", (unsigned)gpu & 0xff);
     snprintf(device.info.unit, sizeof device.info.unit, "host executor %d", gpu);
-    device.info.major = 9;
+    const char *major = getenv("CAIRN_TEST_CUDA_HOST_MAJOR"); /* of the compute capability */
+    device.info.major = major ? atoi(major) : 9;
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
     device.info.memory = device.info.free = mib && atoi(mib) > 1 ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;

@@ -240,7 +240,7 @@ static void test_overflow_in_graphs(void **state)
 }
 
 /* fp32 with TF32's products is neither fp32 nor far from it, and its own policies have its bits. Elsewhere it is
-   refused, as is cuDNN's attention, which no build has yet. */
+   refused. */
 static void test_tf32(void **state)
 {
     (void)state;
@@ -264,9 +264,6 @@ static void test_tf32(void **state)
     Backend *b = NULL;
     assert_status(backend_open("ref", &(BackendOptions){.tf32 = true}, &b), E_USAGE);
     assert_message("--precision tf32: the backend 'ref' has no TF32 products");
-    assert_null(b);
-    assert_status(backend_open(BACKEND, &(BackendOptions){.attention = ATTENTION_CUDNN}, &b), E_USAGE);
-    assert_message("--attention cudnn");
     assert_null(b);
     assert_ok(backend_open(BACKEND, &(BackendOptions){.attention = ATTENTION_OWN}, &b));
     assert_non_null(strstr(b->describe, "attention own"));

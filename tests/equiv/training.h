@@ -28,6 +28,7 @@ typedef struct {
     bool no_dropout;
     bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
     bool tf32;
+    AttentionKind attention;
     bool pretraining;                    /* without a masked position; else three labels */
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
     Ranks *ranks;                        /* NULL: one */
@@ -90,7 +91,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(model_init(&t->model, config, head));
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
     policy_levels(policy, config.layers, levels);
-    BackendOptions one = {.threads = 1, .tf32 = o->tf32};
+    BackendOptions one = {.threads = 1, .tf32 = o->tf32, .attention = o->attention};
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};

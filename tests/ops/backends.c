@@ -9,7 +9,10 @@ int ops_backends(Backend *backends[4])
     if (n == 0) {
         char *names = mem_printf("ref,%s", wanted ? wanted : "cpu"), *rest = NULL;
         for (char *name = strtok_r(names, ",", &rest); name && n < 4; name = strtok_r(NULL, ",", &rest)) {
-            const BackendOptions options = {.threads = 2};
+            const char *attention = n > 0 ? getenv("CAIRN_TEST_ATTENTION") : NULL;
+            const BackendOptions options = {.threads = 2,
+                                            .attention = attention && strcmp(attention, "cudnn") == 0 ? ATTENTION_CUDNN
+                                                                                                      : ATTENTION_AUTO};
             if (backend_open(name, &options, &opened[n]) == OK) {
                 n++;
                 continue;

@@ -335,15 +335,12 @@ void case_run(OpCase *c, Backend *b, RunOptions options)
 bool case_runs_on(const OpCase *c, const Backend *b)
 {
     char why[256] = "";
-    for (int i = 0; i < OP_MAX_IN; i++)
-        if (is_float(c->in[i].operand.dtype) && c->in[i].operand.cols &&
-            !b->supports(b, c->in[i].operand.dtype, why, sizeof why))
-            return false;
-    for (int i = 0; i < OP_MAX_OUT; i++)
-        if (is_float(c->out[i].operand.dtype) && c->out[i].operand.cols &&
-            !b->supports(b, c->out[i].operand.dtype, why, sizeof why))
-            return false;
-    return true;
+    Dtype compute = F32; /* as statistics always are */
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const Operand *o = i < OP_MAX_IN ? &c->in[i].operand : &c->out[i - OP_MAX_IN].operand;
+        if (o->cols && is_float(o->dtype) && o->dtype != F32) compute = o->dtype;
+    }
+    return b->op[c->op].run && b->supports(b, compute, why, sizeof why);
 }
 
 /* ---- comparing ---- */

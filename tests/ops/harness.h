@@ -54,7 +54,7 @@ float type_rounded(Dtype dtype, float x); /* x as it stands in a tensor of this 
 /* ---- backends ---- */
 
 /* ref first, then cpu if it opens here; says once if it does not and why. In cpu's place come those that the
-   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open. */
+   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open, with CAIRN_TEST_ATTENTION=cudnn with that. */
 int ops_backends(Backend *backends[4]);
 Backend *ops_ref(void);
 /* Prepares, runs and releases a call whose operands lie in host memory, on a backend with memory of its own. */
@@ -92,7 +92,7 @@ void case_clear_rows(OpCase *c, const char *name, int64_t first);
 
 /* ---- running and looking ---- */
 
-bool case_runs_on(const OpCase *c, const Backend *b); /* false: the backend cannot compute in one of its types */
+bool case_runs_on(const OpCase *c, const Backend *b); /* false: it has no such op (test_backend.c says which it must have), or not in this type */
 void case_run(OpCase *c, Backend *b, RunOptions options);
 void case_check(OpCase *c, Tolerance tolerance);
 

@@ -169,7 +169,7 @@ static void test_slices_are_the_space(void **state)
             for (int64_t s = 0; s < n; s++) {
                 const Param *p = &m.params.params[own[s].tensor];
                 assert_true(own[s].offset >= p->offset && own[s].offset + own[s].size <= p->offset + param_held(p));
-                assert_int_equal((own[s].offset - p->offset) % OP_NORM_BLOCK, 0);
+                assert_int_equal((own[s].offset - p->offset) % NORM_BLOCK, 0);
                 assert_int_equal(own[s].block, optim_norm_blocks(&m.params, own[s].offset));
                 assert_true(own[s].offset + own[s].shift >= 0);
                 assert_true(own[s].offset + own[s].shift + own[s].size <= x.slices[rank].size);

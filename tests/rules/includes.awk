@@ -37,7 +37,7 @@ BEGIN {
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
     vendor["nvtx3"] = "kernels/cuda/nvtx tests/"
     vendor["cublas"] = "kernels/cuda/"
-    vendor["cudnn"] = "kernels/cuda/"
+    vendor["cudnn"] = "kernels/cuda/ tests/cuda_host/"
     vendor["cmocka"] = "tests/"
     vendor["immintrin"] = "kernels/cpu/ tests/"
 

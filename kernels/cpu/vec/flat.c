@@ -4,8 +4,6 @@
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/simd.h"
 
-#define NORM_BLOCK 1024 /* contracts.md 5 */
-
 INLINE void column_sums(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
 {
     for (int64_t j = 0; j < cols; j += VL) store_at(sums, j, cols - j, false, splat(0));

@@ -1,0 +1,175 @@
+/* See attention_cudnn.h. cuDNN reads and writes our tensors where they are: q, k and v are columns of qkv, a head is
+   head_dim of them, and where a sequence starts is told in elements, by tables that a kernel makes of `spans`.
+   Sequences that are not there have length 0. cuDNN writes rows of sequences alone; the others are cleared here. */
+#include "kernels/cuda/kernel.cuh"
+
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/sdpa.h"
+
+#define ALIGNED(bytes) (((bytes) + 255) / 256 * 256)
+#define THREADS        128
+#define SLICES         8 /* of a gap, cleared side by side */
+
+typedef struct {
+    int32_t *lengths, *qkv, *o, *lse;
+} Tables;
+
+__global__ void attention_tables_kernel(const int32_t (*span)[2], const Ctl *ctl, int32_t capacity, int32_t heads,
+                                        int32_t head_dim, Tables to)
+{
+    int32_t s = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x), n = min(ctl->n_seqs, capacity);
+    if (s > capacity) return;
+    int32_t start = s < n ? span[s][0] : n > 0 ? span[n - 1][1] : 0, hidden = heads * head_dim;
+    if (s < capacity) to.lengths[s] = s < n ? span[s][1] - start : 0;
+    to.qkv[s] = start * 3 * hidden;
+    to.o[s] = start * hidden;
+    to.lse[s] = start * heads;
+}
+
+typedef struct {
+    uint32_t *data; // (rows, words); NULL: nothing to clear
+    int32_t words;
+} Cleared;
+
+/* A block has a part of the gap before sequence blockIdx.x, or behind the last. */
+__global__ void attention_gaps_kernel(const int32_t (*span)[2], const Ctl *ctl, int32_t capacity, int32_t rows,
+                                      Cleared a, Cleared b)
+{
+    int32_t s = static_cast<int32_t>(blockIdx.x), n = min(ctl->n_seqs, capacity);
+    if (s > n) return;
+    int64_t first = s > 0 ? span[s - 1][1] : 0, end = s < n ? span[s][0] : rows;
+    for (int i = 0; i < 2; i++) {
+        Cleared c = i ? b : a;
+        if (!c.data) continue;
+        for (int64_t at = first * c.words + blockIdx.y * THREADS + threadIdx.x; at < end * c.words;
+             at += SLICES * THREADS)
+            c.data[at] = 0;
+    }
+}
+
+/* ---- what it takes ---- */
+
+bool attention_by_cudnn(const OpCall *call)
+{
+    return sdpa_is_open() && dropout_threshold(call->attr.attention.dropout) == 0;
+}
+
+static SdpaShape shape_of(const OpCall *call, const RowCounts *rows)
+{
+    SdpaShape s = {};
+    int64_t longest = call->attr.attention.longest;
+    if (longest == 0) longest = rows->count[ROWS_TOKENS];
+    s.backward = call->op == OP_ATTENTION_BWD;
+    s.dtype = cuda_in(call, "qkv")->dtype;
+    s.heads = call->attr.attention.heads;
+    s.head_dim = call->attr.attention.head_dim;
+    s.sequences = rows->count[ROWS_SEQS];
+    s.longest = (longest + 63) / 64 * 64; /* no more than a bound */
+    s.scale = call->attr.attention.scale;
+    return s;
+}
+
+/* Scratch: tables, sums (backward), workspace, each on 256 bytes. */
+typedef struct {
+    size_t table, sums, workspace;
+} Room;
+
+static Room room_of(const SdpaShape *s, const SdpaPlan *plan, const RowCounts *rows)
+{
+    Room r = {};
+    r.table = ALIGNED((size_t)(s->sequences + 1) * sizeof(int32_t));
+    if (s->backward) r.sums = ALIGNED((size_t)rows->count[ROWS_TOKENS] * (size_t)s->heads * sizeof(float));
+    r.workspace = ALIGNED(sdpa_workspace(plan));
+    return r;
+}
+
+static size_t room_bytes(const Room *r) { return 256 + 4 * r->table + r->sums + r->workspace; }
+
+/* What is refused here is refused again, and said, by prepare. */
+size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows)
+{
+    const SdpaPlan *plan;
+    SdpaShape s = shape_of(call, rows);
+    if (sdpa_plan(&s, &plan) != OK) return 0;
+    Room r = room_of(&s, plan, rows);
+    return room_bytes(&r);
+}
+
+Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
+{
+    const SdpaPlan *plan;
+    for (int i = 0; i < n; i++) {
+        SdpaShape s = shape_of(call, &buckets[i]);
+        int64_t rows = buckets[i].count[ROWS_TOKENS], width = 3 * (int64_t)s.heads * s.head_dim;
+        if (rows > INT32_MAX / width)
+            return fail(E_USAGE,
+                        "--attention cudnn: %lld rows of %lld elements are more than its tables can count. Use less "
+                        "--micro-batch-tokens, or --attention own",
+                        (long long)rows, (long long)width);
+        TRY(sdpa_plan(&s, &plan));
+    }
+    return OK;
+}
+
+/* ---- running ---- */
+
+#ifdef CAIRN_CUDA_HOST
+#    define SUBMIT(expression) cuda_host_submit([=]() -> Status { return expression; })
+#else
+#    define SUBMIT(expression) (expression)
+#endif
+
+static Cleared cleared(const OpCall *call, const char *name, int64_t columns)
+{
+    const Operand *to = cuda_out(call, name);
+    return {static_cast<uint32_t *>(to->data),
+            static_cast<int32_t>(columns * static_cast<int64_t>(dtype_size(to->dtype)) / 4)};
+}
+
+/* The columns of q, k or v. */
+static void *part(const Operand *qkv, int which, int64_t hidden)
+{
+    return static_cast<char *>(qkv->data) + static_cast<size_t>(which * hidden) * dtype_size(qkv->dtype);
+}
+
+static void operands(const OpCall *call, int64_t hidden, SdpaData *d)
+{
+    const Operand *qkv = cuda_in(call, "qkv");
+    bool backward = call->op == OP_ATTENTION_BWD;
+    for (int i = 0; i < 3; i++) d->tensor[SDPA_Q + i] = part(qkv, i, hidden);
+    d->tensor[SDPA_O] = backward ? cuda_in(call, "o")->data : cuda_out(call, "o")->data;
+    d->tensor[SDPA_LSE] = backward ? cuda_in(call, "lse")->data : cuda_out(call, "lse")->data;
+    if (!backward) return;
+    d->tensor[SDPA_DO] = cuda_in(call, "do")->data;
+    for (int i = 0; i < 3; i++) d->tensor[SDPA_DQ + i] = part(cuda_out(call, "dqkv"), i, hidden);
+}
+
+Status attention_cudnn(const OpCall *call, const RowCounts *rows)
+{
+    const SdpaPlan *plan;
+    SdpaShape s = shape_of(call, rows);
+    SdpaData d = {};
+    TRY(sdpa_plan(&s, &plan));
+    Room r = room_of(&s, plan, rows);
+    CHECK(call->scratch_bytes >= room_bytes(&r), "attention by cuDNN needs %zu bytes of scratch, was given %zu",
+          room_bytes(&r), call->scratch_bytes);
+    char *at = reinterpret_cast<char *>(ALIGNED(reinterpret_cast<uintptr_t>(call->scratch)));
+    for (int i = SDPA_LENGTHS; i <= SDPA_LSE_OFFSETS; i++, at += r.table) d.tensor[i] = at;
+    d.tensor[SDPA_SUMS] = at;
+    d.workspace = at + r.sums;
+    int64_t hidden = (int64_t)s.heads * s.head_dim;
+    operands(call, hidden, &d);
+
+    const int32_t(*span)[2] = cuda_data<const int32_t[2]>(cuda_in(call, "spans"));
+    int32_t capacity = static_cast<int32_t>(s.sequences), n_rows = static_cast<int32_t>(rows->count[ROWS_TOKENS]);
+    auto table = [&](int i) { return static_cast<int32_t *>(d.tensor[i]); };
+    Tables tables = {table(SDPA_LENGTHS), table(SDPA_QKV_OFFSETS), table(SDPA_O_OFFSETS), table(SDPA_LSE_OFFSETS)};
+    TRY(CUDA_LAUNCH((attention_tables_kernel), static_cast<unsigned>(capacity / THREADS + 1), THREADS, 0, span,
+                    cuda_ctl(call), capacity, s.heads, s.head_dim, tables));
+    void *stream = cuda_stream();
+    TRY(SUBMIT(sdpa_run(plan, &d, stream)));
+    Cleared first = s.backward ? cleared(call, "dqkv", 3 * hidden) : cleared(call, "o", hidden);
+    Cleared second = s.backward ? Cleared{} : cleared(call, "lse", s.heads);
+    return CUDA_LAUNCH((attention_gaps_kernel), dim3(static_cast<unsigned>(capacity + 1), SLICES), THREADS, 0, span,
+                       cuda_ctl(call), capacity, n_rows, first, second);
+}

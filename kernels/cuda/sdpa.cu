@@ -1,0 +1,323 @@
+/* See sdpa.h. Reading order: loading and plans; the graphs are in sdpa_graph.cu. Plain C++ without kernels. */
+#ifndef CAIRN_WITH_CUDNN
+
+extern "C" {
+#    include "kernels/cuda/sdpa.h"
+}
+
+Status sdpa_open(int, int)
+{
+    return fail(E_USAGE, "--attention cudnn: this build has no cuDNN: cudnn.h of 9.18.1 or newer was not there when it "
+                         "was configured (WITH_CUDNN). Use --attention own");
+}
+
+void sdpa_close(void) {}
+bool sdpa_is_open(void) { return false; }
+const char *sdpa_describe(void) { return ""; }
+Status sdpa_plan(const SdpaShape *, const SdpaPlan **) { return sdpa_open(0, 0); }
+size_t sdpa_workspace(const SdpaPlan *) { return 0; }
+Status sdpa_run(const SdpaPlan *, const SdpaData *, void *) { return sdpa_open(0, 0); }
+
+#else
+
+#    include <dlfcn.h>
+#    include <map>
+#    include <math.h>
+#    include <stdio.h>
+#    include <stdlib.h>
+#    include <string.h>
+#    include <string>
+#    include <tuple>
+
+#    include "kernels/cuda/sdpa_internal.h"
+
+#    define LIBRARY "libcudnn.so.9"
+#    define OLDEST  91801 /* packed sequences on every GPU from compute capability 8 on */
+static_assert(CUDNN_VERSION >= OLDEST, "cmake/CairnCuda.cmake refuses an older cudnn.h");
+
+struct SdpaPlan {
+    SdpaShape shape;
+    Descriptors made;     /* all that it consists of */
+    Descriptor execution; /* of made */
+    size_t workspace;
+    Status status; /* not OK: it was refused */
+    std::string why;
+    std::vector<int64_t> numbers; /* that a run gives addresses for */
+    float value[SDPA_NUMBERS - SDPA_TENSORS];
+};
+
+typedef std::tuple<bool, int, int32_t, int32_t, int64_t, int64_t, float> Key;
+
+static struct {
+    int opened; /* how often */
+    int major, minor;
+    void *library;
+    cudnnHandle_t handle;
+    void *stream;
+    Descriptor device; /* tests: properties of a device that is not here, in place of the handle */
+    char describe[32];
+    std::map<Key, SdpaPlan> plans;
+} cudnn;
+Cudnn sdpa_cudnn;
+
+bool sdpa_is_open(void) { return cudnn.opened > 0; }
+const char *sdpa_describe(void) { return cudnn.describe; }
+
+/* ---- descriptors ---- */
+
+Status sdpa_check(cudnnStatus_t status, const char *what)
+{
+    char why[512] = "";
+    if (status == CUDNN_STATUS_SUCCESS) return OK;
+    sdpa_cudnn.cudnnGetLastErrorString(why, sizeof why);
+    return fail(E_FAIL, "cuDNN: %s: %s%s%s", what, sdpa_cudnn.cudnnGetErrorString(status), *why ? ": " : "", why);
+}
+
+Status sdpa_make(Descriptors *made, cudnnBackendDescriptorType_t type, Descriptor *d)
+{
+    *d = NULL;
+    TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(type, d), "making a descriptor"));
+    made->push_back(*d);
+    return OK;
+}
+
+Status sdpa_set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, size_t n,
+                const void *values)
+{
+    return sdpa_check(sdpa_cudnn.cudnnBackendSetAttribute(d, name, type, static_cast<int64_t>(n), values),
+                      "describing a graph");
+}
+
+Status sdpa_finish(Descriptor d, const char *what) { return sdpa_check(sdpa_cudnn.cudnnBackendFinalize(d), what); }
+
+void sdpa_forget(Descriptors *made)
+{
+    while (!made->empty()) {
+        (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(made->back());
+        made->pop_back();
+    }
+}
+
+/* ---- plans ---- */
+
+/* Up to n values; there are *found. */
+static Status get(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
+                  int64_t *found, void *values)
+{
+    return sdpa_check(sdpa_cudnn.cudnnBackendGetAttribute(d, name, type, n, found, values), "asking about an engine");
+}
+
+/* Its engine does not say that it adds in an order of chance. */
+static Status look_at(SdpaPlan *p, Descriptor config, bool *fixed_order)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    Descriptor engine;
+    int64_t n = 0;
+    *fixed_order = true;
+    TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
+    TRY(get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine));
+    TRY(get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n,
+            notes));
+    for (int64_t i = 0; i < n; i++) *fixed_order &= notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    return OK;
+}
+
+/* The library's proposals, best first by its own estimate. */
+static Status propose(SdpaPlan *p, Descriptor graph, Descriptors *configs)
+{
+    Descriptor proposals;
+    int64_t n = 0;
+    TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &proposals));
+    TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph));
+    TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A));
+    if (cudnn.device) TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, cudnn.device));
+    TRY(sdpa_finish(proposals, "asking for engines"));
+    TRY(get(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL));
+    configs->resize(static_cast<size_t>(n));
+    for (auto &config : *configs) TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config));
+    if (n > 0)
+        TRY(get(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n, configs->data()));
+    configs->resize(static_cast<size_t>(n)); /* those that this machine can run */
+    return OK;
+}
+
+static Status plan_of(SdpaPlan *p, Descriptor config)
+{
+    Descriptor d;
+    int64_t n = 0, bytes = 0;
+    TRY(sdpa_make(&p->made, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
+    TRY(set(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config));
+    TRY(cudnn.device ? set(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, cudnn.device)
+                     : set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn.handle));
+    TRY(sdpa_finish(d, "an execution plan"));
+    TRY(get(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
+    p->execution = d;
+    p->workspace = static_cast<size_t>(bytes);
+    return OK;
+}
+
+static Status build(SdpaPlan *p)
+{
+    Descriptors operations, configs;
+    Descriptor graph;
+    p->value[SDPA_SCALE - SDPA_TENSORS] = p->shape.scale;
+    p->value[SDPA_ONE - SDPA_TENSORS] = 1;
+    p->value[SDPA_MASKED - SDPA_TENSORS] = -INFINITY;
+    TRY(sdpa_operations(&p->shape, &p->made, &operations, &p->numbers));
+    TRY(sdpa_make(&p->made, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph));
+    TRY(sdpa_set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations.size(),
+                 operations.data()));
+    if (!cudnn.device) TRY(set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, cudnn.handle));
+    TRY(sdpa_finish(graph, "a graph"));
+    TRY(propose(p, graph, &configs));
+    Status status = fail(E_USAGE, "%s has no engine for it that adds in a fixed order", cudnn.describe);
+    for (size_t i = 0; i < configs.size() && !p->execution; i++) {
+        bool fixed_order;
+        TRY(look_at(p, configs[i], &fixed_order));
+        if (fixed_order) status = plan_of(p, configs[i]); /* the next may do */
+    }
+    return status;
+}
+
+/* What it does not do, before the library is asked. */
+static Status refuse(const SdpaShape *s)
+{
+    if (s->dtype != BF16 && s->dtype != F16)
+        return fail(E_USAGE, "it computes in bf16 and fp16, not %s", dtype_name(s->dtype));
+    if (s->head_dim % 8 != 0 || s->head_dim > 128)
+        return fail(E_USAGE, "heads have %d columns; it takes multiples of 8 up to 128", s->head_dim);
+    if (s->backward && cudnn.major != 9)
+        return fail(E_USAGE,
+                    "on compute capability %d.%d its backward for packed sequences adds in an order of chance (on 9.0 "
+                    "it does not)",
+                    cudnn.major, cudnn.minor);
+    return OK;
+}
+
+Status sdpa_plan(const SdpaShape *s, const SdpaPlan **plan)
+{
+    CHECK(cudnn.opened > 0, "cuDNN is not open");
+    Key key(s->backward, s->dtype, s->heads, s->head_dim, s->sequences, s->longest, s->scale);
+    auto found = cudnn.plans.find(key);
+    if (found == cudnn.plans.end()) {
+        SdpaPlan *p = &cudnn.plans[key];
+        p->shape = *s;
+        p->status = refuse(s);
+        if (p->status == OK) p->status = build(p);
+        if (p->status != OK) {
+            p->why = status_message();
+            p->execution = NULL;
+            sdpa_forget(&p->made);
+        }
+        found = cudnn.plans.find(key);
+    }
+    const SdpaPlan *p = &found->second;
+    *plan = p->status == OK ? p : NULL;
+    if (p->status == OK) return OK;
+    return fail(p->status,
+                "--attention cudnn: %s of %s, %d heads of %d, %lld sequences of at most %lld tokens: %s. Use "
+                "--attention own",
+                s->backward ? "the backward" : "attention", dtype_name(s->dtype), s->heads, s->head_dim,
+                (long long)s->sequences, (long long)s->longest, p->why.c_str());
+}
+
+size_t sdpa_workspace(const SdpaPlan *plan) { return plan->workspace; }
+
+static Status execute(const SdpaPlan *p, const SdpaData *data, Descriptor pack)
+{
+    std::vector<const void *> addresses;
+    for (int64_t number : p->numbers)
+        addresses.push_back(number < SDPA_TENSORS ? data->tensor[number] : &p->value[number - SDPA_TENSORS]);
+    TRY(sdpa_set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, p->numbers.size(), p->numbers.data()));
+    TRY(sdpa_set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.size(), addresses.data()));
+    TRY(sdpa_set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &data->workspace));
+    TRY(sdpa_finish(pack, "the operands of a run"));
+    return sdpa_check(sdpa_cudnn.cudnnBackendExecute(cudnn.handle, p->execution, pack), "running attention");
+}
+
+Status sdpa_run(const SdpaPlan *p, const SdpaData *data, void *stream)
+{
+    Descriptor pack = NULL;
+    if (stream != cudnn.stream) {
+        TRY(sdpa_check(sdpa_cudnn.cudnnSetStream(cudnn.handle, static_cast<cudaStream_t>(stream)),
+                       "choosing a stream"));
+        cudnn.stream = stream;
+    }
+    TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack),
+                   "making a descriptor"));
+    Status status = execute(p, data, pack);
+    (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(pack);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static Status load(void)
+{
+    const char *named = getenv("CAIRN_CUDNN"), *name = named && *named ? named : LIBRARY, *missing = NULL;
+    if (cudnn.library) return OK; /* to the process' end, as every library that has used the device */
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return fail(E_USAGE,
+                    "--attention cudnn: cuDNN cannot be loaded: %s. Install cuDNN 9 for this CUDA, name its folder in "
+                    "LD_LIBRARY_PATH or the file in CAIRN_CUDNN, or use --attention own",
+                    dlerror());
+#    define X(function)                                                                                                \
+        *reinterpret_cast<void **>(&sdpa_cudnn.function) = dlsym(library, #function);                                  \
+        if (!sdpa_cudnn.function) missing = #function;
+    CUDNN_LIST(X)
+#    undef X
+    size_t version = sdpa_cudnn.cudnnGetVersion ? sdpa_cudnn.cudnnGetVersion() : 0;
+    if (missing || version < OLDEST) {
+        (void)dlclose(library);
+        return fail(
+            E_USAGE,
+            "--attention cudnn: %s is too old: %zu.%zu.%zu%s%s, and %d.%d.%d or newer is needed. Install it, or "
+            "use --attention own",
+            name, version / 10000, version / 100 % 100, version % 100, missing ? " without " : "",
+            missing ? missing : "", OLDEST / 10000, OLDEST / 100 % 100, OLDEST % 100);
+    }
+    cudnn.library = library;
+    snprintf(cudnn.describe, sizeof cudnn.describe, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
+             version % 100);
+    return OK;
+}
+
+#    ifdef CAIRN_CUDA_HOST
+/* Tests: the properties of a device that is not here, as cuDNN writes them. With them it plans, and cannot run. */
+static Status imagined_device(void)
+{
+    const char *text = getenv("CAIRN_TEST_CUDNN_DEVICE");
+    if (!text) return OK;
+    TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &cudnn.device),
+                   "a device"));
+    TRY(sdpa_set(cudnn.device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, strlen(text) + 1, text));
+    return sdpa_finish(cudnn.device, "a device's properties");
+}
+#    else
+static Status imagined_device(void) { return OK; }
+#    endif
+
+Status sdpa_open(int major, int minor)
+{
+    if (cudnn.opened++ > 0) return OK;
+    cudnn.major = major, cudnn.minor = minor;
+    Status status = load();
+    if (status == OK) status = imagined_device();
+    if (status == OK && !cudnn.device)
+        status = sdpa_check(sdpa_cudnn.cudnnCreate(&cudnn.handle), "opening it for the device");
+    if (status != OK) sdpa_close();
+    return status;
+}
+
+void sdpa_close(void)
+{
+    if (cudnn.opened == 0 || --cudnn.opened > 0) return;
+    for (auto &plan : cudnn.plans) sdpa_forget(&plan.second.made);
+    cudnn.plans.clear();
+    if (cudnn.device) (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(cudnn.device);
+    if (cudnn.handle) (void)sdpa_cudnn.cudnnDestroy(cudnn.handle);
+    cudnn.device = NULL, cudnn.handle = NULL, cudnn.stream = NULL;
+}
+
+#endif

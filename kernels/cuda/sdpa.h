@@ -1,0 +1,70 @@
+/* Attention without dropout by cuDNN: its operation graphs, as NVIDIA documents them for packed sequences ("ragged
+   offsets"), through the C API of <cudnn.h> alone. libcudnn.so.9 is looked for when it is asked for (CAIRN_CUDNN names
+   another file), so that nothing else needs it. attention_cudnn.cu uses it; kernels/cuda/sdpa.cu is compiled for the
+   tests too, where tests/cuda_host/fake_cudnn.cc stands in for the library.
+
+   Forward is the one operation SDPA_FWD; backward the graph of its products, which cuDNN recognises, in the form
+   without atomics: dQ is a product over dS, which lies in the workspace (sequences · heads · longest² · 2 bytes). cuDNN
+   has that form on compute capability 9 only; elsewhere a backward is refused, since its bits would change from run to
+   run. */
+#ifndef CAIRN_KERNELS_CUDA_SDPA_H
+#define CAIRN_KERNELS_CUDA_SDPA_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "base/base.h"
+
+/* A plan is made once for each; rows of a bucket play no part. */
+typedef struct {
+    bool backward;
+    Dtype dtype; /* BF16 or F16 */
+    int32_t heads, head_dim;
+    int64_t sequences, longest; /* at most */
+    float scale;
+} SdpaShape;
+
+/* What a graph reads and writes; also the numbers by which cuDNN knows them. */
+typedef enum {
+    SDPA_Q = 1, // (rows, 3H); also k and v
+    SDPA_K,
+    SDPA_V,
+    SDPA_O,   // (rows, H); backward reads it
+    SDPA_LSE, // (rows, heads), fp32; backward reads it
+    SDPA_DO,  // (rows, H)
+    SDPA_DQ,  // (rows, 3H); also dk and dv
+    SDPA_DK,
+    SDPA_DV,
+    SDPA_SUMS,        // (rows, heads), fp32: do·o, between the graph's parts
+    SDPA_LENGTHS,     // (sequences), int32; 0 where there is no sequence
+    SDPA_QKV_OFFSETS, // (sequences + 1), int32: elements before each sequence in q, k, v, dq, dk, dv, and all
+    SDPA_O_OFFSETS,   // the same in o and do
+    SDPA_LSE_OFFSETS, // the same in lse and sums
+    SDPA_TENSORS
+} SdpaTensor;
+
+typedef struct {
+    void *tensor[SDPA_TENSORS]; /* on 16 bytes; offsets and lengths too */
+    void *workspace;            /* sdpa_workspace() bytes, on 256 */
+} SdpaData;
+
+typedef struct SdpaPlan SdpaPlan;
+
+/* Loads the library and makes its handle for the open device, of this compute capability. E_USAGE: this build has no
+   cuDNN, or none can be loaded, or it is too old. May be opened several times; the last close ends all plans. */
+Status sdpa_open(int major, int minor);
+void sdpa_close(void);
+bool sdpa_is_open(void);
+const char *sdpa_describe(void); /* "cuDNN 9.19.0" */
+
+/* The plan of a shape, made at its first asking; what was refused is refused again. E_USAGE with the reason: a type, a
+   head size or a device that it does not do. It is valid until the last close. */
+Status sdpa_plan(const SdpaShape *shape, const SdpaPlan **plan);
+size_t sdpa_workspace(const SdpaPlan *plan);
+/* In order with what is launched on `stream` (cudaStream_t). */
+Status sdpa_run(const SdpaPlan *plan, const SdpaData *data, void *stream);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,161 @@
+/* The real product.cu where cuBLASLt is missing, too old, or does not start: each is said, with what to do, and another
+   try is as good as the first. Products themselves need a GPU. */
+#include "kernels/cuda/kernel.cuh"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+/* ---- the library that is found ---- */
+
+static struct {
+    bool missing;
+    const char *without; /* a function that it lacks */
+    size_t version;
+    cublasStatus_t create;
+    int handles;
+} library;
+
+static cublasStatus_t create(cublasLtHandle_t *handle)
+{
+    if (library.create != CUBLAS_STATUS_SUCCESS) return library.create;
+    library.handles++;
+    *handle = reinterpret_cast<cublasLtHandle_t>(&library);
+    return CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t destroy(cublasLtHandle_t)
+{
+    library.handles--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+static size_t version(void) { return library.version; }
+static const char *name_of(cublasStatus_t) { return "NAME_OF_THE_STATUS"; }
+static cublasStatus_t not_called(void) { return CUBLAS_STATUS_INTERNAL_ERROR; }
+
+static void *find_library(const char *name, int)
+{
+    return library.missing || !strstr(name, "libcublasLt.so.") ? NULL : &library;
+}
+static char *library_error(void)
+{
+    static char text[] = "libcublasLt.so: cannot open shared object file";
+    return text;
+}
+static void *find_function(void *, const char *name)
+{
+    if (library.without && strcmp(name, library.without) == 0) return NULL;
+    if (strcmp(name, "cublasLtCreate") == 0) return reinterpret_cast<void *>(create);
+    if (strcmp(name, "cublasLtDestroy") == 0) return reinterpret_cast<void *>(destroy);
+    if (strcmp(name, "cublasLtGetVersion") == 0) return reinterpret_cast<void *>(version);
+    if (strcmp(name, "cublasLtGetStatusName") == 0) return reinterpret_cast<void *>(name_of);
+    return reinterpret_cast<void *>(not_called);
+}
+
+#define dlopen  find_library
+#define dlsym   find_function
+#define dlerror library_error
+#include "kernels/cuda/product.cu"
+
+#include "cuda_host/testing_host.h"
+
+/* ---- what else it is linked with ---- */
+
+extern "C" {
+cudaError_t cudaEventCreate(cudaEvent_t *) { return cudaErrorNoDevice; }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaErrorNoDevice; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaErrorNoDevice; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaErrorNoDevice; }
+cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t) { return cudaErrorNoDevice; }
+
+const DeviceInfo *device_info(void)
+{
+    static DeviceInfo info;
+    info.major = 9;
+    return &info;
+}
+Status device_wait(void) { return OK; }
+void *cuda_stream(void) { return NULL; }
+}
+static int choices; /* open */
+void choices_open(const char *) { choices++; }
+void choices_close(void) { choices = 0; }
+bool choices_kept(void) { return false; }
+bool choices_find(const ProductShape *, Choice *) { return false; }
+void choices_add(const ProductShape *, const Choice *) {}
+void choices_save(void) {}
+ProductKey product_key(const ProductShape *) { return {}; }
+
+/* ---- the tests ---- */
+
+static int set_up(void **state)
+{
+    (void)state;
+    library = {};
+    library.version = CUBLAS_VER_MAJOR * 10000 + 100;
+    products.library = NULL;
+    return 0;
+}
+
+static void opens_not(Status status, const char *said)
+{
+    assert_status(product_open(false), status);
+    assert_message(said);
+    assert_int_equal(library.handles, 0);
+    assert_int_equal(choices, 0);
+    set_up(NULL);
+    assert_ok(product_open(false));
+    assert_non_null(strstr(product_describe(), "cuBLASLt "));
+    product_close();
+    assert_int_equal(library.handles, 0);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    library.missing = true;
+    opens_not(
+        E_USAGE,
+        "backend 'cuda': cuBLASLt cannot be loaded: libcublasLt.so: cannot open shared object file. Install CUDA");
+}
+
+static void test_too_old(void **state)
+{
+    (void)state;
+    library.without = "cublasLtMatmulAlgoCheck";
+    opens_not(E_USAGE, "is too old: it has no cublasLtMatmulAlgoCheck. Install CUDA");
+    library.version = (CUBLAS_VER_MAJOR - 1) * 10000 + 803;
+    char *said = mem_printf("is too old: it is of version %d.8, and %d.0 or newer is needed", CUBLAS_VER_MAJOR - 1,
+                            CUBLAS_VER_MAJOR);
+    opens_not(E_USAGE, said);
+    free(said);
+}
+
+static void test_does_not_start(void **state)
+{
+    (void)state;
+    library.create = CUBLAS_STATUS_NOT_INITIALIZED;
+    opens_not(E_FAIL, "cuBLASLt: creating a handle: NAME_OF_THE_STATUS");
+}
+
+static void test_one_way(void **state)
+{
+    (void)state;
+    assert_ok(product_open(false));
+    assert_status(product_open(true), E_USAGE);
+    assert_message("it is open with products of fp32 made in another way");
+    product_close();
+    assert_ok(product_open(true));
+    assert_non_null(strstr(product_describe(), "TF32"));
+    product_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_missing, set_up),
+        cmocka_unit_test_setup(test_too_old, set_up),
+        cmocka_unit_test_setup(test_does_not_start, set_up),
+        cmocka_unit_test_setup(test_one_way, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
