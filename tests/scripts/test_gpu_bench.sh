@@ -10,7 +10,11 @@ cmake --build "$build" --target help >targets 2>/dev/null
 if ! grep -q '\bbackend_cuda_host\b' targets; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-expect 0 cmake --build "$build" --target bench_step backend_cuda_host ops_gelu ops_tanh cuda_host_training cuda_host_offload
+ranks=()
+if grep -q '\bnccl_twin\b' targets && grep -q '\btransport_gloo\b' targets; then
+    ranks=(bench_gpus transport_gloo transport_nccl nccl_twin)
+fi
+expect 0 cmake --build "$build" --target bench_step backend_cuda_host ops_gelu ops_tanh cuda_host_training cuda_host_offload "${ranks[@]}"
 
 # All parts but the peer's, which needs PyTorch; what it says without. Nothing is written but to --results and $OUT.
 mkdir out lengths
@@ -33,7 +37,13 @@ count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
 [ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
 [ "$(count '"kind": "op", "case": "large-128"' "$ours")" -gt 30 ] || complain "few instrs of large-128"
 [ "$(count '"kind": "idle"' "$ours")" -eq 1 ] || complain "nothing between instrs"
-[ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 9 ] || complain "not nine tests"
+tests=9
+if [ ${#ranks[@]} -gt 0 ]; then # over NCCL's twin
+    tests=11
+    [ "$(count '"kind": "all_reduce", "case": "ranks-2-' "$ours")" -eq 3 ] || complain "not three sums between two ranks"
+    [ "$(count '"kind": "ranks", "case": "ranks-2", "ranks": 2' "$ours")" -eq 1 ] || complain "no step of two ranks"
+fi
+[ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq $tests ] || complain "not $tests tests"
 [ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
 digests=$(grep '"case": "large-128"' "$ours" | grep -o '"digest": "[0-9a-f]*"' | sort -u | wc -l)
 [ "$digests" -eq 1 ] || complain "policies end with $digests different weights"
@@ -49,7 +59,7 @@ expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --
 # The report: tables from what is there, of one case the later line.
 if python3 -c '' 2>/dev/null; then
     expect 0 python3 "$source_dir/bench/gpu_report.py" --gpu dry-run res
-    says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: 9 of 9 passed" \
+    says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: $tests of $tests passed" \
         "| G11 | large-128, products' sums in a fixed order against any |" "| G13 | large-128, GELU_BWD, 128 columns |" \
         "MLM_XENT, 64 columns (without its products)" \
         "say nothing of any GPU"
