@@ -26,7 +26,8 @@ static Status ready(const Config *c, Ranks *ranks, const Backend *b)
 
 static Status connect(Ranks *ranks, Backend *b, CommDevice **device)
 {
-    TRY(ranks_all(ranks, comm_device_open(ranks_comm(ranks), device)));
+    Status own = comm_device_open(ranks_comm(ranks), device);
+    TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* nothing can be said to the others then; they know who it is */
     b->settle();
     size_t len = strlen(b->describe);
     snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
