@@ -9,8 +9,9 @@ usage() {
 gpu.sh [--part tests|ours|peer|report]... [flags]     (default: all parts, one after the other)
 
   tests   the shared op tests on the GPU, ten steps against cpu and ref, fp16's overflows, offload, equal bits of all
-          policies and of two runs, compute-sanitizer where there is one
-  ours    BERT-Large and -Base, padded and packed: steps, every instr on its own, memory, the machine's own rates
+          policies and of two runs, two ranks over NCCL (on one GPU where there is no other), compute-sanitizer
+  ours    BERT-Large and -Base, padded and packed: steps, every instr on its own, memory, the machine's own rates;
+          where there are several GPUs, sums between them, and a step of one rank each
   peer    PyTorch and Transformers with the same shapes, in the same minutes
   report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
 
@@ -60,7 +61,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=(tests ours peer report)
-[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-any-order large-wiki large-128-16gib base-mnli)
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-any-order large-wiki large-128-16gib base-mnli ranks-2)
 
 work=$(mktemp -d)
 results=${results:-$([ -n "$dry" ] && echo "$work/results" || echo "$cairn_root/bench/results")}
@@ -101,7 +102,7 @@ build_here() {
     if ! cmake -S "$cairn_root" -B "$build" "${generator[@]}" -DWITH_CUDA="$([ -n "$dry" ] && echo OFF || echo ON)" \
         -DCAIRN_CUDA_ARCHITECTURES="$arch" >"$log" 2>&1 ||
         ! cmake --build "$build" --parallel "$(nproc)" >>"$log" 2>&1 ||
-        ! cmake --build "$build" --parallel "$(nproc)" --target bench_step "backend_$backend" >>"$log" 2>&1; then
+        ! cmake --build "$build" --parallel "$(nproc)" --target bench_step bench_gpus "backend_$backend" >>"$log" 2>&1; then
         tail -n 40 "$log" >&2
         die 1 "building failed"
     fi
@@ -214,6 +215,65 @@ run_test() { # NAME COMMAND...
     fi
 }
 
+# ---- ranks: one process each, here, over NCCL ----
+
+# Sets gpus, and what the ranks need. False: this build cannot.
+find_ranks() {
+    local file
+    for file in bench_gpus cairn_nccl.so cairn_gloo.so; do
+        [ -e "$build/$file" ] || { record left_out case ranks why "no $file" && return 1; }
+    done
+    rank_flags=()
+    if [ -n "$dry" ]; then
+        gpus=2
+        [ -e "$build/tests/cuda_host/nccl/libnccl.so.2" ] || { record left_out case ranks why "no twin of NCCL" && return 1; }
+        rank_flags=(LD_LIBRARY_PATH="$build/tests/cuda_host/nccl" CAIRN_TEST_CUDA_HOST_DEVICE=256 CAIRN_TEST_CUDA_HOST_GPUS=2)
+    else
+        gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
+        [ "$gpus" -gt 1 ] || rank_flags=(CAIRN_SHARED_GPU=1)
+    fi
+    cat >"$work/ranks" <<'END'
+#!/usr/bin/env bash
+# ranks N COMMAND...: so many processes, that know of each other. Ends with the code of the last one that failed.
+n=$1 meet=$(mktemp -d) ids=() worst=0
+shift
+trap 'kill "${ids[@]}" 2>/dev/null; rm -rf -- "$meet"' EXIT
+trap 'exit 143' TERM
+for ((r = 0; r < n; r++)); do
+    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
+        CAIRN_RENDEZVOUS=file:$meet "$@" &
+    ids+=($!)
+done
+for id in "${ids[@]}"; do wait "$id" || worst=$?; done
+exit "$worst"
+END
+}
+
+test_ranks() {
+    local shard
+    find_ranks || return 0
+    for shard in none optimizer; do # fails if the ranks' weights differ
+        run_test "ranks-$shard" env "${rank_flags[@]}" bash "$work/ranks" 2 "$build/bench_gpus" --backend "$backend" \
+            --precision fp32 --shard "$shard" --most 1 --steps "$(few 1 5)" "$work/tiny.json" "$(few 1 8)" 16
+    done
+}
+
+# Sums between all GPUs, and how a step of one rank on each compares with one alone.
+our_ranks() {
+    local code=0 model=$cairn_root/bench/configs/bert-large.json
+    find_ranks || return 0
+    wanted ranks "ranks-$gpus" "$(few 5 60)" || return 0
+    if [ "$gpus" -lt 2 ]; then
+        record left_out case "ranks-$gpus" why "one GPU"
+        return 0
+    fi
+    [ -z "$dry" ] || { tiny_model && model=$work/tiny.json; }
+    timeout --kill-after=10 "$(left)" env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "$build/bench_gpus" --backend "$backend" \
+        --name "ranks-$gpus" --json "$file" --most "$(few 1 1024)" --steps "$(few 1 20)" "$model" "$(few 1 64)" "$(few 16 128)" ||
+        code=$?
+    [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "ranks-$gpus (exit code $code)"
+}
+
 # golden NAME PROGRAM PATTERN: tests of a tiny model's training, as on the host executor; the pattern chooses among them.
 golden() {
     local program=$build/tests/cuda_host/$2
@@ -245,6 +305,7 @@ part_tests() {
         run_test "bits-packed-$type" "$build/bench_step" --backend "$backend" --lengths "$work/tiny.tsv" --product 64 \
             "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full offload every:2
     done
+    test_ranks
     for tool in memcheck racecheck initcheck synccheck; do
         if [ -n "$dry" ] || ! command -v compute-sanitizer >/dev/null; then
             record left_out case "sanitizer-$tool" why "no compute-sanitizer"
@@ -383,6 +444,7 @@ part_ours() {
         case ${row[0]} in large-128 | large-512 | large-wiki) both_attentions "${row[@]}" ;; esac
         [ "${row[0]}" != large-512 ] || largest_batch
     done < <(cases_table)
+    our_ranks
 }
 
 # ---- part: peer ----

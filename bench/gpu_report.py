@@ -174,6 +174,12 @@ def report(lines, gpu):
     table(out, ("case", "PyTorch", "batch", "ms a step", "seq/s", "tokens/s", "peak MiB"),
           [(x["case"], x["setting"], str(x["batch"]), f"{1e3 * x['step_s']:.3f}", f"{x['seq_per_s']:.5g}", f"{x['tokens_per_s']:.5g}",
             f"{x['peak_bytes'] / 2**20:.0f}") for x in of(lines, "peer")])
+    table(out, ("case", "ranks", "bytes of a sum", "ms", "bus GB/s"),
+          [(x["case"], str(x["ranks"]), str(x["bytes"]), f"{1e3 * x['seconds']:.4f}", f"{x['bus_bytes_per_s'] / 1e9:.1f}")
+           for x in of(lines, "all_reduce")])
+    table(out, ("case", "ranks", "sequences of each", "ms a step alone", "together", "of linear", "seq/s"),
+          [(x["case"], str(x["ranks"]), f"{x['sequences']} × {x['length']}", f"{1e3 * x['alone_s']:.3f}", f"{1e3 * x['step_s']:.3f}",
+            f"{100 * x['efficiency']:.1f} %", f"{x['seq_per_s']:.5g}") for x in of(lines, "ranks")])
     table(out, ("case", "phase", "op", "columns", "calls", "ms", "TFLOP/s", "GB/s"), kernels(lines))
     tests = of(lines, "test")
     if tests:

@@ -28,10 +28,13 @@ __global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const
     if (!stats->finite) return;
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
+    const Segment &own = table.segments[chunk.segment];
     Adam adam = adam_of(attr, ctl, stats);
-    float decay = table.segments[chunk.segment].decay, rate = ctl->learning_rate;
+    float decay = own.decay, rate = ctl->learning_rate;
+    int64_t shift = own.shift;
+    s = shifted(s, own);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
-        NormBlock at = norm_block(chunk, b);
+        NormBlock at = norm_block(chunk, b, shift);
         if (at.whole)
             update_block<true>(s, at, adam, decay, rate);
         else if (at.n)
@@ -42,7 +45,7 @@ __global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const
 Status cuda_adamw(const OpCall *call, const RowCounts *rows)
 {
     const Operand *weights = cuda_out(call, "weights");
-    SegmentTable table = segment_table(call, rows, weights);
+    SegmentTable table = segment_table(call, rows, "segments", weights);
     FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
                    cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_in(call, "grads"))};
     return CUDA_LAUNCH((adamw_kernel), table.chunks, SEGMENT_THREADS, 0, s, table, call->attr, cuda_ctl(call),

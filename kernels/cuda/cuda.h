@@ -33,6 +33,9 @@ extern "C" {
     X(GRAD_NORM, cuda_grad_norm)                                                                                       \
     X(ADAMW, cuda_adamw)                                                                                               \
     X(LAMB, cuda_lamb)                                                                                                 \
+    X(BLOCK_SUMS, cuda_block_sums)                                                                                     \
+    X(LAMB_STEP, cuda_lamb_step)                                                                                       \
+    X(LAMB_DESCEND, cuda_lamb_descend)                                                                                 \
     X(PACK, cuda_pack)                                                                                                 \
     X(ZERO, cuda_zero)                                                                                                 \
     X(OFFLOAD, cuda_offload)                                                                                           \
@@ -51,7 +54,8 @@ extern "C" {
     X(MSE, cuda_mse)                                                                                                   \
     X(MLM_XENT, cuda_mlm_xent)                                                                                         \
     X(GRAD_NORM, cuda_grad_norm)                                                                                       \
-    X(LAMB, cuda_lamb)
+    X(LAMB, cuda_lamb)                                                                                                 \
+    X(LAMB_DESCEND, cuda_lamb_descend)
 
 #define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
 CUDA_OP_LIST(X)

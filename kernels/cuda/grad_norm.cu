@@ -1,18 +1,9 @@
 /* The gradient's norm over all segments and what the optimizer multiplies gradients with, all on the device. One pass
    over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
-#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/blocks.cuh"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/loss_scale.h"
-
-template <bool WHOLE> __device__ static inline double lane_squares(const float *x, int n)
-{
-    Four all[LANE_GROUPS];
-    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) all[i] = load4<WHOLE>(x, lane_group(i), n);
-    double sum = 0;
-    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) sum = sum_squares(sum, all[i]);
-    return sum;
-}
 
 /* sums (chunks): Σ x² of each chunk, norm block by norm block. */
 __global__ void grad_squares_kernel(double *sums, const float *grads, SegmentTable table)
@@ -47,18 +38,20 @@ __global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const doubl
 
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return (size_t)segment_table(call, rows, cuda_in(call, "grads")).chunks * sizeof(double);
+    return (size_t)segment_table(call, rows, "segments", cuda_in(call, "grads")).chunks * sizeof(double);
 }
 
 Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *grads = cuda_in(call, "grads");
-    SegmentTable table = segment_table(call, rows, grads);
+    SegmentTable table = segment_table(call, rows, "segments", grads);
     double *sums = static_cast<double *>(call->scratch);
     CHECK(call->scratch_bytes >= cuda_grad_norm_scratch(call, rows), "grad_norm: %zu bytes of scratch",
           call->scratch_bytes);
-    TRY(CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums, cuda_data<const float>(grads),
-                    table));
+    const double *blocks = cuda_data<const double>(cuda_in(call, "sums")); /* of a sharded optimizer */
+    TRY(blocks ? chunk_sums(sums, blocks, table)
+               : CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums,
+                             cuda_data<const float>(grads), table));
     return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")),
                        cuda_data<LossScaling>(cuda_out(call, "scaling")), sums, table.chunks, call->attr);
 }

@@ -4,7 +4,7 @@
    then 8 read and 4 written. */
 #include <math.h>
 
-#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/blocks.cuh"
 
 #include "kernels/cuda/cuda.h"
 
@@ -33,6 +33,7 @@ __device__ static inline Squares update_block(const FlatSpace &s, const NormBloc
     return sum;
 }
 
+/* sums (chunks) may be absent. */
 __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable table, OpAttr attr, const Ctl *ctl,
                                    const Stats *stats)
 {
@@ -41,9 +42,12 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
     Adam adam = adam_of(attr, ctl, stats);
-    float decay = table.segments[chunk.segment].decay;
+    const Segment &own = table.segments[chunk.segment];
+    float decay = own.decay;
+    int64_t shift = own.shift;
+    s = shifted(s, own);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
-        NormBlock at = norm_block(chunk, b);
+        NormBlock at = norm_block(chunk, b, shift);
         Squares sum = {0, 0};
         if (at.whole)
             sum = update_block<true>(s, at, adam, decay);
@@ -53,24 +57,29 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
         if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
     }
     __syncthreads();
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x != 0 || !sums) return;
     Squares total = {0, 0};
     for (int b = 0; b < CHUNK_BLOCKS; b++) total = {total.p + blocks[b].p, total.u + blocks[b].u};
     sums[blockIdx.x] = total;
 }
 
-/* ‖p‖/‖u‖ of a segment, or 1, in every thread. */
-__device__ static inline float trust_ratio(const Squares *sums, const SegmentTable &table, int32_t segment,
-                                           double *shared)
+/* Of the chunks of `table`: Σ p² of number i is p[i·step], Σ u² is u[i·step]. */
+struct ChunkSquares {
+    const double *p, *u;
+    int step;
+    SegmentTable table;
+};
+
+/* ‖p‖/‖u‖ of a tensor, or 1, in every thread. */
+__device__ static inline float trust_ratio(const ChunkSquares &sums, int32_t tensor, double *shared)
 {
-    const Segment *own = &table.segments[segment];
-    if (!own->trust) return 1.0f;
-    int64_t chunks = (own->size + CHUNK - 1) / CHUNK;
+    const Segment *all = &sums.table.segments[tensor];
+    if (!all->trust) return 1.0f;
+    int64_t chunks = (all->size + CHUNK - 1) / CHUNK, first = segment_first_chunk(sums.table, tensor);
     Squares mine = {0, 0};
-    sums += segment_first_chunk(table, segment);
     for (int64_t i = threadIdx.x; i < chunks; i += SEGMENT_THREADS) {
-        Squares sum = sums[i];
-        mine = {mine.p + sum.p, mine.u + sum.u};
+        int64_t at = (first + i) * sums.step;
+        mine = {mine.p + sums.p[at], mine.u + sums.u[at]};
     }
     double p = sqrt(block_sum_double(mine.p, shared)), u = sqrt(block_sum_double(mine.u, shared));
     return p > 0 && u > 0 ? (float)(p / u) : 1.0f;
@@ -89,14 +98,17 @@ template <bool WHOLE> __device__ static inline void descend_block(const FlatSpac
     }
 }
 
-__global__ void lamb_descend_kernel(FlatSpace s, const Squares *sums, SegmentTable table, const Ctl *ctl,
+/* SLICE: the segments of `table` are pieces of tensors. */
+template <bool SLICE>
+__global__ void lamb_descend_kernel(FlatSpace s, ChunkSquares sums, SegmentTable table, const Ctl *ctl,
                                     const Stats *stats)
 {
     CUDA_SHARED(double, shared, [32]);
     if (!stats->finite) return;
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
-    float rate = ctl->learning_rate * trust_ratio(sums, table, chunk.segment, shared);
+    int32_t tensor = SLICE ? (int32_t)table.segments[chunk.segment].tensor : chunk.segment;
+    float rate = ctl->learning_rate * trust_ratio(sums, tensor, shared);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b);
         if (at.whole)
@@ -108,19 +120,58 @@ __global__ void lamb_descend_kernel(FlatSpace s, const Squares *sums, SegmentTab
 
 size_t cuda_lamb_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return (size_t)segment_table(call, rows, cuda_out(call, "weights")).chunks * sizeof(Squares);
+    return (size_t)segment_table(call, rows, "segments", cuda_out(call, "weights")).chunks * sizeof(Squares);
 }
 
 Status cuda_lamb(const OpCall *call, const RowCounts *rows)
 {
     const Operand *weights = cuda_out(call, "weights");
     const Stats *stats = cuda_data<const Stats>(cuda_in(call, "stats"));
-    SegmentTable table = segment_table(call, rows, weights);
+    SegmentTable table = segment_table(call, rows, "segments", weights);
     FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
                    cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_out(call, "grads"))};
     Squares *sums = static_cast<Squares *>(call->scratch);
     CHECK(call->scratch_bytes >= cuda_lamb_scratch(call, rows), "lamb: %zu bytes of scratch", call->scratch_bytes);
     TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, cuda_ctl(call),
                     stats));
-    return CUDA_LAUNCH((lamb_descend_kernel), table.chunks, SEGMENT_THREADS, 0, s, sums, table, cuda_ctl(call), stats);
+    ChunkSquares squares = {&sums->p, &sums->u, 2, table};
+    return CUDA_LAUNCH((lamb_descend_kernel<false>), table.chunks, SEGMENT_THREADS, 0, s, squares, table,
+                       cuda_ctl(call), stats);
+}
+
+/* ---- of a slice ---- */
+
+Status cuda_lamb_step(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *weights = cuda_in(call, "weights");
+    SegmentTable table = segment_table(call, rows, "segments", weights);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
+                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_out(call, "grads"))};
+    return CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, static_cast<Squares *>(nullptr), s,
+                       table, call->attr, cuda_ctl(call), cuda_data<const Stats>(cuda_in(call, "stats")));
+}
+
+static SegmentTable all_tensors(const OpCall *call, const RowCounts *rows)
+{
+    return segment_table(call, rows, "all", cuda_out(call, "weights"));
+}
+
+size_t cuda_lamb_descend_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return 2 * (size_t)all_tensors(call, rows).chunks * sizeof(double);
+}
+
+Status cuda_lamb_descend(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *weights = cuda_out(call, "weights");
+    SegmentTable table = segment_table(call, rows, "segments", weights), all = all_tensors(call, rows);
+    FlatSpace s = {cuda_data<float>(weights), nullptr, nullptr, cuda_data<float>(cuda_in(call, "u"))};
+    double *p = static_cast<double *>(call->scratch), *u = p + all.chunks;
+    CHECK(call->scratch_bytes >= cuda_lamb_descend_scratch(call, rows), "lamb_descend: %zu bytes of scratch",
+          call->scratch_bytes);
+    TRY(chunk_sums(p, cuda_data<const double>(cuda_in(call, "p_sums")), all));
+    TRY(chunk_sums(u, cuda_data<const double>(cuda_in(call, "u_sums")), all));
+    ChunkSquares squares = {p, u, 1, all};
+    return CUDA_LAUNCH((lamb_descend_kernel<true>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, cuda_ctl(call),
+                       cuda_data<const Stats>(cuda_in(call, "stats")));
 }

@@ -1,4 +1,5 @@
-/* What GRAD_NORM, ADAMW and LAMB share: how thread blocks find their parameters in the flat space, and Adam's update.
+/* What GRAD_NORM, ADAMW, LAMB and a sharded optimizer's ops share: how thread blocks find their parameters in the flat
+   space, and Adam's update.
 
    A launch has one thread block per chunk of 16384 elements, counted from each segment's start, and a warp per norm
    block of 1024 elements (docs/contracts.md 5). The segments lie in device memory in the order of their offsets,
@@ -20,10 +21,11 @@ struct SegmentTable {
     int32_t n, chunks;       /* chunk numbers are below `chunks` */
 };
 
-/* `space`: any operand of the size of the flat space. Data may be absent. */
-static inline SegmentTable segment_table(const OpCall *call, const RowCounts *rows, const Operand *space)
+/* `name`: the operand that holds the segments; `space`: any of the size of the flat space. Data may be absent. */
+static inline SegmentTable segment_table(const OpCall *call, const RowCounts *rows, const char *name,
+                                         const Operand *space)
 {
-    const Operand *o = cuda_in(call, "segments");
+    const Operand *o = cuda_in(call, name);
     size_t bytes = (size_t)(rows_in(o->rows, rows) * o->cols) * dtype_size(o->dtype);
     int64_t n = (int64_t)(bytes / sizeof(Segment)), chunks = n + rows_in(space->rows, rows) * space->cols / CHUNK + 1;
     CHECK(chunks < INT32_MAX, "%s: %lld chunks of the flat space; at most 2^31 − 1", op_info(call->op)->name,
@@ -31,10 +33,18 @@ static inline SegmentTable segment_table(const OpCall *call, const RowCounts *ro
     return {cuda_data<const Segment>(o), (int32_t)n, (int32_t)chunks};
 }
 
-/* The flat arrays of an optimizer. */
+/* The flat arrays of an optimizer. Of a sharded one m and v are those of the slice: where they lie for a segment,
+   `shift` tells. */
 struct FlatSpace {
     float *weights, *m, *v, *grads;
 };
+
+__device__ static inline FlatSpace shifted(FlatSpace s, const Segment &segment)
+{
+    s.m += segment.shift;
+    s.v += segment.shift;
+    return s;
+}
 
 /* ---- a thread block's part ---- */
 
@@ -65,18 +75,18 @@ __device__ static inline SegmentChunk segment_chunk(const SegmentTable &t, int64
     return {s.offset + from, s.size - from < CHUNK ? s.size - from : CHUNK, low};
 }
 
-/* A warp's norm block: `n` elements from `first` on; WHOLE forms need 1024 of them on 16 bytes. */
+/* A warp's norm block: `n` elements from `first` on; WHOLE forms need 1024 of them on 16 bytes, in every array. */
 struct NormBlock {
     int64_t first;
     int n;
     bool whole;
 };
 
-__device__ static inline NormBlock norm_block(const SegmentChunk &c, int block)
+__device__ static inline NormBlock norm_block(const SegmentChunk &c, int block, int64_t shift = 0)
 {
     int64_t first = c.first + block * NORM_BLOCK, left = c.n - block * NORM_BLOCK;
     int n = left < 0 ? 0 : left < NORM_BLOCK ? (int)left : NORM_BLOCK;
-    return {first, n, n == NORM_BLOCK && first % 4 == 0};
+    return {first, n, n == NORM_BLOCK && first % 4 == 0 && shift % 4 == 0};
 }
 
 /* ---- four neighbouring elements, one access where the norm block is whole ---- */

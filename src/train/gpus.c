@@ -3,13 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What may be another on each rank until they have agreed. */
-static Status agree(const Config *c, Ranks *ranks, const Backend *b)
+/* Options are the same everywhere by now; what `auto` has chosen may be another. */
+static Status agree(Ranks *ranks, const Backend *b)
 {
-    const CommFact facts[] = {
-        {"--comm", c->comm}, {"--shard", c->shard}, {"--wire", c->wire}, {"the backend", b->name}};
     TRY(ranks_meet(ranks));
-    return comm_agree(ranks_comm(ranks), facts, sizeof facts / sizeof *facts);
+    return comm_agree(ranks_comm(ranks), &(CommFact){"the backend", b->name}, 1);
 }
 
 /* The same answer on all ranks. */
@@ -28,7 +26,8 @@ static Status ready(const Config *c, Ranks *ranks, const Backend *b)
 
 static Status connect(Ranks *ranks, Backend *b, CommDevice **device)
 {
-    TRY(ranks_all(ranks, comm_device_open(ranks_comm(ranks), device)));
+    Status own = comm_device_open(ranks_comm(ranks), device);
+    TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* nothing can be said to the others then; they know who it is */
     b->settle();
     size_t len = strlen(b->describe);
     snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
@@ -40,7 +39,7 @@ Status gpus_connect(const Config *c, Ranks *ranks, Backend *backend, CommDevice 
 {
     *device = NULL;
     if (!ranks) return OK;
-    TRY(agree(c, ranks, backend));
+    TRY(agree(ranks, backend));
     bool asked = strcmp(c->comm, "nccl") == 0;
     if (!asked && (strcmp(c->comm, "auto") != 0 || !backend->device)) return OK;
     Status status = ready(c, ranks, backend);

@@ -280,19 +280,41 @@ float *session_fill(Session *s, StateArray which)
     return *filled;
 }
 
-static Status upload_filled(Session *s)
+static Status upload_filled(Session *s, StateArray a)
 {
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        if (!s->filled[a]) continue;
-        TRY(s->options.backend->upload(place_of(s, a), s->filled[a], array_bytes(s)));
-        drop_filled(s, a);
-    }
+    if (!s->filled[a]) return OK;
+    TRY(s->options.backend->upload(place_of(s, a), s->filled[a], array_bytes(s)));
+    drop_filled(s, a);
     return OK;
+}
+
+static Status first_event(void *self, bool *done) { return ((const Backend *)self)->event_done(0, done); }
+
+/* From rank 0's GPU to the others', on the comm lane. */
+static Status broadcast_array(Session *s, StateArray which)
+{
+    Backend *b = s->options.backend;
+    CommDevice *gpus = s->options.gpus;
+    TRY(upload_filled(s, which));
+    TRY(b->wait());
+    TRY(ranks_meet(s->options.ranks));
+    TRY(b->lane(LANE_COMM));
+    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, b->stream());
+    if (status == OK) status = b->event_record(0);
+    if (status == OK) status = comm_device_wait(gpus, first_event, b);
+    if (status != OK) comm_device_abort(gpus);
+    return status == OK ? b->lane(LANE_COMPUTE) : status;
+}
+
+Status session_broadcast(Session *s, StateArray which)
+{
+    if (!s->options.gpus) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
+    return broadcast_array(s, which);
 }
 
 Status session_ready(Session *s)
 {
-    TRY(upload_filled(s));
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
     if (s->train) return exec_run(s->train, s->train_plan.pack, &s->train_plan.capacity);
     return exec_run(s->eval, s->eval_plan.pack, &s->eval_plan.capacity);
 }

@@ -63,6 +63,8 @@ void session_close(Session *s); /* takes a zeroed one */
    device, whose memory only copies reach, it is host memory: its place in the save buffer, else memory of its own;
    there it holds zeros, and session_ready copies it to the device. */
 float *session_fill(Session *s, StateArray which);
+/* Collective: rank 0's array, which it has filled, to all. */
+Status session_broadcast(Session *s, StateArray which);
 /* After session_fill: the arrays are where they belong, and the compute copies are made. */
 Status session_ready(Session *s);
 /* For reading, between steps. On a host backend where it lies: nothing is copied. On a device a copy made now, into

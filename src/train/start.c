@@ -190,10 +190,9 @@ Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resu
 Status start_share(Session *s, bool moments)
 {
     Ranks *ranks = s->options.ranks;
-    size_t bytes = (size_t)s->model->params.size * sizeof(float);
     for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
         bool spread = a != STATE_WEIGHTS && session_sharded(s);
-        TRY(spread ? session_spread(s, a) : ranks_broadcast(ranks, session_fill(s, a), bytes));
+        TRY(spread ? session_spread(s, a) : session_broadcast(s, a));
     }
     return session_ready(s);
 }

@@ -3,7 +3,8 @@
    order, in the type of the elements; so their bits are those of Gloo's. It connects as NCCL does, in the background,
    and a collective whose peer does not come waits until it is aborted.
 
-   CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never ends, and the communicator has an error.
+   CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never ends, and the communicator has an error; 0: it
+   never connects.
    CAIRN_TEST_NCCL_LOG: a file that gets what NCCL would have read in the environment. */
 #include <nccl.h>
 
@@ -137,15 +138,20 @@ static void drop(void *work)
     delete w;
 }
 
+static void break_when_told(ncclComm *c)
+{
+    const char *breaks = getenv("CAIRN_TEST_NCCL_BREAKS");
+    int rank, call;
+    if (breaks && sscanf(breaks, "%d:%d", &rank, &call) == 2 && rank == c->rank && call == c->calls) c->broken = true;
+}
+
 static ncclResult_t queue(ncclComm *c, Kind kind, const void *from, void *to, size_t count, ncclDataType_t type,
                           int root, cudaStream_t where)
 {
     const CudaHostStream *stream = reinterpret_cast<const CudaHostStream *>(where);
-    const char *breaks = getenv("CAIRN_TEST_NCCL_BREAKS");
-    int rank, call;
     if (!connected(c)) return ncclInvalidUsage;
     c->calls++;
-    if (breaks && sscanf(breaks, "%d:%d", &rank, &call) == 2 && rank == c->rank && call == c->calls) c->broken = true;
+    break_when_told(c);
     c->references++;
     stream->queue(stream, run, drop,
                   new Work{c, kind, static_cast<char *>(const_cast<void *>(from)), static_cast<char *>(to), count, 0,
@@ -205,7 +211,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     c->size = size;
     memcpy(c->path, id.internal, sizeof c->path);
     c->shared = static_cast<Shared *>(p);
-    if (++c->shared->arrived == size) unlink(c->path);
+    break_when_told(c);
+    if (!c->broken && ++c->shared->arrived == size) unlink(c->path);
     *comm = c;
     return ncclInProgress;
 }

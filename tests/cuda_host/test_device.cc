@@ -173,6 +173,26 @@ static void test_gone(void **state)
     }
 }
 
+/* Whether a lane got somewhere is asked without waiting; a GPU that failed says so. */
+static void test_event_done(void **state)
+{
+    (void)state;
+    bool done = true;
+    assert_ok(device_open(0));
+    assert_ok(device_event_record(4));
+    fails("cudaEventQuery", 0, cudaErrorNotReady, false);
+    assert_ok(device_event_done(4, &done));
+    assert_false(done);
+    fake.fails = nullptr;
+    assert_ok(device_event_done(4, &done));
+    assert_true(done);
+    fails("cudaEventQuery", 0, cudaErrorIllegalAddress, true);
+    assert_status(device_event_done(4, &done), E_FAIL);
+    assert_message("the device failed");
+    device_close();
+    assert_int_equal(fake.live, 0);
+}
+
 /* With CAIRN_CUDA_SYNC every launch is waited for, and the one at fault is named. */
 static void test_sync_names_the_launch(void **state)
 {
@@ -196,6 +216,7 @@ int main(void)
         cmocka_unit_test_setup(test_no_pinned_memory, set_up),
         cmocka_unit_test_setup(test_memory_is_taken, set_up),
         cmocka_unit_test_setup(test_gone, set_up),
+        cmocka_unit_test_setup(test_event_done, set_up),
         cmocka_unit_test_setup(test_sync_names_the_launch, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

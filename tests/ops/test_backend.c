@@ -4,9 +4,6 @@
 
 #include "ops/harness.h"
 
-/* A sharded optimizer's, which devices do not have. */
-static bool sharded(Op op) { return op == OP_BLOCK_SUMS || op == OP_LAMB_STEP || op == OP_LAMB_DESCEND; }
-
 static void test_tables_are_whole(void **state)
 {
     (void)state;
@@ -16,8 +13,7 @@ static void test_tables_are_whole(void **state)
         Backend *b = backends[k];
         char why[200] = "";
         for (int op = 0; op < N_OPS; op++)
-            if (!b->op[op].run && !op_is_exchange((Op)op) && !(!backend_immediate(b) && sharded((Op)op)))
-                fail_msg("%s has no %s", b->name, op_info((Op)op)->name);
+            if (!b->op[op].run && !op_is_exchange((Op)op)) fail_msg("%s has no %s", b->name, op_info((Op)op)->name);
         assert_true(b->threads >= 1);
         assert_true(b->describe[0] != '\0');
         assert_true(b->supports(b, b->best_compute(b), why, sizeof why));

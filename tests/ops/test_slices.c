@@ -1,5 +1,5 @@
-/* BLOCK_SUMS, LAMB_STEP, LAMB_DESCEND: the optimizer of a slice. Three ranks' slices of a small space, one after the
-   other, must make what LAMB makes of the whole. Devices have none of these ops (kernels/op.h). */
+/* The optimizer of a slice: BLOCK_SUMS, LAMB_STEP, LAMB_DESCEND, ADAMW of a part, the norm of sums. Three ranks' slices
+   of a small space, one after the other, must make what LAMB and AdamW make of the whole. */
 #include <math.h>
 
 #include "ops/harness.h"
@@ -86,16 +86,21 @@ static void sums_init(OpCase *c, int rank, const float *x, const double *sums)
     add_sums(c, "sums", sums);
 }
 
-static void step_init(OpCase *c, int rank, const State *s, int finite)
+static void step_init_op(OpCase *c, Op op, int rank, const State *s, int finite)
 {
     int64_t begin = slices[rank].begin, n = slices[rank].end - begin;
-    case_init(c, OP_LAMB_STEP, adam, (RowCounts){0});
+    case_init(c, op, adam, (RowCounts){0});
     add(c, "weights", s->weights, SIZE);
     add_segments(c, "segments", slices[rank].own, slices[rank].n);
     add(c, "m", s->m + begin, n);
     add(c, "v", s->v + begin, n);
     add(c, "grads", s->grads, SIZE);
     add_step(c, finite);
+}
+
+static void step_init(OpCase *c, int rank, const State *s, int finite)
+{
+    step_init_op(c, OP_LAMB_STEP, rank, s, finite);
 }
 
 static void descend_init(OpCase *c, int rank, const float *u, const float *weights, const double *p_sums,
@@ -160,7 +165,7 @@ static void test_sums(void **state)
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int k = 0; k < n; k++)
-        for (int r = 0; r < RANKS && backends[k]->op[OP_BLOCK_SUMS].run; r++) {
+        for (int r = 0; r < RANKS; r++) {
             double sums[BLOCKS], want[BLOCKS];
             for (int i = 0; i < BLOCKS; i++) sums[i] = want[i] = -1 - i;
             for (int t = 0; t < slices[r].n; t++) {
@@ -215,7 +220,6 @@ static void test_as_whole(void **state)
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int k = 0; k < n; k++) {
-        if (!backends[k]->op[OP_LAMB_STEP].run) continue;
         State *whole = state_new(), *cut = state_new();
         OpCase c;
         case_init(&c, OP_LAMB, adam, (RowCounts){0});
@@ -238,6 +242,71 @@ static void test_as_whole(void **state)
     }
 }
 
+static void test_adamw_as_whole(void **state)
+{
+    (void)state;
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++) {
+        State *whole = state_new(), *cut = state_new();
+        OpCase c, part;
+        case_init(&c, OP_ADAMW, adam, (RowCounts){0});
+        add_segments(&c, "segments", all, N_ALL);
+        add(&c, "weights", whole->weights, SIZE);
+        add(&c, "m", whole->m, SIZE);
+        add(&c, "v", whole->v, SIZE);
+        add(&c, "grads", whole->grads, SIZE);
+        add_step(&c, 1);
+        case_run(&c, backends[k], (RunOptions){0});
+        for (int r = 0; r < RANKS; r++) {
+            int64_t begin = slices[r].begin, held = slices[r].end - begin;
+            step_init_op(&part, OP_ADAMW, r, cut, 1);
+            case_run(&part, backends[k], (RunOptions){0});
+            take(cut->weights + begin, &part, "weights", begin, held);
+            take(cut->m + begin, &part, "m", 0, held);
+            take(cut->v + begin, &part, "v", 0, held);
+            case_free(&part);
+        }
+        assert_memory_equal(case_bytes(&c, "m"), cut->m, sizeof cut->m);
+        assert_memory_equal(case_bytes(&c, "v"), cut->v, sizeof cut->v);
+        assert_memory_equal(case_bytes(&c, "weights"), cut->weights, sizeof cut->weights);
+        assert_memory_not_equal(case_initial(&c, "weights"), cut->weights, sizeof cut->weights);
+        case_free(&c);
+        free(whole);
+        free(cut);
+    }
+}
+
+static Stats norm(Backend *b, const State *s, const double *sums)
+{
+    OpCase c;
+    case_init(&c, OP_GRAD_NORM, (OpAttr){.grad_norm = {.max_norm = 1}}, (RowCounts){0});
+    add_segments(&c, "segments", all, N_ALL);
+    add(&c, "grads", s->grads, SIZE);
+    if (sums) add_sums(&c, "sums", sums);
+    case_run(&c, b, (RunOptions){0});
+    Stats stats = *(const Stats *)case_bytes(&c, "stats");
+    case_free(&c);
+    return stats;
+}
+
+/* The norm of all is that of the ranks' sums, bit by bit. */
+static void test_norm(void **state)
+{
+    (void)state;
+    State *s = state_new();
+    Backend *backends[4];
+    int n = ops_backends(backends);
+    for (int k = 0; k < n; k++) {
+        double sums[BLOCKS] = {0};
+        for (int r = 0; r < RANKS; r++) block_sums(backends[k], r, s->grads, sums);
+        Stats whole = norm(backends[k], s, NULL), of_sums = norm(backends[k], s, sums);
+        assert_memory_equal(&whole.grad_norm, &of_sums.grad_norm, sizeof whole.grad_norm);
+        assert_true(whole.grad_scale == of_sums.grad_scale && whole.finite && of_sums.finite && whole.grad_norm > 0);
+    }
+    free(s);
+}
+
 /* A norm that is not finite: nothing moves. */
 static void test_skipped(void **state)
 {
@@ -247,7 +316,7 @@ static void test_skipped(void **state)
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int k = 0; k < n; k++)
-        for (int r = 0; r < RANKS && backends[k]->op[OP_LAMB_STEP].run; r++) {
+        for (int r = 0; r < RANKS; r++) {
             OpCase c;
             size_t held = (size_t)(slices[r].end - slices[r].begin) * sizeof(float);
             step_init(&c, r, s, 0);
@@ -267,10 +336,8 @@ static void test_skipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_as_whole),
-        cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_sums), cmocka_unit_test(test_as_whole),
+        cmocka_unit_test(test_adamw_as_whole), cmocka_unit_test(test_norm), cmocka_unit_test(test_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

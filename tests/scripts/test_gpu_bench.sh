@@ -14,7 +14,11 @@ wanted=(bench_step backend_cuda_host ops_gelu ops_tanh cuda_host_training cuda_h
 if grep -q '\bfake_cudnn\b' targets; then
     wanted+=(fake_cudnn ops_attention_plain cuda_host_cudnn) tests=11 cudnn=1
 fi
-expect 0 cmake --build "$build" --target "${wanted[@]}"
+ranks=()
+if grep -q '\bnccl_twin\b' targets && grep -q '\btransport_gloo\b' targets; then
+    ranks=(bench_gpus transport_gloo transport_nccl nccl_twin)
+fi
+expect 0 cmake --build "$build" --target "${wanted[@]}" "${ranks[@]}"
 
 # All parts but the peer's, which needs PyTorch; what it says without. Nothing is written but to --results and $OUT.
 mkdir out lengths
@@ -42,6 +46,11 @@ for length in 128 512 wiki; do
         complain "no attention by cuDNN at $length"
 done
 [ "$(count '"kind": "idle"' "$ours")" -eq 1 ] || complain "nothing between instrs"
+if [ ${#ranks[@]} -gt 0 ]; then # over NCCL's twin
+    tests=$((tests + 2))
+    [ "$(count '"kind": "all_reduce", "case": "ranks-2-' "$ours")" -eq 3 ] || complain "not three sums between two ranks"
+    [ "$(count '"kind": "ranks", "case": "ranks-2", "ranks": 2' "$ours")" -eq 1 ] || complain "no step of two ranks"
+fi
 [ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq $tests ] || complain "not $tests tests"
 [ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
 digests=$(grep '"case": "large-128"' "$ours" | grep -o '"digest": "[0-9a-f]*"' | sort -u | wc -l)

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Two ranks train over NCCL on the host executor, NCCL's twin in its place (nccl_twin.cc, which adds in rank order): the
+# same bits as over Gloo, sharded or not; lost ranks and NCCL's own errors are named, soon; what cannot be is refused.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
+
+build=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}
+twin=$build/tests/cuda_host/nccl
+if [ ! -e "$build/cairn_nccl.so" ] || [ ! -e "$twin/libnccl.so.2" ]; then
+    echo "skipped: built without NCCL" && exit 77
+fi
+export LD_LIBRARY_PATH=$twin CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=2 CAIRN_TEST_NCCL_LOG=$work/environment
+peer_timeout=60 # of ranks.sh: far above what the test waits for
+
+make_tiny_bert tiny
+mkdir data
+head -n 33 "$sample/train.tsv" >data/train.tsv
+for name in dev_matched dev_mismatched; do head -n 9 "$sample/$name.tsv" >"data/$name.tsv"; done
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --backend cuda_host
+    --precision fp32 --max-seq-length 16 --batch-size 6 --micro-batch-tokens 64 --bucket-size 20KiB --learning-rate 1e-3
+    --max-grad-norm 0.05 --max-steps)
+endless=("${glue[@]}" 100000 --comm nccl --schedule constant --warmup 0)
+glue+=(4)
+
+# same DIR DIR: losses and model to the last bit
+same() {
+    cmp <(losses "$1") <(losses "$2") || complain "$2 has other losses than $1"
+    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2 has other weights than $1"
+    [ "$(losses "$2" | wc -l)" -gt 0 ] || complain "$2 made no step"
+}
+
+# sums DIR RANKS: how many sums of buckets the trace has, and that each lies within the profiled time
+sums() {
+    sed -n 's/.*"tid": 3, "ts": \([-0-9.]*\), "dur": \([0-9.]*\), "cat": "backward", "name": "reduce .*/\1 \2/p' \
+        "$1/profile/trace-rank0.json" | awk '!($1 > 0 && $2 >= 0 && $1 + $2 < 600e6) { bad = 1 } END { print bad ? 0 : NR }'
+}
+
+# A step's last micro-batch goes in pieces, captured between the sums; a short epoch leaves rank 1 without a sequence.
+start 2 gloo "${glue[@]}" --output-dir gloo --comm gloo --profile 1
+ended 0
+start 2 nccl "${glue[@]}" --output-dir nccl --comm nccl --profile 1 --do-eval
+ended 0
+same gloo nccl
+equal_ranks nccl 2
+grep -q 'gradients go from GPU to GPU: NCCL 0.0.1' nccl.0 || complain "it is not said that NCCL was taken"
+grep -q 'NCCL 0.0.1' nccl/checkpoint-4/state.json || complain "the fingerprint does not say NCCL"
+cmp <(sort environment) - <<'END' || complain "NCCL was not given the network that was chosen"
+rank 0: =lo AF_INET 0 -
+rank 1: =lo AF_INET 0 -
+END
+[ "$(sums gloo)" -gt 3 ] || complain "the trace over Gloo has no sums, or at impossible times"
+[ "$(sums nccl)" = "$(sums gloo)" ] || complain "the trace over NCCL has $(sums nccl) sums, over Gloo $(sums gloo)"
+
+# Sharded: on a device as on the host, and it goes on from there; offload beside it; auto takes NCCL.
+lamb=("${glue[@]}" --optimizer lamb)
+start 2 whole "${lamb[@]}" --output-dir whole --comm gloo
+ended 0
+NCCL_SOCKET_IFNAME=mine start 2 shard "${lamb[@]}" --output-dir shard --shard optimizer --recompute offload --save-steps 2 \
+    --keep 9
+ended 0
+same whole shard
+cmp whole/checkpoint-4/optimizer.safetensors shard/checkpoint-4/optimizer.safetensors || complain "sharded: other moments"
+equal_ranks shard 2
+grep -q 'from GPU to GPU' shard.0 || complain "--comm auto does not take NCCL"
+grep -q '^rank 1: mine - ' environment || complain "what the user set for NCCL was changed"
+rm -r shard/checkpoint-4 shard/model.safetensors shard/run.json
+start 2 staged "${lamb[@]}" --output-dir shard --shard optimizer --comm gloo
+ended 0
+grep -q 'going on from shard/checkpoint-2' staged.0 || complain "the sharded run did not go on"
+cmp whole/model.safetensors shard/model.safetensors || complain "sharded through the host's memory: other weights"
+
+# One GPU for two: named, before NCCL is asked; --comm auto goes through the host; allowed where somebody knows it.
+for comm in nccl auto; do
+    CAIRN_TEST_CUDA_HOST_GPUS=1 start 2 "one-$comm" "${glue[@]}" --output-dir "one-$comm" --comm $comm
+    [ $comm = nccl ] && ended 2
+    [ $comm = nccl ] || ended 0
+    grep -q 'rank 0 on .* and rank 1 are on the same GPU (host executor 0). Start one rank per GPU' "one-$comm.0" ||
+        complain "--comm $comm: two ranks on one GPU are not named"
+done
+grep -q "gradients go through the host's memory and Gloo" one-auto.0 || complain "auto does not say which way it took"
+cmp gloo/model.safetensors one-auto/model.safetensors || complain "two ranks on one GPU: other weights"
+CAIRN_SHARED_GPU=1 CAIRN_TEST_CUDA_HOST_GPUS=1 start 2 shared "${glue[@]}" --output-dir shared --comm nccl
+ended 0
+cmp gloo/model.safetensors shared/model.safetensors || complain "two ranks that share a GPU: other weights"
+grep -q '^rank 1: =lo AF_INET 0 cairn-rank-1$' environment || complain "ranks that share a GPU have no NCCL_HOSTID"
+
+# What is no GPU's, or of another type.
+start 2 cpu "${glue[@]/cuda_host/ref}" --output-dir cpu --comm nccl
+ended 2
+grep -q "the backend 'ref' has no GPU" cpu.0 || complain "--comm nccl without a GPU: $(tail -n 1 cpu.0)"
+start 2 bf16 "${glue[@]}" --output-dir bf16 --comm nccl --wire bf16
+ended 2
+grep -q -e '--wire bf16: NCCL would also add in bf16' bf16.1 || complain "--wire bf16: $(tail -n 1 bf16.1)"
+
+# A rank that is killed while the other waits for its sums; one whose NCCL fails.
+start 2 killed "${endless[@]}" --output-dir killed
+for ((i = 0; i < 600; i++)); do
+    [ "$(losses killed 2>/dev/null | wc -l)" -ge 3 ] && break
+    sleep 0.05
+done
+since=$SECONDS
+kill -KILL -- "$(pgrep -P "${ranks[1]}")"
+code=0
+wait "${ranks[0]}" 2>/dev/null || code=$?
+[ "$code" -eq 77 ] || complain "rank 0 ended with $code instead of 77 after rank 1 was killed"
+[ $((SECONDS - since)) -le 15 ] || complain "it took $((SECONDS - since)) s to end after rank 1 was killed"
+grep -q 'lost rank 1 on .*closed its connections' killed.0 || complain "rank 1 is not named: $(tail -n 1 killed.0)"
+grep -q 'Step [0-9]* of 100000 is saved in killed' killed.0 || complain "the survivor did not save: $(tail -n 1 killed.0)"
+wait "${ranks[1]}" 2>/dev/null || true
+
+CAIRN_TEST_NCCL_BREAKS=1:40 start 2 broken "${endless[@]}" --output-dir broken
+ended 77
+grep -q 'rank 1 on .*: NCCL failed (in the background: words of the twin: the test broke it)' broken.1 ||
+    complain "NCCL's error is not told: $(tail -n 1 broken.1)"
+grep -q 'lost rank 1 on .*the connection of the data broke' broken.0 || complain "rank 0 does not say who: $(tail -n 1 broken.0)"
+
+CAIRN_TEST_NCCL_BREAKS=1:0 start 2 apart "${glue[@]}" --output-dir apart --comm nccl
+ended 77
+grep -q 'rank 1 on .*: NCCL failed (in the background: words of the twin' apart.1 ||
+    complain "a rank that NCCL cannot connect does not say so: $(tail -n 1 apart.1)"
+grep -q 'lost rank 1 on ' apart.0 || complain "rank 0 does not say who is not connected: $(tail -n 1 apart.0)"
+finish
