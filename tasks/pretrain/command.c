@@ -416,7 +416,7 @@ static Status pretrain_run(PretrainRun *r)
     TRY_DONE(ranks_all(r->ranks, check_rows(r, resume.dir != NULL)));
     TRY_DONE(start_norm_forms(c, &r->model, &resume, r->ranks, &r->norm_forms));
     TRY_DONE(plan_run(r));
-    TRY_DONE(ranks_agree(r->ranks, c, r->setup.backend, r->setup.compute, seen_digest(r)));
+    TRY_DONE(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) goto done;
     if (r->train) TRY_DONE(ranks_follow(r->ranks, first(r) ? check_output(r, &resume) : OK));
     pretrain_export_text(r, &text);
@@ -453,14 +453,12 @@ done:
    with the use is said before they begin. */
 static Status prepare(PretrainRun *r, Stages *stages)
 {
-    if (!*r->c->input) {
-        TRY(check_use(r));
-        return ranks_open(r->c, &r->ranks);
-    }
-    TRY(stages_plan(stages, r->c));
+    const Config *given = r->c;
+    if (!*given->input) return ranks_open(given, check_use(r), &r->ranks);
+    Status use = stages_plan(stages, given);
     r->c = &stages->training;
-    TRY(check_use(r));
-    TRY(ranks_open(r->c, &r->ranks));
+    if (use == OK) use = check_use(r);
+    TRY(ranks_open(given, use, &r->ranks));
     return ranks_follow(r->ranks, first(r) ? stages_make(stages) : OK); /* the others find the shards that it made */
 }
 
