@@ -36,7 +36,7 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gpts",                                                 \
-      "longest sequence, in tokens; longer ones are cut")                                                              \
+      "longest sequence, in tokens; longer ones are cut. pretrain: where it is not given, as the shards were made")    \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \

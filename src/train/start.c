@@ -24,6 +24,7 @@ typedef struct {
     bool there, lower_case;
     int strip_accents; /* as in TokenizerOptions */
     char vocab[33];    /* the vocabulary's digest */
+    int64_t max_length;
 } ShardsText;
 
 static Status read_manifest(const char *folder, ShardsText *s)
@@ -38,10 +39,19 @@ static Status read_manifest(const char *folder, ShardsText *s)
     s->lower_case = strcmp(js_string(js_get(doc, "do_lower_case"), "auto"), "no") != 0;
     s->strip_accents = strcmp(strip, "auto") == 0 ? -1 : strcmp(strip, "yes") == 0;
     snprintf(s->vocab, sizeof s->vocab, "%s", js_string(js_get(doc, "vocab_xxh3_128"), ""));
+    s->max_length = js_int(js_get(doc, "max_seq_length"), 0);
 done:
     js_free(doc);
     free(path);
     return status;
+}
+
+Status start_shards_length(const char *folder, int64_t *length)
+{
+    ShardsText s;
+    TRY(read_manifest(folder, &s));
+    if (s.there && s.max_length >= 3) *length = s.max_length;
+    return OK;
 }
 
 static bool strips(bool lower_case, int strip_accents) { return strip_accents < 0 ? lower_case : strip_accents != 0; }

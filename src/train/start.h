@@ -20,6 +20,8 @@ Status start_text(const Config *c, const char *folder, StartText *t);
 /* E_USAGE if the manifest.json in `folder` tells that its shards were made with another vocabulary, or with other case
    or accents. Folders without one tell nothing. */
 Status start_check_shards(const StartText *t, const char *folder);
+/* What its manifest.json says of --max-seq-length; folders without one leave *length. */
+Status start_shards_length(const char *folder, int64_t *length);
 void start_text_free(StartText *t); /* takes a zeroed one */
 
 /* Sizes from --model-config, else from beside --model, with --dropout; refused where they do not go with the vocabulary

@@ -449,12 +449,26 @@ done:
     return status;
 }
 
+/* --max-seq-length where nobody gave one: the shards'. `with` becomes the configuration that says so. */
+static Status adopt_length(PretrainRun *r, Config *with)
+{
+    const Config *c = r->c;
+    *with = *c;
+    r->c = with;
+    if (c->source[OPTION_max_seq_length] != FROM_DEFAULT) return OK;
+    return start_shards_length(*c->data_dir ? c->data_dir : c->eval_dir, &with->max_seq_length);
+}
+
 /* The stages before training, where --input asks for them; then r->c is a configuration with their paths. What is wrong
    with the use is said before they begin. */
-static Status prepare(PretrainRun *r, Stages *stages)
+static Status prepare(PretrainRun *r, Stages *stages, Config *with)
 {
     const Config *given = r->c;
-    if (!*given->input) return ranks_open(given, check_use(r), &r->ranks);
+    if (!*given->input) {
+        Status use = check_use(r);
+        if (use == OK) use = adopt_length(r, with);
+        return ranks_open(r->c, use, &r->ranks);
+    }
     Status use = stages_plan(stages, given);
     r->c = &stages->training;
     if (use == OK) use = check_use(r);
@@ -492,9 +506,9 @@ Status command_pretrain(const Config *c)
 {
     PretrainRun r = {.c = c, .started = clock_monotonic()};
     Stages stages = {0};
-    Config carrying;
+    Config sized, carrying;
     signals_install();
-    Status status = prepare(&r, &stages);
+    Status status = prepare(&r, &stages, &sized);
     if (status == OK) {
         config_json(r.c, &r.config_json); /* as it was given */
         status = find_carried(&r, &carrying);

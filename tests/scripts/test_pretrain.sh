@@ -309,6 +309,9 @@ says "nowhere: No such file"
 expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 64 --output-dir longer
 run 1 bad "${small[@]}" --data-dir longer
 says "longer/part-00000.hdf5" "row " "the longest sequence wanted is 32" --max-seq-length
+expect 0 "$CAIRN_BINARY" pretrain --vocab vocab.txt --model-config model.json --data-dir longer --max-steps 1 --output-dir length
+expect 0 "$CAIRN_BINARY" pretrain --do-eval --model length --data-dir longer # the length that the shards were made with
+grep -q '"max-seq-length": 64' length/run.json || complain "the shards' length was not taken"
 expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 64 --layout nvidia --output-dir wider
 run 1 bad "${small[@]}" --data-dir wider
 says "wider/part-00000.hdf5" "--max-seq-length 64"
