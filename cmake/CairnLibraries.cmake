@@ -8,6 +8,11 @@ pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson>=2.11)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8)
 add_library(cairn::jansson ALIAS PkgConfig::jansson)
 add_library(cairn::xxhash ALIAS PkgConfig::xxhash)
+include(CheckCSourceCompiles) # not every build of the library chooses by processor
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)
+check_c_source_compiles("#include <xxh_x86dispatch.h>
+int main(void) { return (int)XXH3_128bits_dispatch(\"\", 0).low64; }" HAVE_XXH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
 
 function(cairn_with name description)
   set(WITH_${name} AUTO CACHE STRING "${description}: AUTO, ON or OFF")

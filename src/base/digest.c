@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
+#if XXH_DISPATCH
+#    include <xxh_x86dispatch.h>
+#endif
 
 #if defined(__x86_64__)
 #    include <nmmintrin.h>

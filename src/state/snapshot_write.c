@@ -46,15 +46,12 @@ static int other_slot(const Snapshot *s, int64_t keep)
 
 /* ---- the thread ---- */
 
-/* Exponents of all ones: infinite, or not a number. */
+/* An exponent of all ones is infinite or not a number: one more carries into the sign, which was taken away. */
 static bool all_finite(const float *x, size_t n)
 {
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits = f32_bits(x[i]) & 0x7fffffff;
-        if (bits > largest) largest = bits;
-    }
-    return largest < 0x7f800000;
+    uint32_t carried = 0;
+    for (size_t i = 0; i < n; i++) carried |= (f32_bits(x[i]) & 0x7fffffff) + 0x00800000;
+    return carried < 0x80000000;
 }
 
 /* One array: copied, and digested while it is in the cache. */

@@ -26,7 +26,7 @@ BEGIN {
     vendor["oneapi"] = "kernels/cpu/onednn"
     vendor["omp"] = "kernels/cpu/"
     vendor["jansson"] = "src/base/json.c"
-    vendor["xxhash"] = "src/base/digest.c"
+    vendor["xxh"] = "src/base/digest.c"
     vendor["hdf5"] = "src/data/hdf5"
     vendor["expat"] = "tasks/pretrain/with_expat/"
     vendor["bzlib"] = "tasks/pretrain/with_bz2/"
