@@ -307,20 +307,41 @@ END
 # else end at a signal before its child, or sleep through it. $forwarded tells afterwards whether a signal came.
 # shellcheck disable=SC2034 # job.pbs reads it
 run_forwarding() {
-    local code=0 again name child signalled=false
+    local code=0 again name child signalled=false came='' stop_code=75
+    if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then stop_code=99; fi
     forwarded=false
-    "$@" &
-    child=$!
-    # shellcheck disable=SC2064 # the number is that of now
-    for name in TERM INT USR1 USR2; do trap "signalled=true forwarded=true; kill -s $name $child 2>/dev/null" "$name"; done
-    wait "$child" || code=$?
+    if [ -z "${early_signal:-}" ]; then
+        "$@" &
+        child=$!
+        # shellcheck disable=SC2064 # the number is that of now
+        for name in TERM INT USR1 USR2; do trap "signalled=true came=$name; kill -s $name $child 2>/dev/null" "$name"; done
+        [ -z "${early_signal:-}" ] || kill -s "$early_signal" "$child" 2>/dev/null || true # it came just now
+        wait "$child" || code=$?
+    fi
     while $signalled; do # `wait` returns when a trap has run, too
         signalled=false again=0
         wait "$child" || again=$?
         [ "$again" -eq 127 ] || code=$again
     done
     trap - TERM INT USR1 USR2
+    came=${came:-${early_signal:-}}
+    [ -n "$came" ] || return "$code"
+    forwarded=true
+    case ${child:+$code} in
+    '' | 138 | 140 | 143) # ended by it before it could listen
+        say "stopped by SIG$came before anything began; nothing is lost, the same command begins again"
+        return "$stop_code"
+        ;;
+    esac
     return "$code"
+}
+
+# From here on until run_forwarding a signal is remembered: a scheduler's may come early.
+note_signals() {
+    local name
+    early_signal=
+    # shellcheck disable=SC2064 # the name is that of now
+    for name in TERM INT USR1 USR2; do trap "early_signal=$name" "$name"; done
 }
 
 # "1-02:03:04", "02:03:04", "03:04" or "4" as seconds; nothing for anything else.

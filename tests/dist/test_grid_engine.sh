@@ -16,8 +16,8 @@ grid_engine_start 2 >"$work/ge.out" 2>&1 ||
 
 make_tiny_bert bert
 export RESULTS_DIR=$work/results # -V takes the environment along, CAIRN_SSH and CAIRN_BINARY too
-small=(--model-config "$work/bert/config.json" --vocab "$work/bert/vocab.txt" --data-dir "$sample" --connect-timeout 30s)
-endless=(--max-steps 1000000 --warmup 0 --schedule constant --peer-timeout 10s)
+small=(--model-config "$work/bert/config.json" --vocab "$work/bert/vocab.txt" --data-dir "$sample" --connect-timeout 300s)
+endless=(--max-steps 1000000 --warmup 0 --schedule constant --peer-timeout 60s)
 submit() { (cd -- "$source_dir" && qsub -terse -o "$work/sge.out" "$@"); }
 steps_of() { wc -l 2>/dev/null <"$work/results/MNLI/metrics.jsonl" || echo 0; }
 # shellcheck disable=SC2317 # by wait_until
@@ -29,8 +29,8 @@ quiet() { ! pgrep -f "$CAIRN_BINARY|^cairn " >/dev/null; }
 # shellcheck disable=SC2317
 holds() { grep -qF -- "$1" "$work/sge.out" 2>/dev/null; }
 over() { # over WHAT: the queue is empty, and no process left
-    wait_until 90 queue_empty || { complain "$1: still in the queue: $(qstat)" && qdel -f '*' >/dev/null; }
-    wait_until 20 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"
+    wait_until 600 queue_empty || { complain "$1: still in the queue: $(qstat)" && qdel -f '*' >/dev/null; }
+    wait_until 120 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"
 }
 
 # The job as it is, with the execution daemons in place of ssh; then with (a stand-in for) ssh.
@@ -46,13 +46,13 @@ over "the job by ssh"
 rm -rf results sge.out
 
 # Its time runs out: it saves, ends with 99, is put into the queue again, and goes on.
-submit -l h_rt=00:00:30 hpcai_scripts/job.sge "${small[@]}" "${endless[@]}" >"$work/.id"
-wait_until 60 trained 10 || { complain "the run did not begin: $(cat sge.out)" && finish; }
+submit -l h_rt=00:01:40 hpcai_scripts/job.sge "${small[@]}" "${endless[@]}" >"$work/.id"
+wait_until 600 trained 10 || { complain "the run did not begin: $(cat sge.out)" && finish; }
 # shellcheck disable=SC2317 # by wait_until
 again() { [ "$(grep -c 'the scheduler leaves this job' "$work/sge.out")" -ge 2 ]; }
-wait_until 60 again || complain "it was not put into the queue again: $(cat sge.out) $(qstat -j "$(cat .id)" 2>&1 | tail -n 5)"
+wait_until 600 again || complain "it was not put into the queue again: $(cat sge.out) $(qstat -j "$(cat .id)" 2>&1 | tail -n 5)"
 before=$(steps_of)
-wait_until 60 trained $((before + 5)) || complain "it did not go on: $(cat sge.out)"
+wait_until 600 trained $((before + 5)) || complain "it did not go on: $(cat sge.out)"
 # Deleted: -notify sends SIGUSR2 first, and it saves.
 qdel "$(cat .id)" >/dev/null
 over "the deleted job"

@@ -4,40 +4,31 @@
 # into the build folder, and laid over /usr in the test's own mount namespace.
 # shellcheck shell=bash disable=SC2154 # $work: lib.sh
 
+# shellcheck source=tests/schedulers/packages.sh
+source "$source_dir/tests/schedulers/packages.sh"
+
 # Ends the test with 77 where Grid Engine is neither installed nor can be fetched.
 grid_engine_or_skip() {
-    local folder=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/grid-engine package
+    local folder=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/grid-engine missing
     [ -z "${CAIRN_TEST_HOSTS:-}" ] || return 0
     if [ -x /usr/lib/gridengine/sge_qmaster ] && [ -x /usr/lib/gridengine/sge_execd ]; then return 0; fi
-    if [ ! -e "$folder/done" ]; then
-        mkdir -p "$folder/debs"
-        if ! (cd -- "$folder/debs" && timeout 60 apt-get download gridengine-{common,master,exec,client}) >/dev/null 2>&1; then
-            echo "skipped: Grid Engine is not installed, and its packages cannot be fetched"
-            exit 77
-        fi
-        for package in "$folder"/debs/*.deb; do dpkg -x "$package" "$folder/root"; done
-        touch "$folder/done"
+    if ! fetch_packages "$folder" gridengine-{common,master,exec,client}; then
+        echo "skipped: Grid Engine is not installed, and its packages cannot be fetched"
+        exit 77
     fi
-    missing=$(ldd "$folder/root/usr/lib/gridengine/"{sge_qmaster,sge_execd,qsub} | grep 'not found' | sort -u)
+    missing=$(missing_libraries "$folder" lib/gridengine/{sge_qmaster,sge_execd,qsub})
     if [ -n "$missing" ]; then
         echo "skipped: libraries of Grid Engine's packages are missing: $missing"
         exit 77
     fi
-    export CAIRN_TEST_GRID_ENGINE=$folder/root
+    export CAIRN_TEST_GRID_ENGINE=$folder
 }
 
 # grid_engine_start N: returns when all N hosts have reported.
 grid_engine_start() {
     local n=$1 i end
     ge=/run/netns/ge
-    if [ -n "${CAIRN_TEST_GRID_ENGINE:-}" ]; then
-        mkdir -p /run/netns/over
-        ln -s "$CAIRN_TEST_GRID_ENGINE/usr" /run/netns/over/usr # a path without a space or a colon
-        mount -t overlay overlay -o "lowerdir=/run/netns/over/usr:/usr" /usr || {
-            echo "skipped: no overlay can be mounted here, and Grid Engine is not installed"
-            exit 77
-        }
-    fi
+    [ -z "${CAIRN_TEST_GRID_ENGINE:-}" ] || overlay_packages "$CAIRN_TEST_GRID_ENGINE"
     mkdir -p "$ge/default/common" "$ge/qmaster/job_scripts" "$ge/spooldb" "$ge/execd" "$ge/log"
     cp -rL /usr/share/gridengine/util "$ge/util"
     mkdir -p "$ge/bin" "$ge/utilbin"
@@ -73,7 +64,7 @@ END
     } >"$ge/log/init" 2>&1 || return 1
     sge_qmaster >"$ge/log/qmaster" 2>&1 &
     disown
-    end=$((SECONDS + 30))
+    end=$((SECONDS + 300))
     until qconf -sh >/dev/null 2>&1; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
     {
         qconf -as h0
@@ -88,10 +79,10 @@ END
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec sge_execd" >"$ge/log/h$i" 2>&1 &
         disown
     done
-    end=$((SECONDS + 30))
+    end=$((SECONDS + 300))
     until [ "$(qconf -sel 2>/dev/null | grep -c '^h[1-9]')" -eq "$n" ]; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
     qconf -sq 2>/dev/null | sed "s/^qname.*/qname all.q/; s/^hostlist.*/hostlist $(for ((i = 1; i <= n; i++)); do printf 'h%d ' "$i"; done)/
-        s/^slots .*/slots 2/; s/^pe_list.*/pe_list mpi/; s/^notify.*/notify 00:00:20/; s/^shell .*/shell \/bin\/bash/
+        s/^slots .*/slots 2/; s/^pe_list.*/pe_list mpi/; s/^notify.*/notify 00:02:00/; s/^shell .*/shell \/bin\/bash/
         s/^load_thresholds.*/load_thresholds NONE/; s/^rerun.*/rerun TRUE/; s/^shell_start_mode.*/shell_start_mode unix_behavior/" >"$ge/queue"
     qconf -Aq "$ge/queue" >>"$ge/log/qconf" 2>&1 || return 1
     until [ "$(qhost 2>/dev/null | awk '/^h[1-9]/ && $4 != "-"' | wc -l)" -eq "$n" ]; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done

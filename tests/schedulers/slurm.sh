@@ -1,21 +1,36 @@
 # A Slurm of the test's own on the hosts of tests/dist/hosts.sh: slurmctld here, slurmd on h1 … hN, each with as many
 # cores to give as job.pbs asks for, one partition, munge with a key of its own. Everything lies in /run/netns/slurm and
-# in the test's namespaces, and goes with them.
-# shellcheck shell=bash
+# in the test's namespaces, and goes with them. The packages need not be installed (packages.sh).
+# shellcheck shell=bash disable=SC2154 # $source_dir: lib.sh
 
-# Ends the test with 77 where Slurm is not installed.
+# shellcheck source=tests/schedulers/packages.sh
+source "$source_dir/tests/schedulers/packages.sh"
+
+# Ends the test with 77 where Slurm is neither installed nor can be fetched. CAIRN_TEST_FETCH=1: fetched ones in any case.
 slurm_or_skip() {
-    local program
-    for program in slurmctld slurmd sbatch munged; do
-        command -v "$program" >/dev/null && continue
-        echo "skipped: $program is not installed (Debian: slurm-wlm munge)"
+    local folder=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/slurm program missing='' libraries
+    [ -z "${CAIRN_TEST_HOSTS:-}" ] || return 0
+    for program in slurmctld slurmd sbatch munged; do command -v "$program" >/dev/null || missing=$program; done
+    [ -n "$missing${CAIRN_TEST_FETCH:-}" ] || return 0
+    mapfile -t libraries < <(not_installed libhwloc15 liblua5.1-0 libnuma1 libyaml-0-2 libjson-c5 libdbus-1-3 \
+        libreadline8 liblz4-1 libpam0g libgcrypt20)
+    if ! fetch_packages "$folder" slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2 "${libraries[@]}"; then
+        echo "skipped: Slurm is not installed, and its packages cannot be fetched (Debian: slurm-wlm munge)"
         exit 77
-    done
+    fi
+    for program in slurmctld slurmd slurmstepd; do ln -sf "$program-wlm" "$folder/root/usr/sbin/$program"; done # alternatives
+    missing=$(missing_libraries "$folder" sbin/{slurmctld,slurmd,munged} bin/{sbatch,srun})
+    if [ -n "$missing" ]; then
+        echo "skipped: libraries of Slurm's packages are missing: $missing"
+        exit 77
+    fi
+    export CAIRN_TEST_SLURM=$folder
 }
 
 # slurm_start N: returns when all N nodes are idle.
 slurm_start() {
     local n=$1 i end
+    [ -z "${CAIRN_TEST_SLURM:-}" ] || overlay_packages "$CAIRN_TEST_SLURM"
     slurm=/run/netns/slurm # a short path without a space: munge's socket must have one
     mkdir -p "$slurm/state" "$slurm/log"
     chmod 755 "$slurm"
@@ -48,9 +63,13 @@ SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
-KillWait=10
-SlurmdTimeout=60
-MinJobAge=300
+KillWait=30
+SlurmdTimeout=600
+UnkillableStepTimeout=600
+BatchStartTimeout=600
+MessageTimeout=60
+TCPTimeout=60
+MinJobAge=3600
 JobRequeue=1
 $(for ((i = 1; i <= n; i++)); do echo "NodeName=h$i NodeAddr=10.77.0.$i CPUs=20 Boards=1 SocketsPerBoard=1 CoresPerSocket=20 ThreadsPerCore=1 RealMemory=512"; done)
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
@@ -63,7 +82,7 @@ END
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec slurmd -D -N h$i" >"$slurm/log/h$i.out" 2>&1 &
         disown
     done
-    end=$((SECONDS + 60))
+    end=$((SECONDS + 300))
     until [ "$(sinfo -h -N -t idle -o %N 2>/dev/null | wc -l)" -eq "$n" ]; do
         if [ "$SECONDS" -gt "$end" ]; then
             echo "Slurm did not start:"

@@ -10,13 +10,13 @@ torque_fetch() {
     (cd -- "$torque/debs" && timeout 60 apt-get download slurm-wlm-torque libslurm-perl libslurm38) >/dev/null 2>&1 || return 1
     local package
     for package in "$torque"/debs/*.deb; do dpkg -x "$package" "$torque/root" || return 1; done
-    ln -sf "$(command -v sbatch)" "$(command -v salloc)" "$torque/root/usr/bin/"
     touch "$torque/done"
 }
 
 # qsub and the others, as commands.
 torque_use() {
     local modules
+    ln -sf /usr/bin/sbatch /usr/bin/salloc "$torque/root/usr/bin/"
     modules=$(find "$torque/root/usr/lib" -type d -path '*/perl5/*' -name '5.*' | head -n 1)
     LD_LIBRARY_PATH=$(dirname -- "$(find "$torque/root/usr/lib" -name 'libslurm.so.*' | head -n 1)")
     export LD_LIBRARY_PATH PERL5LIB=$modules PATH=$torque/root/usr/bin:$PATH
