@@ -92,7 +92,9 @@ void case_clear_rows(OpCase *c, const char *name, int64_t first);
 
 /* ---- running and looking ---- */
 
-bool case_runs_on(const OpCase *c, const Backend *b); /* false: it has no such op (test_backend.c says which it must have), or not in this type */
+bool case_runs_on(
+    const OpCase *c,
+    const Backend *b); /* false: it has no such op (test_backend.c says which it must have), or not in this type */
 void case_run(OpCase *c, Backend *b, RunOptions options);
 void case_check(OpCase *c, Tolerance tolerance);
 

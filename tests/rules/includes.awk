@@ -36,7 +36,7 @@ BEGIN {
     vendor["nccl"] = "src/comm/nccl tests/cuda_host/nccl_twin"
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
     vendor["nvtx3"] = "kernels/cuda/nvtx tests/"
-    vendor["cublas"] = "kernels/cuda/"
+    vendor["cublas"] = "kernels/cuda/ tests/cuda_host/"
     vendor["cudnn"] = "kernels/cuda/ tests/cuda_host/"
     vendor["cmocka"] = "tests/"
     vendor["immintrin"] = "kernels/cpu/ tests/"
