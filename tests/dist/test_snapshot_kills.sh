@@ -13,7 +13,7 @@ reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
 steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
 
 kills=0 from_memory=0 rounds=0
-while [ "$kills" -lt "$kills_wanted" ] && [ "$rounds" -lt 40 ]; do
+while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt 20 ]; } && [ "$rounds" -lt 40 ]; do
     rounds=$((rounds + 1))
     out=killed$rounds every=$((rounds % 4 + 1)) tries=0 behind=
     while :; do
