@@ -202,6 +202,7 @@
 #define VARIABLE_LIST(X)                                                                                               \
     X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to see what equal bits cost")                         \
     X("CAIRN_BACKEND_DIR", "where cairn_NAME.so of the backends are looked for first")                                 \
+    X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \

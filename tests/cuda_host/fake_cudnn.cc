@@ -1,7 +1,7 @@
 /* A library in cuDNN's place (CAIRN_CUDNN names it), for tests on the host: it takes descriptors and attributes of the
    backend API, checks them as the real one would and more strictly (order of finalising, types, known numbers, each
    intermediate written once and before it is read, ragged offsets that fit), and runs graphs (fake_cudnn_run.cc). Its
-   version is CAIRN_FAKE_CUDNN_VERSION, or 9.19.0. What is wrong use ends the process. */
+   version is CAIRN_TEST_CUDNN_VERSION, or 9.19.0. What is wrong use ends the process. */
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -218,7 +218,7 @@ static void check_graph(const Described *graph)
 
 extern "C" size_t cudnnGetVersion(void)
 {
-    const char *version = getenv("CAIRN_FAKE_CUDNN_VERSION");
+    const char *version = getenv("CAIRN_TEST_CUDNN_VERSION");
     return version ? strtoull(version, nullptr, 10) : 91900;
 }
 

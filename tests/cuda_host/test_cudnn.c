@@ -51,10 +51,10 @@ static void test_library(void **state)
     assert_message("--attention cudnn: cuDNN cannot be loaded: /nowhere/libcudnn.so.9: cannot open");
     assert_message("or use --attention own");
     setenv("CAIRN_CUDNN", there, 1);
-    setenv("CAIRN_FAKE_CUDNN_VERSION", "91002", 1);
+    setenv("CAIRN_TEST_CUDNN_VERSION", "91002", 1);
     assert_status(open_by(ATTENTION_CUDNN, &b), E_USAGE);
     assert_message("is too old: 9.10.2, and 9.18.1 or newer is needed");
-    unsetenv("CAIRN_FAKE_CUDNN_VERSION");
+    unsetenv("CAIRN_TEST_CUDNN_VERSION");
     /* a library of another kind, which has nothing that is wanted */
     char *other = mem_printf("%s/cairn_cuda_host.so", getenv("CAIRN_BACKEND_DIR"));
     setenv("CAIRN_CUDNN", other, 1);

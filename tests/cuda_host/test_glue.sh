@@ -58,6 +58,10 @@ for refused in '--backend ref --precision tf32' '--backend ref --attention cudnn
         --output-dir refused $refused
 done
 says "--attention cudnn: the backend 'ref' has no attention by cuDNN" '--attention own'
+# Where cuDNN is looked for is said by a variable of the environment, which the options let pass.
+CAIRN_CUDNN=/nowhere/libcudnn.so.9 expect 2 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt \
+    --data-dir data --do-train --output-dir refused --backend cuda_host --attention cudnn
+says '--attention cudnn: '
 
 # bf16; less memory, the same bits.
 for policy in none full offload auto; do
