@@ -79,6 +79,7 @@ same_run whole persisted 40
 if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
     export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=3
     for i in "${!run[@]}"; do if [ "${run[i]}" = ref ]; then run[i]=cuda_host; fi; done
+    run+=(--comm gloo) # there is no NCCL for it
     start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir device --snapshot-steps 0
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
