@@ -44,7 +44,7 @@ static Status get_watched(Store *s, const char *name, double timeout_s, Watch *w
     for (;;) {
         bool lost = watch_verdict(watch, 0, &loss); /* before the last look */
         Status status = store_get(s, name, 0.2, data, size);
-        if (status == OK || lost || clock_monotonic() > end) return status;
+        if (status == OK || status == E_STOPPED || lost || clock_monotonic() > end) return status;
     }
 }
 
@@ -75,7 +75,7 @@ static Status get_answer(Store *s, const char *name, double timeout_s, Watch *wa
     for (;;) {
         Status status = get_watched(s, name, end - clock_monotonic(), watch, data, size);
         bool lost = watch && watch_verdict(watch, 0, &loss);
-        if (status == OK || clock_monotonic() >= end) return status;
+        if (status == OK || status == E_STOPPED || clock_monotonic() >= end) return status;
         if (lost && loss.rank == 0) return fail(E_PEER, "rank 0 is lost: it %s", loss_text(loss.reason));
         if (!lost) return status;
     }
