@@ -61,7 +61,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=(tests ours peer report)
-[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-any-order large-wiki large-128-16gib base-mnli ranks-2)
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-any-order large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
 
 work=$(mktemp -d)
 results=${results:-$([ -n "$dry" ] && echo "$work/results" || echo "$cairn_root/bench/results")}

@@ -252,12 +252,13 @@ void exec_add_record(Exec *e, ExecRecord record, int mark)
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
 {
     const Backend *b = e->memory->backend;
-    int mark = b->mark ? 1 + 2 * e->n_marks++ : 0;
+    int mark = b->mark ? 1 + 2 * e->n_marks : 0;
     if (mark) TRY(b->mark(lane, mark));
     double issued = clock_monotonic();
     TRY(run(e, i, rows));
     double returned = clock_monotonic();
     if (mark) TRY(b->mark(lane, mark + 1));
+    e->n_marks += mark > 0; /* both are set */
     exec_add_record(e, (ExecRecord){i, *rows, issued, returned, issued, returned}, mark);
     return OK;
 }

@@ -4,7 +4,7 @@
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 
-kills_wanted=60
+kills_wanted=140
 make_case
 run=("${task[@]}" --max-steps 60) long=("${task[@]}" --max-steps 4000)
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir whole --snapshot-steps 0

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Two hosts at the ends of long cables that lose frames (tests/fakes/cable.c): a run ends with the bytes of one beside a
+# good network; ranks that are killed or frozen there, and cables that are cut, are told, and the same command goes on.
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=tests/dist/hosts.sh
+. "$here/hosts.sh"
+cable=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/cable
+[ -x "$cable" ] || { echo "skipped: $cable is not built" && exit 77; }
+[ -n "${CAIRN_TEST_HOSTS:-}" ] || within_hosts 2 "$here/${0##*/}" "$@"
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$here/snapshot_lib.sh"
+skip_without_gloo
+within_hosts 2 "$0" "$@"
+exec 2>/dev/null # the shell speaks of every process that was killed
+
+make_case
+steps=40
+run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
+for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
+steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
+# shellcheck disable=SC2317 # wait_until calls it
+reached() { [ "$(steps_in "$1")" -ge "$2" ] || ! kill -0 "${ranks[0]}"; }
+
+# start_hosts LOG FLAG...: a rank on each host, which has its own memory.
+start_hosts() {
+    local log=$1 r
+    shift
+    ranks=()
+    for r in 0 1; do
+        mkdir -p "$memory/h$r"
+        run[where]=$memory/h$r
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 CAIRN_RENDEZVOUS="tcp://10.77.0.1:29400" \
+            ip netns exec "h$((r + 1))" "$CAIRN_BINARY" "${run[@]}" "$@" >"$log.$r" 2>&1 </dev/null &
+        ranks[r]=$!
+    done
+}
+
+start_hosts log --output-dir whole
+end_ranks
+[ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} beside a good network" && tail -n 3 log.*; }
+
+# lay HOST: a cable of 2 ms that loses one frame in 100, from the host to the bridge.
+cables=()
+lay() {
+    "$cable" "to$1" "c$1" 2 0.01 "$((RANDOM + 1))" >"cable$1" &
+    cables[$1]=$!
+    wait_until "grep -q joined cable$1"
+}
+for i in 1 2; do
+    ip link set "to$i" nomaster
+    ip link add "c$i" type veth peer name "b$i"
+    ip link set "b$i" master bridge0 up
+    ip link set "c$i" up
+    "$cable" "b$i" || complain "offloads of b$i"
+    ip netns exec "h$i" "$cable" eth0 || complain "offloads of host $i"
+    lay "$i"
+done
+ping=$(ip netns exec h1 bash -c 'time -p (for _ in {1..10}; do : </dev/tcp/10.77.0.254/9; done)' 2>&1 | awk '/^real/ { print $2 }')
+awk -v s="${ping:-0}" 'BEGIN { exit !(s >= 0.04) }' || complain "the cable delays nothing: ten refusals in ${ping:-?} s"
+
+start_hosts log --output-dir slow
+end_ranks
+[ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} over long cables" && tail -n 3 log.*; }
+same_run whole slow "$steps"
+
+# One run, and something befalls it again and again.
+most=0
+for fault in kill cut freeze cut kill; do
+    victim=$((RANDOM % 2))
+    start_hosts log --output-dir hurt
+    wait_until "reached hurt $(($(steps_in hurt) + 4))"
+    pause 200
+    begin=$SECONDS
+    case $fault in
+    kill) kill -9 "${ranks[victim]}" ;;
+    freeze) kill -STOP "${ranks[victim]}" ;;
+    cut) kill -9 "${cables[victim + 1]}" ;;
+    esac
+    if [ "$fault" = freeze ]; then
+        timeout 60 tail --pid="${ranks[1 - victim]}" -f /dev/null
+        kill -9 "${ranks[victim]}"
+    fi
+    end_ranks
+    [ "$((SECONDS - begin))" -le "$most" ] || most=$((SECONDS - begin))
+    if [ "$fault" = cut ]; then lay $((victim + 1)); fi
+    for r in 0 1; do # the run's end may have come first
+        case $fault$((r == victim)):${codes[r]} in
+        *:0 | *:77 | kill1:137 | freeze1:137) ;;
+        *) complain "$fault of rank $victim: rank $r ended with ${codes[r]}" && tail -n 3 log.* ;;
+        esac
+    done
+done
+start_hosts log --output-dir hurt
+end_ranks
+[ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} in the end" && tail -n 3 log.*; }
+# As same_run, but that rank 0 may have been lost before it wrote down a step that the other one then saved.
+for file in model.safetensors eval_results.json "checkpoint-$steps/model.safetensors" "checkpoint-$steps/optimizer.safetensors"; do
+    cmp -s -- "whole/$file" "hurt/$file" || complain "whole/$file and hurt/$file differ"
+done
+lines() { sed -n 's/^{"step": \([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
+lines whole >whole.lines
+other=$(lines hurt | grep -cvxFf whole.lines)
+[ "$other" -eq 0 ] || complain "$other steps of hurt have other losses than those of whole"
+[ "$(lines hurt | sort -u | wc -l)" -ge $((steps - 5)) ] || complain "of $steps steps hurt tells $(lines hurt | wc -l)"
+echo "five faults over long cables; the slowest was told within $most s"
+[ "$most" -le 30 ] || complain "a fault was told after $most s"
+exit $((failures > 0))
