@@ -1,95 +1,24 @@
 /* ATTENTION and its backward. */
-#include <math.h>
-
-#include "ops/harness.h"
-
-#define KEY   (UINT64_C(42) ^ PHILOX_DROPOUT)
-#define SITE  4u
-#define BATCH 9u
-
-typedef struct {
-    int lengths[6], n;  /* sequences */
-    int64_t rows, seqs; /* of the bucket */
-    int32_t heads, head_dim;
-    float p;
-} Shape;
+#include "ops/attention_cases.h"
 
 static const Shape shapes[] = {
-    {{1}, 1, 1, 1, 3, 12, 0.1f},
-    {{2}, 1, 64, 4, 3, 12, 0.5f},
-    {{1, 2, 16, 17, 27}, 5, 63, 5, 3, 12, 0.1f},
-    {{1, 2, 16, 17, 27}, 5, 64, 8, 2, 20, 0},
-    {{64}, 1, 64, 1, 2, 32, 0.1f},
-    {{65}, 1, 65, 2, 1, 64, 0.1f},
-    {{128, 33, 31}, 3, 200, 3, 2, 64, 0.1f},
-    {{48, 15}, 2, 64, 2, 2, 80, 0.5f},
-    {{33, 31}, 2, 64, 2, 1, 128, 0.1f},
-    {{200}, 1, 200, 1, 1, 32, 0},
+    {{1}, 1, 1, 1, 3, 12, 0.1f, 0},
+    {{2}, 1, 64, 4, 3, 12, 0.5f, 0},
+    {{1, 2, 16, 17, 27}, 5, 63, 5, 3, 12, 0.1f, 0},
+    {{1, 2, 16, 17, 27}, 5, 64, 8, 2, 20, 0, 0},
+    {{64}, 1, 64, 1, 2, 32, 0.1f, 0},
+    {{65}, 1, 65, 2, 1, 64, 0.1f, 0},
+    {{128, 33, 31}, 3, 200, 3, 2, 64, 0.1f, 0},
+    {{48, 15}, 2, 64, 2, 2, 80, 0.5f, 0},
+    {{33, 31}, 2, 64, 2, 1, 128, 0.1f, 0},
+    {{200}, 1, 200, 1, 1, 32, 0, 0},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
-
-/* P and dS may be rounded to bf16 before their products. */
-static const Tolerance tolerance = {.f32 = 2e-5, .bf16 = 8e-3};
-
-static void init(OpCase *c, Op op, const Shape *s)
-{
-    RowCounts rows = rows_tokens(s->rows);
-    rows.count[ROWS_SEQS] = s->seqs;
-    OpAttr attr = {.attention = {.heads = s->heads,
-                                 .head_dim = s->head_dim,
-                                 .scale = (float)(1 / sqrt((double)s->head_dim)),
-                                 .dropout = s->p,
-                                 .site = SITE}};
-    case_init(c, op, attr, rows);
-    case_add(c, "spans", I32, rows_kind(ROWS_SEQS), 2);
-    case_add(c, "seq_index", I32, rows_kind(ROWS_SEQS), 1);
-    case_sequences(c, s->lengths, NULL, s->n);
-    for (int64_t i = s->n; i < s->seqs; i++)
-        case_set_ints(c, "spans", 2 * i, 2, (int32_t[]){-7, 1 << 30}); /* not read */
-    case_ctl(c)->dropout_key = KEY;
-    case_ctl(c)->batch = BATCH;
-}
-
-static void forward_init(OpCase *c, const Shape *s, Dtype dtype)
-{
-    int64_t hidden = s->heads * s->head_dim;
-    init(c, OP_ATTENTION, s);
-    case_add_random(c, "qkv", dtype, rows_kind(ROWS_TOKENS), 3 * hidden, 2);
-    case_add(c, "o", dtype, rows_kind(ROWS_TOKENS), hidden);
-    case_add(c, "lse", F32, rows_kind(ROWS_TOKENS), s->heads);
-}
-
-/* The backward of a forward case that has run. */
-static void backward_init(OpCase *c, const Shape *s, const OpCase *forward, Dtype dtype)
-{
-    int64_t hidden = s->heads * s->head_dim;
-    init(c, OP_ATTENTION_BWD, s);
-    case_take(c, "qkv", forward, "qkv");
-    case_take(c, "o", forward, "o");
-    case_take(c, "lse", forward, "lse");
-    case_take(c, "spans", forward, "spans");
-    case_take(c, "seq_index", forward, "seq_index");
-    case_add_random(c, "do", dtype, rows_kind(ROWS_TOKENS), hidden, 1);
-    case_add(c, "dqkv", dtype, rows_kind(ROWS_TOKENS), 3 * hidden);
-}
 
 static void test_shapes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_SHAPES; i++)
-        for (int t = 0; t < N_COMPUTE; t++) {
-            OpCase forward, backward;
-            forward_init(&forward, &shapes[i], compute_types[t]);
-            case_check(&forward, tolerance);
-            int64_t tokens = case_ctl(&forward)->n_tokens;
-            case_expect_zero_rows(&forward, "o", tokens, shapes[i].rows);
-            case_expect_zero_rows(&forward, "lse", tokens, shapes[i].rows);
-            backward_init(&backward, &shapes[i], &forward, compute_types[t]);
-            case_check(&backward, tolerance);
-            case_expect_zero_rows(&backward, "dqkv", tokens, shapes[i].rows);
-            case_free(&forward);
-            case_free(&backward);
-        }
+    check_shapes(shapes, N_SHAPES);
 }
 
 /* The definition: one draw by its counter, the four keys of a call written out. */
@@ -158,9 +87,9 @@ static void test_gradients(void **state)
 {
     (void)state;
     static const Shape small[] = {
-        {{1, 2, 5}, 3, 9, 4, 2, 5, 0.5f},
-        {{18}, 1, 18, 1, 1, 12, 0.1f},
-        {{9, 3}, 2, 12, 2, 3, 4, 0},
+        {{1, 2, 5}, 3, 9, 4, 2, 5, 0.5f, 0},
+        {{18}, 1, 18, 1, 1, 12, 0.1f, 0},
+        {{9, 3}, 2, 12, 2, 3, 4, 0, 0},
     };
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         OpCase forward, backward;
@@ -181,7 +110,7 @@ static void test_masks(void **state)
 {
     (void)state;
     enum { LENGTH = 77, D = 32, HEADS = 2 };
-    const Shape s = {{3, LENGTH}, 2, 80, 2, HEADS, D, 0.3f};
+    const Shape s = {{3, LENGTH}, 2, 80, 2, HEADS, D, 0.3f, 0};
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++)
@@ -229,7 +158,7 @@ static void test_masks(void **state)
 static void test_sequences_are_independent(void **state)
 {
     (void)state;
-    static const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, 12, 0.1f};
+    static const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, 12, 0.1f, 0};
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++) {
@@ -243,7 +172,7 @@ static void test_sequences_are_independent(void **state)
             for (int64_t s = 0, first = 0; s < many.n; first += many.lengths[s++]) {
                 int length = many.lengths[s];
                 const int lengths[] = {7, length}, index[] = {50, (int)s};
-                const Shape one = {{7, length}, 2, 7 + length, 2, 3, 12, 0.1f};
+                const Shape one = {{7, length}, 2, 7 + length, 2, 3, 12, 0.1f, 0};
                 OpCase b, db;
                 forward_init(&b, &one, compute_types[t]);
                 case_sequences(&b, lengths, index, 2);
@@ -269,7 +198,7 @@ static void test_rectangle(void **state)
 {
     (void)state;
     static const int lengths[] = {5, 16, 1};
-    const Shape rectangle = {{0}, 0, 64, 4, 3, 12, 0.1f}, packed = {{5, 16, 1}, 3, 22, 3, 3, 12, 0.1f};
+    const Shape rectangle = {{0}, 0, 64, 4, 3, 12, 0.1f, 0}, packed = {{5, 16, 1}, 3, 22, 3, 3, 12, 0.1f, 0};
     Backend *backends[4];
     int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++) {
@@ -317,7 +246,7 @@ static void test_many_sequences(void **state)
 {
     (void)state;
     enum { N = 70, ROWS = 1100 };
-    const Shape s = {{0}, 0, ROWS, N + 3, 2, 8, 0.1f};
+    const Shape s = {{0}, 0, ROWS, N + 3, 2, 8, 0.1f, 0};
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase forward, backward;
         forward_init(&forward, &s, compute_types[t]);
@@ -346,7 +275,7 @@ static void test_many_sequences(void **state)
 static void test_extreme_scores(void **state)
 {
     (void)state;
-    const Shape s = {{40, 7}, 2, 64, 2, 2, 20, 0.1f};
+    const Shape s = {{40, 7}, 2, 64, 2, 2, 20, 0.1f, 0};
     static const double sizes[] = {0, 12, 60};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < N_COMPUTE; t++) {

@@ -214,6 +214,18 @@ static void by_slices(Backend *b, State *s)
     free(weights);
 }
 
+static void run_whole(OpCase *c, Op op, Backend *b, const State *s)
+{
+    case_init(c, op, adam, (RowCounts){0});
+    add_segments(c, "segments", all, N_ALL);
+    add(c, "weights", s->weights, SIZE);
+    add(c, "m", s->m, SIZE);
+    add(c, "v", s->v, SIZE);
+    add(c, "grads", s->grads, SIZE);
+    add_step(c, 1);
+    case_run(c, b, (RunOptions){0});
+}
+
 static void test_as_whole(void **state)
 {
     (void)state;
@@ -222,14 +234,7 @@ static void test_as_whole(void **state)
     for (int k = 0; k < n; k++) {
         State *whole = state_new(), *cut = state_new();
         OpCase c;
-        case_init(&c, OP_LAMB, adam, (RowCounts){0});
-        add_segments(&c, "segments", all, N_ALL);
-        add(&c, "weights", whole->weights, SIZE);
-        add(&c, "m", whole->m, SIZE);
-        add(&c, "v", whole->v, SIZE);
-        add(&c, "grads", whole->grads, SIZE);
-        add_step(&c, 1);
-        case_run(&c, backends[k], (RunOptions){0});
+        run_whole(&c, OP_LAMB, backends[k], whole);
         by_slices(backends[k], cut);
         assert_memory_equal(case_bytes(&c, "m"), cut->m, sizeof cut->m);
         assert_memory_equal(case_bytes(&c, "v"), cut->v, sizeof cut->v);
@@ -250,14 +255,7 @@ static void test_adamw_as_whole(void **state)
     for (int k = 0; k < n; k++) {
         State *whole = state_new(), *cut = state_new();
         OpCase c, part;
-        case_init(&c, OP_ADAMW, adam, (RowCounts){0});
-        add_segments(&c, "segments", all, N_ALL);
-        add(&c, "weights", whole->weights, SIZE);
-        add(&c, "m", whole->m, SIZE);
-        add(&c, "v", whole->v, SIZE);
-        add(&c, "grads", whole->grads, SIZE);
-        add_step(&c, 1);
-        case_run(&c, backends[k], (RunOptions){0});
+        run_whole(&c, OP_ADAMW, backends[k], whole);
         for (int r = 0; r < RANKS; r++) {
             int64_t begin = slices[r].begin, held = slices[r].end - begin;
             step_init_op(&part, OP_ADAMW, r, cut, 1);
