@@ -30,6 +30,7 @@ typedef struct {
     Progress *display;
     Profile *profile;        /* NULL: none */
     Buf fingerprint, config; /* with ranks: rank 0's */
+    StepRecord record;       /* of the last step here */
     MicroBatch micro;
     /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
     const Examples *examples;
@@ -201,6 +202,7 @@ static Status record_step(Loop *l, const Stats *stats, double seconds)
                          .loss_scale = (double)l->before.scale,
                          .skipped = l->before.skipped};
     take_losses(l, stats, &record);
+    l->record = record;
     p->last_loss = record.loss;
     p->loss_sum += record.loss;
     if (!ranks_first(l->ranks)) return OK;
@@ -477,6 +479,9 @@ static Status persist_alone(void *loop, const SnapshotList *list, const Snapshot
     Loop *l = loop;
     if (set) return persist_write(list, set, l->job->output_dir, (int)l->job->config->keep);
     if (!l->saving) TRY(saving_open(&l->saving, l->job));
+    if (!ranks_first(l->ranks) && l->record.step == l->progress->step &&
+        metrics_complete(l->job->output_dir, &l->record) != OK)
+        log_warn("%s", status_message());
     TRY(save_alone(l));
     return saving_wait(l->saving);
 }

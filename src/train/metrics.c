@@ -85,28 +85,33 @@ static void member(Buf *line, const char *name, double value)
     buf_double(line, value);
 }
 
+static void describe(const StepRecord *r, Buf *line)
+{
+    buf_printf(line, "{\"step\": %lld", (long long)r->step);
+    member(line, "epoch", r->epoch);
+    member(line, "loss", r->loss);
+    member(line, "lr", r->lr);
+    member(line, "grad_norm", r->grad_norm);
+    member(line, "seq_per_s", r->seq_per_s);
+    member(line, "tokens_per_s", r->tokens_per_s);
+    buf_printf(line, ", \"peak_bytes\": %zu", r->peak_bytes);
+    member(line, "wall_s", r->wall_s);
+    if (r->pretraining) {
+        member(line, "mlm_loss", r->mlm_loss);
+        member(line, "mlm_accuracy", r->mlm_accuracy);
+        member(line, "nsp_loss", r->nsp_loss);
+    }
+    if (r->loss_scale > 0) {
+        member(line, "loss_scale", r->loss_scale);
+        buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
+    }
+    buf_puts(line, "}\n");
+}
+
 Status metrics_step(Metrics *m, const StepRecord *r)
 {
     Buf line = {0};
-    buf_printf(&line, "{\"step\": %lld", (long long)r->step);
-    member(&line, "epoch", r->epoch);
-    member(&line, "loss", r->loss);
-    member(&line, "lr", r->lr);
-    member(&line, "grad_norm", r->grad_norm);
-    member(&line, "seq_per_s", r->seq_per_s);
-    member(&line, "tokens_per_s", r->tokens_per_s);
-    buf_printf(&line, ", \"peak_bytes\": %zu", r->peak_bytes);
-    member(&line, "wall_s", r->wall_s);
-    if (r->pretraining) {
-        member(&line, "mlm_loss", r->mlm_loss);
-        member(&line, "mlm_accuracy", r->mlm_accuracy);
-        member(&line, "nsp_loss", r->nsp_loss);
-    }
-    if (r->loss_scale > 0) {
-        member(&line, "loss_scale", r->loss_scale);
-        buf_printf(&line, ", \"skipped\": %lld", (long long)r->skipped);
-    }
-    buf_puts(&line, "}\n");
+    describe(r, &line);
     Status status = write_line(m->fd, m->path, &line);
     buf_free(&line);
     TRY(status);
@@ -120,6 +125,34 @@ Status metrics_step(Metrics *m, const StepRecord *r)
     }
     if (r->loss_scale > 0) TRY(tfevents_scalar(m->events, r->step, "train/loss_scale", r->loss_scale));
     return tfevents_scalar(m->events, r->step, "train/seq_per_s", r->seq_per_s);
+}
+
+/* The step of the last of the lines that end at `kept`; 0: there is none. */
+static int64_t last_step(const Buf *text, size_t kept)
+{
+    size_t begin = kept > 0 ? kept - 1 : 0;
+    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
+    return kept > 0 ? step_of(text->data + begin, kept - begin) : 0;
+}
+
+Status metrics_complete(const char *output_dir, const StepRecord *r)
+{
+    Status status = OK;
+    Buf text = {0}, line = {0};
+    int fd = -1;
+    char *path = file_join(output_dir, "metrics.jsonl");
+    TRY_DONE(file_read(path, (size_t)4 << 30, &text));
+    size_t kept = keep_until(&text, r->step);
+    if (last_step(&text, kept) != r->step - 1) goto done;
+    TRY_DONE(open_lines(path, r->step, &fd));
+    describe(r, &line);
+    status = write_line(fd, path, &line);
+done:
+    if (fd >= 0) close(fd);
+    buf_free(&text);
+    buf_free(&line);
+    free(path);
+    return status;
 }
 
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value)

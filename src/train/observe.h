@@ -27,6 +27,8 @@ typedef struct Metrics Metrics;
    first, so that the file reads as if the run had never stopped. */
 Status metrics_open(Metrics **m, const char *output_dir, int64_t step);
 Status metrics_step(Metrics *m, const StepRecord *r);
+/* Adds the line of a step to the file that rank 0 was lost before it wrote it to: where just that line is missing. */
+Status metrics_complete(const char *output_dir, const StepRecord *r);
 /* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). NULL:
  * nowhere.
  */
