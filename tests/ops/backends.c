@@ -1,10 +1,17 @@
 /* The backends that an op is tested on. */
 #include "ops/harness.h"
 
+static Backend *opened[4];
+static int n_opened;
+
+static void close_all(void)
+{
+    while (n_opened > 0) backend_close(opened[--n_opened]);
+}
+
 int ops_backends(Backend *backends[4])
 {
-    static Backend *opened[4];
-    static int n = 0;
+    int n = n_opened;
     const char *wanted = getenv("CAIRN_TEST_BACKENDS");
     if (n == 0) {
         char *names = mem_printf("ref,%s", wanted ? wanted : "cpu"), *rest = NULL;
@@ -25,6 +32,8 @@ int ops_backends(Backend *backends[4])
             print_message("skipped on %s: %s\n", name, status_message());
         }
         free(names);
+        n_opened = n;
+        atexit(close_all); /* before what the modules end by themselves */
     }
     memcpy(backends, opened, sizeof opened);
     return n;
