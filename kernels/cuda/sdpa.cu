@@ -70,7 +70,9 @@ Status sdpa_check(cudnnStatus_t status, const char *what)
     char why[512] = "";
     if (status == CUDNN_STATUS_SUCCESS) return OK;
     sdpa_cudnn.cudnnGetLastErrorString(why, sizeof why);
-    return fail(E_FAIL, "cuDNN: %s: %s%s%s", what, sdpa_cudnn.cudnnGetErrorString(status), *why ? ": " : "", why);
+    bool refused = status / 1000 * 1000 == CUDNN_STATUS_NOT_SUPPORTED; /* and its kinds */
+    return fail(refused ? E_USAGE : E_FAIL, "cuDNN: %s: %s%s%s", what, sdpa_cudnn.cudnnGetErrorString(status),
+                *why ? ": " : "", why);
 }
 
 Status sdpa_make(Descriptors *made, cudnnBackendDescriptorType_t type, Descriptor *d)

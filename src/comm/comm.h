@@ -48,6 +48,8 @@ Status store_open(const World *world, const char *where, const char *token, doub
 Status store_set(Store *s, const char *name, const void *data, size_t size);
 /* Waits until the value is there: E_PEER after `timeout_s`, naming it. The caller frees `*data`; 0 bytes follow it. */
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
+/* From now on a server that does not answer is given up after so long: it may be what was lost. */
+void store_hurry(Store *s, double answer_s);
 void store_close(Store *s); /* takes NULL; in a folder, the last rank of a run removes what is left of it */
 /* Removes what the ranks of a job left there: all of them have ended, and no other has its name and token. */
 void store_forget(const World *world, const char *where, const char *token);

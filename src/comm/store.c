@@ -103,6 +103,13 @@ static Status get_text(Store *s, const char *name, char *out, size_t size)
     return OK;
 }
 
+void store_hurry(Store *s, double answer_s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->kind->hurry) s->kind->hurry(s->self, answer_s);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void nap(double *seconds)
 {
     usleep((useconds_t)(*seconds * 1e6));

@@ -148,7 +148,7 @@ static void file_leave(void *self, const char *run, const char *nonce, int rank,
     free(name);
 }
 
-static const StoreKind file_kind = {"file", file_set, file_get, file_close, file_join_run, file_leave};
+static const StoreKind file_kind = {"file", file_set, file_get, file_close, file_join_run, file_leave, NULL};
 
 static char *folder_of(const char *directory, Hash128 job)
 {

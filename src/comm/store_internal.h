@@ -19,6 +19,7 @@ typedef struct {
        knew). May be NULL. */
     void (*join)(void *self, const char *run, int rank);
     void (*leave)(void *self, const char *run, const char *nonce, int rank, int size, bool complete);
+    void (*hurry)(void *self, double answer_s); /* NULL: it never waits for an answer */
 } StoreKind;
 
 /* As store_open; while `stop` (may be NULL) says so, nobody waits: E_STOPPED. store_wait_on gives another one, or NULL:

@@ -21,6 +21,7 @@
 typedef struct {
     int fd;
     char at[320];
+    double answer_s;
     StoreServer *server; /* NULL: another rank's */
 } TcpStore;
 
@@ -271,7 +272,7 @@ static Status ask(TcpStore *t, char operation, const char *name, double wait_s, 
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
     size_t len = strlen(name);
-    Until until = {.end = clock_monotonic() + wait_s + ANSWER_S};
+    Until until = {.end = clock_monotonic() + wait_s + t->answer_s};
     if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
     head[0] = (uint8_t)operation;
     store_put(head + 1, len, 2);
@@ -318,7 +319,10 @@ static void tcp_close(void *self)
     free(t);
 }
 
-static const StoreKind tcp_kind = {.name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close};
+static void tcp_hurry(void *self, double answer_s) { ((TcpStore *)self)->answer_s = answer_s; }
+
+static const StoreKind tcp_kind = {
+    .name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close, .hurry = tcp_hurry};
 
 /* Where no port is said: by the job's name, so that jobs seldom meet; where they do, the next ports are tried. */
 static int port_of_job(Hash128 key)
@@ -334,6 +338,7 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
     int port = port_of_job(siphash(key, "port", 4));
     TcpStore *t = mem_alloc(sizeof *t);
     t->fd = -1;
+    t->answer_s = ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
     if (!*host) {
         status = fail(E_USAGE, "rendezvous 'tcp://%s' names no host; expected tcp://HOST[:PORT]", host_and_port);

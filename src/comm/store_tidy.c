@@ -121,7 +121,8 @@ static bool is_dead(const char *run, const char *host)
     Buf text = {0};
     char *path = file_join(run, "by");
     bool dead = false;
-    int fd = own_folder(run, &st) && is_old(&st) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    /* for writing: NFS locks for one alone only what can be written */
+    int fd = own_folder(run, &st) && is_old(&st) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0 && file_read(path, 4096, &text) == OK && text.data && strcmp(text.data, host) == 0)
         dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (fd >= 0) close(fd);

@@ -413,9 +413,11 @@ static void *watch_thread(void *arg)
             next = now + w->beat_s;
         }
         last = now;
-        if (tell_verdict(w)) {
+        if (tell_verdict(w) && w->lost) {
+            void (*lost)(void *) = w->lost;
+            void *lost_arg = w->lost_arg;
             pthread_mutex_unlock(&w->lock);
-            if (w->lost) w->lost(w->lost_arg);
+            lost(lost_arg);
             pthread_mutex_lock(&w->lock);
         }
     }

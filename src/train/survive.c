@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "state/checkpoint.h"
 #include "state/lock.h"
@@ -11,6 +12,7 @@
 
 #define SAVE_MOST 30.0 /* seconds that the others wait for the one that saves: a launcher may end all when one ends */
 #define WAIT_MOST 5.0  /* seconds for the others to say that they live */
+#define LOCK_MOST 10.0 /* seconds for the folder: where the store went with rank 0, all that are left try to save */
 
 #define SAVED "survivors-saved"
 
@@ -104,9 +106,19 @@ static bool saved_already(Survivor *s)
 {
     int64_t newest;
     if (s->saving && s->sharded) (void)saving_wait(s->saving);
-    if (!went_beyond(s->job->output_dir, s->sharded ? s->step - 1 : s->step, &newest)) return false;
+    if (!went_beyond(s->job->output_dir, s->step - 1, &newest)) return false;
     buf_printf(&s->why, "Step %lld is saved already", (long long)newest);
     return true;
+}
+
+static Status take_folder(Survivor *s)
+{
+    double end = clock_monotonic() + LOCK_MOST;
+    for (;;) {
+        Status status = lock_take(&s->lock, s->job->output_dir);
+        if (status != E_FAIL || clock_monotonic() > end) return status;
+        usleep(100000);
+    }
 }
 
 /* Is it this rank that saves? */
@@ -130,7 +142,7 @@ static bool claim(Survivor *s)
         buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && lock_take(&s->lock, job->output_dir) != OK) {
+    if (c->rank > 0 && take_folder(s) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;
@@ -154,6 +166,8 @@ Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *sn
                   .sharded = session_sharded(job->session),
                   .step = progress->step};
     *saved = false;
+    log_warn("%s; what can be saved is saved now", lost);
+    if (c->store) store_hurry(c->store, WAIT_MOST);
     if (s.sharded) {
         snapshots_gather(snapshots, &s.held);
         s.step = s.held.set.step;

@@ -51,14 +51,6 @@ for where in "file:$work/meet" "tcp://127.0.0.1:$port"; do
     stop "two of three, ${where%%:*}" TERM
 done
 [ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
-# Somebody who takes connections and says nothing.
-if command -v nc >/dev/null; then
-    mkfifo silence
-    nc -lk 127.0.0.1 "$port" <silence >/dev/null 2>&1 &
-    rank 1 2 "tcp://127.0.0.1:$port"
-    stop "a silent server" TERM
-    kill %nc 2>/dev/null
-fi
 rank 1 2 "redis://127.0.0.1:$port"
 if grep -q 'built without Redis' "log.1" 2>/dev/null; then
     wait "${pids[1]}"

@@ -17,7 +17,7 @@ checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '
 lose() {
     local out=$1 lost=$2 r
     shift 2
-    start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir "$out" "$@"
+    start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" "$@"
     wait_until "reached $out 9"
     for r in $lost; do kill -9 "${ranks[r]}"; done
     end_ranks
@@ -29,24 +29,30 @@ lose() {
     done
 }
 
-start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir whole --snapshot-steps 0
+start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir whole --snapshot-steps 0
 end_ranks
 [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
+
+# Where the store goes with rank 0 those that are left take turns at the folder: one saves, the other finds it saved.
+lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1
+[ "$(grep -l 'of 200 is saved in' log.1 log.2 | wc -l)" -eq 1 ] || { complain "not one rank saved" && tail -n 2 log.*; }
+[ "$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)" -eq 1 ] || { complain "the other did not wait" && tail -n 2 log.*; }
+[ "$(grep -c 'what can be saved is saved now' log.1)" -eq 1 ] || complain "the loss is not told at once"
 
 for lost in 0 2 "0 1"; do
     out=sharded${lost// /}
     lose "$out" "$lost" --shard optimizer --snapshot-steps 3
     made=$(steps_in "$out")
-    step=$(sed -n 's/.*Step \([0-9]*\) of 40 is saved in .*/\1/p' log.? | head -n 1)
+    step=$(sed -n 's/.*Step \([0-9]*\) of 200 is saved in .*/\1/p' log.? | head -n 1)
     { [ -n "$step" ] && [ "$step" -le "$made" ] && [ "$((made - step))" -le 6 ]; } ||
         { complain "step '$step' of $made was saved after $lost was lost" && tail -n 2 log.*; }
     [ "$(checkpoints "$out")" = "checkpoint-$step " ] || complain "$out has $(checkpoints "$out")instead of step $step"
     rm -f "$memory"/cairn-*
-    start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir "$out" --shard optimizer --snapshot-steps 3
+    start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" --shard optimizer --snapshot-steps 3
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after $lost was lost" && tail -n 3 log.*; }
-    grep -q "^going on from .*checkpoint-$step: step $step of 40" log.0 || { complain "it did not go on from step $step" && cat log.0; }
-    same_run whole "$out" 40
+    grep -q "^going on from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+    same_run whole "$out" 200
 done
 
 # A slice that is not there is named; without snapshots nothing can be saved.
@@ -70,10 +76,10 @@ lose persisted "${lost[*]}" --shard optimizer --snapshot-steps 3
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir persisted
 step=$(sed 's/.*-//' .stdout)
 rm -f "$memory"/cairn-*
-start_ranks 3 log "${run[@]}" --max-steps 40 --output-dir persisted --shard optimizer --snapshot-steps 3
+start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir persisted --shard optimizer --snapshot-steps 3
 end_ranks
-grep -q "^going on from .*checkpoint-$step: step $step of 40" log.0 || { complain "it did not go on from step $step" && cat log.0; }
-same_run whole persisted 40
+grep -q "^going on from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+same_run whole persisted 200
 
 # A device's memory only copies reach, and only rank 0 has a buffer for them.
 if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
@@ -84,7 +90,7 @@ if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
     lose survived "0 1" --snapshot-steps 0
-    step=$(sed -n 's/.*Step \([0-9]*\) of 40 is saved in .*/\1/p' log.2)
+    step=$(sed -n 's/.*Step \([0-9]*\) of 200 is saved in .*/\1/p' log.2)
     [ -n "$step" ] || { complain "rank 2 saved nothing of its device" && tail -n 2 log.2; }
     start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir survived --snapshot-steps 0 --override
     end_ranks
