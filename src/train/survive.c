@@ -17,15 +17,16 @@
 #define SAVED "survivors-saved"
 
 /* The lowest rank that can save and says so in time, with the step that it has; `able`: this one can. NONE: there is
-   none. */
-static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step)
+   none. Where the store is lost too each takes itself for it: *deaf. */
+static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step, bool *deaf)
 {
     int most = able ? c->rank : c->size, last = able ? c->rank : NONE;
     char name[64];
     double until = clock_monotonic() + within;
     *step = mine;
     snprintf(name, sizeof name, "survivor-%d", c->rank);
-    if (!c->store || (able && store_set(c->store, name, &mine, sizeof mine) != OK)) return last;
+    *deaf = !c->store || (able && store_set(c->store, name, &mine, sizeof mine) != OK);
+    if (*deaf) return last;
     for (int r = 0; r < most; r++) {
         if (r == c->rank) continue;
         void *data = NULL;
@@ -111,9 +112,10 @@ static bool saved_already(Survivor *s)
     return true;
 }
 
-static Status take_folder(Survivor *s)
+/* Another one may be saving, where nobody could tell the others. */
+static Status take_folder(Survivor *s, bool deaf)
 {
-    double end = clock_monotonic() + LOCK_MOST;
+    double end = clock_monotonic() + (deaf ? LOCK_MOST : 0);
     for (;;) {
         Status status = lock_take(&s->lock, s->job->output_dir);
         if (status != E_FAIL || clock_monotonic() > end) return status;
@@ -128,8 +130,8 @@ static bool claim(Survivor *s)
     Comm *c = ranks_comm(job->session->options.ranks);
     double half = job->config->peer_timeout / 2;
     int64_t step;
-    bool able = (!s->sharded || s->held.set.generation) && same_folder(job, s->progress->run);
-    int who = lowest(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step);
+    bool able = (!s->sharded || s->held.set.generation) && same_folder(job, s->progress->run), deaf;
+    int who = lowest(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
     if (who == NONE) {
         say_nobody(s);
         return false;
@@ -142,7 +144,7 @@ static bool claim(Survivor *s)
         buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && take_folder(s) != OK) {
+    if (c->rank > 0 && take_folder(s, deaf) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;
