@@ -42,7 +42,9 @@ fault() {
 }
 
 faults=0 round=0 memory_used=0 disk_used=0 most_lost=0
-while [ "$faults" -lt "$wanted" ]; do
+# a loaded machine rarely gets to a snapshot between two faults: then it takes more of them
+more() { [ "$faults" -lt "$wanted" ] || { [ "$memory_used" -eq 0 ] && [ "$wanted" -ge 60 ] && [ "$faults" -lt $((3 * wanted)) ]; }; }
+while more; do
     round=$((round + 1))
     n=$((2 + round % 2)) out=out$round tries=0
     while :; do
