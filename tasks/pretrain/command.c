@@ -456,7 +456,7 @@ static Status adopt_length(PretrainRun *r, Config *with)
     *with = *c;
     r->c = with;
     if (c->source[OPTION_max_seq_length] != FROM_DEFAULT) return OK;
-    return start_shards_length(*c->data_dir ? c->data_dir : c->eval_dir, &with->max_seq_length);
+    return start_shards_length(shards_of(r, !r->train), &with->max_seq_length);
 }
 
 /* The stages before training, where --input asks for them; then r->c is a configuration with their paths. What is wrong
