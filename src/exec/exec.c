@@ -1,5 +1,5 @@
-/* Binding a plan and running it. The loop that trains is run_plain; where the backend has graphs, what it ran twice for
-   a row bucket is replayed from then on. */
+/* Binding a plan and running it. The loop that trains is exec_run_plain; where the backend has graphs, what it ran
+   twice for a row bucket is replayed from then on. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
