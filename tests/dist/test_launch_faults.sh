@@ -66,9 +66,9 @@ says "host localhost with ranks 0 to 2 was lost: it fell silent"
 # ---- closed standard streams: what is logged comes into no file ----
 unset CAIRN_TEST_PROGRAM
 closed() { # closed DIRECTORY COMMAND...: twice, for what was done is read again
-    local dir=$1 k
+    local dir=$1
     shift
-    for k in 1 2; do
+    for _ in 1 2; do
         "$@" "${glue[@]}" --max-steps 3 --output-dir "$dir" --verbose --eval-every 1 --do-eval <&- >&- 2>&- ||
             complain "$1 ended with $? where its standard streams are closed"
     done
