@@ -13,11 +13,21 @@
 
 extern char **environ;
 
+static Status plan(const Config *c)
+{
+    int width;
+    if (c->predictions > 0) return command_plan(c, (Head){HEAD_PRETRAINING, 2});
+    TRY(glue_width(c, &width));
+    return command_plan(c, (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width});
+}
+
 static Status (*const commands[N_COMMANDS])(const Config *c) = {
-    [COMMAND_GLUE] = command_glue,       [COMMAND_PLAN] = command_plan,         [COMMAND_CONVERT] = command_convert,
-    [COMMAND_INSPECT] = command_inspect, [COMMAND_VOCAB] = command_vocab,       [COMMAND_REPORT] = command_report,
-    [COMMAND_WIKI] = command_wiki,       [COMMAND_SHARDS] = command_shards,     [COMMAND_PRETRAIN] = command_pretrain,
-    [COMMAND_LAUNCH] = command_launch,   [COMMAND_SNAPSHOT] = command_snapshot,
+    [COMMAND_GLUE] = command_glue,         [COMMAND_PLAN] = plan,
+    [COMMAND_CONVERT] = command_convert,   [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_VOCAB] = command_vocab,       [COMMAND_REPORT] = command_report,
+    [COMMAND_WIKI] = command_wiki,         [COMMAND_SHARDS] = command_shards,
+    [COMMAND_PRETRAIN] = command_pretrain, [COMMAND_LAUNCH] = command_launch,
+    [COMMAND_SNAPSHOT] = command_snapshot,
 };
 
 static void print(Buf *text)

@@ -108,7 +108,7 @@ static Status explain_not_finite(Loop *l, int64_t step)
 static Status take_batch(Loop *l)
 {
     const TrainJob *job = l->job;
-    const MicroCapacity *cap = &job->session->options.micro;
+    const MicroCapacity *cap = &job->session->plan.micro;
     TRY(job->source.step(job->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
     bool pairs = job->session->model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
     l->n_tokens = l->n_masked = l->n_labelled = 0;
@@ -522,8 +522,8 @@ Status train_run(TrainJob *job, TrainProgress *progress)
               .behind = progress->snapshot_kept > 0 && (job->config->save_every > 0 || job->config->save_steps > 0),
               .last_save = clock_monotonic()};
     size_t batch = (size_t)job->batch_size;
-    MicroCapacity cap = job->session->options.micro;
-    cap.tokens = job->session->train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
+    MicroCapacity cap = job->session->plan.micro;
+    cap.tokens = job->session->plan.train.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
     micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
     l.order = mem_array(batch, sizeof *l.order);

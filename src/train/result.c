@@ -4,27 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
-                    const TrainProgress *progress, double **series)
+void result_summary(RunSummary *s, const char *task, const Session *session, const TrainProgress *progress,
+                    double **series)
 {
+    const RunPlan *plan = &session->plan;
+    const Backend *b = session->options.backend;
     *s = (RunSummary){.task = task,
-                      .recompute = setup->policy_name,
-                      .precision = backend_precision(setup->backend, setup->compute),
-                      .backend = setup->backend->describe,
-                      .threads = setup->backend->threads,
+                      .recompute = plan->policy,
+                      .precision = backend_precision(b, plan->input.compute),
+                      .backend = b->describe,
+                      .threads = b->threads,
                       .steps = progress->step,
                       .final_loss = progress->last_loss,
-                      .planned_peak_bytes = setup->peak,
+                      .planned_peak_bytes = run_plan_peak(plan),
                       .measured_peak_bytes = progress->peak_bytes,
                       .save_stall_s = progress->save_stall_s};
     if (progress->seconds > 0) {
         s->seq_per_s = (double)progress->sequences / progress->seconds;
         s->tokens_per_s = (double)progress->tokens / progress->seconds;
     }
-    if (session->train) plan_memory_series(&session->train_plan, series, &s->n_memory);
+    if (session->train) plan_memory_series(&plan->train, series, &s->n_memory);
     s->memory_series = *series;
     for (int i = 0; i < N_REGIONS; i++)
-        if (setup->plan_bytes[i]) summary_add_region(s, region_name((Region)i), setup->plan_bytes[i]);
+        if (plan->bytes[i]) summary_add_region(s, region_name((Region)i), plan->bytes[i]);
 }
 
 void result_keep_rates(const char *output_dir, RunSummary *s)

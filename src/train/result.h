@@ -4,13 +4,13 @@
 
 #include "state/export.h"
 #include "train/observe.h"
-#include "train/setup.h"
+#include "train/session.h"
 #include "train/train.h"
 
 /* Fills what every task's run.json says; wall_s, config_json and figures of evaluations are the task's. `series` gets
    the memory curve, which the caller frees after the summary is written. */
-void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
-                    const TrainProgress *progress, double **series);
+void result_summary(RunSummary *s, const char *task, const Session *session, const TrainProgress *progress,
+                    double **series);
 
 /* Of a run that was finished before and is only evaluated again: what run.json says of its training stays. */
 void result_keep_rates(const char *output_dir, RunSummary *s);

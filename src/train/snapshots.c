@@ -112,7 +112,7 @@ static Status check_kind(const char *dir)
 static void find_slices(Snapshots *s)
 {
     const Session *session = s->job->session;
-    const Exchange *x = session->options.exchange;
+    const Exchange *x = session->plan.input.exchange;
     int ranks = ranks_size(s->ranks);
     s->slices = mem_array((size_t)ranks, sizeof *s->slices);
     if (!s->ranks) {
@@ -151,7 +151,7 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
     uint64_t small = 0;
-    if (job->session->options.no_snapshots) return fail(E_MEMORY, "there is no room for them");
+    if (job->session->plan.snapshots_given_up) return fail(E_MEMORY, "there is no room for them");
     for (int i = 0; i < job->n_files; i++) small += job->files[i].size;
     TRY(check_kind(job->config->snapshot_dir));
     TRY(snapshot_claim(job->config->snapshot_dir, c ? c->node : 0, mine));

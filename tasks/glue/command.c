@@ -142,8 +142,8 @@ static Status initial_weights(GlueRun *r)
 
 static Status start_or_resume(GlueRun *r, TrainResume *resume)
 {
-    SessionOptions options = setup_session(&r->setup, r->c, r->c->do_train, r->n_splits > 0);
-    TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
+    SessionOptions options = setup_session(&r->setup, r->c);
+    TRY(session_open(&r->session, &r->setup.plan, &options));
     if (!resume->dir) {
         TRY(ranks_follow(r->ranks, first(r) ? initial_weights(r) : OK));
         return start_share(&r->session, false);
@@ -175,7 +175,7 @@ static Status train(GlueRun *r)
                     .config_json = r->config_json.data,
                     .files = files,
                     .n_files = r->n_files,
-                    .planned_peak = r->setup.peak,
+                    .planned_peak = run_plan_peak(&r->session.plan),
                     .evaluate = r->c->eval_every > 0 && r->c->do_eval ? glue_evaluate_during : NULL,
                     .keep_best = glue_keep_best,
                     .context = r,
@@ -194,7 +194,7 @@ static Status summarise(GlueRun *r)
 {
     RunSummary s;
     double *series = NULL;
-    result_summary(&s, r->task->name, &r->setup, &r->session, &r->progress, &series);
+    result_summary(&s, r->task->name, &r->session, &r->progress, &series);
     s.wall_s = clock_monotonic() - r->started;
     s.config_json = r->config_json.data;
     if (!(r->progress.seconds > 0)) result_keep_rates(r->c->output_dir, &s);
@@ -239,7 +239,7 @@ static Status plan_run(GlueRun *r)
 {
     const Config *c = r->c;
     const Examples *e = c->do_train ? &r->train.examples : &r->splits[0].examples;
-    SetupNeed need = {.model = &r->model,
+    PlanInput need = {.model = &r->model,
                       .training = c->do_train,
                       .evaluation = r->n_splits > 0,
                       .max_length = c->max_seq_length,
@@ -254,7 +254,7 @@ static Status plan_run(GlueRun *r)
         TRY(setup_schedule(c, r->train.examples.count, &r->schedule));
     }
     TRY(setup_plan(c, &need, &r->setup));
-    setup_describe(&r->setup, &table);
+    run_plan_describe(&r->setup.plan, &table);
     log_info("%s", table.data);
     buf_free(&table);
     return OK;
@@ -280,8 +280,8 @@ static Status take_output(GlueRun *r)
 static Status check_output(GlueRun *r, const TrainResume *resume)
 {
     const Config *c = r->c;
-    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, ranks_size(r->ranks), data_digest(r),
-                      train_origin(&r->model, c->model), &r->fingerprint);
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.plan.micro.tokens, ranks_size(r->ranks),
+                      data_digest(r), train_origin(&r->model, c->model), &r->fingerprint);
     TRY(train_compare(c, r->fingerprint.data, resume));
     return train_check_output(c->output_dir);
 }
@@ -342,7 +342,8 @@ static Status glue_run(GlueRun *r)
                  "is in %s",
                  (long long)r->progress.step, r->progress.last_loss,
                  r->progress.seconds > 0 ? (double)r->progress.sequences / r->progress.seconds : 0,
-                 (double)r->progress.peak_bytes / (1 << 20), (double)r->setup.peak / (1 << 20), c->output_dir);
+                 (double)r->progress.peak_bytes / (1 << 20), (double)run_plan_peak(&r->session.plan) / (1 << 20),
+                 c->output_dir);
 done:
     train_resume_free(&resume);
     return status;

@@ -21,7 +21,7 @@ static Status run_examples(const Forward *f, const int64_t *index, int64_t n)
     Status status = OK;
     Session *s = f->session;
     int labels = s->model->head.labels;
-    const MicroCapacity *cap = &s->options.eval;
+    const MicroCapacity *cap = &s->plan.eval_micro;
     int64_t *order = mem_array((size_t)f->batch_size, sizeof *order);
     MicroRange *ranges = mem_array((size_t)f->batch_size, sizeof *ranges);
     float *loss = mem_array((size_t)cap->seqs, sizeof *loss),

@@ -143,8 +143,8 @@ static Status initial_weights(PretrainRun *r)
 
 static Status start_or_resume(PretrainRun *r, TrainResume *resume)
 {
-    SessionOptions options = setup_session(&r->setup, r->c, r->train, r->evaluate);
-    TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
+    SessionOptions options = setup_session(&r->setup, r->c);
+    TRY(session_open(&r->session, &r->setup.plan, &options));
     if (!resume->dir) {
         TRY(ranks_follow(r->ranks, first(r) ? initial_weights(r) : OK));
         return start_share(&r->session, r->train && strcmp(r->c->moments, "carried") == 0);
@@ -185,7 +185,7 @@ static void say_what_differs(const PretrainRun *r)
 static Status plan_run(PretrainRun *r)
 {
     const Config *c = r->c;
-    SetupNeed need = {.model = &r->model,
+    PlanInput need = {.model = &r->model,
                       .training = r->train,
                       .evaluation = r->evaluate,
                       .max_length = c->max_seq_length,
@@ -203,7 +203,7 @@ static Status plan_run(PretrainRun *r)
         say_what_differs(r);
     }
     TRY(setup_plan(c, &need, &r->setup));
-    setup_describe(&r->setup, &table);
+    run_plan_describe(&r->setup.plan, &table);
     log_info("%s", table.data);
     buf_free(&table);
     return OK;
@@ -272,7 +272,7 @@ static Status train(PretrainRun *r)
                     .config_json = r->config_json.data,
                     .files = files,
                     .n_files = r->n_files,
-                    .planned_peak = r->setup.peak,
+                    .planned_peak = run_plan_peak(&r->session.plan),
                     .evaluate = during ? pretrain_evaluate_during : NULL,
                     .eval_samples = r->eval_samples,
                     .keep_best = pretrain_keep_best,
@@ -285,7 +285,7 @@ static Status train(PretrainRun *r)
                          .train_samples = pretrain_samples(r, r->schedule.total_steps),
                          .eval_samples = r->evaluate ? shards_count(r->eval_shards) : 0,
                          .predictions = r->predictions,
-                         .micros = (int64_t)ceil(tokens / (double)r->setup.micro.tokens / ranks_size(r->ranks)),
+                         .micros = (int64_t)ceil(tokens / (double)r->session.plan.micro.tokens / ranks_size(r->ranks)),
                          .samples = pretrain_samples(r, r->progress.batch),
                          .evaluated = r->progress.evaluated_samples,
                          .every = during ? between_evaluations(r) : 0};
@@ -309,7 +309,7 @@ static Status summarise(PretrainRun *r)
 {
     RunSummary s;
     double *series = NULL;
-    result_summary(&s, "pretrain", &r->setup, &r->session, &r->progress, &series);
+    result_summary(&s, "pretrain", &r->session, &r->progress, &series);
     s.wall_s = clock_monotonic() - r->started;
     s.config_json = r->config_json.data;
     if (!(r->progress.seconds > 0)) result_keep_rates(r->c->output_dir, &s);
@@ -359,7 +359,8 @@ static void say_end(const PretrainRun *r)
     log_info(
         "trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model is in %s",
         (long long)r->progress.step, r->progress.last_loss, sequences_per_second(r),
-        (double)r->progress.peak_bytes / (1 << 20), (double)r->setup.peak / (1 << 20), r->c->output_dir);
+        (double)r->progress.peak_bytes / (1 << 20), (double)run_plan_peak(&r->session.plan) / (1 << 20),
+        r->c->output_dir);
 }
 
 static Status read_all(PretrainRun *r)
@@ -380,8 +381,8 @@ static Status take_output(PretrainRun *r)
 static Status check_output(PretrainRun *r, const TrainResume *resume)
 {
     const Config *c = r->c;
-    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, ranks_size(r->ranks), data_digest(r),
-                      train_origin(&r->model, c->model), &r->fingerprint);
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.plan.micro.tokens, ranks_size(r->ranks),
+                      data_digest(r), train_origin(&r->model, c->model), &r->fingerprint);
     TRY(train_compare(c, r->fingerprint.data, resume));
     return train_check_output(c->output_dir);
 }

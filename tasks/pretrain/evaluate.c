@@ -41,7 +41,7 @@ static Status evaluate_batch(PretrainRun *r, const Examples *e, MicroBatch *b, i
     int64_t n = e->count, *index = scratch, *order = scratch + n;
     int64_t padded = r->c->padded ? r->c->max_seq_length : 0;
     for (int64_t i = 0; i < n; i++) index[i] = i;
-    int64_t micros = micro_split(e, index, n, &r->session.options.eval, padded, order, ranges);
+    int64_t micros = micro_split(e, index, n, &r->session.plan.eval_micro, padded, order, ranges);
     for (int64_t m = 0; m < micros; m++) {
         if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
         micro_fill(b, e, index, order + ranges[m].first, ranges[m].count, padded, r->model.config.pad_token_id);
@@ -58,7 +58,7 @@ static Status run_share(PretrainRun *r, Parts *parts)
     int64_t count = shards_count(r->eval_shards), most = r->c->eval_batch_size, ranks = ranks_size(r->ranks);
     int64_t *scratch = mem_array((size_t)most, 2 * sizeof *scratch);
     MicroRange *ranges = mem_array((size_t)most, sizeof *ranges);
-    micro_batch_init(&b, r->session.options.eval);
+    micro_batch_init(&b, r->session.plan.eval_micro);
     for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks * most) {
         const Examples *e;
         TRY_DONE(shards_range(r->eval_shards, first, count - first < most ? count - first : most, &e));
