@@ -167,7 +167,7 @@ static Status initial_weights(Run *r)
     ImportReport report = {0};
     Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
     if (status == OK) import_report_log(&report);
-    if (status == OK) status = r->task->take_import(r, &report, weights);
+    if (status == OK && r->task->take_import) status = r->task->take_import(r, &report, weights);
     import_report_free(&report);
     return status;
 }

@@ -35,7 +35,7 @@ typedef struct Task {
     bool (*results_there)(const Run *run);
     /* Rank 0; NULL: none. Opens what the task writes beside the run's own files. */
     Status (*open_output)(Run *run);
-    /* Rank 0. Checks and adapts weights that were imported from --model. */
+    /* Rank 0; NULL: none. Checks and adapts weights that were imported from --model. */
     Status (*take_import)(Run *run, const ImportReport *report, float *weights);
 
     /* ---- training ---- */
