@@ -27,9 +27,17 @@ static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_follow(r->r
 
 /* ---- the start ---- */
 
+static Status check(Run *r)
+{
+    TRY(r->task->check(r));
+    if (!r->train && !*r->c->model)
+        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+    return OK;
+}
+
 static Status meet(Run *r)
 {
-    Status use = r->task->check(r);
+    Status use = check(r);
     return ranks_open(r->c, use, &r->ranks);
 }
 

@@ -15,8 +15,6 @@ static Status check(Run *r)
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     if (c->eval_every > 0 && !c->do_eval)
         return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
-    if (!c->do_train && !*c->model)
-        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
     return OK;
 }
 

@@ -20,8 +20,6 @@ static Status check_use(Run *r, const Config *c)
     if (!*c->data_dir && (r->train || !*c->eval_dir))
         return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
                              "--input");
-    if (!r->train && !*c->model)
-        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
     if (r->train && r->evaluate && !*c->eval_dir)
         return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
                              "--eval-fraction` makes them), or --eval-fraction beside --input");
