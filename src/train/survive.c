@@ -131,7 +131,7 @@ static bool claim(Survivor *s)
         buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && lock_take_within(&s->lock, job->output_dir, deaf ? LOCK_MOST : 0) != OK) {
+    if (c->rank > 0 && lock_take_within(&s->lock, s->run->c->output_dir, deaf ? LOCK_MOST : 0) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;
