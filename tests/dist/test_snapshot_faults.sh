@@ -10,15 +10,14 @@ exec 2>/dev/null # the shell speaks of every process that was killed
 wanted=${CAIRN_TEST_FAULTS:-60} rest=${CAIRN_TEST_PAUSE:-0} every=3 steps=${CAIRN_TEST_STEPS:-150}
 make_case
 run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 2 --connect-timeout 10 --snapshot-steps "$every")
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
 for n in 2 3; do
     start_ranks "$n" log "${run[@]}" --output-dir "whole$n"
     end_ranks
     [ "${codes[*]}" = "$(yes 0 | head -n "$n" | xargs)" ] || { complain "${codes[*]}" && cat log.0; }
 done
 
-# shellcheck disable=SC2317 # wait_until calls it
-alive() { kill -0 "$1" 2>/dev/null; }
+# shellcheck disable=SC2317 # by await
+begun() { gone "${ranks[0]}" || holds log.0 'ing from'; }
 
 # fault: hurts ranks; those that it froze are in $frozen. False where they had ended by themselves.
 declare -A made=([one]=0 [two]=0 [all]=0 [freeze]=0 [signal]=0)
@@ -51,13 +50,13 @@ while more; do
         before=$(steps_in "$out")
         start_ranks "$n" log "${run[@]}" --output-dir "$out"
         # one in twelve while ranks still look for each other: those that are left wait long then
-        if [ $((RANDOM % 12)) -gt 0 ]; then wait_until "! alive ${ranks[0]} || grep -q 'ing from' log.0"; fi
+        if [ $((RANDOM % 12)) -gt 0 ]; then await begun; fi
         pause $((100 + tries % 10 * 60))
         if [ "$rest" -gt 0 ]; then sleep "$rest"; fi
         tries=$((tries + 1))
         if fault; then faults=$((faults + 1)); fi
         if [ -n "${frozen:-}" ]; then
-            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || timeout 30 tail --pid="$r" -f /dev/null; done
+            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || wait_until 30 gone "$r"; done
             kill -9 "$frozen"
             frozen=
         fi

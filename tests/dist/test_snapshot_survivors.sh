@@ -8,9 +8,6 @@ exec 2>/dev/null # the shell speaks of every process that was killed
 
 make_case
 run=("${task[@]}" --bucket-size 4KiB --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0)
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
-# shellcheck disable=SC2317 # wait_until calls it
-reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
 checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '\n' ' '; }
 
 # lose OUT LOST FLAG...: three ranks, of which those in LOST are killed; the others end with 77.
@@ -18,7 +15,7 @@ lose() {
     local out=$1 lost=$2 r
     shift 2
     start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" "$@"
-    wait_until "reached $out 9"
+    await reached "$out" 9
     for r in $lost; do kill -9 "${ranks[r]}"; done
     end_ranks
     for r in 0 1 2; do
@@ -57,7 +54,7 @@ done
 
 # A slice that is not there is named; without snapshots nothing can be saved.
 start_ranks 3 log "${run[@]}" --max-steps 100000 --output-dir lacking --shard optimizer --snapshot-steps 3
-wait_until "reached lacking 9"
+await reached lacking 9
 rm -f "$memory"/cairn-*-3-1-1.snapshot
 kill -9 "${ranks[1]}"
 end_ranks
