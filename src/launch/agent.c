@@ -16,7 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/door.h"
 #include "launch/machine.h"
+#include "launch/pbs.h"
 #include "launch/record.h"
 #include "launch/wire.h"
 
@@ -37,6 +39,8 @@ typedef struct {
     bool deaf;        /* nobody reads what is said */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
+    bool asleep;      /* the launcher is suspended, and the ranks with it */
+    double turned;    /* when this process last waited */
     double kill_at;   /* 0: not yet decided */
     double silence_s; /* the launcher is lost when it says nothing for so long; 0: its end is seen */
     bool direct;      /* AGENT_STDOUT and AGENT_STDERR are there */
@@ -271,6 +275,10 @@ static void signal_ranks(Agent *a, int number)
         if (a->asked) return;
         a->asked = true;
     }
+    if (number == SIGSTOP || number == SIGCONT) {
+        a->asleep = number == SIGSTOP;
+        a->orders.heard = clock_monotonic();
+    }
     for (int i = 0; i < a->n_children; i++)
         if (a->children[i].alive) kill(a->children[i].pid, number);
 }
@@ -281,11 +289,14 @@ static void kill_ranks(Agent *a)
         if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
 }
 
-/* The launcher is gone: ranks may save what they have, for a while. */
-static void lose_launcher(Agent *a)
+/* The launcher is gone, or silent: then it may be suspended, and can still hear later how ranks ended. Ranks may save
+   what they have, for a while. */
+static void lose_launcher(Agent *a, bool gone)
 {
+    if (gone) a->deaf = true;
     if (a->ended) return;
-    a->ended = a->deaf = true;
+    a->ended = true;
+    if (a->asleep) signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
     a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
 }
@@ -403,7 +414,7 @@ static void on_signals(Agent *a, int signals)
     struct signalfd_siginfo info;
     while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
-        if (info.ssi_signo == SIGHUP) lose_launcher(a);
+        if (info.ssi_signo == SIGHUP) lose_launcher(a, true);
     }
 }
 
@@ -427,8 +438,11 @@ static void turn(Agent *a, int signals, struct pollfd *wait)
         forward_output(a, &a->children[i]);
     }
     reap(a);
-    if (!a->ended && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a);
-    if (!a->ended && a->silence_s > 0 && clock_monotonic() - a->orders.heard > a->silence_s) lose_launcher(a);
+    double now = clock_monotonic();
+    if (now - a->turned > a->silence_s / 2 && a->turned > 0) a->orders.heard = now; /* it was this process that slept */
+    a->turned = now;
+    if (!a->deaf && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a, true);
+    if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
     if (a->kill_at > 0 && clock_monotonic() > a->kill_at) kill_ranks(a);
 }
 
@@ -445,7 +459,7 @@ static Status serve(Agent *a, int signals)
         }
         turn(a, signals, wait);
         for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY_DONE(obey(a, line));
-        if (clock_monotonic() - beat > WIRE_BEAT_S) {
+        if (!a->asleep && clock_monotonic() - beat > WIRE_BEAT_S) {
             beat = clock_monotonic();
             say(a, "beat");
         }
@@ -471,9 +485,25 @@ static void agent_free(Agent *a)
     cores_free(&a->cores);
 }
 
+/* "pbs:JOB": attaches this process to a PBS job. "door:NUMBER:FILE": it has no standard input, and connects. */
+static Status enter(const char *how)
+{
+    int number, at = 0, connection;
+    if (strncmp(how, "pbs:", 4) == 0) {
+        pbs_attach(how + 4);
+        return OK;
+    }
+    if (sscanf(how, "door:%d:%n", &number, &at) != 1 || !at)
+        return fail(E_USAGE, "an agent cannot be started like this: %s", how);
+    TRY(door_enter(how + at, number, &connection));
+    dup2(connection, STDIN_FILENO);
+    dup2(connection, STDOUT_FILENO);
+    close(connection);
+    return OK;
+}
+
 Status agent_run(const Config *c)
 {
-    (void)c;
     Agent a = {.orders.fd = -1};
     sigset_t watched;
     sigemptyset(&watched);
@@ -486,6 +516,7 @@ Status agent_run(const Config *c)
     int signals = signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0) return fail(E_IO, "no signals can be watched: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (c->n_positional > 1) TRY(enter(c->positional[1]));
     wire_reader(&a.orders, STDIN_FILENO);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
     record_clean();
@@ -494,7 +525,7 @@ Status agent_run(const Config *c)
     if (status != OK) {
         say(&a, "failed %s", status_message());
         kill_ranks(&a);
-        lose_launcher(&a);
+        lose_launcher(&a, true);
         a.kill_at = clock_monotonic();
         Status rest = serve(&a, signals);
         (void)rest;

@@ -11,6 +11,7 @@
 #include "train/cost_table.h"
 #include "train/devices.h"
 #include "train/observe.h"
+#include "train/plan_job.h"
 #include "train/plan_ranks.h"
 #include "train/setup.h"
 #include "train/snapshots.h"
@@ -443,6 +444,44 @@ done:
     return status;
 }
 
+/* ---- --pbs, --slurm, --sge ---- */
+
+static Status show_job(PlanRun *r)
+{
+    const Config *c = r->c;
+    Row row = {0};
+    Plan evaluation = {0}, *beside = c->predictions ? NULL : &evaluation;
+    Buf out = {0};
+    Status status = OK;
+    int replicas;
+    bool device = r->device || backend_own_memory(r->setup.backend);
+    JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
+                              : c->slurm ? JOB_SLURM
+                                         : JOB_GRID_ENGINE,
+                      .ranks = c->ranks > 1 ? c->ranks : 1,
+                      .per_host = c->ranks_per_host ? c->ranks_per_host
+                                  : device          ? 4
+                                                    : 1,
+                      .gpus = device};
+    if (needs.per_host > needs.ranks) needs.per_host = needs.ranks;
+    needs.cores = c->threads * needs.per_host;
+    if (beside) TRY_DONE(evaluation_plan(r, beside));
+    find_exchange(r);
+    TRY_DONE(strcmp(c->recompute, "auto") == 0 ? add_auto(r, beside, &row) : add_policy(r, c->recompute, beside, &row));
+    TRY_DONE(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
+    needs.snapshots = snapshots_rank_bytes(&r->model.params, r->exchange.n ? &r->exchange : NULL, replicas, NULL);
+    /* Beside a device: pinned activations, what is exchanged, weights and moments of a save. */
+    needs.run = device ? row.bytes[REGION_HOST] + row.bytes[REGION_COMM] + 12 * (size_t)r->model.params.size : row.peak;
+    needs.seconds = (double)c->max_steps * row.step_s;
+    plan_job(&needs, &out);
+    fputs(out.data, stdout);
+done:
+    free(row.series);
+    plan_free(&evaluation);
+    buf_free(&out);
+    return status;
+}
+
 static Status write_svg(const PlanRun *r, const Row *rows, int n)
 {
     Buf out = {0};
@@ -504,7 +543,9 @@ Status command_plan(const Config *c)
     r.save_buffer = saves_here(&r);
     if (r.micro_tokens == 0) r.micro_tokens = share * c->max_seq_length; /* auto: the planner starts from the step */
     if (r.micro_tokens > tokens_in(&r, share) && *c->lengths) r.micro_tokens = tokens_in(&r, share);
-    if (c->explain || c->explain_cost)
+    if (c->pbs || c->slurm || c->sge)
+        status = show_job(&r);
+    else if (c->explain || c->explain_cost)
         status = explain(&r, c->explain_cost);
     else
         status = c->ranks > 1 ? show_ranks(&r) : plan_all(&r);
