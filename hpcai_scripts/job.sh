@@ -1,5 +1,5 @@
 # Sourced by job.pbs, job.slurm and job.sge, in the source folder: the part that all schedulers share.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # `code` and `forwarded` are for the job files
 
 # shellcheck source=hpcai_scripts/common.sh
 source hpcai_scripts/common.sh
@@ -177,7 +177,7 @@ pbs_resubmission() {
     for name in N:Job_Name P:project A:Account_Name W:group_list m:Mail_Points M:Mail_Users k:Keep_Files; do
         value=$(pbs_value "${name#*:}")
         case $name:$value in
-        *: | P:*:_pbs_project_default | k:*:n) continue ;;
+        *: | P:*:_pbs_project_default | k:*:n | m:*:a) continue ;;
         W:*) value=group_list=$value ;;
         esac
         words+=("-${name%%:*}" "$value")
@@ -192,7 +192,6 @@ pbs_resubmission() {
     done
     for name in BERT_DIR GLUE_DIR RESULTS_DIR RUN_SCRIPT RUN_FLAGS RUN_FAULTS "$(array_variable)" "${!CAIRN_@}"; do
         if [ -z "$name" ] || [ -z "${!name:-}" ]; then continue; fi
-        if $own_limit && [ "$name" = CAIRN_MAX_TIME ]; then continue; fi
         settings+=("$name=$(quoted "${!name}")")
         names+=("$name")
     done
@@ -206,7 +205,9 @@ quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then echo "$1"; else echo "${
 # The job's script as a file that stays: job.pbs, or where the user submitted another one, a copy of it. PBS runs a copy
 # of its own. In an array the copy asks for no array.
 pbs_script() {
-    local mine=hpcai_scripts/job.pbs copy=$PWD/$PBS_JOBNAME.${PBS_JOBID%%[!0-9]*}.pbs given
+    local mine=hpcai_scripts/job.pbs folder=$PWD copy given
+    [ -w "$folder" ] || folder=$HOME
+    copy=$folder/$PBS_JOBNAME.${PBS_JOBID%%[!0-9]*}.pbs
     given=$(sed '/^#PBS *-J/d' "$0" 2>/dev/null)
     if [[ $given != *$'\n#PBS'* ]] || [ "$given" = "$(cat "$mine")" ]; then
         echo "$mine"
@@ -220,6 +221,7 @@ pbs_script() {
 # new job. A job without progress does so ten times at most: one that ended with 77, or with 75 within five minutes.
 pbs_again() {
     local refused submitted resubmission
+    if $own_limit; then unset CAIRN_MAX_TIME; fi # it was for this job; qsub -V would take it along
     case $code in 75 | 77) ;; *) return ;; esac
     if [ "$code" -eq 75 ] && [ "$(seconds_used)" -ge 300 ]; then RUN_FAULTS=0; else RUN_FAULTS=$((${RUN_FAULTS:-0} + 1)); fi
     if [ "$RUN_FAULTS" -gt 10 ]; then

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "launch/door.h"
 #include "launch/machine.h"
 #include "launch/pbs.h"
@@ -39,6 +40,7 @@ typedef struct {
     bool deaf;        /* nobody reads what is said */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
+    uint64_t killed;  /* processes that the kernel had killed for memory when ranks were started */
     bool asleep;      /* the launcher is suspended, and the ranks with it */
     double turned;    /* when this process last waited */
     double kill_at;   /* 0: not yet decided */
@@ -245,6 +247,7 @@ static Status start_all(Agent *a, int local_size)
 {
     Status status = OK;
     char *program = own_program();
+    a->killed = cgroup_memory_kills("");
     RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
     if (a->directory && chdir(a->directory) != 0) {
         status = fail(E_USAGE, "%s, the folder that launch was started in, is not there: %m", a->directory);
@@ -301,6 +304,16 @@ static void lose_launcher(Agent *a, bool gone)
     a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
 }
 
+/* After a SIGKILL: the memory limit if it was the kernel's because of that, else 0. */
+static size_t exhausted(Agent *a)
+{
+    uint64_t before = a->killed;
+    a->killed = cgroup_memory_kills("");
+    if (a->killed == before) return 0;
+    size_t limit = cgroup_limit_bytes("");
+    return limit == SIZE_MAX ? 1 : limit;
+}
+
 /* Takes the ends of children. What a rank left in its process group ends with it: before its number is given back. */
 static void reap(Agent *a)
 {
@@ -323,7 +336,8 @@ static void reap(Agent *a)
         }
         forward_output(a, c);
         bool killed = info.si_code != CLD_EXITED;
-        say(a, "end %d %d %d", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0);
+        say(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
+            killed && info.si_status == SIGKILL ? exhausted(a) : 0);
     }
 }
 

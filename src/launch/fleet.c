@@ -243,6 +243,7 @@ static void lose(Fleet *f, Remote *r, const char *why)
     for (int k = r->first_rank; k < r->first_rank + r->n_ranks && k < f->n_ranks; k++)
         if (!f->ranks[k].ended) f->running--;
     close_orders(r);
+    if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* a frozen one: the kernel ends its ranks with it */
 }
 
 void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
@@ -259,6 +260,7 @@ void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
 static void hear_line(Fleet *f, Remote *r, const char *line)
 {
     int rank, stream, code, number, at = 0;
+    size_t limit;
     char version[32];
     if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* a login shell's chatter */
         if (!r->met) f->on_remark(f->arg, r, line);
@@ -267,9 +269,15 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
     line += strlen(WIRE_GREETING);
     if (sscanf(line, "out %d %d%n", &rank, &stream, &at) == 2 && at) {
         f->on_line(f->arg, rank, stream, line + at + (line[at] == ' '));
-    } else if (sscanf(line, "end %d %d %d", &rank, &code, &number) == 3) {
+    } else if (sscanf(line, "end %d %d %d %zu", &rank, &code, &number, &limit) == 4) {
         if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
-        f->ranks[rank] = (Rank){.ended = true, .code = code, .signal = number, .when = clock_monotonic()};
+        Rank *k = &f->ranks[rank];
+        *k = (Rank){.ended = true,
+                    .code = code,
+                    .signal = number,
+                    .memory_limit = limit,
+                    .when = clock_monotonic(),
+                    .frozen = k->frozen};
         f->running--;
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         r->met = true;
@@ -347,7 +355,7 @@ static void hear(Fleet *f, Remote *r, double silence_s)
         lose(f, r, "its connection ended");
     }
     double silent = clock_monotonic() - r->said.heard;
-    if (!r->site->here && r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
+    if (r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
 }
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
@@ -364,6 +372,10 @@ void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
     poll(wait, n, (int)(1e3 * seconds));
     free(wait);
     admit(f);
+    double now = clock_monotonic();
+    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* it was this process that slept */
+        f->remotes[i].said.heard = now;
+    f->turned = now;
     static double beat;
     if (clock_monotonic() - beat > WIRE_BEAT_S) {
         beat = clock_monotonic();
