@@ -15,7 +15,7 @@ exec 2>/dev/null # the shell speaks of every process that was killed
 
 make_case
 steps=40
-run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
+run=("${task[@]}" --max-steps "$steps" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 # shellcheck disable=SC2317 # by await
 advanced() { reached "$@" || gone "${ranks[0]}"; }

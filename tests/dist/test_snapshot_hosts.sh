@@ -11,7 +11,7 @@ skip_without_gloo
 within_hosts 2 "$0" "$@"
 
 make_case
-run=("${task[@]}" --max-steps 60 --bucket-size 4KiB --peer-timeout 3 --connect-timeout 20)
+run=("${task[@]}" --max-steps 60 --bucket-size 16KiB --peer-timeout 3 --connect-timeout 20)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 
 # start_hosts LOG FLAG...: ranks 0 and 1 on h1, 2 and 3 on h2. Each host has its own memory.

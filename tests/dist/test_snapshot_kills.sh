@@ -4,13 +4,13 @@
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 
-kills_wanted=140
+kills_wanted=$(quick_or_deep 50 140) memory_wanted=$(quick_or_deep 7 20)
 make_case
 run=("${task[@]}" --max-steps 60) long=("${task[@]}" --max-steps 4000)
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir whole --snapshot-steps 0
 
 kills=0 from_memory=0 rounds=0
-while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt 20 ]; } && [ "$rounds" -lt 40 ]; do
+while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt "$memory_wanted" ]; } && [ "$rounds" -lt 40 ]; do
     rounds=$((rounds + 1))
     out=killed$rounds every=$((rounds % 4 + 1)) tries=0 behind=
     while :; do
@@ -33,7 +33,7 @@ while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt 20 ]; } && [ "$
     [ "$(snapshots_left)" -eq 0 ] || complain "a finished run left its snapshot: $(ls "$memory")"
 done
 echo "$kills kills in $rounds runs, $from_memory starts went on from memory"
-{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge 20 ]; } || complain "too few kills met a snapshot"
+{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge "$memory_wanted" ]; } || complain "too few kills met a snapshot"
 
 # shellcheck disable=SC2317 # by await
 saved_once() { compgen -G 'told/checkpoint-*[0-9]/manifest.json' >/dev/null; }

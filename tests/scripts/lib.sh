@@ -43,6 +43,9 @@ has_file() {
     for path in "$@"; do [ -s "$path" ] || complain "$path is missing or empty"; done
 }
 
+# quick_or_deep QUICK DEEP: the second under `test.sh deep`.
+quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$1"; fi; }
+
 # ---- waiting: without a process, for a poll that forks costs more than the program it waits for ----
 
 exec {nap_from}<> <(:)

@@ -34,7 +34,7 @@ stopped() {
     local name=$1 wanted=$2 what=$3 code=0 pid script
     shift 3
     rm -f pids begun
-    env -u CAIRN_BINARY PATH="$work/bin:$PATH" "$@" >log 2>&1 &
+    env -u CAIRN_BINARY --default-signal=HUP PATH="$work/bin:$PATH" "$@" >log 2>&1 &
     script=$!
     wait_until 60 test -e begun || { complain "$what does not begin: $(cat log)" && return; }
     kill -s "$name" "$script"
