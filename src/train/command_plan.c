@@ -382,7 +382,7 @@ static Status explain(PlanRun *r, bool cost)
     Plan p = {0};
     ModelTensors t;
     Policy policy;
-    Buf out = {0};
+    Buf out = {0}, assumptions = {0};
     Status status = OK;
     uint8_t *levels = mem_alloc((size_t)r->model.config.layers);
     TRY_DONE(setup_policy(r->c, r->backend, &policy));
@@ -397,6 +397,7 @@ static Status explain(PlanRun *r, bool cost)
     if (!cost) {
         plan_explain(&p, &out);
     } else {
+        if (r->device) device_assumptions(r->device, &assumptions);
         CostTable table = {.plan = &p,
                            .rates = &r->rates,
                            .peak_flops = r->device ? device_peak(r->device, r->setup.compute) : 0,
@@ -404,13 +405,15 @@ static Status explain(PlanRun *r, bool cost)
                            .beside = r->beside,
                            .micros = micros(r),
                            .sequences = (double)r->c->batch_size,
-                           .policy = r->c->recompute};
+                           .policy = r->c->recompute,
+                           .assumptions = assumptions.data};
         cost_table(&table, &out);
     }
     fputs(out.data, stdout);
 done:
     plan_free(&p);
     buf_free(&out);
+    buf_free(&assumptions);
     free(levels);
     return status;
 }
