@@ -112,7 +112,7 @@ library() {
         [ -n "$include" ] || [ ! -e "$folder/$header" ] || include=$folder
     done
     if [ -n "$include" ]; then
-        version=$(cat "$include/$header" "$include/${header%.h}_version.h" 2>/dev/null |
+        version=$( (cat "$include/$header" "$include/${header%.h}_version.h" "$include/cublas_api.h" 2>/dev/null || true) |
             awk -v macros="$*" '{ for (i = split(macros, m, " "); i > 0; i--) if ($1 == "#define" && $2 == m[i]) v[i] = $3 }
                 END { for (i = 1; i <= split(macros, m, " "); i++) printf "%s%s", (i > 1 ? "." : ""), v[i] }')
     fi
