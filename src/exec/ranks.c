@@ -26,7 +26,8 @@ Status exec_open_comm(Exec *e)
 Status exec_exchange(const Exec *e, InstrId i)
 {
     const Instr *instr = &e->plan->instrs[i];
-    if (instr->op == OP_SHARE) return comm_lane_share(e->comm, OUT(&e->calls[i], SHARE, x)->data, instr->attr.share.weights);
+    if (instr->op == OP_SHARE)
+        return comm_lane_share(e->comm, OUT(&e->calls[i], SHARE, x)->data, instr->attr.share.weights);
     if (e->reducing && e->comm && backend_immediate(e->memory->backend))
         comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
     return OK;

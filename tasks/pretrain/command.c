@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
 #include "state/checkpoint.h"
 #include "state/import.h"
 #include "tasks/pretrain/pretrain.h"
@@ -159,16 +158,6 @@ static Status start_or_resume(PretrainRun *r, TrainResume *resume)
 
 /* ---- the run ---- */
 
-static int64_t preset_batch(const char *preset)
-{
-    static const char key[] = "batch_size=";
-    Buf settings = {0};
-    const char *at = config_preset(preset, &settings) == OK ? strstr(settings.data, key) : NULL;
-    int64_t size = at ? strtoll(at + strlen(key), NULL, 10) : 0;
-    buf_free(&settings);
-    return size;
-}
-
 /* A batch of another size than the preset's is another recipe. Nothing is rescaled behind anybody's back. */
 static void say_what_differs(const PretrainRun *r)
 {
@@ -176,7 +165,9 @@ static void say_what_differs(const PretrainRun *r)
     if (c->batch_size > shards_count(r->shards))
         log_warn("--batch-size %lld: there are %lld sequences; every step takes all of them, and no more",
                  (long long)c->batch_size, (long long)shards_count(r->shards));
-    if (!*c->preset || c->batch_size == preset_batch(c->preset)) return;
+    Preset preset;
+    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
     log_info("--batch-size %lld in place of the preset's: nothing else is changed with it; the learning rate is %g, "
              "the steps are %lld",
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
