@@ -27,6 +27,10 @@ typedef struct {
 Status store_open_until(const World *world, const char *where, const char *token, double timeout_s,
                         const volatile sig_atomic_t *stop, Store **store);
 void store_wait_on(Store *s, const volatile sig_atomic_t *stop);
+/* Does a launcher serve it? Then these names mean something to the launcher: */
+bool store_served(const Store *s);
+#define STORE_MET  "reach/all" /* all ranks have met */
+#define STORE_LOST "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 bool store_stopped(const volatile sig_atomic_t *stop);
 /* The same E_STOPPED wherever it is noticed. */
 Status store_fail_stopped(void);
@@ -35,8 +39,6 @@ Status store_fail_stopped(void);
 /* `first`: by the first rank, which removes what dead runs left there. */
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self);
 void store_file_forget(const char *directory, Hash128 job);
-Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const volatile sig_atomic_t *stop,
-                        const StoreKind **kind, void **self);
 /* `serve`: this rank serves it. Ranks of another world size, and a rank that is there already, are refused. */
 Status store_tcp_open(const World *world, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
                       const volatile sig_atomic_t *stop, const StoreKind **kind, void **self);
