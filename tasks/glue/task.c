@@ -116,7 +116,7 @@ static Status open_task(Run *r)
     return OK;
 }
 
-static void need(Run *r, SetupNeed *n)
+static void need(Run *r, PlanInput *n)
 {
     const GlueRun *g = r->own;
     const Examples *e = r->train ? &g->train.examples : &g->splits[0].examples;

@@ -150,7 +150,7 @@ static void say_what_differs(const Run *r)
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
 }
 
-static void need(Run *r, SetupNeed *n)
+static void need(Run *r, PlanInput *n)
 {
     const PretrainRun *p = r->own;
     if (r->train) say_what_differs(r);
@@ -194,7 +194,7 @@ static void training_begins(Run *r)
                          .train_samples = batches_examples(r->source.count, c->batch_size, r->schedule.total_steps),
                          .eval_samples = r->evaluate ? shards_count(p->eval_shards) : 0,
                          .predictions = p->predictions,
-                         .micros = (int64_t)ceil(tokens / (double)r->setup.micro.tokens / ranks_size(r->ranks)),
+                         .micros = (int64_t)ceil(tokens / (double)r->session.plan.micro.tokens / ranks_size(r->ranks)),
                          .samples = pretrain_samples(r),
                          .evaluated = r->progress.evaluated_samples,
                          .every = between_evaluations(r)};
