@@ -81,9 +81,9 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     int64_t chunks;
     switch (call->op) {
     case OP_LINEAR: /* the product, and its bias rounded to the output's type */
-        return call->out[0].dtype != F32 ? 2 : 1;
+        return OUT(call, LINEAR, y)->dtype != F32 ? 2 : 1;
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
-        return operand_present(&call->out[1]) ? 3 : 1;
+        return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
     case OP_ATTENTION_BWD: /* dq; dk and dv */
     case OP_ADDNORM_BWD:   /* the rows, the sum of γ's and β's parts */
     case OP_LAMB:
@@ -92,8 +92,8 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     case OP_EMBED_BWD: /* sort, rows, pieces, the sum of γ's and β's parts */
         return 4;
     case OP_MLM_XENT: /* per chunk logits, softmax, dh, db, dw; then the losses */
-        chunks = (rows_in(call->in[0].rows, rows) + MLM_CHUNK - 1) / MLM_CHUNK;
-        return (int)chunks * (operand_present(&call->out[0]) ? 5 : 2) + 1;
+        chunks = (rows_in(IN(call, MLM_XENT, h)->rows, rows) + MLM_CHUNK - 1) / MLM_CHUNK;
+        return (int)chunks * (operand_present(OUT(call, MLM_XENT, dh)) ? 5 : 2) + 1;
     default:
         return 1;
     }
