@@ -8,6 +8,7 @@
 
 #include "base/module.h"
 #include "comm/comm_internal.h"
+#include "comm/device.h"
 #include "comm/nccl.h"
 
 struct CommDevice {

@@ -2,8 +2,8 @@
 #ifndef CAIRN_COMM_STORE_INTERNAL_H
 #define CAIRN_COMM_STORE_INTERNAL_H
 
-#include "comm/comm.h"
 #include "comm/siphash.h"
+#include "comm/store.h"
 
 #define STORE_MAX_NAME  256
 #define STORE_MAX_VALUE ((size_t)64 << 20)

@@ -1,17 +1,14 @@
 /* The client of the TCP store. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/socket.h"
 #include "comm/store_server.h"
 #include "comm/store_wire.h"
 
@@ -93,26 +90,6 @@ static bool receive_all(int fd, void *data, size_t size, Until until)
     return true;
 }
 
-static int connect_to(const struct sockaddr *a, socklen_t len, Until until)
-{
-    int one = 1, error = 0, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    socklen_t size = sizeof error;
-    if (fd < 0) return -1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    if (connect(fd, a, len) == 0) return fd;
-    if (errno != EINPROGRESS)
-        error = errno;
-    else if (!ready(fd, POLLOUT, until))
-        error = errno;
-    else
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (!error) return fd;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
 /* ---- greeting ---- */
 
 /* What became of the tries so far. */
@@ -165,23 +142,19 @@ static int try_port(const struct addrinfo *list, int port, Hash128 key, const Wo
 {
     char host[64] = "?";
     for (const struct addrinfo *a = list; a && !t->refused && !store_stopped(all.stop); a = a->ai_next) {
-        struct sockaddr_storage at;
+        SocketAddress at = {0};
+        int error;
         memcpy(&at, a->ai_addr, a->ai_addrlen);
-        if (a->ai_family == AF_INET6)
-            ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-        else
-            ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+        socket_set_port(&at, port);
         getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
         Until until = {clock_monotonic() + HELLO_S, all.stop};
         if (until.end > all.end) until.end = all.end;
-        int fd = connect_to((struct sockaddr *)&at, a->ai_addrlen, until);
+        int fd = socket_connect(&at, &error);
+        if (error == EINPROGRESS) error = ready(fd, POLLOUT, until) ? socket_error(fd) : errno;
         buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
-        if (fd < 0) {
-            buf_puts(&t->why, strerror(errno));
-            continue;
-        }
-        if (greet(fd, key, w, until, t)) return fd;
-        close(fd);
+        if (error) buf_puts(&t->why, strerror(error));
+        if (!error && greet(fd, key, w, until, t)) return fd;
+        if (fd >= 0) close(fd);
     }
     return -1;
 }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
 #include "comm/hosts.h"
+#include "comm/world.h"
 
 /* Variables of one launcher, in the order in which launchers are asked. NULL: it has none such. */
 typedef struct {

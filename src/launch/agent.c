@@ -1,21 +1,18 @@
 /* Starting ranks on one host, and ending them. */
 #include "launch/agent.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/events.h"
+#include "base/socket.h"
 #include "launch/machine.h"
 #include "launch/record.h"
 #include "launch/wire.h"
@@ -46,6 +43,7 @@ typedef struct {
     Child *children;  // (n_children)
     int n_arguments, arguments_capacity, n_settings, settings_capacity, n_children, children_capacity, alive;
     Cores cores;
+    Events events;
 } Agent;
 
 double agent_seconds(const char *variable, double seconds)
@@ -99,20 +97,10 @@ static void hello(Agent *a)
 /* Can this host reach that address? */
 static bool reaches(const char *address, const char *port, double seconds)
 {
-    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    if (getaddrinfo(address, port, &hints, &found) != 0) return false;
-    bool good = false;
-    int s = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s >= 0) {
-        int error = 0;
-        socklen_t size = sizeof error;
-        struct pollfd wait = {.fd = s, .events = POLLOUT};
-        good = connect(s, found->ai_addr, found->ai_addrlen) == 0;
-        if (!good && errno == EINPROGRESS && poll(&wait, 1, (int)(1e3 * seconds)) == 1)
-            good = getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-        close(s);
-    }
-    freeaddrinfo(found);
+    SocketAddress at;
+    int error, s = socket_address(address, atoi(port), &at) ? socket_connect(&at, &error) : -1;
+    bool good = s >= 0 && (error == 0 || (error == EINPROGRESS && socket_connected(s, seconds) == 0));
+    if (s >= 0) close(s);
     return good;
 }
 
@@ -400,26 +388,24 @@ static Status obey(Agent *a, const char *line)
 
 static void on_signals(Agent *a, int signals)
 {
-    struct signalfd_siginfo info;
-    while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
-        if (info.ssi_signo == SIGHUP) lose_launcher(a);
+    for (int number; (number = signals_take(signals));) {
+        if (number == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
+        if (number == SIGHUP) lose_launcher(a);
     }
 }
 
 /* One wait, and all that came. */
-static void turn(Agent *a, int signals, struct pollfd *wait)
+static void turn(Agent *a, int signals)
 {
-    int n = 0;
     bool listen = a->outgoing.len < MOST_PENDING;
-    wait[n++] = (struct pollfd){.fd = signals, .events = POLLIN};
-    wait[n++] = (struct pollfd){.fd = a->orders.fd, .events = POLLIN};
-    wait[n++] = (struct pollfd){.fd = a->outgoing.len ? STDOUT_FILENO : -1, .events = POLLOUT};
+    events_begin(&a->events);
+    events_until(&a->events, clock_monotonic() + 0.5);
+    events_add(&a->events, signals, POLLIN, NULL, NULL);
+    events_add(&a->events, a->orders.fd, POLLIN, NULL, NULL);
+    events_add(&a->events, a->outgoing.len ? STDOUT_FILENO : -1, POLLOUT, NULL, NULL);
     for (int i = 0; i < a->n_children && listen; i++)
-        for (int k = 0; k < 2; k++)
-            if (a->children[i].out[k].fd >= 0)
-                wait[n++] = (struct pollfd){.fd = a->children[i].out[k].fd, .events = POLLIN};
-    poll(wait, (nfds_t)n, 500);
+        for (int k = 0; k < 2; k++) events_add(&a->events, a->children[i].out[k].fd, POLLIN, NULL, NULL);
+    events_wait(&a->events);
     on_signals(a, signals);
     flush(a);
     for (int i = 0; i < a->n_children && listen; i++) {
@@ -434,25 +420,16 @@ static void turn(Agent *a, int signals, struct pollfd *wait)
 
 static Status serve(Agent *a, int signals)
 {
-    Status status = OK;
-    struct pollfd *wait = NULL;
-    int room = 0;
     double beat = 0;
     while (!a->ended || a->alive > 0) {
-        if (room < 3 + 2 * a->n_children) {
-            room = 3 + 2 * a->n_children;
-            wait = mem_resize(wait, (size_t)room, sizeof *wait);
-        }
-        turn(a, signals, wait);
-        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY_DONE(obey(a, line));
+        turn(a, signals);
+        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY(obey(a, line));
         if (clock_monotonic() - beat > WIRE_BEAT_S) {
             beat = clock_monotonic();
             say(a, "beat");
         }
     }
-done:
-    free(wait);
-    return status;
+    return OK;
 }
 
 static void agent_free(Agent *a)
@@ -469,21 +446,18 @@ static void agent_free(Agent *a)
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);
     cores_free(&a->cores);
+    events_free(&a->events);
 }
 
 Status agent_run(const Config *c)
 {
     (void)c;
     Agent a = {.orders.fd = -1};
-    sigset_t watched;
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGCHLD);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
-    sigprocmask(SIG_BLOCK, &watched, NULL);
+    static const int watched[] = {SIGCHLD, SIGTERM, SIGHUP};
     static const int ignored[] = {SIGPIPE, SIGINT, SIGUSR1, SIGUSR2, SIGTTOU, SIGTTIN, SIGTSTP};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
-    int signals = signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
+    TRY(events_init(&a.events));
+    int signals = signals_open(watched, 3);
     if (signals < 0) return fail(E_IO, "no signals can be watched: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     wire_reader(&a.orders, STDIN_FILENO);

@@ -6,10 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
@@ -36,9 +34,7 @@ static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 &
 
 static void take_signals(Launch *l)
 {
-    struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        int number = (int)info.ssi_signo;
+    for (int number; (number = signals_take(l->signals));) {
         char text[16];
         if (number == SIGHUP) number = SIGTERM; /* the terminal is gone */
         bool again = l->stop_signal != 0;
@@ -474,16 +470,11 @@ static Status watch_signals(Launch *l)
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
     const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
     struct sigaction old;
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        bool nohup = numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        if (!nohup) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
-    }
-    sigprocmask(SIG_BLOCK, &set, NULL);
+    /* A blocked signal is delivered, ignored or not; HUP is the last. */
+    bool nohup = sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
     signal(SIGPIPE, SIG_IGN);
     l->under_grid_engine = root && *root && job && *job;
-    l->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    l->signals = signals_open(numbers, nohup ? 4 : 5);
     return l->signals < 0 ? fail(E_IO, "no signals can be watched: %m") : OK;
 }
 

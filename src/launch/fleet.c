@@ -142,6 +142,7 @@ Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double conn
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    TRY(events_init(&f->events));
     f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
     f->n_remotes = sites->n;
     for (int i = 0; i < sites->n; i++)
@@ -249,16 +250,15 @@ static void hear(Fleet *f, Remote *r, double silence_s)
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
 {
-    struct pollfd *wait = mem_array(2 * (size_t)f->n_remotes + 1, sizeof *wait);
-    nfds_t n = 0;
-    wait[n++] = (struct pollfd){.fd = watch, .events = POLLIN};
+    events_begin(&f->events);
+    events_until(&f->events, clock_monotonic() + seconds);
+    events_add(&f->events, watch, POLLIN, NULL, NULL);
     for (int i = 0; i < f->n_remotes; i++) {
         if (f->remotes[i].lost) continue;
-        wait[n++] = (struct pollfd){.fd = f->remotes[i].said.fd, .events = POLLIN};
-        wait[n++] = (struct pollfd){.fd = f->remotes[i].muttered.fd, .events = POLLIN};
+        events_add(&f->events, f->remotes[i].said.fd, POLLIN, NULL, NULL);
+        events_add(&f->events, f->remotes[i].muttered.fd, POLLIN, NULL, NULL);
     }
-    poll(wait, n, (int)(1e3 * seconds));
-    free(wait);
+    events_wait(&f->events);
     double now = clock_monotonic();
     for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* it was this process that slept */
         f->remotes[i].said.heard = now;
@@ -305,7 +305,6 @@ void fleet_end(Fleet *f, double patience_s)
     }
     free(f->remotes);
     free(f->ranks);
-    f->remotes = NULL;
-    f->ranks = NULL;
-    f->n_remotes = f->n_ranks = 0;
+    events_free(&f->events);
+    *f = (Fleet){0};
 }

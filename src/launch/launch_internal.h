@@ -5,7 +5,8 @@
 #include <sys/types.h>
 
 #include "base/base.h"
-#include "comm/comm.h"
+#include "base/events.h"
+#include "comm/store.h"
 #include "config/config.h"
 #include "launch/sites.h"
 #include "launch/wire.h"
@@ -36,6 +37,7 @@ typedef struct {
     int n_remotes;
     Rank *ranks; // (n_ranks)
     int n_ranks, running;
+    Events events;
     double turned;                                                      /* when fleet_turn last waited */
     void (*on_line)(void *arg, int rank, int stream, const char *line); /* what a rank printed */
     void (*on_remark)(void *arg, const Remote *r, const char *line);    /* what ssh or an agent did */

@@ -193,7 +193,7 @@ static void test_away(void **state)
     Ranks ranks = ranks_of(3, where);
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
-    late.expected = "does not come to what the others wait in";
+    late.expected = "does not come to the collective that the others wait in";
     ranks.options.peer_timeout_s = 0.8;
     ranks.arg = &late;
     ranks_run(&ranks, one_is_late);

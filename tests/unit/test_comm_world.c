@@ -1,7 +1,7 @@
 /* Who a process is, by its environment; lists of hosts; --iface; the keyed hash. */
 #include "testing.h"
 
-#include "comm/comm.h"
+#include "comm/world.h"
 #include "comm/hosts.h"
 #include "comm/interfaces.h"
 #include "comm/siphash.h"
