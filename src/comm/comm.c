@@ -205,7 +205,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     CommGroup *g = group_new(w->size);
     c = comm_new(w, g);
     c->peer_timeout_s = o->peer_timeout_s;
-    TRY_DONE(store_open_until(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
+    TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
     c->store = g->store;
     double left = o->connect_s - (clock_monotonic() - begin);
     /* A rank that cannot go on tells all others, so that none waits for it. */

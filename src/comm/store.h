@@ -2,6 +2,8 @@
 #ifndef CAIRN_COMM_STORE_H
 #define CAIRN_COMM_STORE_H
 
+#include <signal.h>
+
 #include "comm/world.h"
 
 typedef struct Store Store;
@@ -14,8 +16,10 @@ typedef struct Store Store;
      auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else a folder of this host
    Job and token keep names apart, so no rank sees what another job or an earlier run left. A folder needs all ranks
    within `timeout_s`; E_PEER names those that are missing. With an empty token (or NULL) anyone who knows the job's
-   name and reaches the port can join a tcp store. */
-Status store_open(const World *world, const char *where, const char *token, double timeout_s, Store **store);
+   name and reaches the port can join a tcp store. While *stop (may be NULL) is not 0, waits
+   end with E_STOPPED. */
+Status store_open(const World *world, const char *where, const char *token, double timeout_s,
+                  const volatile sig_atomic_t *stop, Store **store);
 Status store_set(Store *s, const char *name, const void *data, size_t size);
 /* Waits for the value; E_PEER after `timeout_s`, naming it. The caller frees `*data`; a NUL follows the bytes. */
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);

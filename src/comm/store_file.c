@@ -18,8 +18,7 @@ typedef struct {
     int held;      /* store_tidy.h; −1 */
 } FileStore;
 
-/* File of a name. The first slash makes a folder; what is no letter, digit, point, line or underscore is written as
-   %XX. */
+/* The file of a name. The first slash makes a folder; all but letters, digits, '.', '-' and '_' become %XX. */
 static char *path_of(const FileStore *f, const char *name)
 {
     Buf b = {0};
@@ -70,7 +69,7 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
         goto done;
     }
     status = status_context(write_all(fd, data, size), "%s", aside);
-    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS tells a full disk here */
+    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
     if (status == OK && rename(aside, path) != 0) status = fail(E_IO, "%s: %m", path);
     if (status != OK) unlink(aside);
 done:
@@ -80,7 +79,7 @@ done:
     return status;
 }
 
-/* NFS remembers for a while that a file is not there; opening its folder makes it look again. */
+/* NFS caches for a while that a file is missing; opening its folder refreshes that. */
 static void look_again(FileStore *f, const char *path)
 {
     double now = clock_monotonic();
@@ -169,7 +168,7 @@ void store_file_forget(const char *directory, Hash128 job)
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self)
 {
     struct stat st;
-    if (!*directory) return fail(E_USAGE, "rendezvous 'file:' names no folder; expected file:DIR");
+    if (!*directory) return fail(E_USAGE, "rendezvous 'file:' has no folder; expected file:DIR");
     TRY(file_make_directories(directory));
     if (first) tidy_others(directory);
     FileStore *f = mem_alloc(sizeof *f);
@@ -177,8 +176,8 @@ Status store_file_open(const char *directory, Hash128 job, bool first, const Sto
     Status status = make_folder(f->directory);
     if (status == OK && lstat(f->directory, &st) != 0) status = fail(E_IO, "%s: %m", f->directory);
     if (status == OK && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)))
-        status = fail(E_USAGE, "%s should be a folder that this user alone can write to; somebody else made it",
-                      f->directory);
+        status =
+            fail(E_USAGE, "%s must be a folder that this user alone can write to; another user made it", f->directory);
     if (status != OK) {
         file_close(f);
         return status;

@@ -15,14 +15,14 @@
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
 
 typedef struct {
-    int fd; /* -1: it is gone */
+    int fd; /* -1: closed */
     StoreSession session;
 } Guest;
 
 struct StoreServer {
     int listener;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the table, and of: */
+    pthread_mutex_t lock; /* of the table and `stop` */
     bool stop;
     StoreTable *table;
     Guest **guests;
@@ -36,7 +36,7 @@ static void guest_leave(Guest *g)
     g->fd = -1;
 }
 
-/* Frees those that are gone. */
+/* Frees closed guests. */
 static void sweep(StoreServer *s)
 {
     int kept = 0;
@@ -54,7 +54,7 @@ static void sweep(StoreServer *s)
 
 static bool is_stranger(const Guest *g) { return g->session.state <= SESSION_PROOF; }
 
-/* Of too many that have not shown who they are, the first goes. */
+/* With too many strangers the oldest is closed. */
 static void welcome(void *arg, int listener, short happened)
 {
     StoreServer *s = arg;
@@ -72,7 +72,7 @@ static void welcome(void *arg, int listener, short happened)
     s->guests[s->n_guests++] = g;
 }
 
-/* False: it is gone. A stranger may not fill memory; its greeting is short. */
+/* False: it must be closed. A stranger may not fill memory; its greeting is short. */
 static bool read_guest(Guest *g, double now)
 {
     uint8_t block[READ_BYTES];
@@ -97,7 +97,7 @@ static bool write_guest(Guest *g)
     return true;
 }
 
-/* What has gone makes room for more answers. */
+/* Sent bytes make room for more answers. False: the guest must be closed. */
 static bool answer_guest(Guest *g, double now)
 {
     StoreSession *x = &g->session;
@@ -122,11 +122,11 @@ static void await_guest(Events *e, Guest *g, double now)
 {
     const StoreSession *x = &g->session;
     short events = x->sent < x->out.len ? POLLOUT : 0;
-    /* One that waits for a value has nothing to say but that it goes. */
+    /* A guest that waits for a value sends nothing. */
     if (x->state != SESSION_WAITING && x->state != SESSION_ENDING && !events) events |= POLLIN;
     events_add(e, g->fd, (short)(events | POLLRDHUP), on_guest, g);
     if (is_stranger(g) || x->state == SESSION_WAITING) events_until(e, x->until);
-    if (events & POLLOUT) events_until(e, now + 1); /* does somebody take it? */
+    if (events & POLLOUT) events_until(e, now + 1); /* to see a stall */
 }
 
 static void *serve(void *arg)
@@ -143,7 +143,7 @@ static void *serve(void *arg)
         pthread_mutex_lock(&s->lock);
         events_react(&s->events);
         now = clock_monotonic();
-        /* After all were read: a value that one brings is what others wait for. */
+        /* After all were read, because others may wait for a value that one has set. */
         for (int i = 0; i < s->n_guests; i++)
             if (s->guests[i]->fd >= 0 && !answer_guest(s->guests[i], now)) guest_leave(s->guests[i]);
         sweep(s);
@@ -154,7 +154,7 @@ static void *serve(void *arg)
 
 /* ---- opening ---- */
 
-/* Of all addresses, IPv6 and IPv4, or of this host alone. */
+/* At all addresses, IPv6 and IPv4, or at loopback. */
 static int listen_any(int port, bool loopback)
 {
     SocketAddress at;

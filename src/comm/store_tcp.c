@@ -19,7 +19,7 @@ typedef struct {
     int fd;
     char at[320];
     double answer_s;
-    StoreServer *server; /* NULL: another rank's */
+    StoreServer *server; /* of this rank; NULL: another process serves */
 } TcpStore;
 
 Status store_parse_address(const char *text, char **host, int *port)
@@ -43,7 +43,7 @@ Status store_parse_address(const char *text, char **host, int *port)
 
 /* ---- sockets with a deadline ---- */
 
-#define LOOK_S 0.25 /* a signal may come just before a wait begins */
+#define LOOK_S 0.25 /* between looks at `stop`: a signal may come just before a wait */
 
 typedef struct {
     double end;
@@ -92,14 +92,14 @@ static bool receive_all(int fd, void *data, size_t size, Until until)
 
 /* ---- greeting ---- */
 
-/* What became of the tries so far. */
+/* The attempts of a round. */
 typedef struct {
-    Buf why;          /* of this round: address, port and reason of each */
-    const char *hint; /* what one server that did answer makes likely; NULL */
-    bool refused;     /* it is our server, and it will not have us */
+    Buf why;          /* address, port and reason of each failure */
+    const char *hint; /* the likely cause, from the answer of a server; NULL */
+    bool refused;     /* by our server */
 } Tries;
 
-/* Shows who we are, and asks the same of the server. */
+/* Mutual authentication. */
 static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
@@ -137,7 +137,7 @@ static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
     return false;
 }
 
-/* One try at one port, at each address of the host; the socket, -1: none. */
+/* Tries one port at each address of the host. Returns the socket; -1: none. */
 static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, Until all, Tries *t)
 {
     char host[64] = "?";
@@ -171,14 +171,14 @@ static Status resolve(const char *host, struct addrinfo **list)
     return OK;
 }
 
-/* A name that stands for this host in /etc/hosts of each host, as Debian's installer writes it. */
+/* Debian's installer writes the host's own name as 127.0.1.1 into /etc/hosts. */
 static bool is_loopback(const struct addrinfo *a)
 {
     if (a->ai_family != AF_INET) return false;
     return ntohl(((struct sockaddr_in *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* All ports in turn; names may come to be known only in a later round. */
+/* Tries all ports in turn. A name may become known only in a later round. */
 static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until, Tries *tries,
                         bool *loopback)
 {
@@ -217,14 +217,14 @@ static Status join(TcpStore *t, const World *w, const char *host, int port, Hash
     else if (tries.refused)
         status = fail(E_USAGE, "rank 0 at %s refused: %s", host, tries.why.data);
     else if (status == OK && t->fd < 0)
-        status =
-            fail(E_PEER,
-                 "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Does rank 0 run, and may "
-                 "this port be reached?",
-                 w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
-                 loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
-                                           "others reach rank 0's host"
-                                         : "");
+        status = fail(
+            E_PEER,
+            "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Check that rank 0 runs, and "
+            "that this port can be reached",
+            w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
+            loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
+                                      "others reach rank 0's host"
+                                    : "");
     buf_free(&tries.why);
     return status;
 }
@@ -236,7 +236,8 @@ static Status lost(TcpStore *t, const char *what)
     int why = errno;
     if (t->fd >= 0) close(t->fd);
     t->fd = -1;
-    return fail(E_PEER, "the store at %s is lost (%s: %s): rank 0, or who served it, has ended or cannot be reached",
+    return fail(E_PEER,
+                "the store at %s is lost (%s: %s): its process (rank 0 or the launcher) has ended or cannot be reached",
                 t->at, what, strerror(why));
 }
 
@@ -297,7 +298,7 @@ static void tcp_hurry(void *self, double answer_s) { ((TcpStore *)self)->answer_
 static const StoreKind tcp_kind = {
     .name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close, .hurry = tcp_hurry};
 
-/* Where no port is said: by the job's name, so that jobs seldom meet; where they do, the next ports are tried. */
+/* The default port follows from the job's name, so that two jobs seldom share one. */
 static int port_of_job(Hash128 key)
 {
     return 20000 + (int)(store_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
@@ -314,13 +315,12 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
     t->answer_s = ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
     if (!*host) {
-        status = fail(E_USAGE, "rendezvous 'tcp://%s' names no host; expected tcp://HOST[:PORT]", host_and_port);
+        status = fail(E_USAGE, "rendezvous 'tcp://%s' has no host; expected tcp://HOST[:PORT]", host_and_port);
         goto done;
     }
     if (serve) {
         bool loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0;
         TRY_DONE(store_serve_key(loopback, port, key, w->size, &t->server));
-        /* This rank needs no name of itself. */
         free(host);
         host = mem_strdup("127.0.0.1");
         port = store_server_port(t->server);

@@ -2,11 +2,12 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "comm/siphash.h"
 
 enum { MOST_CORES = 1 << 16 };
 
@@ -123,13 +124,9 @@ void boot_id(char out[48])
     buf_free(&text);
 }
 
-Status machine_secret(char out[33])
+void machine_secret(char out[33])
 {
-    unsigned char bytes[16];
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
-    if (fd >= 0) close(fd);
-    if (n != (ssize_t)sizeof bytes) return fail(E_IO, "/dev/urandom: %m");
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    return OK;
+    Hash128 bits;
+    hash128_random(&bits);
+    hash128_format(bits, out);
 }

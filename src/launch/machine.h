@@ -30,6 +30,6 @@ uint64_t process_started(pid_t pid);
 void boot_id(char out[48]);
 
 /* 128 bits of the kernel's, in hex: the secret of a job. */
-Status machine_secret(char out[33]);
+void machine_secret(char out[33]);
 
 #endif

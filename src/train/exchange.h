@@ -3,7 +3,7 @@
 #ifndef CAIRN_TRAIN_EXCHANGE_H
 #define CAIRN_TRAIN_EXCHANGE_H
 
-#include "base/base.h"
+#include "comm/comm.h"
 #include "model/params.h"
 #include "state/slices.h"
 
