@@ -170,10 +170,8 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values);
 
-/* ---- the command (command.c) ---- */
+/* ---- the task of `cairn glue` (task.c) ---- */
 
-struct Config;
-/* `cairn glue`. */
-Status command_glue(const struct Config *c);
+extern const struct Task task_glue; /* train/task.h */
 
 #endif

@@ -173,23 +173,26 @@ static inline void training_same_bits(const Training *a, const Training *b, int 
     }
 }
 
-static inline TrainJob training_job(Training *t, const Config *config, const char *dir)
+/* A run that saves this training's state; it borrows the session. */
+static inline Run training_run(const Training *t, const Config *config, int64_t step)
 {
-    return (TrainJob){
-        .config = config, .session = &t->session, .output_dir = dir, .fingerprint = "{}", .config_json = "{}"};
+    return (Run){.c = config,
+                 .session = t->session,
+                 .fingerprint = {.data = (char *)"{}", .len = 2},
+                 .config_json = {.data = (char *)"{}", .len = 2},
+                 .progress = {.step = step}};
 }
 
 /* Saves as the loop does; the folder of the checkpoint is `dir`/checkpoint-<step>. */
-static inline Status training_save(Training *t, const char *dir, int64_t step)
+static inline Status training_save(Training *t, char *dir, int64_t step)
 {
-    static const Config config = {.keep = 1};
-    TrainJob job = training_job(t, &config, dir);
-    TrainProgress progress = {.step = step};
+    const Config config = {.keep = 1, .output_dir = dir};
+    Run run = training_run(t, &config, step);
     Saving *saving;
     const float *weights;
-    assert_ok(saving_open(&saving, &job));
+    assert_ok(saving_open(&saving, &run));
     Status status = saving_fetch(saving, &weights);
-    if (status == OK) status = saving_begin(saving, &progress);
+    if (status == OK) status = saving_begin(saving);
     if (status == OK) status = saving_wait(saving);
     saving_close(saving);
     return status;
