@@ -35,9 +35,12 @@ static char *path_of(const FileStore *f, const char *name)
     return b.data;
 }
 
+/* Rank 0 removes the folder when it leaves a meeting that failed. */
+static Status lost_or_failed(void) { return errno == ENOENT ? E_PEER : E_IO; }
+
 static Status make_folder(const char *path)
 {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(E_IO, "cannot make the folder %s: %m", path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(lost_or_failed(), "cannot make the folder %s: %m", path);
     return OK;
 }
 
@@ -65,7 +68,7 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
     TRY_DONE(make_folder(folder));
     fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
-        status = fail(E_IO, "cannot write %s: %m", aside);
+        status = fail(lost_or_failed(), "cannot write %s: %m", aside);
         goto done;
     }
     status = status_context(write_all(fd, data, size), "%s", aside);
