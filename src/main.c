@@ -14,6 +14,14 @@
 
 extern char **environ;
 
+static Status plan(const Config *c)
+{
+    int width;
+    if (c->predictions > 0) return command_plan(c, (Head){HEAD_PRETRAINING, 2});
+    TRY(glue_width(c, &width));
+    return command_plan(c, (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width});
+}
+
 /* A command is a task that is run (train/task.h), or a function. */
 static const struct {
     const Task *task;
@@ -21,7 +29,7 @@ static const struct {
 } commands[N_COMMANDS] = {
     [COMMAND_GLUE] = {.task = &task_glue},
     [COMMAND_PRETRAIN] = {.task = &task_pretrain},
-    [COMMAND_PLAN] = {.function = command_plan},
+    [COMMAND_PLAN] = {.function = plan},
     [COMMAND_CONVERT] = {.function = command_convert},
     [COMMAND_INSPECT] = {.function = command_inspect},
     [COMMAND_VOCAB] = {.function = command_vocab},

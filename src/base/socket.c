@@ -76,6 +76,16 @@ int socket_listen(const SocketAddress *a)
     return -1;
 }
 
+int socket_listen_any(int port)
+{
+    SocketAddress at;
+    socket_address("::", port, &at); /* for IPv4, too */
+    int fd = socket_listen(&at);
+    if (fd >= 0 || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)) return fd;
+    socket_address("0.0.0.0", port, &at);
+    return socket_listen(&at);
+}
+
 int socket_port(int fd)
 {
     SocketAddress a;

@@ -16,9 +16,10 @@ int socket_connect(const SocketAddress *address, int *error);
 /* Waits for that. 0, or errno. */
 int socket_connected(int fd, double seconds);
 int socket_error(int fd);
-/* Negative, and errno: it cannot listen. Port 0: one of the system's choice. An IPv6 address of "::" serves IPv4 too.
+/* Negative, and errno: it cannot listen. Port 0: one of the system's choice.
  */
 int socket_listen(const SocketAddress *address);
+int socket_listen_any(int port); /* at all addresses, of IPv6 if the system has it */
 int socket_port(int fd);
 int socket_accept(
     int listener); /* negative: nobody is there, or too many files are open, which it waits a little for */

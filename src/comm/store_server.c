@@ -154,17 +154,6 @@ static void *serve(void *arg)
 
 /* ---- opening ---- */
 
-/* At all addresses, IPv6 and IPv4, or at loopback. */
-static int listen_any(int port, bool loopback)
-{
-    SocketAddress at;
-    socket_address("::", port, &at);
-    int fd = loopback ? -1 : socket_listen(&at);
-    if (fd >= 0 || (!loopback && errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)) return fd;
-    socket_address(loopback ? "127.0.0.1" : "0.0.0.0", port, &at);
-    return socket_listen(&at);
-}
-
 static void server_free(StoreServer *s)
 {
     for (int i = 0; i < s->n_guests; i++) guest_leave(s->guests[i]);
@@ -179,9 +168,11 @@ static void server_free(StoreServer *s)
 
 Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server)
 {
+    SocketAddress local;
     int fd = -1, why = 0, tries = port ? STORE_PORTS : 1;
     for (int i = 0; i < tries && fd < 0 && port + i < 65536; i++) {
-        fd = listen_any(port + i, loopback);
+        socket_address("127.0.0.1", port + i, &local);
+        fd = loopback ? socket_listen(&local) : socket_listen_any(port + i);
         if (fd < 0) why = errno;
         if (fd < 0 && why != EADDRINUSE) break;
     }

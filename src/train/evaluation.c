@@ -10,7 +10,7 @@ void evaluation_init(Evaluation *v, const Run *r)
     *v = (Evaluation){.run = r};
     v->order = mem_array(n, sizeof *v->order);
     v->ranges = mem_array(n, sizeof *v->ranges);
-    micro_batch_init(&v->batch, r->session.options.eval);
+    micro_batch_init(&v->batch, r->session.plan.eval_micro);
 }
 
 void evaluation_free(Evaluation *v)
@@ -25,7 +25,7 @@ Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, 
 {
     const Run *r = v->run;
     int64_t padded = run_padded_length(r);
-    int64_t micros = micro_split(e, index, n, &r->session.options.eval, padded, v->order, v->ranges);
+    int64_t micros = micro_split(e, index, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
     for (int64_t m = 0; m < micros; m++) {
         if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
         micro_fill(&v->batch, e, index, v->order + v->ranges[m].first, v->ranges[m].count, padded,

@@ -108,7 +108,7 @@ static Status explain_not_finite(Loop *l, int64_t step)
 static Status take_batch(Loop *l)
 {
     const Run *run = l->run;
-    const MicroCapacity *cap = &run->session.options.micro;
+    const MicroCapacity *cap = &run->session.plan.micro;
     TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
     bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
     l->n_tokens = l->n_masked = l->n_labelled = 0;
@@ -377,7 +377,7 @@ done:
 static Status stop(Loop *l, const char *why)
 {
     TRY(save_whole(l));
-    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command goes on from there",
+    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command resumes there",
                 why, (long long)l->progress->step, (long long)l->run->schedule.total_steps, l->run->c->output_dir);
 }
 
@@ -517,8 +517,8 @@ Status train_run(Run *run)
               .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
               .last_save = clock_monotonic()};
     size_t batch = (size_t)run->c->batch_size;
-    MicroCapacity cap = run->session.options.micro;
-    cap.tokens = run->session.train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
+    MicroCapacity cap = run->session.plan.micro;
+    cap.tokens = run->session.plan.train.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
     micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
     l.order = mem_array(batch, sizeof *l.order);

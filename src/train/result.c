@@ -24,24 +24,25 @@ static void keep_rates(const char *output_dir, RunSummary *s)
 
 void result_summary(RunSummary *s, const Run *r, double **series)
 {
-    const Setup *setup = &r->setup;
+    const RunPlan *plan = &r->session.plan;
+    const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
     *s = (RunSummary){.task = r->name,
-                      .recompute = setup->policy_name,
-                      .precision = backend_precision(setup->backend, setup->compute),
-                      .backend = setup->backend->describe,
-                      .threads = setup->backend->threads,
+                      .recompute = plan->policy,
+                      .precision = backend_precision(b, plan->input.compute),
+                      .backend = b->describe,
+                      .threads = b->threads,
                       .steps = progress->step,
                       .final_loss = progress->last_loss,
                       .wall_s = clock_monotonic() - r->started,
-                      .planned_peak_bytes = setup->peak,
+                      .planned_peak_bytes = run_plan_peak(plan),
                       .measured_peak_bytes = progress->peak_bytes,
                       .save_stall_s = progress->save_stall_s,
                       .config_json = r->config_json.data};
-    if (r->session.train) plan_memory_series(&r->session.train_plan, series, &s->n_memory);
+    if (r->session.train) plan_memory_series(&plan->train, series, &s->n_memory);
     s->memory_series = *series;
     for (int i = 0; i < N_REGIONS; i++)
-        if (setup->plan_bytes[i]) summary_add_region(s, region_name((Region)i), setup->plan_bytes[i]);
+        if (plan->bytes[i]) summary_add_region(s, region_name((Region)i), plan->bytes[i]);
     if (progress->seconds > 0) {
         s->seq_per_s = (double)progress->sequences / progress->seconds;
         s->tokens_per_s = (double)progress->tokens / progress->seconds;

@@ -31,7 +31,7 @@ static Status check(Run *r)
 {
     TRY(r->task->check(r));
     if (!r->train && !*r->c->model)
-        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+        return fail(E_USAGE, "--model is needed: without training, random weights are useless");
     return OK;
 }
 
@@ -76,7 +76,7 @@ static Status take_output(Run *r)
 static Status plan(Run *r)
 {
     const Config *c = r->c;
-    SetupNeed need = {.model = &r->model,
+    PlanInput need = {.model = &r->model,
                       .training = r->train,
                       .evaluation = r->evaluate,
                       .max_length = c->max_seq_length,
@@ -90,7 +90,7 @@ static Status plan(Run *r)
     }
     r->task->need(r, &need);
     TRY(setup_plan(c, &need, &r->setup));
-    setup_describe(&r->setup, &table);
+    run_plan_describe(&r->setup.plan, &table);
     log_info("%s", table.data);
     buf_free(&table);
     return OK;
@@ -118,8 +118,8 @@ static Digest seen_digest(const Run *r)
 static Status check_output(Run *r)
 {
     const Config *c = r->c;
-    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.micro.tokens, ranks_size(r->ranks), data_digest(r),
-                      train_origin(&r->model, c->model), &r->fingerprint);
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.plan.micro.tokens, ranks_size(r->ranks),
+                      data_digest(r), train_origin(&r->model, c->model), &r->fingerprint);
     TRY(train_compare(c, r->fingerprint.data, &r->resume));
     return train_check_output(c->output_dir);
 }
@@ -182,8 +182,8 @@ static Status initial_weights(Run *r)
 
 static Status start_or_resume(Run *r)
 {
-    SessionOptions options = setup_session(&r->setup, r->c, r->train, r->evaluate);
-    TRY(session_open(&r->session, &r->model, &options, r->norm_forms));
+    SessionOptions options = setup_session(&r->setup, r->c);
+    TRY(session_open(&r->session, &r->setup.plan, &options));
     if (!train_found(&r->resume)) {
         TRY(on_first(r, initial_weights));
         return start_share(&r->session, r->carried != NULL);
@@ -191,7 +191,7 @@ static Status start_or_resume(Run *r)
     TRY(train_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
     r->reached = reached(r, &r->progress);
-    log_info("going on from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
+    log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
              (long long)r->schedule.total_steps);
     return OK;
 }
@@ -227,7 +227,7 @@ static Status summarise(Run *r)
     return status;
 }
 
-static void say_end(const Run *r)
+static void log_end(const Run *r)
 {
     const TrainProgress *p = &r->progress;
     if (!(p->seconds > 0)) {
@@ -238,7 +238,7 @@ static void say_end(const Run *r)
     log_info(
         "trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model is in %s",
         (long long)p->step, p->last_loss, (double)p->sequences / p->seconds, (double)p->peak_bytes / (1 << 20),
-        (double)r->setup.peak / (1 << 20), r->c->output_dir);
+        (double)run_plan_peak(&r->session.plan) / (1 << 20), r->c->output_dir);
 }
 
 /* ---- the run ---- */
@@ -272,7 +272,7 @@ static Status live(Run *r)
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) return OK;
     TRY(on_first(r, summarise));
-    say_end(r);
+    log_end(r);
     return OK;
 }
 
@@ -282,7 +282,7 @@ static Status explain_stop(const Run *r, Status status)
     if (status != E_STOPPED) return status;
     const char *signal = signals_name(*signals_stop());
     if (r->progress.finished)
-        return fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
+        return fail(E_STOPPED, "stopped by %s after training; the state is saved, the same command does the rest",
                     signal);
     if (*signals_stop() && !r->session.train)
         return fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again", signal);

@@ -111,7 +111,7 @@ static Status check_kind(const char *dir)
 static void find_slices(Snapshots *s)
 {
     const Session *session = &s->run->session;
-    const Exchange *x = session->options.exchange;
+    const Exchange *x = session->plan.input.exchange;
     int ranks = ranks_size(s->ranks);
     s->slices = mem_array((size_t)ranks, sizeof *s->slices);
     if (!s->ranks) {
@@ -143,7 +143,7 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
     uint64_t small = 0;
-    if (run->session.options.no_snapshots) return fail(E_MEMORY, "there is no room for them");
+    if (run->session.plan.snapshots_given_up) return fail(E_MEMORY, "there is no room for them");
     for (int i = 0; i < run->n_files; i++) small += run->files[i].size;
     TRY(check_kind(run->c->snapshot_dir));
     TRY(snapshot_claim(run->c->snapshot_dir, c ? c->node : 0, mine));

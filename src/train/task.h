@@ -28,7 +28,7 @@ typedef struct Task {
     /* NULL: none. A check of all data, which may take minutes; run->resume is found. */
     Status (*check_data)(Run *run);
     /* What the plan must have room for; the schedule is known. May warn. */
-    void (*need)(Run *run, SetupNeed *need);
+    void (*need)(Run *run, PlanInput *need);
     Digest (*train_digest)(const Run *run); /* all that is trained on, for the fingerprint */
     Digest (*eval_digest)(const Run *run);  /* all that is evaluated on */
     /* Rank 0. The output folder holds the results of this very run, as of run->resume. */

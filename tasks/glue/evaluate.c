@@ -29,7 +29,7 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
 static Status run_examples(Forward *f, const Run *r, const Examples *e, const int64_t *index, int64_t n)
 {
     Status status = OK;
-    int64_t most = r->c->eval_batch_size, seqs = f->session->options.eval.seqs;
+    int64_t most = r->c->eval_batch_size, seqs = f->session->plan.eval_micro.seqs;
     Evaluation v;
     evaluation_init(&v, r);
     f->loss = mem_array((size_t)seqs, sizeof *f->loss);

@@ -74,6 +74,9 @@ typedef struct {
    E_USAGE too: see glue_custom_init. */
 Status glue_task_find(const char *name, const GlueTask **task);
 bool glue_task_is_custom(const char *name);
+/* n_labels of --task. A custom one has those of --labels, two where none are given. */
+struct Config;
+Status glue_width(const struct Config *c, int *width);
 int glue_task_count(void);
 const GlueTask *glue_task_at(int i);
 

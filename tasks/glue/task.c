@@ -116,14 +116,14 @@ static Status open_task(Run *r)
     return OK;
 }
 
-static void need(Run *r, SetupNeed *n)
+static void need(Run *r, PlanInput *n)
 {
     const GlueRun *g = r->own;
     const Examples *e = r->train ? &g->train.examples : &g->splits[0].examples;
     n->mean_length = e->count ? mean_length(e) : (double)r->c->max_seq_length;
 }
 
-/* ---- what it was made from ---- */
+/* ---- digests and weights ---- */
 
 static Digest train_digest(const Run *r) { return ((const GlueRun *)r->own)->train.examples.digest; }
 

@@ -67,7 +67,7 @@ static Status open_task(Run *r)
     return OK;
 }
 
-static void need(Run *r, SetupNeed *n)
+static void need(Run *r, PlanInput *n)
 {
     const Examples *e = &((Scores *)r->own)->all;
     n->mean_length = (double)e->offset[e->count] / (double)e->count;
