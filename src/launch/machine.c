@@ -113,7 +113,7 @@ uint64_t process_started(pid_t pid)
     size_t n = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[n] = '\0';
-    char *at = strrchr(text, ')'); /* the program's name may hold anything */
+    char *at = strrchr(text, ')'); /* the program's name may contain anything */
     if (!at || strlen(at) < 4 || at[2] == 'Z' || at[2] == 'X') return 0;
     at += 2;
     for (int field = 3; field < 22; field++) {
