@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
 

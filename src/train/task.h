@@ -8,8 +8,8 @@
 #ifndef CAIRN_TRAIN_TASK_H
 #define CAIRN_TRAIN_TASK_H
 
+#include "report/report.h"
 #include "state/import.h"
-#include "train/observe.h"
 #include "train/setup.h"
 
 typedef struct Run Run;

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "report/report.h"
 #include "testing.h"
-#include "train/observe.h"
 
 typedef struct {
     char *dir, *metrics, *eval;

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "markup.h"
-#include "train/observe.h"
+#include "report/report.h"
 
 static const double memory[] = {787968, 3179008, 50331648, 1e10, 12};
 static const char config[] = "{\n  \"task\": \"MNLI\",\n  \"data-dir\": \"a<b> & \\\"c\\\"\"\n }";

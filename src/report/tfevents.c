@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 struct TfEvents {
     int fd;

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include "report/report.h"
 #include "testing.h"
-#include "train/observe.h"
 
 #define ERASE "\r\033[K"
 

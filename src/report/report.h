@@ -1,7 +1,7 @@
-/* What a run shows and leaves: one line per step in metrics.jsonl and for TensorBoard, a progress line, a summary
-   (run.json), charts and report.html. All written durably or line by line; nothing here changes a result. */
-#ifndef CAIRN_TRAIN_OBSERVE_H
-#define CAIRN_TRAIN_OBSERVE_H
+/* The record of a run: a line per step in metrics.jsonl and for TensorBoard, a progress line, a summary (run.json),
+   charts and report.html. Files are written durably or line by line. Nothing here changes a result. */
+#ifndef CAIRN_REPORT_REPORT_H
+#define CAIRN_REPORT_REPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -109,7 +109,7 @@ typedef struct {
 Status run_record_read(const char *dir, RunRecord *r);
 void run_record_free(RunRecord *r); /* takes a zeroed one */
 
-/* OUT/report.html: self-contained; curves, results, plan, configuration. Reads metrics.jsonl back. */
+/* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */
 Status report_write(const char *output_dir, const RunSummary *s);
 
 #endif

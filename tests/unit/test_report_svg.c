@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "markup.h"
-#include "train/observe.h"
+#include "report/report.h"
 
 typedef struct {
     Buf text;

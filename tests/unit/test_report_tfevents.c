@@ -3,8 +3,8 @@
 #include <dirent.h>
 #include <math.h>
 
+#include "report/report.h"
 #include "testing.h"
-#include "train/observe.h"
 
 /* ---- the decoder ---- */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 static void add(SummaryValue *list, int *n, double value, const char *format, const char *a, const char *b)
 {

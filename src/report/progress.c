@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 #define WARM_UP   2 /* steps left out of rates */
 #define REDRAW_S  0.1

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 static void put_row(Buf *out, const char *name, const char *value)
 {

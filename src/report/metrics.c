@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 struct Metrics {
     char *path, *eval_path;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 
 enum { WIDTH = 860, LEFT = 78, RIGHT = 28, PLOT_HEIGHT = 302, BOTTOM = 52, TITLE = 34, LEGEND_ROW = 20, SAMPLE = 28 };
 #define PLOT_WIDTH (WIDTH - LEFT - RIGHT)
