@@ -16,6 +16,8 @@ typedef struct Run Run;
 
 typedef struct Task {
     size_t size;
+    /* The head of the task's model, for `cairn plan`. E_USAGE. */
+    Status (*head)(const Config *c, Head *head);
 
     /* ---- before the first step ---- */
     /* Errors in the use, found before the ranks meet and before anything is read. Sets run->train, and where it knows

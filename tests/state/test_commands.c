@@ -5,7 +5,7 @@
 
 #include "state/export.h"
 #include "state/import.h"
-#include "train/commands.h"
+#include "commands/commands.h"
 
 /* What a command prints to stdout. */
 static Status printed(Status (*command)(const Config *), const Config *c, Buf *out)

@@ -1,6 +1,6 @@
 /* The arithmetic behind a predicted step (`cairn plan --explain-cost`), op by op. */
-#ifndef CAIRN_TRAIN_COST_TABLE_H
-#define CAIRN_TRAIN_COST_TABLE_H
+#ifndef CAIRN_COMMANDS_COST_TABLE_H
+#define CAIRN_COMMANDS_COST_TABLE_H
 
 #include "base/base.h"
 #include "plan/plan.h"

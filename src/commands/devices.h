@@ -1,7 +1,7 @@
 /* GPUs that `cairn plan --device` knows without having them: a table of what their makers state, and the rates that
    follow for the planner. Predictions, marked so wherever they are shown. */
-#ifndef CAIRN_TRAIN_DEVICES_H
-#define CAIRN_TRAIN_DEVICES_H
+#ifndef CAIRN_COMMANDS_DEVICES_H
+#define CAIRN_COMMANDS_DEVICES_H
 
 #include "base/base.h"
 #include "kernels/backend.h"

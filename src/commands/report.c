@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "report/report.h"
-#include "train/commands.h"
+#include "commands/commands.h"
 
 /* Losses of run i against run 0, as they were written (17 digits). */
 static Status compare_losses(const RunRecord *runs, char *const *names, int n)

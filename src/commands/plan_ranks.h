@@ -1,7 +1,7 @@
 /* `cairn plan --ranks N`: what a sharded optimizer saves, what the exchange takes, how much of it hides behind
    backward, and what is left of linear speed. */
-#ifndef CAIRN_TRAIN_PLAN_RANKS_H
-#define CAIRN_TRAIN_PLAN_RANKS_H
+#ifndef CAIRN_COMMANDS_PLAN_RANKS_H
+#define CAIRN_COMMANDS_PLAN_RANKS_H
 
 #include "config/config.h"
 #include "train/network.h"

@@ -7,13 +7,13 @@
 
 #include "data/lengths.h"
 #include "state/import.h"
-#include "train/commands.h"
-#include "train/cost_table.h"
-#include "train/devices.h"
+#include "commands/commands.h"
+#include "commands/cost_table.h"
+#include "commands/devices.h"
 #include "train/machine.h"
 #include "train/plan_job.h"
-#include "train/plan_ranks.h"
-#include "train/plan_table.h"
+#include "commands/plan_ranks.h"
+#include "commands/plan_table.h"
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshots.h"
@@ -40,15 +40,18 @@ typedef struct {
 
 /* ---- what is planned ---- */
 
-static Status open_model(PlanRun *r, Head head)
+/* --predictions plans pretraining, else --task is a task of GLUE. */
+static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
+    Head head;
     ModelConfig config;
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
     if (!path) return fail(E_USAGE, "give --model-config FILE or --model DIR with a config.json");
     Status status = model_config_read(path, &config);
     free(path);
     TRY(status);
+    TRY(commands_task(c->predictions > 0 ? COMMAND_PRETRAIN : COMMAND_GLUE)->head(c, &head));
     return model_init(&r->model, config, head);
 }
 
@@ -310,12 +313,12 @@ done:
     return status;
 }
 
-Status command_plan(const Config *c, Head head)
+Status command_plan(const Config *c)
 {
     PlanRun r = {.c = c};
     Policy policy;
     Status status = OK;
-    TRY_DONE(open_model(&r, head));
+    TRY_DONE(open_model(&r));
     TRY_DONE(find_input(&r));
     TRY_DONE(planner_policy(c, r.input.backend, &policy));
     if (c->pbs || c->slurm || c->sge)

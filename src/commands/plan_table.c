@@ -1,4 +1,4 @@
-#include "train/plan_table.h"
+#include "commands/plan_table.h"
 
 #include <stdlib.h>
 

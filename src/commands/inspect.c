@@ -5,7 +5,7 @@
 
 #include "state/import.h"
 #include "state/slices.h"
-#include "train/commands.h"
+#include "commands/commands.h"
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16, MAX_INTERVALS = 4 };
 

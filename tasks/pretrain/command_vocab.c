@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "text/text.h"
-#include "train/commands.h"
+#include "tasks/pretrain/pretrain.h"
 #include "train/signals.h"
 
 #define MAX_COLUMNS 64

@@ -1,4 +1,4 @@
-#include "train/devices.h"
+#include "commands/devices.h"
 
 #include <stdio.h>
 #include <string.h>

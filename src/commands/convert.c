@@ -5,7 +5,7 @@
 #include "state/export.h"
 #include "state/import.h"
 #include "text/text.h"
-#include "train/commands.h"
+#include "commands/commands.h"
 
 static bool given(const char *flag) { return flag && *flag; }
 

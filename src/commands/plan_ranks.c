@@ -1,4 +1,4 @@
-#include "train/plan_ranks.h"
+#include "commands/plan_ranks.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "train/cost_table.h"
+#include "commands/cost_table.h"
 
 #include <string.h>
 

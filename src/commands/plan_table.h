@@ -1,6 +1,6 @@
 /* What `cairn plan` prints: a row per policy, for people, as JSON, as a drawing. */
-#ifndef CAIRN_TRAIN_PLAN_TABLE_H
-#define CAIRN_TRAIN_PLAN_TABLE_H
+#ifndef CAIRN_COMMANDS_PLAN_TABLE_H
+#define CAIRN_COMMANDS_PLAN_TABLE_H
 
 #include "train/run_plan.h"
 

@@ -6,7 +6,7 @@
 
 #include "state/lock.h"
 #include "state/snapshot.h"
-#include "train/commands.h"
+#include "commands/commands.h"
 #include "train/persist.h"
 
 /* One run's files in the list: neighbours, for their names begin alike. */
@@ -17,11 +17,11 @@ typedef struct {
     uint64_t bytes;
     SnapshotSet set;
     Buf missing;
-} Run;
+} HeldRun;
 
 typedef struct {
     SnapshotList list;
-    Run *runs;
+    HeldRun *runs;
     int count, cap;
 } Runs;
 
@@ -35,13 +35,13 @@ static void runs_free(Runs *r)
     snapshot_list_free(&r->list);
 }
 
-static Run *run_of(Runs *r, const SnapshotFile *f)
+static HeldRun *run_of(Runs *r, const SnapshotFile *f)
 {
     for (int i = 0; i < r->count; i++)
         if (digest_equal(r->runs[i].first->run, f->run) && strcmp(r->runs[i].first->output, f->output) == 0)
             return &r->runs[i];
     MEM_GROW(r->runs, r->count, r->cap);
-    r->runs[r->count] = (Run){.first = f};
+    r->runs[r->count] = (HeldRun){.first = f};
     return &r->runs[r->count++];
 }
 
@@ -56,7 +56,7 @@ static Status runs_find(const char *dir, const char *output, Runs *r)
             log_warn("%s: left aside: %s", f->path, f->why);
             continue;
         }
-        Run *run = run_of(r, f);
+        HeldRun *run = run_of(r, f);
         run->files++;
         run->bytes += f->bytes;
         if (f->alive) {
@@ -77,13 +77,13 @@ static Status runs_find(const char *dir, const char *output, Runs *r)
 
 /* ---- list ---- */
 
-static double stamp_of(const Runs *r, const Run *run)
+static double stamp_of(const Runs *r, const HeldRun *run)
 {
     const SnapshotPiece *p = &run->set.pieces[0];
     return r->list.files[p->file].slots[p->slot].stamp;
 }
 
-static void put_run(const Runs *r, const Run *run, Buf *out)
+static void put_run(const Runs *r, const HeldRun *run, Buf *out)
 {
     char age[32] = "";
     buf_printf(out, "%s\n  ", run->first->output);
@@ -122,7 +122,7 @@ static Status list_runs(const Config *c, const char *output)
 
 /* ---- persist ---- */
 
-static Status choose_run(const Config *c, const char *output, const Runs *r, const Run **run)
+static Status choose_run(const Config *c, const char *output, const Runs *r, const HeldRun **run)
 {
     Buf others = {0};
     for (int i = 0; i < r->count; i++) buf_printf(&others, "%s %s", i ? "," : "", r->runs[i].first->output);
@@ -138,7 +138,7 @@ static Status choose_run(const Config *c, const char *output, const Runs *r, con
     return status;
 }
 
-static Status check_run(const Config *c, const Run *run)
+static Status check_run(const Config *c, const HeldRun *run)
 {
     if (run->alive)
         return fail(E_FAIL,
@@ -154,7 +154,7 @@ static Status check_run(const Config *c, const Run *run)
 }
 
 /* What is there already and as new. */
-static Status check_disk(const Run *run)
+static Status check_disk(const HeldRun *run)
 {
     CheckpointList list;
     TRY(checkpoint_find(run->first->output, &list));
@@ -170,7 +170,7 @@ static Status persist_run(const Config *c, const char *output)
 {
     Status status = OK;
     Runs r;
-    const Run *run;
+    const HeldRun *run;
     FolderLock lock = {0};
     TRY(runs_find(c->snapshot_dir, output, &r));
     TRY_DONE(choose_run(c, output, &r, &run));
