@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "text/text.h"
 #include "tasks/pretrain/pretrain.h"
+#include "text/text.h"
 #include "train/signals.h"
 
 #define MAX_COLUMNS 64
