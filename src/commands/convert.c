@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "commands/commands.h"
 #include "state/export.h"
 #include "state/import.h"
 #include "text/text.h"
-#include "commands/commands.h"
 
 static bool given(const char *flag) { return flag && *flag; }
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "commands/commands.h"
 #include "state/import.h"
 #include "state/slices.h"
-#include "commands/commands.h"
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16, MAX_INTERVALS = 4 };
 

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/lengths.h"
-#include "state/import.h"
 #include "commands/commands.h"
 #include "commands/cost_table.h"
 #include "commands/devices.h"
-#include "train/machine.h"
-#include "train/plan_job.h"
 #include "commands/plan_ranks.h"
 #include "commands/plan_table.h"
+#include "data/lengths.h"
+#include "state/import.h"
+#include "train/machine.h"
+#include "train/plan_job.h"
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshots.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/report.h"
 #include "commands/commands.h"
+#include "report/report.h"
 
 /* Losses of run i against run 0, as they were written (17 digits). */
 static Status compare_losses(const RunRecord *runs, char *const *names, int n)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/commands.h"
 #include "state/lock.h"
 #include "state/snapshot.h"
-#include "commands/commands.h"
 #include "train/persist.h"
 
 /* One run's files in the list: neighbours, for their names begin alike. */
