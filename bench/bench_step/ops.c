@@ -17,11 +17,11 @@ static double time_call(OpCall *call, const RowCounts *rows, int repeat)
         must(backend->capture_end(&graph));
     }
     for (int round = 0; round < 3; round++) {
-        wait_for_all();
+        must(wait_for_all());
         double start = clock_monotonic();
         for (int i = 0; i < (graph ? 1 : repeat); i++)
             must(graph ? backend->graph_launch(graph) : impl->run(call, rows));
-        wait_for_all();
+        must(wait_for_all());
         double seconds = (clock_monotonic() - start) / repeat;
         if (seconds < best) best = seconds;
     }
@@ -31,11 +31,8 @@ static double time_call(OpCall *call, const RowCounts *rows, int repeat)
 
 static double prepare_and_time(OpCall *call, const RowCounts *rows, int repeat)
 {
-    const OpImpl *impl = &backend->op[call->op];
-    if (impl->prepare) must(impl->prepare(call, rows, 1));
-    double seconds = time_call(call, rows, repeat);
-    if (impl->release) impl->release(call);
-    return seconds;
+    must(backend->op[call->op].prepare(call, rows, 1));
+    return time_call(call, rows, repeat);
 }
 
 /* ---- the machine's own rates, measured in the same run: a large product, a pass over memory ---- */
@@ -60,8 +57,7 @@ static Operand random_operand(Dtype dtype, Rows rows, int64_t n_rows, int64_t co
 
 static void with_scratch(OpCall *call, const RowCounts *rows)
 {
-    ScratchFn scratch = backend->op[call->op].scratch;
-    call->scratch_bytes = scratch ? scratch(call, rows) : 0;
+    call->scratch_bytes = backend->op[call->op].scratch(call, rows);
     if (call->scratch_bytes) must(backend->alloc(call->scratch_bytes, &call->scratch));
 }
 
@@ -166,9 +162,9 @@ void measure_ops(const char *policy, double step)
     int n = 0, cap = 0, repeat = want.steps > 1 ? 20 : 1;
     Kind *kinds = NULL;
     double whole = 0;
-    rig_open(&r, policy);
-    rig_step(&r, 0);
-    wait_for_all();
+    must(rig_open(&r, policy));
+    must(rig_step(&r, 0));
+    must(wait_for_all());
     for (InstrId i = 0; i < r.plan.n_instrs; i++) {
         OpCall call;
         int k = 0;

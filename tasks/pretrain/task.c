@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
 #include "train/signals.h"
@@ -136,16 +135,6 @@ static Status check_data(Run *r)
 
 /* ---- the plan ---- */
 
-static int64_t preset_batch(const char *preset)
-{
-    static const char key[] = "batch_size=";
-    Buf settings = {0};
-    const char *at = config_preset(preset, &settings) == OK ? strstr(settings.data, key) : NULL;
-    int64_t size = at ? strtoll(at + strlen(key), NULL, 10) : 0;
-    buf_free(&settings);
-    return size;
-}
-
 /* A batch of another size than the preset's is another recipe: nothing is rescaled unasked. */
 static void warn_batch(const Run *r)
 {
@@ -153,7 +142,9 @@ static void warn_batch(const Run *r)
     if (c->batch_size > r->source.count)
         log_warn("--batch-size %lld: the shards have %lld sequences, so every step takes all of them",
                  (long long)c->batch_size, (long long)r->source.count);
-    if (!*c->preset || c->batch_size == preset_batch(c->preset)) return;
+    Preset preset;
+    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
     log_info("--batch-size %lld in place of the preset's: nothing else changes with it; the learning rate is %g, "
              "the steps are %lld",
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
