@@ -48,10 +48,7 @@ void must(Status status)
     exit(status_exit_code(status));
 }
 
-void wait_for_all(void)
-{
-    if (backend->wait) must(backend->wait());
-}
+void wait_for_all(void) { must(backend_wait(backend)); }
 
 typedef struct {
     const char *name;
@@ -130,7 +127,7 @@ static void write_json(const Row *row, double seconds, double flops)
     char digest[33];
     size_t total = 0, available = 0, context = 0;
     if (!json) return;
-    if (backend->memory) backend->memory(&total, &available, &context);
+    if (backend->device) backend->device->memory(backend->device, &total, &available, &context);
     digest_format(row->digest, digest);
     fprintf(json, "{\"kind\": \"step\", \"case\": \"%s\", \"backend\": ", want.name);
     Buf text = {0};

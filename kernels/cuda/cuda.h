@@ -6,7 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/backend.h"
+#include "kernels/op.h"
 
 /* X(op, function): Status function(const OpCall *, const RowCounts *), C linkage. */
 #define CUDA_OP_LIST(X)                                                                                                \
@@ -64,8 +64,6 @@ CUDA_OP_LIST(X)
 CUDA_SCRATCH_LIST(X)
 #undef X
 
-/* Fills a Backend; the module's entry is named by CAIRN_CUDA_ENTRY (cairn_backend_cuda, or the host twin's). */
-Status cairn_cuda_fill(Backend *b);
 #ifdef __cplusplus
 }
 #endif

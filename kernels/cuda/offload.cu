@@ -5,8 +5,7 @@
 
 static Status copy_rows(const Operand *to, const Operand *from, const RowCounts *rows)
 {
-    return device_copy(to->data, from->data,
-                       (size_t)(rows_in(from->rows, rows) * from->cols) * dtype_size(from->dtype));
+    return cuda_copy(to->data, from->data, (size_t)(rows_in(from->rows, rows) * from->cols) * dtype_size(from->dtype));
 }
 
 Status cuda_offload(const OpCall *call, const RowCounts *rows)

@@ -336,7 +336,7 @@ static Status time_all(const ProductShape *s, Prepared *p, const ProductData *d,
     }
     if (start) (void)cudaEventDestroy(start);
     if (end) (void)cudaEventDestroy(end);
-    TRY(device_wait()); /* a device that failed meanwhile */
+    TRY(cuda_wait()); /* a device that failed meanwhile */
     p->algorithm = found[fastest].algo;
     Choice choice = {{0}, best};
     static_assert(sizeof choice.algorithm == sizeof p->algorithm, "a choice holds cuBLASLt's algorithm");

@@ -23,12 +23,12 @@ static const char *const policy_names[] = {"none", "lean",    "ffn",     "select
 typedef struct {
     const Config *c;
     Model model;
-    Setup setup;            /* backend (NULL with --device), precision, optimizer */
-    const Device *device;   /* NULL: this machine */
-    Backend device_backend; /* its table, not opened */
-    const Backend *backend; /* to plan with; NULL: estimates */
-    Lengths lengths;        /* of packed sequences; zeroed: all have --max-seq-length */
-    double mean, beside;    /* tokens of a sequence; of a token's sequence */
+    Setup setup;              /* backend (NULL with --device), precision, optimizer */
+    const DeviceSpec *device; /* NULL: this machine */
+    Backend device_backend;   /* its table, not opened */
+    const Backend *backend;   /* to plan with; NULL: estimates */
+    Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
+    double mean, beside;      /* tokens of a sequence; of a token's sequence */
     CostRates rates;
     size_t budget;
     int64_t micro_tokens;

@@ -26,7 +26,7 @@
    link_bytes: PCIe 5.0 × 16 gives about 50 GB/s, 4.0 half of it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0
-static const Device devices[] = {
+static const DeviceSpec devices[] = {
     {"h200", 9, 989 * TERA, 67 * TERA, 0.80, 4.8 * TERA, 139 * GIB, {362 * TERA, 181 * TERA}, 146, 50e9},
     {"h100", 9, 989 * TERA, 67 * TERA, 0.80, 3.35 * TERA, 79 * GIB, {362 * TERA, 181 * TERA}, 146, 50e9},
     {"a100", 8, 312 * TERA, 19.5 * TERA, 0.80, 2.04 * TERA, 79 * GIB, {114 * TERA, 57 * TERA}, 146, 25e9},
@@ -34,7 +34,7 @@ static const Device devices[] = {
     {"v100", 7, 125 * TERA, 15.7 * TERA, 0.80, 0.9 * TERA, 31 * GIB, {46 * TERA, 23 * TERA}, 146, 12e9},
 };
 
-Status device_find(const char *name, const Device **device)
+Status device_find(const char *name, const DeviceSpec **device)
 {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (strcmp(name, devices[i].name) != 0) continue;
@@ -44,11 +44,11 @@ Status device_find(const char *name, const Device **device)
     return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200 or v100", name);
 }
 
-double device_peak(const Device *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
+double device_peak(const DeviceSpec *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
 
 size_t device_context_bytes(void) { return CONTEXT; }
 
-void device_rates(const Device *d, Dtype compute, CostRates *rates)
+void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
 {
     *rates = (CostRates){.product_flops = compute == F32 ? F32_SHARE * d->f32_peak : d->product_share * d->bf16_peak,
                          .bytes = MEMORY_SHARE * d->memory_peak,
@@ -60,7 +60,7 @@ void device_rates(const Device *d, Dtype compute, CostRates *rates)
     snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
 }
 
-bool device_table(const Device *d, Backend *table)
+bool device_table(const DeviceSpec *d, Backend *table)
 {
     if (backend_table("cuda", table) != OK) return false;
     if (table->imagine) table->imagine(d->major);

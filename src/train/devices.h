@@ -15,18 +15,18 @@ typedef struct {
     double memory_peak, memory_bytes;          /* bytes per second; bytes */
     double attention_flops[2], attention_half; /* see CostRates */
     double link_bytes;                         /* host to device, per second */
-} Device;
+} DeviceSpec;
 
 /* E_USAGE lists the names. */
-Status device_find(const char *name, const Device **device);
+Status device_find(const char *name, const DeviceSpec **device);
 
-void device_rates(const Device *d, Dtype compute, CostRates *rates);
-double device_peak(const Device *d, Dtype compute);
+void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates);
+double device_peak(const DeviceSpec *d, Dtype compute);
 /* Bytes of device memory that context and libraries take beside the plan. */
 size_t device_context_bytes(void);
 
 /* The cuda backend's table as for this device; false, with the reason in the status message, where this build has none:
    then scratch is estimated. */
-bool device_table(const Device *d, Backend *table);
+bool device_table(const DeviceSpec *d, Backend *table);
 
 #endif

@@ -1,28 +1,15 @@
 #include "train/session.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-size_t process_resident(void)
-{
-    FILE *f = fopen("/proc/self/status", "re");
-    char line[256];
-    size_t kib = 0;
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f)) {
-        unsigned long value;
-        if (sscanf(line, "RssAnon: %lu", &value) == 1 || sscanf(line, "RssShmem: %lu", &value) == 1) kib += value;
-    }
-    fclose(f);
-    return kib * 1024;
-}
+#include "base/pages.h"
 
 size_t session_memory_used(const Session *s)
 {
-    const Backend *b = s->options.backend;
-    return b->used ? b->used() : process_resident();
+    Device *d = s->options.backend->device;
+    return d ? d->used(d) : process_resident();
 }
 
 static int form_count(const Session *s) { return 2 * s->model->config.layers + 1; }
@@ -198,7 +185,7 @@ static Status borrow_slice(const Session *s, StateArray which, bool read, float 
     *slice = place_of(s, which);
     if (!b->device) return OK;
     *slice = mem_array(n > 0 ? n : 1, sizeof **slice);
-    return read && n ? b->download(*slice, place_of(s, which), n * sizeof **slice) : OK;
+    return read && n ? backend_download(b, *slice, place_of(s, which), n * sizeof **slice) : OK;
 }
 
 static Status return_slice(const Session *s, StateArray which, bool written, float *slice, Status status)
@@ -206,7 +193,7 @@ static Status return_slice(const Session *s, StateArray which, bool written, flo
     const Backend *b = s->options.backend;
     size_t n = (size_t)s->options.exchange->slices[ranks_rank(s->options.ranks)].size;
     if (!b->device) return status;
-    if (status == OK && written && n) status = b->upload(place_of(s, which), slice, n * sizeof *slice);
+    if (status == OK && written && n) status = backend_upload(b, place_of(s, which), slice, n * sizeof *slice);
     free(slice);
     return status;
 }
@@ -283,27 +270,27 @@ float *session_fill(Session *s, StateArray which)
 static Status upload_filled(Session *s, StateArray a)
 {
     if (!s->filled[a]) return OK;
-    TRY(s->options.backend->upload(place_of(s, a), s->filled[a], array_bytes(s)));
+    TRY(backend_upload(s->options.backend, place_of(s, a), s->filled[a], array_bytes(s)));
     drop_filled(s, a);
     return OK;
 }
 
-static Status first_event(void *self, bool *done) { return ((const Backend *)self)->event_done(0, done); }
+static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
 
 /* From rank 0's GPU to the others', on the comm lane. */
 static Status broadcast_array(Session *s, StateArray which)
 {
-    Backend *b = s->options.backend;
+    Device *d = s->options.backend->device;
     CommDevice *gpus = s->options.gpus;
     TRY(upload_filled(s, which));
-    TRY(b->wait());
+    TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
-    TRY(b->lane(LANE_COMM));
-    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, b->stream());
-    if (status == OK) status = b->event_record(0);
-    if (status == OK) status = comm_device_wait(gpus, first_event, b);
+    TRY(d->lane(d, LANE_COMM));
+    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    if (status == OK) status = d->event_record(d, 0);
+    if (status == OK) status = comm_device_wait(gpus, first_event, d);
     if (status != OK) comm_device_abort(gpus);
-    return status == OK ? b->lane(LANE_COMPUTE) : status;
+    return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_broadcast(Session *s, StateArray which)
@@ -326,7 +313,7 @@ Status session_read(const Session *s, StateArray which, float *room, const float
     *values = place_of(s, which);
     if (!b->device) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
-    Status status = b->download(copy, *values, array_bytes(s));
+    Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
     if (status != OK && !room) free(copy);
     return status;
@@ -351,14 +338,10 @@ static int64_t place_in_slice(const StateSlice *slice, int64_t element)
 
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
-    const Backend *b = s->options.backend;
     bool own;
     const float *from = session_part(s, which, &own);
     from += own ? place_in_slice(&s->options.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
-    size_t bytes = (size_t)(end - begin) * sizeof *to;
-    if (b->device) return b->download(to, from, bytes);
-    memcpy(to, from, bytes);
-    return OK;
+    return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);
 }
 
 void session_read_done(const Session *s, const float *values)
@@ -407,17 +390,7 @@ static Status replan(Session *s)
     free_plans(s);
     TRY(make_plans(s));
     const Plan *plans[] = {&s->train_plan, &s->eval_plan};
-    for (int i = 0; i < 2; i++) {
-        for (int r = 0; r < N_REGIONS; r++) {
-            if (plans[i]->region_bytes[r] <= s->memory.bytes[r]) continue;
-            CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew when planned again", region_name((Region)r));
-            s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
-            s->memory.base[r] = NULL;
-            s->memory.bytes[r] = 0;
-            TRY(s->memory.backend->alloc(plans[i]->region_bytes[r], &s->memory.base[r]));
-            s->memory.bytes[r] = plans[i]->region_bytes[r];
-        }
-    }
+    TRY(memory_grow(&s->memory, plans, 2));
     TRY(bind_plans(s));
     return session_ready(s);
 }
@@ -435,7 +408,8 @@ static Status find_forms(const Session *s, uint8_t *forms)
     for (int i = 0; norms && i < t->count; i++) {
         const Param *p = &t->params[i];
         if (!strstr(p->name, "LayerNorm")) continue;
-        TRY_DONE(b->download(norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
+        TRY_DONE(
+            backend_download(b, norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
     }
     model_norm_forms(s->model, norms ? norms : weights, forms);
 done:

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/pages.h"
 #include "config/table.h"
 #include "state/snapshot.h"
 #include "train/gpus.h"
@@ -130,7 +131,7 @@ Status setup_policy(const Config *c, const Backend *b, Policy *policy)
 static size_t device_memory(const Backend *b, size_t *context)
 {
     size_t total, available;
-    b->memory(&total, &available, context);
+    b->device->memory(b->device, &total, &available, context);
     return available;
 }
 

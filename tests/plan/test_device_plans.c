@@ -101,7 +101,7 @@ static void test_memory_of_a_device(void **state)
 
 static void test_rates(void **state)
 {
-    const Device *h200, *a100, *none;
+    const DeviceSpec *h200, *a100, *none;
     CostRates bf16, f32, old;
     (void)state;
     assert_ok(device_find("h200", &h200));
@@ -123,7 +123,7 @@ static void test_cost_table(void **state)
     Model m;
     Plan p;
     ModelTensors t;
-    const Device *d;
+    const DeviceSpec *d;
     CostRates rates;
     Buf out = {0};
     uint8_t levels[LAYERS];
