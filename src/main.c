@@ -56,6 +56,7 @@ static Status run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    file_open_standard();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, with its name and place */
     Status status = run(argc, argv);
     if (status == OK) return fflush(stdout) == 0 ? 0 : 1;

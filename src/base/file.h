@@ -50,6 +50,10 @@ void file_writer_abandon(FileWriter *w); /* removes the temporary; takes a zeroe
 Status file_write_durable(const char *path, const void *data, size_t len);
 Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either may be NULL */
 
+/* Opens /dev/null in place of standard input, output and error where they are closed: else the next files that are
+   opened get their numbers, and what is logged. A program calls it first. */
+void file_open_standard(void);
+
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 Status file_size(const char *path, uint64_t *size);

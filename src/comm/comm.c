@@ -16,8 +16,19 @@ static CommGroup *group_new(int size)
     return g;
 }
 
+/* For a launcher, which cannot see what is frozen. */
+static void report_loss(const CommGroup *g)
+{
+    Loss loss;
+    char name[32], text[32];
+    if (!store_served(g->store) || !watch_verdict(g->watch, 0, &loss)) return;
+    snprintf(name, sizeof name, STORE_LOST, g->rank);
+    snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
+    if (store_set(g->store, name, text, strlen(text)) != OK) log_debug("%s", status_message());
+}
+
 /* From the watch's thread, at the first loss: nobody waits any more. */
-static void end_waits(void *arg)
+static void on_loss(void *arg)
 {
     CommGroup *g = arg;
     pthread_mutex_lock(&g->lock);
@@ -25,6 +36,7 @@ static void end_waits(void *arg)
         for (int i = 0; i < g->n_open; i++)
             if (g->open[i].late == late) g->open[i].abort(g->open[i].self);
     pthread_mutex_unlock(&g->lock);
+    report_loss(g);
 }
 
 void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late)
@@ -204,7 +216,8 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     g->secret = cards[0].nonce;
     snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
     snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
-    watch_on_loss(g->watch, end_waits, g);
+    g->rank = w->rank;
+    watch_on_loss(g->watch, on_loss, g);
     TRY_DONE(connect_transport(c));
     store_wait_on(g->store, NULL);
     *comm = c;

@@ -59,6 +59,11 @@ void store_forget(const World *world, const char *where, const char *token);
 typedef struct StoreServer StoreServer;
 Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server);
 int store_server_port(const StoreServer *s);
+/* Have all ranks met? From then on each notices a lost rank by itself. */
+bool store_server_met(StoreServer *s);
+/* The first loss that rank `rank` knows of: the lost rank, and whether it fell silent (else its process ended). -1: the
+   rank knows of none, or meets elsewhere. */
+int store_server_lost(StoreServer *s, int rank, bool *silent);
 void store_server_close(StoreServer *s); /* takes NULL */
 
 /* ---- the connection ---- */

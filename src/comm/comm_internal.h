@@ -37,8 +37,8 @@ typedef struct {
 
 /* What all connections of the same ranks have in common; counted. */
 typedef struct CommGroup {
-    int references, holders, size; /* Comms that are open; and those that are not yet freed */
-    char **names;                  // (size)
+    int rank, references, holders, size; /* Comms that are open; and those that are not yet freed */
+    char **names;                        // (size)
     Store *store;
     Watch *watch;
     char address[64]; /* this rank's, for its peers */

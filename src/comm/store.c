@@ -17,11 +17,13 @@ struct Store {
     int rank, size;
     char nonce[40]; /* this process's, in the meeting */
     bool complete;  /* all have met */
+    bool served;
     pthread_mutex_t lock;
 };
 
 bool store_stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
 Status store_fail_stopped(void) { return fail(E_STOPPED, "stopped by a signal while the ranks met"); }
+bool store_served(const Store *s) { return s->served; }
 void store_wait_on(Store *s, const volatile sig_atomic_t *stop) { s->stop = stop; }
 
 static Status raw_set(Store *s, const char *name, const void *data, size_t size)
@@ -300,7 +302,8 @@ static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, doub
     if (starts(&at, "file:")) return store_file_open(at, job, s->rank == 0, &s->kind, &s->self);
     if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, s->stop, &s->kind, &s->self);
     if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
-    if (starts(&at, "served://")) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
+    s->served = starts(&at, "served://");
+    if (s->served) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
     return fail(E_USAGE, "rendezvous '%s': expected file:DIR, redis://HOST[:PORT], tcp://HOST[:PORT] or auto", at);
 }
 

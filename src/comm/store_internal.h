@@ -27,6 +27,10 @@ typedef struct {
 Status store_open_until(const World *world, const char *where, const char *token, double timeout_s,
                         const volatile sig_atomic_t *stop, Store **store);
 void store_wait_on(Store *s, const volatile sig_atomic_t *stop);
+/* Does a launcher serve it? Then these names mean something to the launcher: */
+bool store_served(const Store *s);
+#define STORE_MET  "reach/all" /* all ranks have met */
+#define STORE_LOST "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 bool store_stopped(const volatile sig_atomic_t *stop);
 /* The same E_STOPPED wherever it is noticed. */
 Status store_fail_stopped(void);

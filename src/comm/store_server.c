@@ -28,6 +28,7 @@ typedef struct {
 struct StoreServer {
     int listener, wake, port;
     pthread_t thread;
+    pthread_mutex_t lock; /* of the table */
     StoreTable *table;
     Guest **guests;
     int n_guests, cap_guests;
@@ -152,6 +153,7 @@ static void *serve(void *arg)
         poll(s->polls, (nfds_t)n + 2, next_tick(s, clock_monotonic()));
         double now = clock_monotonic();
         if (s->polls[0].revents) break;
+        pthread_mutex_lock(&s->lock);
         /* Twice: a value that one brings is what an earlier one waits for. */
         for (int i = 0; i < n; i++) {
             if (serve_guest(s->guests[i], s->polls[i + 2].revents, block, now))
@@ -162,6 +164,7 @@ static void *serve(void *arg)
         s->n_guests = kept;
         for (int i = 0; i < kept; i++) store_session_tick(&s->guests[i]->session, now);
         if (s->polls[1].revents) welcome(s, now);
+        pthread_mutex_unlock(&s->lock);
     }
     free(block);
     return NULL;
@@ -218,6 +221,7 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     s->port = port_of(fd);
     s->wake = eventfd(0, EFD_CLOEXEC);
     s->table = store_table_new(key, world_size);
+    pthread_mutex_init(&s->lock, NULL);
     if (s->wake < 0 || thread_start(&s->thread, serve, s) != 0) {
         close(fd);
         if (s->wake >= 0) close(s->wake);
@@ -238,6 +242,30 @@ Status store_serve(const World *world, bool loopback, int port, const char *toke
 
 int store_server_port(const StoreServer *s) { return s->port; }
 
+bool store_server_met(StoreServer *s)
+{
+    size_t size;
+    pthread_mutex_lock(&s->lock);
+    bool met = store_table_find(s->table, STORE_MET, &size) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return met;
+}
+
+int store_server_lost(StoreServer *s, int rank, bool *silent)
+{
+    char name[32], text[32] = "";
+    int lost = -1, how = 0;
+    size_t size;
+    snprintf(name, sizeof name, STORE_LOST, rank);
+    pthread_mutex_lock(&s->lock);
+    const void *value = store_table_find(s->table, name, &size);
+    if (value && size < sizeof text) memcpy(text, value, size);
+    pthread_mutex_unlock(&s->lock);
+    if (sscanf(text, "%d %d", &lost, &how) != 2) return -1;
+    *silent = how;
+    return lost;
+}
+
 void store_server_close(StoreServer *s)
 {
     uint64_t one = 1;
@@ -247,6 +275,7 @@ void store_server_close(StoreServer *s)
     for (int i = 0; i < s->n_guests; i++) guest_free(s->guests[i]);
     close(s->listener);
     close(s->wake);
+    pthread_mutex_destroy(&s->lock);
     store_table_free(s->table);
     free(s->guests);
     free(s->polls);

@@ -79,6 +79,13 @@ static Value **find(StoreTable *t, const char *name)
     return v;
 }
 
+const void *store_table_find(StoreTable *t, const char *name, size_t *size)
+{
+    const Value *v = *find(t, name);
+    *size = v ? v->size : 0;
+    return v ? v->data : NULL;
+}
+
 /* False: there is no room. */
 static bool put(StoreTable *t, const char *name, const void *data, size_t size)
 {

@@ -1,5 +1,6 @@
 /* The configuration for people and for files: JSON, help, differences. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/table.h"
@@ -48,37 +49,48 @@ static void wrap(Buf *out, const char *text, int indent)
     buf_puts(out, "\n");
 }
 
-static void help_option(int i, Buf *out)
-{
-    const OptionInfo *o = &config_table[i];
-    char left[96], text[512];
-    const char *unit = o->type == TYPE_Choice ? o->words : o->unit;
-    snprintf(left, sizeof left, "--%s %s", config_flag(i), o->type == TYPE_Switch ? "" : unit);
-    if (o->type == TYPE_Choice)
-        for (char *p = left + strlen(config_flag(i)) + 3; *p; p++)
-            if (*p == ' ') *p = '|';
-    bool shows_default = *o->fallback && o->type != TYPE_Switch;
-    snprintf(text, sizeof text, "%s%s%s%s", o->help, shows_default ? " [" : "", shows_default ? o->fallback : "",
-             shows_default ? "]" : "");
-    buf_printf(out, "  %-30s ", left);
-    if (strlen(left) > 30) buf_printf(out, "\n%33s", "");
-    wrap(out, text, 33);
-}
-
-/* The options of a command, under the titles of their groups; a group without one has no title. */
-static void help_options(Command command, Buf *out)
+const char *config_group(int option)
 {
     static const char *const titles[N_OPTIONS] = {
 #define X(first, title) [OPTION_##first] = title,
         OPTION_GROUP_LIST(X)
 #undef X
     };
-    const char *title = NULL; /* not yet printed */
+    while (!titles[option]) option--;
+    return titles[option];
+}
+
+void config_option_usage(int option, char separator, Buf *value, Buf *text)
+{
+    const OptionInfo *o = &config_table[option];
+    buf_puts(value, o->type == TYPE_Choice ? o->words : o->unit);
+    for (char *p = value->data; o->type == TYPE_Choice && *p; p++)
+        if (*p == ' ') *p = separator;
+    buf_puts(text, o->help);
+    if (*o->fallback && o->type != TYPE_Switch) buf_printf(text, " [%s]", o->fallback);
+}
+
+static void help_option(int i, Buf *out)
+{
+    Buf value = {0}, text = {0};
+    config_option_usage(i, '|', &value, &text);
+    char *left = mem_printf("--%s%s%s", config_flag(i), value.len ? " " : "", value.data);
+    buf_printf(out, "  %-30s ", left);
+    if (strlen(left) > 30) buf_printf(out, "\n%33s", "");
+    wrap(out, text.data, 33);
+    free(left);
+    buf_free(&value);
+    buf_free(&text);
+}
+
+/* The options of a command, each group under its title. */
+static void help_options(Command command, Buf *out)
+{
+    const char *title = NULL;
     for (int i = 0; i < N_OPTIONS; i++) {
-        if (titles[i]) title = titles[i];
         if (!config_option_of(i, command)) continue;
-        if (title) buf_printf(out, "\n%s\n", title);
-        title = NULL;
+        if (config_group(i) != title) buf_printf(out, "\n%s\n", config_group(i));
+        title = config_group(i);
         help_option(i, out);
     }
 }

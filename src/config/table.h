@@ -32,6 +32,11 @@ extern const CommandInfo config_commands[N_COMMANDS];
 Status config_preset(const char *name, Buf *settings);
 /* The value as the text that parses back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
+/* The title of the group that the option belongs to. */
+const char *config_group(int option);
+/* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
+   help text with the default in brackets. Both are appended. */
+void config_option_usage(int option, char separator, Buf *value, Buf *text);
 /* The flag of a command (N_COMMANDS: of any) most like `name`. */
 const char *config_nearest(Command command, const char *name);
 

@@ -198,29 +198,52 @@ static Status start(Launch *l)
 
 static bool is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
 
-/* When did something first go wrong, and what follows from that? */
+/* Are all ranks that still run frozen? A rank that knows of a loss itself is alive, and may be saving. */
+static bool only_frozen_left(Launch *l)
+{
+    Fleet *f = &l->fleet;
+    bool silent;
+    for (int i = 0; i < f->n_ranks; i++) {
+        int lost = store_server_lost(l->store, i, &silent);
+        if (lost >= 0 && lost < f->n_ranks && silent) f->ranks[lost].frozen = true;
+    }
+    for (int i = 0; i < f->n_ranks; i++) {
+        if (store_server_lost(l->store, i, &silent) >= 0) f->ranks[i].frozen = false;
+        if (!f->ranks[i].ended && !f->ranks[i].frozen && !fleet_host_of(f, i)->lost) return false;
+    }
+    return true;
+}
+
+/* Notes when something first went wrong, and ends ranks that do not end by themselves. */
 static void look(Launch *l)
 {
     Fleet *f = &l->fleet;
-    double now = clock_monotonic();
+    double now = clock_monotonic(), last_end = 0;
+    bool early = false; /* a rank died before its peers could notice */
     for (int i = 0; i < f->n_ranks; i++) {
         const Rank *r = &f->ranks[i];
         if (!r->ended) continue;
+        if (r->when > last_end) last_end = r->when;
         if (r->signal == 0 && is_failure(r->code) && !l->failed_at) l->failed_at = now;
-        if ((r->signal || r->code == 77) && !l->lost_at) l->lost_at = now;
+        if ((r->signal || r->code == 77) && !l->lost_at) {
+            l->lost_at = now;
+            early = r->signal && strncmp(l->rendezvous, "served", 6) == 0 && !store_server_met(l->store);
+        }
         if ((r->code == 75 || r->code == 99) && !l->stopped_at) l->stopped_at = now;
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0 && !l->lost_at) l->lost_at = now;
-    double save = agent_seconds("CAIRN_TEST_SAVE_GRACE", SAVE_GRACE_S), notice = l->c->peer_timeout;
-    bool ask = (l->failed_at && now > l->failed_at + FAIL_GRACE_S) || (l->lost_at && now > l->lost_at + notice + 5);
+    double save = agent_seconds("CAIRN_TEST_SAVE_GRACE", SAVE_GRACE_S), notice = l->peer_timeout;
+    bool ask =
+        early || (l->failed_at && now > l->failed_at + FAIL_GRACE_S) || (l->lost_at && now > l->lost_at + notice + 5);
     if (ask && !l->terminated) {
         fleet_send(f, NULL, "signal", "15");
         l->terminated = true;
     }
     double first = l->failed_at && l->lost_at ? (l->failed_at < l->lost_at ? l->failed_at : l->lost_at)
                                               : l->failed_at + l->lost_at;
-    bool late = (first && now > first + notice + save) ||
+    bool frozen = l->lost_at && last_end && now > last_end + FAIL_GRACE_S && only_frozen_left(l);
+    bool late = frozen || (first && now > first + notice + save) ||
                 (l->stopped_at && now > l->stopped_at + agent_seconds("CAIRN_TEST_STOP_GRACE", STOP_GRACE_S));
     if ((late || *f->failure) && !l->killed) {
         if (late) log_warn("%d of %d ranks did not end in time, and are killed", f->running, f->n_ranks);
@@ -308,7 +331,10 @@ static void judge(Launch *l, Outcome *o)
         const Rank *r = &f->ranks[rank];
         const char *host = fleet_host_of(f, rank)->site->name;
         o->code = r->signal ? 77 : r->code;
-        if (r->signal)
+        if (r->signal && r->frozen)
+            snprintf(o->what, sizeof o->what, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host,
+                     l->peer_timeout);
+        else if (r->signal)
             snprintf(o->what, sizeof o->what, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
                      l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
         else
@@ -316,6 +342,7 @@ static void judge(Launch *l, Outcome *o)
                      meaning(r->code));
         if (k < 2 && l->output) output_last(l->output, rank, host);
     }
+    if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;
     o->again = o->code == 77 && !l->stop_signal && !*f->failure;
 }
@@ -401,8 +428,11 @@ static Status run_all(Launch *l, Outcome *o)
 
 /* ---- the command ---- */
 
-static Status check_command(const Config *c, double *max_time)
+/* What is to be known of the command: may it be started, its --max-time, and its --peer-timeout (ranks get the
+   launcher's, unless the command has its own). */
+static Status check_command(Launch *l)
 {
+    const Config *c = l->c;
     Config command = {0};
     Status status = OK;
     char **words = mem_array((size_t)c->n_positional + 2, sizeof *words);
@@ -415,7 +445,9 @@ static Status check_command(const Config *c, double *max_time)
         for (int i = 0; i < c->n_positional; i++) words[i + 1] = c->positional[i];
         status = status_context(config_parse(&command, c->n_positional + 1, words, environ), "the command behind --");
         if (status == OK) {
-            *max_time = command.max_time;
+            l->max_time = command.max_time;
+            ConfigSource own = command.source[OPTION_peer_timeout];
+            if (own == FROM_FLAG || own > c->source[OPTION_peer_timeout]) l->peer_timeout = command.peer_timeout;
             if (command.command == COMMAND_LAUNCH) status = fail(E_USAGE, "launch cannot start itself");
             config_free(&command);
         }
@@ -469,12 +501,12 @@ static Status status_of(int code, const char *what)
 
 Status command_launch(const Config *c)
 {
-    Launch l = {.c = c, .signals = -1, .begun = clock_monotonic()};
+    Launch l = {.c = c, .signals = -1, .peer_timeout = c->peer_timeout, .begun = clock_monotonic()};
     Outcome o = {0};
     if (c->n_positional == 1 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
-    TRY_DONE(check_command(c, &l.max_time));
+    TRY_DONE(check_command(&l));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     TRY_DONE(machine_secret(l.random));
     TRY_DONE(watch_signals(&l));

@@ -176,6 +176,7 @@ static void lose(Fleet *f, Remote *r, const char *why)
         if (!f->ranks[k].ended) f->running--;
     if (r->orders >= 0) close(r->orders);
     r->orders = -1;
+    if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* a frozen one: the kernel ends its ranks with it */
 }
 
 void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
@@ -203,7 +204,8 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
         f->on_line(f->arg, rank, stream, line + at + (line[at] == ' '));
     } else if (sscanf(line, "end %d %d %d", &rank, &code, &number) == 3) {
         if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
-        f->ranks[rank] = (Rank){.ended = true, .code = code, .signal = number, .when = clock_monotonic()};
+        Rank *k = &f->ranks[rank];
+        *k = (Rank){.ended = true, .code = code, .signal = number, .when = clock_monotonic(), .frozen = k->frozen};
         f->running--;
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         r->met = true;
@@ -242,7 +244,7 @@ static void hear(Fleet *f, Remote *r, double silence_s)
         lose(f, r, "its connection ended");
     }
     double silent = clock_monotonic() - r->said.heard;
-    if (!r->site->here && r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
+    if (r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
 }
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
@@ -257,6 +259,10 @@ void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
     }
     poll(wait, n, (int)(1e3 * seconds));
     free(wait);
+    double now = clock_monotonic();
+    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* it was this process that slept */
+        f->remotes[i].said.heard = now;
+    f->turned = now;
     static double beat;
     if (clock_monotonic() - beat > WIRE_BEAT_S) {
         beat = clock_monotonic();

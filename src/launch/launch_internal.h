@@ -27,6 +27,7 @@ typedef struct {
     bool ended;
     int code, signal; /* signal 0: it ended with code */
     double when;
+    bool frozen; /* others lost it because it was silent, and it did not speak itself */
 } Rank;
 
 /* All agents of one start, and their ranks. */
@@ -35,6 +36,7 @@ typedef struct {
     int n_remotes;
     Rank *ranks; // (n_ranks)
     int n_ranks, running;
+    double turned;                                                      /* when fleet_turn last waited */
     void (*on_line)(void *arg, int rank, int stream, const char *line); /* what a rank printed */
     void (*on_remark)(void *arg, const Remote *r, const char *line);    /* what ssh or an agent did */
     void *arg;
@@ -91,6 +93,7 @@ typedef struct {
     int interrupts;
     double stopped_at, failed_at, lost_at; /* 0: not so */
     bool terminated, killed, under_grid_engine;
+    double peer_timeout;    /* the ranks' */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
     double time_left;       /* of it, at this start: ranks must agree */
 } Launch;

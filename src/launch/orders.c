@@ -10,7 +10,7 @@ extern char **environ;
 
 /* Launcher and agents beat every 2 s, and an agent may be busy trying an address for 5: however soon ranks give each
    other up, these do not. */
-double launch_silence(const Launch *l) { return fmax(l->c->peer_timeout, 10); }
+double launch_silence(const Launch *l) { return fmax(l->peer_timeout, 10); }
 
 /* What a host that is reached by ssh would not know. Which GPUs a scheduler gave is each host's own affair. */
 static bool travels(const Launch *l, const char *entry)

@@ -4,64 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
+
 /* ---- memory ---- */
-
-static bool read_number(const char *path, const char *format, unsigned long long *value)
-{
-    FILE *f = fopen(path, "re");
-    char line[256];
-    bool found = false;
-    if (!f) return false;
-    while (!found && fgets(line, sizeof line, f)) found = sscanf(line, format, value) == 1;
-    fclose(f);
-    return found;
-}
-
-/* What a cgroup v2 folder still allows: max − current, and file pages that the kernel would drop first. */
-static size_t group_free(const char *folder)
-{
-    unsigned long long limit, used, inactive = 0;
-    char path[700];
-    snprintf(path, sizeof path, "%s/memory.max", folder);
-    if (!read_number(path, "%llu", &limit)) return SIZE_MAX; /* "max", or none */
-    snprintf(path, sizeof path, "%s/memory.current", folder);
-    if (!read_number(path, "%llu", &used)) return SIZE_MAX;
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    read_number(path, "inactive_file %llu", &inactive);
-    used = used > inactive ? used - inactive : 0;
-    return used < limit ? (size_t)(limit - used) : 0;
-}
-
-/* Free bytes below the memory limits of this process's cgroups; SIZE_MAX without one. In v2 a limit may stand on any
-   folder above (under Slurm on the job's and the step's); v1's folder, seen from inside, is the root. */
-static size_t cgroup_free(void)
-{
-    unsigned long long limit, used;
-    char group[512] = "", folder[600], line[600];
-    size_t least = SIZE_MAX;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "0::%511s", group) == 1) break;
-    if (f) fclose(f);
-    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
-        *end = '\0';
-        snprintf(folder, sizeof folder, "/sys/fs/cgroup%s", group);
-        size_t here = group_free(folder);
-        if (here < least) least = here;
-    }
-    if (least != SIZE_MAX) return least;
-    if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%llu", &limit) && limit < 1ull << 60 &&
-        read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes", "%llu", &used))
-        return used < limit ? (size_t)(limit - used) : 0;
-    return SIZE_MAX;
-}
 
 size_t machine_free_bytes(void)
 {
     unsigned long long kib = 0;
-    size_t group = cgroup_free();
-    if (!read_number("/proc/meminfo", "MemAvailable: %llu kB", &kib)) return group;
-    size_t available = (size_t)kib * 1024;
+    size_t group = cgroup_free_bytes("");
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib == 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %llu kB", &kib);
+    if (f) fclose(f);
+    size_t available = kib ? (size_t)kib * 1024 : SIZE_MAX;
     return available < group ? available : group;
 }
 

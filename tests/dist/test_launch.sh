@@ -24,7 +24,9 @@ echo "rank $RANK begins"
 echo $$ >"$WORK/pids/rank$RANK.$start"
 case $mine in
 deaf | wait) while :; do sleep 0.1; done ;;
-kill) kill -9 $$ ;;
+kill) # once all of this start have begun
+    until [ "$(ls "$WORK/pids" | grep -c "\.$start\$")" -ge "$WORLD_SIZE" ]; do sleep 0.05; done
+    kill -9 $$ ;;
 segv) ulimit -c 0; kill -SEGV $$ ;;
 error) echo "error: rank $RANK cannot" >&2; exit 1 ;;
 same) echo "error: nobody can" >&2; exit 2 ;;

@@ -1,0 +1,12 @@
+/* The memory limits of this process's control groups. */
+#ifndef CAIRN_BASE_CGROUP_H
+#define CAIRN_BASE_CGROUP_H
+
+#include <stddef.h>
+
+/* Bytes that the limits still allow: the least over all groups from those in ROOT/proc/self/cgroup up to the top, of v1
+   and v2. File pages that the kernel would drop first count as free. SIZE_MAX without a limit. `root` is "" for this
+   machine; tests give a folder with a tree of their own. */
+size_t cgroup_free_bytes(const char *root);
+
+#endif

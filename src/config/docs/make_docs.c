@@ -1,0 +1,359 @@
+/* Writes what the table of options can say to other programs: man pages, shell completion, a JSON Schema of the
+   configuration file. Run by the build: make_docs DIR. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/table.h"
+
+typedef void (*Writer)(Command command, Buf *out);
+
+static bool is_path(const OptionInfo *o)
+{
+    return strcmp(o->unit, "DIR") == 0 || strcmp(o->unit, "FILE") == 0 || strcmp(o->unit, "PATH") == 0 ||
+           o == &config_table[OPTION_input];
+}
+
+/* `text` with a backslash before each character of `special`. */
+static void escaped(Buf *out, const char *text, const char *special)
+{
+    for (; *text; text++) {
+        if (strchr(special, *text)) buf_puts(out, "\\");
+        buf_append(out, text, 1);
+    }
+}
+
+/* ---- man pages (man(7)) ---- */
+
+static void roff(Buf *out, const char *text)
+{
+    if (*text == '.' || *text == '\'') buf_puts(out, "\\&");
+    for (; *text; text++) {
+        if (*text == '\\')
+            buf_puts(out, "\\e");
+        else if (*text == '-')
+            buf_puts(out, "\\-");
+        else
+            buf_append(out, text, 1);
+    }
+}
+
+static void man_entry(Buf *out, const char *name, const char *value, const char *text)
+{
+    buf_puts(out, ".TP\n\\fB");
+    roff(out, name);
+    buf_puts(out, "\\fR");
+    if (*value) buf_puts(out, " \\fI");
+    roff(out, value);
+    if (*value) buf_puts(out, "\\fR");
+    buf_puts(out, "\n");
+    roff(out, text);
+    buf_puts(out, "\n");
+}
+
+static void man_option(Buf *out, int option)
+{
+    Buf value = {0}, text = {0};
+    char *flag = mem_printf("--%s", config_flag(option));
+    config_option_usage(option, '|', &value, &text);
+    man_entry(out, flag, value.data, text.data);
+    free(flag);
+    buf_free(&value);
+    buf_free(&text);
+}
+
+static void man_head(Buf *out, const char *page, const char *help)
+{
+    buf_puts(out, ".TH ");
+    for (const char *p = page; *p; p++) buf_printf(out, "%c", toupper((unsigned char)*p));
+    buf_printf(out, " 1 \"\" \"Cairn %s\" \"User Commands\"\n.SH NAME\n", CAIRN_VERSION);
+    roff(out, page);
+    buf_printf(out, " \\- %s\n.SH SYNOPSIS\n", help);
+}
+
+static void man_exit_codes(Buf *out)
+{
+    buf_puts(out, ".SH EXIT STATUS\n");
+    int last = -1;
+    static const struct {
+        int code;
+        const char *meaning;
+    } codes[] = {
+#define X(name, code, meaning) {code, meaning},
+        STATUS_LIST(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char number[16];
+        if (codes[i].code == 1 && last == 2) continue; /* the kinds of failure share a code */
+        snprintf(number, sizeof number, "%d", codes[i].code);
+        man_entry(out, number, "", codes[i].meaning);
+        last = codes[i].code;
+    }
+}
+
+static void man_command(Command command, Buf *out)
+{
+    const CommandInfo *c = &config_commands[command];
+    char *page = mem_printf("cairn-%s", c->name);
+    const char *title = NULL;
+    man_head(out, page, c->help);
+    buf_printf(out, "\\fBcairn %s\\fR [\\fB\\-\\-flag\\fR \\fIvalue\\fR]... ", c->name);
+    roff(out, c->positional);
+    buf_puts(out, "\n.SH OPTIONS\nA value comes from its flag, else from the environment (CAIRN_BATCH_SIZE for "
+                  "\\-\\-batch\\-size), else from the file of \\-\\-config, else it is the default in brackets.\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!config_option_of(i, command)) continue;
+        if (config_group(i) != title) buf_printf(out, ".SS %s\n", config_group(i));
+        title = config_group(i);
+        man_option(out, i);
+    }
+    man_exit_codes(out);
+    buf_puts(out, ".SH SEE ALSO\n.BR cairn (1)\n");
+    free(page);
+}
+
+static void man_all(Command command, Buf *out)
+{
+    (void)command;
+    man_head(out, "cairn", "trains BERT in the memory you have");
+    buf_puts(out, "\\fBcairn\\fR \\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE.json\\fR] [\\fB\\-\\-flag\\fR "
+                  "\\fIvalue\\fR]...\n.SH COMMANDS\n");
+    for (int i = 0; i < N_COMMANDS; i++) man_entry(out, config_commands[i].name, "", config_commands[i].help);
+    buf_puts(out, ".SH ENVIRONMENT\n");
+#define X(variable, help) man_entry(out, variable, "", help);
+    VARIABLE_LIST(X)
+#undef X
+    man_exit_codes(out);
+    buf_puts(out, ".SH SEE ALSO\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        buf_printf(out, ".BR cairn\\-%s (1)%s\n", config_commands[i].name, i + 1 < N_COMMANDS ? "," : "");
+}
+
+/* ---- shells ---- */
+
+/* The words of a Choice, the flags or the commands, with spaces between them. */
+static void words_of_flags(Buf *out, Command command)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (config_option_of(i, command)) buf_printf(out, " --%s", config_flag(i));
+    buf_puts(out, " --help");
+}
+
+/* A flag of a list of alternatives in a shell's `case`. */
+static void bash_values(Buf *out, bool (*of)(const OptionInfo *o), const char *action)
+{
+    bool any = false;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!of(&config_table[i])) continue;
+        buf_printf(out, "%s--%s", any ? "|" : "    ", config_flag(i));
+        any = true;
+    }
+    buf_printf(out, ") %s; return ;;\n", action);
+}
+
+static bool is_folder(const OptionInfo *o) { return strcmp(o->unit, "DIR") == 0; }
+static bool is_file(const OptionInfo *o) { return is_path(o) && !is_folder(o); }
+
+static void bash(Command all, Buf *out)
+{
+    (void)all;
+    buf_puts(
+        out,
+        "# bash completion of cairn, made from its table of options\n"
+        "_cairn() {\n"
+        "    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} i\n"
+        "    COMPREPLY=()\n"
+        "    for ((i = 2; i < COMP_CWORD; i++)); do # `launch ... -- COMMAND`\n"
+        "        [ \"${COMP_WORDS[i]}\" != -- ] || { command=${COMP_WORDS[i+1]}; [ $((i + 1)) -lt \"$COMP_CWORD\" ] || "
+        "command=; }\n"
+        "    done\n"
+        "    case $before in\n");
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (config_table[i].type == TYPE_Choice)
+            buf_printf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$current\"); return ;;\n",
+                       config_flag(i), config_table[i].words);
+    bash_values(out, is_folder, "mapfile -t COMPREPLY < <(compgen -d -- \"$current\")");
+    bash_values(out, is_file, "mapfile -t COMPREPLY < <(compgen -f -- \"$current\")");
+    buf_puts(out, "    esac\n"
+                  "    [ \"$COMP_CWORD\" -gt 1 ] || command=\n"
+                  "    case $command in\n");
+    for (int c = 0; c < N_COMMANDS; c++) {
+        buf_printf(out, "    %s) mapfile -t COMPREPLY < <(compgen -W '", config_commands[c].name);
+        words_of_flags(out, (Command)c);
+        buf_puts(out, "' -- \"$current\") ;;\n");
+    }
+    buf_puts(out, "    *) mapfile -t COMPREPLY < <(compgen -W '");
+    for (int c = 0; c < N_COMMANDS; c++) buf_printf(out, "%s ", config_commands[c].name);
+    buf_puts(out, "--help --version' -- \"$current\") ;;\n"
+                  "    esac\n"
+                  "}\n"
+                  "complete -F _cairn cairn\n");
+}
+
+static void zsh_option(Buf *out, int option)
+{
+    const OptionInfo *o = &config_table[option];
+    buf_printf(out, "        '--%s%s[", config_flag(option), o->type == TYPE_Switch ? "" : "=");
+    Buf help = {0};
+    escaped(&help, o->help, "[]:\\");
+    for (const char *p = help.data; *p; p++) {
+        if (*p == '\'')
+            buf_puts(out, "'\\''");
+        else
+            buf_append(out, p, 1);
+    }
+    buf_free(&help);
+    buf_puts(out, "]");
+    if (o->type == TYPE_Choice)
+        buf_printf(out, ":%s:(%s)", o->unit, o->words);
+    else if (o->type != TYPE_Switch)
+        buf_printf(out, ":%s:%s", is_path(o) ? "path" : "value",
+                   is_folder(o) ? "_files -/"
+                   : is_path(o) ? "_files"
+                                : " ");
+    buf_puts(out, "' \\\n");
+}
+
+static void zsh(Command all, Buf *out)
+{
+    (void)all;
+    buf_puts(out, "#compdef cairn\n"
+                  "# zsh completion of cairn, made from its table of options\n"
+                  "_cairn() {\n"
+                  "    local -a commands\n"
+                  "    commands=(\n");
+    for (int c = 0; c < N_COMMANDS; c++)
+        buf_printf(out, "        '%s:%s'\n", config_commands[c].name, config_commands[c].help);
+    buf_puts(out, "    )\n"
+                  "    if ((CURRENT == 2)); then\n"
+                  "        _describe command commands\n"
+                  "        return\n"
+                  "    fi\n"
+                  "    case $words[2] in\n");
+    for (int c = 0; c < N_COMMANDS; c++) {
+        buf_printf(out, "    %s)\n        _arguments \\\n", config_commands[c].name);
+        for (int i = 0; i < N_OPTIONS; i++)
+            if (config_option_of(i, (Command)c)) zsh_option(out, i);
+        buf_puts(out, "        '--help[print the help text]' \\\n        '*:argument:_files' ;;\n");
+    }
+    buf_puts(out, "    esac\n"
+                  "}\n"
+                  "_cairn \"$@\"\n");
+}
+
+static void fish_help(Buf *out, const char *help)
+{
+    buf_puts(out, " -d '");
+    escaped(out, help, "'\\");
+    buf_puts(out, "'\n");
+}
+
+static void fish(Command all, Buf *out)
+{
+    (void)all;
+    buf_puts(out, "# fish completion of cairn, made from its table of options\ncomplete -c cairn -f\n");
+    for (int c = 0; c < N_COMMANDS; c++) {
+        buf_printf(out, "complete -c cairn -n __fish_use_subcommand -a %s", config_commands[c].name);
+        fish_help(out, config_commands[c].help);
+    }
+    for (int c = 0; c < N_COMMANDS; c++)
+        for (int i = 0; i < N_OPTIONS; i++) {
+            const OptionInfo *o = &config_table[i];
+            if (!config_option_of(i, (Command)c)) continue;
+            buf_printf(out, "complete -c cairn -n '__fish_seen_subcommand_from %s' -l %s", config_commands[c].name,
+                       config_flag(i));
+            if (o->type == TYPE_Choice) buf_printf(out, " -x -a '%s'", o->words);
+            if (o->type != TYPE_Choice && o->type != TYPE_Switch) buf_puts(out, is_path(o) ? " -r -F" : " -x");
+            fish_help(out, o->help);
+        }
+}
+
+/* ---- JSON Schema (draft 2020-12) of the file of --config ---- */
+
+static void schema_type(Buf *out, const OptionInfo *o)
+{
+    switch (o->type) {
+    case TYPE_Switch:
+        buf_puts(out, "\"type\": \"boolean\"");
+        break;
+    case TYPE_Count:
+    case TYPE_Real:
+        buf_printf(out, "\"type\": \"%s\", \"minimum\": ", o->type == TYPE_Count ? "integer" : "number");
+        buf_double(out, o->low);
+        buf_puts(out, ", \"maximum\": ");
+        buf_double(out, o->high);
+        break;
+    case TYPE_Choice:
+        buf_puts(out, "\"enum\": [\"");
+        for (const char *p = o->words; *p; p++) {
+            if (*p == ' ')
+                buf_puts(out, "\", \"");
+            else
+                buf_append(out, p, 1);
+        }
+        buf_puts(out, "\"]");
+        break;
+    default:
+        buf_puts(out, "\"type\": \"string\"");
+    }
+}
+
+static void schema(Command all, Buf *out)
+{
+    (void)all;
+    buf_printf(out,
+               "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n"
+               "  \"title\": \"Configuration file of Cairn %s\",\n  \"type\": \"object\",\n"
+               "  \"additionalProperties\": false,\n  \"properties\": {",
+               CAIRN_VERSION);
+    bool first = true;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *o = &config_table[i];
+        if (i == OPTION_config) continue; /* refused inside a file */
+        buf_printf(out, "%s\n    \"%s\": {", first ? "" : ",", config_flag(i));
+        first = false;
+        schema_type(out, o);
+        buf_puts(out, ", \"description\": ");
+        buf_json(out, o->help);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "\n  }\n}\n");
+}
+
+static Status write_one(const char *folder, const char *name, Writer writer, Command command)
+{
+    Buf text = {0};
+    char *path = mem_printf("%s/%s", folder, name);
+    writer(command, &text);
+    FILE *file = fopen(path, "w");
+    Status status = file ? OK : fail(E_IO, "%s: cannot be written: %m", path);
+    if (file && (fwrite(text.data, 1, text.len, file) != text.len) + (fclose(file) != 0))
+        status = fail(E_IO, "%s: cannot be written: %m", path);
+    buf_free(&text);
+    free(path);
+    return status;
+}
+
+static Status write_all(const char *folder)
+{
+    TRY(write_one(folder, "cairn.1", man_all, N_COMMANDS));
+    for (int c = 0; c < N_COMMANDS; c++) {
+        char *name = mem_printf("cairn-%s.1", config_commands[c].name);
+        Status status = write_one(folder, name, man_command, (Command)c);
+        free(name);
+        TRY(status);
+    }
+    TRY(write_one(folder, "cairn.bash", bash, N_COMMANDS));
+    TRY(write_one(folder, "_cairn", zsh, N_COMMANDS));
+    TRY(write_one(folder, "cairn.fish", fish, N_COMMANDS));
+    return write_one(folder, "config.schema.json", schema, N_COMMANDS);
+}
+
+int main(int argc, char **argv)
+{
+    Status status = argc == 2 ? write_all(argv[1]) : fail(E_USAGE, "usage: make_docs DIR");
+    if (status != OK) fprintf(stderr, "make_docs: %s\n", status_message());
+    return status_exit_code(status);
+}

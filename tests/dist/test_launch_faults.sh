@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# `cairn launch` of real ranks: one that freezes, one that dies as it starts, an agent that freezes, and standard
+# streams that are closed.
+set -uo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
+
+make_tiny_bert tiny
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train
+    --backend ref --batch-size 27 --schedule constant --threads 1)
+
+# The program of each rank: writes down its number; rank 1 of the first start dies at once where $DIES is set.
+cat >rank.sh <<'END2'
+#!/usr/bin/env bash
+echo $$ >>"$WORK/pids/rank$RANK"
+[ "$DIES$RANK" != yes1 ] || [ "$(wc -l <"$WORK/pids/rank1")" -gt 1 ] || kill -9 $$
+exec "$CAIRN_BINARY" "$@"
+END2
+chmod +x rank.sh
+export WORK=$work CAIRN_TEST_PROGRAM=$work/rank.sh DIES=
+begin() { # begin LAUNCH-FLAGS... -- COMMAND...: in the background
+    rm -rf pids && mkdir pids
+    "$CAIRN_BINARY" launch --ranks 3 "$@" >launch.out 2>&1 &
+    launcher=$!
+}
+ended() { # ended CODE SECONDS: the launcher does, within so many seconds
+    local code=0 since=${EPOCHREALTIME%.*}
+    wait_until $(($2 + 20)) gone "$launcher" || { complain "launch does not end" && kill -9 "$launcher"; }
+    wait "$launcher" || code=$?
+    [ "$code" -eq "$1" ] || complain "launch ended with $code instead of $1: $(tail -n 5 launch.out)"
+    [ $((${EPOCHREALTIME%.*} - since)) -le "$2" ] || complain "launch took $((${EPOCHREALTIME%.*} - since)) s to end"
+    output=$(cat launch.out)
+    all_gone pids/*
+}
+# shellcheck disable=SC2317 # by wait_until
+under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
+
+# ---- a frozen rank, with the time-out of the command ----
+for lost in 0 2; do
+    begin -- "${glue[@]}" --max-steps 100000 --output-dir "frozen$lost" --peer-timeout 5
+    wait_until 60 under_way "frozen$lost" || complain "the run does not begin: $(cat launch.out)"
+    kill -STOP "$(cat "pids/rank$lost")"
+    ended 77 10
+    says "rank $lost on localhost was frozen (silent for 5 s), and was killed"
+done
+
+# ---- a rank that dies before the others can notice ----
+DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir early
+ended 0 20
+says "rank 1 on localhost was killed by SIGKILL; starting again"
+for name in TERM INT; do
+    DIES=yes begin --rendezvous "file:$work/run" --connect-timeout 60s -- "${glue[@]}" --max-steps 2 --output-dir "early$name"
+    wait_until 20 test -s pids/rank1 || complain "rank 1 does not begin"
+    wait_until 20 gone "$(cat pids/rank1)"
+    kill -s "$name" "$launcher"
+    ended 75 10
+done
+
+# ---- a frozen agent ----
+begin --peer-timeout 2s -- "${glue[@]}" --max-steps 100000 --output-dir agent
+wait_until 60 under_way agent || complain "the run does not begin: $(cat launch.out)"
+kill -STOP "$(ps -o ppid= -p "$(cat pids/rank0)" | tr -d ' ')"
+ended 77 20
+says "host localhost with ranks 0 to 2 was lost: it fell silent"
+
+# ---- closed standard streams: what is logged comes into no file ----
+unset CAIRN_TEST_PROGRAM
+closed() { # closed DIRECTORY COMMAND...: twice, for what was done is read again
+    local dir=$1
+    shift
+    for _ in 1 2; do
+        "$@" "${glue[@]}" --max-steps 3 --output-dir "$dir" --verbose --eval-every 1 --do-eval <&- >&- 2>&- ||
+            complain "$1 ended with $? where its standard streams are closed"
+    done
+    [ "$(losses "$dir" | wc -l)" -eq 3 ] || complain "$dir/metrics.jsonl has $(losses "$dir" | wc -l) steps"
+    grep -vh '^{.*}$' "$dir"/*.jsonl && complain "what was logged is in $dir's files"
+}
+closed one "$CAIRN_BINARY"
+closed many "$CAIRN_BINARY" launch --ranks 2 --
+finish
