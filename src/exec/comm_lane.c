@@ -45,7 +45,7 @@ static Status sum_stats(const CommLane *l)
     return backend_upload(l->backend, l->stats, &stats, sizeof stats);
 }
 
-static Status sum_parts(const CommLane *l, float *x, const CommPart *parts)
+static Status sum_parts(const CommLane *l, float *x, const Intervals *parts)
 {
     const ExecRanks *r = l->ranks;
     return r->sums ? comm_reduce_scatter(r->comm, x, parts, r->wire, l->buffer)
@@ -56,7 +56,7 @@ static Status sum_parts(const CommLane *l, float *x, const CommPart *parts)
 static Status sum_bucket(const CommLane *l, int32_t bucket)
 {
     const ExecRanks *r = l->ranks;
-    const CommPart *parts = r->parts + (size_t)bucket * (size_t)r->comm->size;
+    const Intervals *parts = r->parts + (size_t)bucket * (size_t)r->comm->size;
     int64_t begin = r->starts[bucket], size = r->starts[bucket + 1] - begin;
     size_t bytes = (size_t)size * sizeof(float);
     if (!l->backend->device) return sum_parts(l, l->grads, parts);
@@ -67,9 +67,9 @@ static Status sum_bucket(const CommLane *l, int32_t bucket)
 }
 
 /* From the first element of any part to the last. */
-static CommInterval extent(const CommPart *parts, int size)
+static Interval extent(const Intervals *parts, int size)
 {
-    CommInterval all = {INT64_MAX, 0};
+    Interval all = {INT64_MAX, 0};
     for (int r = 0; r < size; r++)
         for (int i = 0; i < parts[r].count; i++) {
             if (parts[r].intervals[i].begin < all.begin) all.begin = parts[r].intervals[i].begin;
@@ -78,11 +78,11 @@ static CommInterval extent(const CommPart *parts, int size)
     return all;
 }
 
-static Status share_parts(const CommLane *l, float *x, const CommPart *parts)
+static Status share_parts(const CommLane *l, float *x, const Intervals *parts)
 {
     const ExecRanks *r = l->ranks;
     if (!l->backend->device) return comm_gather_parts(r->comm, x, parts, F32, l->buffer);
-    CommInterval all = extent(parts, r->comm->size);
+    Interval all = extent(parts, r->comm->size);
     if (all.end <= all.begin) return OK;
     float *copy = (float *)((char *)l->buffer + r->scratch_bytes);
     size_t bytes = (size_t)(all.end - all.begin) * sizeof *copy;

@@ -35,7 +35,7 @@ static Status sum_stats(const DeviceLane *l, void *stream)
     return comm_device_sum(l->ranks->device, l->stats->correct, 2, I64, stream);
 }
 
-static const CommPart *parts_of(const ExecRanks *r, int32_t bucket)
+static const Intervals *parts_of(const ExecRanks *r, int32_t bucket)
 {
     return r->parts + (size_t)bucket * (size_t)r->comm->size;
 }

@@ -34,12 +34,12 @@ typedef struct {
     Comm *comm;         /* the lane's own */
     CommDevice *device; /* NULL, or sums go from GPU to GPU, queued on the device's comm lane; then `meet` is called on
                            the step's thread, and exec_run waits until what a range exchanged has come */
-    const int64_t *starts; // (buckets + 1): where gradient buckets begin
-    const CommPart *parts; // (buckets, comm->size): who sums which elements of the flat space
+    const int64_t *starts;  // (buckets + 1): where gradient buckets begin
+    const Intervals *parts; // (buckets, comm->size): who sums which elements of the flat space
     Dtype wire;
     int n_buckets;
-    const CommPart *sums; // (comm->size): a sharded optimizer's, of a table of block sums: then each rank gets the
-                          // sums of its own parts alone. NULL: all get all
+    const Intervals *sums; // (comm->size): a sharded optimizer's, of a table of block sums: then each rank gets the
+                           // sums of its own parts alone. NULL: all get all
     size_t
         scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
     Status (*meet)(void *self); /* Collective: before the first sum of a step, on the lane's thread; may be NULL */

@@ -49,8 +49,8 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
         for (int r = 0; r < ranks; r++) {
             size_t i = (size_t)b * (size_t)ranks + (size_t)r;
             int64_t to = slice_cut(params, begin, end, r, ranks);
-            x->intervals[i] = (CommInterval){from, to};
-            x->parts[i] = (CommPart){&x->intervals[i], to > from, to - from};
+            x->intervals[i] = (Interval){from, to};
+            x->parts[i] = (Intervals){.intervals = &x->intervals[i], .count = to > from, .size = to - from};
             from = to;
         }
         size_t bytes = comm_reduce_bytes(x->parts + (size_t)b * (size_t)ranks, ranks, wire);
@@ -62,27 +62,16 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
 
 void exchange_shard(Exchange *x, const ParamTable *params, int rank)
 {
-    int n = 0;
     x->shard = true;
     x->rank = rank;
     x->slices = mem_array((size_t)x->ranks, sizeof *x->slices);
     x->sums = mem_array((size_t)x->ranks, sizeof *x->sums);
     state_slices(params, x->starts, x->n, x->ranks, x->slices);
-    for (int r = 0; r < x->ranks; r++) n += x->slices[r].count;
-    x->sum_intervals = mem_array((size_t)n, sizeof *x->sum_intervals);
-    CommInterval *next = x->sum_intervals;
-    for (int r = 0; r < x->ranks; r++) {
-        CommPart *part = &x->sums[r];
-        *part = (CommPart){.intervals = next};
+    for (int r = 0; r < x->ranks; r++)
         for (int k = 0; k < x->slices[r].count; k++) {
-            int64_t begin = 2 * optim_norm_blocks(params, x->slices[r].intervals[k].begin),
-                    end = 2 * optim_norm_blocks(params, x->slices[r].intervals[k].end);
-            if (begin == end) continue;
-            *next++ = (CommInterval){begin, end};
-            part->count++;
-            part->size += end - begin;
+            Interval v = x->slices[r].intervals[k];
+            intervals_add(&x->sums[r], 2 * optim_norm_blocks(params, v.begin), 2 * optim_norm_blocks(params, v.end));
         }
-    }
     int64_t table = 2 * optim_norm_blocks(params, params->size);
     if (table > x->largest) x->largest = table;
     size_t bytes = comm_reduce_bytes(x->sums, x->ranks, F32);
@@ -91,10 +80,9 @@ void exchange_shard(Exchange *x, const ParamTable *params, int rank)
 
 void exchange_free(Exchange *x)
 {
-    for (int r = 0; x->slices && r < x->ranks; r++) slice_free(&x->slices[r]);
+    for (int r = 0; x->slices && r < x->ranks; r++) intervals_free(&x->slices[r]), intervals_free(&x->sums[r]);
     free(x->slices);
     free(x->sums);
-    free(x->sum_intervals);
     free(x->starts);
     free(x->parts);
     free(x->intervals);

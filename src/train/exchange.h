@@ -8,10 +8,10 @@
 #include "state/slices.h"
 
 typedef struct {
-    int n, ranks;            /* buckets */
-    int64_t *starts;         // (n + 1)
-    CommPart *parts;         // (n, ranks)
-    CommInterval *intervals; // (n, ranks)
+    int n, ranks;        /* buckets */
+    int64_t *starts;     // (n + 1)
+    Intervals *parts;    // (n, ranks)
+    Interval *intervals; // (n, ranks)
     Dtype wire;
     int64_t largest;      /* elements of a bucket, or of a table of norm blocks' sums */
     size_t scratch_bytes; /* what a collective on the largest needs */
@@ -19,9 +19,8 @@ typedef struct {
     /* A sharded optimizer's: */
     bool shard;
     int rank;
-    StateSlice *slices; // (ranks): whose moments are where
-    CommPart *sums;     // (ranks): of a table of norm blocks' sums, a double being two elements
-    CommInterval *sum_intervals;
+    Intervals *slices; // (ranks): whose moments are where
+    Intervals *sums;   // (ranks): of a table of norm blocks' sums, a double being two elements
 } Exchange;
 
 /* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts;

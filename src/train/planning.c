@@ -28,12 +28,7 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
-const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice)
-{
-    if (!x || !x->shard) return NULL;
-    *slice = (OptimSlice){x->slices[x->rank].intervals, x->slices[x->rank].count};
-    return slice;
-}
+const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->slices[x->rank] : NULL; }
 
 /* A device's gradients go through the host's memory. */
 static size_t exchange_bytes(const PlanRequest *r)
@@ -76,8 +71,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_begin(p, t->stats, t->grads);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        OptimSlice slice;
-        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange, &slice), segments, &t->own_segments);
+        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }

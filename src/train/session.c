@@ -48,8 +48,7 @@ static Status make_plans(Session *s)
 /* A sharded optimizer's. */
 static Status upload_own_segments(Session *s)
 {
-    OptimSlice room;
-    const OptimSlice *slice = exchange_slice(s->options.exchange, &room);
+    const Intervals *slice = exchange_slice(s->options.exchange);
     if (!slice) return OK;
     Segment *own = mem_array((size_t)(s->model->params.count + slice->count), sizeof *own);
     int64_t n = optim_slice_segments(s->model, &s->options.optimizer, slice, own);
@@ -167,7 +166,7 @@ bool session_sharded(const Session *s) { return s->options.exchange && s->option
 
 /* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
 
-static void copy_slice(float *space, float *slice, const StateSlice *of, bool out_of_space)
+static void copy_slice(float *space, float *slice, const Intervals *of, bool out_of_space)
 {
     for (int k = 0; k < of->count; k++) {
         size_t n = (size_t)(of->intervals[k].end - of->intervals[k].begin);
@@ -202,7 +201,7 @@ static Status return_slice(const Session *s, StateArray which, bool written, flo
 static Status pass_slice(const Session *s, float *space, int rank, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const StateSlice *of = &s->options.exchange->slices[rank];
+    const Intervals *of = &s->options.exchange->slices[rank];
     enum { PIECE = 1 << 24 }; /* elements */
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -216,7 +215,7 @@ static Status pass_slice(const Session *s, float *space, int rank, bool to_first
 static Status pass_own(const Session *s, float *slice, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const StateSlice *of = &s->options.exchange->slices[comm->rank];
+    const Intervals *of = &s->options.exchange->slices[comm->rank];
     enum { PIECE = 1 << 24 };
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -326,7 +325,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 }
 
 /* Elements of the slice before this one. */
-static int64_t place_in_slice(const StateSlice *slice, int64_t element)
+static int64_t place_in_slice(const Intervals *slice, int64_t element)
 {
     int64_t before = 0;
     for (int i = 0; i < slice->count && slice->intervals[i].begin < element; i++) {

@@ -112,17 +112,6 @@ static bool saved_already(Survivor *s)
     return true;
 }
 
-/* Another one may be saving, where nobody could tell the others. */
-static Status take_folder(Survivor *s, bool deaf)
-{
-    double end = clock_monotonic() + (deaf ? LOCK_MOST : 0);
-    for (;;) {
-        Status status = lock_take(&s->lock, s->job->output_dir);
-        if (status != E_FAIL || clock_monotonic() > end) return status;
-        usleep(100000);
-    }
-}
-
 /* Is it this rank that saves? */
 static bool claim(Survivor *s)
 {
@@ -144,7 +133,7 @@ static bool claim(Survivor *s)
         buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && take_folder(s, deaf) != OK) {
+    if (c->rank > 0 && lock_take_within(&s->lock, job->output_dir, deaf ? LOCK_MOST : 0) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;

@@ -525,7 +525,7 @@ Status command_pretrain(const Config *c)
     if (status == E_STOPPED && r.progress.finished)
         status = fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
                       signals_name(*signals_stop()));
-    else if (status == E_STOPPED && !r.session.train)
+    else if (status == E_STOPPED && *signals_stop() && !r.session.train)
         status = fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again",
                       signals_name(*signals_stop()));
     runlog_close(r.log);
