@@ -6,7 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/op.h"
+#include "kernels/backend.h"
 
 /* X(op, run, scratch, prepare), C linkage. All scratch is device memory. */
 #define CUDA_OP_LIST(X)                                                                                                \

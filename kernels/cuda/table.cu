@@ -1,9 +1,6 @@
 /* The backend's table: opening and closing, types, row buckets, the device's functions, and the ops of cuda.h. */
 #include "kernels/cuda/kernel.cuh"
 
-extern "C" {
-#include "kernels/backend.h"
-}
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
