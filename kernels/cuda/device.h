@@ -30,7 +30,7 @@ typedef struct {
 Status device_open(int local_rank);
 void device_close(void);
 const DeviceInfo *device_info(void);
-/* ---- functions of the Device, as kernels/device.h says; one GPU per process, so they need no state of its own ---- */
+/* ---- functions of the Device, as kernels/device.h says; with one GPU per process they take NULL, too ---- */
 Status device_alloc(Device *d, size_t bytes, void **p); /* E_MEMORY says how much is wanted and free */
 void device_release(Device *d, void *p, size_t bytes);  /* takes NULL */
 Status device_upload(Device *d, void *to, const void *from, size_t bytes);

@@ -83,7 +83,9 @@ static Status open_device(PlanRun *r)
         return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
                              "without --device, or with --attention own");
     in->imagined = true;
-    in->compute = setup_compute(c, BF16);
+    in->compute = setup_compute(c, device_compute(r->device));
+    if (in->compute == BF16 && device_compute(r->device) != BF16)
+        return fail(E_USAGE, "--precision bf16: the %s has fp16 and fp32", r->device->name);
     device_rates(r->device, in->compute, &in->rates);
     accounts_imagine(&r->accounts, (size_t)c->memory_budget, (size_t)r->device->memory_bytes, device_context_bytes(),
                      weights_bytes(r));
@@ -207,13 +209,14 @@ static Status print(Buf *out)
 /* --explain, --explain-cost: --recompute's plan. */
 static Status explain(PlanRun *r)
 {
-    Buf out = {0};
+    Buf out = {0}, assumptions = {0};
     RunPlan plan = {0};
     Status status = OK;
     TRY_DONE(choose(r, r->c->recompute, &plan));
     if (!r->c->explain_cost) {
         plan_explain(&plan.train, &out);
     } else {
+        if (r->device) device_assumptions(r->device, &assumptions);
         CostTable table = {.plan = &plan.train,
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
@@ -221,8 +224,10 @@ static Status explain(PlanRun *r)
                            .beside = r->input.packed ? r->input.beside : r->input.mean_length,
                            .micros = plan.micros,
                            .sequences = (double)r->c->batch_size,
-                           .policy = r->c->recompute};
+                           .policy = r->c->recompute,
+                           .assumptions = assumptions.data};
         cost_table(&table, &out);
+        buf_free(&assumptions);
     }
     status = print(&out);
 done:

@@ -270,14 +270,14 @@ static void settle(Planner *g)
     p->fits = true;
 }
 
-static void warn(const RunPlan *p)
+void planner_warn(const RunPlan *p)
 {
     const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
     if (p->snapshots_given_up)
         log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
                  MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
     if (p->input.training && p->input.saves && !p->save_buffer)
-        log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+        log_warn("no room for the save buffer within %.0f MiB: training will wait while the state is saved",
                  MIB(first->budget));
 }
 
@@ -363,6 +363,5 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     }
     if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
     settle(&g);
-    if (p->fits) warn(p);
     return OK;
 }

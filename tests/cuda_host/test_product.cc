@@ -74,6 +74,8 @@ const DeviceInfo *device_info(void)
     return &info;
 }
 Status cuda_wait(void) { return OK; }
+Status device_alloc(Device *, size_t, void **) { return fail(E_MEMORY, "no device"); }
+void device_release(Device *, void *, size_t) {}
 void *cuda_stream(void) { return NULL; }
 }
 static int choices; /* open */
