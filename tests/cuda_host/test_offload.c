@@ -12,7 +12,7 @@ static struct {
     int chosen, copies, copied_rows; /* lanes chosen; OFFLOAD and FETCH, and their rows */
     int launched;
     Status (*lane)(Device *, int lane);
-    OpRun offload, fetch;
+    OpRun *offload, *fetch;
     Status (*launch)(Device *, void *graph);
 } seen;
 

@@ -74,7 +74,7 @@ const DeviceInfo *device_info(void)
     return &info;
 }
 Status cuda_wait(void) { return OK; }
-Status device_alloc(Device *, size_t, void **) { return fail(E_MEMORY, "no device"); }
+Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, __FILE__, __LINE__, "no device"); }
 void device_release(Device *, void *, size_t) {}
 void *cuda_stream(void) { return NULL; }
 }

@@ -154,7 +154,7 @@ static OpCall product_call(Op op, int64_t n, int64_t k, bool bias_gradient)
 /* What a GPU adds to a roofline: dropout slows attention, few tiles leave multiprocessors idle, each kernel costs. */
 static void test_gpu_rates(void **state)
 {
-    const Device *h200;
+    const DeviceSpec *h200;
     CostRates rates, roofline;
     (void)state;
     assert_ok(device_find("h200", &h200));
