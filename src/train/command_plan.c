@@ -111,7 +111,6 @@ static Status open_machine(PlanRun *r)
         TRY(setup_backend(c, &r->setup));
         r->backend = r->setup.backend;
         machine_rates(r->setup.backend, r->setup.compute, &r->rates);
-        r->setup.process_bytes = setup_process_bytes(r->setup.backend);
         r->budget = setup_budget(c, r->setup.backend);
         return OK;
     }
@@ -461,6 +460,19 @@ static Status write_svg(const PlanRun *r, const Row *rows, int n)
     return status;
 }
 
+/* Once a plan was made: with it the backend makes what it keeps for products. */
+static Status measure_process(PlanRun *r)
+{
+    Plan p;
+    ModelTensors t;
+    PlanRequest q = request(r, r->micro_tokens, seqs_in(r->c->batch_size, r->micro_tokens), true, NULL);
+    if (r->device) return OK;
+    TRY(plan_make(&q, &p, &t, NULL));
+    plan_free(&p);
+    r->setup.process_bytes = setup_process_bytes(r->setup.backend);
+    return OK;
+}
+
 static Status plan_all(PlanRun *r)
 {
     enum { N = sizeof policy_names / sizeof *policy_names };
@@ -470,6 +482,7 @@ static Status plan_all(PlanRun *r)
     Status status = OK;
     memset(rows, 0, sizeof rows);
     if (!r->c->predictions) TRY_DONE(evaluation_plan(r, &evaluation)); /* none beside pretraining */
+    TRY_DONE(measure_process(r));
     for (int i = 0; i < n_policies; i++) TRY_DONE(add_policy(r, policy_names[i], beside, &rows[n++]));
     status = add_auto(r, beside, &rows[n]);
     if (status == E_MEMORY)

@@ -13,8 +13,8 @@
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 #define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */
-/* What a run still allocates beside its plans after planning: primitives, thread stacks, reports. Measured on
-   BERT-Base: below this; the account's test holds it to that. */
+/* What a run still allocates beside its plans after planning: thread stacks, buffers of files, reports. The account's
+   test holds it to that. */
 #define PROCESS_RESERVE ((size_t)12 << 20)
 
 Dtype setup_compute(const Config *c, Dtype best)
@@ -500,6 +500,26 @@ static Status shard_optimizer(const SetupNeed *need, Setup *s)
     return OK;
 }
 
+/* What the process holds beside its plans. The backend makes what it keeps for a product (primitives, tens of MiB) when
+   a plan of that capacity is first made: hence one plan ahead, of the largest micro-batch. */
+static Status measure_process(Planning *g)
+{
+    Setup *s = g->s;
+    Plan p;
+    ModelTensors t;
+    MicroCapacity micro = s->micro;
+    if (g->need->training) {
+        if (micro.tokens == 0) set_micro(g, g->share * g->need->max_length);
+        PlanRequest r = request(g->need, s, true);
+        TRY(plan_make(&r, &p, &t, NULL));
+        plan_free(&p);
+        s->micro = micro;
+    }
+    s->process_bytes = setup_process_bytes(s->backend);
+    if (!backend_own_memory(s->backend)) s->process_bytes += g->need->data_bytes;
+    return OK;
+}
+
 Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
 {
     Status status = OK;
@@ -512,8 +532,6 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
                   .budget = setup_budget(c, s->backend),
                   .share = setup_share(c, ranks_size(s->ranks))};
     if (c->memory_budget == 0 && !backend_own_memory(s->backend)) g.budget = host_limit(s->ranks);
-    s->process_bytes = setup_process_bytes(s->backend);
-    if (!backend_own_memory(s->backend)) s->process_bytes += need->data_bytes;
     size_evaluation(c, need, s);
     if (need->evaluation) {
         PlanRequest r = request(need, s, false);
@@ -529,10 +547,12 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
         set_micro(&g, tokens);
+        TRY_DONE(measure_process(&g));
         TRY_DONE(reserve_snapshots(&g));
         TRY_DONE(choose(&g)); /* without the save buffer, so that a larger budget is never slower; it comes in */
         s->save_buffer = ranks_first(s->ranks); /* where it fits beside what was chosen, with the rank that saves */
     } else {
+        TRY_DONE(measure_process(&g));
         s->levels = mem_alloc((size_t)need->model->config.layers);
         snprintf(s->policy_name, sizeof s->policy_name, "none");
     }
