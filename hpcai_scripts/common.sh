@@ -16,6 +16,7 @@ die() { # die EXIT_CODE MESSAGE
 has_program() { command -v "$1" >/dev/null; }
 has_library() { has_program pkg-config && pkg-config --exists "$1"; }
 has_header() { has_program gcc && printf '#include <%s>\n' "$1" | gcc -E -x c - >/dev/null 2>&1; }
+has_shared_library() { has_program gcc && [ "$(gcc -print-file-name="$1")" != "$1" ]; }
 has_fuzzer() {
     local program
     program=$(mktemp)
@@ -60,6 +61,7 @@ missing_for_tests() {
     has_program clang-format || echo clang-format
     has_program ip || echo iproute2 # hosts that are network namespaces
     has_program mpirun || echo openmpi-bin
+    has_shared_library libjemalloc.so.2 || echo libjemalloc2 # Grid Engine's daemons
     if has_program clang && ! has_fuzzer; then
         if has_program apt-cache; then clang_runtime_package; else echo "clang's compiler-rt (libclang-rt-dev)"; fi
     fi
@@ -300,84 +302,4 @@ END
         return 0
     done
     exec "$cairn_root/hpcai_scripts/$script" --multinode "$@"
-}
-
-# run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
-# else end at a signal before its child, or sleep through it. $forwarded tells afterwards whether a signal came.
-# shellcheck disable=SC2034 # job.pbs reads it
-run_forwarding() {
-    local code=0 again name child signalled=false came='' stop_code=75
-    if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then stop_code=99; fi
-    forwarded=false
-    if [ -z "${early_signal:-}" ]; then
-        "$@" &
-        child=$!
-        # shellcheck disable=SC2064 # the number is that of now
-        for name in TERM INT USR1 USR2; do trap "signalled=true came=$name; kill -s $name $child 2>/dev/null" "$name"; done
-        [ -z "${early_signal:-}" ] || kill -s "$early_signal" "$child" 2>/dev/null || true # it came just now
-        wait "$child" || code=$?
-    fi
-    while $signalled; do # `wait` returns when a trap has run, too
-        signalled=false again=0
-        wait "$child" || again=$?
-        [ "$again" -eq 127 ] || code=$again
-    done
-    trap - TERM INT USR1 USR2
-    came=${came:-${early_signal:-}}
-    [ -n "$came" ] || return "$code"
-    forwarded=true
-    case ${child:+$code} in
-    '' | 138 | 140 | 143) # ended by it before it could listen
-        say "stopped by SIG$came before anything began; nothing is lost, the same command begins again"
-        return "$stop_code"
-        ;;
-    esac
-    return "$code"
-}
-
-# From here on until run_forwarding a signal is remembered: a scheduler's may come early.
-note_signals() {
-    local name
-    early_signal=
-    # shellcheck disable=SC2064 # the name is that of now
-    for name in TERM INT USR1 USR2; do trap "early_signal=$name" "$name"; done
-}
-
-# "1-02:03:04", "02:03:04", "03:04" or "4" as seconds; nothing for anything else.
-as_seconds() {
-    local days=0 text=$1 part total=0
-    case $text in *-*) days=${text%%-*} text=${text#*-} ;; esac
-    case $days:$text in *[!0-9:]* | *:) return ;; esac
-    while [ -n "$text" ]; do
-        part=${text%%:*}
-        total=$((total * 60 + 10#$part))
-        case $text in *:*) text=${text#*:} ;; *) text= ;; esac
-    done
-    echo $((total + 86400 * days))
-}
-
-# Seconds that the scheduler still leaves this job; nothing where there is none, or no limit.
-seconds_left() {
-    local limit='' used
-    used=$(ps -o etimes= -p $$ | tr -d ' ')
-    if [ -n "${SLURM_JOB_ID:-}" ]; then
-        limit=$(squeue -h -j "$SLURM_JOB_ID" -o %L 2>/dev/null) used=0
-    elif [ -n "${PBS_JOBID:-}" ]; then
-        limit=${PBS_WALLTIME:-$(qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/.*Resource_List.walltime = //p')}
-    elif [ -n "${JOB_ID:-}" ] && [ -n "${SGE_ROOT:-}" ]; then
-        limit=$(qstat -j "$JOB_ID" 2>/dev/null | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p')
-    fi
-    limit=$(as_seconds "$limit")
-    [ -z "$limit" ] || echo $((limit - used))
-}
-
-# Ends the run a minute before the scheduler would, unless somebody said when.
-obey_time_limit() {
-    local left
-    [ -z "${CAIRN_MAX_TIME:-}" ] || return 0
-    left=$(seconds_left)
-    [ -n "$left" ] || return 0
-    if [ "$left" -gt 120 ]; then left=$((left - 60)); else left=$((left / 2 + 1)); fi
-    export CAIRN_MAX_TIME=${left}s
-    say "the scheduler leaves this job $(seconds_left) s; it will stop by itself after $left s"
 }

@@ -28,7 +28,7 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
 const CommandInfo config_commands[N_COMMANDS] = {
-#define X(id, name, letter, positional, help) {name, letter, positional, help},
+#define X(id, name, letters, positional, help) {name, letters, positional, help},
     COMMAND_LIST(X)
 #undef X
 };
@@ -51,7 +51,7 @@ const char *config_option_help(int option) { return config_table[option].help; }
 
 bool config_option_of(int option, Command command)
 {
-    return strchr(config_table[option].commands, config_commands[command].letter) != NULL;
+    return strpbrk(config_table[option].commands, config_commands[command].letters) != NULL;
 }
 
 /* Flags and keys are compared with `-` and `_` the same. */
@@ -274,20 +274,11 @@ static Status apply_defaults(Config *c)
 
 static Status apply_preset(Config *c)
 {
-    Buf settings = {0};
-    Status status = OK;
-    TRY(config_preset(c->preset, &settings));
-    char *at = settings.data;
-    for (char *one = strsep(&at, " "); one && status == OK; one = strsep(&at, " ")) {
-        char *equals = strchr(one, '=');
-        CHECK(equals, "preset '%s': '%s' is no setting", c->preset, one);
-        *equals = '\0';
-        int option = config_option(one);
-        CHECK(option >= 0, "preset '%s': there is no option '%s'", c->preset, one);
-        status = set_value(c, option, c->preset, equals + 1, FROM_PRESET);
-    }
-    buf_free(&settings);
-    return status;
+    Preset preset;
+    TRY(config_preset(c->preset, &preset));
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (preset.value[i]) TRY(set_value(c, i, c->preset, preset.value[i], FROM_PRESET));
+    return OK;
 }
 
 static Status json_text(const char *path, const char *key, const Json *v, Buf *text)

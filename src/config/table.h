@@ -20,16 +20,13 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    char letter;
+    const char *letters;
     const char *positional, *help;
 } CommandInfo;
 
 extern OptionInfo config_table[N_OPTIONS];
 extern const CommandInfo config_commands[N_COMMANDS];
 
-/* The settings of a preset, "name=value name=value": config names, no spaces in values. "":
-   what pretraining begins with. E_USAGE lists what there is. */
-Status config_preset(const char *name, Buf *settings);
 /* The value as the text that parses back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
 /* The title of the group that the option belongs to. */

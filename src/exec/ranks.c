@@ -26,7 +26,8 @@ Status exec_open_comm(Exec *e)
 Status exec_exchange(const Exec *e, InstrId i)
 {
     const Instr *instr = &e->plan->instrs[i];
-    if (instr->op == OP_SHARE) return comm_lane_share(e->comm, e->calls[i].out[0].data, instr->attr.share.weights);
+    if (instr->op == OP_SHARE)
+        return comm_lane_share(e->comm, OUT(&e->calls[i], SHARE, x)->data, instr->attr.share.weights);
     if (e->reducing && e->comm && backend_immediate(e->memory->backend))
         comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
     return OK;
@@ -52,7 +53,7 @@ static Status queue_one(Exec *e, InstrId i, const RowCounts *rows)
     (void)rows;
     const Instr *instr = &e->plan->instrs[i];
     if (instr->op == OP_REDUCE) return device_lane_sum(e->queue, instr->attr.reduce.bucket);
-    return device_lane_share(e->queue, e->calls[i].out[0].data, instr->attr.share.weights);
+    return device_lane_share(e->queue, OUT(&e->calls[i], SHARE, x)->data, instr->attr.share.weights);
 }
 
 /* Compute reads at once what was shared, and nothing of what was reduced before the range's end. */
