@@ -59,7 +59,7 @@ void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t con
                        .regions = HOST_REGIONS,
                        .budget = SIZE_MAX,
                        .held = weights_bytes};
-    *a = (Accounts){2, {device_row(asked, memory_bytes, context_bytes), machine}, 0};
+    *a = (Accounts){2, {device_row(asked, memory_bytes, context_bytes), machine}, .resident = 0};
 }
 
 size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])
