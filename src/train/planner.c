@@ -326,14 +326,14 @@ Status planner_refuse(const Config *c, const RunPlan *p)
 /* ---- all of it ---- */
 
 /* The backend makes what it keeps for a product (oneDNN's primitives, tens of MiB) when a plan of that capacity is
-   first made. So one plan, of the largest micro-batch, is made before anything is chosen by what the process holds. */
+   first made. A choice by memory needs to know it: so one plan, of the largest micro-batch, is made ahead. */
 static Status count_primitives(Planner *g, int64_t tokens)
 {
     RunPlan *p = g->plan;
     MicroCapacity chosen = p->micro;
     Plan ahead;
     ModelTensors t;
-    if (!p->accounts.resident) return OK;
+    if (!p->accounts.resident || (tokens && g->policy.kind != POLICY_AUTO)) return OK;
     if (!tokens) set_micro(g, g->share * input(g)->max_length);
     PlanRequest r = run_plan_request(p, true);
     TRY(plan_make(&r, &ahead, &t, NULL));
@@ -359,6 +359,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(choose(g, ranks));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
+    accounts_update(&p->accounts);
     if (in->saves) p->step_s = step_seconds(g);
     return OK;
 }
