@@ -27,12 +27,12 @@ enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
 typedef struct {
     const Config *c;
     Model model;
-    Setup setup;            /* the backend of this machine */
-    const Device *device;   /* NULL: this machine */
-    Backend device_backend; /* its table, not opened */
-    Lengths lengths;        /* of packed sequences; zeroed: all have --max-seq-length */
-    uint8_t *norm_forms;    /* (2·layers + 1), of --model's weights; NULL: all Y */
-    Exchange exchange;      /* of --ranks, as rank 0 has it */
+    Setup setup;              /* the backend of this machine */
+    const DeviceSpec *device; /* NULL: this machine */
+    Backend device_backend;   /* its table, not opened */
+    Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
+    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights; NULL: all Y */
+    Exchange exchange;        /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
     PlanTable table;
@@ -83,7 +83,9 @@ static Status open_device(PlanRun *r)
         return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
                              "without --device, or with --attention own");
     in->imagined = true;
-    in->compute = setup_compute(c, BF16);
+    in->compute = setup_compute(c, device_compute(r->device));
+    if (in->compute == BF16 && device_compute(r->device) != BF16)
+        return fail(E_USAGE, "--precision bf16: the %s has fp16 and fp32", r->device->name);
     device_rates(r->device, in->compute, &in->rates);
     accounts_imagine(&r->accounts, (size_t)c->memory_budget, (size_t)r->device->memory_bytes, device_context_bytes(),
                      weights_bytes(r));
