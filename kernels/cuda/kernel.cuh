@@ -34,9 +34,9 @@
 #endif
 
 extern "C" {
-#include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/dropout.h"
+#include "kernels/op.h"
 }
 
 #ifndef CAIRN_CUDA_HOST

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/machine.h"
+#include "base/machine_memory.h"
 
 size_t session_memory_used(const Session *s)
 {
-    const Backend *b = s->options.backend;
-    return b->used ? b->used() : process_resident();
+    Device *d = s->options.backend->device;
+    return d ? d->used(d) : process_resident();
 }
 
 /* A sharded optimizer's. */
@@ -103,16 +103,8 @@ static Status change_plan(Session *s, RunPlan *to)
     run_plan_free(&s->plan);
     s->plan = *to;
     *to = (RunPlan){0};
-    for (int r = 0; r < N_REGIONS; r++) {
-        size_t bytes = s->plan.bytes[r];
-        if (bytes <= s->memory.bytes[r]) continue;
-        CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew with other forms", region_name((Region)r));
-        s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
-        s->memory.base[r] = NULL;
-        s->memory.bytes[r] = 0;
-        TRY(s->memory.backend->alloc(bytes, &s->memory.base[r]));
-        s->memory.bytes[r] = bytes;
-    }
+    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
+    TRY(memory_grow(&s->memory, plans, 2));
     TRY(bind_plans(s));
     return session_ready(s);
 }
