@@ -61,7 +61,7 @@ static Status open_lane(Session *s)
                                 .parts = x->parts,
                                 .wire = x->wire,
                                 .n_buckets = x->n,
-                                .device = s->options.gpus,
+                                .comm_device = s->options.comm_device,
                                 .sums = x->sums,
                                 .scratch_bytes = x->scratch_bytes,
                                 .meet = meet,
@@ -87,7 +87,7 @@ done:
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.gpus); /* what is left of a step that failed */
+    comm_device_abort(s->options.comm_device); /* what is left of a step that failed */
     unbind(s);
     session_free_filled(s);
     memory_free(&s->memory);

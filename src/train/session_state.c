@@ -136,21 +136,22 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status broadcast_array(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
-    CommDevice *gpus = s->options.gpus;
+    CommDevice *comm_device = s->options.comm_device;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
     TRY(d->lane(d, LANE_COMM));
-    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    Status status =
+        comm_device_broadcast(comm_device, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(gpus, first_event, d);
-    if (status != OK) comm_device_abort(gpus);
+    if (status == OK) status = comm_device_wait(comm_device, first_event, d);
+    if (status != OK) comm_device_abort(comm_device);
     return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_broadcast(Session *s, StateArray which)
 {
-    if (!s->options.gpus) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
+    if (!s->options.comm_device) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
     return broadcast_array(s, which);
 }
 
