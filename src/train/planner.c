@@ -248,8 +248,8 @@ static bool can_stream(const PlanInput *in)
     return !device && !(in->exchange && in->exchange->shard);
 }
 
-/* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the save
-   buffer. */
+/* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the
+   save buffer. */
 static void settle(Planner *g)
 {
     RunPlan *p = g->plan;
