@@ -8,34 +8,31 @@
 static double time_call(OpCall *call, const RowCounts *rows, int repeat)
 {
     const OpImpl *impl = &backend->op[call->op];
+    Device *d = backend->device;
     void *graph = NULL;
     double best = INFINITY;
     must(impl->run(call, rows));
-    if (backend->capture_begin) {
-        must(backend->capture_begin());
+    if (d && d->capture_begin) {
+        must(d->capture_begin(d));
         for (int i = 0; i < repeat; i++) must(impl->run(call, rows));
-        must(backend->capture_end(&graph));
+        must(d->capture_end(d, &graph));
     }
     for (int round = 0; round < 3; round++) {
-        wait_for_all();
+        must(wait_for_all());
         double start = clock_monotonic();
-        for (int i = 0; i < (graph ? 1 : repeat); i++)
-            must(graph ? backend->graph_launch(graph) : impl->run(call, rows));
-        wait_for_all();
+        for (int i = 0; i < (graph ? 1 : repeat); i++) must(graph ? d->graph_launch(d, graph) : impl->run(call, rows));
+        must(wait_for_all());
         double seconds = (clock_monotonic() - start) / repeat;
         if (seconds < best) best = seconds;
     }
-    if (graph) backend->graph_free(graph);
+    if (graph) d->graph_free(d, graph);
     return best;
 }
 
 static double prepare_and_time(OpCall *call, const RowCounts *rows, int repeat)
 {
-    const OpImpl *impl = &backend->op[call->op];
-    if (impl->prepare) must(impl->prepare(call, rows, 1));
-    double seconds = time_call(call, rows, repeat);
-    if (impl->release) impl->release(call);
-    return seconds;
+    must(backend->op[call->op].prepare(call, rows, 1));
+    return time_call(call, rows, repeat);
 }
 
 /* ---- the machine's own rates, measured in the same run: a large product, a pass over memory ---- */
@@ -52,17 +49,16 @@ static Operand random_operand(Dtype dtype, Rows rows, int64_t n_rows, int64_t co
         else
             ((uint16_t *)host)[i] = bf16_from_f32(x);
     }
-    must(backend->alloc(bytes ? bytes : (size_t)n * dtype_size(dtype), &o.data));
-    must(backend->upload(o.data, host, (size_t)n * dtype_size(dtype)));
+    must(backend_alloc(backend, bytes ? bytes : (size_t)n * dtype_size(dtype), &o.data));
+    must(backend_upload(backend, o.data, host, (size_t)n * dtype_size(dtype)));
     free(host);
     return o;
 }
 
 static void with_scratch(OpCall *call, const RowCounts *rows)
 {
-    ScratchFn scratch = backend->op[call->op].scratch;
-    call->scratch_bytes = scratch ? scratch(call, rows) : 0;
-    if (call->scratch_bytes) must(backend->alloc(call->scratch_bytes, &call->scratch));
+    call->scratch_bytes = backend->op[call->op].scratch(call, rows);
+    if (call->scratch_bytes) must(backend_alloc(backend, call->scratch_bytes, &call->scratch));
 }
 
 MachineRates measure_machine(void)
@@ -77,7 +73,7 @@ MachineRates measure_machine(void)
     Operand bias = random_operand(F32, fixed, n, 1, 0), y = random_operand(want.compute, tokens, m, n, 0);
     Operand z = random_operand(want.compute, tokens, m, n, 0), copy = w;
     copy.dtype = want.compute;
-    must(backend->alloc(copy_bytes, &copy.data));
+    must(backend_alloc(backend, copy_bytes, &copy.data));
     OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {w}, .out = {copy}};
     OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {x, copy, bias}, .out = {y}};
     OpCall gelu = {.op = OP_GELU, .in = {y}, .out = {z}};
@@ -91,10 +87,11 @@ MachineRates measure_machine(void)
     machine.bytes = 2.0 * (double)(m * n) * (double)dtype_size(want.compute) / seconds[2];
     Operand all[] = {x, w, bias, y, z};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        backend->release(all[i].data, (size_t)(rows_in(all[i].rows, &rows) * all[i].cols) * dtype_size(all[i].dtype));
-    backend->release(copy.data, copy_bytes);
+        backend_release(backend, all[i].data,
+                        (size_t)(rows_in(all[i].rows, &rows) * all[i].cols) * dtype_size(all[i].dtype));
+    backend_release(backend, copy.data, copy_bytes);
     for (int i = 0; i < 3; i++)
-        if (calls[i]->scratch) backend->release(calls[i]->scratch, calls[i]->scratch_bytes);
+        if (calls[i]->scratch) backend_release(backend, calls[i]->scratch, calls[i]->scratch_bytes);
     return machine;
 }
 
@@ -166,9 +163,9 @@ void measure_ops(const char *policy, double step)
     int n = 0, cap = 0, repeat = want.steps > 1 ? 20 : 1;
     Kind *kinds = NULL;
     double whole = 0;
-    rig_open(&r, policy);
-    rig_step(&r, 0);
-    wait_for_all();
+    must(rig_open(&r, policy));
+    must(rig_step(&r, 0));
+    must(wait_for_all());
     for (InstrId i = 0; i < r.plan.n_instrs; i++) {
         OpCall call;
         int k = 0;

@@ -47,7 +47,7 @@ int digest_equal(Digest a, Digest b) { return a.hi == b.hi && a.lo == b.lo; }
 
 /* CRC-32C (Castagnoli; RFC 3720 B.4), reflected polynomial 0x82f63b78. Both forms below work on the inverted value. */
 
-/* Two steps of four bits per byte: slow, always there, and used for what is shorter than a word. */
+/* Portable version, four bits at a time; also for the bytes that do not fill a word. */
 static uint32_t crc_bytes(uint32_t crc, const uint8_t *p, size_t len)
 {
     static const uint32_t nibble[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,

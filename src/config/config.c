@@ -153,8 +153,9 @@ static Status parse_switch(const OptionInfo *o, const char *from, const char *te
     return bad_value(o, from, text, "true or false");
 }
 
-/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. */
-static Status parse_size(const OptionInfo *o, const char *from, const char *text, int64_t *out)
+/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. A person who writes 16 means no 16 bytes: small numbers need a
+   unit, but in files, which Cairn writes too. */
+static Status parse_size(const OptionInfo *o, const char *from, const char *text, ConfigSource source, int64_t *out)
 {
     static const struct {
         const char *suffix;
@@ -170,6 +171,8 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
         if (strcasecmp(end, units[i].suffix) != 0) continue;
         double bytes = x * units[i].bytes;
         if (!(bytes >= 1 && bytes < 0x1p62)) break;
+        if (i == 0 && bytes < 1e6 && source >= FROM_ENVIRONMENT)
+            return bad_value(o, from, text, "a size with its unit (16GiB, 500MB, 4096B)");
         *out = (int64_t)bytes;
         return OK;
     }
@@ -220,7 +223,7 @@ static Status set_value(Config *c, int option, const char *from, const char *tex
         TRY(parse_real(o, from, text, at));
         break;
     case TYPE_Size:
-        TRY(parse_size(o, from, text, at));
+        TRY(parse_size(o, from, text, source, at));
         break;
     case TYPE_Duration:
         TRY(parse_duration(o, from, text, at));
@@ -274,20 +277,11 @@ static Status apply_defaults(Config *c)
 
 static Status apply_preset(Config *c)
 {
-    Buf settings = {0};
-    Status status = OK;
-    TRY(config_preset(c->preset, &settings));
-    char *at = settings.data;
-    for (char *one = strsep(&at, " "); one && status == OK; one = strsep(&at, " ")) {
-        char *equals = strchr(one, '=');
-        CHECK(equals, "preset '%s': '%s' is no setting", c->preset, one);
-        *equals = '\0';
-        int option = config_option(one);
-        CHECK(option >= 0, "preset '%s': there is no option '%s'", c->preset, one);
-        status = set_value(c, option, c->preset, equals + 1, FROM_PRESET);
-    }
-    buf_free(&settings);
-    return status;
+    Preset preset;
+    TRY(config_preset(c->preset, &preset));
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (preset.value[i]) TRY(set_value(c, i, c->preset, preset.value[i], FROM_PRESET));
+    return OK;
 }
 
 static Status json_text(const char *path, const char *key, const Json *v, Buf *text)

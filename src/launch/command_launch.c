@@ -1,4 +1,4 @@
-/* `cairn launch`: starts, watches, starts again. */
+/* `cairn launch`: starts ranks, watches them, and restarts them. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -6,10 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
@@ -17,25 +15,17 @@
 
 extern char **environ;
 
-#define SAVE_GRACE_S    120.0 /* for survivors to save, beyond the time in which they notice */
+#define SAVE_GRACE_S    120.0 /* for survivors to save, after they noticed a loss */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
-#define RETRY_S         10.0 /* for a host that was lost before to answer */
-
-/* What a start came to. */
-typedef struct {
-    int code;        /* the launcher's exit code */
-    bool again;      /* it is worth another start */
-    char what[1024]; /* one line: rank, host, signal */
-} Outcome;
+#define RETRY_S         10.0 /* for an answer of a host that was lost before */
 
 /* ---- signals ---- */
 
 static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
 
-/* Ranks stop and continue with this process. A SIGSTOP leaves no time for that: then only ranks of the same session, or
-   PBS's tasks, stop. */
+/* Ranks stop and continue with this process. After a SIGSTOP only ranks of the same session, or PBS's tasks, stop. */
 static void suspend(Launch *l, int number)
 {
     fleet_send(&l->fleet, NULL, "signal", number == SIGCONT ? "18" : "19");
@@ -44,9 +34,7 @@ static void suspend(Launch *l, int number)
 
 static void take_signals(Launch *l)
 {
-    struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        int number = (int)info.ssi_signo;
+    for (int number; (number = signals_take(l->signals));) {
         char text[16];
         if (number == SIGTSTP || number == SIGCONT) {
             suspend(l, number);
@@ -59,7 +47,7 @@ static void take_signals(Launch *l)
             l->stopped_at = clock_monotonic();
         }
         if (number == SIGINT && ++l->interrupts > 1) l->killed = true;
-        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks were told */
+        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks already have a signal */
         snprintf(text, sizeof text, "%d", number);
         fleet_send(&l->fleet, NULL, l->killed ? "kill" : "signal", l->killed ? "" : text);
         if (number == SIGTERM) l->terminated = true;
@@ -86,7 +74,7 @@ static Status stopped(const Launch *l)
     return l->stop_signal ? fail(E_STOPPED, "stopped before the ranks were started") : OK;
 }
 
-/* All agents have said hello; those that have not in time are lost. */
+/* Waits for the hello of all agents; an agent without one in time is lost. */
 static Status meet_agents(Launch *l)
 {
     double begin = clock_monotonic(), patience = fmin(l->c->connect_timeout, l->restarts ? 20 : INFINITY);
@@ -119,12 +107,12 @@ static Status meet_agents(Launch *l)
     if (missing.len && (l->restarts == 0 || left == 0))
         status = fail(E_PEER, "nothing could be started on %s", missing.data);
     else if (missing.len)
-        log_warn("going on without %s", missing.data);
+        log_warn("continuing without %s", missing.data);
     buf_free(&missing);
     return status;
 }
 
-/* Says it where a host has GPUs that get no rank, or where GPUs decided against the scheduler's list. */
+/* Warns if a host has GPUs without a rank, or if its GPUs overruled the scheduler's list. */
 static void warn_of_gpus(const Launch *l)
 {
     for (int i = 0; i < l->sites.n; i++) {
@@ -172,13 +160,13 @@ static Status place_ranks(Launch *l)
     return OK;
 }
 
-/* As ranks will call it (world.c). */
+/* The name that ranks find (world.c). */
 static void name_world(const Launch *l, World *world)
 {
     snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job);
 }
 
-/* Where ranks meet: a store that this process serves, unless --rendezvous says otherwise. It outlives each rank. */
+/* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
@@ -228,9 +216,7 @@ static Status start(Launch *l)
 
 /* ---- watching ---- */
 
-static bool is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
-
-/* Are all ranks that still run frozen? A rank that knows of a loss itself is alive, and may be saving. */
+/* True: all ranks that still run are frozen. A rank that reported a loss is alive, and may be saving. */
 static bool only_frozen_left(Launch *l)
 {
     Fleet *f = &l->fleet;
@@ -256,7 +242,7 @@ static void look(Launch *l)
         const Rank *r = &f->ranks[i];
         if (!r->ended) continue;
         if (r->when > last_end) last_end = r->when;
-        if (r->signal == 0 && is_failure(r->code) && !l->failed_at) l->failed_at = now;
+        if (r->signal == 0 && outcome_is_failure(r->code) && !l->failed_at) l->failed_at = now;
         if ((r->signal || r->code == 77) && !l->lost_at) {
             l->lost_at = now;
             early = r->signal && strncmp(l->rendezvous, "served", 6) == 0 && !store_server_met(l->store);
@@ -293,107 +279,7 @@ static void watch(Launch *l)
     }
 }
 
-/* ---- what came of it ---- */
-
-static const char *signal_name(int number)
-{
-    static const struct {
-        int number;
-        const char *name;
-    } names[] = {{SIGKILL, "SIGKILL"}, {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGABRT, "SIGABRT"},
-                 {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
-                 {SIGHUP, "SIGHUP"},   {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].number == number) return names[i].name;
-    return "a signal";
-}
-
-static const char *meaning(int code)
-{
-#define X(name, value, text)                                                                                           \
-    if (code == (value)) return text;
-    STATUS_LIST(X)
-#undef X
-    return code == 99 ? "stopped, to be put in the queue again" : code == 130 ? "interrupted" : "failed";
-}
-
-/* The rank that ended first in a way that `wanted` says, or −1. */
-static int first_that(const Fleet *f, bool (*wanted)(const Rank *r))
-{
-    int best = -1;
-    for (int i = 0; i < f->n_ranks; i++)
-        if (f->ranks[i].ended && wanted(&f->ranks[i]) && (best < 0 || f->ranks[i].when < f->ranks[best].when)) best = i;
-    return best;
-}
-
-static bool failed(const Rank *r) { return !r->signal && is_failure(r->code); }
-static bool was_killed(const Rank *r) { return r->signal != 0; }
-static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
-static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
-static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
-
-static void describe_end(const Launch *l, int rank, const char *host, Outcome *o)
-{
-    const Rank *r = &l->fleet.ranks[rank];
-    char *text = o->what;
-    size_t size = sizeof o->what;
-    o->code = r->memory_limit ? status_exit_code(E_MEMORY) : r->signal ? 77 : r->code;
-    if (r->memory_limit) {
-        char limit[64] = "the host's memory is exhausted";
-        if (r->memory_limit > 1)
-            snprintf(limit, sizeof limit, "the limit there is %.0f MiB", (double)r->memory_limit / (1 << 20));
-        snprintf(
-            text, size,
-            "rank %d on %s was killed by the kernel for memory: %s. Ask the scheduler for more (mem= of PBS, --mem "
-            "of Slurm; `cairn plan --pbs` or --slurm prints how much), or give --memory-budget",
-            rank, host, limit);
-    } else if (r->signal && r->frozen) {
-        snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
-    } else if (r->signal) {
-        snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
-                 l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
-    } else
-        snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, meaning(r->code));
-}
-
-/* A cause before its consequences: a rank that failed, a host or rank that was lost, ranks that missed it, a stop. */
-static void judge(Launch *l, Outcome *o)
-{
-    const Fleet *f = &l->fleet;
-    static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
-    *o = (Outcome){0};
-    for (int i = 0; i < f->n_ranks; i++) { /* told to stop before it could listen */
-        Rank *r = &f->ranks[i];
-        if (!l->stop_signal || r->signal != l->stop_signal) continue;
-        r->signal = 0;
-        r->code = status_exit_code(E_STOPPED);
-    }
-    for (int i = 0; i < f->n_remotes; i++) {
-        const Remote *r = &f->remotes[i];
-        if (!r->lost || r->n_ranks == 0) continue;
-        l->lost[i] = l->generation;
-        if (o->code) continue;
-        o->code = 77;
-        if (r->n_ranks == 1)
-            snprintf(o->what, sizeof o->what, "host %s with rank %d was lost: %.500s", r->site->name, r->first_rank,
-                     r->complaint);
-        else
-            snprintf(o->what, sizeof o->what, "host %s with ranks %d to %d was lost: %.500s", r->site->name,
-                     r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
-    }
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        int rank = first_that(f, kinds[k]);
-        if (rank < 0 || (o->code && k > 0)) continue;
-        const char *host = fleet_host_of(f, rank)->site->name;
-        describe_end(l, rank, host, o);
-        if (k < 2 && l->output) output_last(l->output, rank, host);
-    }
-    if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
-    if (l->interrupts > 1) o->code = 130;
-    o->again = o->code == 77 && !l->stop_signal && !*f->failure;
-}
-
-/* What ranks leave that were killed. Those of a lost host may live on for a while, and save. */
+/* Removes the meeting of killed ranks. Ranks of a lost host may still live and save, so theirs stays. */
 static void forget_meeting(const Launch *l)
 {
     World world = {.rank = -1};
@@ -419,14 +305,14 @@ static Status run_once(Launch *l, Outcome *o)
     Status status = start(l);
     if (status == OK) {
         watch(l);
-        judge(l, o);
+        outcome_find(l, o);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
     }
     end(l);
     return status;
 }
 
-/* Waits, but for signals. */
+/* Waits before the next start; a signal ends the wait. */
 static void pause_before(Launch *l)
 {
     double seconds = 0.5 * (double)(1 << (l->restarts < 8 ? l->restarts - 1 : 7));
@@ -436,8 +322,8 @@ static void pause_before(Launch *l)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) take_signals(l);
 }
 
-/* The hosts of the next start; how many. One that was just lost has time to come back: it is left out once, unless the
-   others are too few for --ranks, or none. */
+/* Chooses the hosts of the next start and returns their number. A host that was just lost is left out once, unless the
+   others are too few for --ranks. */
 static int choose_hosts(Launch *l)
 {
     int64_t room = 0, n = 0;
@@ -474,8 +360,7 @@ static Status run_all(Launch *l, Outcome *o)
 
 /* ---- the command ---- */
 
-/* What is to be known of the command: may it be started, its --max-time, and its --peer-timeout (ranks get the
-   launcher's, unless the command has its own). */
+/* Checks the command, and takes its --max-time and --peer-timeout (unless ranks get the launcher's). */
 static Status check_command(Launch *l)
 {
     const Config *c = l->c;
@@ -502,7 +387,7 @@ static Status check_command(Launch *l)
     return status;
 }
 
-/* What tells this job from others: the scheduler's number, else this process. */
+/* A unique name: the scheduler's number of the job, and this process. */
 static void name_job(Launch *l)
 {
     static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
@@ -520,25 +405,23 @@ static Status watch_signals(Launch *l)
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGTSTP, SIGCONT};
     const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
     struct sigaction old;
-    sigset_t set;
-    sigemptyset(&set);
+    int used[7], n = 0;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        bool may = numbers[i] == SIGHUP || numbers[i] == SIGTSTP; /* be ignored, under nohup */
+        bool may = numbers[i] == SIGHUP || numbers[i] == SIGTSTP; /* be ignored, as under nohup */
         may = may && sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        if (!may) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
+        if (!may) used[n++] = numbers[i]; /* a signalfd receives ignored signals, too */
     }
-    sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     l->under_grid_engine = root && *root && job && *job;
-    l->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    return l->signals < 0 ? fail(E_IO, "no signals can be watched: %m") : OK;
+    l->signals = signals_open(used, n);
+    return l->signals < 0 ? fail(E_IO, "cannot receive signals: %m") : OK;
 }
 
 static Status status_of(int code, const char *what)
 {
     static const Status all[] = {E_FAIL, E_USAGE, E_STOPPED, E_MEMORY, E_PEER, E_CORRUPT};
     if (code == 0) return OK;
-    if (code == 99) return fail(E_STOPPED, "%s", what); /* main makes 99 of it under Grid Engine */
+    if (code == 99) return fail(E_STOPPED, "%s", what); /* main returns 99 under Grid Engine */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (status_exit_code(all[i]) == code) return fail(all[i], "%s", what);
     log_error("%s", what);
@@ -555,7 +438,7 @@ Status command_launch(const Config *c)
     Status status = OK;
     TRY_DONE(check_command(&l));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
-    TRY_DONE(machine_secret(l.random));
+    machine_secret(l.random);
     TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);

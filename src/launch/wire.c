@@ -27,7 +27,7 @@ bool wire_fill(WireReader *r)
 {
     char block[16384];
     while (r->fd >= 0) {
-        if (r->taken > 0) { /* what was taken makes room */
+        if (r->taken > 0) { /* drops the lines that were taken */
             memmove(r->pending.data, r->pending.data + r->taken, r->pending.len - r->taken + 1); /* the NUL too */
             r->pending.len -= r->taken;
             r->taken = 0;
@@ -70,7 +70,7 @@ char *wire_line(WireReader *r, bool escaped)
     if (newline) {
         *newline = '\0';
         r->taken += (size_t)(newline - at) + 1;
-    } else if (r->fd < 0 || left >= most) { /* the rest; a Buf has a NUL behind it */
+    } else if (r->fd < 0 || left >= most) { /* the rest; a Buf ends with a NUL */
         r->taken = r->pending.len;
     } else
         return NULL;
@@ -91,7 +91,8 @@ void wire_escape(Buf *b, const char *text)
     buf_puts(b, "\n");
 }
 
-bool wire_write(int fd, const char *data, size_t size, double patience_s)
+/* False, and errno: the reader did not take it within `patience_s`, or is gone. */
+static bool write_all(int fd, const char *data, size_t size, double patience_s)
 {
     double until = clock_monotonic() + patience_s;
     while (size > 0) {
@@ -122,7 +123,7 @@ bool wire_send(int fd, const char *word, const char *format, ...)
     va_end(args);
     buf_printf(&line, "%s%s", word, text.len ? " " : "");
     wire_escape(&line, text.data ? text.data : "");
-    bool gone = wire_write(fd, line.data, line.len, 5);
+    bool gone = write_all(fd, line.data, line.len, 5);
     int error = errno;
     buf_free(&text);
     buf_free(&line);

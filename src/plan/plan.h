@@ -178,7 +178,7 @@ void policy_format(Policy policy, char out[24]);
 void policy_levels(Policy policy, int n_layers, uint8_t *levels);
 
 /* Scratch of every instr from the backend. NULL: the table of estimates, and the plan is marked not exact. */
-void plan_bind(Plan *p, ScratchFn (*scratch_of)(void *context, Op op), void *context);
+void plan_bind(Plan *p, OpScratch *(*scratch_of)(void *context, Op op), void *context);
 
 void plan_liveness(Plan *p); /* first, last, shares */
 void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into the smallest gap */
@@ -187,6 +187,17 @@ void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into
 Status plan_verify(const Plan *p);
 
 /* ---- what it costs ---- */
+
+/* Where a GPU's time differs from a roofline; the rows of commands/devices.c give the reasons. */
+typedef struct {
+    double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
+    double norm_bytes;        /* memory traffic of LayerNorms, per second */
+    double product_ramp;      /* seconds that a product's first and last tiles add */
+    int multiprocessors;      /* tiles of a product run in waves of so many */
+    double split_bytes;       /* room for the parts of a weight gradient that is cut along its rows */
+    double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
+    int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
+} GpuRates;
 
 /* A roofline: what a machine does per second. */
 typedef struct {
@@ -201,9 +212,10 @@ typedef struct {
     /* Of REDUCE and SHARE: seconds for a tensor of so many bytes. NULL: none. */
     double (*exchange)(const void *network, Op op, double bytes);
     const void *network;
+    const GpuRates *gpu; /* NULL: as the roofline */
 } CostRates;
 
-/* What an instr takes: the larger of products and traffic, then its passes over memory, then the overhead. */
+/* The time of an instr: the larger of products and traffic, then its passes over memory, then the overhead. */
 typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, BOUND_NETWORK, N_BOUNDS } CostBound;
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
                       CostBound *bound); /* seconds; `bound`: which of the three takes most */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PROBE_WIDTH 768
-#define PROBE_SHORT 1e-3 /* seconds: too short for one look at the clock */
+#define PROBE_SHORT 1e-3 /* seconds: too short to be timed alone */
 #define PROBE_LONG  0.25 /* enough */
 
 /* Runs it n times; 1e30 where it failed. */
@@ -14,17 +14,17 @@ static double time_runs(const Backend *b, OpCall *call, const RowCounts *rows, i
     double start = clock_monotonic();
     for (int i = 0; i < n; i++)
         if (b->op[call->op].run(call, rows) != OK) return 1e30;
-    if (b->wait && b->wait() != OK) return 1e30;
+    if (backend_wait(b) != OK) return 1e30;
     return (clock_monotonic() - start) / n;
 }
 
-/* Seconds of one call, the best of several. What is over soon runs many times between two looks at the clock: a device
-   is launched to and waited for. */
+/* Seconds of one call, the best of several. A short call on a device runs many times between two readings of the clock,
+   because launching and waiting take time too. */
 static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 {
     double best = 1e30, last = 0;
     for (int i = 0; i < 4 && last < PROBE_LONG; i++) {
-        last = time_runs(b, call, rows, b->wait && i > 0 && best < PROBE_SHORT ? 16 : 1);
+        last = time_runs(b, call, rows, b->device && i > 0 && best < PROBE_SHORT ? 16 : 1);
         best = last < best ? last : best;
     }
     return best;
@@ -33,7 +33,7 @@ static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 static void *region(const Backend *b, size_t bytes)
 {
     void *p = NULL;
-    return b->alloc(bytes, &p) == OK ? p : NULL;
+    return backend_alloc(b, bytes, &p) == OK ? p : NULL;
 }
 
 /* One BERT product (LINEAR, 768 → 3072) and one pass over memory (GELU on its output). */
@@ -57,28 +57,25 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
     OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {weight}, .out = {copy}};
     OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {tokens, copy, bias}, .out = {tokens}};
     OpCall gelu = {.op = OP_GELU, .in = {tokens}, .out = {tokens}};
-    linear.in[0].cols = k;
-    linear.out[0].cols = gelu.in[0].cols = gelu.out[0].cols = n;
+    IN(&linear, LINEAR, x)->cols = k;
+    OUT(&linear, LINEAR, y)->cols = IN(&gelu, GELU, pre)->cols = OUT(&gelu, GELU, g)->cols = n;
     OpCall *calls[] = {&pack, &linear, &gelu};
     for (int i = 0; i < 3; i++) {
-        ScratchFn scratch = b->op[calls[i]->op].scratch;
-        calls[i]->scratch_bytes = scratch ? scratch(calls[i], &rows) : 0;
+        calls[i]->scratch_bytes = b->op[calls[i]->op].scratch(calls[i], &rows);
         if (calls[i]->scratch_bytes > sizes[6]) sizes[6] = calls[i]->scratch_bytes;
     }
     bool ok = true;
     for (int i = 0; i < 7; i++)
         if (sizes[i]) ok = ok && (at[i] = region(b, sizes[i])) != NULL;
-    pack.in[0].data = at[0];
-    pack.out[0].data = linear.in[1].data = at[1];
-    linear.in[0].data = at[2];
-    linear.in[2].data = at[5];
-    linear.out[0].data = gelu.in[0].data = at[3];
-    gelu.out[0].data = at[4];
-    int prepared = 0;
-    for (; ok && prepared < 3; prepared++) {
-        OpCall *c = calls[prepared];
-        c->scratch = at[6];
-        ok = !b->op[c->op].prepare || b->op[c->op].prepare(c, &rows, 1) == OK;
+    IN(&pack, PACK, weight)->data = at[0];
+    OUT(&pack, PACK, copy)->data = IN(&linear, LINEAR, w)->data = at[1];
+    IN(&linear, LINEAR, x)->data = at[2];
+    OUT(&linear, LINEAR, y)->data = IN(&gelu, GELU, pre)->data = at[3];
+    OUT(&gelu, GELU, g)->data = at[4];
+    IN(&linear, LINEAR, bias)->data = at[5];
+    for (int i = 0; ok && i < 3; i++) {
+        calls[i]->scratch = at[6];
+        ok = b->op[calls[i]->op].prepare(calls[i], &rows, 1) == OK;
     }
     if (ok) {
         time_call(b, &pack, &rows);
@@ -86,10 +83,8 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
         rates->bytes = 2.0 * (double)n_rows * (double)n * (double)element / time_call(b, &gelu, &rows);
         rates->overhead = 2e-6;
     }
-    for (int i = 0; i < prepared; i++)
-        if (b->op[calls[i]->op].release) b->op[calls[i]->op].release(calls[i]);
     for (int i = 0; i < 7; i++)
-        if (at[i]) b->release(at[i], sizes[i]);
+        if (at[i]) backend_release(b, at[i], sizes[i]);
     return ok && rates->product_flops > 1e6;
 }
 
@@ -105,20 +100,21 @@ static double measure_copy(const Backend *b, Op op, void *device, void *host)
     return (double)LINK_BYTES / time_call(b, &call, &rows);
 }
 
-/* Between the device and pinned memory, either way. Where that fails offload costs what other traffic does. */
+/* Between the device and pinned memory, both ways. Where that fails, offload costs as much as other traffic. */
 static void measure_link(const Backend *b, CostRates *rates)
 {
-    void *device = NULL, *host = NULL;
-    if (!backend_offloads(b) || b->pin(LINK_BYTES, &host) != OK) return;
-    if ((device = region(b, LINK_BYTES)) != NULL) {
-        rates->link_out = measure_copy(b, OP_OFFLOAD, device, host);
-        rates->link_in = measure_copy(b, OP_FETCH, device, host);
-        b->release(device, LINK_BYTES);
+    Device *d = b->device;
+    void *there = NULL, *host = NULL;
+    if (!backend_offloads(b) || d->pin(d, LINK_BYTES, &host) != OK) return;
+    if (d->alloc(d, LINK_BYTES, &there) == OK) {
+        rates->link_out = measure_copy(b, OP_OFFLOAD, there, host);
+        rates->link_in = measure_copy(b, OP_FETCH, there, host);
+        d->release(d, there, LINK_BYTES);
     }
-    b->unpin(host, LINK_BYTES);
+    d->unpin(d, host, LINK_BYTES);
 }
 
-/* With few rows first: a slow backend is not asked for more, a fast one for as many as a micro-batch has. */
+/* Few rows first: a slow backend stops there, a fast one goes up to a micro-batch's rows. */
 static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
     static const int64_t rows[] = {64, 1024, 16384};
@@ -135,7 +131,7 @@ static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
     return measured;
 }
 
-/* Where the rates of this backend, version, thread count and type are kept; NULL if there is no place. */
+/* The cache file of this backend, version, thread count and type; NULL without a home directory. */
 static char *cache_path(const Backend *b, Dtype compute)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

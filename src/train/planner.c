@@ -88,7 +88,7 @@ static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 /* The machine's. */
 static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
 
-/* Of a step, from the mean length where sequences are packed. */
+/* Rows of a step on this rank, from the mean length where sequences are packed. */
 static double tokens_of_step(const Planner *g)
 {
     const PlanInput *in = input(g);
@@ -104,11 +104,9 @@ static void set_micro(Planner *g, int64_t tokens)
     g->plan->micros = micros < 1 ? 1 : micros;
 }
 
-static double beside(const Planner *g) { return input(g)->beside > 0 ? input(g)->beside : input(g)->mean_length; }
-
 static double step_seconds(const Planner *g)
 {
-    return search_step_seconds(&g->plan->train, &input(g)->rates, beside(g), g->plan->micros);
+    return search_step_seconds(&g->plan->train, &input(g)->rates, plan_input_beside(input(g)), g->plan->micros);
 }
 
 /* The best levels for this micro-batch. */
@@ -119,7 +117,7 @@ static Status search(const Planner *g, SearchResult *r)
                              .evaluation = input(g)->evaluation ? &g->plan->eval : NULL,
                              .accounts = &g->plan->accounts,
                              .rates = input(g)->rates,
-                             .seq_len = beside(g),
+                             .seq_len = plan_input_beside(input(g)),
                              .micros = g->plan->micros,
                              .offload = !b || backend_offloads(b)};
     problem.training.levels = NULL;
@@ -208,7 +206,7 @@ typedef struct {
     char policy[sizeof((RunPlan *)NULL)->policy];
 } Choice;
 
-/* The same on all ranks, whatever each has: what fits where least is free. */
+/* The same choice on all ranks: what fits the one with the least memory. */
 static Status choose(Planner *g, Ranks *ranks)
 {
     RunPlan *p = g->plan;
@@ -230,7 +228,7 @@ static Status choose(Planner *g, Ranks *ranks)
 
 /* ---- snapshots ---- */
 
-/* What earlier processes' snapshots hold of the machine is theirs to take again. */
+/* Snapshots of the run's earlier processes are in memory already and get replaced, so their bytes are free to take. */
 static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
 {
     machine(g)->snapshots = (size_t)bytes;
@@ -250,8 +248,8 @@ static bool can_stream(const PlanInput *in)
     return !device && !(in->exchange && in->exchange->shard);
 }
 
-/* Peaks of the plans that were made, without what can be given up for want of room: snapshots that no number of steps
-   asked for, then the save buffer. */
+/* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the
+   save buffer. */
 static void settle(Planner *g)
 {
     RunPlan *p = g->plan;
@@ -270,14 +268,14 @@ static void settle(Planner *g)
     p->fits = true;
 }
 
-static void warn(const RunPlan *p)
+void planner_warn(const RunPlan *p)
 {
     const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
     if (p->snapshots_given_up)
         log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
                  MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
     if (p->input.training && p->input.saves && !p->save_buffer)
-        log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+        log_warn("no room for the save buffer within %.0f MiB: training will wait while the state is saved",
                  MIB(first->budget));
 }
 
@@ -325,6 +323,24 @@ Status planner_refuse(const Config *c, const RunPlan *p)
 
 /* ---- all of it ---- */
 
+/* A backend makes its primitives (oneDNN: tens of MiB) when a plan of a capacity is first made. A choice by memory must
+   count them, so one plan, of the largest micro-batch, is made ahead. */
+static Status count_primitives(Planner *g, int64_t tokens)
+{
+    RunPlan *p = g->plan;
+    MicroCapacity chosen = p->micro;
+    Plan ahead;
+    ModelTensors t;
+    if (!p->accounts.resident || (tokens && g->policy.kind != POLICY_AUTO)) return OK;
+    if (!tokens) set_micro(g, g->share * input(g)->max_length);
+    PlanRequest r = run_plan_request(p, true);
+    TRY(plan_make(&r, &ahead, &t, NULL));
+    plan_free(&ahead);
+    if (!tokens) p->micro = chosen;
+    accounts_update(&p->accounts);
+    return OK;
+}
+
 static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
 {
     RunPlan *p = g->plan;
@@ -333,6 +349,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(planner_policy(g->c, in->backend, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
     if (tokens) set_micro(g, tokens);
+    TRY(count_primitives(g, tokens));
     if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
     /* In the memory that activations lie in the save buffer comes after the choice, so that a larger budget is never
        slower. */
@@ -340,6 +357,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(choose(g, ranks));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
+    accounts_update(&p->accounts);
     if (in->saves) p->step_s = step_seconds(g);
     return OK;
 }
@@ -356,6 +374,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     if (in->evaluation) {
         p->eval_micro = evaluation_capacity(c, in);
         TRY(run_plan_make_one(p, false));
+        accounts_update(&p->accounts);
     }
     if (in->training) {
         TRY(snapshots_need(c, ranks, &in->model->params, in->exchange, &snapshots));
@@ -363,6 +382,5 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     }
     if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
     settle(&g);
-    if (p->fits) warn(p);
     return OK;
 }

@@ -14,7 +14,7 @@ RowCounts plan_capacity(MicroCapacity micro)
     return rows;
 }
 
-static ScratchFn scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
+static OpScratch *scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
 
 /* Where no backend is at hand: copies as large as the weight in the compute type. */
 static size_t plain_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
@@ -34,8 +34,8 @@ const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
-    if (x->direct) return 0;
-    return x->scratch_bytes + (r->backend && !backend_immediate(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
+    if (x->by_comm_device) return 0;
+    return x->scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
 }
 
 /* 0: all. */

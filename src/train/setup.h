@@ -1,5 +1,5 @@
-/* What every training command settles before its first step, from the configuration: backend and precision, optimizer
-   and schedule, and the plan. */
+/* Everything that a training command decides before its first step, from the configuration: backend and precision,
+   optimizer and schedule, and the plan. */
 #ifndef CAIRN_TRAIN_SETUP_H
 #define CAIRN_TRAIN_SETUP_H
 
@@ -12,9 +12,9 @@ typedef struct {
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
-    Exchange exchange; /* with ranks, for training */
-    CommDevice *gpus;  /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
-    RunPlan plan;      /* until a session takes it over */
+    Exchange exchange;       /* with ranks, for training */
+    CommDevice *comm_device; /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
+    RunPlan plan;            /* until a session takes it over */
 } Setup;
 
 /* --precision; `best` stands for auto. */

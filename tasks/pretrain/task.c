@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
 #include "train/signals.h"
@@ -72,14 +71,21 @@ static Status prepare(Run *r)
 
 /* ---- reading ---- */
 
+static Status head(const Config *c, Head *h)
+{
+    *h = (Head){HEAD_PRETRAINING, strcmp(c->nsp, "on") == 0 ? 2 : 0};
+    return OK;
+}
+
 static Status open_model(Run *r)
 {
     const Config *c = r->c;
-    bool nsp = strcmp(c->nsp, "on") == 0;
+    Head h;
+    TRY(head(c, &h));
     TRY(start_text(c, pretrain_folder(c, !r->train), &r->text));
     if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
-    TRY(start_model(c, &r->text, (Head){HEAD_PRETRAINING, nsp ? 2 : 0}, c->max_seq_length, &r->model, NULL));
-    if (nsp && r->model.config.types < 2)
+    TRY(start_model(c, &r->text, h, c->max_seq_length, &r->model, NULL));
+    if (h.labels && r->model.config.types < 2)
         return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
     return OK;
 }
@@ -136,16 +142,6 @@ static Status check_data(Run *r)
 
 /* ---- the plan ---- */
 
-static int64_t preset_batch(const char *preset)
-{
-    static const char key[] = "batch_size=";
-    Buf settings = {0};
-    const char *at = config_preset(preset, &settings) == OK ? strstr(settings.data, key) : NULL;
-    int64_t size = at ? strtoll(at + strlen(key), NULL, 10) : 0;
-    buf_free(&settings);
-    return size;
-}
-
 /* A batch of another size than the preset's is another recipe: nothing is rescaled unasked. */
 static void warn_batch(const Run *r)
 {
@@ -153,7 +149,9 @@ static void warn_batch(const Run *r)
     if (c->batch_size > r->source.count)
         log_warn("--batch-size %lld: the shards have %lld sequences, so every step takes all of them",
                  (long long)c->batch_size, (long long)r->source.count);
-    if (!*c->preset || c->batch_size == preset_batch(c->preset)) return;
+    Preset preset;
+    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
     log_info("--batch-size %lld in place of the preset's: nothing else changes with it; the learning rate is %g, "
              "the steps are %lld",
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
@@ -240,6 +238,7 @@ static void close_task(Run *r)
 }
 
 const Task task_pretrain = {.size = sizeof(PretrainRun),
+                            .head = head,
                             .check = check,
                             .prepare = prepare,
                             .open = open_task,
