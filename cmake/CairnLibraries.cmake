@@ -46,7 +46,6 @@ cairn_with(BZ2 "Dumps and text packed by bzip2")
 cairn_with(ZLIB "Dumps and text packed by gzip")
 cairn_with(GLOO "Ranks over TCP")
 cairn_with(NCCL "Ranks over NCCL")
-cairn_with(REDIS "Ranks that meet in Redis")
 
 find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)
@@ -130,12 +129,6 @@ if(HAVE_GLOO)
   target_include_directories(cairn_libgloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
   target_link_libraries(cairn_libgloo INTERFACE ${GLOO_LIBRARY})
   add_library(cairn::gloo ALIAS cairn_libgloo)
-endif()
-
-pkg_check_modules(hiredis QUIET IMPORTED_TARGET hiredis>=0.13)
-cairn_decide(REDIS "${hiredis_FOUND}" "libhiredis-dev")
-if(HAVE_REDIS)
-  add_library(cairn::hiredis ALIAS PkgConfig::hiredis)
 endif()
 
 # NCCL's header wants CUDA's. Its module is compiled as C; it runs where there are GPUs.

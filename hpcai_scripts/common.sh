@@ -51,7 +51,6 @@ missing_for_build() {
     has_header bzlib.h || echo libbz2-dev
     has_header zlib.h || echo zlib1g-dev
     has_header gloo/config.h || echo libgloo-dev
-    has_library hiredis || echo libhiredis-dev
 }
 
 missing_for_tests() {

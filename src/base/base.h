@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/dtype.h"
 #include "base/file.h"
+#include "base/interval.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -38,11 +38,11 @@ Status world_find(char **environment, World *world);
 
 typedef struct Store Store;
 
-/* `where`: "file:DIR" (a shared folder), "redis://HOST[:PORT]", "tcp://HOST[:PORT]" (rank 0 serves it; where the port
+/* `where`: "file:DIR" (a shared folder), "tcp://HOST[:PORT]" (rank 0 serves it; where the port
    is taken the next ones are tried by all; none given: by the job's name), "served://HOST:PORT" (a process that is no
    rank serves it: store_serve), or "auto": what the launcher left in CAIRN_RENDEZVOUS, else tcp at the world's master,
    else a file store for one host. Names are kept apart by job and token, so what another job, or an earlier run of this
-   one, left there is never seen. For files and Redis all ranks must come within `timeout_s`; E_PEER names who did not.
+   one, left there is never seen. For files all ranks must come within `timeout_s`; E_PEER names who did not.
    With an empty token (may be NULL), whoever knows the job's name and reaches the port can join a tcp store. */
 Status store_open(const World *world, const char *where, const char *token, double timeout_s, Store **store);
 Status store_set(Store *s, const char *name, const void *data, size_t size);
@@ -120,27 +120,16 @@ Status comm_receive(Comm *c, int from, void *data, size_t bytes);
 
 Status comm_sum(Comm *c, double *values, int count);
 
-/* Elements of a flat space; ascending lists without overlap. */
-typedef struct {
-    int64_t begin, end; /* begin < end */
-} CommInterval;
-
-typedef struct {
-    const CommInterval *intervals; // (count)
-    int count;
-    int64_t size; /* elements in all */
-} CommPart;
-
 /* `parts` (size): which elements of x each rank owns. Every rank's own elements become the sum over all ranks' x; the
    others keep what they were. Terms go over the wire as `wire` (F32 or BF16, rounded to nearest even) and are added in
    rank order in fp32; then, for the bits to be the same wherever they go next, the sum is rounded as `wire` says.
    `scratch` has comm_reduce_bytes. */
-Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
+Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 /* Every rank's own elements go to all others, rounded as `wire` says, here too. */
-Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
+Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 /* Both: afterwards x is the sum on every rank, with the same bits. */
-Status comm_allreduce(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch);
-size_t comm_reduce_bytes(const CommPart *parts, int size, Dtype wire);
+Status comm_allreduce(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
+size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire);
 
 /* ---- do they agree ---- */
 
@@ -166,8 +155,8 @@ const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
 /* Collective. These queue their work on a cudaStream_t, in place in device memory. E_PEER: aborted, only close is left.
    F32, F64 or I64; parts as in comm_reduce_scatter and comm_gather_parts. */
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
-Status comm_device_sum_parts(CommDevice *d, float *x, const CommPart *parts, void *stream);
-Status comm_device_gather_parts(CommDevice *d, float *x, const CommPart *parts, void *stream);
+Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
+Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
 Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream);
 /* Until `done` says that what was queued has ended. It must be waited for so, before anybody waits for the stream in
    another way: E_PEER where a rank is lost or NCCL failed; then what was queued has been ended, and is worth nothing.

@@ -289,13 +289,13 @@ Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *s
     return queued(d, d->module->all_reduce(d->nccl, x, count, t, stream, error, sizeof error), error, sizeof error);
 }
 
-static Status queue_parts(CommDevice *d, float *x, const CommPart *parts, bool sum, void *stream)
+static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
 {
     char error[512] = "";
     d->n_pieces = 0;
     for (int r = 0; r < d->comm->size; r++)
         for (int i = 0; i < parts[r].count; i++) {
-            CommInterval v = parts[r].intervals[i];
+            Interval v = parts[r].intervals[i];
             MEM_GROW(d->pieces, d->n_pieces, d->cap_pieces);
             d->pieces[d->n_pieces++] = (NcclPiece){x + v.begin, (size_t)(v.end - v.begin), r};
         }
@@ -304,12 +304,12 @@ static Status queue_parts(CommDevice *d, float *x, const CommPart *parts, bool s
                   sizeof error);
 }
 
-Status comm_device_sum_parts(CommDevice *d, float *x, const CommPart *parts, void *stream)
+Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
 {
     return queue_parts(d, x, parts, true, stream);
 }
 
-Status comm_device_gather_parts(CommDevice *d, float *x, const CommPart *parts, void *stream)
+Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
 {
     return queue_parts(d, x, parts, false, stream);
 }

@@ -53,11 +53,11 @@ static void round_to(float *restrict x, int64_t n, Dtype wire)
 /* Does one of these over a part: `packed` has its elements without gaps. */
 typedef enum { PACK, UNPACK, ADD } Way;
 
-static void walk(Way way, float *x, const CommPart *part, void *packed, Dtype wire)
+static void walk(Way way, float *x, const Intervals *part, void *packed, Dtype wire)
 {
     char *at = packed;
     for (int i = 0; i < part->count; i++) {
-        CommInterval v = part->intervals[i];
+        Interval v = part->intervals[i];
         int64_t n = v.end - v.begin;
         if (way == PACK) pack(x + v.begin, at, n, wire);
         if (way == UNPACK) unpack(x + v.begin, at, n, wire);
@@ -66,7 +66,7 @@ static void walk(Way way, float *x, const CommPart *part, void *packed, Dtype wi
     }
 }
 
-size_t comm_reduce_bytes(const CommPart *parts, int size, Dtype wire)
+size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire)
 {
     int64_t total = 0, largest = 0;
     for (int r = 0; r < size; r++) {
@@ -77,7 +77,7 @@ size_t comm_reduce_bytes(const CommPart *parts, int size, Dtype wire)
 }
 
 /* Scratch: all parts of x, packed; then every rank's term of the own part. */
-Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire), n = (size_t)c->size, own = (size_t)parts[c->rank].size * w;
     size_t *send = mem_array(n, sizeof *send), *receive = mem_array(n, sizeof *receive);
@@ -93,7 +93,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire,
         /* The first term as it is, not added to 0: -0 stays. */
         for (int r = 0; r < c->size; r++) walk(r ? ADD : UNPACK, x, &parts[c->rank], terms + (size_t)r * own, wire);
         for (int i = 0; i < parts[c->rank].count; i++) {
-            CommInterval v = parts[c->rank].intervals[i];
+            Interval v = parts[c->rank].intervals[i];
             round_to(x + v.begin, v.end - v.begin, wire);
         }
     }
@@ -103,7 +103,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const CommPart *parts, Dtype wire,
 }
 
 /* The own elements are rounded here too: the same bits everywhere. */
-Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire);
     size_t *bytes = mem_array((size_t)c->size, sizeof *bytes);
@@ -123,7 +123,7 @@ Status comm_gather_parts(Comm *c, float *x, const CommPart *parts, Dtype wire, v
     return status;
 }
 
-Status comm_allreduce(Comm *c, float *x, const CommPart *parts, Dtype wire, void *scratch)
+Status comm_allreduce(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     TRY(comm_reduce_scatter(c, x, parts, wire, scratch));
     return comm_gather_parts(c, x, parts, wire, scratch);

@@ -89,7 +89,7 @@ done:
     return status_context(status, "store %s", s->where);
 }
 
-/* ---- meeting in a place that may hold what earlier runs left: files and Redis ---- */
+/* ---- meeting in a place that may hold what earlier runs left: a folder ---- */
 
 static Status set_text(Store *s, const char *name, const char *text) { return raw_set(s, name, text, strlen(text)); }
 
@@ -300,11 +300,10 @@ static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, doub
 {
     const char *at = s->where;
     if (starts(&at, "file:")) return store_file_open(at, job, s->rank == 0, &s->kind, &s->self);
-    if (starts(&at, "redis://")) return store_redis_open(at, job, timeout_s, s->stop, &s->kind, &s->self);
     if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
     s->served = starts(&at, "served://");
     if (s->served) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
-    return fail(E_USAGE, "rendezvous '%s': expected file:DIR, redis://HOST[:PORT], tcp://HOST[:PORT] or auto", at);
+    return fail(E_USAGE, "rendezvous '%s': expected file:DIR, tcp://HOST[:PORT] or auto", at);
 }
 
 Status store_open_until(const World *w, const char *where, const char *token, double timeout_s,

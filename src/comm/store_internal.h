@@ -39,8 +39,6 @@ Status store_fail_stopped(void);
 /* `first`: by the first rank, which removes what dead runs left there. */
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self);
 void store_file_forget(const char *directory, Hash128 job);
-Status store_redis_open(const char *host_and_port, Hash128 job, double timeout_s, const volatile sig_atomic_t *stop,
-                        const StoreKind **kind, void **self);
 /* `serve`: this rank serves it. Ranks of another world size, and a rank that is there already, are refused. */
 Status store_tcp_open(const World *world, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
                       const volatile sig_atomic_t *stop, const StoreKind **kind, void **self);

@@ -121,7 +121,7 @@
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "gtl",                                                        \
-      "where ranks meet: file:DIR (shared by all hosts), redis://HOST[:PORT], tcp://HOST[:PORT] (rank 0 serves it); "  \
+      "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); "                       \
       "auto: what the launcher says")                                                                                  \
     X(iface, Text, "", 0, 0, "", "LIST", NONE, "gtl",                                                                  \
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the route to "  \

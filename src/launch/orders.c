@@ -33,7 +33,6 @@ static bool travels(const Launch *l, const char *entry)
                                          "PBS_JOBID=",
                                          "SLURM_JOB_ID=",
                                          "RESTARTED=",
-                                         "REDISCLI_AUTH=",
                                          "SLURM_RESTART_COUNT=",
                                          "XDG_CACHE_HOME="};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)

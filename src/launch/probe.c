@@ -125,14 +125,11 @@ static Status measure_sum(Probe *p, double *seconds)
 {
     Comm *c = p->comm;
     Status status = OK;
-    CommInterval *intervals = mem_array((size_t)c->size, sizeof *intervals);
-    CommPart *parts = mem_array((size_t)c->size, sizeof *parts);
+    Intervals *parts = mem_array((size_t)c->size, sizeof *parts);
     float *x = mem_array(SUM_ELEMENTS, sizeof *x);
     double times[4];
-    for (int r = 0; r < c->size; r++) {
-        intervals[r] = (CommInterval){(int64_t)SUM_ELEMENTS * r / c->size, (int64_t)SUM_ELEMENTS * (r + 1) / c->size};
-        parts[r] = (CommPart){&intervals[r], 1, intervals[r].end - intervals[r].begin};
-    }
+    for (int64_t r = 0; r < c->size; r++)
+        intervals_add(&parts[r], SUM_ELEMENTS * r / c->size, SUM_ELEMENTS * (r + 1) / c->size);
     void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, F32));
     for (int k = 0; k < 4; k++) {
         TRY_DONE(comm_barrier(c));
@@ -142,7 +139,7 @@ static Status measure_sum(Probe *p, double *seconds)
     }
     *seconds = median(times + 1, 3);
 done:
-    free(intervals);
+    for (int r = 0; r < c->size; r++) intervals_free(&parts[r]);
     free(parts);
     free(x);
     free(scratch);

@@ -34,11 +34,6 @@ typedef struct {
 static inline int64_t param_held(const Param *p) { return p->padded * p->cols; } /* elements inside */
 static inline int64_t param_exported(const Param *p) { return p->rows * p->cols; }
 
-/* A piece of the space. */
-typedef struct {
-    int64_t begin, end; /* elements, begin < end */
-} ParamInterval;
-
 int params_find(const ParamTable *t, const char *name); /* −1 if absent */
 void params_free(ParamTable *t);
 /* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest,

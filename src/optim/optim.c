@@ -34,13 +34,13 @@ int64_t optim_norm_blocks(const ParamTable *params, int64_t before)
     return blocks;
 }
 
-int64_t optim_slice_segments(const Model *m, const Optimizer *o, const OptimSlice *slice, Segment *own)
+int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own)
 {
     int64_t n = 0, moment = 0;
     Segment *all = mem_array((size_t)m->params.count, sizeof *all);
     fill_segments(m, o, all);
     for (int k = 0, i = 0; k < slice->count; k++) {
-        ParamInterval v = slice->intervals[k];
+        Interval v = slice->intervals[k];
         while (i > 0 && all[i].offset > v.begin) i--;
         while (i < m->params.count && all[i].offset + all[i].size <= v.begin) i++;
         for (; i < m->params.count && all[i].offset < v.end; i++) {
@@ -85,7 +85,7 @@ static void emit_slice_lamb(Plan *p, const Model *m, const ModelTensors *t, OpAt
               IDS(t->grads, own, t->segments, p_sums, u_sums, t->ctl, t->stats), IDS(t->weights));
 }
 
-void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const OptimSlice *slice,
+void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own)
 {
     TensorId sums = NONE, mine = t->segments;

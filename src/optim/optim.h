@@ -17,18 +17,13 @@ typedef struct {
     int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: it is fixed */
 } Optimizer;
 
-/* A rank's slice of the flat space, cut at norm blocks and tensors' starts: moments of nothing else are held. */
-typedef struct {
-    const ParamInterval *intervals; // (count), ascending
-    int count;
-} OptimSlice;
-
 /* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
-   slice: each rank updates its own and gives the weights to all; its segments are another CONST tensor, *own. */
-void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const OptimSlice *slice,
+   slice of the flat space, cut at norm blocks and tensors' starts: each rank holds the moments of its own, updates it
+   and gives the weights to all; its segments are another CONST tensor, *own. */
+void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own);
 /* The segments of a slice, at most params.count + slice->count; returns how many. */
-int64_t optim_slice_segments(const Model *m, const Optimizer *o, const OptimSlice *slice, Segment *own);
+int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own);
 int64_t optim_norm_blocks(const ParamTable *params, int64_t before); /* of tensors, up to this place in the space */
 /* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2);

@@ -1,26 +1,5 @@
 #include "state/slices.h"
 
-#include <stdlib.h>
-
-void slice_free(StateSlice *slice)
-{
-    free(slice->intervals);
-    *slice = (StateSlice){0};
-}
-
-/* A share may be empty: more ranks than norm blocks. */
-static void slice_add(StateSlice *s, int64_t begin, int64_t end)
-{
-    if (begin >= end) return;
-    s->size += end - begin;
-    if (s->count > 0 && s->intervals[s->count - 1].end == begin) {
-        s->intervals[s->count - 1].end = end;
-        return;
-    }
-    MEM_GROW(s->intervals, s->count, s->cap);
-    s->intervals[s->count++] = (SliceInterval){begin, end};
-}
-
 /* The cut nearest to `ideal`: a tensor's start, or a whole number of norm blocks behind it. What lies between the last
    block of a tensor and the next tensor belongs to that block. */
 static int64_t nearest_cut(const ParamTable *t, int64_t begin, int64_t end, int64_t ideal)
@@ -49,7 +28,7 @@ int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank
     return rank + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (rank + 1) / ranks);
 }
 
-void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices)
+void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, Intervals *slices)
 {
     static const int64_t whole[] = {0};
     CHECK(ranks > 0 && params->count > 0, "slices for %d ranks of %d tensors", ranks, params->count);
@@ -58,13 +37,13 @@ void state_slices(const ParamTable *params, const int64_t *buckets, int n_bucket
         n_buckets = 1;
     }
     CHECK(n_buckets > 0 && buckets[0] == 0, "the first bucket must begin at 0");
-    for (int r = 0; r < ranks; r++) slices[r] = (StateSlice){0};
+    for (int r = 0; r < ranks; r++) slices[r] = (Intervals){0};
     for (int b = 0; b < n_buckets; b++) {
         int64_t begin = buckets[b], end = b + 1 < n_buckets ? buckets[b + 1] : params->size, from = begin;
         CHECK(begin <= end, "bucket %d begins behind its end", b);
         for (int r = 0; r < ranks; r++) {
             int64_t to = slice_cut(params, begin, end, r, ranks);
-            slice_add(&slices[r], from, to);
+            intervals_add(&slices[r], from, to);
             from = to;
         }
     }

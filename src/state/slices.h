@@ -10,21 +10,11 @@
 #include "base/norm_block.h"
 #include "model/params.h"
 
-typedef ParamInterval SliceInterval;
-
-/* Ascending, without overlap. */
-typedef struct {
-    SliceInterval *intervals;
-    int count, cap;
-    int64_t size; /* elements in all */
-} StateSlice;
-
-/* Fills `slices` (ranks), to be freed with slice_free. `buckets` (n_buckets) are the offsets at which buckets begin,
+/* Fills `slices` (ranks), to be freed by intervals_free. `buckets` (n_buckets) are the offsets at which buckets begin,
    the first 0, each the offset of a tensor; NULL: the whole space is one bucket. All slices together are the space,
    each element once. In each bucket no part is more than a norm block and its tensor's padding from the even share. */
-void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, StateSlice *slices);
+void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, Intervals *slices);
 /* Where part `rank` of the bucket from `begin` to `end` ends; it begins where the part before it ends. */
 int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank, int ranks);
-void slice_free(StateSlice *slice); /* takes a zeroed one */
 
 #endif

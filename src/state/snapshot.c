@@ -105,10 +105,10 @@ uint64_t snapshot_slot_size(int64_t slice_size)
     return SNAPSHOT_PAGE + SNAPSHOT_STATE + SNAPSHOT_ARRAYS * array_bytes(slice_size);
 }
 
-uint64_t snapshot_bytes(const ParamTable *params, const StateSlice *part, uint64_t file_bytes)
+uint64_t snapshot_bytes(const ParamTable *params, const Intervals *part, uint64_t file_bytes)
 {
     enum { TENSOR = 136, FILES = 32 * 136 + 24 }; /* as snapshot_fixed.c writes them, for at most 32 files */
-    uint64_t fixed = FILES + (uint64_t)part->count * sizeof(SliceInterval) + (uint64_t)params->count * TENSOR;
+    uint64_t fixed = FILES + (uint64_t)part->count * sizeof(Interval) + (uint64_t)params->count * TENSOR;
     return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(part->size);
 }
 

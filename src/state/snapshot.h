@@ -47,7 +47,7 @@ typedef struct {
     Digest run;
     int world, slice, holder; /* ranks; whose slice; the rank that keeps it */
     const ParamTable *params;
-    const StateSlice *part; /* the slice's intervals */
+    const Intervals *part; /* the slice's intervals */
     const CheckpointFile *files;
     int n_files;
 } SnapshotPlace;
@@ -55,7 +55,7 @@ typedef struct {
 typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
-uint64_t snapshot_bytes(const ParamTable *params, const StateSlice *part, uint64_t file_bytes);
+uint64_t snapshot_bytes(const ParamTable *params, const Intervals *part, uint64_t file_bytes);
 /* Bytes that this place has already: of a file that snapshot_open would go on with, or take away first. */
 uint64_t snapshot_held(const SnapshotPlace *place);
 /* Is `dir` memory (tmpfs, ramfs, hugetlbfs)? E_IO where there is no such folder. */
@@ -163,10 +163,10 @@ void snapshot_choose(const SnapshotPiece *pieces, int count, const Digest *param
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 
 /* Contents of a piece that lies in this list. Valid as long as the list. */
-const SliceInterval *snapshot_intervals(const SnapshotFile *f, int *count);
+const Interval *snapshot_intervals(const SnapshotFile *f, int *count);
 const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (slice)
 const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
-void snapshot_scatter(const SliceInterval *intervals, int count, const float *values, float *to);
+void snapshot_scatter(const Interval *intervals, int count, const float *values, float *to);
 /* One piece of the list into the flat space (NULL: not that array). */
 void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
                              float *const arrays[SNAPSHOT_ARRAYS]);

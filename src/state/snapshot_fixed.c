@@ -74,7 +74,7 @@ static Status parse_intervals(Cursor *c, int64_t n, int64_t params_size, int64_t
     f->n_intervals = (int)n;
     (void)take(c, f->intervals, (uint64_t)n * sizeof *f->intervals);
     for (int i = 0; i < f->n_intervals; i++) {
-        const SliceInterval *x = &f->intervals[i];
+        const Interval *x = &f->intervals[i];
         if (x->begin < end || x->end <= x->begin || x->end > params_size)
             return fail(E_FORMAT, "interval %d is [%lld, %lld), after %lld and of %lld elements", i,
                         (long long)x->begin, (long long)x->end, (long long)end, (long long)params_size);

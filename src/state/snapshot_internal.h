@@ -48,7 +48,7 @@ typedef struct {
 } SnapshotMark;
 
 typedef struct {
-    SliceInterval *intervals;
+    Interval *intervals;
     int n_intervals;
     ParamTable params;
     CheckpointFile *files;

@@ -204,9 +204,9 @@ static void sign(Snapshot *s)
     memcpy(s->data + SNAPSHOT_PAGE, &owner, sizeof owner);
 }
 
-static void copy_part(StateSlice *to, const StateSlice *from)
+static void copy_part(Intervals *to, const Intervals *from)
 {
-    *to = (StateSlice){.count = from->count, .cap = from->count, .size = from->size};
+    *to = (Intervals){.count = from->count, .cap = from->count, .size = from->size};
     to->intervals = mem_array((size_t)from->count, sizeof *to->intervals);
     if (from->count) memcpy(to->intervals, from->intervals, (size_t)from->count * sizeof *to->intervals);
 }
@@ -249,7 +249,7 @@ void snapshot_close(Snapshot *s)
     snapshot_stop_thread(s);
     if (s->data) munmap(s->data, s->size);
     if (s->fd >= 0) close(s->fd);
-    slice_free(&s->part);
+    intervals_free(&s->part);
     free(s->message);
     free(s->path);
     free(s);

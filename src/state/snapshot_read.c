@@ -315,7 +315,7 @@ void snapshot_set_free(SnapshotSet *set)
 
 /* ---- Contents ---- */
 
-const SliceInterval *snapshot_intervals(const SnapshotFile *f, int *count)
+const Interval *snapshot_intervals(const SnapshotFile *f, int *count)
 {
     *count = f->view->fixed.n_intervals;
     return f->view->fixed.intervals;
@@ -336,7 +336,7 @@ const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size)
     return (const char *)at + SNAPSHOT_PAGE;
 }
 
-void snapshot_scatter(const SliceInterval *intervals, int count, const float *values, float *to)
+void snapshot_scatter(const Interval *intervals, int count, const float *values, float *to)
 {
     for (int i = 0; i < count; i++) {
         size_t n = (size_t)(intervals[i].end - intervals[i].begin);
@@ -349,7 +349,7 @@ void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p, f
 {
     const SnapshotFile *f = &list->files[p->file];
     int n;
-    const SliceInterval *intervals = snapshot_intervals(f, &n);
+    const Interval *intervals = snapshot_intervals(f, &n);
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
         if (arrays[a]) snapshot_scatter(intervals, n, snapshot_values(f, p->slot, a), arrays[a]);
 }

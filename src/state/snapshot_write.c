@@ -182,7 +182,7 @@ static Status fetch_all(Snapshot *s)
     for (int a = 0; from->fetch && a < SNAPSHOT_ARRAYS; a++) {
         float *to = slot_array(s, s->slot, a);
         for (int i = 0; i < s->part.count; i++) {
-            const SliceInterval *x = &s->part.intervals[i];
+            const Interval *x = &s->part.intervals[i];
             TRY(from->fetch(from->context, a, x->begin, x->end, to));
             to += x->end - x->begin;
         }

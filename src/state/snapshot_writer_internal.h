@@ -12,7 +12,7 @@ struct Snapshot {
     uint8_t *data;
     size_t size;
     const SnapshotHeader *header;
-    StateSlice part;
+    Intervals part;
     SnapshotAfter after;
     void *after_context;
     /* the thread */

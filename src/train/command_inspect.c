@@ -188,7 +188,7 @@ static Status make_model(const Config *c, const TensorFile *f, Model *m)
     return model_init(m, config, import_head(&heads));
 }
 
-static void put_slice(Buf *b, const ParamTable *t, int rank, const StateSlice *s)
+static void put_slice(Buf *b, const ParamTable *t, int rank, const Intervals *s)
 {
     char size[32];
     buf_printf(b, "rank %-5d %14" PRId64 " numbers  %10s", rank, s->size, human(size, 12.0 * (double)s->size));
@@ -206,13 +206,13 @@ static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
     char size[32];
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
     TRY(make_model(c, f, &m));
-    StateSlice *slices = mem_array((size_t)ranks, sizeof *slices);
+    Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
     state_slices(&m.params, NULL, 0, ranks, slices);
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
                m.params.size, human(size, 12.0 * (double)m.params.size), ranks);
     for (int r = 0; r < ranks; r++) {
         put_slice(b, &m.params, r, &slices[r]);
-        slice_free(&slices[r]);
+        intervals_free(&slices[r]);
     }
     free(slices);
     model_free(&m);

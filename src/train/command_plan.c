@@ -164,7 +164,7 @@ static PlanRequest request(const PlanRun *r, int64_t tokens, int64_t seqs, bool 
                          .norm_forms = r->norm_forms,
                          .optimizer = r->setup.optimizer,
                          .save_buffer = training && r->save_buffer,
-                         .exchange = training && r->exchange.n ? &r->exchange : NULL};
+                         .exchange = training && r->exchange.buckets.n ? &r->exchange : NULL};
 }
 
 static int64_t seqs_in(int64_t batch, int64_t tokens)

@@ -3,25 +3,18 @@
 #ifndef CAIRN_TRAIN_EXCHANGE_H
 #define CAIRN_TRAIN_EXCHANGE_H
 
-#include "comm/comm.h"
+#include "exec/exec.h"
 #include "model/params.h"
 #include "state/slices.h"
 
 typedef struct {
-    int n, ranks;            /* buckets */
-    int64_t *starts;         // (n + 1)
-    CommPart *parts;         // (n, ranks)
-    CommInterval *intervals; // (n, ranks)
-    Dtype wire;
-    int64_t largest;      /* elements of a bucket, or of a table of norm blocks' sums */
-    size_t scratch_bytes; /* what a collective on the largest needs */
-    bool direct;          /* from GPU to GPU: nothing of it lies in the host's memory */
+    GradientBuckets buckets;
+    Interval *intervals; // (n, ranks)
+    bool on_device;      /* from GPU to GPU: nothing of it lies in the host's memory */
     /* A sharded optimizer's: */
     bool shard;
     int rank;
-    StateSlice *slices; // (ranks): whose moments are where
-    CommPart *sums;     // (ranks): of a table of norm blocks' sums, a double being two elements
-    CommInterval *sum_intervals;
+    Intervals *slices; // (ranks): whose moments are where
 } Exchange;
 
 /* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts;

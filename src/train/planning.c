@@ -28,19 +28,14 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
-const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice)
-{
-    if (!x || !x->shard) return NULL;
-    *slice = (OptimSlice){x->slices[x->rank].intervals, x->slices[x->rank].count};
-    return slice;
-}
+const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->slices[x->rank] : NULL; }
 
 /* A device's gradients go through the host's memory. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
-    if (x->direct) return 0;
-    return x->scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
+    if (x->on_device) return 0;
+    return x->buckets.scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
 /* 0: all. */
@@ -71,13 +66,12 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         plan_offload(p);
         free(none);
-        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->starts, r->exchange->n);
+        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
     plan_begin(p, t->stats, t->grads);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        OptimSlice slice;
-        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange, &slice), segments, &t->own_segments);
+        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }

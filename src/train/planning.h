@@ -29,7 +29,7 @@ typedef struct {
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
 Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
 /* This rank's slice of a sharded optimizer; NULL where there is none. */
-const OptimSlice *exchange_slice(const Exchange *x, OptimSlice *slice);
+const Intervals *exchange_slice(const Exchange *x);
 
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
 RowCounts plan_capacity(MicroCapacity micro);

@@ -200,7 +200,7 @@ static Status receive_bytes(Comm *c, int from, void *data, size_t bytes)
 static Status send_slice(Comm *c, const SnapshotFile *f, int slot)
 {
     int n;
-    const SliceInterval *intervals = snapshot_intervals(f, &n);
+    const Interval *intervals = snapshot_intervals(f, &n);
     int64_t counts[2] = {n, 0};
     for (int i = 0; i < n; i++) counts[1] += intervals[i].end - intervals[i].begin;
     TRY(send_bytes(c, counts, sizeof counts));
@@ -215,7 +215,7 @@ static Status receive_slice(Comm *c, int from, float *const arrays[SNAPSHOT_ARRA
     Status status = OK;
     int64_t counts[2];
     TRY(receive_bytes(c, from, counts, sizeof counts));
-    SliceInterval *intervals = mem_array((size_t)counts[0], sizeof *intervals);
+    Interval *intervals = mem_array((size_t)counts[0], sizeof *intervals);
     float *values = mem_array((size_t)counts[1], sizeof *values);
     TRY_DONE(receive_bytes(c, from, intervals, (size_t)counts[0] * sizeof *intervals));
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {

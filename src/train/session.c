@@ -48,8 +48,7 @@ static Status make_plans(Session *s)
 /* A sharded optimizer's. */
 static Status upload_own_segments(Session *s)
 {
-    OptimSlice room;
-    const OptimSlice *slice = exchange_slice(s->options.exchange, &room);
+    const Intervals *slice = exchange_slice(s->options.exchange);
     if (!slice) return OK;
     Segment *own = mem_array((size_t)(s->model->params.count + slice->count), sizeof *own);
     int64_t n = optim_slice_segments(s->model, &s->options.optimizer, slice, own);
@@ -92,17 +91,11 @@ static Status meet(void *self) { return ranks_meet(self); }
 
 static Status open_lane(Session *s)
 {
-    const Exchange *x = s->options.exchange;
     if (!s->options.ranks || !s->options.training) return OK;
     TRY(ranks_connect(s->options.ranks, &s->lane));
     s->exec_ranks = (ExecRanks){.comm = s->lane,
-                                .starts = x->starts,
-                                .parts = x->parts,
-                                .wire = x->wire,
-                                .n_buckets = x->n,
-                                .device = s->options.gpus,
-                                .sums = x->sums,
-                                .scratch_bytes = x->scratch_bytes,
+                                .device_comm = s->options.device_comm,
+                                .buckets = &s->options.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
     return OK;
@@ -139,7 +132,7 @@ static void drop_filled(Session *s, StateArray which)
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.gpus); /* what is left of a step that failed */
+    comm_device_abort(s->options.device_comm); /* what is left of a step that failed */
     free_plans(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
@@ -167,7 +160,7 @@ bool session_sharded(const Session *s) { return s->options.exchange && s->option
 
 /* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
 
-static void copy_slice(float *space, float *slice, const StateSlice *of, bool out_of_space)
+static void copy_slice(float *space, float *slice, const Intervals *of, bool out_of_space)
 {
     for (int k = 0; k < of->count; k++) {
         size_t n = (size_t)(of->intervals[k].end - of->intervals[k].begin);
@@ -202,7 +195,7 @@ static Status return_slice(const Session *s, StateArray which, bool written, flo
 static Status pass_slice(const Session *s, float *space, int rank, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const StateSlice *of = &s->options.exchange->slices[rank];
+    const Intervals *of = &s->options.exchange->slices[rank];
     enum { PIECE = 1 << 24 }; /* elements */
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -216,7 +209,7 @@ static Status pass_slice(const Session *s, float *space, int rank, bool to_first
 static Status pass_own(const Session *s, float *slice, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const StateSlice *of = &s->options.exchange->slices[comm->rank];
+    const Intervals *of = &s->options.exchange->slices[comm->rank];
     enum { PIECE = 1 << 24 };
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -281,21 +274,21 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status broadcast_array(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
-    CommDevice *gpus = s->options.gpus;
+    CommDevice *c = s->options.device_comm;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
     TRY(d->lane(d, LANE_COMM));
-    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    Status status = comm_device_broadcast(c, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(gpus, first_event, d);
-    if (status != OK) comm_device_abort(gpus);
+    if (status == OK) status = comm_device_wait(c, first_event, d);
+    if (status != OK) comm_device_abort(c);
     return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_broadcast(Session *s, StateArray which)
 {
-    if (!s->options.gpus) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
+    if (!s->options.device_comm) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
     return broadcast_array(s, which);
 }
 
@@ -326,7 +319,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 }
 
 /* Elements of the slice before this one. */
-static int64_t place_in_slice(const StateSlice *slice, int64_t element)
+static int64_t place_in_slice(const Intervals *slice, int64_t element)
 {
     int64_t before = 0;
     for (int i = 0; i < slice->count && slice->intervals[i].begin < element; i++) {

@@ -31,7 +31,7 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
     const Exchange *exchange;          /* with ranks, for training; the caller's */
-    CommDevice *gpus;                  /* the ranks' GPUs are connected; NULL: they are not. The caller's */
+    CommDevice *device_comm;           /* the ranks' GPUs are connected; NULL: they are not. The caller's */
 } SessionOptions;
 
 /* Arrays of the flat space, (params.size) each; moments only with training. */

@@ -8,7 +8,7 @@
 #include "base/pages.h"
 #include "config/table.h"
 #include "state/snapshot.h"
-#include "train/gpus.h"
+#include "train/device_comm.h"
 #include "train/signals.h"
 #include "train/snapshots.h"
 
@@ -506,7 +506,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
     Status status = OK;
     Plan evaluation = {0};
     ModelTensors t;
-    if (need->training) TRY(gpus_connect(c, s->ranks, s->backend, &s->gpus)); /* takes memory of theirs */
+    if (need->training) TRY(device_comm_connect(c, s->ranks, s->backend, &s->device_comm)); /* takes memory of theirs */
     Planning g = {.c = c,
                   .need = need,
                   .s = s,
@@ -525,7 +525,7 @@ Status setup_plan(const Config *c, const SetupNeed *need, Setup *s)
         int64_t tokens;
         Dtype wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
         if (s->ranks) exchange_init(&s->exchange, &need->model->params, ranks_size(s->ranks), c->bucket_size, wire);
-        s->exchange.direct = s->gpus != NULL;
+        s->exchange.on_device = s->device_comm != NULL;
         if (s->ranks && strcmp(c->shard, "optimizer") == 0) TRY_DONE(shard_optimizer(need, s));
         TRY_DONE(setup_policy(c, s->backend, &s->policy));
         TRY_DONE(setup_micro_tokens(c, g.share, need->max_length, &tokens));
@@ -586,12 +586,12 @@ SessionOptions setup_session(const Setup *s, const Config *c, bool training, boo
                             .stop = signals_stop(),
                             .ranks = s->ranks,
                             .exchange = s->ranks ? &s->exchange : NULL,
-                            .gpus = s->gpus};
+                            .device_comm = s->device_comm};
 }
 
 void setup_free(Setup *s)
 {
-    comm_device_close(s->gpus);
+    comm_device_close(s->device_comm);
     backend_close(s->backend);
     exchange_free(&s->exchange);
     free(s->levels);

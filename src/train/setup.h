@@ -18,7 +18,7 @@ typedef struct {
     uint8_t *levels;           /* (layers) */
     MicroCapacity micro, eval; /* of micro-batches in training and in evaluation */
     Exchange exchange;         /* with ranks, for training */
-    CommDevice *gpus;          /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
+    CommDevice *device_comm;   /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
     bool save_buffer;
     size_t plan_bytes[N_REGIONS]; /* training and evaluation plans together */
     size_t process_bytes;    /* what the process holds beside them: program, libraries, data; on a device its context */

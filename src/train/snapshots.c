@@ -18,7 +18,7 @@ struct Snapshots {
     const TrainJob *job;
     SnapshotWish wish;
     Ranks *ranks;
-    StateSlice *slices;    // (ranks)
+    Intervals *slices;     // (ranks)
     CheckpointFile *files; // (job->n_files)
     Snapshot *file;
     SnapshotCopies copies; /* on other hosts; count 0: none are made */
@@ -69,15 +69,15 @@ Status snapshots_replicas(const Config *c, int nodes, int *n)
 uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
 {
     enum { SMALL_FILES = 512 << 10 };
-    int ranks = x ? x->ranks : 1;
+    int ranks = x ? x->buckets.ranks : 1;
     uint64_t most = 0, sum = 0;
-    StateSlice *slices = mem_array((size_t)ranks, sizeof *slices);
-    state_slices(params, x ? x->starts : NULL, x ? x->n : 0, ranks, slices);
+    Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
+    state_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
     for (int r = 0; r < ranks; r++) {
         uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
         if (bytes > most) most = bytes;
         sum += bytes;
-        slice_free(&slices[r]);
+        intervals_free(&slices[r]);
     }
     free(slices);
     if (all) *all = (uint64_t)(1 + copies) * sum;
@@ -119,7 +119,7 @@ static void find_slices(Snapshots *s)
         state_slices(&session->model->params, NULL, 0, 1, s->slices);
         return;
     }
-    state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
+    state_slices(&session->model->params, x->buckets.starts, x->buckets.n, ranks, s->slices);
 }
 
 static void find_files(Snapshots *s)
@@ -298,7 +298,7 @@ static void release(Snapshots *s, bool discard)
     for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
     comm_close(s->copies.comm);
     copies_free(&s->copies);
-    for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) slice_free(&s->slices[r]);
+    for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) intervals_free(&s->slices[r]);
     free(s->slices);
     free(s->files);
     free(s->output);

@@ -2,7 +2,6 @@
 #include "dist/ranks.h"
 
 #include <math.h>
-#include <sys/prctl.h>
 
 /* Bytes that tell who sent them to whom. */
 static void fill(uint8_t *p, size_t n, int from, int to)
@@ -111,13 +110,13 @@ static float term(int r, int i)
 }
 
 /* Parts with holes between them and of uneven sizes; of the last rank none, if `uneven`. */
-static void make_parts(int size, bool uneven, CommInterval (*intervals)[16], CommPart *parts)
+static void make_parts(int size, bool uneven, Interval (*intervals)[16], Intervals *parts)
 {
     memset(parts, 0, (size_t)size * sizeof *parts);
     for (int k = 0; k < 16; k++) {
         int r = k % (uneven && size > 1 ? size - 1 : size);
-        CommPart *p = &parts[r];
-        CommInterval v = {k * 600, k * 600 + 100 + k * 31};
+        Intervals *p = &parts[r];
+        Interval v = {k * 600, k * 600 + 100 + k * 31};
         intervals[r][p->count++] = v;
         p->size += v.end - v.begin;
         p->intervals = intervals[r];
@@ -133,7 +132,7 @@ static float expected_sum(int size, int i, Dtype wire)
     return rounded(sum, wire);
 }
 
-static bool in_part(const CommPart *p, int i)
+static bool in_part(const Intervals *p, int i)
 {
     for (int k = 0; k < p->count; k++)
         if (i >= p->intervals[k].begin && i < p->intervals[k].end) return true;
@@ -142,8 +141,8 @@ static bool in_part(const CommPart *p, int i)
 
 static void check_sums(Comm *c, Dtype wire, bool uneven)
 {
-    CommInterval intervals[4][16];
-    CommPart parts[4];
+    Interval intervals[4][16];
+    Intervals parts[4];
     static float x[N], y[N];
     make_parts(c->size, uneven, intervals, parts);
     void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, wire));
@@ -176,8 +175,8 @@ static int sums_work(Comm *c, void *arg)
         check_sums(c, BF16, uneven);
     }
     /* Minus zero and what is not finite stay what they are. */
-    CommInterval all = {0, 3};
-    CommPart parts[4] = {{&all, 1, 3}};
+    Interval all = {0, 3};
+    Intervals parts[4] = {{.intervals = &all, .count = 1, .size = 3}};
     float x[3] = {-0.0f, INFINITY, NAN}, scratch[64];
     require(comm_allreduce(c, x, parts, BF16, scratch) == OK);
     require(f32_bits(x[0]) == 0x80000000u && x[1] == INFINITY && isnan(x[2]));
@@ -258,37 +257,6 @@ static void test_tcp_store(void **state)
     ranks_run(&ranks, sums_work);
 }
 
-/* A server of our own, on a port that was free a moment ago. */
-static void test_redis_store(void **state)
-{
-    char port[16], *where = mem_printf("redis://127.0.0.1:%d", 20000 + (int)getpid() % 10000);
-    int status, sees = -1;
-    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 10000);
-    fflush(NULL);
-    pid_t server = fork();
-    if (server == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* should a test fail meanwhile */
-        if (!freopen("/dev/null", "w", stdout)) _exit(127);
-        execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly",
-               "no", "--dir", (char *)*state, (char *)NULL);
-        _exit(127);
-    }
-    usleep(300000);
-    if (waitpid(server, &status, WNOHANG) == server) {
-        print_message("skipped: no redis-server could be started here\n");
-    } else {
-        for (int run = 0; run < 3; run++) { /* what the first left does not disturb the next ones */
-            Ranks ranks = ranks_of(3, where);
-            ranks_run(&ranks, sums_work);
-        }
-        sees = 0;
-        kill(server, SIGTERM);
-        waitpid(server, &status, 0);
-    }
-    free(where);
-    if (sees < 0) skip();
-}
-
 /* Runs of one job in one folder, one after another. */
 static void test_again(void **state)
 {
@@ -309,7 +277,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_gpu, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp_store),
         cmocka_unit_test_setup_teardown(test_again, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_redis_store, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,24 +51,6 @@ for where in "file:$work/meet" "tcp://127.0.0.1:$port"; do
     stop "two of three, ${where%%:*}" TERM
 done
 [ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
-rank 1 2 "redis://127.0.0.1:$port"
-if grep -q 'built without Redis' "log.1" 2>/dev/null; then
-    wait "${pids[1]}"
-    pids=()
-else
-    stop "no Redis" TERM
-    if command -v redis-server >/dev/null; then
-        redis-server --port "$port" --bind 127.0.0.1 --save '' --dir "$work" >redis.log 2>&1 &
-        redis=$!
-        rank 0 2 "redis://127.0.0.1:$port"
-        stop "rank 0 alone, Redis" TERM
-        rank 1 2 "redis://127.0.0.1:$port"
-        stop "rank 1 alone, Redis" TERM
-        kill "$redis"
-    else
-        echo "skipped in part: redis-server is not installed"
-    fi
-fi
 
 # Under the launcher: a rank that never comes; then a host that never answers.
 cat >program.sh <<'END2'

@@ -28,7 +28,7 @@ static Status exchange(void *context, Snapshot *own, int slot, bool whole)
     return copies_exchange(&h->copies, own, slot, whole);
 }
 
-static Snapshot *open_one(const Work *w, int holder, int slice, const ParamTable *t, StateSlice *parts)
+static Snapshot *open_one(const Work *w, int holder, int slice, const ParamTable *t, Intervals *parts)
 {
     char *output = mem_printf("%s/out", w->dir), *dir = mem_printf("%s/host%d", w->dir, holder);
     SnapshotPlace place = {.dir = dir,
@@ -83,7 +83,7 @@ static int work(Comm *c, void *arg)
     const Work *w = arg;
     const int node[RANKS] = {0, 1, 2};
     ParamTable t = sample_table();
-    StateSlice parts[RANKS] = {{0}};
+    Intervals parts[RANKS] = {{0}};
     Hook h = {.damage = false};
     state_slices(&t, NULL, 0, RANKS, parts);
     require(comm_dup(c, &h.copies.comm) == OK);
@@ -114,7 +114,7 @@ static int work(Comm *c, void *arg)
 
     snapshot_close(own);
     for (int i = 0; i < h.copies.count; i++) snapshot_close(h.copies.items[i].file);
-    for (int r = 0; r < RANKS; r++) slice_free(&parts[r]);
+    for (int r = 0; r < RANKS; r++) intervals_free(&parts[r]);
     comm_close(h.copies.comm);
     copies_free(&h.copies);
     sample_free(good);

@@ -32,7 +32,6 @@ BEGIN {
     vendor["bzlib"] = "tasks/pretrain/with_bz2/"
     vendor["zlib"] = "tasks/pretrain/with_zlib/"
     vendor["gloo"] = "src/comm/gloo"
-    vendor["hiredis"] = "src/comm/store_redis.c"
     vendor["nccl"] = "src/comm/nccl tests/cuda_host/nccl_twin"
     vendor["cuda"] = "kernels/cuda/ tests/cuda_host/"
     vendor["nvtx3"] = "kernels/cuda/nvtx tests/"

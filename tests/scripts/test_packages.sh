@@ -26,14 +26,14 @@ require() { # shellcheck disable=SC2016,SC2317
 
 # No apt: the names, exit code 2, nothing done.
 expect 2 require
-says gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev libhiredis-dev "run this again"
+says gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev "run this again"
 
 # apt as a user: update first, through sudo; then everything is found and nothing more is asked for.
 stub_apt
 expect 0 require
 says complete
 [ "$(grep -v -e '^sudo' notes | head -n 1)" = "apt-get update -q" ] || complain "apt-get update does not come first: $(cat notes)"
-grep -q '^apt-get install .* gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev libhiredis-dev$' notes ||
+grep -q '^apt-get install .* gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev$' notes ||
     complain "not what was to be installed: $(cat notes)"
 [ "$(grep -c sudo notes)" -eq 2 ] || complain "sudo was used $(grep -c sudo notes) times"
 rm notes

@@ -33,7 +33,7 @@ static bool is_cut(const ParamTable *t, int64_t at)
 
 static void check(const ParamTable *t, const int64_t *buckets, int n_buckets)
 {
-    StateSlice slices[RANKS];
+    Intervals slices[RANKS];
     uint8_t *owners = mem_alloc((size_t)t->size);
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         memset(owners, 0, (size_t)t->size);
@@ -41,7 +41,7 @@ static void check(const ParamTable *t, const int64_t *buckets, int n_buckets)
         for (int r = 0; r < ranks; r++) {
             int64_t end = -1, size = 0;
             for (int k = 0; k < slices[r].count; k++) {
-                SliceInterval v = slices[r].intervals[k];
+                Interval v = slices[r].intervals[k];
                 assert_true(v.begin > end && v.begin < v.end && v.end <= t->size);
                 assert_true(is_cut(t, v.begin) && is_cut(t, v.end));
                 for (int64_t e = v.begin; e < v.end; e++) owners[e]++;
@@ -54,7 +54,7 @@ static void check(const ParamTable *t, const int64_t *buckets, int n_buckets)
         }
         for (int64_t e = 0; e < t->size; e++)
             if (owners[e] != 1) fail_msg("element %lld has %d owners of %d", (long long)e, owners[e], ranks);
-        for (int r = 0; r < ranks; r++) slice_free(&slices[r]);
+        for (int r = 0; r < ranks; r++) intervals_free(&slices[r]);
     }
     free(owners);
 }
@@ -82,19 +82,19 @@ static void test_by_hand(void **state)
                       {.rows = 10, .cols = 1, .padded = 10, .offset = 2048},
                       {.rows = 1500, .cols = 1, .padded = 1500, .offset = 2112}};
     ParamTable t = {.params = params, .count = 3, .size = 3648};
-    StateSlice s[8];
+    Intervals s[8];
     state_slices(&t, NULL, 0, 2, s); /* ideal 1824; cuts at 0, 1024, 2048, 2112, 3136, 3648 */
     assert_int_equal(s[0].count, 1);
     assert_int_equal(s[0].intervals[0].end, 2048);
     assert_int_equal(s[1].intervals[0].begin, 2048);
     assert_int_equal(s[1].size, 1600);
-    for (int r = 0; r < 2; r++) slice_free(&s[r]);
+    for (int r = 0; r < 2; r++) intervals_free(&s[r]);
     state_slices(&t, NULL, 0, 8, s); /* ideals 456 912 1368 1824 2280 2736 3192: cuts 0 1024 1024 2048 2112 3136 3136 */
     static const int64_t sizes[8] = {0, 1024, 0, 1024, 64, 1024, 0, 512};
     for (int r = 0; r < 8; r++) {
         assert_int_equal(s[r].size, sizes[r]);
         assert_int_equal(s[r].count, sizes[r] > 0);
-        slice_free(&s[r]);
+        intervals_free(&s[r]);
     }
     int64_t buckets[] = {0, 2048};
     state_slices(&t, buckets, 2, 2, s); /* 0–1024 | 1024–2048; 2048–3136 | 3136–3648: ideal 2848 */
@@ -102,7 +102,7 @@ static void test_by_hand(void **state)
     assert_int_equal(s[0].size, 1024 + 1088);
     assert_int_equal(s[1].count, 2);
     assert_int_equal(s[1].intervals[1].begin, 3136);
-    for (int r = 0; r < 2; r++) slice_free(&s[r]);
+    for (int r = 0; r < 2; r++) intervals_free(&s[r]);
 }
 
 int main(void)

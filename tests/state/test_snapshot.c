@@ -17,7 +17,7 @@ static const Digest run_number = {.hi = 7, .lo = 9};
 typedef struct {
     char *dir, *output; /* of files; the output folder */
     ParamTable table;
-    StateSlice parts[MOST_RANKS];
+    Intervals parts[MOST_RANKS];
     int world;
     Snapshot *ranks[MOST_RANKS];
 } World;
@@ -54,7 +54,7 @@ static void world_close(World *w)
 {
     for (int r = 0; r < w->world; r++) {
         snapshot_close(w->ranks[r]);
-        slice_free(&w->parts[r]);
+        intervals_free(&w->parts[r]);
     }
     free(w->dir);
     free(w->output);
@@ -409,7 +409,7 @@ static void test_cut_short_and_nonsense(void **state)
     state_slices(&w->table, NULL, 0, 1, w->parts);
     SnapshotPlace place = place_of(w, 0);
     assert_status(snapshot_open(&place, &w->ranks[0]), E_IO);
-    slice_free(&w->parts[0]);
+    intervals_free(&w->parts[0]);
     free(w);
     free(name);
     free(file);
@@ -427,7 +427,7 @@ static void test_a_small_tmpfs(void **state)
     state_slices(&w.table, NULL, 0, 1, w.parts);
     if (mount("none", *state, "tmpfs", 0, "size=64k") != 0) {
         print_message("skipped: cannot mount a tmpfs here: %s\n", strerror(errno));
-        slice_free(&w.parts[0]);
+        intervals_free(&w.parts[0]);
         skip();
     }
     SnapshotPlace place = place_of(&w, 0);
@@ -442,7 +442,7 @@ static void test_a_small_tmpfs(void **state)
         !strstr(message, "takes 0.3 MiB here, 0.1 MiB are free"))
         fail_msg("%s", message);
     assert_int_equal(left, 0);
-    slice_free(&w.parts[0]);
+    intervals_free(&w.parts[0]);
     free(message);
     free(list);
 }

@@ -136,7 +136,6 @@ static void test_places(void **state)
     assert_status(store_open(&w, "file:", "", 1, &s), E_USAGE);
     assert_status(store_open(&w, "tcp://:5", "", 1, &s), E_USAGE);
     assert_status(store_open(&w, "tcp://a:70000", "", 1, &s), E_USAGE);
-    assert_status(store_open(&w, "redis://:5", "", 1, &s), E_USAGE);
     char *open_folder = mem_printf("file:%s", (char *)*state);
     Store *first;
     assert_ok(store_open(&w, open_folder, "", 1, &first)); /* and now somebody else's */

@@ -1,0 +1,23 @@
+#include "base/interval.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+void intervals_add(Intervals *list, int64_t begin, int64_t end)
+{
+    if (begin >= end) return;
+    list->size += end - begin;
+    if (list->count > 0 && list->intervals[list->count - 1].end == begin) {
+        list->intervals[list->count - 1].end = end;
+        return;
+    }
+    MEM_GROW(list->intervals, list->count, list->cap);
+    list->intervals[list->count++] = (Interval){begin, end};
+}
+
+void intervals_free(Intervals *list)
+{
+    free(list->intervals);
+    *list = (Intervals){0};
+}

@@ -1,0 +1,21 @@
+/* Elements of a flat space, from `begin` to before `end`; and ascending lists of such intervals without overlap. */
+#ifndef CAIRN_BASE_INTERVAL_H
+#define CAIRN_BASE_INTERVAL_H
+
+#include <stdint.h>
+
+typedef struct {
+    int64_t begin, end; /* begin < end */
+} Interval;
+
+typedef struct {
+    Interval *intervals; // (count)
+    int count, cap;
+    int64_t size; /* elements in all */
+} Intervals;
+
+/* Appends; an empty interval is left out, one that begins where the last ends makes that longer. */
+void intervals_add(Intervals *list, int64_t begin, int64_t end);
+void intervals_free(Intervals *list); /* takes a zeroed one */
+
+#endif
