@@ -29,7 +29,7 @@ struct Snapshots {
     bool pending;             /* begun, neither committed nor given up: the same on all ranks */
     SnapshotOutcome outcome;  /* of it, here */
     bool alone;               /* files of other numbers of ranks are gone */
-    double stood_now;         /* training waited for the one under way */
+    double stall_s;           /* training waited for the one under way */
     SnapshotStats stats;
 };
 
@@ -254,28 +254,30 @@ static bool goes_without(const Snapshots *s, Status status)
     return s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
 }
 
-/* On all ranks, or on none: E_STOPPED where auto goes on without. */
-static Status agree(Snapshots *s, Status mine)
+/* All ranks agree: on the first failure, or that one of them has no room and auto continues without. */
+static Status agree(Snapshots *s, Status mine, bool *room)
 {
     bool drop = goes_without(s, mine);
     int64_t good = !drop;
     if (drop) log_warn("no snapshots are taken: %s", status_message());
     TRY(ranks_all(s->ranks, drop ? OK : mine));
     TRY(ranks_least(s->ranks, &good));
-    return good ? OK : E_STOPPED;
+    *room = good;
+    return OK;
 }
 
-static Status open_everywhere(Snapshots *s)
+static Status open_everywhere(Snapshots *s, bool *room)
 {
     SnapshotClaim mine = {0};
-    TRY(agree(s, find_claim(s, &mine)));
+    TRY(agree(s, find_claim(s, &mine), room));
+    if (!*room) return OK;
     Status status = check_room(s, &mine);
-    if (goes_without(s, status)) {
-        if (ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
-        return E_STOPPED;
-    }
+    *room = !goes_without(s, status);
+    if (!*room && ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
+    if (!*room) return OK;
     TRY(status);
-    TRY(agree(s, open_files(s)));
+    TRY(agree(s, open_files(s), room));
+    if (!*room) return OK;
     int64_t newest = -s->generation;
     TRY(ranks_least(s->ranks, &newest));
     s->generation = -newest;
@@ -322,13 +324,13 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
         find_slices(s);
         find_files(s);
         status = find_copies(s);
-        if (status == OK) status = open_everywhere(s);
-        if (status == OK) {
+        bool room = false;
+        if (status == OK) status = open_everywhere(s, &room);
+        if (status == OK && room) {
             if (s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
             *out = s;
             return OK;
         }
-        if (status == E_STOPPED) status = OK; /* no room somewhere */
     }
     release(s, false);
     return status;
@@ -341,7 +343,7 @@ void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
             "snapshots: %" PRId64 " taken, the last ones %" PRId64
             " steps apart; training waited %.3g s for all, %.3g s at most; the thread worked %.3g s, %.3g s of it on "
             "a processor; %.1f MiB",
-            s->stats.taken, s->stats.every, s->stats.stood_s, s->stats.stood_most_s, s->stats.seconds,
+            s->stats.taken, s->stats.every, s->stats.stalled_s, s->stats.longest_stall_s, s->stats.seconds,
             s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
     char *output = s ? mem_strdup(s->output) : snapshot_canonical(job->output_dir);
     release(s, discard);
@@ -360,10 +362,10 @@ static void reckon(Snapshots *s, double step_s)
     snapshot_cost(s->file, &processor, &seconds);
     s->stats.processor_s += processor;
     s->stats.seconds += seconds;
-    s->stats.stood_s += s->stood_now;
-    if (s->stood_now > s->stats.stood_most_s) s->stats.stood_most_s = s->stood_now;
+    s->stats.stalled_s += s->stall_s;
+    if (s->stall_s > s->stats.longest_stall_s) s->stats.longest_stall_s = s->stall_s;
     if (s->wish.every > 0) return;
-    double cost = s->stood_now + (s->job->session->options.backend->device ? 0 : processor);
+    double cost = s->stall_s + (s->job->session->options.backend->device ? 0 : processor);
     double every = step_s > 0 ? ceil(cost / (COST_MOST * step_s)) : 1;
     if (s->stats.every > 0) every = fmax(every, floor(0.7 * (double)s->stats.every)); /* one cheap one proves little */
     s->stats.every = every < 1 ? 1 : every > 1e9 ? (int64_t)1e9 : (int64_t)every;
@@ -404,7 +406,7 @@ static Status begin(Snapshots *s, const TrainProgress *progress)
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
     s->pending = true;
     s->outcome = SNAPSHOT_BUSY;
-    s->stood_now = clock_monotonic() - start;
+    s->stall_s = clock_monotonic() - start;
 done:
     buf_free(&text);
     return status;
@@ -485,7 +487,7 @@ Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s
         look(s, true);
         vote(s);
         TRY(ranks_meet(s->ranks));
-        s->stood_now += clock_monotonic() - start;
+        s->stall_s += clock_monotonic() - start;
         settle(s, step_s);
     }
     return begin(s, progress);
@@ -496,7 +498,7 @@ void snapshots_settle(Snapshots *s)
     if (!s) return;
     double start = clock_monotonic();
     snapshot_wait_copied(s->file);
-    s->stood_now += clock_monotonic() - start;
+    s->stall_s += clock_monotonic() - start;
 }
 
 void snapshots_gather(Snapshots *s, Persist *held)
