@@ -24,6 +24,9 @@ endfunction()
 function(cairn_host target)
   set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive cairn_base cairn_kernels -Wl,--no-whole-archive)
+  if(CAIRN_ASAN)
+    target_link_libraries(${target} PRIVATE asan_options)
+  endif()
 endfunction()
 
 # cairn_backend(name): kernels/<name>/*.c as the module cairn_<name>.so, beside the program in the build tree and in

@@ -16,6 +16,7 @@ die() { # die EXIT_CODE MESSAGE
 has_program() { command -v "$1" >/dev/null; }
 has_library() { has_program pkg-config && pkg-config --exists "$1"; }
 has_header() { has_program gcc && printf '#include <%s>\n' "$1" | gcc -E -x c - >/dev/null 2>&1; }
+has_shared_library() { has_program gcc && [ "$(gcc -print-file-name="$1")" != "$1" ]; }
 has_fuzzer() {
     local program
     program=$(mktemp)
@@ -60,6 +61,7 @@ missing_for_tests() {
     has_program clang-format || echo clang-format
     has_program ip || echo iproute2 # hosts that are network namespaces
     has_program mpirun || echo openmpi-bin
+    has_shared_library libjemalloc.so.2 || echo libjemalloc2 # Grid Engine's daemons
     if has_program clang && ! has_fuzzer; then
         if has_program apt-cache; then clang_runtime_package; else echo "clang's compiler-rt (libclang-rt-dev)"; fi
     fi

@@ -12,7 +12,8 @@ Installs what is missing, then builds and runs (default: all three stages)
   release  every test, with the preset `release` in build/
   asan     the tests of C code once more under AddressSanitizer and UBSan, in build-asan/
   fuzz     every libFuzzer target for a few seconds on its seed corpus, in build-fuzz/
-A stage that fails does not keep the next from running. One table at the end says what passed.
+A stage that fails does not keep the next from running. At the end stand the reasons of skipped tests and a table of
+what passed.
   FUZZ_SECONDS  how long each fuzz target runs (default 4)
   TEST_JOBS     tests that run at the same time (default 2)
 Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand, 75 stopped by a signal.
@@ -43,8 +44,6 @@ run_stage() {
     case $1 in
     release) build_preset release build && run_ctest release build ;;
     asan) # the scripts and rules say nothing new under sanitizers; schedulers take long to start
-        export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1}
-        export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
         export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-10} # a start takes long here
         build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$' \
             --exclude-regex '^dist/(slurm|grid_engine)$'
@@ -60,14 +59,32 @@ run_stage() {
 # The line of a stage's log that tells most.
 outcome() { grep -aE '^[0-9]+% tests passed|^all [0-9]+ targets' "$cairn_root/$1/test.log" 2>/dev/null | tail -n 1; }
 
+# The reasons of stage $1's skipped tests, a line each with the tests, and of those that were not even built.
+skipped() {
+    local folder=$cairn_root/$2
+    sed -n "s/^-- \\(.*\\(left out\\|is not built\\|is not tested\\).*\\)/  $1: \\1/p" "$folder/build.log" 2>/dev/null
+    awk -v stage="$1" '
+        function add(reason) { if (!(seen[reason, name]++)) { tests[reason] = tests[reason] " " name; count[reason]++ } }
+        /^[0-9]+\/[0-9]+ Testing: / { name = $3; said = 0 }
+        /^skipped/ { sub(/^skipped( in part)?:? */, ""); said = 1; add($0) }
+        /^Test Skipped\./ && !said { add("no reason given") }
+        END {
+            for (reason in tests) {
+                split(tests[reason], n, " ")
+                more = count[reason] > 4 ? " and " count[reason] - 4 " more" : ""
+                printf "  %s: %s: %s %s %s %s%s\n", stage, reason, n[1], n[2], n[3], n[4], more
+            }
+        }' "$folder/Testing/Temporary/LastTest.log" 2>/dev/null | sed 's/ *$//' | sort
+}
+
 require_installed tests
 started=$SECONDS
 failed=0
-summary=()
+summary=() skips=()
 for stage in "${stages[@]}"; do
     folder=build
     [ "$stage" = release ] || folder=build-$stage
-    rm -f -- "$cairn_root/$folder/test.log"
+    rm -f -- "$cairn_root/$folder/test.log" "$cairn_root/$folder/Testing/Temporary/LastTest.log"
     before=$SECONDS
     verdict=passed
     say "== $stage =="
@@ -76,9 +93,11 @@ for stage in "${stages[@]}"; do
     end_if_stopped "in the stage $stage"
     [ "$verdict" = passed ] || failed=1
     summary+=("$(printf '%-8s %-6s %5d s  %s' "$stage" "$verdict" $((SECONDS - before)) "$(outcome "$folder")")")
+    mapfile -t -O ${#skips[@]} skips < <(skipped "$stage" "$folder")
 done
 
 printf '\n'
+[ ${#skips[@]} -eq 0 ] || printf '%s\n' "Skipped:" "${skips[@]}" ''
 printf '%s\n' "${summary[@]}"
 printf '%-8s %-6s %5d s\n' all "$([ "$failed" -eq 0 ] && echo passed || echo FAILED)" $((SECONDS - started))
 exit "$failed"

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -31,18 +30,4 @@ Status pages_map(size_t bytes, void **p)
 void pages_unmap(void *p, size_t bytes)
 {
     if (p) munmap((char *)p - PAGE, whole_pages(bytes) + 2 * PAGE);
-}
-
-size_t process_resident(void)
-{
-    FILE *f = fopen("/proc/self/status", "re");
-    char line[256];
-    size_t kib = 0;
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f)) {
-        unsigned long value;
-        if (sscanf(line, "RssAnon: %lu", &value) == 1 || sscanf(line, "RssShmem: %lu", &value) == 1) kib += value;
-    }
-    fclose(f);
-    return kib * 1024;
 }

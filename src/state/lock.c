@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { POLL_NS = 50000000, WAIT_S = 10, WAIT_BATCH_S = 60 };
 
 /* "process 123 on host n01", as the holder wrote it. */
 static void read_holder(int fd, char *text, size_t size)
@@ -22,34 +25,56 @@ static void write_holder(int fd)
     char host[256] = "", text[320];
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "?");
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
-    /* only for the message above: where it cannot be written, the lock holds all the same */
+    /* only for the message above: without it the lock holds all the same */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) log_debug("cannot write into the lock: %m");
 }
 
-Status lock_take(FolderLock *lock, const char *folder)
+/* flock until `end` (clock_monotonic): 0, or errno. */
+static int lock_until(int fd, double end)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    bool interrupted = false;
+    for (;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return errno;
+        if (interrupted || clock_monotonic() >= end) return EWOULDBLOCK;
+        interrupted = nanosleep(&pause, NULL) != 0;
+    }
+}
+
+/* `say`: whether a wait is worth a line. */
+static Status take(FolderLock *lock, const char *folder, double seconds, bool say)
 {
     Status status = OK;
     char holder[320] = "";
     *lock = (FolderLock){.fd = -1};
     TRY(file_make_directories(folder));
     char *path = file_join(folder, ".lock");
-    int fd, result;
+    int fd, error;
     do fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
-    do result = flock(fd, LOCK_EX | LOCK_NB);
-    while (result != 0 && errno == EINTR);
-    if (result == 0) {
+    error = lock_until(fd, 0);
+    if (error == EWOULDBLOCK && seconds > 0) {
+        read_holder(fd, holder, sizeof holder);
+        if (say)
+            log_warn("%s: this output folder is in use by %s; waiting up to %.0f s for it to end", folder, holder,
+                     seconds);
+        error = lock_until(fd, clock_monotonic() + seconds);
+    }
+    errno = error; /* for %m */
+    if (error == 0) {
         write_holder(fd);
         *lock = (FolderLock){.held = true, .fd = fd};
         fd = -1;
-    } else if (errno == EWOULDBLOCK) {
+    } else if (error == EWOULDBLOCK) {
         read_holder(fd, holder, sizeof holder);
         status =
             fail(E_FAIL, "%s: this output folder is in use by %s; wait for it to end, or choose another --output-dir",
                  folder, holder);
-    } else if (errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP || errno == EINVAL) {
-        log_warn("%s: this file system knows no locks (%m); make sure that no second process uses this folder", folder);
+    } else if (error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP || error == EINVAL) {
+        log_warn("%s: this file system has no locks (%m); make sure that no second process uses this folder", folder);
     } else {
         status = fail(E_IO, "%s: cannot lock: %m", path);
     }
@@ -57,6 +82,28 @@ done:
     if (fd >= 0) close(fd);
     free(path);
     return status;
+}
+
+static bool in_batch_job(void)
+{
+    static const char *const names[] = {"PBS_JOBID", "SLURM_JOB_ID", "JOB_ID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *job = getenv(names[i]);
+        if (job && *job) return true;
+    }
+    return false;
+}
+
+Status lock_take(FolderLock *lock, const char *folder)
+{
+    bool batch = in_batch_job();
+    Status status = take(lock, folder, batch ? WAIT_BATCH_S : WAIT_S, true);
+    return status == E_FAIL && batch ? fail(E_STOPPED, "%s", status_message()) : status;
+}
+
+Status lock_take_within(FolderLock *lock, const char *folder, double seconds)
+{
+    return take(lock, folder, seconds, false);
 }
 
 void lock_release(FolderLock *lock)

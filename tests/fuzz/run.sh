@@ -27,8 +27,7 @@ if [ ${#targets[@]} -eq 0 ]; then
 fi
 
 # A crash writes its message to stderr; libFuzzer needs no symbolizer to be found, but it helps.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
-export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1} # beside the defaults of tests/asan_options.c
 failed=0
 total=0
 mkdir -p "$build/fuzz/failures"

@@ -175,7 +175,7 @@ static void test_slices_are_the_space(void **state)
                 for (int64_t e = own[s].offset; e < own[s].offset + own[s].size; e++) assert_int_equal(seen[e]++, 0);
                 sum += own[s].size;
             }
-            blocks += x.sums[rank].size / 2;
+            blocks += x.buckets.sums[rank].size / 2;
             free(own);
         }
         assert_int_equal(sum, held);

@@ -1,7 +1,9 @@
-/* Checkpoints in peace: what is written, what is kept, what is read; and the folder's lock. */
+/* Checkpoints without faults: files written, kept and read; and the folder's lock. */
 #include "checkpoint_sample.h"
 
 #include <dirent.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "state/lock.h"
 #include "state/tensor_file.h"
@@ -408,7 +410,7 @@ static void test_background_failure(void **state)
 static int take_lock(void *arg)
 {
     FolderLock lock;
-    Status status = lock_take(&lock, arg);
+    Status status = lock_take_within(&lock, arg, 0);
     if (status != OK) fprintf(stderr, "%s", status_message());
     return status == OK ? 0 : 1; /* not released: the end of the process does it */
 }
@@ -425,7 +427,7 @@ static void test_lock(void **state)
     assert_true(lock.held);
     assert_int_not_equal(testing_child(take_lock, out, &errors), 0);
     assert_non_null(strstr(errors.data, holder));
-    assert_status(lock_take(&second, out), E_FAIL); /* in the same process too */
+    assert_status(lock_take_within(&second, out, 0), E_FAIL); /* in the same process too */
     lock_release(&second);
     assert_int_not_equal(testing_child(take_lock, out, &errors), 0);
     lock_release(&lock);
@@ -435,6 +437,81 @@ static void test_lock(void **state)
     lock_release(&lock);
     buf_free(&errors);
     free(holder);
+    free(out);
+}
+
+/* A process that takes the lock and ends 0.3 s later. Returns when it has the lock. */
+static pid_t hold_lock(const char *out)
+{
+    int ends[2];
+    char ready = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        FolderLock lock;
+        if (lock_take_within(&lock, out, 0) != OK || write(ends[1], "", 1) != 1) _exit(1);
+        usleep(300000);
+        _exit(0);
+    }
+    assert_int_equal(read(ends[0], &ready, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    return child;
+}
+
+static int wait_for_lock(void *arg)
+{
+    FolderLock lock;
+    return lock_take(&lock, arg) == OK ? 0 : 1;
+}
+
+static void test_lock_is_waited_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *job, *line;
+    } cases[] = {{NULL, "; waiting up to 10 s for it to end"}, {"PBS_JOBID", "; waiting up to 60 s for it to end"}};
+    char *out = file_join(place, "c");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf errors = {0};
+        if (cases[i].job) setenv(cases[i].job, "1.host", 1);
+        pid_t holder = hold_lock(out);
+        double start = clock_monotonic();
+        assert_int_equal(testing_child(wait_for_lock, out, &errors), 0);
+        assert_true(clock_monotonic() - start > 0.2);
+        assert_int_equal(waitpid(holder, NULL, 0), holder);
+        assert_non_null(strstr(errors.data, cases[i].line));
+        if (cases[i].job) unsetenv(cases[i].job);
+        buf_free(&errors);
+    }
+    free(out);
+}
+
+static void on_alarm(int signal) { (void)signal; }
+
+/* A signal ends the wait; in a batch job the exit code asks to be put in the queue again. */
+static void test_lock_refused(void **state)
+{
+    (void)state;
+    static const char *const jobs[] = {NULL, "PBS_JOBID", "SLURM_JOB_ID", "JOB_ID"};
+    const struct itimerval often = {.it_value = {.tv_usec = 100000}, .it_interval = {.tv_usec = 100000}}, never = {0};
+    FolderLock lock, second;
+    char *out = file_join(place, "d");
+    signal(SIGALRM, on_alarm);
+    assert_ok(lock_take(&lock, out));
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        if (jobs[i]) setenv(jobs[i], "1", 1);
+        double start = clock_monotonic();
+        setitimer(ITIMER_REAL, &often, NULL);
+        assert_status(lock_take(&second, out), jobs[i] ? E_STOPPED : E_FAIL);
+        assert_true(clock_monotonic() - start < 8);
+        assert_non_null(strstr(status_message(), "this output folder is in use by process"));
+        if (jobs[i]) unsetenv(jobs[i]);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    signal(SIGALRM, SIG_DFL);
+    lock_release(&lock);
     free(out);
 }
 
@@ -454,6 +531,8 @@ int main(void)
         TEST(test_bad_file_names),
         TEST(test_background_failure),
         TEST(test_lock),
+        TEST(test_lock_is_waited_for),
+        TEST(test_lock_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
