@@ -121,7 +121,8 @@ static Operand operand(Row *r, const char *name)
         if (strcmp(name, "w") == 0) return copy(n, k, r->op == OP_LINEAR_DGRAD);
         if (strcmp(name, "bias") == 0 || strcmp(name, "db") == 0) return parameter(n, 1);
         if (strcmp(name, "dw") == 0) return parameter(n, k);
-        if (strcmp(name, "dx") == 0) return r->call.in[2].cols ? r->call.in[2] : activation(k);
+        if (strcmp(name, "dx") == 0)
+            return IN(&r->call, LINEAR_DGRAD, add)->cols ? *IN(&r->call, LINEAR_DGRAD, add) : activation(k);
         return activation(strcmp(name, "x") == 0 || strcmp(name, "add") == 0 ? k : n);
     }
     if (r->op == OP_PACK) {
@@ -157,14 +158,14 @@ static void build(Row *r)
     for (int i = 0; i < info->n_out; i++)
         if (!left_out(r, info->out[i].name)) r->call.out[i] = operand(r, info->out[i].name);
     if (r->op == OP_ADAMW) { /* finite, and moments that are not negative */
-        Stats *stats = r->call.in[op_in(OP_ADAMW, "stats")].data;
+        Stats *stats = IN(&r->call, ADAMW, stats)->data;
         *stats = (Stats){.grad_scale = 1, .finite = 1};
-        memset(r->call.out[op_out(OP_ADAMW, "v")].data, 0, FLAT * sizeof(float));
+        memset(OUT(&r->call, ADAMW, v)->data, 0, FLAT * sizeof(float));
     }
     const OpImpl *impl = &backend->op[r->op];
-    r->call.scratch_bytes = impl->scratch ? impl->scratch(&r->call, &rows) : 0;
+    r->call.scratch_bytes = impl->scratch(&r->call, &rows);
     r->call.scratch = region(r->call.scratch_bytes);
-    if (impl->prepare && impl->prepare(&r->call, &rows, 1) != OK) {
+    if (impl->prepare(&r->call, &rows, 1) != OK) {
         fprintf(stderr, "%s: %s\n", r->name, status_message());
         exit(1);
     }

@@ -10,17 +10,32 @@
 #include "kernels/device.h"
 #include "kernels/op.h"
 
-typedef Status (*OpRun)(const OpCall *call, const RowCounts *rows);
+typedef Status OpRun(const OpCall *call, const RowCounts *rows);
+/* Makes what the op needs for every bucket (primitives, algorithms). Called while nothing in the call's outputs and
+   scratch is needed: it may write there, to time what it chooses from. Operands have room for the largest bucket. */
+typedef Status OpPrepare(const OpCall *call, const RowCounts *buckets, int n_buckets);
 
+/* An op of a backend. All NULL: the backend has no such op. */
 typedef struct {
-    OpRun run;
-    ScratchFn scratch; /* NULL: needs none */
-    /* Makes what the op needs for every bucket (primitives, algorithms) and leaves it in call->prepared. Called while
-       nothing in the call's outputs and scratch is needed: it may write there, to time what it chooses from. Operands
-       have room for the largest bucket. NULL: nothing to make. */
-    Status (*prepare)(OpCall *call, const RowCounts *buckets, int n_buckets);
-    void (*release)(OpCall *call);
+    OpRun *run;
+    OpScratch *scratch;
+    OpPrepare *prepare;
 } OpImpl;
+
+/* For the tables: an op that needs neither. */
+static inline size_t no_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)call;
+    (void)rows;
+    return 0;
+}
+static inline Status no_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
+{
+    (void)call;
+    (void)buckets;
+    (void)n_buckets;
+    return OK;
+}
 
 /* Who makes ATTENTION: the backend as it thinks best, its own kernels, or cuDNN's. */
 typedef enum { ATTENTION_AUTO, ATTENTION_OWN, ATTENTION_CUDNN } AttentionKind;

@@ -31,11 +31,8 @@ static double time_call(OpCall *call, const RowCounts *rows, int repeat)
 
 static double prepare_and_time(OpCall *call, const RowCounts *rows, int repeat)
 {
-    const OpImpl *impl = &backend->op[call->op];
-    if (impl->prepare) must(impl->prepare(call, rows, 1));
-    double seconds = time_call(call, rows, repeat);
-    if (impl->release) impl->release(call);
-    return seconds;
+    must(backend->op[call->op].prepare(call, rows, 1));
+    return time_call(call, rows, repeat);
 }
 
 /* ---- the machine's own rates, measured in the same run: a large product, a pass over memory ---- */
@@ -60,8 +57,7 @@ static Operand random_operand(Dtype dtype, Rows rows, int64_t n_rows, int64_t co
 
 static void with_scratch(OpCall *call, const RowCounts *rows)
 {
-    ScratchFn scratch = backend->op[call->op].scratch;
-    call->scratch_bytes = scratch ? scratch(call, rows) : 0;
+    call->scratch_bytes = backend->op[call->op].scratch(call, rows);
     if (call->scratch_bytes) must(backend_alloc(backend, call->scratch_bytes, &call->scratch));
 }
 

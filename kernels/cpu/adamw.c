@@ -1,9 +1,8 @@
 #include "kernels/cpu/cpu.h"
 
-AdamRange cpu_adam_of(const OpCall *call)
+AdamRange cpu_adam_of(const OpCall *call, const Stats *stats)
 {
-    const Ctl *ctl = cpu_ctl(call);
-    const Stats *stats = cpu_in(call, "stats")->data;
+    const Ctl *ctl = op_ctl(call);
     return (AdamRange){
         .beta1 = call->attr.optimizer.beta1,
         .beta2 = call->attr.optimizer.beta2,
@@ -46,12 +45,12 @@ static void update_part(void *arg, int part)
 
 Status cpu_adamw(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = cpu_in(call, "stats")->data;
-    Work w = {.adam = cpu_adam_of(call), .grads = cpu_in(call, "grads")->data};
-    w.segments = cpu_segments(call, rows, &w.n);
-    w.weights = cpu_out(call, "weights")->data;
-    w.m = cpu_out(call, "m")->data;
-    w.v = cpu_out(call, "v")->data;
+    const Stats *stats = IN(call, ADAMW, stats)->data;
+    Work w = {.adam = cpu_adam_of(call, stats), .grads = IN(call, ADAMW, grads)->data};
+    w.segments = op_segments(IN(call, ADAMW, segments), rows, &w.n);
+    w.weights = OUT(call, ADAMW, weights)->data;
+    w.m = OUT(call, ADAMW, m)->data;
+    w.v = OUT(call, ADAMW, v)->data;
     if (!stats->finite) return OK;
     for (int64_t i = 0; i < w.n; i++) w.total += (w.segments[i].size + GRAIN - 1) / GRAIN * GRAIN;
     cpu_parallel(update_part, &w);

@@ -23,26 +23,26 @@ static Work work_of(const OpCall *call, int64_t cols, bool backward)
 size_t cpu_addnorm_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return work_of(call, cpu_in(call, "d")->cols, false).space.bytes;
+    return work_of(call, IN(call, ADDNORM, d)->cols, false).space.bytes;
 }
 
 size_t cpu_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return work_of(call, cpu_in(call, "dy")->cols, true).space.bytes;
+    return work_of(call, IN(call, ADDNORM_BWD, dy)->cols, true).space.bytes;
 }
 
 static void fill_common(const OpCall *call, NormRows *a, const Operand *x)
 {
-    a->gamma = cpu_in(call, "gamma")->data;
-    a->beta = cpu_in(call, "beta")->data;
-    a->pos = cpu_in(call, "pos")->data;
-    a->seq = cpu_in(call, "seq")->data;
+    a->gamma = IN_EITHER(call, ADDNORM, ADDNORM_BWD, gamma)->data;
+    a->beta = IN_EITHER(call, ADDNORM, ADDNORM_BWD, beta)->data;
+    a->pos = IN_EITHER(call, ADDNORM, ADDNORM_BWD, pos)->data;
+    a->seq = IN_EITHER(call, ADDNORM, ADDNORM_BWD, seq)->data;
     a->cols = x->cols;
     a->eps = call->attr.norm.eps;
     a->bf16 = cpu_is_bf16(x->dtype);
     a->form_xhat = call->attr.norm.form == NORM_FORM_XHAT;
-    a->dropout = dropout_of(cpu_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+    a->dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
 }
 
 static void forward_part(void *arg, int part)
@@ -54,16 +54,16 @@ static void forward_part(void *arg, int part)
 
 Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *d = cpu_in(call, "d"), *x = cpu_in(call, "x"), *xhat = cpu_out(call, "xhat");
+    const Operand *d = IN(call, ADDNORM, d), *x = IN(call, ADDNORM, x), *xhat = OUT(call, ADDNORM, xhat);
     Work w = work_of(call, d->cols, false);
     cpu_check_space(call, &w.space);
     fill_common(call, &w.a, d);
     w.rows = rows_in(d->rows, rows);
     w.a.d = d->data;
     w.a.x = operand_present(x) ? x->data : NULL;
-    w.a.y = cpu_out(call, "y")->data;
+    w.a.y = OUT(call, ADDNORM, y)->data;
     w.a.xhat = w.a.form_xhat && operand_present(xhat) ? xhat->data : NULL;
-    w.a.rstd = cpu_out(call, "rstd")->data;
+    w.a.rstd = OUT(call, ADDNORM, rstd)->data;
     cpu_parallel(forward_part, &w);
     return OK;
 }
@@ -82,20 +82,20 @@ static void backward_part(void *arg, int part)
 
 Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = cpu_in(call, "dy"), *dx = cpu_out(call, "dx");
+    const Operand *dy = IN(call, ADDNORM_BWD, dy), *dx = OUT(call, ADDNORM_BWD, dx);
     Work w = work_of(call, dy->cols, true);
     cpu_check_space(call, &w.space);
     fill_common(call, &w.a, dy);
     w.rows = rows_in(dy->rows, rows);
-    w.a.kept = cpu_in(call, "kept")->data;
+    w.a.kept = IN(call, ADDNORM_BWD, kept)->data;
     w.a.dy = dy->data;
-    w.a.rstd = cpu_in(call, "rstd")->data;
-    w.a.dd = cpu_out(call, "dd")->data;
+    w.a.rstd = IN(call, ADDNORM_BWD, rstd)->data;
+    w.a.dd = OUT(call, ADDNORM_BWD, dd)->data;
     w.a.dx = operand_present(dx) ? dx->data : NULL;
     cpu_parallel(backward_part, &w);
     int64_t stride = (int64_t)(w.line / sizeof(float));
-    cpu_add_parts(cpu_out(call, "dgamma")->data, w.dgamma, stride, dy->cols);
-    cpu_add_parts(cpu_out(call, "dbeta")->data, w.dbeta, stride, dy->cols);
+    cpu_add_parts(OUT(call, ADDNORM_BWD, dgamma)->data, w.dgamma, stride, dy->cols);
+    cpu_add_parts(OUT(call, ADDNORM_BWD, dbeta)->data, w.dbeta, stride, dy->cols);
     return OK;
 }
 
@@ -117,9 +117,9 @@ static void affine_part(void *arg, int part)
 
 Status cpu_affine(const OpCall *call, const RowCounts *rows)
 {
-    Affine a = {.y = cpu_out(call, "y"), .xhat = cpu_in(call, "xhat")};
-    a.gamma = cpu_in(call, "gamma")->data;
-    a.beta = cpu_in(call, "beta")->data;
+    Affine a = {.y = OUT(call, AFFINE, y), .xhat = IN(call, AFFINE, xhat)};
+    a.gamma = IN(call, AFFINE, gamma)->data;
+    a.beta = IN(call, AFFINE, beta)->data;
     a.rows = rows_in(a.y->rows, rows);
     cpu_parallel(affine_part, &a);
     return OK;

@@ -17,7 +17,7 @@ typedef struct {
 static Work work_of(const OpCall *call, const RowCounts *rows)
 {
     Work w = {.space.base = call->scratch};
-    const Operand *qkv = cpu_in(call, "qkv");
+    const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv);
     bool backward = call->op == OP_ATTENTION_BWD;
     w.rows = rows_in(qkv->rows, rows);
     w.a.heads = call->attr.attention.heads;
@@ -32,7 +32,6 @@ static Work work_of(const OpCall *call, const RowCounts *rows)
 }
 
 size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
-size_t cpu_attention_bwd_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
 
 /* Of one head: products grow with the square of the length, packing and writing with the length. */
 static double cost_of(int64_t length) { return (double)length * (double)(length + 64); }
@@ -68,12 +67,12 @@ static void run_part(void *arg, int part)
 
 static Status run(const OpCall *call, const RowCounts *rows, Work *w)
 {
-    const Operand *spans = cpu_in(call, "spans");
+    const Operand *spans = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
     cpu_check_space(call, &w->space);
     w->span = spans->data;
-    w->index = cpu_in(call, "seq_index")->data;
-    w->n_seqs = cpu_real_rows(spans, rows, cpu_ctl(call));
-    w->a.dropout = dropout_of(cpu_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
+    w->index = IN_EITHER(call, ATTENTION, ATTENTION_BWD, seq_index)->data;
+    w->n_seqs = cpu_real_rows(spans, rows, op_ctl(call));
+    w->a.dropout = dropout_of(op_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
     int64_t end = 0;
     for (int64_t s = 0; s < w->n_seqs; s++) {
         CHECK(end <= w->span[s][0] && w->span[s][0] <= w->span[s][1] && w->span[s][1] <= w->rows,
@@ -89,9 +88,9 @@ static Status run(const OpCall *call, const RowCounts *rows, Work *w)
 Status cpu_attention(const OpCall *call, const RowCounts *rows)
 {
     Work w = work_of(call, rows);
-    w.zero[0] = cpu_out(call, "o");
-    w.zero[1] = cpu_out(call, "lse");
-    w.a.qkv = cpu_in(call, "qkv")->data;
+    w.zero[0] = OUT(call, ATTENTION, o);
+    w.zero[1] = OUT(call, ATTENTION, lse);
+    w.a.qkv = IN(call, ATTENTION, qkv)->data;
     w.a.o = w.zero[0]->data;
     w.a.lse = w.zero[1]->data;
     w.run = cpu.vec->attention_fwd;
@@ -101,11 +100,11 @@ Status cpu_attention(const OpCall *call, const RowCounts *rows)
 Status cpu_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     Work w = work_of(call, rows);
-    w.zero[0] = cpu_out(call, "dqkv");
-    w.a.qkv = cpu_in(call, "qkv")->data;
-    w.a.o_in = cpu_in(call, "o")->data;
-    w.a.dout = cpu_in(call, "do")->data;
-    w.a.lse = cpu_in(call, "lse")->data;
+    w.zero[0] = OUT(call, ATTENTION_BWD, dqkv);
+    w.a.qkv = IN(call, ATTENTION_BWD, qkv)->data;
+    w.a.o_in = IN(call, ATTENTION_BWD, o)->data;
+    w.a.dout = IN(call, ATTENTION_BWD, do)->data;
+    w.a.lse = IN(call, ATTENTION_BWD, lse)->data;
     w.a.dqkv = w.zero[0]->data;
     w.run = cpu.vec->attention_bwd;
     return run(call, rows, &w);

@@ -135,6 +135,12 @@ static size_t cpu_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return product_copy_bytes(compute, transposed ? n : k, transposed ? k : n);
 }
 
+static const OpImpl ops[N_OPS] = {
+#define X(op, run, scratch, prepare) [OP_##op] = {run, scratch, prepare},
+    CPU_LIST(X)
+#undef X
+};
+
 Status cairn_backend_cpu(Backend *b)
 {
     b->name = "cpu";
@@ -143,15 +149,8 @@ Status cairn_backend_cpu(Backend *b)
     b->supports = cpu_supports;
     b->best_compute = cpu_best_compute;
     b->copy_bytes = cpu_copy_bytes;
-#define X(id, function) b->op[OP_##id] = (OpImpl){.run = function};
-    CPU_LIST(X)
-#undef X
-#define X(id, function) b->op[OP_##id].scratch = function##_scratch;
-    CPU_SCRATCH_LIST(X)
-#undef X
-#define X(id, function) b->op[OP_##id].prepare = function##_prepare;
-    CPU_PREPARE_LIST(X)
-#undef X
+    for (int op = 0; op < N_OPS; op++)
+        if (ops[op].run) b->op[op] = ops[op];
     return OK;
 }
 

@@ -39,73 +39,41 @@ static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
     return (Span){first < n ? first : n, end < n ? end : n};
 }
 
-/* X(op, function): the ops that differ from ref's. Those in CPU_SCRATCH_LIST have <function>_scratch too, those in
-   CPU_PREPARE_LIST <function>_prepare. The rest (one small row per sequence) stay ref's. */
+/* X(op, run, scratch, prepare): the ops that differ from ref's. The rest (one small row per sequence) stay ref's. */
 #define CPU_LIST(X)                                                                                                    \
-    X(EMBED, cpu_embed)                                                                                                \
-    X(EMBED_BWD, cpu_embed_bwd)                                                                                        \
-    X(LINEAR, cpu_linear)                                                                                              \
-    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
-    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
-    X(ATTENTION, cpu_attention)                                                                                        \
-    X(ATTENTION_BWD, cpu_attention_bwd)                                                                                \
-    X(GELU, cpu_gelu)                                                                                                  \
-    X(GELU_BWD, cpu_gelu_bwd)                                                                                          \
-    X(ADDNORM, cpu_addnorm)                                                                                            \
-    X(ADDNORM_BWD, cpu_addnorm_bwd)                                                                                    \
-    X(AFFINE, cpu_affine)                                                                                              \
-    X(GATHER, cpu_gather)                                                                                              \
-    X(SCATTER, cpu_scatter)                                                                                            \
-    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
-    X(GRAD_NORM, cpu_grad_norm)                                                                                        \
-    X(ADAMW, cpu_adamw)                                                                                                \
-    X(LAMB, cpu_lamb)                                                                                                  \
-    X(PACK, cpu_pack)                                                                                                  \
-    X(ZERO, cpu_zero)                                                                                                  \
-    X(BLOCK_SUMS, cpu_block_sums)                                                                                      \
-    X(LAMB_STEP, cpu_lamb_step)                                                                                        \
-    X(LAMB_DESCEND, cpu_lamb_descend)
+    X(EMBED, cpu_embed, cpu_embed_scratch, no_prepare)                                                                 \
+    X(EMBED_BWD, cpu_embed_bwd, cpu_embed_scratch, no_prepare)                                                         \
+    X(LINEAR, cpu_linear, cpu_linear_scratch, cpu_linear_prepare)                                                      \
+    X(LINEAR_DGRAD, cpu_linear_dgrad, cpu_linear_scratch, cpu_linear_prepare)                                          \
+    X(LINEAR_WGRAD, cpu_linear_wgrad, cpu_linear_scratch, cpu_linear_prepare)                                          \
+    X(ATTENTION, cpu_attention, cpu_attention_scratch, no_prepare)                                                     \
+    X(ATTENTION_BWD, cpu_attention_bwd, cpu_attention_scratch, no_prepare)                                             \
+    X(GELU, cpu_gelu, no_scratch, no_prepare)                                                                          \
+    X(GELU_BWD, cpu_gelu_bwd, no_scratch, no_prepare)                                                                  \
+    X(ADDNORM, cpu_addnorm, cpu_addnorm_scratch, no_prepare)                                                           \
+    X(ADDNORM_BWD, cpu_addnorm_bwd, cpu_addnorm_bwd_scratch, no_prepare)                                               \
+    X(AFFINE, cpu_affine, no_scratch, no_prepare)                                                                      \
+    X(GATHER, cpu_gather, no_scratch, no_prepare)                                                                      \
+    X(SCATTER, cpu_scatter, no_scratch, no_prepare)                                                                    \
+    X(MLM_XENT, cpu_mlm_xent, cpu_mlm_xent_scratch, cpu_mlm_xent_prepare)                                              \
+    X(GRAD_NORM, cpu_grad_norm, cpu_grad_norm_scratch, no_prepare)                                                     \
+    X(ADAMW, cpu_adamw, no_scratch, no_prepare)                                                                        \
+    X(LAMB, cpu_lamb, cpu_lamb_scratch, no_prepare)                                                                    \
+    X(PACK, cpu_pack, no_scratch, cpu_pack_prepare)                                                                    \
+    X(ZERO, cpu_zero, no_scratch, no_prepare)                                                                          \
+    X(BLOCK_SUMS, cpu_block_sums, no_scratch, no_prepare)                                                              \
+    X(LAMB_STEP, cpu_lamb_step, no_scratch, no_prepare)                                                                \
+    X(LAMB_DESCEND, cpu_lamb_descend, cpu_lamb_descend_scratch, no_prepare)
 
-#define CPU_SCRATCH_LIST(X)                                                                                            \
-    X(EMBED, cpu_embed)                                                                                                \
-    X(EMBED_BWD, cpu_embed_bwd)                                                                                        \
-    X(LINEAR, cpu_linear)                                                                                              \
-    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
-    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
-    X(ATTENTION, cpu_attention)                                                                                        \
-    X(ATTENTION_BWD, cpu_attention_bwd)                                                                                \
-    X(ADDNORM, cpu_addnorm)                                                                                            \
-    X(ADDNORM_BWD, cpu_addnorm_bwd)                                                                                    \
-    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
-    X(GRAD_NORM, cpu_grad_norm)                                                                                        \
-    X(LAMB, cpu_lamb)                                                                                                  \
-    X(LAMB_DESCEND, cpu_lamb_descend)
-
-#define CPU_PREPARE_LIST(X)                                                                                            \
-    X(LINEAR, cpu_linear)                                                                                              \
-    X(LINEAR_DGRAD, cpu_linear_dgrad)                                                                                  \
-    X(LINEAR_WGRAD, cpu_linear_wgrad)                                                                                  \
-    X(MLM_XENT, cpu_mlm_xent)                                                                                          \
-    X(PACK, cpu_pack)
-
-#define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
+#define X(op, run, scratch, prepare)                                                                                   \
+    OpRun run;                                                                                                         \
+    OpScratch scratch;                                                                                                 \
+    OpPrepare prepare;
 CPU_LIST(X)
-#undef X
-#define X(op, function) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
-CPU_SCRATCH_LIST(X)
-#undef X
-#define X(op, function) Status function##_prepare(OpCall *call, const RowCounts *buckets, int n_buckets);
-CPU_PREPARE_LIST(X)
 #undef X
 
 /* ---- operands ---- */
 
-static inline const Operand *cpu_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
-static inline const Operand *cpu_out(const OpCall *call, const char *name)
-{
-    return &call->out[op_out(call->op, name)];
-}
-static inline const Ctl *cpu_ctl(const OpCall *call) { return cpu_in(call, "ctl")->data; }
 static inline void *cpu_row(const Operand *o, int64_t row)
 {
     return (char *)o->data + (size_t)(row * o->cols) * dtype_size(o->dtype);
@@ -146,7 +114,6 @@ void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n);
 
 /* ---- the flat parameter space ---- */
 
-const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *n);
-AdamRange cpu_adam_of(const OpCall *call);
+AdamRange cpu_adam_of(const OpCall *call, const Stats *stats);
 
 #endif

@@ -16,7 +16,7 @@ static Work work_of(const OpCall *call, int64_t n_rows, int64_t types)
 {
     Work w = {.space.base = call->scratch, .rows = n_rows};
     bool backward = call->op == OP_EMBED_BWD;
-    int64_t cols = cpu_in(call, "word")->cols;
+    int64_t cols = IN_EITHER(call, EMBED, EMBED_BWD, word)->cols;
     w.each = cpu.vec->norm_scratch(cols);
     w.line = cpu_line((size_t)cols * sizeof(float));
     w.types_line = cpu_line((size_t)(types * cols) * sizeof(float));
@@ -30,41 +30,36 @@ static Work work_of(const OpCall *call, int64_t n_rows, int64_t types)
     return w;
 }
 
-static int64_t table_rows(const OpCall *call, const RowCounts *rows, const char *name)
-{
-    return rows_in(cpu_in(call, name)->rows, rows);
-}
-
 static Work work_for(const OpCall *call, const RowCounts *rows)
 {
-    return work_of(call, rows_in(cpu_in(call, "ids")->rows, rows), table_rows(call, rows, "type"));
+    return work_of(call, rows_in(IN_EITHER(call, EMBED, EMBED_BWD, ids)->rows, rows),
+                   rows_in(IN_EITHER(call, EMBED, EMBED_BWD, type)->rows, rows));
 }
 
 size_t cpu_embed_scratch(const OpCall *call, const RowCounts *rows) { return work_for(call, rows).space.bytes; }
-size_t cpu_embed_bwd_scratch(const OpCall *call, const RowCounts *rows) { return work_for(call, rows).space.bytes; }
 
 static void fill_common(const OpCall *call, const RowCounts *rows, EmbedRows *a, int64_t real, const Operand *x)
 {
-    static const struct {
-        const char *index, *table, *what;
-    } checks[] = {
-        {"ids", "word", "embed: word id"}, {"pos", "position", "embed: position"}, {"types", "type", "embed: type"}};
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
-        CHECK(cpu_in(call, checks[i].table)->dtype == F32, "embed: the table %s is not f32", checks[i].table);
-        cpu_check_index(cpu_in(call, checks[i].index), real, table_rows(call, rows, checks[i].table), checks[i].what);
-    }
-    a->ids = cpu_in(call, "ids")->data;
-    a->types = cpu_in(call, "types")->data;
-    a->pos = cpu_in(call, "pos")->data;
-    a->seq = cpu_in(call, "seq")->data;
-    a->word = cpu_in(call, "word")->data;
-    a->position = cpu_in(call, "position")->data;
-    a->type = cpu_in(call, "type")->data;
-    a->gamma = cpu_in(call, "gamma")->data;
+    const Operand *ids = IN_EITHER(call, EMBED, EMBED_BWD, ids), *word = IN_EITHER(call, EMBED, EMBED_BWD, word);
+    const Operand *pos = IN_EITHER(call, EMBED, EMBED_BWD, pos),
+                  *position = IN_EITHER(call, EMBED, EMBED_BWD, position);
+    const Operand *types = IN_EITHER(call, EMBED, EMBED_BWD, types), *type = IN_EITHER(call, EMBED, EMBED_BWD, type);
+    CHECK(word->dtype == F32 && position->dtype == F32 && type->dtype == F32, "embed: a table is not f32");
+    cpu_check_index(ids, real, rows_in(word->rows, rows), "embed: word id");
+    cpu_check_index(pos, real, rows_in(position->rows, rows), "embed: position");
+    cpu_check_index(types, real, rows_in(type->rows, rows), "embed: type");
+    a->ids = ids->data;
+    a->types = types->data;
+    a->pos = pos->data;
+    a->seq = IN_EITHER(call, EMBED, EMBED_BWD, seq)->data;
+    a->word = word->data;
+    a->position = position->data;
+    a->type = type->data;
+    a->gamma = IN_EITHER(call, EMBED, EMBED_BWD, gamma)->data;
     a->cols = x->cols;
     a->eps = call->attr.embed.eps;
     a->bf16 = cpu_is_bf16(x->dtype);
-    a->dropout = dropout_of(cpu_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
+    a->dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
 }
 
 static void forward_part(void *arg, int part)
@@ -76,12 +71,12 @@ static void forward_part(void *arg, int part)
 
 Status cpu_embed(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cpu_out(call, "x");
+    const Operand *x = OUT(call, EMBED, x);
     Work w = work_for(call, rows);
     cpu_check_space(call, &w.space);
-    w.rows = cpu_real_rows(x, rows, cpu_ctl(call));
+    w.rows = cpu_real_rows(x, rows, op_ctl(call));
     fill_common(call, rows, &w.a, w.rows, x);
-    w.a.beta = cpu_in(call, "beta")->data;
+    w.a.beta = IN(call, EMBED, beta)->data;
     w.a.x = x->data;
     cpu_parallel(forward_part, &w);
     cpu_clear_rows(x, w.rows, rows_in(x->rows, rows));
@@ -147,18 +142,19 @@ static void add_table(Work *w, const int32_t *index, int64_t limit, float *dtabl
 
 Status cpu_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dx = cpu_in(call, "dx");
+    const Operand *dx = IN(call, EMBED_BWD, dx);
     Work w = work_for(call, rows);
     cpu_check_space(call, &w.space);
-    w.rows = cpu_real_rows(dx, rows, cpu_ctl(call));
+    w.rows = cpu_real_rows(dx, rows, op_ctl(call));
     fill_common(call, rows, &w.a, w.rows, dx);
     w.a.dx = dx->data;
-    add_table(&w, w.a.ids, table_rows(call, rows, "word"), cpu_out(call, "dword")->data);
-    int64_t types = table_rows(call, rows, "type"), line = (int64_t)(w.line / sizeof(float));
-    cpu_add_parts(cpu_out(call, "dtype")->data, w.dtype, (int64_t)(w.types_line / sizeof(float)), types * dx->cols);
-    cpu_add_parts(cpu_out(call, "dgamma")->data, w.dgamma, line, dx->cols);
-    cpu_add_parts(cpu_out(call, "dbeta")->data, w.dbeta, line, dx->cols);
+    add_table(&w, w.a.ids, rows_in(IN(call, EMBED_BWD, word)->rows, rows), OUT(call, EMBED_BWD, dword)->data);
+    int64_t types = rows_in(IN(call, EMBED_BWD, type)->rows, rows), line = (int64_t)(w.line / sizeof(float));
+    cpu_add_parts(OUT(call, EMBED_BWD, dtype)->data, w.dtype, (int64_t)(w.types_line / sizeof(float)),
+                  types * dx->cols);
+    cpu_add_parts(OUT(call, EMBED_BWD, dgamma)->data, w.dgamma, line, dx->cols);
+    cpu_add_parts(OUT(call, EMBED_BWD, dbeta)->data, w.dbeta, line, dx->cols);
     w.dtype = NULL; /* these are done */
-    add_table(&w, w.a.pos, table_rows(call, rows, "position"), cpu_out(call, "dposition")->data);
+    add_table(&w, w.a.pos, rows_in(IN(call, EMBED_BWD, position)->rows, rows), OUT(call, EMBED_BWD, dposition)->data);
     return OK;
 }

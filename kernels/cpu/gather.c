@@ -16,8 +16,8 @@ static void gather_part(void *arg, int part)
 
 Status cpu_gather(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cpu_in(call, "x"), *index = cpu_in(call, "index"), *y = cpu_out(call, "y");
-    Work w = {.from = x, .to = y, .index = index->data, .n = cpu_real_rows(y, rows, cpu_ctl(call))};
+    const Operand *x = IN(call, GATHER, x), *index = IN(call, GATHER, index), *y = OUT(call, GATHER, y);
+    Work w = {.from = x, .to = y, .index = index->data, .n = cpu_real_rows(y, rows, op_ctl(call))};
     cpu_check_index(index, w.n, rows_in(x->rows, rows), "gather: index");
     cpu_parallel(gather_part, &w);
     cpu_clear_rows(y, w.n, rows_in(y->rows, rows));
@@ -45,11 +45,11 @@ static void scatter_part(void *arg, int part)
 
 Status cpu_scatter(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = cpu_in(call, "dy"), *index = cpu_in(call, "index"), *dx = cpu_out(call, "dx");
-    Work w = {.from = dy, .to = dx, .index = index->data, .n = cpu_real_rows(dy, rows, cpu_ctl(call))};
+    const Operand *dy = IN(call, SCATTER, dy), *index = IN(call, SCATTER, index), *dx = OUT(call, SCATTER, dx);
+    Work w = {.from = dy, .to = dx, .index = index->data, .n = cpu_real_rows(dy, rows, op_ctl(call))};
     int64_t n_x = rows_in(dx->rows, rows);
     cpu_check_index(index, w.n, n_x, "scatter: index");
-    w.clear = operand_present(cpu_in(call, "add")) ? 0 : n_x;
+    w.clear = operand_present(IN(call, SCATTER, add)) ? 0 : n_x;
     cpu_parallel(clear_part, &w);
     cpu_parallel(scatter_part, &w);
     return OK;

@@ -29,8 +29,8 @@ static void backward_part(void *arg, int part)
 
 Status cpu_gelu(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = cpu_in(call, "pre");
-    Work w = {.pre = pre->data, .g = cpu_out(call, "g")->data, .n = rows_in(pre->rows, rows) * pre->cols};
+    const Operand *pre = IN(call, GELU, pre);
+    Work w = {.pre = pre->data, .g = OUT(call, GELU, g)->data, .n = rows_in(pre->rows, rows) * pre->cols};
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
     cpu_parallel(forward_part, &w);
@@ -39,8 +39,8 @@ Status cpu_gelu(const OpCall *call, const RowCounts *rows)
 
 Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = cpu_in(call, "pre"), *g = cpu_out(call, "g");
-    Work w = {.pre = pre->data, .dg = cpu_in(call, "dg")->data, .dpre = cpu_out(call, "dpre")->data};
+    const Operand *pre = IN(call, GELU_BWD, pre), *g = OUT(call, GELU_BWD, g);
+    Work w = {.pre = pre->data, .dg = IN(call, GELU_BWD, dg)->data, .dpre = OUT(call, GELU_BWD, dpre)->data};
     w.g = operand_present(g) ? g->data : NULL;
     w.n = rows_in(pre->rows, rows) * pre->cols;
     w.bf16 = cpu_is_bf16(pre->dtype);

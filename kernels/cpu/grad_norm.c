@@ -3,14 +3,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/loss_scale.h"
 
-const Segment *cpu_segments(const OpCall *call, const RowCounts *rows, int64_t *n)
-{
-    const Operand *segments = cpu_in(call, "segments");
-    *n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
-                   sizeof(Segment));
-    return segments->data;
-}
-
 typedef struct {
     const float *x;
     const Segment *segments;
@@ -23,9 +15,9 @@ static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) /
 /* At capacity the segments are not known yet: a block each, and the blocks of the whole space. */
 static size_t table_bytes(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *segments = cpu_in(call, "segments"), *x = cpu_in(call, "grads");
-    int64_t n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
-                          sizeof(Segment));
+    const Operand *x = IN(call, GRAD_NORM, grads);
+    int64_t n;
+    op_segments(IN(call, GRAD_NORM, segments), rows, &n);
     return (size_t)(n + rows_in(x->rows, rows) * x->cols / NORM_BLOCK + 1) * sizeof(double);
 }
 
@@ -66,14 +58,14 @@ static double add_table(const Segment *segments, int64_t n, const double *sums, 
 
 Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.x = cpu_in(call, "grads")->data, .sums = call->scratch};
-    const double *sums = cpu_in(call, "sums")->data;
-    w.segments = cpu_segments(call, rows, &w.n);
+    Work w = {.x = IN(call, GRAD_NORM, grads)->data, .sums = call->scratch};
+    const double *sums = IN(call, GRAD_NORM, sums)->data;
+    w.segments = op_segments(IN(call, GRAD_NORM, segments), rows, &w.n);
     w.limit = (int64_t)(table_bytes(call, rows) / sizeof(double));
     cpu_check_space(call, &(CpuSpace){.bytes = table_bytes(call, rows)});
     if (!sums) cpu_parallel(sum_part, &w);
     double squares = add_table(w.segments, w.n, sums ? sums : w.sums, sums != NULL);
-    loss_scale_norm(cpu_out(call, "stats")->data, cpu_out(call, "scaling")->data, squares, call->attr);
+    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares, call->attr);
     return OK;
 }
 
@@ -93,8 +85,8 @@ static void sum_slice_part(void *arg, int part)
 
 Status cpu_block_sums(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.x = cpu_in(call, "x")->data, .sums = cpu_out(call, "sums")->data};
-    w.segments = cpu_segments(call, rows, &w.n);
+    Work w = {.x = IN(call, BLOCK_SUMS, x)->data, .sums = OUT(call, BLOCK_SUMS, sums)->data};
+    w.segments = op_segments(IN(call, BLOCK_SUMS, segments), rows, &w.n);
     cpu_parallel(sum_slice_part, &w);
     return OK;
 }

@@ -19,8 +19,8 @@ static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) /
 static Work work_of(const OpCall *call, const RowCounts *rows)
 {
     Work w = {.space.base = call->scratch};
-    const Operand *x = cpu_out(call, "weights");
-    w.segments = cpu_segments(call, rows, &w.n);
+    const Operand *x = OUT(call, LAMB, weights);
+    w.segments = op_segments(IN(call, LAMB, segments), rows, &w.n);
     int64_t limit = w.n + rows_in(x->rows, rows) * x->cols / NORM_BLOCK + 1;
     w.p_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
     w.u_sums = cpu_take(&w.space, (size_t)limit * sizeof(double));
@@ -83,15 +83,15 @@ static void set_rates(const Work *w)
 
 Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = cpu_in(call, "stats")->data;
+    const Stats *stats = IN(call, LAMB, stats)->data;
     Work w = work_of(call, rows);
     int64_t limit = w.blocks;
     cpu_check_space(call, &w.space);
-    w.adam = cpu_adam_of(call);
-    w.weights = cpu_out(call, "weights")->data;
-    w.m = cpu_out(call, "m")->data;
-    w.v = cpu_out(call, "v")->data;
-    w.grads = cpu_out(call, "grads")->data;
+    w.adam = cpu_adam_of(call, stats);
+    w.weights = OUT(call, LAMB, weights)->data;
+    w.m = OUT(call, LAMB, m)->data;
+    w.v = OUT(call, LAMB, v)->data;
+    w.grads = OUT(call, LAMB, grads)->data;
     if (!stats->finite) return OK;
     w.blocks = 0;
     for (int64_t i = 0; i < w.n; i++) w.blocks += blocks_of(&w.segments[i]);
@@ -130,12 +130,12 @@ static void step_part(void *arg, int part)
 
 Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = cpu_in(call, "stats")->data;
-    SliceWork w = {.adam = cpu_adam_of(call), .weights = cpu_in(call, "weights")->data};
-    w.segments = cpu_segments(call, rows, &w.n);
-    w.m = cpu_out(call, "m")->data;
-    w.v = cpu_out(call, "v")->data;
-    w.grads = cpu_out(call, "grads")->data;
+    const Stats *stats = IN(call, LAMB_STEP, stats)->data;
+    SliceWork w = {.adam = cpu_adam_of(call, stats), .weights = IN(call, LAMB_STEP, weights)->data};
+    w.segments = op_segments(IN(call, LAMB_STEP, segments), rows, &w.n);
+    w.m = OUT(call, LAMB_STEP, m)->data;
+    w.v = OUT(call, LAMB_STEP, v)->data;
+    w.grads = OUT(call, LAMB_STEP, grads)->data;
     if (stats->finite) cpu_parallel(step_part, &w);
     return OK;
 }
@@ -152,15 +152,11 @@ static void descend_slice_part(void *arg, int part)
     }
 }
 
-static int64_t all_segments(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *all = cpu_in(call, "all");
-    return (int64_t)((size_t)(rows_in(all->rows, rows) * all->cols) * dtype_size(all->dtype) / sizeof(Segment));
-}
-
 size_t cpu_lamb_descend_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return cpu_line((size_t)all_segments(call, rows) * sizeof(float));
+    int64_t n;
+    op_segments(IN(call, LAMB_DESCEND, all), rows, &n);
+    return cpu_line((size_t)n * sizeof(float));
 }
 
 static double add_blocks(const Segment *tensor, const double *sums)
@@ -172,20 +168,20 @@ static double add_blocks(const Segment *tensor, const double *sums)
 
 Status cpu_lamb_descend(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = cpu_in(call, "stats")->data;
-    const Segment *all = cpu_in(call, "all")->data;
-    const double *p_sums = cpu_in(call, "p_sums")->data, *u_sums = cpu_in(call, "u_sums")->data;
+    const Stats *stats = IN(call, LAMB_DESCEND, stats)->data;
+    const double *p_sums = IN(call, LAMB_DESCEND, p_sums)->data, *u_sums = IN(call, LAMB_DESCEND, u_sums)->data;
     float *rates = call->scratch;
-    int64_t n = all_segments(call, rows);
-    SliceWork w = {.rates = rates, .weights = cpu_out(call, "weights")->data};
-    w.segments = cpu_segments(call, rows, &w.n);
-    w.grads = cpu_in(call, "u")->data;
+    int64_t n;
+    const Segment *all = op_segments(IN(call, LAMB_DESCEND, all), rows, &n);
+    SliceWork w = {.rates = rates, .weights = OUT(call, LAMB_DESCEND, weights)->data};
+    w.segments = op_segments(IN(call, LAMB_DESCEND, segments), rows, &w.n);
+    w.grads = IN(call, LAMB_DESCEND, u)->data;
     cpu_check_space(call, &(CpuSpace){.bytes = (size_t)n * sizeof(float)});
     if (!stats->finite) return OK;
     for (int64_t i = 0; i < n; i++) {
         double p = sqrt(add_blocks(&all[i], p_sums)), u = sqrt(add_blocks(&all[i], u_sums));
         float ratio = all[i].trust && p > 0 && u > 0 ? (float)(p / u) : 1.0f;
-        rates[i] = cpu_ctl(call)->learning_rate * ratio;
+        rates[i] = op_ctl(call)->learning_rate * ratio;
     }
     cpu_parallel(descend_slice_part, &w);
     return OK;

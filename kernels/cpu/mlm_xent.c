@@ -25,10 +25,10 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 static Space space_of(const OpCall *call, const RowCounts *rows)
 {
     Space s = {.space.base = call->scratch};
-    const Operand *h = cpu_in(call, "h");
+    const Operand *h = IN(call, MLM_XENT, h);
     int64_t k = call->attr.loss.k, n = call->attr.loss.n;
     s.rows = rows_in(h->rows, rows);
-    s.training = operand_present(cpu_out(call, "dh"));
+    s.training = operand_present(OUT(call, MLM_XENT, dh));
     s.logits = (Product){.kind = PRODUCT_ROWS, .k = k, .n = n, .in = h->dtype, .out = F32, .bias = true};
     s.dh = (Product){.kind = PRODUCT_ROWS, .k = n, .n = k, .in = h->dtype, .out = h->dtype};
     s.dw = (Product){.kind = PRODUCT_GRAD, .k = k, .n = n, .in = h->dtype, .out = F32};
@@ -55,7 +55,7 @@ static Status prepare_rows(const Space *s, int64_t rows)
     return product_prepare(&s->dw, rows);
 }
 
-Status cpu_mlm_xent_prepare(OpCall *call, const RowCounts *buckets, int n_buckets)
+Status cpu_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
     for (int i = 0; i < n_buckets; i++) {
         OpCall shape = *call;
@@ -77,9 +77,9 @@ static void softmax_part(void *arg, int part)
 {
     const Chunk *c = arg;
     const Space *s = c->s;
-    const int32_t *labels = cpu_in(c->call, "labels")->data; // (M)
-    float scale = cpu_ctl(c->call)->scale_masked * loss_scale_of(cpu_in(c->call, "scaling")->data);
-    float *loss = cpu_out(c->call, "loss")->data; // (M)
+    const int32_t *labels = IN(c->call, MLM_XENT, labels)->data; // (M)
+    float scale = op_ctl(c->call)->scale_masked * loss_scale_of(IN(c->call, MLM_XENT, scaling)->data);
+    float *loss = OUT(c->call, MLM_XENT, loss)->data; // (M)
     int64_t n = c->call->attr.loss.n;
     bool bf16 = cpu_is_bf16(s->logits.in);
     Span rows = cpu_span(c->n, 1, part, cpu.threads);
@@ -97,12 +97,12 @@ static Status run_chunk(const Chunk *c)
 {
     const OpCall *call = c->call;
     const Space *s = c->s;
-    const Operand *h = cpu_in(call, "h"), *dh = cpu_out(call, "dh"), *dw = cpu_out(call, "dw"),
-                  *db = cpu_out(call, "db");
-    Stats *stats = cpu_out(call, "stats")->data;
-    const float *loss = cpu_out(call, "loss")->data; // (M)
+    const Operand *h = IN(call, MLM_XENT, h), *dh = OUT(call, MLM_XENT, dh), *dw = OUT(call, MLM_XENT, dw),
+                  *db = OUT(call, MLM_XENT, db);
+    Stats *stats = OUT(call, MLM_XENT, stats)->data;
+    const float *loss = OUT(call, MLM_XENT, loss)->data; // (M)
     int32_t slot = call->attr.loss.slot;
-    TRY(product_run(&s->logits, c->n, cpu_row(h, c->first), cpu_in(call, "w")->data, cpu_in(call, "bias")->data,
+    TRY(product_run(&s->logits, c->n, cpu_row(h, c->first), IN(call, MLM_XENT, w)->data, IN(call, MLM_XENT, bias)->data,
                     s->scores, s->product));
     cpu_parallel(softmax_part, (void *)(uintptr_t)c);
     for (int64_t r = 0; r < c->n && c->first + r < s->real; r++) {
@@ -110,7 +110,7 @@ static Status run_chunk(const Chunk *c)
         stats->correct[slot] += s->correct[r];
     }
     if (!s->training) return OK;
-    TRY(product_run(&s->dh, c->n, s->gradient, cpu_in(call, "wt")->data, NULL, cpu_row(dh, c->first), s->product));
+    TRY(product_run(&s->dh, c->n, s->gradient, IN(call, MLM_XENT, wt)->data, NULL, cpu_row(dh, c->first), s->product));
     if (operand_present(db))
         cpu_add_column_sums(db->data, s->gradient, c->n, call->attr.loss.n, cpu_is_bf16(h->dtype), s->parts);
     if (!operand_present(dw)) return OK;
@@ -125,16 +125,16 @@ Status cpu_mlm_xent(const OpCall *call, const RowCounts *rows)
     cpu_check_space(call, &s.space);
     CHECK(call->attr.loss.classes <= call->attr.loss.n, "mlm_xent: %d words in a padded vocabulary of %lld",
           call->attr.loss.classes, (long long)call->attr.loss.n);
-    CHECK(!s.training || operand_present(cpu_in(call, "wt")), "mlm_xent: dh needs the transposed copy wt");
-    s.real = cpu_real_rows(cpu_in(call, "h"), rows, cpu_ctl(call));
+    CHECK(!s.training || operand_present(IN(call, MLM_XENT, wt)), "mlm_xent: dh needs the transposed copy wt");
+    s.real = cpu_real_rows(IN(call, MLM_XENT, h), rows, op_ctl(call));
     for (int64_t first = 0; first < s.rows; first += CHUNK) {
         Chunk c = {call, &s, first, s.rows - first < CHUNK ? s.rows - first : CHUNK};
         if (first < s.real) {
             TRY(run_chunk(&c));
             continue;
         }
-        memset((float *)cpu_out(call, "loss")->data + first, 0, (size_t)c.n * sizeof(float));
-        if (s.training) cpu_clear_rows(cpu_out(call, "dh"), first, first + c.n);
+        memset((float *)OUT(call, MLM_XENT, loss)->data + first, 0, (size_t)c.n * sizeof(float));
+        if (s.training) cpu_clear_rows(OUT(call, MLM_XENT, dh), first, first + c.n);
     }
     return OK;
 }

@@ -14,7 +14,7 @@ static void zero_part(void *arg, int part)
 
 Status cpu_zero(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cpu_out(call, "x");
+    const Operand *x = OUT(call, ZERO, x);
     Work w = {x->data, (size_t)(rows_in(x->rows, rows) * x->cols) * dtype_size(x->dtype)};
     if (w.bytes < 65536)
         memset(w.to, 0, w.bytes);

@@ -44,10 +44,10 @@ __global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const
 
 Status cuda_adamw(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *weights = cuda_out(call, "weights");
-    SegmentTable table = segment_table(call, rows, "segments", weights);
-    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
-                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_in(call, "grads"))};
-    return CUDA_LAUNCH((adamw_kernel), table.chunks, SEGMENT_THREADS, 0, s, table, call->attr, cuda_ctl(call),
-                       cuda_data<const Stats>(cuda_in(call, "stats")));
+    const Operand *weights = OUT(call, ADAMW, weights);
+    SegmentTable table = segment_table(IN(call, ADAMW, segments), weights, rows);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(OUT(call, ADAMW, m)),
+                   cuda_data<float>(OUT(call, ADAMW, v)), cuda_data<float>(IN(call, ADAMW, grads))};
+    return CUDA_LAUNCH((adamw_kernel), table.chunks, SEGMENT_THREADS, 0, s, table, call->attr, op_ctl(call),
+                       cuda_data<const Stats>(IN(call, ADAMW, stats)));
 }

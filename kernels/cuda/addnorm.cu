@@ -57,14 +57,15 @@ template <typename T, typename S> __global__ void __launch_bounds__(S::threads) 
 
 template <typename T> static Status addnorm(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *d = cuda_in(call, "d");
+    const Operand *d = IN(call, ADDNORM, d);
     AddNorm<T> a = {};
-    a.d = cuda_data<const T>(d), a.x = cuda_data<const T>(cuda_in(call, "x"));
-    a.gamma = cuda_data<const float>(cuda_in(call, "gamma")), a.beta = cuda_data<const float>(cuda_in(call, "beta"));
-    a.pos = cuda_data<const int32_t>(cuda_in(call, "pos")), a.seq = cuda_data<const int32_t>(cuda_in(call, "seq"));
-    a.ctl = cuda_ctl(call);
-    a.y = cuda_data<T>(cuda_out(call, "y")), a.xhat = cuda_data<T>(cuda_out(call, "xhat"));
-    a.rstd = cuda_data<float>(cuda_out(call, "rstd"));
+    a.d = cuda_data<const T>(d), a.x = cuda_data<const T>(IN(call, ADDNORM, x));
+    a.gamma = cuda_data<const float>(IN(call, ADDNORM, gamma)),
+    a.beta = cuda_data<const float>(IN(call, ADDNORM, beta));
+    a.pos = cuda_data<const int32_t>(IN(call, ADDNORM, pos)), a.seq = cuda_data<const int32_t>(IN(call, ADDNORM, seq));
+    a.ctl = op_ctl(call);
+    a.y = cuda_data<T>(OUT(call, ADDNORM, y)), a.xhat = cuda_data<T>(OUT(call, ADDNORM, xhat));
+    a.rstd = cuda_data<float>(OUT(call, ADDNORM, rstd));
     a.rows = rows_in(d->rows, rows), a.cols = d->cols;
     a.eps = call->attr.norm.eps;
     a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
@@ -76,8 +77,8 @@ template <typename T> static Status addnorm(const OpCall *call, const RowCounts 
 
 extern "C" Status cuda_addnorm(const OpCall *call, const RowCounts *rows)
 {
-    TRY(rows_check(call, cuda_in(call, "d")->cols));
-    CUDA_BY_TYPE(cuda_in(call, "d")->dtype, T, return addnorm<T>(call, rows));
+    TRY(rows_check(call, IN(call, ADDNORM, d)->cols));
+    CUDA_BY_TYPE(IN(call, ADDNORM, d)->dtype, T, return addnorm<T>(call, rows));
     return OK;
 }
 
@@ -194,7 +195,7 @@ static bool whole_cols(int64_t cols) { return cols % GROUP == 0; }
 
 extern "C" size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = cuda_in(call, "dy");
+    const Operand *dy = IN(call, ADDNORM_BWD, dy);
     int64_t n = rows_in(dy->rows, rows), most = 0;  /* for whichever shape the operands' places will choose */
     if (rows_check(call, dy->cols) != OK) return 0; /* the call itself says so */
     ROWS_BY_SHAPE(dy->cols, whole_cols(dy->cols), S, most = backward_blocks<S>(n));
@@ -204,14 +205,16 @@ extern "C" size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *
 
 template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = cuda_in(call, "dy");
+    const Operand *dy = IN(call, ADDNORM_BWD, dy);
     AddNormBwd<T> a = {};
-    a.kept = cuda_data<const T>(cuda_in(call, "kept")), a.dy = cuda_data<const T>(dy);
-    a.rstd = cuda_data<const float>(cuda_in(call, "rstd"));
-    a.gamma = cuda_data<const float>(cuda_in(call, "gamma")), a.beta = cuda_data<const float>(cuda_in(call, "beta"));
-    a.pos = cuda_data<const int32_t>(cuda_in(call, "pos")), a.seq = cuda_data<const int32_t>(cuda_in(call, "seq"));
-    a.ctl = cuda_ctl(call);
-    a.dd = cuda_data<T>(cuda_out(call, "dd")), a.dx = cuda_data<T>(cuda_out(call, "dx"));
+    a.kept = cuda_data<const T>(IN(call, ADDNORM_BWD, kept)), a.dy = cuda_data<const T>(dy);
+    a.rstd = cuda_data<const float>(IN(call, ADDNORM_BWD, rstd));
+    a.gamma = cuda_data<const float>(IN(call, ADDNORM_BWD, gamma)),
+    a.beta = cuda_data<const float>(IN(call, ADDNORM_BWD, beta));
+    a.pos = cuda_data<const int32_t>(IN(call, ADDNORM_BWD, pos)),
+    a.seq = cuda_data<const int32_t>(IN(call, ADDNORM_BWD, seq));
+    a.ctl = op_ctl(call);
+    a.dd = cuda_data<T>(OUT(call, ADDNORM_BWD, dd)), a.dx = cuda_data<T>(OUT(call, ADDNORM_BWD, dx));
     a.parts = static_cast<float *>(call->scratch);
     a.rows = rows_in(dy->rows, rows), a.cols = dy->cols;
     a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
@@ -222,15 +225,15 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
         TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, NormSums<S>::bytes, a));
-        return rows_add_parts(a.parts, blocks, a.cols, cuda_data<float>(cuda_out(call, "dgamma")),
-                              cuda_data<float>(cuda_out(call, "dbeta")));
+        return rows_add_parts(a.parts, blocks, a.cols, cuda_data<float>(OUT(call, ADDNORM_BWD, dgamma)),
+                              cuda_data<float>(OUT(call, ADDNORM_BWD, dbeta)));
     });
 }
 
 extern "C" Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
-    TRY(rows_check(call, cuda_in(call, "dy")->cols));
-    CUDA_BY_TYPE(cuda_in(call, "dy")->dtype, T, return addnorm_bwd<T>(call, rows));
+    TRY(rows_check(call, IN(call, ADDNORM_BWD, dy)->cols));
+    CUDA_BY_TYPE(IN(call, ADDNORM_BWD, dy)->dtype, T, return addnorm_bwd<T>(call, rows));
     return OK;
 }
 
@@ -287,11 +290,11 @@ __global__ void __launch_bounds__(S::threads)
 
 template <typename T> static Status affine(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *o = cuda_in(call, "xhat");
+    const Operand *o = IN(call, AFFINE, xhat);
     const T *xhat = cuda_data<const T>(o);
-    const float *gamma = cuda_data<const float>(cuda_in(call, "gamma"));
-    const float *beta = cuda_data<const float>(cuda_in(call, "beta"));
-    T *y = cuda_data<T>(cuda_out(call, "y"));
+    const float *gamma = cuda_data<const float>(IN(call, AFFINE, gamma));
+    const float *beta = cuda_data<const float>(IN(call, AFFINE, beta));
+    T *y = cuda_data<T>(OUT(call, AFFINE, y));
     int64_t n = rows_in(o->rows, rows);
     ROWS_BY_SHAPE(
         o->cols, whole_cols(o->cols) && on_16(xhat, gamma, beta, y), S,
@@ -300,7 +303,7 @@ template <typename T> static Status affine(const OpCall *call, const RowCounts *
 
 extern "C" Status cuda_affine(const OpCall *call, const RowCounts *rows)
 {
-    TRY(rows_check(call, cuda_in(call, "xhat")->cols));
-    CUDA_BY_TYPE(cuda_in(call, "xhat")->dtype, T, return affine<T>(call, rows));
+    TRY(rows_check(call, IN(call, AFFINE, xhat)->cols));
+    CUDA_BY_TYPE(IN(call, AFFINE, xhat)->dtype, T, return affine<T>(call, rows));
     return OK;
 }

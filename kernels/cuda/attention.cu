@@ -110,7 +110,7 @@ template <typename T, int D> static Status run(const Attention<T> &a)
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
 }
 
-extern "C" Status cuda_attention_prepare(OpCall *call, const RowCounts *buckets, int n)
+extern "C" Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     int32_t head_dim = call->attr.attention.head_dim;
     if (attention_by_cudnn(call)) return attention_cudnn_prepare(call, buckets, n);
@@ -130,10 +130,10 @@ Status cuda_attention(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
-    CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
+    CUDA_BY_TYPE(IN(call, ATTENTION, qkv)->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
-        a.to = cuda_data<T>(cuda_out(call, "o"));
-        a.lse = cuda_data<float>(cuda_out(call, "lse"));
+        a.to = cuda_data<T>(OUT(call, ATTENTION, o));
+        a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
         return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
     });
     return OK;

@@ -380,12 +380,13 @@ template <typename T> struct AttentionDropout {
 
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *qkv = cuda_in(call, "qkv"), *span = cuda_in(call, "spans");
+    const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv),
+                  *span = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
     Attention<T> a = {};
     a.qkv = cuda_data<const T>(qkv);
     a.span = cuda_data<const int32_t[2]>(span);
-    a.index = cuda_data<const int32_t>(cuda_in(call, "seq_index"));
-    a.ctl = cuda_ctl(call);
+    a.index = cuda_data<const int32_t>(IN_EITHER(call, ATTENTION, ATTENTION_BWD, seq_index));
+    a.ctl = op_ctl(call);
     a.rows = static_cast<int32_t>(rows_in(qkv->rows, rows));
     a.capacity = static_cast<int32_t>(rows_in(span->rows, rows));
     a.heads = call->attr.attention.heads;

@@ -206,7 +206,7 @@ template <typename T, int D> static Status run(const Attention<T> &a)
     return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
 }
 
-extern "C" Status cuda_attention_bwd_prepare(OpCall *call, const RowCounts *buckets, int n)
+extern "C" Status cuda_attention_bwd_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     return attention_by_cudnn(call) ? attention_cudnn_prepare(call, buckets, n) : OK;
 }
@@ -214,7 +214,7 @@ extern "C" Status cuda_attention_bwd_prepare(OpCall *call, const RowCounts *buck
 size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
-    return static_cast<size_t>(rows_in(cuda_in(call, "qkv")->rows, rows)) *
+    return static_cast<size_t>(rows_in(IN(call, ATTENTION_BWD, qkv)->rows, rows)) *
            static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
 }
 
@@ -222,12 +222,12 @@ Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
-    CUDA_BY_TYPE(cuda_in(call, "qkv")->dtype, T, {
+    CUDA_BY_TYPE(IN(call, ATTENTION_BWD, qkv)->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
-        a.o = cuda_data<const T>(cuda_in(call, "o"));
-        a.dout = cuda_data<const T>(cuda_in(call, "do"));
-        a.lse = cuda_data<float>(cuda_in(call, "lse"));
-        a.to = cuda_data<T>(cuda_out(call, "dqkv"));
+        a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));
+        a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
+        a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
+        a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
         a.dot = static_cast<float *>(call->scratch);
         return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
     });

@@ -60,7 +60,7 @@ static SdpaShape shape_of(const OpCall *call, const RowCounts *rows)
     int64_t longest = call->attr.attention.longest;
     if (longest == 0) longest = rows->count[ROWS_TOKENS];
     s.backward = call->op == OP_ATTENTION_BWD;
-    s.dtype = cuda_in(call, "qkv")->dtype;
+    s.dtype = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->dtype;
     s.heads = call->attr.attention.heads;
     s.head_dim = call->attr.attention.head_dim;
     s.sequences = rows->count[ROWS_SEQS];
@@ -119,9 +119,8 @@ Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int
 #    define SUBMIT(expression) (expression)
 #endif
 
-static Cleared cleared(const OpCall *call, const char *name, int64_t columns)
+static Cleared cleared(const Operand *to, int64_t columns)
 {
-    const Operand *to = cuda_out(call, name);
     return {static_cast<uint32_t *>(to->data),
             static_cast<int32_t>(columns * static_cast<int64_t>(dtype_size(to->dtype)) / 4)};
 }
@@ -134,14 +133,14 @@ static void *part(const Operand *qkv, int which, int64_t hidden)
 
 static void operands(const OpCall *call, int64_t hidden, SdpaData *d)
 {
-    const Operand *qkv = cuda_in(call, "qkv");
+    const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv);
     bool backward = call->op == OP_ATTENTION_BWD;
     for (int i = 0; i < 3; i++) d->tensor[SDPA_Q + i] = part(qkv, i, hidden);
-    d->tensor[SDPA_O] = backward ? cuda_in(call, "o")->data : cuda_out(call, "o")->data;
-    d->tensor[SDPA_LSE] = backward ? cuda_in(call, "lse")->data : cuda_out(call, "lse")->data;
+    d->tensor[SDPA_O] = backward ? IN(call, ATTENTION_BWD, o)->data : OUT(call, ATTENTION, o)->data;
+    d->tensor[SDPA_LSE] = backward ? IN(call, ATTENTION_BWD, lse)->data : OUT(call, ATTENTION, lse)->data;
     if (!backward) return;
-    d->tensor[SDPA_DO] = cuda_in(call, "do")->data;
-    for (int i = 0; i < 3; i++) d->tensor[SDPA_DQ + i] = part(cuda_out(call, "dqkv"), i, hidden);
+    d->tensor[SDPA_DO] = IN(call, ATTENTION_BWD, do)->data;
+    for (int i = 0; i < 3; i++) d->tensor[SDPA_DQ + i] = part(OUT(call, ATTENTION_BWD, dqkv), i, hidden);
 }
 
 Status attention_cudnn(const OpCall *call, const RowCounts *rows)
@@ -160,16 +159,17 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     int64_t hidden = (int64_t)s.heads * s.head_dim;
     operands(call, hidden, &d);
 
-    const int32_t(*span)[2] = cuda_data<const int32_t[2]>(cuda_in(call, "spans"));
+    const int32_t(*span)[2] = cuda_data<const int32_t[2]>(IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans));
     int32_t capacity = static_cast<int32_t>(s.sequences), n_rows = static_cast<int32_t>(rows->count[ROWS_TOKENS]);
     auto table = [&](int i) { return static_cast<int32_t *>(d.tensor[i]); };
     Tables tables = {table(SDPA_LENGTHS), table(SDPA_QKV_OFFSETS), table(SDPA_O_OFFSETS), table(SDPA_LSE_OFFSETS)};
     TRY(CUDA_LAUNCH((attention_tables_kernel), static_cast<unsigned>(capacity / THREADS + 1), THREADS, 0, span,
-                    cuda_ctl(call), capacity, s.heads, s.head_dim, tables));
+                    op_ctl(call), capacity, s.heads, s.head_dim, tables));
     void *stream = cuda_stream();
     TRY(SUBMIT(sdpa_run(plan, &d, stream)));
-    Cleared first = s.backward ? cleared(call, "dqkv", 3 * hidden) : cleared(call, "o", hidden);
-    Cleared second = s.backward ? Cleared{} : cleared(call, "lse", s.heads);
+    Cleared first =
+        s.backward ? cleared(OUT(call, ATTENTION_BWD, dqkv), 3 * hidden) : cleared(OUT(call, ATTENTION, o), hidden);
+    Cleared second = s.backward ? Cleared{} : cleared(OUT(call, ATTENTION, lse), s.heads);
     return CUDA_LAUNCH((attention_gaps_kernel), dim3(static_cast<unsigned>(capacity + 1), SLICES), THREADS, 0, span,
-                       cuda_ctl(call), capacity, n_rows, first, second);
+                       op_ctl(call), capacity, n_rows, first, second);
 }

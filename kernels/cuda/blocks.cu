@@ -22,10 +22,10 @@ __global__ void block_sums_kernel(double *sums, const float *x, SegmentTable tab
 
 Status cuda_block_sums(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cuda_in(call, "x");
-    SegmentTable table = segment_table(call, rows, "segments", x);
-    return CUDA_LAUNCH((block_sums_kernel), table.chunks, SEGMENT_THREADS, 0, cuda_data<double>(cuda_out(call, "sums")),
-                       cuda_data<const float>(x), table);
+    const Operand *x = IN(call, BLOCK_SUMS, x);
+    SegmentTable table = segment_table(IN(call, BLOCK_SUMS, segments), x, rows);
+    return CUDA_LAUNCH((block_sums_kernel), table.chunks, SEGMENT_THREADS, 0,
+                       cuda_data<double>(OUT(call, BLOCK_SUMS, sums)), cuda_data<const float>(x), table);
 }
 
 __global__ void chunk_sums_kernel(double *chunks, const double *sums, SegmentTable table)

@@ -6,62 +6,46 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/op.h"
+#include "kernels/backend.h"
 
-/* X(op, function): Status function(const OpCall *, const RowCounts *), C linkage. */
+/* X(op, run, scratch, prepare), C linkage. All scratch is device memory. */
 #define CUDA_OP_LIST(X)                                                                                                \
-    X(EMBED, cuda_embed)                                                                                               \
-    X(EMBED_BWD, cuda_embed_bwd)                                                                                       \
-    X(LINEAR, cuda_linear)                                                                                             \
-    X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
-    X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
-    X(ATTENTION, cuda_attention)                                                                                       \
-    X(ATTENTION_BWD, cuda_attention_bwd)                                                                               \
-    X(GELU, cuda_gelu)                                                                                                 \
-    X(GELU_BWD, cuda_gelu_bwd)                                                                                         \
-    X(ADDNORM, cuda_addnorm)                                                                                           \
-    X(ADDNORM_BWD, cuda_addnorm_bwd)                                                                                   \
-    X(AFFINE, cuda_affine)                                                                                             \
-    X(GATHER, cuda_gather)                                                                                             \
-    X(SCATTER, cuda_scatter)                                                                                           \
-    X(TANH, cuda_tanh)                                                                                                 \
-    X(TANH_BWD, cuda_tanh_bwd)                                                                                         \
-    X(DROPOUT, cuda_dropout)                                                                                           \
-    X(XENT, cuda_xent)                                                                                                 \
-    X(MSE, cuda_mse)                                                                                                   \
-    X(MLM_XENT, cuda_mlm_xent)                                                                                         \
-    X(GRAD_NORM, cuda_grad_norm)                                                                                       \
-    X(ADAMW, cuda_adamw)                                                                                               \
-    X(LAMB, cuda_lamb)                                                                                                 \
-    X(BLOCK_SUMS, cuda_block_sums)                                                                                     \
-    X(LAMB_STEP, cuda_lamb_step)                                                                                       \
-    X(LAMB_DESCEND, cuda_lamb_descend)                                                                                 \
-    X(PACK, cuda_pack)                                                                                                 \
-    X(ZERO, cuda_zero)                                                                                                 \
-    X(OFFLOAD, cuda_offload)                                                                                           \
-    X(FETCH, cuda_fetch)
+    X(EMBED, cuda_embed, no_scratch, no_prepare)                                                                       \
+    X(EMBED_BWD, cuda_embed_bwd, cuda_embed_bwd_scratch, no_prepare)                                                   \
+    X(LINEAR, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                                   \
+    X(LINEAR_DGRAD, cuda_linear_dgrad, cuda_linear_scratch, cuda_linear_prepare)                                       \
+    X(LINEAR_WGRAD, cuda_linear_wgrad, cuda_linear_scratch, cuda_linear_prepare)                                       \
+    X(ATTENTION, cuda_attention, cuda_attention_scratch, cuda_attention_prepare)                                       \
+    X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_bwd_scratch, cuda_attention_bwd_prepare)                       \
+    X(GELU, cuda_gelu, no_scratch, no_prepare)                                                                         \
+    X(GELU_BWD, cuda_gelu_bwd, no_scratch, no_prepare)                                                                 \
+    X(ADDNORM, cuda_addnorm, no_scratch, no_prepare)                                                                   \
+    X(ADDNORM_BWD, cuda_addnorm_bwd, cuda_addnorm_bwd_scratch, no_prepare)                                             \
+    X(AFFINE, cuda_affine, no_scratch, no_prepare)                                                                     \
+    X(GATHER, cuda_gather, no_scratch, no_prepare)                                                                     \
+    X(SCATTER, cuda_scatter, no_scratch, no_prepare)                                                                   \
+    X(TANH, cuda_tanh, no_scratch, no_prepare)                                                                         \
+    X(TANH_BWD, cuda_tanh_bwd, no_scratch, no_prepare)                                                                 \
+    X(DROPOUT, cuda_dropout, no_scratch, no_prepare)                                                                   \
+    X(XENT, cuda_xent, no_scratch, no_prepare)                                                                         \
+    X(MSE, cuda_mse, no_scratch, no_prepare)                                                                           \
+    X(MLM_XENT, cuda_mlm_xent, cuda_mlm_xent_scratch, cuda_mlm_xent_prepare)                                           \
+    X(GRAD_NORM, cuda_grad_norm, cuda_grad_norm_scratch, no_prepare)                                                   \
+    X(ADAMW, cuda_adamw, no_scratch, no_prepare)                                                                       \
+    X(LAMB, cuda_lamb, cuda_lamb_scratch, no_prepare)                                                                  \
+    X(BLOCK_SUMS, cuda_block_sums, no_scratch, no_prepare)                                                             \
+    X(LAMB_STEP, cuda_lamb_step, no_scratch, no_prepare)                                                               \
+    X(LAMB_DESCEND, cuda_lamb_descend, cuda_lamb_descend_scratch, no_prepare)                                          \
+    X(PACK, cuda_pack, no_scratch, no_prepare)                                                                         \
+    X(ZERO, cuda_zero, no_scratch, no_prepare)                                                                         \
+    X(OFFLOAD, cuda_transfer, no_scratch, no_prepare)                                                                  \
+    X(FETCH, cuda_transfer, no_scratch, no_prepare)
 
-/* Those that need scratch: size_t function_scratch(const OpCall *, const RowCounts *). All scratch is device memory. */
-#define CUDA_SCRATCH_LIST(X)                                                                                           \
-    X(EMBED_BWD, cuda_embed_bwd)                                                                                       \
-    X(LINEAR, cuda_linear)                                                                                             \
-    X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
-    X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
-    X(ATTENTION, cuda_attention)                                                                                       \
-    X(ATTENTION_BWD, cuda_attention_bwd)                                                                               \
-    X(ADDNORM_BWD, cuda_addnorm_bwd)                                                                                   \
-    X(XENT, cuda_xent)                                                                                                 \
-    X(MSE, cuda_mse)                                                                                                   \
-    X(MLM_XENT, cuda_mlm_xent)                                                                                         \
-    X(GRAD_NORM, cuda_grad_norm)                                                                                       \
-    X(LAMB, cuda_lamb)                                                                                                 \
-    X(LAMB_DESCEND, cuda_lamb_descend)
-
-#define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
+#define X(op, run, scratch, prepare)                                                                                   \
+    OpRun run;                                                                                                         \
+    OpScratch scratch;                                                                                                 \
+    OpPrepare prepare;
 CUDA_OP_LIST(X)
-#undef X
-#define X(op, function) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
-CUDA_SCRATCH_LIST(X)
 #undef X
 
 #ifdef __cplusplus

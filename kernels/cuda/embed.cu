@@ -33,15 +33,15 @@ __global__ void __launch_bounds__(S::threads) embed_kernel(Embed e, const float 
 template <typename T> static Status embed(const OpCall *call, const RowCounts *rows)
 {
     Embed e = embed_of(call, rows);
-    const float *beta = cuda_data<const float>(cuda_in(call, "beta"));
-    T *x = cuda_data<T>(cuda_out(call, "x"));
+    const float *beta = cuda_data<const float>(IN(call, EMBED, beta));
+    T *x = cuda_data<T>(OUT(call, EMBED, x));
     ROWS_BY_SHAPE(e.cols, embed_whole(e) && on_16(beta, x), S,
                   return CUDA_LAUNCH((embed_kernel<T, S>), rows_blocks<S>(e.rows), S::threads, 0, e, beta, x));
 }
 
 extern "C" Status cuda_embed(const OpCall *call, const RowCounts *rows)
 {
-    TRY(rows_check(call, cuda_out(call, "x")->cols));
-    CUDA_BY_TYPE(cuda_out(call, "x")->dtype, T, return embed<T>(call, rows));
+    TRY(rows_check(call, OUT(call, EMBED, x)->cols));
+    CUDA_BY_TYPE(OUT(call, EMBED, x)->dtype, T, return embed<T>(call, rows));
     return OK;
 }

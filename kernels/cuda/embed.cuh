@@ -5,8 +5,6 @@
 #include "kernels/cuda/rows.cuh"
 
 enum { WORD, POSITION, TYPE, N_TABLES };
-static const char *const table_names[N_TABLES] = {"word", "position", "type"};
-static const char *const index_names[N_TABLES] = {"ids", "pos", "types"};
 
 /* ---- tokens and their rows of the tables ---- */
 
@@ -64,19 +62,25 @@ __device__ static inline float embed_xhat(const Embed &e, const EmbedToken &t, f
     return row_normalise<S>(s, n, e.eps, sums);
 }
 
+static EmbedTable embed_table(const Operand *index, const Operand *table, const RowCounts *rows)
+{
+    CHECK(table->dtype == F32, "embed: a table is %s; expected f32", dtype_name(table->dtype));
+    return {cuda_data<const int32_t>(index), cuda_data<const float>(table), rows_in(table->rows, rows)};
+}
+
 static Embed embed_of(const OpCall *call, const RowCounts *rows)
 {
     Embed e = {};
-    for (int i = 0; i < N_TABLES; i++) {
-        const Operand *table = cuda_in(call, table_names[i]);
-        CHECK(table->dtype == F32, "embed: the table %s is %s; expected f32", table_names[i], dtype_name(table->dtype));
-        e.table[i] = {cuda_data<const int32_t>(cuda_in(call, index_names[i])), cuda_data<const float>(table),
-                      rows_in(table->rows, rows)};
-    }
-    e.seq = cuda_data<const int32_t>(cuda_in(call, "seq"));
-    e.gamma = cuda_data<const float>(cuda_in(call, "gamma"));
-    e.ctl = cuda_ctl(call);
-    e.rows = rows_in(cuda_in(call, "ids")->rows, rows), e.cols = cuda_in(call, "word")->cols;
+    const Operand *ids = IN_EITHER(call, EMBED, EMBED_BWD, ids), *word = IN_EITHER(call, EMBED, EMBED_BWD, word);
+    e.table[WORD] = embed_table(ids, word, rows);
+    e.table[POSITION] =
+        embed_table(IN_EITHER(call, EMBED, EMBED_BWD, pos), IN_EITHER(call, EMBED, EMBED_BWD, position), rows);
+    e.table[TYPE] =
+        embed_table(IN_EITHER(call, EMBED, EMBED_BWD, types), IN_EITHER(call, EMBED, EMBED_BWD, type), rows);
+    e.seq = cuda_data<const int32_t>(IN_EITHER(call, EMBED, EMBED_BWD, seq));
+    e.gamma = cuda_data<const float>(IN_EITHER(call, EMBED, EMBED_BWD, gamma));
+    e.ctl = op_ctl(call);
+    e.rows = rows_in(ids->rows, rows), e.cols = word->cols;
     e.eps = call->attr.embed.eps;
     e.dropout = row_dropout(call->attr.embed.dropout, call->attr.embed.site);
     CHECK(e.rows <= INT32_MAX, "embed: %lld rows", (long long)e.rows);

@@ -9,8 +9,6 @@
 
 #include "kernels/cuda/cuda.h"
 
-static const char *const gradient_names[N_TABLES] = {"dword", "dposition", "dtype"};
-
 /* ---- scratch ---- */
 
 enum { CHUNK = 32 /* tokens of a block */, PIECES = 2 /* of a chunk: a run that began before it, one that goes on */ };
@@ -296,11 +294,13 @@ template <typename T, typename S> static Status embed_bwd_rows(const EmbedBwd &b
 
 template <typename T> static Status embed_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const T *dx = cuda_data<const T>(cuda_in(call, "dx"));
+    const T *dx = cuda_data<const T>(IN(call, EMBED_BWD, dx));
     EmbedBwd b = {};
     b.e = embed_of(call, rows);
     CHECK(call->scratch_bytes >= embed_bwd_space(call, &b), "embed_bwd: %zu bytes of scratch", call->scratch_bytes);
-    for (int i = 0; i < N_TABLES; i++) b.gradient[i] = cuda_data<float>(cuda_out(call, gradient_names[i]));
+    b.gradient[WORD] = cuda_data<float>(OUT(call, EMBED_BWD, dword));
+    b.gradient[POSITION] = cuda_data<float>(OUT(call, EMBED_BWD, dposition));
+    b.gradient[TYPE] = cuda_data<float>(OUT(call, EMBED_BWD, dtype));
     int64_t cols = b.e.cols;
     bool whole = embed_whole(b.e) && on_16(dx, b.pieces, b.gradient[WORD], b.gradient[POSITION], b.gradient[TYPE]);
     TRY(CUDA_LAUNCH((embed_sort_kernel), N_TABLES, SORT_THREADS, 0, b));
@@ -316,13 +316,13 @@ template <typename T> static Status embed_bwd(const OpCall *call, const RowCount
         TRY((embed_bwd_rows<T, RowShape<16, 2, true>>(b, dx)));
     unsigned tiles = (unsigned)((cols + PIECE_COLS - 1) / PIECE_COLS);
     TRY(CUDA_LAUNCH((embed_pieces_kernel), dim3((unsigned)b.chunks, tiles, N_TABLES), PIECE_THREADS, 0, b, whole));
-    return rows_add_parts(b.parts, b.chunks, cols, cuda_data<float>(cuda_out(call, "dgamma")),
-                          cuda_data<float>(cuda_out(call, "dbeta")));
+    return rows_add_parts(b.parts, b.chunks, cols, cuda_data<float>(OUT(call, EMBED_BWD, dgamma)),
+                          cuda_data<float>(OUT(call, EMBED_BWD, dbeta)));
 }
 
 extern "C" Status cuda_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
-    TRY(rows_check(call, cuda_in(call, "dx")->cols));
-    CUDA_BY_TYPE(cuda_in(call, "dx")->dtype, T, return embed_bwd<T>(call, rows));
+    TRY(rows_check(call, IN(call, EMBED_BWD, dx)->cols));
+    CUDA_BY_TYPE(IN(call, EMBED_BWD, dx)->dtype, T, return embed_bwd<T>(call, rows));
     return OK;
 }

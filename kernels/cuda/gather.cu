@@ -48,19 +48,18 @@ __global__ void gather_kernel(const T *x, const int32_t *index, const Ctl *ctl, 
 
 template <typename T> static Status gather(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cuda_in(call, "x"), *to = cuda_out(call, "y");
+    const Operand *x = IN(call, GATHER, x), *to = OUT(call, GATHER, y);
     const T *from = cuda_data<const T>(x);
     T *y = cuda_data<T>(to);
     RealRows real = real_rows(to, rows);
     return CUDA_LAUNCH((gather_kernel<T>), (unsigned)((real.all + GATHER_ROWS - 1) / GATHER_ROWS),
-                       GATHER_ROWS * CUDA_WARP, 0, from, cuda_data<const int32_t>(cuda_in(call, "index")),
-                       cuda_ctl(call), y, real, rows_in(x->rows, rows), x->cols,
-                       x->cols % GROUP == 0 && on_16(from, y));
+                       GATHER_ROWS * CUDA_WARP, 0, from, cuda_data<const int32_t>(IN(call, GATHER, index)),
+                       op_ctl(call), y, real, rows_in(x->rows, rows), x->cols, x->cols % GROUP == 0 && on_16(from, y));
 }
 
 extern "C" Status cuda_gather(const OpCall *call, const RowCounts *rows)
 {
-    CUDA_BY_TYPE(cuda_in(call, "x")->dtype, T, return gather<T>(call, rows));
+    CUDA_BY_TYPE(IN(call, GATHER, x)->dtype, T, return gather<T>(call, rows));
     return OK;
 }
 
@@ -114,17 +113,17 @@ __global__ void __launch_bounds__(SCATTER_THREADS)
 
 template <typename T> static Status scatter(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = cuda_in(call, "dy"), *dx = cuda_out(call, "dx");
+    const Operand *dy = IN(call, SCATTER, dy), *dx = OUT(call, SCATTER, dx);
     const T *from = cuda_data<const T>(dy);
     T *to = cuda_data<T>(dx);
     int64_t n = rows_in(dx->rows, rows);
     return CUDA_LAUNCH((scatter_kernel<T>), (unsigned)((n + SCATTER_ROWS - 1) / SCATTER_ROWS), SCATTER_THREADS, 0, from,
-                       cuda_data<const int32_t>(cuda_in(call, "index")), cuda_ctl(call), to, real_rows(dy, rows), n,
-                       dx->cols, operand_present(cuda_in(call, "add")), dx->cols % GROUP == 0 && on_16(from, to));
+                       cuda_data<const int32_t>(IN(call, SCATTER, index)), op_ctl(call), to, real_rows(dy, rows), n,
+                       dx->cols, operand_present(IN(call, SCATTER, add)), dx->cols % GROUP == 0 && on_16(from, to));
 }
 
 extern "C" Status cuda_scatter(const OpCall *call, const RowCounts *rows)
 {
-    CUDA_BY_TYPE(cuda_in(call, "dy")->dtype, T, return scatter<T>(call, rows));
+    CUDA_BY_TYPE(IN(call, SCATTER, dy)->dtype, T, return scatter<T>(call, rows));
     return OK;
 }

@@ -106,22 +106,22 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T, GeluKind KIND> static Status gelu(const OpCall *call, int64_t n)
 {
-    const T *pre = cuda_data<const T>(cuda_in(call, "pre"));
-    T *g = cuda_data<T>(cuda_out(call, "g"));
+    const T *pre = cuda_data<const T>(IN(call, GELU, pre));
+    T *g = cuda_data<T>(OUT(call, GELU, g));
     return CUDA_LAUNCH((gelu_kernel<T, KIND>), blocks_of(n), THREADS, 0, pre, g, n, on_16(pre, g));
 }
 
 template <typename T, GeluKind KIND> static Status gelu_bwd(const OpCall *call, int64_t n)
 {
-    const T *pre = cuda_data<const T>(cuda_in(call, "pre")), *dg = cuda_data<const T>(cuda_in(call, "dg"));
-    T *dpre = cuda_data<T>(cuda_out(call, "dpre")), *g = cuda_data<T>(cuda_out(call, "g"));
+    const T *pre = cuda_data<const T>(IN(call, GELU_BWD, pre)), *dg = cuda_data<const T>(IN(call, GELU_BWD, dg));
+    T *dpre = cuda_data<T>(OUT(call, GELU_BWD, dpre)), *g = cuda_data<T>(OUT(call, GELU_BWD, g));
     return CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), blocks_of(n), THREADS, 0, pre, dg, dpre, g, n,
                        on_16(pre, dg, dpre, g));
 }
 
 extern "C" Status cuda_gelu(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = cuda_in(call, "pre");
+    const Operand *pre = IN(call, GELU, pre);
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     CUDA_BY_TYPE(pre->dtype, T,
                  return call->attr.gelu.kind == GELU_ERF ? gelu<T, GELU_ERF>(call, n) : gelu<T, GELU_TANH>(call, n));
@@ -130,7 +130,7 @@ extern "C" Status cuda_gelu(const OpCall *call, const RowCounts *rows)
 
 extern "C" Status cuda_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = cuda_in(call, "pre");
+    const Operand *pre = IN(call, GELU_BWD, pre);
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     CUDA_BY_TYPE(pre->dtype, T,
                  return call->attr.gelu.kind == GELU_ERF ? gelu_bwd<T, GELU_ERF>(call, n)

@@ -38,20 +38,21 @@ __global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const doubl
 
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return (size_t)segment_table(call, rows, "segments", cuda_in(call, "grads")).chunks * sizeof(double);
+    return (size_t)segment_table(IN(call, GRAD_NORM, segments), IN(call, GRAD_NORM, grads), rows).chunks *
+           sizeof(double);
 }
 
 Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *grads = cuda_in(call, "grads");
-    SegmentTable table = segment_table(call, rows, "segments", grads);
+    const Operand *grads = IN(call, GRAD_NORM, grads);
+    SegmentTable table = segment_table(IN(call, GRAD_NORM, segments), grads, rows);
     double *sums = static_cast<double *>(call->scratch);
     CHECK(call->scratch_bytes >= cuda_grad_norm_scratch(call, rows), "grad_norm: %zu bytes of scratch",
           call->scratch_bytes);
-    const double *blocks = cuda_data<const double>(cuda_in(call, "sums")); /* of a sharded optimizer */
+    const double *blocks = cuda_data<const double>(IN(call, GRAD_NORM, sums)); /* of a sharded optimizer */
     TRY(blocks ? chunk_sums(sums, blocks, table)
                : CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums,
                              cuda_data<const float>(grads), table));
-    return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")),
-                       cuda_data<LossScaling>(cuda_out(call, "scaling")), sums, table.chunks, call->attr);
+    return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(OUT(call, GRAD_NORM, stats)),
+                       cuda_data<LossScaling>(OUT(call, GRAD_NORM, scaling)), sums, table.chunks, call->attr);
 }

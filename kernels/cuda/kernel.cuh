@@ -54,13 +54,7 @@ template <auto kernel> static inline bool cuda_can_launch(dim3 grid, size_t shar
 
 /* ---- operands ---- */
 
-static inline const Operand *cuda_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
-static inline const Operand *cuda_out(const OpCall *call, const char *name)
-{
-    return &call->out[op_out(call->op, name)];
-}
 template <typename T> static inline T *cuda_data(const Operand *o) { return static_cast<T *>(o->data); }
-static inline const Ctl *cuda_ctl(const OpCall *call) { return cuda_data<const Ctl>(cuda_in(call, "ctl")); }
 
 /* Runs the statement(s) with T as the device type of `dtype`. */
 #define CUDA_BY_TYPE(dtype_, T, ...)                                                                                   \

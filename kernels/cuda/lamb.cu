@@ -120,40 +120,40 @@ __global__ void lamb_descend_kernel(FlatSpace s, ChunkSquares sums, SegmentTable
 
 size_t cuda_lamb_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return (size_t)segment_table(call, rows, "segments", cuda_out(call, "weights")).chunks * sizeof(Squares);
+    return (size_t)segment_table(IN(call, LAMB, segments), OUT(call, LAMB, weights), rows).chunks * sizeof(Squares);
 }
 
 Status cuda_lamb(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *weights = cuda_out(call, "weights");
-    const Stats *stats = cuda_data<const Stats>(cuda_in(call, "stats"));
-    SegmentTable table = segment_table(call, rows, "segments", weights);
-    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
-                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_out(call, "grads"))};
+    const Operand *weights = OUT(call, LAMB, weights);
+    const Stats *stats = cuda_data<const Stats>(IN(call, LAMB, stats));
+    SegmentTable table = segment_table(IN(call, LAMB, segments), weights, rows);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(OUT(call, LAMB, m)),
+                   cuda_data<float>(OUT(call, LAMB, v)), cuda_data<float>(OUT(call, LAMB, grads))};
     Squares *sums = static_cast<Squares *>(call->scratch);
     CHECK(call->scratch_bytes >= cuda_lamb_scratch(call, rows), "lamb: %zu bytes of scratch", call->scratch_bytes);
-    TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, cuda_ctl(call),
+    TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, op_ctl(call),
                     stats));
     ChunkSquares squares = {&sums->p, &sums->u, 2, table};
-    return CUDA_LAUNCH((lamb_descend_kernel<false>), table.chunks, SEGMENT_THREADS, 0, s, squares, table,
-                       cuda_ctl(call), stats);
+    return CUDA_LAUNCH((lamb_descend_kernel<false>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, op_ctl(call),
+                       stats);
 }
 
 /* ---- of a slice ---- */
 
 Status cuda_lamb_step(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *weights = cuda_in(call, "weights");
-    SegmentTable table = segment_table(call, rows, "segments", weights);
-    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(cuda_out(call, "m")),
-                   cuda_data<float>(cuda_out(call, "v")), cuda_data<float>(cuda_out(call, "grads"))};
+    const Operand *weights = IN(call, LAMB_STEP, weights);
+    SegmentTable table = segment_table(IN(call, LAMB_STEP, segments), weights, rows);
+    FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(OUT(call, LAMB_STEP, m)),
+                   cuda_data<float>(OUT(call, LAMB_STEP, v)), cuda_data<float>(OUT(call, LAMB_STEP, grads))};
     return CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, static_cast<Squares *>(nullptr), s,
-                       table, call->attr, cuda_ctl(call), cuda_data<const Stats>(cuda_in(call, "stats")));
+                       table, call->attr, op_ctl(call), cuda_data<const Stats>(IN(call, LAMB_STEP, stats)));
 }
 
 static SegmentTable all_tensors(const OpCall *call, const RowCounts *rows)
 {
-    return segment_table(call, rows, "all", cuda_out(call, "weights"));
+    return segment_table(IN(call, LAMB_DESCEND, all), OUT(call, LAMB_DESCEND, weights), rows);
 }
 
 size_t cuda_lamb_descend_scratch(const OpCall *call, const RowCounts *rows)
@@ -163,15 +163,15 @@ size_t cuda_lamb_descend_scratch(const OpCall *call, const RowCounts *rows)
 
 Status cuda_lamb_descend(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *weights = cuda_out(call, "weights");
-    SegmentTable table = segment_table(call, rows, "segments", weights), all = all_tensors(call, rows);
-    FlatSpace s = {cuda_data<float>(weights), nullptr, nullptr, cuda_data<float>(cuda_in(call, "u"))};
+    const Operand *weights = OUT(call, LAMB_DESCEND, weights);
+    SegmentTable table = segment_table(IN(call, LAMB_DESCEND, segments), weights, rows), all = all_tensors(call, rows);
+    FlatSpace s = {cuda_data<float>(weights), nullptr, nullptr, cuda_data<float>(IN(call, LAMB_DESCEND, u))};
     double *p = static_cast<double *>(call->scratch), *u = p + all.chunks;
     CHECK(call->scratch_bytes >= cuda_lamb_descend_scratch(call, rows), "lamb_descend: %zu bytes of scratch",
           call->scratch_bytes);
-    TRY(chunk_sums(p, cuda_data<const double>(cuda_in(call, "p_sums")), all));
-    TRY(chunk_sums(u, cuda_data<const double>(cuda_in(call, "u_sums")), all));
+    TRY(chunk_sums(p, cuda_data<const double>(IN(call, LAMB_DESCEND, p_sums)), all));
+    TRY(chunk_sums(u, cuda_data<const double>(IN(call, LAMB_DESCEND, u_sums)), all));
     ChunkSquares squares = {p, u, 1, all};
-    return CUDA_LAUNCH((lamb_descend_kernel<true>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, cuda_ctl(call),
-                       cuda_data<const Stats>(cuda_in(call, "stats")));
+    return CUDA_LAUNCH((lamb_descend_kernel<true>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, op_ctl(call),
+                       cuda_data<const Stats>(IN(call, LAMB_DESCEND, stats)));
 }

@@ -73,88 +73,83 @@ typedef struct {
     ProductShape shape;
     ProductData data;
     size_t parts; /* bytes behind the workspace */
-} Plan;
+} LinearProduct;
 
 static size_t workspace(void) { return (product_workspace() + 255) / 256 * 256; }
 
-static Plan plan_of(const OpCall *call, const RowCounts *rows)
+static LinearProduct product_of(const OpCall *call, const RowCounts *rows)
 {
-    int64_t n_rows = rows_in(call->in[0].rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
-    Plan p = {};
+    const Operand *in = &call->in[0], *out = &call->out[0]; /* of each: the rows, and the result */
+    int64_t n_rows = rows_in(in->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
+    LinearProduct p = {};
     /* scratch starts on 64 bytes */
     p.data.workspace = reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(call->scratch) + 255) / 256 * 256);
-    p.shape.in = call->in[0].dtype;
-    p.shape.out = call->out[0].dtype;
-    p.data.c = call->out[0].data;
+    p.shape.in = in->dtype;
+    p.shape.out = out->dtype;
+    p.data.c = out->data;
     if (call->op == OP_LINEAR) { /* y = x·wᵀ + bias */
-        const Operand *bias = cuda_in(call, "bias");
+        const Operand *bias = IN(call, LINEAR, bias);
         p.shape.m = n_rows, p.shape.n = n, p.shape.k = k;
         p.shape.lda = k, p.shape.ldb = k, p.shape.ldc = n;
         p.shape.b_transposed = true;
         p.shape.bias = operand_present(bias) ? BIAS_ADDED : BIAS_NONE;
-        p.data.a = call->in[0].data, p.data.b = cuda_in(call, "w")->data;
+        p.data.a = IN(call, LINEAR, x)->data, p.data.b = IN(call, LINEAR, w)->data;
         p.data.bias = operand_present(bias) ? cuda_data<const float>(bias) : NULL;
     } else if (call->op == OP_LINEAR_DGRAD) { /* dx = dy·w (+ dx) */
         p.shape.m = n_rows, p.shape.n = k, p.shape.k = n;
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
-        p.shape.accumulate = operand_present(cuda_in(call, "add"));
-        p.data.a = call->in[0].data, p.data.b = cuda_in(call, "w")->data;
+        p.shape.accumulate = operand_present(IN(call, LINEAR_DGRAD, add));
+        p.data.a = IN(call, LINEAR_DGRAD, dy)->data, p.data.b = IN(call, LINEAR_DGRAD, w)->data;
     } else { /* dw += dyᵀ·x */
         p.shape.m = n, p.shape.n = k, p.shape.k = n_rows;
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
         p.shape.a_transposed = p.shape.accumulate = true;
-        p.data.a = cuda_in(call, "dy")->data, p.data.b = cuda_in(call, "x")->data;
-        if (operand_present(cuda_out(call, "db"))) p.parts = (size_t)(parts_of(n_rows) * n) * sizeof(float);
+        p.data.a = IN(call, LINEAR_WGRAD, dy)->data, p.data.b = IN(call, LINEAR_WGRAD, x)->data;
+        if (operand_present(OUT(call, LINEAR_WGRAD, db))) p.parts = (size_t)(parts_of(n_rows) * n) * sizeof(float);
     }
     return p;
 }
 
-static size_t scratch(const OpCall *call, const RowCounts *rows)
+size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return 256 + workspace() + plan_of(call, rows).parts;
+    return 256 + workspace() + product_of(call, rows).parts;
 }
 
-static Status prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
+Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
     for (int i = 0; i < n_buckets; i++) {
-        Plan p = plan_of(call, &buckets[i]);
+        LinearProduct p = product_of(call, &buckets[i]);
         TRY(p.data.c ? product_prepare_on(&p.shape, &p.data) : product_prepare(&p.shape));
     }
     return OK;
 }
 
-static Status run(const Plan *p)
+static Status linear_run(const LinearProduct *p)
 {
     return product_run(&p->shape, p->data.a, p->data.b, p->data.c, p->data.bias, p->data.workspace);
 }
 
-size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows) { return scratch(call, rows); }
-size_t cuda_linear_dgrad_scratch(const OpCall *call, const RowCounts *rows) { return scratch(call, rows); }
-size_t cuda_linear_wgrad_scratch(const OpCall *call, const RowCounts *rows) { return scratch(call, rows); }
-Status cuda_linear_prepare(OpCall *call, const RowCounts *b, int n) { return prepare(call, b, n); }
-Status cuda_linear_dgrad_prepare(OpCall *call, const RowCounts *b, int n) { return prepare(call, b, n); }
-Status cuda_linear_wgrad_prepare(OpCall *call, const RowCounts *b, int n) { return prepare(call, b, n); }
-
 Status cuda_linear(const OpCall *call, const RowCounts *rows)
 {
-    Plan p = plan_of(call, rows);
-    return run(&p);
+    LinearProduct p = product_of(call, rows);
+    return linear_run(&p);
 }
 
 Status cuda_linear_dgrad(const OpCall *call, const RowCounts *rows)
 {
-    Plan p = plan_of(call, rows);
-    return run(&p);
+    LinearProduct p = product_of(call, rows);
+    return linear_run(&p);
 }
 
 Status cuda_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
-    Plan p = plan_of(call, rows);
-    const Operand *db = cuda_out(call, "db"), *dy = cuda_in(call, "dy");
-    CHECK(call->scratch_bytes >= scratch(call, rows), "linear_wgrad needs %zu bytes of scratch, was given %zu",
-          scratch(call, rows), call->scratch_bytes);
+    LinearProduct p = product_of(call, rows);
+    const Operand *db = OUT(call, LINEAR_WGRAD, db), *dy = IN(call, LINEAR_WGRAD, dy);
+    CHECK(call->scratch_bytes >= cuda_linear_scratch(call, rows),
+          "linear_wgrad needs %zu bytes of scratch, was given %zu", cuda_linear_scratch(call, rows),
+          call->scratch_bytes);
     if (operand_present(db))
         TRY(add_column_sums(dy, cuda_data<float>(db), rows_in(dy->rows, rows), call->attr.linear.n,
                             reinterpret_cast<float *>(static_cast<char *>(p.data.workspace) + workspace())));
-    return run(&p);
+    return linear_run(&p);
 }

@@ -75,28 +75,25 @@ template <typename T> __global__ void mse_kernel(LossCall c, T *dlogits)
 
 static LossCall loss_call(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *logits = cuda_in(call, "logits");
+    const Operand *logits = IN_EITHER(call, XENT, MSE, logits);
     CHECK(logits->dtype == F32, "%s: logits are %s; expected f32", op_info(call->op)->name, dtype_name(logits->dtype));
     CHECK(call->attr.loss.classes >= 1 && call->attr.loss.classes <= logits->cols, "%s: %d classes in %lld columns",
           op_info(call->op)->name, call->attr.loss.classes, (long long)logits->cols);
     return {cuda_data<const float>(logits),
-            cuda_in(call, "labels")->data,
-            cuda_ctl(call),
-            cuda_data<const LossScaling>(cuda_in(call, "scaling")),
-            cuda_data<float>(cuda_out(call, "loss")),
-            cuda_data<Stats>(cuda_out(call, "stats")),
+            IN_EITHER(call, XENT, MSE, labels)->data,
+            op_ctl(call),
+            cuda_data<const LossScaling>(IN_EITHER(call, XENT, MSE, scaling)),
+            cuda_data<float>(OUT_EITHER(call, XENT, MSE, loss)),
+            cuda_data<Stats>(OUT_EITHER(call, XENT, MSE, stats)),
             rows_in(logits->rows, rows),
             logits->cols,
             call->attr.loss.classes,
             call->attr.loss.slot};
 }
 
-size_t cuda_xent_scratch(const OpCall *, const RowCounts *) { return 0; }
-size_t cuda_mse_scratch(const OpCall *, const RowCounts *) { return 0; }
-
 Status cuda_xent(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dlogits = cuda_out(call, "dlogits");
+    const Operand *dlogits = OUT(call, XENT, dlogits);
     LossCall c = loss_call(call, rows);
     Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
     CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((xent_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
@@ -104,7 +101,7 @@ Status cuda_xent(const OpCall *call, const RowCounts *rows)
 
 Status cuda_mse(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dlogits = cuda_out(call, "dlogits");
+    const Operand *dlogits = OUT(call, MSE, dlogits);
     LossCall c = loss_call(call, rows);
     Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
     CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((mse_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));

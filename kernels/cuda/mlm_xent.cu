@@ -144,7 +144,7 @@ static Space space_of(const OpCall *call, int64_t rows)
 
 static Chunk first_chunk(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *h = cuda_in(call, "h");
+    const Operand *h = IN(call, MLM_XENT, h);
     int64_t n = rows_in(h->rows, rows), chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
     int64_t even = chunks ? ((n + chunks - 1) / chunks + 63) / 64 * 64 : 0; /* no product is left with a few rows */
     return {call, space_of(call, n), n, 0, even < n ? even : n, h->dtype};
@@ -187,7 +187,7 @@ static Product product_of(const Chunk &c, int64_t m, int64_t n, int64_t k, Dtype
 
 static Product logits_product(const Chunk &c)
 {
-    const Operand *h = cuda_in(c.call, "h"), *w = cuda_in(c.call, "w"), *bias = cuda_in(c.call, "bias");
+    const Operand *h = IN(c.call, MLM_XENT, h), *w = IN(c.call, MLM_XENT, w), *bias = IN(c.call, MLM_XENT, bias);
     Product p = product_of(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
     p.shape.lda = p.shape.ldb, p.shape.ldc = p.shape.n;
     p.shape.b_transposed = true;
@@ -200,7 +200,7 @@ static Product logits_product(const Chunk &c)
 static Product dh_product(const Chunk &c)
 {
     Product p = product_of(c, c.m, c.call->attr.loss.k, c.call->attr.loss.n, c.in);
-    p.data.b = cuda_in(c.call, "w")->data, p.data.c = rows_of(cuda_out(c.call, "dh"), c);
+    p.data.b = IN(c.call, MLM_XENT, w)->data, p.data.c = rows_of(OUT(c.call, MLM_XENT, dh), c);
     return p;
 }
 
@@ -208,7 +208,7 @@ static Product dw_product(const Chunk &c)
 {
     Product p = product_of(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
     p.shape.a_transposed = p.shape.accumulate = true;
-    p.data.b = rows_of(cuda_in(c.call, "h"), c), p.data.c = cuda_out(c.call, "dw")->data;
+    p.data.b = rows_of(IN(c.call, MLM_XENT, h), c), p.data.c = OUT(c.call, MLM_XENT, dw)->data;
     return p;
 }
 
@@ -225,12 +225,12 @@ static Status run_product(const Product &p)
 static Status prepare_chunk(const Chunk &c)
 {
     TRY(prepare_product(logits_product(c)));
-    if (operand_present(cuda_out(c.call, "dh"))) TRY(prepare_product(dh_product(c)));
-    if (operand_present(cuda_out(c.call, "dw"))) TRY(prepare_product(dw_product(c)));
+    if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(prepare_product(dh_product(c)));
+    if (operand_present(OUT(c.call, MLM_XENT, dw))) TRY(prepare_product(dw_product(c)));
     return OK;
 }
 
-extern "C" Status cuda_mlm_xent_prepare(OpCall *call, const RowCounts *buckets, int n_buckets)
+extern "C" Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
     for (int i = 0; i < n_buckets; i++) {
         Chunk c = first_chunk(call, &buckets[i]);
@@ -244,7 +244,7 @@ extern "C" Status cuda_mlm_xent_prepare(OpCall *call, const RowCounts *buckets, 
 
 template <typename T> static Status run_chunk(const Chunk &c, const LossRows &rows)
 {
-    const Operand *dh = cuda_out(c.call, "dh"), *dw = cuda_out(c.call, "dw"), *db = cuda_out(c.call, "db");
+    const Operand *dh = OUT(c.call, MLM_XENT, dh), *dw = OUT(c.call, MLM_XENT, dw), *db = OUT(c.call, MLM_XENT, db);
     bool training = operand_present(dh);
     TRY(run_product(logits_product(c)));
     TRY(CUDA_LAUNCH((softmax_kernel<T>), (unsigned)c.m, SOFTMAX_THREADS, 0, rows, (int32_t)c.first, training));
@@ -263,10 +263,10 @@ Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
     Chunk c = first_chunk(call, rows);
     LossRows loss = {c.space.logits,
-                     cuda_data<const int32_t>(cuda_in(call, "labels")),
-                     cuda_ctl(call),
-                     cuda_data<const LossScaling>(cuda_in(call, "scaling")),
-                     cuda_data<float>(cuda_out(call, "loss")),
+                     cuda_data<const int32_t>(IN(call, MLM_XENT, labels)),
+                     op_ctl(call),
+                     cuda_data<const LossScaling>(IN(call, MLM_XENT, scaling)),
+                     cuda_data<float>(OUT(call, MLM_XENT, loss)),
                      c.space.correct,
                      call->attr.loss.n,
                      call->attr.loss.classes};
@@ -277,6 +277,6 @@ Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
           (long long)loss.n);
     CHECK(c.rows <= INT32_MAX, "mlm_xent: %lld rows", (long long)c.rows);
     for (; c.m > 0; next_chunk(&c)) CUDA_BY_TYPE(c.in, T, TRY(run_chunk<T>(c, loss)));
-    return CUDA_LAUNCH((add_losses_kernel), 1, STATS_THREADS, 0, cuda_data<Stats>(cuda_out(call, "stats")),
+    return CUDA_LAUNCH((add_losses_kernel), 1, STATS_THREADS, 0, cuda_data<Stats>(OUT(call, MLM_XENT, stats)),
                        call->attr.loss.slot, loss.loss, loss.correct, (int32_t)c.rows);
 }

@@ -35,8 +35,8 @@ template <typename T> __global__ void pack_kernel(const float *from, T *to, int6
 Status cuda_pack(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    const Operand *copy = cuda_out(call, "copy");
-    const float *from = cuda_data<const float>(cuda_in(call, "weight"));
+    const Operand *copy = OUT(call, PACK, copy);
+    const float *from = cuda_data<const float>(IN(call, PACK, weight));
     int64_t n = call->attr.pack.n * call->attr.pack.k, first = 0;
     CHECK(!call->attr.pack.transposed, "the cuda backend has no transposed copies");
     CUDA_BY_TYPE(copy->dtype, T, {
@@ -64,7 +64,7 @@ __global__ void zero_kernel(unsigned char *x, int64_t first, int64_t n)
 
 Status cuda_zero(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cuda_out(call, "x");
+    const Operand *x = OUT(call, ZERO, x);
     int64_t n = rows_in(x->rows, rows) * x->cols * (int64_t)dtype_size(x->dtype), first = 0;
     if (on_16(x->data) && n >= 16) {
         TRY(CUDA_LAUNCH((zero16_kernel), blocks_of(n / 16), THREADS, 0, cuda_data<uint4>(x), n / 16));

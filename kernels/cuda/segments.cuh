@@ -21,16 +21,14 @@ struct SegmentTable {
     int32_t n, chunks;       /* chunk numbers are below `chunks` */
 };
 
-/* `name`: the operand that holds the segments; `space`: any of the size of the flat space. Data may be absent. */
-static inline SegmentTable segment_table(const OpCall *call, const RowCounts *rows, const char *name,
-                                         const Operand *space)
+/* `space`: any operand of the size of the flat space. Data may be absent. */
+static inline SegmentTable segment_table(const Operand *segments, const Operand *space, const RowCounts *rows)
 {
-    const Operand *o = cuda_in(call, name);
-    size_t bytes = (size_t)(rows_in(o->rows, rows) * o->cols) * dtype_size(o->dtype);
-    int64_t n = (int64_t)(bytes / sizeof(Segment)), chunks = n + rows_in(space->rows, rows) * space->cols / CHUNK + 1;
-    CHECK(chunks < INT32_MAX, "%s: %lld chunks of the flat space; at most 2^31 − 1", op_info(call->op)->name,
-          (long long)chunks);
-    return {cuda_data<const Segment>(o), (int32_t)n, (int32_t)chunks};
+    int64_t n;
+    const Segment *table = op_segments(segments, rows, &n);
+    int64_t chunks = n + rows_in(space->rows, rows) * space->cols / CHUNK + 1;
+    CHECK(chunks < INT32_MAX, "%lld chunks of the flat space; at most 2^31 − 1", (long long)chunks);
+    return {table, (int32_t)n, (int32_t)chunks};
 }
 
 /* The flat arrays of an optimizer. Of a sharded one m and v are those of the slice: where they lie for a segment,

@@ -1,9 +1,6 @@
 /* The backend's table: opening and closing, types, row buckets, the device's functions, and the ops of cuda.h. */
 #include "kernels/cuda/kernel.cuh"
 
-extern "C" {
-#include "kernels/backend.h"
-}
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
@@ -20,28 +17,7 @@ extern "C" {
 #    define CAIRN_CUDA_NAME  "cuda"
 #endif
 
-/* Ops that choose algorithms when a plan is bound, or refuse. */
-#define CUDA_PREPARE_LIST(X)                                                                                           \
-    X(LINEAR, cuda_linear)                                                                                             \
-    X(LINEAR_DGRAD, cuda_linear_dgrad)                                                                                 \
-    X(LINEAR_WGRAD, cuda_linear_wgrad)                                                                                 \
-    X(ATTENTION, cuda_attention)                                                                                       \
-    X(ATTENTION_BWD, cuda_attention_bwd)                                                                               \
-    X(MLM_XENT, cuda_mlm_xent)
-
-/* An op of whom there is no file yet is missing from the table, and whoever binds a plan with it hears so. */
-extern "C" {
-#define X(op, function) __attribute__((weak)) Status function(const OpCall *call, const RowCounts *rows);
-CUDA_OP_LIST(X)
-#undef X
-#define X(op, function) __attribute__((weak)) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
-CUDA_SCRATCH_LIST(X)
-#undef X
-#define X(op, function) __attribute__((weak)) Status function##_prepare(OpCall *call, const RowCounts *buckets, int n);
-CUDA_PREPARE_LIST(X)
-#undef X
-Status CAIRN_CUDA_ENTRY(Backend *b);
-}
+extern "C" Status CAIRN_CUDA_ENTRY(Backend *b);
 
 const uint64_t cairn_module_abi = BACKEND_ABI;
 
@@ -179,14 +155,8 @@ Status CAIRN_CUDA_ENTRY(Backend *b)
     b->copy_bytes = cuda_copy_bytes;
     b->device = cuda_device();
     b->imagine = product_imagine;
-#define X(id, function) b->op[OP_##id].run = function;
+#define X(id, run, scratch, prepare) b->op[OP_##id] = {run, scratch, prepare};
     CUDA_OP_LIST(X)
-#undef X
-#define X(id, function) b->op[OP_##id].scratch = function##_scratch;
-    CUDA_SCRATCH_LIST(X)
-#undef X
-#define X(id, function) b->op[OP_##id].prepare = function##_prepare;
-    CUDA_PREPARE_LIST(X)
 #undef X
     return OK;
 }

@@ -30,7 +30,7 @@ template <typename T> __global__ void tanh_bwd_kernel(const T *y, const T *dy, T
 
 extern "C" Status cuda_tanh(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = cuda_in(call, "x"), *y = cuda_out(call, "y");
+    const Operand *x = IN(call, TANH, x), *y = OUT(call, TANH, y);
     int64_t n = rows_in(x->rows, rows) * x->cols;
     CUDA_BY_TYPE(x->dtype, T,
                  return CUDA_LAUNCH((tanh_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(x), cuda_data<T>(y),
@@ -40,7 +40,7 @@ extern "C" Status cuda_tanh(const OpCall *call, const RowCounts *rows)
 
 extern "C" Status cuda_tanh_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *y = cuda_in(call, "y"), *dy = cuda_in(call, "dy"), *dx = cuda_out(call, "dx");
+    const Operand *y = IN(call, TANH_BWD, y), *dy = IN(call, TANH_BWD, dy), *dx = OUT(call, TANH_BWD, dx);
     int64_t n = rows_in(y->rows, rows) * y->cols;
     CUDA_BY_TYPE(y->dtype, T,
                  return CUDA_LAUNCH((tanh_bwd_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(y),

@@ -9,10 +9,9 @@ float ref_adam_update(const RefAdam *a, float p, float gradient, float decay, fl
     return *m * a->bias1 / (sqrtf(*v * a->bias2) + a->eps) + decay * p;
 }
 
-RefAdam ref_adam_of(const OpCall *call)
+RefAdam ref_adam_of(const OpCall *call, const Stats *stats)
 {
-    const Ctl *ctl = ref_ctl(call);
-    const Stats *stats = ref_in(call, "stats")->data;
+    const Ctl *ctl = op_ctl(call);
     return (RefAdam){
         call->attr.optimizer.beta1, call->attr.optimizer.beta2, call->attr.optimizer.eps, ctl->bias1, ctl->bias2,
         stats->grad_scale};
@@ -20,13 +19,13 @@ RefAdam ref_adam_of(const OpCall *call)
 
 Status ref_adamw(const OpCall *call, const RowCounts *rows)
 {
-    const float *grads = ref_in(call, "grads")->data;
-    const Stats *stats = ref_in(call, "stats")->data;
-    float *weights = ref_out(call, "weights")->data, *m = ref_out(call, "m")->data, *v = ref_out(call, "v")->data;
-    float lr = ref_ctl(call)->learning_rate;
-    RefAdam adam = ref_adam_of(call);
+    const float *grads = IN(call, ADAMW, grads)->data;
+    const Stats *stats = IN(call, ADAMW, stats)->data;
+    float *weights = OUT(call, ADAMW, weights)->data, *m = OUT(call, ADAMW, m)->data, *v = OUT(call, ADAMW, v)->data;
+    float lr = op_ctl(call)->learning_rate;
+    RefAdam adam = ref_adam_of(call, stats);
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, ADAMW, segments), rows, &n);
     if (!stats->finite) return OK;
     for (int64_t s = 0; s < n; s++)
         for (int64_t i = segments[s].offset; i < segments[s].offset + segments[s].size; i++)

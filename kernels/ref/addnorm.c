@@ -35,7 +35,7 @@ typedef struct {
 static Space space_of(const OpCall *call)
 {
     Space s = {.space.base = call->scratch};
-    int64_t n = ref_in(call, "d")->cols;
+    int64_t n = IN(call, ADDNORM, d)->cols;
     s.s = ref_take_floats(&s.space, n);
     s.buffer = ref_take_floats(&s.space, n);
     s.factor = ref_take_floats(&s.space, n);
@@ -50,12 +50,12 @@ size_t ref_addnorm_scratch(const OpCall *call, const RowCounts *rows)
 
 Status ref_addnorm(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *d = ref_in(call, "d"), *x = ref_in(call, "x");
-    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data;       // (H)
-    const int32_t *position = ref_in(call, "pos")->data, *sequence = ref_in(call, "seq")->data; // (T)
-    const Operand *y = ref_out(call, "y"), *xhat = ref_out(call, "xhat");
-    float *rstd = ref_out(call, "rstd")->data; // (T)
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+    const Operand *d = IN(call, ADDNORM, d), *x = IN(call, ADDNORM, x);
+    const float *gamma = IN(call, ADDNORM, gamma)->data, *beta = IN(call, ADDNORM, beta)->data;       // (H)
+    const int32_t *position = IN(call, ADDNORM, pos)->data, *sequence = IN(call, ADDNORM, seq)->data; // (T)
+    const Operand *y = OUT(call, ADDNORM, y), *xhat = OUT(call, ADDNORM, xhat);
+    float *rstd = OUT(call, ADDNORM, rstd)->data; // (T)
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
     bool from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
     Space s = space_of(call);
     ref_check_space(call, &s.space);
@@ -81,8 +81,8 @@ Status ref_addnorm(const OpCall *call, const RowCounts *rows)
 
 Status ref_affine(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *xhat = ref_in(call, "xhat"), *y = ref_out(call, "y");
-    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data; // (H)
+    const Operand *xhat = IN(call, AFFINE, xhat), *y = OUT(call, AFFINE, y);
+    const float *gamma = IN(call, AFFINE, gamma)->data, *beta = IN(call, AFFINE, beta)->data; // (H)
     int64_t n = xhat->cols;
     for (int64_t r = 0; r < rows_in(xhat->rows, rows); r++)
         for (int64_t j = 0; j < n; j++) ref_store(y, r * n + j, gamma[j] * ref_load(xhat, r * n + j) + beta[j]);
@@ -100,7 +100,7 @@ typedef struct {
 static GradSpace grad_space_of(const OpCall *call)
 {
     GradSpace s = {.space.base = call->scratch};
-    int64_t n = ref_in(call, "dy")->cols;
+    int64_t n = IN(call, ADDNORM_BWD, dy)->cols;
     s.dy = ref_take_floats(&s.space, n);
     s.xhat = ref_take_floats(&s.space, n);
     s.ds = ref_take_floats(&s.space, n);
@@ -119,13 +119,13 @@ size_t ref_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 /* ds is the gradient of s: dx is ds, dd is ds with the dropout applied again, each rounded from fp32. */
 Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *kept = ref_in(call, "kept"), *dy = ref_in(call, "dy");
-    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data;       // (H)
-    const float *rstd = ref_in(call, "rstd")->data;                                             // (T)
-    const int32_t *position = ref_in(call, "pos")->data, *sequence = ref_in(call, "seq")->data; // (T)
-    const Operand *dd = ref_out(call, "dd"), *dx = ref_out(call, "dx");
-    float *dgamma = ref_out(call, "dgamma")->data, *dbeta = ref_out(call, "dbeta")->data; // (H)
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
+    const Operand *kept = IN(call, ADDNORM_BWD, kept), *dy = IN(call, ADDNORM_BWD, dy);
+    const float *gamma = IN(call, ADDNORM_BWD, gamma)->data, *beta = IN(call, ADDNORM_BWD, beta)->data;       // (H)
+    const float *rstd = IN(call, ADDNORM_BWD, rstd)->data;                                                    // (T)
+    const int32_t *position = IN(call, ADDNORM_BWD, pos)->data, *sequence = IN(call, ADDNORM_BWD, seq)->data; // (T)
+    const Operand *dd = OUT(call, ADDNORM_BWD, dd), *dx = OUT(call, ADDNORM_BWD, dx);
+    float *dgamma = OUT(call, ADDNORM_BWD, dgamma)->data, *dbeta = OUT(call, ADDNORM_BWD, dbeta)->data; // (H)
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
     GradSpace s = grad_space_of(call);
     ref_check_space(call, &s.space);
     int64_t n = dy->cols;

@@ -14,7 +14,8 @@ typedef struct {
 static Space space_of(const OpCall *call, const RowCounts *rows)
 {
     Space s = {.space.base = call->scratch};
-    int64_t length = rows_in(ref_in(call, "qkv")->rows, rows), d = call->attr.attention.head_dim;
+    int64_t length = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
+            d = call->attr.attention.head_dim;
     s.q = ref_take_floats(&s.space, length * d);
     s.k = ref_take_floats(&s.space, length * d);
     s.v = ref_take_floats(&s.space, length * d);
@@ -33,10 +34,6 @@ static Space space_of(const OpCall *call, const RowCounts *rows)
 }
 
 size_t ref_attention_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
-size_t ref_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
-{
-    return ref_attention_scratch(call, rows);
-}
 
 /* One head of one sequence. */
 typedef struct {
@@ -61,7 +58,7 @@ static void write_columns(const Operand *x, const Part *part, int64_t col, int64
 
 static void read_qkv(const OpCall *call, Space *s, const Part *part)
 {
-    const Operand *qkv = ref_in(call, "qkv"); // (T, 3H)
+    const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv); // (T, 3H)
     int64_t d = call->attr.attention.head_dim, hidden = d * call->attr.attention.heads, col = part->head * d;
     read_columns(s->q, qkv, part, col, d);
     read_columns(s->k, qkv, part, hidden + col, d);
@@ -78,8 +75,8 @@ static void scores(const OpCall *call, Space *s, const Part *part, int64_t i)
 
 static void head_fwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
 {
-    const Operand *o = ref_out(call, "o");
-    float *lse = ref_out(call, "lse")->data; // (T, A)
+    const Operand *o = OUT(call, ATTENTION, o);
+    float *lse = OUT(call, ATTENTION, lse)->data; // (T, A)
     int64_t d = call->attr.attention.head_dim, heads = call->attr.attention.heads;
     read_qkv(call, s, part);
     for (int64_t i = 0; i < part->length; i++) {
@@ -100,13 +97,13 @@ static void head_fwd(const OpCall *call, Space *s, const Part *part, const Dropo
 
 static void head_bwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
 {
-    const Operand *dqkv = ref_out(call, "dqkv");
-    const float *lse = ref_in(call, "lse")->data; // (T, A)
+    const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv);
+    const float *lse = IN(call, ATTENTION_BWD, lse)->data; // (T, A)
     int64_t d = call->attr.attention.head_dim, heads = call->attr.attention.heads, col = part->head * d;
     size_t bytes = (size_t)(part->length * d) * sizeof(float);
     read_qkv(call, s, part);
-    read_columns(s->o, ref_in(call, "o"), part, col, d);
-    read_columns(s->dout, ref_in(call, "do"), part, col, d);
+    read_columns(s->o, IN(call, ATTENTION_BWD, o), part, col, d);
+    read_columns(s->dout, IN(call, ATTENTION_BWD, do), part, col, d);
     memset(s->dq, 0, bytes);
     memset(s->dk, 0, bytes);
     memset(s->dv, 0, bytes);
@@ -131,11 +128,12 @@ static void head_bwd(const OpCall *call, Space *s, const Part *part, const Dropo
 static void each_head(const OpCall *call, const RowCounts *rows,
                       void (*head)(const OpCall *, Space *, const Part *, const Dropout *))
 {
-    const Operand *spans = ref_in(call, "spans");
-    const int32_t(*span)[2] = spans->data;                     // (S, 2)
-    const int32_t *sequence = ref_in(call, "seq_index")->data; // (S)
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
-    int64_t n_rows = rows_in(ref_in(call, "qkv")->rows, rows), real = ref_real_rows(spans, rows, ref_ctl(call));
+    const Operand *spans = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
+    const int32_t(*span)[2] = spans->data;                                                // (S, 2)
+    const int32_t *sequence = IN_EITHER(call, ATTENTION, ATTENTION_BWD, seq_index)->data; // (S)
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
+    int64_t n_rows = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
+            real = ref_real_rows(spans, rows, op_ctl(call));
     Space s = space_of(call, rows);
     ref_check_space(call, &s.space);
     for (int64_t i = 0; i < real; i++) {
@@ -149,7 +147,7 @@ static void each_head(const OpCall *call, const RowCounts *rows,
 
 Status ref_attention(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *o = ref_out(call, "o"), *lse = ref_out(call, "lse");
+    const Operand *o = OUT(call, ATTENTION, o), *lse = OUT(call, ATTENTION, lse);
     ref_clear_rows(o, 0, rows_in(o->rows, rows)); /* rows of no sequence stay 0 */
     ref_clear_rows(lse, 0, rows_in(lse->rows, rows));
     each_head(call, rows, head_fwd);
@@ -158,7 +156,7 @@ Status ref_attention(const OpCall *call, const RowCounts *rows)
 
 Status ref_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dqkv = ref_out(call, "dqkv");
+    const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv);
     ref_clear_rows(dqkv, 0, rows_in(dqkv->rows, rows));
     each_head(call, rows, head_bwd);
     return OK;

@@ -9,7 +9,7 @@ typedef struct {
 static Space space_of(const OpCall *call)
 {
     Space s = {.space.base = call->scratch};
-    int64_t n = ref_in(call, "x")->cols;
+    int64_t n = IN(call, DROPOUT, x)->cols;
     s.x = ref_take_floats(&s.space, n);
     s.factor = ref_take_floats(&s.space, n);
     return s;
@@ -23,9 +23,9 @@ size_t ref_dropout_scratch(const OpCall *call, const RowCounts *rows)
 
 Status ref_dropout(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = ref_in(call, "x"), *y = ref_out(call, "y");
-    const int32_t *sequence = ref_in(call, "seq_index")->data; // (S)
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.dropout.dropout, call->attr.dropout.site);
+    const Operand *x = IN(call, DROPOUT, x), *y = OUT(call, DROPOUT, y);
+    const int32_t *sequence = IN(call, DROPOUT, seq_index)->data; // (S)
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.dropout.dropout, call->attr.dropout.site);
     Space s = space_of(call);
     ref_check_space(call, &s.space);
     int64_t n = x->cols;

@@ -11,7 +11,7 @@ typedef struct {
 static Space space_of(const OpCall *call)
 {
     Space s = {.space.base = call->scratch};
-    int64_t n = ref_in(call, "word")->cols;
+    int64_t n = IN_EITHER(call, EMBED, EMBED_BWD, word)->cols;
     s.s = ref_take_floats(&s.space, n);
     s.buffer = ref_take_floats(&s.space, n);
     s.factor = ref_take_floats(&s.space, n);
@@ -29,8 +29,6 @@ size_t ref_embed_scratch(const OpCall *call, const RowCounts *rows)
     return space_of(call).space.bytes;
 }
 
-size_t ref_embed_bwd_scratch(const OpCall *call, const RowCounts *rows) { return ref_embed_scratch(call, rows); }
-
 /* The three table rows of token r, and its sum in s.s. */
 typedef struct {
     int32_t word, position, type;
@@ -38,12 +36,15 @@ typedef struct {
 
 static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, Space *s)
 {
-    const Operand *word = ref_in(call, "word"), *position = ref_in(call, "position"), *type = ref_in(call, "type");
+    const Operand *word = IN_EITHER(call, EMBED, EMBED_BWD, word),
+                  *position = IN_EITHER(call, EMBED, EMBED_BWD, position),
+                  *type = IN_EITHER(call, EMBED, EMBED_BWD, type);
     int64_t n = word->cols;
     TableRows at = {
-        .word = ref_index(ref_in(call, "ids"), r, rows_in(word->rows, rows), "embed: word id"),
-        .position = ref_index(ref_in(call, "pos"), r, rows_in(position->rows, rows), "embed: position"),
-        .type = ref_index(ref_in(call, "types"), r, rows_in(type->rows, rows), "embed: type"),
+        .word = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, ids), r, rows_in(word->rows, rows), "embed: word id"),
+        .position =
+            ref_index(IN_EITHER(call, EMBED, EMBED_BWD, pos), r, rows_in(position->rows, rows), "embed: position"),
+        .type = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, types), r, rows_in(type->rows, rows), "embed: type"),
     };
     memcpy(s->s, ref_read(word, at.word * n, n, s->buffer), (size_t)n * sizeof(float));
     const float *p = ref_read(position, at.position * n, n, s->buffer);
@@ -55,13 +56,13 @@ static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, Sp
 
 Status ref_embed(const OpCall *call, const RowCounts *rows)
 {
-    const float *gamma = ref_in(call, "gamma")->data, *beta = ref_in(call, "beta")->data; // (H)
-    const int32_t *sequence = ref_in(call, "seq")->data;                                  // (T)
-    const Operand *x = ref_out(call, "x");
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
+    const float *gamma = IN(call, EMBED, gamma)->data, *beta = IN(call, EMBED, beta)->data; // (H)
+    const int32_t *sequence = IN(call, EMBED, seq)->data;                                   // (T)
+    const Operand *x = OUT(call, EMBED, x);
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
     Space s = space_of(call);
     ref_check_space(call, &s.space);
-    int64_t n = x->cols, real = ref_real_rows(x, rows, ref_ctl(call));
+    int64_t n = x->cols, real = ref_real_rows(x, rows, op_ctl(call));
     for (int64_t r = 0; r < real; r++) {
         TableRows at = gather(call, rows, r, &s);
         ref_normalise(s.s, n, call->attr.embed.eps);
@@ -75,16 +76,17 @@ Status ref_embed(const OpCall *call, const RowCounts *rows)
 
 Status ref_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dx = ref_in(call, "dx");
-    const float *gamma = ref_in(call, "gamma")->data;                                           // (H)
-    const int32_t *sequence = ref_in(call, "seq")->data;                                        // (T)
-    float *dword = ref_out(call, "dword")->data, *dposition = ref_out(call, "dposition")->data; // (V, H), (P, H)
-    float *dtype = ref_out(call, "dtype")->data;                                                // (types, H)
-    float *dgamma = ref_out(call, "dgamma")->data, *dbeta = ref_out(call, "dbeta")->data;       // (H)
-    Dropout dropout = dropout_of(ref_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
+    const Operand *dx = IN(call, EMBED_BWD, dx);
+    const float *gamma = IN(call, EMBED_BWD, gamma)->data;    // (H)
+    const int32_t *sequence = IN(call, EMBED_BWD, seq)->data; // (T)
+    float *dword = OUT(call, EMBED_BWD, dword)->data,
+          *dposition = OUT(call, EMBED_BWD, dposition)->data;                                       // (V, H), (P, H)
+    float *dtype = OUT(call, EMBED_BWD, dtype)->data;                                               // (types, H)
+    float *dgamma = OUT(call, EMBED_BWD, dgamma)->data, *dbeta = OUT(call, EMBED_BWD, dbeta)->data; // (H)
+    Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
     Space s = space_of(call);
     ref_check_space(call, &s.space);
-    int64_t n = dx->cols, real = ref_real_rows(dx, rows, ref_ctl(call));
+    int64_t n = dx->cols, real = ref_real_rows(dx, rows, op_ctl(call));
     memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);
     memset(s.dbeta, 0, (size_t)n * sizeof *s.dbeta);
     for (int64_t r = 0; r < real; r++) {

@@ -9,8 +9,8 @@ static void copy_row(const Operand *to, int64_t to_row, const Operand *from, int
 /* y[i] = x[index[i]]; rows beyond the real count are 0 */
 Status ref_gather(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = ref_in(call, "x"), *index = ref_in(call, "index"), *y = ref_out(call, "y");
-    int64_t real = ref_real_rows(y, rows, ref_ctl(call)), n_x = rows_in(x->rows, rows);
+    const Operand *x = IN(call, GATHER, x), *index = IN(call, GATHER, index), *y = OUT(call, GATHER, y);
+    int64_t real = ref_real_rows(y, rows, op_ctl(call)), n_x = rows_in(x->rows, rows);
     for (int64_t i = 0; i < real; i++) copy_row(y, i, x, ref_index(index, i, n_x, "gather: index"));
     ref_clear_rows(y, real, rows_in(y->rows, rows));
     return OK;
@@ -19,9 +19,9 @@ Status ref_gather(const OpCall *call, const RowCounts *rows)
 /* dx[index[i]] += dy[i], in the order of i, rounded at each addition; dx starts as `add`, or as 0 */
 Status ref_scatter(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = ref_in(call, "dy"), *index = ref_in(call, "index"), *add = ref_in(call, "add");
-    const Operand *dx = ref_out(call, "dx");
-    int64_t n_x = rows_in(dx->rows, rows), real = ref_real_rows(dy, rows, ref_ctl(call));
+    const Operand *dy = IN(call, SCATTER, dy), *index = IN(call, SCATTER, index), *add = IN(call, SCATTER, add);
+    const Operand *dx = OUT(call, SCATTER, dx);
+    int64_t n_x = rows_in(dx->rows, rows), real = ref_real_rows(dy, rows, op_ctl(call));
     if (!operand_present(add)) ref_clear_rows(dx, 0, n_x);
     for (int64_t i = 0; i < real; i++) {
         int64_t to = ref_index(index, i, n_x, "scatter: index") * dx->cols, from = i * dy->cols;

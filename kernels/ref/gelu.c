@@ -26,7 +26,7 @@ static float gate_tanh(float x, float *slope)
 
 Status ref_gelu(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = ref_in(call, "pre"), *g = ref_out(call, "g");
+    const Operand *pre = IN(call, GELU, pre), *g = OUT(call, GELU, g);
     float (*gate)(float, float *) = call->attr.gelu.kind == GELU_ERF ? gate_erf : gate_tanh;
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     for (int64_t i = 0; i < n; i++) {
@@ -38,8 +38,8 @@ Status ref_gelu(const OpCall *call, const RowCounts *rows)
 
 Status ref_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = ref_in(call, "pre"), *dg = ref_in(call, "dg");
-    const Operand *dpre = ref_out(call, "dpre"), *g = ref_out(call, "g");
+    const Operand *pre = IN(call, GELU_BWD, pre), *dg = IN(call, GELU_BWD, dg);
+    const Operand *dpre = OUT(call, GELU_BWD, dpre), *g = OUT(call, GELU_BWD, g);
     float (*gate)(float, float *) = call->attr.gelu.kind == GELU_ERF ? gate_erf : gate_tanh;
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     for (int64_t i = 0; i < n; i++) {

@@ -2,14 +2,6 @@
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
-const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *n)
-{
-    const Operand *segments = ref_in(call, "segments");
-    *n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /
-                   sizeof(Segment));
-    return segments->data;
-}
-
 static double sum_block(const float *x, int64_t n)
 {
     double block = 0;
@@ -33,10 +25,10 @@ double ref_add_blocks(const Segment *tensor, const double *sums)
 
 Status ref_block_sums(const OpCall *call, const RowCounts *rows)
 {
-    const float *x = ref_in(call, "x")->data;
-    double *sums = ref_out(call, "sums")->data;
+    const float *x = IN(call, BLOCK_SUMS, x)->data;
+    double *sums = OUT(call, BLOCK_SUMS, sums)->data;
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, BLOCK_SUMS, segments), rows, &n);
     for (int64_t i = 0; i < n; i++)
         for (int64_t b = 0; b * NORM_BLOCK < segments[i].size; b++)
             sums[segments[i].block + b] =
@@ -46,14 +38,14 @@ Status ref_block_sums(const OpCall *call, const RowCounts *rows)
 
 Status ref_grad_norm(const OpCall *call, const RowCounts *rows)
 {
-    const float *grads = ref_in(call, "grads")->data;
+    const float *grads = IN(call, GRAD_NORM, grads)->data;
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, GRAD_NORM, segments), rows, &n);
     double squares = 0;
-    const double *sums = ref_in(call, "sums")->data;
+    const double *sums = IN(call, GRAD_NORM, sums)->data;
     for (int64_t i = 0; i < n; i++)
         squares +=
             sums ? ref_add_blocks(&segments[i], sums) : ref_sum_squares(grads + segments[i].offset, segments[i].size);
-    loss_scale_norm(ref_out(call, "stats")->data, ref_out(call, "scaling")->data, squares, call->attr);
+    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares, call->attr);
     return OK;
 }

@@ -3,13 +3,13 @@
 
 Status ref_lamb(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = ref_in(call, "stats")->data;
-    float *weights = ref_out(call, "weights")->data, *m = ref_out(call, "m")->data, *v = ref_out(call, "v")->data;
-    float *grads = ref_out(call, "grads")->data;
-    float lr = ref_ctl(call)->learning_rate;
-    RefAdam adam = ref_adam_of(call);
+    const Stats *stats = IN(call, LAMB, stats)->data;
+    float *weights = OUT(call, LAMB, weights)->data, *m = OUT(call, LAMB, m)->data, *v = OUT(call, LAMB, v)->data;
+    float *grads = OUT(call, LAMB, grads)->data;
+    float lr = op_ctl(call)->learning_rate;
+    RefAdam adam = ref_adam_of(call, stats);
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, LAMB, segments), rows, &n);
     if (!stats->finite) return OK;
     for (int64_t s = 0; s < n; s++) {
         const Segment *segment = &segments[s];
@@ -28,12 +28,13 @@ Status ref_lamb(const OpCall *call, const RowCounts *rows)
 
 Status ref_lamb_step(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = ref_in(call, "stats")->data;
-    const float *weights = ref_in(call, "weights")->data;
-    float *m = ref_out(call, "m")->data, *v = ref_out(call, "v")->data, *grads = ref_out(call, "grads")->data;
-    RefAdam adam = ref_adam_of(call);
+    const Stats *stats = IN(call, LAMB_STEP, stats)->data;
+    const float *weights = IN(call, LAMB_STEP, weights)->data;
+    float *m = OUT(call, LAMB_STEP, m)->data, *v = OUT(call, LAMB_STEP, v)->data,
+          *grads = OUT(call, LAMB_STEP, grads)->data;
+    RefAdam adam = ref_adam_of(call, stats);
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, LAMB_STEP, segments), rows, &n);
     if (!stats->finite) return OK;
     for (int64_t s = 0; s < n; s++) {
         const Segment *x = &segments[s];
@@ -45,13 +46,13 @@ Status ref_lamb_step(const OpCall *call, const RowCounts *rows)
 
 Status ref_lamb_descend(const OpCall *call, const RowCounts *rows)
 {
-    const Stats *stats = ref_in(call, "stats")->data;
-    const float *u = ref_in(call, "u")->data;
-    const Segment *all = ref_in(call, "all")->data;
-    const double *p_sums = ref_in(call, "p_sums")->data, *u_sums = ref_in(call, "u_sums")->data;
-    float *weights = ref_out(call, "weights")->data, lr = ref_ctl(call)->learning_rate;
+    const Stats *stats = IN(call, LAMB_DESCEND, stats)->data;
+    const float *u = IN(call, LAMB_DESCEND, u)->data;
+    const Segment *all = IN(call, LAMB_DESCEND, all)->data;
+    const double *p_sums = IN(call, LAMB_DESCEND, p_sums)->data, *u_sums = IN(call, LAMB_DESCEND, u_sums)->data;
+    float *weights = OUT(call, LAMB_DESCEND, weights)->data, lr = op_ctl(call)->learning_rate;
     int64_t n;
-    const Segment *segments = ref_segments(call, rows, &n);
+    const Segment *segments = op_segments(IN(call, LAMB_DESCEND, segments), rows, &n);
     if (!stats->finite) return OK;
     for (int64_t s = 0; s < n; s++) {
         const Segment *x = &segments[s], *tensor = &all[x->tensor];

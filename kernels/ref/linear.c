@@ -47,8 +47,8 @@ size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
 
 Status ref_linear(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = ref_in(call, "x"), *bias = ref_in(call, "bias");
-    product(call, x, ref_in(call, "w"), operand_present(bias) ? bias->data : NULL, false, ref_out(call, "y"),
+    const Operand *x = IN(call, LINEAR, x), *bias = IN(call, LINEAR, bias);
+    product(call, x, IN(call, LINEAR, w), operand_present(bias) ? bias->data : NULL, false, OUT(call, LINEAR, y),
             rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
     return OK;
 }
@@ -62,9 +62,9 @@ size_t ref_linear_dgrad_scratch(const OpCall *call, const RowCounts *rows)
 /* dx = dy·w: the same product with the transposed copy (k, n) */
 Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *dy = ref_in(call, "dy");
-    product(call, dy, ref_in(call, "w"), NULL, operand_present(ref_in(call, "add")), ref_out(call, "dx"),
-            rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
+    const Operand *dy = IN(call, LINEAR_DGRAD, dy);
+    product(call, dy, IN(call, LINEAR_DGRAD, w), NULL, operand_present(IN(call, LINEAR_DGRAD, add)),
+            OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
     return OK;
 }
 
@@ -94,8 +94,8 @@ size_t ref_linear_wgrad_scratch(const OpCall *call, const RowCounts *rows)
 
 Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = ref_in(call, "x"), *dy = ref_in(call, "dy"), *db = ref_out(call, "db");
-    float *dw = ref_out(call, "dw")->data; // (n, k)
+    const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
+    float *dw = OUT(call, LINEAR_WGRAD, dw)->data; // (n, k)
     int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
     GradSpace s = grad_space_of(call);
     ref_check_space(call, &s.space);

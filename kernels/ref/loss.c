@@ -36,7 +36,7 @@ typedef struct {
 static Space space_of(const OpCall *call)
 {
     Space s = {.space.base = call->scratch};
-    s.logits = ref_take_floats(&s.space, ref_in(call, "logits")->cols);
+    s.logits = ref_take_floats(&s.space, IN(call, XENT, logits)->cols);
     return s;
 }
 
@@ -54,15 +54,15 @@ static void check_classes(const OpCall *call, int64_t cols)
 
 Status ref_xent(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *logits = ref_in(call, "logits"), *dlogits = ref_out(call, "dlogits"); // (S, C)
-    const int32_t *labels = ref_in(call, "labels")->data;                                // (S)
-    float *loss = ref_out(call, "loss")->data;                                           // (S)
-    Stats *stats = ref_out(call, "stats")->data;
-    const Ctl *ctl = ref_ctl(call);
+    const Operand *logits = IN(call, XENT, logits), *dlogits = OUT(call, XENT, dlogits); // (S, C)
+    const int32_t *labels = IN(call, XENT, labels)->data;                                // (S)
+    float *loss = OUT(call, XENT, loss)->data;                                           // (S)
+    Stats *stats = OUT(call, XENT, stats)->data;
+    const Ctl *ctl = op_ctl(call);
     int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
     int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     bool training = operand_present(dlogits);
-    float scale = ctl->scale_seqs * loss_scale_of(ref_in(call, "scaling")->data);
+    float scale = ctl->scale_seqs * loss_scale_of(IN(call, XENT, scaling)->data);
     Space s = space_of(call);
     ref_check_space(call, &s.space);
     check_classes(call, cols);
@@ -84,13 +84,13 @@ Status ref_xent(const OpCall *call, const RowCounts *rows)
 /* Regression on the first column: loss = (logit − label)². */
 Status ref_mse(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *logits = ref_in(call, "logits"), *dlogits = ref_out(call, "dlogits"); // (S, C)
-    const float *labels = ref_in(call, "labels")->data;                                  // (S)
-    float *loss = ref_out(call, "loss")->data;                                           // (S)
-    Stats *stats = ref_out(call, "stats")->data;
-    const Ctl *ctl = ref_ctl(call);
+    const Operand *logits = IN(call, MSE, logits), *dlogits = OUT(call, MSE, dlogits); // (S, C)
+    const float *labels = IN(call, MSE, labels)->data;                                 // (S)
+    float *loss = OUT(call, MSE, loss)->data;                                          // (S)
+    Stats *stats = OUT(call, MSE, stats)->data;
+    const Ctl *ctl = op_ctl(call);
     int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
-    float scale = ctl->scale_seqs * loss_scale_of(ref_in(call, "scaling")->data);
+    float scale = ctl->scale_seqs * loss_scale_of(IN(call, MSE, scaling)->data);
     if (operand_present(dlogits)) ref_clear_rows(dlogits, 0, all);
     for (int64_t r = 0; r < all; r++) {
         float error = r < real ? ref_load(logits, r * cols) - labels[r] : 0;

@@ -32,8 +32,8 @@ size_t ref_mlm_xent_scratch(const OpCall *call, const RowCounts *rows)
 /* h is (block, H); s->logits becomes (block, classes). */
 static void chunk_logits(const OpCall *call, Space *s, const float *h, int64_t block)
 {
-    const Operand *w = ref_in(call, "w"); // (V, H)
-    const float *bias = ref_in(call, "bias")->data;
+    const Operand *w = IN(call, MLM_XENT, w); // (V, H)
+    const float *bias = IN(call, MLM_XENT, bias)->data;
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes;
     for (int64_t c = 0; c < classes; c++) {
         const float *row = ref_read(w, c * k, k, s->w);
@@ -44,7 +44,8 @@ static void chunk_logits(const OpCall *call, Space *s, const float *h, int64_t b
 /* dh, dw, db of a chunk whose logits have become their gradient. */
 static void chunk_gradients(const OpCall *call, Space *s, const float *h, int64_t first, int64_t block)
 {
-    const Operand *wt = ref_in(call, "wt"), *dh = ref_out(call, "dh"), *dw = ref_out(call, "dw"); // wt: (H, V)
+    const Operand *wt = IN(call, MLM_XENT, wt), *dh = OUT(call, MLM_XENT, dh),
+                  *dw = OUT(call, MLM_XENT, dw); // wt: (H, V)
     int64_t k = call->attr.loss.k, n = call->attr.loss.n, classes = call->attr.loss.classes;
     for (int64_t i = 0; i < k; i++) {
         const float *column = ref_read(wt, i * n, classes, s->w);
@@ -61,16 +62,16 @@ static void chunk_gradients(const OpCall *call, Space *s, const float *h, int64_
 
 Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *h = ref_in(call, "h"), *wt = ref_in(call, "wt");
-    const Operand *dh = ref_out(call, "dh"), *db = ref_out(call, "db");
-    const int32_t *labels = ref_in(call, "labels")->data; // (M)
-    float *loss = ref_out(call, "loss")->data;            // (M)
-    Stats *stats = ref_out(call, "stats")->data;
-    const Ctl *ctl = ref_ctl(call);
+    const Operand *h = IN(call, MLM_XENT, h), *wt = IN(call, MLM_XENT, wt);
+    const Operand *dh = OUT(call, MLM_XENT, dh), *db = OUT(call, MLM_XENT, db);
+    const int32_t *labels = IN(call, MLM_XENT, labels)->data; // (M)
+    float *loss = OUT(call, MLM_XENT, loss)->data;            // (M)
+    Stats *stats = OUT(call, MLM_XENT, stats)->data;
+    const Ctl *ctl = op_ctl(call);
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     int64_t real = ref_real_rows(h, rows, ctl), all = rows_in(h->rows, rows);
     bool training = operand_present(dh);
-    float scale = ctl->scale_masked * loss_scale_of(ref_in(call, "scaling")->data);
+    float scale = ctl->scale_masked * loss_scale_of(IN(call, MLM_XENT, scaling)->data);
     CHECK(classes <= call->attr.loss.n, "mlm_xent: %lld classes in a padded vocabulary of %lld", (long long)classes,
           (long long)call->attr.loss.n);
     CHECK(!training || operand_present(wt), "mlm_xent: dh needs the transposed copy wt");

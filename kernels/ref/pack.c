@@ -5,7 +5,7 @@
 Status ref_pack(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    const Operand *weight = ref_in(call, "weight"), *copy = ref_out(call, "copy");
+    const Operand *weight = IN(call, PACK, weight), *copy = OUT(call, PACK, copy);
     int64_t n = call->attr.pack.n, k = call->attr.pack.k;
     const float *from = weight->data; // (n, k)
     if (!call->attr.pack.transposed) {

@@ -8,71 +8,49 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "kernels/backend.h"
 #include "kernels/dropout.h"
-#include "kernels/op.h"
 
-/* X(op, function): every op of the table. Those in REF_SCRATCH_LIST have <function>_scratch too. */
+/* X(op, run, scratch): every op that a backend runs. */
 #define REF_LIST(X)                                                                                                    \
-    X(EMBED, ref_embed)                                                                                                \
-    X(EMBED_BWD, ref_embed_bwd)                                                                                        \
-    X(LINEAR, ref_linear)                                                                                              \
-    X(LINEAR_DGRAD, ref_linear_dgrad)                                                                                  \
-    X(LINEAR_WGRAD, ref_linear_wgrad)                                                                                  \
-    X(ATTENTION, ref_attention)                                                                                        \
-    X(ATTENTION_BWD, ref_attention_bwd)                                                                                \
-    X(GELU, ref_gelu)                                                                                                  \
-    X(GELU_BWD, ref_gelu_bwd)                                                                                          \
-    X(ADDNORM, ref_addnorm)                                                                                            \
-    X(ADDNORM_BWD, ref_addnorm_bwd)                                                                                    \
-    X(AFFINE, ref_affine)                                                                                              \
-    X(GATHER, ref_gather)                                                                                              \
-    X(SCATTER, ref_scatter)                                                                                            \
-    X(TANH, ref_tanh)                                                                                                  \
-    X(TANH_BWD, ref_tanh_bwd)                                                                                          \
-    X(DROPOUT, ref_dropout)                                                                                            \
-    X(XENT, ref_xent)                                                                                                  \
-    X(MSE, ref_mse)                                                                                                    \
-    X(MLM_XENT, ref_mlm_xent)                                                                                          \
-    X(GRAD_NORM, ref_grad_norm)                                                                                        \
-    X(ADAMW, ref_adamw)                                                                                                \
-    X(LAMB, ref_lamb)                                                                                                  \
-    X(PACK, ref_pack)                                                                                                  \
-    X(ZERO, ref_zero)                                                                                                  \
-    X(OFFLOAD, ref_offload)                                                                                            \
-    X(FETCH, ref_fetch)                                                                                                \
-    X(BLOCK_SUMS, ref_block_sums)                                                                                      \
-    X(LAMB_STEP, ref_lamb_step)                                                                                        \
-    X(LAMB_DESCEND, ref_lamb_descend)
+    X(EMBED, ref_embed, ref_embed_scratch)                                                                             \
+    X(EMBED_BWD, ref_embed_bwd, ref_embed_scratch)                                                                     \
+    X(LINEAR, ref_linear, ref_linear_scratch)                                                                          \
+    X(LINEAR_DGRAD, ref_linear_dgrad, ref_linear_dgrad_scratch)                                                        \
+    X(LINEAR_WGRAD, ref_linear_wgrad, ref_linear_wgrad_scratch)                                                        \
+    X(ATTENTION, ref_attention, ref_attention_scratch)                                                                 \
+    X(ATTENTION_BWD, ref_attention_bwd, ref_attention_scratch)                                                         \
+    X(GELU, ref_gelu, no_scratch)                                                                                      \
+    X(GELU_BWD, ref_gelu_bwd, no_scratch)                                                                              \
+    X(ADDNORM, ref_addnorm, ref_addnorm_scratch)                                                                       \
+    X(ADDNORM_BWD, ref_addnorm_bwd, ref_addnorm_bwd_scratch)                                                           \
+    X(AFFINE, ref_affine, no_scratch)                                                                                  \
+    X(GATHER, ref_gather, no_scratch)                                                                                  \
+    X(SCATTER, ref_scatter, no_scratch)                                                                                \
+    X(TANH, ref_tanh, no_scratch)                                                                                      \
+    X(TANH_BWD, ref_tanh_bwd, no_scratch)                                                                              \
+    X(DROPOUT, ref_dropout, ref_dropout_scratch)                                                                       \
+    X(XENT, ref_xent, ref_xent_scratch)                                                                                \
+    X(MSE, ref_mse, no_scratch)                                                                                        \
+    X(MLM_XENT, ref_mlm_xent, ref_mlm_xent_scratch)                                                                    \
+    X(GRAD_NORM, ref_grad_norm, no_scratch)                                                                            \
+    X(ADAMW, ref_adamw, no_scratch)                                                                                    \
+    X(LAMB, ref_lamb, no_scratch)                                                                                      \
+    X(PACK, ref_pack, no_scratch)                                                                                      \
+    X(ZERO, ref_zero, no_scratch)                                                                                      \
+    X(OFFLOAD, ref_transfer, no_scratch)                                                                               \
+    X(FETCH, ref_transfer, no_scratch)                                                                                 \
+    X(BLOCK_SUMS, ref_block_sums, no_scratch)                                                                          \
+    X(LAMB_STEP, ref_lamb_step, no_scratch)                                                                            \
+    X(LAMB_DESCEND, ref_lamb_descend, no_scratch)
 
-#define REF_SCRATCH_LIST(X)                                                                                            \
-    X(EMBED, ref_embed)                                                                                                \
-    X(EMBED_BWD, ref_embed_bwd)                                                                                        \
-    X(LINEAR, ref_linear)                                                                                              \
-    X(LINEAR_DGRAD, ref_linear_dgrad)                                                                                  \
-    X(LINEAR_WGRAD, ref_linear_wgrad)                                                                                  \
-    X(ATTENTION, ref_attention)                                                                                        \
-    X(ATTENTION_BWD, ref_attention_bwd)                                                                                \
-    X(ADDNORM, ref_addnorm)                                                                                            \
-    X(ADDNORM_BWD, ref_addnorm_bwd)                                                                                    \
-    X(DROPOUT, ref_dropout)                                                                                            \
-    X(XENT, ref_xent)                                                                                                  \
-    X(MLM_XENT, ref_mlm_xent)
-
-#define X(op, function) Status function(const OpCall *call, const RowCounts *rows);
+#define X(op, run, scratch)                                                                                            \
+    OpRun run;                                                                                                         \
+    OpScratch scratch;
 REF_LIST(X)
-#undef X
-#define X(op, function) size_t function##_scratch(const OpCall *call, const RowCounts *rows);
-REF_SCRATCH_LIST(X)
 #undef X
 
 /* ---- operands ---- */
-
-static inline const Operand *ref_in(const OpCall *call, const char *name) { return &call->in[op_in(call->op, name)]; }
-static inline const Operand *ref_out(const OpCall *call, const char *name)
-{
-    return &call->out[op_out(call->op, name)];
-}
-static inline const Ctl *ref_ctl(const OpCall *call) { return ref_in(call, "ctl")->data; }
 
 /* Rows of an operand that hold something: those of the bucket, less the ones beyond ctl's count. */
 static inline int64_t ref_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl)
@@ -200,7 +178,6 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
 
 /* ---- the flat parameter space ---- */
 
-const Segment *ref_segments(const OpCall *call, const RowCounts *rows, int64_t *n);
 /* Σ x² in double: sums over blocks of NORM_BLOCK elements, added in order. */
 double ref_sum_squares(const float *x, int64_t n);
 /* The same of a whole tensor, from a table of its blocks' sums. */
@@ -209,7 +186,7 @@ double ref_add_blocks(const Segment *tensor, const double *sums);
 typedef struct {
     float beta1, beta2, eps, bias1, bias2, grad_scale;
 } RefAdam;
-RefAdam ref_adam_of(const OpCall *call);
+RefAdam ref_adam_of(const OpCall *call, const Stats *stats);
 /* Moves m and v on and returns u = m·bias1 / (√(v·bias2) + eps) + decay·p. */
 float ref_adam_update(const RefAdam *a, float p, float gradient, float decay, float *m, float *v);
 

@@ -47,7 +47,7 @@ void backend_ref_table(Backend *b)
         .name = "ref",
         .op =
             {
-#define X(op, function) [OP_##op] = {.run = function},
+#define X(op, run, scratch) [OP_##op] = {run, scratch, no_prepare},
                 REF_LIST(X)
 #undef X
             },
@@ -58,7 +58,4 @@ void backend_ref_table(Backend *b)
         .bucket = ref_bucket,
         .copy_bytes = ref_copy_bytes,
     };
-#define X(id, function) b->op[OP_##id].scratch = function##_scratch;
-    REF_SCRATCH_LIST(X)
-#undef X
 }

@@ -2,7 +2,7 @@
 
 Status ref_zero(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = ref_out(call, "x");
+    const Operand *x = OUT(call, ZERO, x);
     ref_clear_rows(x, 0, rows_in(x->rows, rows));
     return OK;
 }

@@ -274,20 +274,11 @@ static Status apply_defaults(Config *c)
 
 static Status apply_preset(Config *c)
 {
-    Buf settings = {0};
-    Status status = OK;
-    TRY(config_preset(c->preset, &settings));
-    char *at = settings.data;
-    for (char *one = strsep(&at, " "); one && status == OK; one = strsep(&at, " ")) {
-        char *equals = strchr(one, '=');
-        CHECK(equals, "preset '%s': '%s' is no setting", c->preset, one);
-        *equals = '\0';
-        int option = config_option(one);
-        CHECK(option >= 0, "preset '%s': there is no option '%s'", c->preset, one);
-        status = set_value(c, option, c->preset, equals + 1, FROM_PRESET);
-    }
-    buf_free(&settings);
-    return status;
+    Preset preset;
+    TRY(config_preset(c->preset, &preset));
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (preset.value[i]) TRY(set_value(c, i, c->preset, preset.value[i], FROM_PRESET));
+    return OK;
 }
 
 static Status json_text(const char *path, const char *key, const Json *v, Buf *text)

@@ -86,6 +86,12 @@ void config_help(Command command, Buf *out);
    one of the two does not know is passed over. E_CORRUPT: `stored` is no object. */
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
+/* The texts that --preset gives options. `name` "": without one. E_USAGE lists the presets. */
+typedef struct {
+    const char *value[N_OPTIONS]; /* NULL: not set */
+} Preset;
+Status config_preset(const char *name, Preset *preset);
+
 /* The option with this flag name ("batch-size"), or −1. For tests and help. */
 int config_option(const char *flag);
 const char *config_flag(int option);

@@ -50,7 +50,7 @@
       "default: the step's, at most 16384")                                                                            \
     X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*", "peak learning rate")                                 \
     X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*", "passes over the training data")                             \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*", "steps in all; 0: as --epochs says")                       \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "steps in all; 0: as --epochs says")                      \
     X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*", "a fraction (0.1, 10%) or a count of steps (1000)")             \
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*",                                                         \
       "linear, poly:P or constant; with -nvidia: their form that jumps at the end of warmup")                          \
@@ -150,6 +150,12 @@
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
+    X(pbs, Switch, "false", 0, 0, "", "", NONE, "p",                                                                   \
+      "print the lines of a PBS job that has room for --recompute's plan")                                             \
+    X(slurm, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Slurm")                                           \
+    X(sge, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Grid Engine")                                       \
+    X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
+      "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
       "launch: how many processes; inspect, plan: show it for so many ranks")                                          \

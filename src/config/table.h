@@ -27,9 +27,6 @@ typedef struct {
 extern OptionInfo config_table[N_OPTIONS];
 extern const CommandInfo config_commands[N_COMMANDS];
 
-/* The settings of a preset, "name=value name=value": config names, no spaces in values. "":
-   what pretraining begins with. E_USAGE lists what there is. */
-Status config_preset(const char *name, Buf *settings);
 /* The value as the text that parses back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
 /* The title of the group that the option belongs to. */

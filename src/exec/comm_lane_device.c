@@ -65,7 +65,7 @@ static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
     const DeviceLane *l = of(e->lane);
     const GradientBuckets *b = l->ranks->buckets;
     void *stream = l->device->stream(l->device);
-    float *x = e->calls[i].out[0].data;
+    float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
     if (!e->plan->instrs[i].attr.share.weights)
         return comm_device_gather_parts(l->ranks->device_comm, x, b->sums, stream);

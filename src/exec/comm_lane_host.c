@@ -104,7 +104,7 @@ static Status share_one(Exec *e, InstrId i, const RowCounts *rows)
 {
     const HostLane *l = of(e->lane);
     const GradientBuckets *b = l->ranks->buckets;
-    float *x = e->calls[i].out[0].data;
+    float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
     if (!e->plan->instrs[i].attr.share.weights) return share_parts(l, x, b->sums);
     for (int k = 0; k < b->n; k++) TRY(share_parts(l, x, gradient_parts(b, k)));

@@ -28,7 +28,7 @@ static Status bind_instr(Exec *e, InstrId i)
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
-    return e->ops[i]->prepare ? e->ops[i]->prepare(call, e->buckets, e->n_buckets) : OK;
+    return e->ops[i]->prepare(call, e->buckets, e->n_buckets);
 }
 
 /* The plan says who waits for whom; each that is waited for has an event. What the comm lane waits for has just run
@@ -121,8 +121,6 @@ void exec_free(Exec *e)
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph)
             e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);
-    for (InstrId i = 0; i < e->plan->n_instrs; i++)
-        if (e->ops[i] && e->ops[i]->release) e->ops[i]->release(&e->calls[i]);
     free(e->calls);
     free(e->ops);
     free(e->buckets);

@@ -52,8 +52,8 @@ static void emit(Pass *pass, Op op, const Instr *f, InstrId origin, OpAttr attr,
 static void emit_wgrad(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[0], pass->grad[f.out[0]]),
-         IDS(param_grad(pass, f.in[1]), param_grad(pass, f.in[2])));
+    emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[LINEAR_IN_x], pass->grad[f.out[LINEAR_OUT_y]]),
+         IDS(param_grad(pass, f.in[LINEAR_IN_w]), param_grad(pass, f.in[LINEAR_IN_bias])));
 }
 
 /* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may
@@ -61,7 +61,7 @@ static void emit_wgrad(Pass *pass, InstrId i)
 static void backward_linear(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    TensorId x = f.in[0], w = f.in[1], dy = pass->grad[f.out[0]];
+    TensorId x = f.in[LINEAR_IN_x], w = f.in[LINEAR_IN_w], dy = pass->grad[f.out[LINEAR_OUT_y]];
     bool after_gelu = wants_grad(pass, x) && pass->p->instrs[pass->producer[x]].op == OP_GELU;
     if (after_gelu)
         pass->delayed[pass->n_delayed++] = i;
@@ -77,13 +77,13 @@ static void backward_linear(Pass *pass, InstrId i)
 static void backward_gelu(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    TensorId dpre = grad_tensor(pass, f.in[0]);
-    emit(pass, OP_GELU_BWD, &f, i, f.attr, IDS(f.in[0], pass->grad[f.out[0]]), IDS(dpre, NONE));
-    pass->grad[f.in[0]] = dpre;
+    TensorId pre = f.in[GELU_IN_pre], g = f.out[GELU_OUT_g], dpre = grad_tensor(pass, pre);
+    emit(pass, OP_GELU_BWD, &f, i, f.attr, IDS(pre, pass->grad[g]), IDS(dpre, NONE));
+    pass->grad[pre] = dpre;
     int kept = 0;
     for (int k = 0; k < pass->n_delayed; k++) {
         InstrId linear = pass->delayed[k];
-        if (pass->p->instrs[linear].in[0] == f.out[0])
+        if (pass->p->instrs[linear].in[LINEAR_IN_x] == g)
             emit_wgrad(pass, linear);
         else
             pass->delayed[kept++] = linear;
@@ -94,13 +94,15 @@ static void backward_gelu(Pass *pass, InstrId i)
 static void backward_addnorm(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    TensorId d = f.in[0], x = f.in[1], gamma = f.in[2], beta = f.in[3];
-    TensorId kept = f.attr.norm.form == NORM_FORM_XHAT ? f.out[2] : f.out[0];
+    TensorId d = f.in[ADDNORM_IN_d], x = f.in[ADDNORM_IN_x], y = f.out[ADDNORM_OUT_y];
+    TensorId gamma = f.in[ADDNORM_IN_gamma], beta = f.in[ADDNORM_IN_beta];
+    TensorId kept = f.attr.norm.form == NORM_FORM_XHAT ? f.out[ADDNORM_OUT_xhat] : y;
     CHECK(x == NONE || pass->grad[x] == NONE, "'%s' already has a gradient; addnorm cannot add to it",
           pass->p->tensors[x == NONE ? 0 : x].name);
     TensorId dd = grad_tensor(pass, d), dx = x == NONE ? NONE : grad_tensor(pass, x);
     emit(pass, OP_ADDNORM_BWD, &f, i, f.attr,
-         IDS(kept, f.out[1], gamma, beta, pass->grad[f.out[0]], f.in[4], f.in[5], f.in[6]),
+         IDS(kept, f.out[ADDNORM_OUT_rstd], gamma, beta, pass->grad[y], f.in[ADDNORM_IN_pos], f.in[ADDNORM_IN_seq],
+             f.in[ADDNORM_IN_ctl]),
          IDS(dd, dx, param_grad(pass, gamma), param_grad(pass, beta)));
     pass->grad[d] = dd;
     if (x != NONE) pass->grad[x] = dx;
@@ -109,33 +111,39 @@ static void backward_addnorm(Pass *pass, InstrId i)
 static void backward_attention(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    TensorId dqkv = grad_tensor(pass, f.in[0]);
+    TensorId qkv = f.in[ATTENTION_IN_qkv], o = f.out[ATTENTION_OUT_o], dqkv = grad_tensor(pass, qkv);
     emit(pass, OP_ATTENTION_BWD, &f, i, f.attr,
-         IDS(f.in[0], f.out[0], f.out[1], pass->grad[f.out[0]], f.in[1], f.in[2], f.in[3]), IDS(dqkv));
-    pass->grad[f.in[0]] = dqkv;
+         IDS(qkv, o, f.out[ATTENTION_OUT_lse], pass->grad[o], f.in[ATTENTION_IN_spans], f.in[ATTENTION_IN_seq_index],
+             f.in[ATTENTION_IN_ctl]),
+         IDS(dqkv));
+    pass->grad[qkv] = dqkv;
 }
 
 static void backward_embed(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    const TensorId *in = f.in;
+    TensorId word = f.in[EMBED_IN_word], position = f.in[EMBED_IN_position], type = f.in[EMBED_IN_type];
+    TensorId gamma = f.in[EMBED_IN_gamma], beta = f.in[EMBED_IN_beta];
     emit(pass, OP_EMBED_BWD, &f, i, f.attr,
-         IDS(pass->grad[f.out[0]], in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8]),
-         IDS(param_grad(pass, in[5]), param_grad(pass, in[6]), param_grad(pass, in[7]), param_grad(pass, in[8]),
-             param_grad(pass, in[9])));
+         IDS(pass->grad[f.out[EMBED_OUT_x]], f.in[EMBED_IN_ids], f.in[EMBED_IN_types], f.in[EMBED_IN_pos],
+             f.in[EMBED_IN_seq], f.in[EMBED_IN_ctl], word, position, type, gamma),
+         IDS(param_grad(pass, word), param_grad(pass, position), param_grad(pass, type), param_grad(pass, gamma),
+             param_grad(pass, beta)));
 }
 
 static void backward_instr(Pass *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    TensorId x = f.in[0], y = f.out[0], g;
+    TensorId x, y, g;
     switch (f.op) {
-    case OP_XENT:
-    case OP_MSE: /* the loss wrote its gradient already */
-        pass->grad[x] = f.out[0];
+    case OP_XENT: /* a loss wrote its gradient already */
+        pass->grad[f.in[XENT_IN_logits]] = f.out[XENT_OUT_dlogits];
+        return;
+    case OP_MSE:
+        pass->grad[f.in[MSE_IN_logits]] = f.out[MSE_OUT_dlogits];
         return;
     case OP_MLM_XENT:
-        pass->grad[x] = f.out[0];
+        pass->grad[f.in[MLM_XENT_IN_h]] = f.out[MLM_XENT_OUT_dh];
         return;
     case OP_LINEAR:
         backward_linear(pass, i);
@@ -153,16 +161,18 @@ static void backward_instr(Pass *pass, InstrId i)
         backward_embed(pass, i);
         return;
     case OP_GATHER:
-        g = grad_tensor(pass, x);
-        emit(pass, OP_SCATTER, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2], pass->grad[x]), IDS(g));
+        x = f.in[GATHER_IN_x], y = f.out[GATHER_OUT_y], g = grad_tensor(pass, x);
+        emit(pass, OP_SCATTER, &f, i, f.attr,
+             IDS(pass->grad[y], f.in[GATHER_IN_index], f.in[GATHER_IN_ctl], pass->grad[x]), IDS(g));
         break;
     case OP_TANH:
-        g = grad_tensor(pass, x);
+        x = f.in[TANH_IN_x], y = f.out[TANH_OUT_y], g = grad_tensor(pass, x);
         emit(pass, OP_TANH_BWD, &f, i, f.attr, IDS(y, pass->grad[y]), IDS(g));
         break;
     case OP_DROPOUT: /* its own backward */
-        g = grad_tensor(pass, x);
-        emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[1], f.in[2]), IDS(g));
+        x = f.in[DROPOUT_IN_x], y = f.out[DROPOUT_OUT_y], g = grad_tensor(pass, x);
+        emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[DROPOUT_IN_seq_index], f.in[DROPOUT_IN_ctl]),
+             IDS(g));
         break;
     default:
         CHECK(0, "op %s has no backward rule", op_info(f.op)->name);

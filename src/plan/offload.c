@@ -6,9 +6,8 @@
    for OFFLOAD, whose memory it may take; FETCH for the instr before it, as the memory that it writes may have been used
    up to there; the first instr that reads what was fetched for FETCH. The copy lane is joined within the range. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "plan/plan.h"
+#include "plan/rewrite.h"
 
 #define DEPTH 2 /* layers' inputs that may be on their way to the host at the same time */
 
@@ -23,17 +22,16 @@ typedef struct {
 
 typedef struct {
     Plan *p;
+    Rewrite r;
     Layer *layers;     /* (n_layers) */
-    Instr *old;        /* the plan's instrs before the pass */
-    InstrId *moved;    /* (old instrs): new place */
     int *maker;        /* (old instrs): the layer whose input it makes, or NONE */
     int *fetch_before; /* (old instrs): the first layer whose FETCH stands before it, or NONE */
     int *layer_of;     /* (tensors): the offloaded layer whose input it is, or NONE */
     InstrId last;      /* new: the compute lane's last instr */
     InstrId awaited;   /* new: the last OFFLOAD, until it is waited for; else NONE */
-} Pass;
+} Offload;
 
-static void find_inputs(Pass *pass)
+static void find_inputs(Offload *pass)
 {
     Plan *p = pass->p;
     for (int l = 0; l < p->n_layers; l++)
@@ -48,11 +46,11 @@ static void find_inputs(Pass *pass)
     }
 }
 
-static void find_uses(Pass *pass, InstrId n)
+static void find_uses(Offload *pass)
 {
     const Plan *p = pass->p;
-    for (InstrId i = 0; i < n; i++) {
-        const Instr *instr = &pass->old[i];
+    for (InstrId i = 0; i < pass->r.n; i++) {
+        const Instr *instr = &pass->r.old[i];
         for (int k = 0; k < OP_MAX_OUT; k++) {
             int l = instr->out[k] == NONE ? NONE : p->tensors[instr->out[k]].layer;
             if (l >= 0 && l < p->n_layers && pass->layers[l].input == instr->out[k]) pass->layers[l].made = i;
@@ -66,7 +64,7 @@ static void find_uses(Pass *pass, InstrId n)
 }
 
 /* From the top: a layer's FETCH stands where backward first reads the input of the nearest layer above that has one. */
-static void choose(Pass *pass)
+static void choose(Offload *pass)
 {
     InstrId above = NONE;
     for (int l = pass->p->n_layers - 1; l >= 0; l--) {
@@ -82,64 +80,36 @@ static void choose(Pass *pass)
     }
 }
 
-static InstrId append(Pass *pass, Instr instr)
+static void wait_for_offload(Offload *pass, Instr *instr, InstrId offload)
 {
-    Plan *p = pass->p;
-    MEM_GROW(p->instrs, p->n_instrs, p->cap_instrs);
-    p->instrs[p->n_instrs] = instr;
-    return p->n_instrs++;
-}
-
-/* Lanes are in order: of two instrs of one lane only the later need be waited for. */
-static void wait_for(Plan *p, Instr *instr, InstrId other)
-{
-    for (int w = 0; w < 2; w++) {
-        if (instr->wait[w] != NONE && p->instrs[instr->wait[w]].lane != p->instrs[other].lane) continue;
-        if (instr->wait[w] < other) instr->wait[w] = other;
-        return;
-    }
-    CHECK(0, "%s waits for instrs of three lanes", op_info(instr->op)->name);
-}
-
-static void wait_for_offload(Pass *pass, Instr *instr, InstrId offload)
-{
-    wait_for(pass->p, instr, offload);
+    plan_wait_for(pass->p, instr, offload);
     if (pass->awaited == offload) pass->awaited = NONE;
 }
 
-static TensorId twin(Plan *p, TensorId t, Region region, const char *mark)
-{
-    Tensor of = p->tensors[t];
-    TensorId n = plan_tensor(p, region, of.dtype, of.rows, of.cols, "%.40s%s", of.name, mark);
-    p->tensors[n].layer = of.layer;
-    p->tensors[n].original = t;
-    return n;
-}
-
-static void emit_offload(Pass *pass, int l)
+static void emit_offload(Offload *pass, int l)
 {
     Plan *p = pass->p;
     Layer *layer = &pass->layers[l];
-    layer->host = twin(p, layer->input, REGION_HOST, ".host");
+    layer->host = plan_stand_in(p, layer->input, REGION_HOST, ".host");
     layer->offload = pass->awaited =
         plan_emit(p, OP_OFFLOAD, PHASE_FORWARD, l, (OpAttr){0}, IDS(layer->input), IDS(layer->host));
     p->instrs[layer->offload].lane = LANE_COPY;
-    wait_for(p, &p->instrs[layer->offload], pass->last);
+    plan_wait_for(p, &p->instrs[layer->offload], pass->last);
 }
 
-static void emit_fetch(Pass *pass, int l)
+static void emit_fetch(Offload *pass, int l)
 {
     Plan *p = pass->p;
     Layer *layer = &pass->layers[l];
-    layer->back = twin(p, layer->input, REGION_ACT, ".back");
+    layer->back = plan_stand_in(p, layer->input, REGION_ACT, ".back");
     layer->fetch = plan_emit(p, OP_FETCH, PHASE_BACKWARD, l, (OpAttr){0}, IDS(layer->host), IDS(layer->back));
     p->instrs[layer->fetch].lane = LANE_COPY;
     p->instrs[layer->fetch].origin = layer->offload;
-    wait_for(p, &p->instrs[layer->fetch], pass->last);
+    plan_wait_for(p, &p->instrs[layer->fetch], pass->last);
 }
 
 /* Backward reads what was fetched; the first to do so waits for it. */
-static void read_back(Pass *pass, Instr *instr)
+static void read_back(Offload *pass, Instr *instr)
 {
     for (int k = 0; k < OP_MAX_IN; k++) {
         int l = instr->in[k] == NONE ? NONE : pass->layer_of[instr->in[k]];
@@ -149,57 +119,51 @@ static void read_back(Pass *pass, Instr *instr)
               l);
         instr->in[k] = layer->back;
         if (layer->wanted == NONE) continue;
-        wait_for(pass->p, instr, layer->fetch);
+        plan_wait_for(pass->p, instr, layer->fetch);
         layer->wanted = NONE;
     }
 }
 
-static void keep_instr(Pass *pass, InstrId i)
+static void keep_instr(Offload *pass, InstrId i)
 {
-    Instr instr = pass->old[i];
+    Instr instr = rewrite_old(&pass->r, i);
     int made = pass->maker[i], freed = made == NONE ? NONE : made - DEPTH;
-    if (instr.origin != NONE) instr.origin = pass->moved[instr.origin];
     if (freed >= 0 && pass->layers[freed].offloaded) wait_for_offload(pass, &instr, pass->layers[freed].offload);
     if (instr.phase != PHASE_FORWARD) {
         if (pass->awaited != NONE) wait_for_offload(pass, &instr, pass->awaited);
         read_back(pass, &instr);
     }
-    pass->last = pass->moved[i] = append(pass, instr);
+    pass->last = rewrite_keep(&pass->r, i, instr);
     if (made != NONE && pass->layers[made].offloaded) emit_offload(pass, made);
 }
 
 void plan_offload(Plan *p)
 {
-    InstrId n = p->n_instrs;
-    int32_t n_tensors = p->n_tensors;
+    size_t n = (size_t)p->n_instrs, n_tensors = (size_t)p->n_tensors;
     bool any = false;
     for (int l = 0; l < p->n_layers; l++) any |= p->levels[l] == LEVEL_OFFLOAD;
     if (!any) return;
-    Pass pass = {.p = p,
-                 .layers = mem_array((size_t)p->n_layers, sizeof(Layer)),
-                 .old = p->instrs,
-                 .moved = mem_array((size_t)n, sizeof(InstrId)),
-                 .maker = mem_array((size_t)n, sizeof(int)),
-                 .fetch_before = mem_array((size_t)n, sizeof(int)),
-                 .layer_of = mem_array((size_t)n_tensors, sizeof(int)),
-                 .last = NONE,
-                 .awaited = NONE};
-    for (InstrId i = 0; i < n; i++) pass.maker[i] = pass.fetch_before[i] = NONE;
-    for (TensorId t = 0; t < n_tensors; t++) pass.layer_of[t] = NONE;
+    Offload pass = {.p = p,
+                    .layers = mem_array((size_t)p->n_layers, sizeof(Layer)),
+                    .maker = mem_array(n, sizeof(int)),
+                    .fetch_before = mem_array(n, sizeof(int)),
+                    .layer_of = mem_array(n_tensors, sizeof(int)),
+                    .last = NONE,
+                    .awaited = NONE};
+    for (size_t i = 0; i < n; i++) pass.maker[i] = pass.fetch_before[i] = NONE;
+    for (size_t t = 0; t < n_tensors; t++) pass.layer_of[t] = NONE;
+    rewrite_begin(&pass.r, p);
     find_inputs(&pass);
-    find_uses(&pass, n);
+    find_uses(&pass);
     choose(&pass);
     for (int l = 0; l < p->n_layers; l++)
         if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
-    p->instrs = NULL;
-    p->n_instrs = p->cap_instrs = 0;
-    for (InstrId i = 0; i < n; i++) {
+    for (InstrId i = 0; i < pass.r.n; i++) {
         for (int l = pass.fetch_before[i]; l != NONE; l = pass.layers[l].next_fetch) emit_fetch(&pass, l);
         keep_instr(&pass, i);
     }
+    rewrite_end(&pass.r);
     free(pass.layers);
-    free(pass.old);
-    free(pass.moved);
     free(pass.maker);
     free(pass.fetch_before);
     free(pass.layer_of);

@@ -169,13 +169,13 @@ static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
     }
 }
 
-void plan_bind(Plan *p, ScratchFn (*scratch_of)(void *context, Op op), void *context)
+void plan_bind(Plan *p, OpScratch *(*scratch_of)(void *context, Op op), void *context)
 {
     p->exact = scratch_of != NULL;
     for (InstrId i = 0; i < p->n_instrs; i++) {
         OpCall call;
         plan_call(p, &p->instrs[i], &call);
-        ScratchFn scratch = scratch_of ? scratch_of(context, call.op) : estimate_scratch;
+        OpScratch *scratch = scratch_of ? scratch_of(context, call.op) : estimate_scratch;
         p->instrs[i].scratch = scratch ? scratch(&call, &p->capacity) : 0;
     }
 }

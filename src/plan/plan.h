@@ -178,7 +178,7 @@ void policy_format(Policy policy, char out[24]);
 void policy_levels(Policy policy, int n_layers, uint8_t *levels);
 
 /* Scratch of every instr from the backend. NULL: the table of estimates, and the plan is marked not exact. */
-void plan_bind(Plan *p, ScratchFn (*scratch_of)(void *context, Op op), void *context);
+void plan_bind(Plan *p, OpScratch *(*scratch_of)(void *context, Op op), void *context);
 
 void plan_liveness(Plan *p); /* first, last, shares */
 void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into the smallest gap */

@@ -3,7 +3,7 @@
    `micro` reads a sum: the range's end waits for the comm lane. */
 #include <stdlib.h>
 
-#include "plan/plan.h"
+#include "plan/rewrite.h"
 
 static bool overlaps(const Tensor *t, Region region, size_t begin, size_t end)
 {
@@ -25,28 +25,21 @@ typedef struct {
     TensorId x;
     InstrId after; /* old */
     int bucket;
-} Piece;
+} ReducePiece;
 
 static int in_order(const void *a, const void *b)
 {
-    const Piece *x = a, *y = b;
+    const ReducePiece *x = a, *y = b;
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
     return x->bucket < y->bucket ? -1 : x->bucket > y->bucket;
 }
 
-static InstrId append(Plan *p, Instr instr)
-{
-    MEM_GROW(p->instrs, p->n_instrs, p->cap_instrs);
-    p->instrs[p->n_instrs] = instr;
-    return p->n_instrs++;
-}
-
-static Piece bucket_piece(Plan *p, TensorId grads, int bucket, int64_t begin, int64_t end)
+static ReducePiece bucket_piece(Plan *p, TensorId grads, int bucket, int64_t begin, int64_t end)
 {
     size_t at = p->tensors[grads].offset + (size_t)begin * sizeof(float);
     TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(end - begin), 1, "grads.bucket%d", bucket);
     p->tensors[t].offset = at;
-    return (Piece){t, last_writer(p, REGION_GRAD, at, at + p->tensors[t].bytes), bucket};
+    return (ReducePiece){t, last_writer(p, REGION_GRAD, at, at + p->tensors[t].bytes), bucket};
 }
 
 /* The stats lie where layout puts them: the same tensor, not a range of a region. */
@@ -60,31 +53,23 @@ static InstrId last_stats(const Plan *p, TensorId stats)
 
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n)
 {
-    InstrId count = p->n_instrs;
-    Piece *pieces = mem_array((size_t)n + 1, sizeof *pieces);
+    ReducePiece *pieces = mem_array((size_t)n + 1, sizeof *pieces);
     for (int b = 0; b < n; b++) pieces[b] = bucket_piece(p, grads, b, starts[b], starts[b + 1]);
-    pieces[n] = (Piece){stats, last_stats(p, stats), -1};
+    pieces[n] = (ReducePiece){stats, last_stats(p, stats), -1};
     qsort(pieces, (size_t)n + 1, sizeof *pieces, in_order);
-    Instr *old = p->instrs;
-    InstrId *moved = mem_array((size_t)count, sizeof *moved);
-    p->instrs = NULL;
-    p->n_instrs = p->cap_instrs = 0;
+    Rewrite r;
+    rewrite_begin(&r, p);
     int next = 0;
     for (; next <= n && pieces[next].after == NONE; next++) {} /* nobody writes there: nothing to exchange */
-    for (InstrId i = 0; i < count; i++) {
-        Instr instr = old[i];
-        if (instr.origin != NONE) instr.origin = moved[instr.origin];
-        for (int w = 0; w < 2; w++)
-            if (instr.wait[w] != NONE) instr.wait[w] = moved[instr.wait[w]];
-        moved[i] = append(p, instr);
+    for (InstrId i = 0; i < r.n; i++) {
+        InstrId kept = rewrite_keep(&r, i, rewrite_old(&r, i));
         for (; next <= n && pieces[next].after == i; next++) {
             InstrId reduce = plan_emit(p, OP_REDUCE, PHASE_BACKWARD, NONE, (OpAttr){.reduce = {pieces[next].bucket}},
                                        NO_IDS, IDS(pieces[next].x));
             p->instrs[reduce].lane = LANE_COMM;
-            p->instrs[reduce].wait[0] = moved[i];
+            plan_wait_for(p, &p->instrs[reduce], kept);
         }
     }
+    rewrite_end(&r);
     free(pieces);
-    free(old);
-    free(moved);
 }

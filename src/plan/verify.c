@@ -213,13 +213,15 @@ static Status check_transfer(const Plan *p, InstrId i)
 {
     const Instr *instr = &p->instrs[i];
     if (instr->op != OP_OFFLOAD && instr->op != OP_FETCH) return OK;
-    const Tensor *in = &p->tensors[instr->in[0]], *out = &p->tensors[instr->out[0]];
     bool out_to_host = instr->op == OP_OFFLOAD;
+    TensorId from = out_to_host ? instr->in[OFFLOAD_IN_x] : instr->in[FETCH_IN_host];
+    TensorId to = out_to_host ? instr->out[OFFLOAD_OUT_host] : instr->out[FETCH_OUT_x];
+    const Tensor *in = &p->tensors[from], *out = &p->tensors[to];
     if ((out_to_host ? out : in)->region != REGION_HOST || (out_to_host ? in : out)->region != REGION_ACT)
-        return bad(p, i, instr->out[0], "a transfer goes between an activation and the host's memory");
-    if (out->original != (out_to_host ? instr->in[0] : in->original))
-        return bad(p, i, instr->out[0], "stands for another tensor than the one that is copied");
-    return out->bytes == in->bytes ? OK : bad(p, i, instr->out[0], "has another size than the one that is copied");
+        return bad(p, i, to, "a transfer goes between an activation and the host's memory");
+    if (out->original != (out_to_host ? from : in->original))
+        return bad(p, i, to, "stands for another tensor than the one that is copied");
+    return out->bytes == in->bytes ? OK : bad(p, i, to, "has another size than the one that is copied");
 }
 
 static Status check_instr(Memory *m, InstrId i)
@@ -247,7 +249,7 @@ static Status check_begun(const Plan *p)
             if (t == NONE || !op_info(p->instrs[i].op)->out[k].accumulated) continue;
             bool begun = false;
             for (InstrId b = p->begin.first; b < p->begin.first + p->begin.count; b++) {
-                const Tensor *z = &p->tensors[p->instrs[b].out[0]], *x = &p->tensors[t];
+                const Tensor *z = &p->tensors[p->instrs[b].out[ZERO_OUT_x]], *x = &p->tensors[t];
                 begun |=
                     z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes;
             }

@@ -11,6 +11,7 @@
 #include "train/cost_table.h"
 #include "train/devices.h"
 #include "train/machine.h"
+#include "train/plan_job.h"
 #include "train/plan_ranks.h"
 #include "train/plan_table.h"
 #include "train/planner.h"
@@ -250,6 +251,37 @@ done:
     return status;
 }
 
+/* --pbs, --slurm, --sge: the job for --recompute's plan. */
+static Status show_job(PlanRun *r)
+{
+    const Config *c = r->c;
+    RunPlan plan = {0};
+    Buf out = {0};
+    Status status = OK;
+    int replicas;
+    bool device = r->accounts.n > 1;
+    JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
+                              : c->slurm ? JOB_SLURM
+                                         : JOB_GRID_ENGINE,
+                      .ranks = c->ranks > 1 ? c->ranks : 1,
+                      .per_host = c->ranks_per_host ? c->ranks_per_host
+                                  : device          ? 4
+                                                    : 1,
+                      .gpus = device};
+    if (needs.per_host > needs.ranks) needs.per_host = needs.ranks;
+    needs.cores = c->threads * needs.per_host;
+    TRY_DONE(choose(r, c->recompute, &plan));
+    TRY_DONE(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
+    needs.run = plan.accounts.row[plan.accounts.n - 1].peak;
+    needs.snapshots = snapshots_rank_bytes(&r->model.params, r->input.exchange, replicas, NULL);
+    needs.seconds = (double)c->max_steps * plan.step_s;
+    plan_job(&needs, &out);
+    status = print(&out);
+done:
+    run_plan_free(&plan);
+    return status;
+}
+
 static Status show_policies(PlanRun *r)
 {
     PlanRow rows[N_POLICY_NAMES + 1] = {0};
@@ -286,7 +318,9 @@ Status command_plan(const Config *c, Head head)
     TRY_DONE(open_model(&r, head));
     TRY_DONE(find_input(&r));
     TRY_DONE(planner_policy(c, r.input.backend, &policy));
-    if (c->explain || c->explain_cost)
+    if (c->pbs || c->slurm || c->sge)
+        status = show_job(&r);
+    else if (c->explain || c->explain_cost)
         status = explain(&r);
     else
         status = c->ranks > 1 ? show_ranks(&r) : show_policies(&r);

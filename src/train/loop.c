@@ -377,7 +377,7 @@ done:
 static Status stop(Loop *l, const char *why)
 {
     TRY(save_whole(l));
-    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command goes on from there",
+    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command resumes there",
                 why, (long long)l->progress->step, (long long)l->run->schedule.total_steps, l->run->c->output_dir);
 }
 

@@ -57,28 +57,25 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
     OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {weight}, .out = {copy}};
     OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {tokens, copy, bias}, .out = {tokens}};
     OpCall gelu = {.op = OP_GELU, .in = {tokens}, .out = {tokens}};
-    linear.in[0].cols = k;
-    linear.out[0].cols = gelu.in[0].cols = gelu.out[0].cols = n;
+    IN(&linear, LINEAR, x)->cols = k;
+    OUT(&linear, LINEAR, y)->cols = IN(&gelu, GELU, pre)->cols = OUT(&gelu, GELU, g)->cols = n;
     OpCall *calls[] = {&pack, &linear, &gelu};
     for (int i = 0; i < 3; i++) {
-        ScratchFn scratch = b->op[calls[i]->op].scratch;
-        calls[i]->scratch_bytes = scratch ? scratch(calls[i], &rows) : 0;
+        calls[i]->scratch_bytes = b->op[calls[i]->op].scratch(calls[i], &rows);
         if (calls[i]->scratch_bytes > sizes[6]) sizes[6] = calls[i]->scratch_bytes;
     }
     bool ok = true;
     for (int i = 0; i < 7; i++)
         if (sizes[i]) ok = ok && (at[i] = region(b, sizes[i])) != NULL;
-    pack.in[0].data = at[0];
-    pack.out[0].data = linear.in[1].data = at[1];
-    linear.in[0].data = at[2];
-    linear.in[2].data = at[5];
-    linear.out[0].data = gelu.in[0].data = at[3];
-    gelu.out[0].data = at[4];
-    int prepared = 0;
-    for (; ok && prepared < 3; prepared++) {
-        OpCall *c = calls[prepared];
-        c->scratch = at[6];
-        ok = !b->op[c->op].prepare || b->op[c->op].prepare(c, &rows, 1) == OK;
+    IN(&pack, PACK, weight)->data = at[0];
+    OUT(&pack, PACK, copy)->data = IN(&linear, LINEAR, w)->data = at[1];
+    IN(&linear, LINEAR, x)->data = at[2];
+    OUT(&linear, LINEAR, y)->data = IN(&gelu, GELU, pre)->data = at[3];
+    OUT(&gelu, GELU, g)->data = at[4];
+    IN(&linear, LINEAR, bias)->data = at[5];
+    for (int i = 0; ok && i < 3; i++) {
+        calls[i]->scratch = at[6];
+        ok = b->op[calls[i]->op].prepare(calls[i], &rows, 1) == OK;
     }
     if (ok) {
         time_call(b, &pack, &rows);
@@ -86,8 +83,6 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
         rates->bytes = 2.0 * (double)n_rows * (double)n * (double)element / time_call(b, &gelu, &rows);
         rates->overhead = 2e-6;
     }
-    for (int i = 0; i < prepared; i++)
-        if (b->op[calls[i]->op].release) b->op[calls[i]->op].release(calls[i]);
     for (int i = 0; i < 7; i++)
         if (at[i]) backend_release(b, at[i], sizes[i]);
     return ok && rates->product_flops > 1e6;

@@ -14,7 +14,7 @@ RowCounts plan_capacity(MicroCapacity micro)
     return rows;
 }
 
-static ScratchFn scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
+static OpScratch *scratch_of(void *context, Op op) { return ((const Backend *)context)->op[op].scratch; }
 
 /* Where no backend is at hand: copies as large as the weight in the compute type. */
 static size_t plain_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)

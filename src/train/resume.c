@@ -56,7 +56,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
         buf_puts(list, list->len ? "; " : "");
         buf_printf(list, "%s: was '%s', is '%s'", what ? what : js_key(it), was, is);
     }
-    if (bits.len) log_warn("going on from %s, but not bit-exact: %s", path, bits.data);
+    if (bits.len) log_warn("resuming from %s, but not bit-exact: %s", path, bits.data);
     if (result.len && !config->override)
         status = fail(E_USAGE, "%s belongs to another run: %s. Use another --output-dir, --resume never, or --override",
                       path, result.data);
@@ -81,7 +81,7 @@ static Status compare_config(const Config *config, const Json *stored, const cha
             "--resume never, or --override",
             path, report.data);
     else if (status == OK && worst != EFFECT_NONE)
-        log_warn("going on from %s with other flags: %s", path, report.data);
+        log_warn("resuming from %s with other flags: %s", path, report.data);
     buf_free(&report);
     return status;
 }

@@ -31,7 +31,7 @@ static Status check(Run *r)
 {
     TRY(r->task->check(r));
     if (!r->train && !*r->c->model)
-        return fail(E_USAGE, "--model is needed: random weights without training tell nothing");
+        return fail(E_USAGE, "--model is needed: without training, random weights are useless");
     return OK;
 }
 
@@ -191,7 +191,7 @@ static Status start_or_resume(Run *r)
     TRY(train_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
     r->reached = reached(r, &r->progress);
-    log_info("going on from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
+    log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
              (long long)r->schedule.total_steps);
     return OK;
 }
@@ -227,7 +227,7 @@ static Status summarise(Run *r)
     return status;
 }
 
-static void say_end(const Run *r)
+static void log_end(const Run *r)
 {
     const TrainProgress *p = &r->progress;
     if (!(p->seconds > 0)) {
@@ -272,7 +272,7 @@ static Status live(Run *r)
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) return OK;
     TRY(on_first(r, summarise));
-    say_end(r);
+    log_end(r);
     return OK;
 }
 
@@ -282,7 +282,7 @@ static Status explain_stop(const Run *r, Status status)
     if (status != E_STOPPED) return status;
     const char *signal = signals_name(*signals_stop());
     if (r->progress.finished)
-        return fail(E_STOPPED, "stopped by %s after training; its state is saved, the same command does the rest",
+        return fail(E_STOPPED, "stopped by %s after training; the state is saved, the same command does the rest",
                     signal);
     if (*signals_stop() && !r->session.train)
         return fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again", signal);

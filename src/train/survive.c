@@ -84,20 +84,21 @@ typedef struct {
 static void say_nobody(Survivor *s)
 {
     if (!s->sharded)
-        buf_printf(&s->why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
+        buf_printf(&s->why, "No surviving rank has the run's folder %s: the next run resumes from memory",
                    s->run->c->output_dir);
     else if (s->held.set.generation)
-        buf_printf(&s->why, "Nothing is saved, for the run's folder %s is not here: what memory holds is gone on from",
+        buf_printf(&s->why,
+                   "Nothing is saved, because the run's folder %s is not here: the next run resumes from memory",
                    s->run->c->output_dir);
     else if (s->held.missing.len)
         buf_printf(&s->why,
-                   "Nothing is saved, for in no memory of a host that is left a generation is whole (here %s): what "
-                   "the memory of all hosts holds together, or else the newest checkpoint, is gone on from",
+                   "Nothing is saved, because no surviving host has a whole generation in memory (here %s): the next "
+                   "run resumes from the memory of all hosts together, or else from the newest checkpoint",
                    s->held.missing.data);
     else
         buf_puts(&s->why,
-                 "Nothing is saved, for each rank has moments of its own and no snapshot was taken: the newest "
-                 "checkpoint is gone on from");
+                 "Nothing is saved, because each rank has moments of its own and no snapshot was taken: the next run "
+                 "resumes from the newest checkpoint");
 }
 
 /* What rank 0 saves in the background comes first: it may be newer, and saves into the folder one at a time. */
@@ -167,7 +168,7 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
         announce(c);
         lock_release(&s.lock);
     }
-    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, s.why.data);
+    (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     persist_free(&s.held);
     buf_free(&s.why);
     free(lost);

@@ -123,7 +123,7 @@ static void need(Run *r, PlanInput *n)
     n->mean_length = e->count ? mean_length(e) : (double)r->c->max_seq_length;
 }
 
-/* ---- what it was made from ---- */
+/* ---- digests and weights ---- */
 
 static Digest train_digest(const Run *r) { return ((const GlueRun *)r->own)->train.examples.digest; }
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
 #include "train/signals.h"
@@ -16,7 +15,7 @@ static Status check_use(Run *r, const Config *c)
     r->evaluate = c->do_eval || *c->eval_dir;
     TRY(pretrain_eval_samples(c, &r->eval_samples));
     if (!r->train && strcmp(c->log_format, "plain") != 0)
-        log_warn("--log-format %s is without effect: it tells of training", c->log_format);
+        log_warn("--log-format %s is without effect: it records training", c->log_format);
     if (!*c->data_dir && (r->train || !*c->eval_dir))
         return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
                              "--input");
@@ -33,9 +32,9 @@ static Status check_use(Run *r, const Config *c)
         return fail(E_USAGE, "--eval-every, --eval-samples and --target-mlm-accuracy evaluate while training: give "
                              "--eval-dir too");
     if (r->train && c->target_mlm_accuracy > 0 && c->eval_every == 0 && r->eval_samples == 0)
-        return fail(E_USAGE, "--target-mlm-accuracy needs to know when to look: give --eval-every or --eval-samples");
+        return fail(E_USAGE, "--target-mlm-accuracy needs evaluations: give --eval-every or --eval-samples");
     if (strcmp(c->moments, "carried") == 0 && !*c->model)
-        return fail(E_USAGE, "--moments carried: give the run to go on from as --model");
+        return fail(E_USAGE, "--moments carried: give the run to continue as --model");
     return OK;
 }
 
@@ -136,25 +135,17 @@ static Status check_data(Run *r)
 
 /* ---- the plan ---- */
 
-static int64_t preset_batch(const char *preset)
-{
-    static const char key[] = "batch_size=";
-    Buf settings = {0};
-    const char *at = config_preset(preset, &settings) == OK ? strstr(settings.data, key) : NULL;
-    int64_t size = at ? strtoll(at + strlen(key), NULL, 10) : 0;
-    buf_free(&settings);
-    return size;
-}
-
 /* A batch of another size than the preset's is another recipe: nothing is rescaled unasked. */
-static void say_what_differs(const Run *r)
+static void warn_batch(const Run *r)
 {
     const Config *c = r->c;
     if (c->batch_size > r->source.count)
-        log_warn("--batch-size %lld: there are %lld sequences; every step takes all of them, and no more",
+        log_warn("--batch-size %lld: the shards have %lld sequences, so every step takes all of them",
                  (long long)c->batch_size, (long long)r->source.count);
-    if (!*c->preset || c->batch_size == preset_batch(c->preset)) return;
-    log_info("--batch-size %lld in place of the preset's: nothing else is changed with it; the learning rate is %g, "
+    Preset preset;
+    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
+    log_info("--batch-size %lld in place of the preset's: nothing else changes with it; the learning rate is %g, "
              "the steps are %lld",
              (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
 }
@@ -162,7 +153,7 @@ static void say_what_differs(const Run *r)
 static void need(Run *r, PlanInput *n)
 {
     const PretrainRun *p = r->own;
-    if (r->train) say_what_differs(r);
+    if (r->train) warn_batch(r);
     n->max_masked = p->predictions;
     n->mean_length = p->mean_length;
     if (r->train) n->data_bytes += shards_memory(p->shards, p->mean_length, true);
@@ -211,12 +202,12 @@ static void training_begins(Run *r)
 }
 
 /* The reader must never be slower than the trainer. */
-static void say_reader(const Run *r)
+static void log_reader(const Run *r)
 {
     ShardsWork work = shards_work(((const PretrainRun *)r->own)->shards);
     if (!(work.busy > 0 && r->progress.seconds > 0)) return;
     double reads = (double)work.tokens / work.busy, trains = (double)r->progress.tokens / r->progress.seconds;
-    log_info("the reader makes %.3g tokens/s, %.0f times what training takes; training waited for it %.2f s in all",
+    log_info("the reader makes %.3g tokens/s, %.0f times the rate of training, which waited for it %.2f s in all",
              reads, reads / trains, work.waited);
 }
 
@@ -227,7 +218,7 @@ static void training_ends(Run *r, Status how)
     if (how != E_STOPPED && how != E_PEER) /* such a run resumes */
         runlog_stop(((PretrainRun *)r->own)->log, pretrain_samples(r), success,
                     p->seconds > 0 ? (double)p->sequences / p->seconds : 0);
-    if (how == OK) say_reader(r);
+    if (how == OK) log_reader(r);
 }
 
 static void close_task(Run *r)

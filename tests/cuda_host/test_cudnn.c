@@ -149,15 +149,15 @@ static void case_open(Case *c, Op op, Dtype dtype, int32_t head_dim)
     c->rows.count[ROWS_TOKENS] = ROWS;
     c->rows.count[ROWS_SEQS] = SEQS;
     bool backward = op == OP_ATTENTION_BWD;
-    operand(&c->call.in[op_in(op, "qkv")], dtype, ROWS_TOKENS, 3 * hidden);
-    c->call.in[op_in(op, "spans")] = (Operand){c->spans, I32, {ROWS_SEQS, 0}, 2};
-    c->call.in[op_in(op, "seq_index")] = (Operand){c->index, I32, {ROWS_SEQS, 0}, 1};
-    c->call.in[op_in(op, "ctl")] = (Operand){&c->ctl, U8, {ROWS_FIXED, 1}, sizeof c->ctl};
-    operand(backward ? &c->call.in[op_in(op, "o")] : &c->call.out[op_out(op, "o")], dtype, ROWS_TOKENS, hidden);
-    operand(backward ? &c->call.in[op_in(op, "lse")] : &c->call.out[op_out(op, "lse")], F32, ROWS_TOKENS, HEADS);
+    operand(IN_EITHER(&c->call, ATTENTION, ATTENTION_BWD, qkv), dtype, ROWS_TOKENS, 3 * hidden);
+    *IN_EITHER(&c->call, ATTENTION, ATTENTION_BWD, spans) = (Operand){c->spans, I32, {ROWS_SEQS, 0}, 2};
+    *IN_EITHER(&c->call, ATTENTION, ATTENTION_BWD, seq_index) = (Operand){c->index, I32, {ROWS_SEQS, 0}, 1};
+    *IN_EITHER(&c->call, ATTENTION, ATTENTION_BWD, ctl) = (Operand){&c->ctl, U8, {ROWS_FIXED, 1}, sizeof c->ctl};
+    operand(backward ? IN(&c->call, ATTENTION_BWD, o) : OUT(&c->call, ATTENTION, o), dtype, ROWS_TOKENS, hidden);
+    operand(backward ? IN(&c->call, ATTENTION_BWD, lse) : OUT(&c->call, ATTENTION, lse), F32, ROWS_TOKENS, HEADS);
     if (!backward) return;
-    operand(&c->call.in[op_in(op, "do")], dtype, ROWS_TOKENS, hidden);
-    operand(&c->call.out[op_out(op, "dqkv")], dtype, ROWS_TOKENS, 3 * hidden);
+    operand(IN(&c->call, ATTENTION_BWD, do), dtype, ROWS_TOKENS, hidden);
+    operand(OUT(&c->call, ATTENTION_BWD, dqkv), dtype, ROWS_TOKENS, 3 * hidden);
 }
 
 static void case_close(Case *c)

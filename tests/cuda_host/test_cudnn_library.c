@@ -58,7 +58,8 @@ static Status plan(const Backend *b, Op op, Dtype dtype, int32_t heads, int32_t 
     OpCall call = {.op = op,
                    .attr = {.attention = {.heads = heads, .head_dim = head_dim, .scale = 0.125f, .longest = LONGEST}}};
     RowCounts rows = {.count = {[ROWS_TOKENS] = ROWS, [ROWS_SEQS] = SEQS}};
-    call.in[op_in(op, "qkv")] = (Operand){NULL, dtype, {ROWS_TOKENS, 0}, 3 * (int64_t)heads * head_dim};
+    *IN_EITHER(&call, ATTENTION, ATTENTION_BWD, qkv) =
+        (Operand){NULL, dtype, {ROWS_TOKENS, 0}, 3 * (int64_t)heads * head_dim};
     *scratch = b->op[op].scratch(&call, &rows);
     return b->op[op].prepare(&call, &rows, 1);
 }

@@ -80,11 +80,10 @@ void ops_run_on_device(Backend *b, const OpCall *host_call, const RowCounts buck
     for (int i = 0; i < info->n_in; i++) mirror_operand(&m, &call.in[i], buckets, info->in[i].name);
     for (int i = 0; i < info->n_out; i++) mirror_operand(&m, &call.out[i], buckets, info->out[i].name);
     call.scratch = mirror(&m, call.scratch, call.scratch_bytes, 0, "scratch");
-    if (impl->prepare) assert_ok(impl->prepare(&call, buckets, 2)); /* which may write into all of them */
+    assert_ok(impl->prepare(&call, buckets, 2)); /* which may write into all of them */
     upload(&m);
     assert_ok(impl->run(&call, &buckets[0]));
     assert_ok(backend_wait(b));
     download(&m);
-    if (impl->release) impl->release(&call);
     for (int i = 0; i < m.n; i++) backend_release(b, m.mirror[i].device, m.mirror[i].all);
 }

@@ -240,17 +240,16 @@ static void run_call(Backend *b, OpCall *call, const RowCounts *rows, unsigned c
     OpCall shape = *call;
     for (int i = 0; i < OP_MAX_IN; i++) shape.in[i].data = NULL;
     for (int i = 0; i < OP_MAX_OUT; i++) shape.out[i].data = NULL;
-    call->scratch_bytes = impl->scratch ? impl->scratch(&shape, &buckets[1]) : 0;
-    if (impl->scratch && impl->scratch(&shape, rows) > call->scratch_bytes)
+    call->scratch_bytes = impl->scratch(&shape, &buckets[1]);
+    if (impl->scratch(&shape, rows) > call->scratch_bytes)
         fail_msg("%s %s: scratch shrinks when rows grow", b->name, op);
     unsigned char *scratch = zoned_alloc(call->scratch_bytes, scratch_byte);
     call->scratch = scratch + ZONE;
     if (b->device) {
         ops_run_on_device(b, call, buckets);
     } else {
-        if (impl->prepare) assert_ok(impl->prepare(call, buckets, 2));
+        assert_ok(impl->prepare(call, buckets, 2));
         assert_ok(impl->run(call, &buckets[0]));
-        if (impl->release) impl->release(call);
     }
     check_zones(scratch, call->scratch_bytes, b->name, op, "scratch");
     free(scratch);
@@ -259,8 +258,8 @@ static void run_call(Backend *b, OpCall *call, const RowCounts *rows, unsigned c
 static void pack(Backend *b, Slot *s)
 {
     OpCall call = {.op = OP_PACK, .attr.pack = {.n = s->n, .k = s->k, .transposed = s->transposed}};
-    call.in[op_in(OP_PACK, "weight")] = (Operand){s->initial, F32, fixed(s->n), s->k};
-    call.out[op_out(OP_PACK, "copy")] = s->operand;
+    *IN(&call, PACK, weight) = (Operand){s->initial, F32, fixed(s->n), s->k};
+    *OUT(&call, PACK, copy) = s->operand;
     run_call(b, &call, &(RowCounts){0}, UNSET_BYTE);
 }
 

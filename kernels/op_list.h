@@ -1,0 +1,217 @@
+/* The ops of a plan, one paragraph each: what it computes, its operands with their shapes, what may share memory, and
+   its source. Code in kernels/ref/ is the exact meaning.
+
+   Letters: T tokens of a micro-batch, S sequences, M masked positions, R any of them; H hidden, F feed-forward, A
+   heads, V padded vocabulary, C classes, P elements of the flat parameter space. "c" is the compute type (F32, BF16 or
+   F16). Parameters, their gradients and statistics are F32, indices I32; `ctl`, `stats`, `scaling` and `segments` are
+   the structs of op.h. Every op writes all rows of the micro-batch's bucket; rows beyond the real ones are finite and
+   their gradients exactly 0 (docs/contracts.md 2).
+
+   <OP>_OPERANDS(IN, OUT, op) lists inputs, then outputs, as IN(op, name) or IN(op, name, marks). Marks, combined by
+   "|": OPTIONAL            may be absent ADDED               accumulated into MAY_SHARE(op, x)    may lie in the memory
+   of input x MUST_SHARE(op, x)   must lie there, where x is present: the kernel adds in place CTL                 the
+   step's `ctl` */
+#ifndef CAIRN_KERNELS_OP_LIST_H
+#define CAIRN_KERNELS_OP_LIST_H
+
+/* X(op, printed name): the enum Op, in this order. */
+#define OP_LIST(X)                                                                                                     \
+    X(EMBED, "embed")                                                                                                  \
+    X(EMBED_BWD, "embed_bwd")                                                                                          \
+    X(LINEAR, "linear")                                                                                                \
+    X(LINEAR_DGRAD, "linear_dgrad")                                                                                    \
+    X(LINEAR_WGRAD, "linear_wgrad")                                                                                    \
+    X(ATTENTION, "attention")                                                                                          \
+    X(ATTENTION_BWD, "attention_bwd")                                                                                  \
+    X(GELU, "gelu")                                                                                                    \
+    X(GELU_BWD, "gelu_bwd")                                                                                            \
+    X(ADDNORM, "addnorm")                                                                                              \
+    X(ADDNORM_BWD, "addnorm_bwd")                                                                                      \
+    X(AFFINE, "affine")                                                                                                \
+    X(GATHER, "gather")                                                                                                \
+    X(SCATTER, "scatter")                                                                                              \
+    X(TANH, "tanh")                                                                                                    \
+    X(TANH_BWD, "tanh_bwd")                                                                                            \
+    X(DROPOUT, "dropout")                                                                                              \
+    X(XENT, "xent")                                                                                                    \
+    X(MSE, "mse")                                                                                                      \
+    X(MLM_XENT, "mlm_xent")                                                                                            \
+    X(GRAD_NORM, "grad_norm")                                                                                          \
+    X(ADAMW, "adamw")                                                                                                  \
+    X(LAMB, "lamb")                                                                                                    \
+    X(PACK, "pack")                                                                                                    \
+    X(ZERO, "zero")                                                                                                    \
+    X(OFFLOAD, "offload")                                                                                              \
+    X(FETCH, "fetch")                                                                                                  \
+    X(REDUCE, "reduce")                                                                                                \
+    X(BLOCK_SUMS, "block_sums")                                                                                        \
+    X(LAMB_STEP, "lamb_step")                                                                                          \
+    X(LAMB_DESCEND, "lamb_descend")                                                                                    \
+    X(SHARE, "share")
+
+/* clang-format off */
+
+/* ---- layers ---- */
+
+/* EMBED: x = dropout(LN(word[ids] + position[pos] + type[types])). Nothing is kept: the backward gathers again.
+   ids, types, pos, seq (T), seq the sequence's index in the global batch; word (V, H), position (positions, H),
+   type (types, H), gamma, beta (H); x (T, H) c. Source: BERT (Devlin et al., 2019); LayerNorm (Ba et al., 2016). */
+#define EMBED_OPERANDS(IN, OUT, op)                                                                                    \
+    IN(op, ids) IN(op, types) IN(op, pos) IN(op, seq) IN(op, ctl, CTL) IN(op, word) IN(op, position) IN(op, type)      \
+    IN(op, gamma) IN(op, beta) OUT(op, x)
+
+/* EMBED_BWD: the gradients of EMBED's tables, gamma and beta from dx (T, H) c; the other operands as in EMBED. */
+#define EMBED_BWD_OPERANDS(IN, OUT, op)                                                                                \
+    IN(op, dx) IN(op, ids) IN(op, types) IN(op, pos) IN(op, seq) IN(op, ctl, CTL) IN(op, word) IN(op, position)        \
+    IN(op, type) IN(op, gamma) OUT(op, dword, ADDED) OUT(op, dposition, ADDED) OUT(op, dtype, ADDED)                   \
+    OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
+
+/* LINEAR: y = x·wᵀ + bias. x (R, k) c; w (n, k), a compute copy in the forward layout; bias (n); y (R, n), c or F32. */
+#define LINEAR_OPERANDS(IN, OUT, op) IN(op, x) IN(op, w) IN(op, bias, OPTIONAL) OUT(op, y)
+
+/* LINEAR_DGRAD: dx = dy·w (+ add). dy (R, n) c; w (n, k), a compute copy in its transposed layout, or the forward copy
+   where the backend has one layout; add, dx (R, k) c. dx must lie in the memory of add, which the product adds to. */
+#define LINEAR_DGRAD_OPERANDS(IN, OUT, op) IN(op, dy) IN(op, w) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
+
+/* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). */
+#define LINEAR_WGRAD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, dy) OUT(op, dw, ADDED) OUT(op, db, ADDED + OPTIONAL)
+
+/* ATTENTION: per sequence and head, o = dropout(softmax(q·kᵀ·scale))·v; lse is the log-sum-exp of each query's scaled
+   scores. qkv (T, 3H) c is q, k, v side by side, each head by head. spans (S, 2) holds each sequence's first row and
+   the row after its last: packed rows have no gaps, a padded rectangle has. seq_index (S) in the global batch; o (T, H)
+   c; lse (T, A). o and lse are 0 in rows of no sequence. Source: Vaswani et al., 2017. */
+#define ATTENTION_OPERANDS(IN, OUT, op)                                                                                \
+    IN(op, qkv) IN(op, spans) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, o) OUT(op, lse)
+
+/* ATTENTION_BWD: dqkv (T, 3H) c from do (T, H) c and ATTENTION's operands; the probabilities are made again from lse.
+   dqkv is 0 in rows of no sequence. Source: FlashAttention (Dao et al., 2022), algorithm 4. */
+#define ATTENTION_BWD_OPERANDS(IN, OUT, op)                                                                            \
+    IN(op, qkv) IN(op, o) IN(op, lse) IN(op, do) IN(op, spans) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, dqkv)
+
+/* GELU: g = gelu(pre), by erf or tanh. pre, g (R, F) c; g may lie in pre's memory. Source: Hendrycks and Gimpel, 2016.
+ */
+#define GELU_OPERANDS(IN, OUT, op) IN(op, pre) OUT(op, g, MAY_SHARE(op, pre))
+
+/* GELU_BWD: dpre = gelu'(pre)·dg and, where wanted, g = gelu(pre) again in the same pass. All (R, F) c; dpre may lie in
+   dg's memory, g in pre's. */
+#define GELU_BWD_OPERANDS(IN, OUT, op)                                                                                 \
+    IN(op, pre) IN(op, dg) OUT(op, dpre, MAY_SHARE(op, dg)) OUT(op, g, OPTIONAL + MAY_SHARE(op, pre))
+
+/* ADDNORM: xhat = normalise(dropout(d) + x), y = γ·xhat + β. Form Y keeps y; form XHAT keeps xhat, and y is made from
+   the rounded xhat. d, x, y, xhat (R, H) c; gamma, beta (H); pos, seq (R); rstd (R). y may lie in d's memory. */
+#define ADDNORM_OPERANDS(IN, OUT, op)                                                                                  \
+    IN(op, d) IN(op, x, OPTIONAL) IN(op, gamma) IN(op, beta) IN(op, pos) IN(op, seq) IN(op, ctl, CTL)                  \
+    OUT(op, y, MAY_SHARE(op, d)) OUT(op, rstd) OUT(op, xhat, OPTIONAL)
+
+/* ADDNORM_BWD: dd is the gradient of d (dropout applied), dx that of the residual x. kept (R, H) c is y or xhat, by the
+   form; dy, dd, dx (R, H) c; dgamma, dbeta (H). dx may lie in dy's memory. */
+#define ADDNORM_BWD_OPERANDS(IN, OUT, op)                                                                              \
+    IN(op, kept) IN(op, rstd) IN(op, gamma) IN(op, beta) IN(op, dy) IN(op, pos) IN(op, seq) IN(op, ctl, CTL)           \
+    OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
+
+/* AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT. xhat, y (R, H) c; gamma, beta (H). */
+#define AFFINE_OPERANDS(IN, OUT, op) IN(op, xhat) IN(op, gamma) IN(op, beta) OUT(op, y)
+
+/* GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. x (T, H) c, index (S or M), y (S or M, H) c. */
+#define GATHER_OPERANDS(IN, OUT, op) IN(op, x) IN(op, index) IN(op, ctl, CTL) OUT(op, y)
+
+/* SCATTER: dx[index[i]] += dy[i]; without `add` the other rows are 0. Shapes as in GATHER, add as dx. dx must lie in
+   the memory of add. */
+#define SCATTER_OPERANDS(IN, OUT, op)                                                                                  \
+    IN(op, dy) IN(op, index) IN(op, ctl, CTL) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
+
+/* TANH: y = tanh(x). x, y (R, H) c; y may lie in x's memory. */
+#define TANH_OPERANDS(IN, OUT, op) IN(op, x) OUT(op, y, MAY_SHARE(op, x))
+
+/* TANH_BWD: dx = (1 − y²)·dy. All (R, H) c; dx may lie in dy's memory. */
+#define TANH_BWD_OPERANDS(IN, OUT, op) IN(op, y) IN(op, dy) OUT(op, dx, MAY_SHARE(op, dy))
+
+/* DROPOUT: y = x·mask / (1 − p), the mask a function of seed, batch, site, sequence and column (docs/contracts.md 4);
+   it is its own backward. x, y (S, H) c, seq_index (S); y may lie in x's memory. Sources: Srivastava et al., 2014;
+   Philox (Salmon et al., 2011). */
+#define DROPOUT_OPERANDS(IN, OUT, op) IN(op, x) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, y, MAY_SHARE(op, x))
+
+/* ---- losses: a row's loss; gradients of Σ loss · ctl's scale · scaling.scale (1 without `scaling`, which fp16 alone
+   has); stats.loss[slot] += Σ loss. Rows beyond the real count have loss and gradient 0. ---- */
+
+/* XENT: cross-entropy of softmax(logits). A negative label counts as none: loss and gradient 0, not correct. logits
+   (S, C) F32, labels (S); dlogits (S, C) c, in training; loss (S). */
+#define XENT_OPERANDS(IN, OUT, op)                                                                                     \
+    IN(op, logits) IN(op, labels) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL) OUT(op, dlogits, OPTIONAL) OUT(op, loss)  \
+    OUT(op, stats, ADDED)
+
+/* MSE: (logits[0] − label)². As XENT, with labels (S) F32. */
+#define MSE_OPERANDS(IN, OUT, op) XENT_OPERANDS(IN, OUT, op)
+
+/* MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, of which one chunk of rows at a time is stored; their XENT
+   and, in training, dh, dw and db at once. h, dh (M, H) c; w (V, H), a compute copy; wt its transposed copy, from which
+   dh is made, where the backend has such copies; bias, db (V); labels (M); loss (M); dw (V, H). */
+#define MLM_XENT_OPERANDS(IN, OUT, op)                                                                                 \
+    IN(op, h) IN(op, w) IN(op, wt, OPTIONAL) IN(op, bias) IN(op, labels) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL)    \
+    OUT(op, dh, OPTIONAL) OUT(op, loss) OUT(op, stats, ADDED) OUT(op, dw, ADDED + OPTIONAL)                            \
+    OUT(op, db, ADDED + OPTIONAL)
+
+/* ---- the update ---- */
+
+/* GRAD_NORM: stats.grad_norm = ‖grads‖ / scale from sums over 1024-element blocks of each segment, in fixed order;
+   stats.grad_scale = 1 / (scale · max(1, norm / max_norm)); stats.finite = 0 where the norm is not. With a growth
+   interval the loss scale moves on (kernels/loss_scale.h). grads (P); sums are those of BLOCK_SUMS, added instead of
+   reading grads. Sources: clipping (Pascanu et al., 2013); dynamic loss scale (Micikevicius et al., 2018). */
+#define GRAD_NORM_OPERANDS(IN, OUT, op)                                                                                \
+    IN(op, grads) IN(op, segments) IN(op, ctl, CTL) IN(op, sums, OPTIONAL) OUT(op, stats, ADDED)                       \
+    OUT(op, scaling, ADDED + OPTIONAL)
+
+/* ADAMW, with g = grads·grad_scale: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², u = m·bias1 / (√(v·bias2) + eps) +
+   decay·p, p −= lr·u. Does nothing if stats.finite is 0. grads, weights, m, v (P); of a slice, m and v are as long as
+   the slice. Sources: Adam (Kingma and Ba, 2015); decoupled decay (Loshchilov and Hutter, 2019). */
+#define ADAMW_OPERANDS(IN, OUT, op)                                                                                    \
+    IN(op, grads) IN(op, segments) IN(op, ctl, CTL) IN(op, stats) OUT(op, weights, ADDED) OUT(op, m, ADDED)            \
+    OUT(op, v, ADDED)
+
+/* LAMB: ADAMW's u, kept in grads; then p −= lr·r·u, r = ‖p‖/‖u‖ where the segment's trust is set and both norms are not
+   0, else 1. Does nothing if stats.finite is 0. Source: You et al., 2020. */
+#define LAMB_OPERANDS(IN, OUT, op)                                                                                     \
+    IN(op, segments) IN(op, ctl, CTL) IN(op, stats) OUT(op, weights, ADDED) OUT(op, m, ADDED) OUT(op, v, ADDED)        \
+    OUT(op, grads, ADDED)
+
+/* PACK: the compute copy of a parameter, in the backend's layout. weight, copy (n, k). */
+#define PACK_OPERANDS(IN, OUT, op) IN(op, weight) OUT(op, copy)
+
+/* ZERO: x = 0, any shape. */
+#define ZERO_OPERANDS(IN, OUT, op) OUT(op, x)
+
+/* ---- transfers and exchanges ---- */
+
+/* OFFLOAD: the rows of the micro-batch's bucket to pinned memory of the host. x, host (T, H) c. Source: vDNN (Rhu et
+   al., 2016). */
+#define OFFLOAD_OPERANDS(IN, OUT, op) IN(op, x) OUT(op, host)
+
+/* FETCH: the same rows back. */
+#define FETCH_OPERANDS(IN, OUT, op) IN(op, host) OUT(op, x)
+
+/* REDUCE: x = the sum over all ranks, of a bucket of gradients or of the stats. exec/ runs it; no backend has it. */
+#define REDUCE_OPERANDS(IN, OUT, op) OUT(op, x, ADDED)
+
+/* SHARE: every rank's part to all ranks, of a table of block sums or of the weights. exec/ runs it; no backend has it.
+   Source: ZeRO, stage 1 (Rajbhandari et al., 2020). */
+#define SHARE_OPERANDS(IN, OUT, op) OUT(op, x, ADDED)
+
+/* ---- a sharded optimizer: `segments` are the pieces of this rank's slice, `all` those of the whole space ---- */
+
+/* BLOCK_SUMS: the sums of squares of the slice's norm blocks, each at its number among all blocks. x (P); sums (blocks)
+   of double. */
+#define BLOCK_SUMS_OPERANDS(IN, OUT, op) IN(op, x) IN(op, segments) OUT(op, sums, ADDED)
+
+/* LAMB_STEP: the first half of LAMB: u into grads, and the moments. */
+#define LAMB_STEP_OPERANDS(IN, OUT, op)                                                                                \
+    IN(op, weights) IN(op, segments) IN(op, ctl, CTL) IN(op, stats) OUT(op, m, ADDED) OUT(op, v, ADDED)                \
+    OUT(op, grads, ADDED)
+
+/* LAMB_DESCEND: the second half of LAMB, with the norms of whole tensors from the tables p_sums and u_sums. */
+#define LAMB_DESCEND_OPERANDS(IN, OUT, op)                                                                             \
+    IN(op, u) IN(op, segments) IN(op, all) IN(op, p_sums) IN(op, u_sums) IN(op, ctl, CTL) IN(op, stats)                \
+    OUT(op, weights, ADDED)
+
+/* clang-format on */
+
+#endif

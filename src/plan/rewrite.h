@@ -1,0 +1,29 @@
+/* What passes share that insert instrs: the plan's instrs are taken away, and each is appended again, with the new ones
+   in between. Private to plan/. */
+#ifndef CAIRN_PLAN_REWRITE_H
+#define CAIRN_PLAN_REWRITE_H
+
+#include "plan/plan.h"
+
+typedef struct {
+    Plan *p;
+    Instr *old; /* (n) the instrs before the pass */
+    InstrId n;
+    InstrId *moved; /* (n) their new places, as far as they were kept */
+} Rewrite;
+
+void rewrite_begin(Rewrite *r, Plan *p); /* rewrite_end frees */
+void rewrite_end(Rewrite *r);
+/* Old instr i, by its new references: its origin and waits must have been kept before. */
+Instr rewrite_old(const Rewrite *r, InstrId i);
+/* Appends old instr i, as the caller changed it. */
+InstrId rewrite_keep(Rewrite *r, InstrId i, Instr instr);
+
+InstrId plan_append(Plan *p, Instr instr);
+/* Makes an instr wait for another lane's. Lanes are in order: of two instrs of one lane only the later is waited for.
+ */
+void plan_wait_for(Plan *p, Instr *instr, InstrId other);
+/* A tensor that stands for `t` in a region: its shape and layer, its name with a mark. */
+TensorId plan_stand_in(Plan *p, TensorId t, Region region, const char *mark);
+
+#endif
