@@ -57,17 +57,11 @@ static Status meet(void *self) { return ranks_meet(self); }
 
 static Status open_lane(Session *s)
 {
-    const Exchange *x = s->plan.input.exchange;
     if (!s->options.ranks || !s->plan.input.training) return OK;
     TRY(ranks_connect(s->options.ranks, &s->lane));
     s->exec_ranks = (ExecRanks){.comm = s->lane,
-                                .starts = x->starts,
-                                .parts = x->parts,
-                                .wire = x->wire,
-                                .n_buckets = x->n,
-                                .device = s->options.gpus,
-                                .sums = x->sums,
-                                .scratch_bytes = x->scratch_bytes,
+                                .device_comm = s->options.device_comm,
+                                .buckets = &s->plan.input.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
     return OK;
@@ -99,7 +93,7 @@ static void drop_filled(Session *s, StateArray which)
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.gpus); /* what is left of a step that failed */
+    comm_device_abort(s->options.device_comm); /* what is left of a step that failed */
     unbind(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
@@ -239,21 +233,21 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status broadcast_array(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
-    CommDevice *gpus = s->options.gpus;
+    CommDevice *c = s->options.device_comm;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
     TRY(d->lane(d, LANE_COMM));
-    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    Status status = comm_device_broadcast(c, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(gpus, first_event, d);
-    if (status != OK) comm_device_abort(gpus);
+    if (status == OK) status = comm_device_wait(c, first_event, d);
+    if (status != OK) comm_device_abort(c);
     return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_broadcast(Session *s, StateArray which)
 {
-    if (!s->options.gpus) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
+    if (!s->options.device_comm) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
     return broadcast_array(s, which);
 }
 
