@@ -40,8 +40,8 @@ static Status join(const DeviceLane *l)
 
 static Status sum_stats(const DeviceLane *l, void *stream)
 {
-    TRY(comm_device_sum(l->ranks->device_comm, l->stats->loss, 2, F64, stream));
-    return comm_device_sum(l->ranks->device_comm, l->stats->correct, 2, I64, stream);
+    TRY(comm_device_sum(l->ranks->comm_device, l->stats->loss, 2, F64, stream));
+    return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
 }
 
 static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
@@ -55,9 +55,9 @@ static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
     if (bucket < 0) return sum_stats(l, stream);
-    if (b->sums) return comm_device_sum_parts(r->device_comm, l->grads, gradient_parts(b, bucket), stream);
+    if (b->sums) return comm_device_sum_parts(r->comm_device, l->grads, gradient_parts(b, bucket), stream);
     int64_t begin = b->starts[bucket], size = b->starts[bucket + 1] - begin;
-    return comm_device_sum(r->device_comm, l->grads + begin, (size_t)size, F32, stream);
+    return comm_device_sum(r->comm_device, l->grads + begin, (size_t)size, F32, stream);
 }
 
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
@@ -68,9 +68,9 @@ static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
     float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
     if (!e->plan->instrs[i].attr.share.weights)
-        return comm_device_gather_parts(l->ranks->device_comm, x, b->sums, stream);
+        return comm_device_gather_parts(l->ranks->comm_device, x, b->sums, stream);
     for (int k = 0; k < b->n; k++)
-        TRY(comm_device_gather_parts(l->ranks->device_comm, x, gradient_parts(b, k), stream));
+        TRY(comm_device_gather_parts(l->ranks->comm_device, x, gradient_parts(b, k), stream));
     return OK;
 }
 
@@ -110,13 +110,13 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
     (void)rows;
     l->met = false;
     if (broken) {
-        comm_device_abort(l->ranks->device_comm); /* it might wait for ever */
+        comm_device_abort(l->ranks->comm_device); /* it might wait for ever */
         return OK;
     }
     TRY(join(l));
-    TRY(comm_device_wait(l->ranks->device_comm, computed, l));
+    TRY(comm_device_wait(l->ranks->comm_device, computed, l));
     double start = clock_monotonic();
-    TRY(comm_device_wait(l->ranks->device_comm, queued, l));
+    TRY(comm_device_wait(l->ranks->comm_device, queued, l));
     l->exec->comm_waited += clock_monotonic() - start;
     return OK;
 }

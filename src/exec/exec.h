@@ -49,9 +49,9 @@ static inline const Intervals *gradient_parts(const GradientBuckets *b, int buck
    micro-batch; or queued on the device's comm lane, from GPU to GPU. */
 typedef struct {
     Comm *comm;              /* the lane's own; used through the host's memory */
-    CommDevice *device_comm; /* NULL: through the host's memory */
+    CommDevice *comm_device; /* NULL: through the host's memory */
     const GradientBuckets *buckets;
-    /* Collective: before the first sum of a step; on the lane's thread, or with device_comm on the step's. May be NULL.
+    /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
      */
     Status (*meet)(void *self);
     void *self;

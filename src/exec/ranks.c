@@ -11,7 +11,7 @@ Status exec_open_lane(Exec *e)
     for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
     if (most == 0) return OK;
     CHECK(e->options.ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
-    return e->options.ranks->device_comm
+    return e->options.ranks->comm_device
                ? comm_lane_open_device(e, exec_data(e, grads), exec_data(e, stats), &e->lane)
                : comm_lane_open_host(e, exec_data(e, grads), exec_data(e, stats), most, &e->lane);
 }

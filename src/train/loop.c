@@ -498,7 +498,7 @@ static void say_exchange(const Loop *l)
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
     exec_comm_seconds(l->run->session.train, &busy, &waited);
     if (!l->ranks || steps < 1) return;
-    if (l->run->session.options.device_comm) /* how long they were under way, a profile tells */
+    if (l->run->session.options.comm_device) /* how long they were under way, a profile tells */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;
     log_info("between ranks: %.3g s of each step, %.0f %% of it hidden behind backward", busy / steps,

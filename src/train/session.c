@@ -60,7 +60,7 @@ static Status open_lane(Session *s)
     if (!s->options.ranks || !s->plan.input.training) return OK;
     TRY(ranks_connect(s->options.ranks, &s->lane));
     s->exec_ranks = (ExecRanks){.comm = s->lane,
-                                .device_comm = s->options.device_comm,
+                                .comm_device = s->options.comm_device,
                                 .buckets = &s->plan.input.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
@@ -93,7 +93,7 @@ static void drop_filled(Session *s, StateArray which)
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.device_comm); /* what is left of a step that failed */
+    comm_device_abort(s->options.comm_device); /* what is left of a step that failed */
     unbind(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
@@ -233,7 +233,7 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status broadcast_array(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
-    CommDevice *c = s->options.device_comm;
+    CommDevice *c = s->options.comm_device;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
@@ -247,7 +247,7 @@ static Status broadcast_array(Session *s, StateArray which)
 
 Status session_broadcast(Session *s, StateArray which)
 {
-    if (!s->options.device_comm) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
+    if (!s->options.comm_device) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
     return broadcast_array(s, which);
 }
 

@@ -13,7 +13,7 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     Exchange exchange;       /* with ranks, for training */
-    CommDevice *device_comm; /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
+    CommDevice *comm_device; /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
     RunPlan plan;            /* until a session takes it over */
 } Setup;
 
