@@ -10,7 +10,7 @@
 typedef struct {
     GradientBuckets buckets;
     Interval *intervals; // (n, ranks)
-    bool by_comm_device;      /* from GPU to GPU: nothing of it lies in the host's memory */
+    bool by_comm_device; /* from GPU to GPU: nothing of it lies in the host's memory */
     /* A sharded optimizer's: */
     bool shard;
     int rank;

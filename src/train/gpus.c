@@ -24,26 +24,26 @@ static Status ready(const Config *c, Ranks *ranks, const Backend *b)
     return comm_device_ready(ranks_comm(ranks), b->device->unit);
 }
 
-static Status connect(Ranks *ranks, Backend *b, CommDevice **comm_device)
+static Status connect(Ranks *ranks, Backend *b, CommDevice **device)
 {
-    Status own = comm_device_open(ranks_comm(ranks), comm_device);
+    Status own = comm_device_open(ranks_comm(ranks), device);
     TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* nothing can be said to the others then; they know who it is */
     b->device->settle(b->device);
     size_t len = strlen(b->describe);
-    snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*comm_device));
-    if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*comm_device));
+    snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
+    if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*device));
     return OK;
 }
 
-Status gpus_connect(const Config *c, Ranks *ranks, Backend *backend, CommDevice **comm_device)
+Status gpus_connect(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
 {
-    *comm_device = NULL;
+    *device = NULL;
     if (!ranks) return OK;
     TRY(agree(ranks, backend));
     bool asked = strcmp(c->comm, "nccl") == 0;
     if (!asked && (strcmp(c->comm, "auto") != 0 || !backend->device)) return OK;
     Status status = ready(c, ranks, backend);
-    if (status == OK) return connect(ranks, backend, comm_device);
+    if (status == OK) return connect(ranks, backend, device);
     if (asked) return status_context(status, "--comm nccl");
     if (status == E_USAGE && ranks_first(ranks))
         log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/observe.h"
+#include "report/report.h"
 #include "train/profile.h"
 #include "train/ranks.h"
 #include "train/result.h"

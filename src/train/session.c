@@ -233,15 +233,16 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status broadcast_array(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
-    CommDevice *c = s->options.comm_device;
+    CommDevice *comm_device = s->options.comm_device;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
     TRY(d->lane(d, LANE_COMM));
-    Status status = comm_device_broadcast(c, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    Status status =
+        comm_device_broadcast(comm_device, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(c, first_event, d);
-    if (status != OK) comm_device_abort(c);
+    if (status == OK) status = comm_device_wait(comm_device, first_event, d);
+    if (status != OK) comm_device_abort(comm_device);
     return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
