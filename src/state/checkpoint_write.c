@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "state/checkpoint_internal.h"
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 typedef struct {
     const char *prefix;

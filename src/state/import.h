@@ -18,7 +18,7 @@
 
 #include "base/base.h"
 #include "model/model.h"
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 /* ---- names ---- */
 typedef enum {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "state/checkpoint.h"
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 #include "train/recover.h"
 #include "train/start.h"
 #include "train/train.h"

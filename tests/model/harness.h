@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 #include "train/planning.h"
 
 typedef struct {

@@ -6,7 +6,7 @@
 #include <sys/time.h>
 
 #include "state/lock.h"
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 static char *place; /* this test's directory */
 
