@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "state/checkpoint_internal.h"
 #include "formats/tensor_file.h"
+#include "state/checkpoint_internal.h"
 
 typedef struct {
     const char *prefix;

@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "base/base.h"
-#include "model/model.h"
 #include "formats/tensor_file.h"
+#include "model/model.h"
 
 /* ---- names ---- */
 typedef enum {

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/time.h>
 
-#include "state/lock.h"
 #include "formats/tensor_file.h"
+#include "state/lock.h"
 
 static char *place; /* this test's directory */
 
