@@ -1,5 +1,5 @@
-/* `cairn plan --ranks N`: what a sharded optimizer saves, what the exchange takes, how much of it hides behind
-   backward, and what is left of linear speed. */
+/* `cairn plan --ranks N`: the memory that a sharded optimizer saves, the time of the exchange, the part of it that
+   backward hides, and the share of linear speed that remains. */
 #ifndef CAIRN_COMMANDS_PLAN_RANKS_H
 #define CAIRN_COMMANDS_PLAN_RANKS_H
 
