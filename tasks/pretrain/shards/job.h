@@ -17,6 +17,7 @@
 #include "data/hdf5_file.h"
 #include "text/text.h"
 
+#define SHARDS_SIZE        ((int64_t)4 << 20) /* of a shard by default: bytes of its text */
 #define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
 #define SHARDS_MEMORY      ((uint64_t)800 << 20) /* of all threads together */
 
@@ -92,6 +93,10 @@ typedef struct {
     int64_t *offset; // (1025)
 } ShardsWorker;
 void shards_worker_free(ShardsWorker *w);
+
+/* From options, vocabulary and text; nothing is written. Free it in any case. (options.c) */
+Status shards_job_init(ShardsJob *j, const Config *c);
+void shards_job_free(ShardsJob *j);
 
 /* Pass 1: chunk i to its file. (text.c) */
 Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r);
