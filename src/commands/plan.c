@@ -224,7 +224,7 @@ static Status explain(PlanRun *r)
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
                            .mean = r->input.mean_length,
-                           .beside = r->input.packed ? r->input.beside : r->input.mean_length,
+                           .beside = plan_input_beside(&r->input),
                            .micros = plan.micros,
                            .sequences = (double)r->c->batch_size,
                            .policy = r->c->recompute,
@@ -247,10 +247,7 @@ static Status show_ranks(PlanRun *r)
     TRY_DONE(choose(r, r->c->recompute, &plan));
     TRY_DONE(snapshots_replicas(r->c, (int)r->c->ranks, &replicas));
     TRY_DONE(plan_ranks(&(PlanRanks){.config = r->c,
-                                     .request = run_plan_request(&plan, true),
-                                     .rates = r->input.rates,
-                                     .seq_len = r->input.packed ? r->input.beside : r->input.mean_length,
-                                     .micros = plan.micros,
+                                     .plan = &plan,
                                      .share = planner_share(r->c, (int)r->c->ranks),
                                      .replicas = replicas,
                                      .machine = r->table.machine}));
@@ -297,14 +294,12 @@ static Status show_policies(PlanRun *r)
     int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
     Buf out = {0};
     Status status = OK;
-    for (; n < n_policies; n++) {
-        TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
-        TRY_DONE(largest_batch(&rows[n].plan, &rows[n].max_batch));
-    }
+    for (; n < n_policies; n++) TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
     Status found = choose(r, "auto", &rows[n].plan);
-    if (found == OK) found = largest_batch(&rows[n].plan, &rows[n].max_batch);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);
     if (found == OK) n++;
+    /* Only now: a backend keeps primitives for every size that is tried, and a row counts what the process holds. */
+    for (int i = 0; i < n; i++) TRY_DONE(largest_batch(&rows[i].plan, &rows[i].max_batch));
     (r->c->json ? plan_table_json : plan_table_print)(&r->table, rows, n, &out);
     TRY_DONE(print(&out));
     if (*r->c->svg) { /* auto is one of the others, or close to it */
