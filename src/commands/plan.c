@@ -38,7 +38,7 @@ typedef struct {
     PlanTable table;
 } PlanRun;
 
-/* ---- what is planned ---- */
+/* ---- input ---- */
 
 /* --predictions plans pretraining, else --task is a task of GLUE. */
 static Status open_model(PlanRun *r)
@@ -55,7 +55,7 @@ static Status open_model(PlanRun *r)
     return model_init(&r->model, config, head);
 }
 
-/* What the LayerNorms of --model's weights keep; weights that cannot be read are no hindrance to a plan. */
+/* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */
 static void find_norm_forms(PlanRun *r)
 {
     float *norms = NULL;
@@ -200,7 +200,7 @@ static Status largest_batch(const RunPlan *of, int64_t *batch)
     return OK;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static Status print(Buf *out)
 {
