@@ -63,18 +63,18 @@ wait_until() {
 
 # holds FILE TEXT: the file has the text in it.
 holds() {
-    local all=
+    local whole=
     [ -s "$1" ] || return 1
-    IFS= read -rd '' all <"$1" || true
-    [[ $all == *"$2"* ]]
+    IFS= read -rd '' whole <"$1" || true
+    [[ $whole == *"$2"* ]]
 }
 
 # count_lines FILE: sets `lines`; 0 where the file is missing.
 count_lines() {
-    local all=()
-    [ ! -s "$1" ] || mapfile all <"$1"
-    lines=${#all[@]}
-    if [ "$lines" -gt 0 ] && [[ ${all[-1]} != *$'\n' ]]; then lines=$((lines - 1)); fi
+    local rows_read=()
+    [ ! -s "$1" ] || mapfile rows_read <"$1"
+    lines=${#rows_read[@]}
+    if [ "$lines" -gt 0 ] && [[ ${rows_read[-1]} != *$'\n' ]]; then lines=$((lines - 1)); fi
 }
 
 # steps_in DIR; reached DIR N: steps that a run has made.
