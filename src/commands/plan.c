@@ -39,7 +39,7 @@ typedef struct {
     PlanTable table;
 } PlanRun;
 
-/* ---- what is planned ---- */
+/* ---- input ---- */
 
 /* --predictions plans pretraining, else --task is a task of GLUE. */
 static Status open_model(PlanRun *r)
@@ -56,7 +56,7 @@ static Status open_model(PlanRun *r)
     return model_init(&r->model, config, head);
 }
 
-/* Weights that cannot be read do not prevent a plan. */
+/* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */
 static void find_norm_forms(PlanRun *r)
 {
     if (start_norm_forms(r->c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK)
@@ -194,7 +194,7 @@ static Status largest_batch(const RunPlan *of, int64_t *batch)
     return OK;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static Status print(Buf *out)
 {

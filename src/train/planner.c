@@ -367,7 +367,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     uint64_t snapshots = 0;
     Planner g = {.c = c,
                  .plan = p,
-                 .share = planner_share(c, in->exchange ? in->exchange->ranks : 1),
+                 .share = planner_share(c, in->exchange ? in->exchange->buckets.ranks : 1),
                  .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;
