@@ -202,31 +202,32 @@ typedef struct {
     float *parts;
     int64_t rows, cols, stride;
     bool bf16;
-} Sums;
+} ColumnSums;
 
 static void sum_part(void *arg, int part)
 {
-    const Sums *s = arg;
+    const ColumnSums *s = arg;
     Span rows = cpu_span(s->rows, 1, part, cpu.threads);
     cpu.vec->column_sums(s->parts + part * s->stride, s->x, rows.first, rows.end, s->cols, s->bf16);
 }
 
 static void add_part(void *arg, int part)
 {
-    const Sums *s = arg;
+    const ColumnSums *s = arg;
     Span cols = cpu_span(s->cols, 64, part, cpu.threads);
     cpu.vec->add_parts(s->to, s->parts, cpu.threads, s->stride, cols.first, cols.end);
 }
 
 void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n)
 {
-    Sums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
+    ColumnSums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
     cpu_parallel(add_part, &s);
 }
 
 void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts)
 {
-    Sums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)), bf16};
+    ColumnSums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)),
+                    bf16};
     cpu_parallel(sum_part, &s);
     cpu_parallel(add_part, &s);
 }

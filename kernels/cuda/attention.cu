@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     Tile::store(mine, sum, factor, o + int64_t{p.start + first} * hidden, hidden, p.length - first, a);
 }
 
-template <typename T, int D> static Status run(const Attention<T> &a)
+template <typename T, int D> static Status attention_launch(const Attention<T> &a)
 {
     size_t shared = (ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
@@ -134,7 +134,9 @@ Status cuda_attention(const OpCall *call, const RowCounts *rows)
         Attention<T> a = attention_of<T>(call, rows);
         a.to = cuda_data<T>(OUT(call, ATTENTION, o));
         a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
-        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
+        return a.head_dim <= 32   ? attention_launch<T, 32>(a)
+               : a.head_dim <= 64 ? attention_launch<T, 64>(a)
+                                  : attention_launch<T, 128>(a);
     });
     return OK;
 }

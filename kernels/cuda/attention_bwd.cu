@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     Tile::store(my_v, sum_v, factor_v, dv + int64_t{p.start + first} * width, width, p.length - first, a);
 }
 
-template <typename T, int D> static Status run(const Attention<T> &a)
+template <typename T, int D> static Status attention_bwd_launch(const Attention<T> &a)
 {
     size_t shared = (2 * ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     size_t rows = 4 * AttentionTile<T, D>::step * sizeof(float);
@@ -229,7 +229,9 @@ Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
         a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
         a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
         a.dot = static_cast<float *>(call->scratch);
-        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
+        return a.head_dim <= 32   ? attention_bwd_launch<T, 32>(a)
+               : a.head_dim <= 64 ? attention_bwd_launch<T, 64>(a)
+                                  : attention_bwd_launch<T, 128>(a);
     });
     return OK;
 }

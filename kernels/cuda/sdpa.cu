@@ -143,7 +143,7 @@ static Status propose(SdpaPlan *p, Descriptor graph, Descriptors *configs)
     return OK;
 }
 
-static Status plan_of(SdpaPlan *p, Descriptor config)
+static Status sdpa_plan_of(SdpaPlan *p, Descriptor config)
 {
     Descriptor d;
     int64_t n = 0, bytes = 0;
@@ -176,7 +176,7 @@ static Status build(SdpaPlan *p)
     for (size_t i = 0; i < configs.size() && !p->execution; i++) {
         bool fixed_order;
         TRY(look_at(p, configs[i], &fixed_order));
-        if (fixed_order) status = plan_of(p, configs[i]); /* the next may do */
+        if (fixed_order) status = sdpa_plan_of(p, configs[i]); /* the next may do */
     }
     return status;
 }

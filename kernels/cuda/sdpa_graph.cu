@@ -91,7 +91,7 @@ static Status tensors(Builder *b, bool backward)
 
 /* ---- operations ---- */
 
-static Status add(Builder *b, Descriptor operation)
+static Status graph_add(Builder *b, Descriptor operation)
 {
     TRY(sdpa_finish(operation, "an operation"));
     b->operations->push_back(operation);
@@ -119,7 +119,7 @@ static Status pointwise(Builder *b, const Pointwise *w, Descriptor to)
     if (w->y) TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, w->y));
     if (w->chosen) TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, w->chosen));
     TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* x becomes `x mode y`, a new tensor of this type and extent. */
@@ -159,7 +159,7 @@ static Status mask(Builder *b, Descriptor *x)
 /* c = x·y, where of m, n and k those in `bounded` end with the sequence. */
 enum { M = 1, N = 2, K = 4 };
 
-static Status product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int bounded)
+static Status graph_product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int bounded)
 {
     static const cudnnBackendAttributeName_t bounds[] = {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
                                                          CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
@@ -175,13 +175,13 @@ static Status product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int 
     TRY(set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c));
     for (int i = 0; i < 3; i++)
         if (bounded >> i & 1) TRY(set(operation, bounds[i], b->real[SDPA_LENGTHS]));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 static Status product_of_scores(Builder *b, Descriptor x, Descriptor y, Descriptor *made)
 {
     TRY(between(b, CUDNN_DATA_FLOAT, scores(b), made));
-    return product(b, x, y, *made, M | N);
+    return graph_product(b, x, y, *made, M | N);
 }
 
 static Status row_sums(Builder *b, Descriptor *x)
@@ -197,7 +197,7 @@ static Status row_sums(Builder *b, Descriptor *x)
     TRY(set(operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, *x));
     TRY(set(operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to));
     *x = to;
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* The same values under another description. */
@@ -207,7 +207,7 @@ static Status seen_as(Builder *b, Descriptor x, Descriptor to)
     TRY(sdpa_make(b->made, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, &operation));
     TRY(set(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x));
     TRY(set(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* xᵀ, of scores, times y. */
@@ -216,7 +216,7 @@ static Status turned_product(Builder *b, Descriptor x, Descriptor y, Descriptor 
     Descriptor transposed;
     TRY(between(b, b->type, turned(scores(b)), &transposed));
     TRY(seen_as(b, x, transposed));
-    return product(b, transposed, y, to, M | K);
+    return graph_product(b, transposed, y, to, M | K);
 }
 
 /* ---- the graphs ---- */
@@ -239,7 +239,7 @@ static Status forward(Builder *b)
     Descriptor operation;
     TRY(sdpa_make(b->made, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, &operation));
     for (const auto &part : parts) TRY(set(operation, part.name, b->real[part.number]));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* P = exp(scale·q·kᵀ − lse), dV = Pᵀ·do, dS = scale·P∘(do·vᵀ − Σ do·o), dK = dSᵀ·q, dQ = dS·k. */
@@ -267,7 +267,7 @@ static Status backward(Builder *b)
     TRY(describe(b, b->next++, b->type, in_rows(b, 3 * b->heads * b->d, b->d), true, false, t[SDPA_QKV_OFFSETS],
                  &keys));
     TRY(seen_as(b, t[SDPA_K], keys));
-    return product(b, ds, keys, t[SDPA_DQ], M | K);
+    return graph_product(b, ds, keys, t[SDPA_DQ], M | K);
 }
 
 Status sdpa_operations(const SdpaShape *s, Descriptors *made, Descriptors *operations, std::vector<int64_t> *numbers)

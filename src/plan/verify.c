@@ -31,7 +31,7 @@ typedef struct {
     Touched *touched;    /* (tensors) */
     TensorId *shared;    /* (n_shared): tensors that other lanes than compute touched */
     int n_shared;
-} Memory;
+} Verify;
 
 static bool overlap(const Tensor *a, const Tensor *b)
 {
@@ -56,7 +56,7 @@ static bool host_owned(const Tensor *t)
 /* ---- lanes: what happens in which order ---- */
 
 /* True if instr `other` has ended when instr i begins, whatever the lanes do. */
-static bool before(const Memory *m, InstrId other, InstrId i)
+static bool before(const Verify *m, InstrId other, InstrId i)
 {
     return other == NONE || m->number[other] <= m->lane[m->p->instrs[i].lane].ended[m->p->instrs[other].lane];
 }
@@ -67,7 +67,7 @@ static void join(Clock *a, const Clock *b)
         if (b->ended[l] > a->ended[l]) a->ended[l] = b->ended[l];
 }
 
-static Status races(const Memory *m, InstrId i, TensorId t, InstrId other)
+static Status races(const Verify *m, InstrId i, TensorId t, InstrId other)
 {
     const Plan *p = m->p;
     return fail(E_FAIL,
@@ -77,7 +77,7 @@ static Status races(const Memory *m, InstrId i, TensorId t, InstrId other)
                 op_info(p->instrs[other].op)->name, lane_name(p->instrs[other].lane));
 }
 
-static void touch(Memory *m, InstrId i, TensorId t)
+static void touch(Verify *m, InstrId i, TensorId t)
 {
     Lane lane = m->p->instrs[i].lane;
     bool first = lane != LANE_COMPUTE;
@@ -86,7 +86,7 @@ static void touch(Memory *m, InstrId i, TensorId t)
     m->touched[t].by[lane] = i;
 }
 
-static Status check_unused(const Memory *m, InstrId i, TensorId t, TensorId other)
+static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId other)
 {
     if (!overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
     for (int l = 0; l < N_LANES; l++)
@@ -95,7 +95,7 @@ static Status check_unused(const Memory *m, InstrId i, TensorId t, TensorId othe
 }
 
 /* Nobody may still use the memory that is written. For the compute lane that can only be another lane. */
-static Status check_free(const Memory *m, InstrId i, TensorId t)
+static Status check_free(const Verify *m, InstrId i, TensorId t)
 {
     if (m->p->instrs[i].lane == LANE_COMPUTE) {
         for (int s = 0; s < m->n_shared; s++) TRY(check_unused(m, i, t, m->shared[s]));
@@ -105,7 +105,7 @@ static Status check_free(const Memory *m, InstrId i, TensorId t)
     return OK;
 }
 
-static Status begin_instr(Memory *m, InstrId i)
+static Status begin_instr(Verify *m, InstrId i)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -123,7 +123,7 @@ static Status begin_instr(Memory *m, InstrId i)
     return OK;
 }
 
-static void end_instr(Memory *m, InstrId i)
+static void end_instr(Verify *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     m->lane[instr->lane].ended[instr->lane] = m->number[i] = ++m->n_ran;
@@ -136,7 +136,7 @@ static void end_instr(Memory *m, InstrId i)
 }
 
 /* When a range begins, no other lane is known to have waited for anything. */
-static void begin_range(Memory *m, Range range)
+static void begin_range(Verify *m, Range range)
 {
     m->range = range;
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
@@ -144,7 +144,7 @@ static void begin_range(Memory *m, Range range)
 
 /* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. For the
    comm lane exec waits there. */
-static Status end_range(Memory *m)
+static Status end_range(Verify *m)
 {
     join(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
@@ -156,7 +156,7 @@ static Status end_range(Memory *m)
 
 /* ---- values ---- */
 
-static Status check_read(const Memory *m, InstrId i, TensorId t)
+static Status check_read(const Verify *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
     if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
@@ -169,7 +169,7 @@ static Status check_read(const Memory *m, InstrId i, TensorId t)
     return m->valid[t] ? OK : bad(m->p, i, t, "is read after its memory was given to another tensor");
 }
 
-static Status check_write(Memory *m, InstrId i, int k)
+static Status check_write(Verify *m, InstrId i, int k)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -224,7 +224,7 @@ static Status check_transfer(const Plan *p, InstrId i)
     return out->bytes == in->bytes ? OK : bad(p, i, to, "has another size than the one that is copied");
 }
 
-static Status check_instr(Memory *m, InstrId i)
+static Status check_instr(Verify *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     if (instr->scratch > m->p->region_bytes[REGION_SCRATCH])
@@ -263,7 +263,7 @@ Status plan_verify(const Plan *p)
 {
     Status status = OK;
     size_t n = (size_t)p->n_tensors;
-    Memory m = {.p = p,
+    Verify m = {.p = p,
                 .valid = mem_array(n, sizeof(bool)),
                 .written = mem_array(n, sizeof(bool)),
                 .live = mem_array(n + 1, sizeof(TensorId)),
