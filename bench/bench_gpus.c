@@ -107,19 +107,26 @@ static void measure_sums(void)
 static double time_steps(Ranks *ranks)
 {
     Session s;
-    SessionOptions o = setup_session(&setup, &config, true, false);
+    SessionOptions o = setup_session(&setup, &config);
+    PlanInput input = {.model = &model,
+                       .backend = setup.backend,
+                       .compute = setup.compute,
+                       .training = true,
+                       .optimizer = setup.optimizer,
+                       .exchange = ranks ? &setup.exchange : NULL};
+    RunPlan plan;
     Stats stats;
     int64_t n_seqs = want.sequences * ranks_size(ranks);
     double start = 0;
-    uint8_t *levels = mem_alloc((size_t)model.config.layers);
-    o.micro = (MicroCapacity){want.sequences * want.length, want.sequences, 0};
-    o.levels = levels;
+    run_plan_init(&plan, &input);
+    plan.micro = (MicroCapacity){want.sequences * want.length, want.sequences, 0};
+    plan.save_buffer = ranks_first(setup.ranks);
+    must(run_plan_make(&plan));
     if (!ranks) {
         o.ranks = NULL;
-        o.exchange = NULL;
         o.gpus = NULL;
     }
-    must(session_open(&s, &model, &o, NULL));
+    must(session_open(&s, &plan, &o));
     params_init(&model.params, 1, session_fill(&s, STATE_WEIGHTS));
     must(session_ready(&s));
     must(ranks_meet(setup.ranks));
@@ -127,7 +134,7 @@ static double time_steps(Ranks *ranks)
         if (step == want.steps + 1) start = clock_monotonic();
         must(session_begin(&s, (uint32_t)step, n_seqs, 0));
         must(session_last(&s, &batch));
-        must(session_update(&s, &o.optimizer, step, 1e-5, &stats));
+        must(session_update(&s, &setup.optimizer, step, 1e-5, &stats));
     }
     double seconds = (clock_monotonic() - start) / want.steps;
     if (ranks) {
@@ -139,7 +146,6 @@ static double time_steps(Ranks *ranks)
         must(ranks_same(ranks, "the weights", hex));
     }
     session_close(&s);
-    free(levels);
     return seconds;
 }
 
@@ -204,7 +210,6 @@ static void open_all(const char *path)
     exchange_init(&setup.exchange, &model.params, ranks_size(setup.ranks), config.bucket_size, F32);
     setup.exchange.direct = true;
     if (strcmp(want.shard, "optimizer") == 0) exchange_shard(&setup.exchange, &model.params, ranks_rank(setup.ranks));
-    setup.save_buffer = ranks_first(setup.ranks);
 }
 
 int main(int argc, char **argv)

@@ -9,15 +9,35 @@
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
 #include "train/commands.h"
+#include "train/run.h"
 #include "train/signals.h"
 
 extern char **environ;
 
-static Status (*const commands[N_COMMANDS])(const Config *c) = {
-    [COMMAND_GLUE] = command_glue,       [COMMAND_PLAN] = command_plan,         [COMMAND_CONVERT] = command_convert,
-    [COMMAND_INSPECT] = command_inspect, [COMMAND_VOCAB] = command_vocab,       [COMMAND_REPORT] = command_report,
-    [COMMAND_WIKI] = command_wiki,       [COMMAND_SHARDS] = command_shards,     [COMMAND_PRETRAIN] = command_pretrain,
-    [COMMAND_LAUNCH] = command_launch,   [COMMAND_SNAPSHOT] = command_snapshot,
+static Status plan(const Config *c)
+{
+    int width;
+    if (c->predictions > 0) return command_plan(c, (Head){HEAD_PRETRAINING, 2});
+    TRY(glue_width(c, &width));
+    return command_plan(c, (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width});
+}
+
+/* A command is a task that is run (train/task.h), or a function. */
+static const struct {
+    const Task *task;
+    Status (*function)(const Config *c);
+} commands[N_COMMANDS] = {
+    [COMMAND_GLUE] = {.task = &task_glue},
+    [COMMAND_PRETRAIN] = {.task = &task_pretrain},
+    [COMMAND_PLAN] = {.function = plan},
+    [COMMAND_CONVERT] = {.function = command_convert},
+    [COMMAND_INSPECT] = {.function = command_inspect},
+    [COMMAND_VOCAB] = {.function = command_vocab},
+    [COMMAND_REPORT] = {.function = command_report},
+    [COMMAND_WIKI] = {.function = command_wiki},
+    [COMMAND_SHARDS] = {.function = command_shards},
+    [COMMAND_LAUNCH] = {.function = command_launch},
+    [COMMAND_SNAPSHOT] = {.function = command_snapshot},
 };
 
 static void print(Buf *text)
@@ -48,7 +68,8 @@ static Status run(int argc, char **argv)
         config_json(&c, &text);
         print(&text);
     } else {
-        status = commands[c.command](&c);
+        const Task *task = commands[c.command].task;
+        status = task ? run_task(&c, task) : commands[c.command].function(&c);
     }
     config_free(&c);
     return status;

@@ -9,12 +9,12 @@
 #include "base/mem.h"
 
 typedef struct {
-    const char *mount, *limit, *used, *inactive;
+    const char *mount, *limit, *used, *inactive, *events;
 } Version;
 
 static const Version v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                           "total_inactive_file %llu"};
-static const Version v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file %llu"};
+                           "total_inactive_file %llu", "memory.oom_control"};
+static const Version v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file %llu", "memory.events"};
 
 static bool read_number(const char *folder, const char *name, const char *format, unsigned long long *value)
 {
@@ -27,33 +27,51 @@ static bool read_number(const char *folder, const char *name, const char *format
     return found;
 }
 
-static size_t group_free(const Version *v, const char *folder)
+/* What a group says of one question; SIZE_MAX: nothing. */
+typedef size_t (*Ask)(const Version *v, const char *folder);
+
+static size_t group_limit(const Version *v, const char *folder)
 {
-    unsigned long long limit, used, inactive = 0;
-    if (!read_number(folder, v->limit, "%llu", &limit) || limit >= 1ull << 60) return SIZE_MAX; /* none, or "max" */
-    if (!read_number(folder, v->used, "%llu", &used)) return SIZE_MAX;
-    read_number(folder, "memory.stat", v->inactive, &inactive);
-    used = used > inactive ? used - inactive : 0;
-    return used < limit ? (size_t)(limit - used) : 0;
+    unsigned long long limit;
+    bool is_limited = read_number(folder, v->limit, "%llu", &limit) && limit < 1ull << 60; /* v2 writes "max" */
+    return is_limited ? (size_t)limit : SIZE_MAX;
 }
 
-/* From `group` to the top. In a container only the groups below the container's own are mounted: a folder that is not
-   there has no limit. */
-static size_t path_free(const char *root, const Version *v, char *group)
+static size_t group_free(const Version *v, const char *folder)
+{
+    unsigned long long used, inactive = 0;
+    size_t limit = group_limit(v, folder);
+    if (limit == SIZE_MAX || !read_number(folder, v->used, "%llu", &used)) return SIZE_MAX;
+    read_number(folder, "memory.stat", v->inactive, &inactive);
+    used = used > inactive ? used - inactive : 0;
+    return used < limit ? limit - (size_t)used : 0;
+}
+
+static size_t group_kills(const Version *v, const char *folder)
+{
+    unsigned long long n;
+    if (read_number(folder, v->events, "oom_kill %llu", &n)) return (size_t)n;
+    return read_number(folder, "memory.failcnt", "%llu", &n) ? (size_t)n : SIZE_MAX;
+}
+
+/* The least answer of the groups from `group` to the top. In a container only the groups below the container's own are
+   mounted: a folder that is not there has no limit. */
+static size_t ask_path(const char *root, const Version *v, char *group, Ask ask)
 {
     size_t least = SIZE_MAX;
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
         *end = '\0';
         char *folder = mem_printf("%s%s%s", root, v->mount, group);
-        size_t here = group_free(v, folder);
+        size_t here = ask(v, folder);
         if (here < least) least = here;
         free(folder);
+        if (ask == group_kills && here != SIZE_MAX) return here; /* the process's own group */
     }
     return least;
 }
 
-/* A line is "NUMBER:CONTROLLERS:GROUP"; v2's has number 0 and no controllers. */
-size_t cgroup_free_bytes(const char *root)
+/* The least answer of all groups. A line is "NUMBER:CONTROLLERS:GROUP"; v2's has number 0 and no controllers. */
+static size_t ask_groups(const char *root, Ask ask)
 {
     size_t least = SIZE_MAX;
     char *path = mem_printf("%s/proc/self/cgroup", root), line[5000];
@@ -66,10 +84,19 @@ size_t cgroup_free_bytes(const char *root)
         const Version *v = strncmp(line, "0:", 2) == 0 ? &v2 : NULL;
         for (char *word = strtok_r(controllers + 1, ",", &rest); word && !v; word = strtok_r(NULL, ",", &rest))
             if (strcmp(word, "memory") == 0) v = &v1;
-        size_t here = v ? path_free(root, v, group) : SIZE_MAX;
+        size_t here = v ? ask_path(root, v, group, ask) : SIZE_MAX;
         if (here < least) least = here;
     }
     if (f) fclose(f);
     free(path);
     return least;
+}
+
+size_t cgroup_free_bytes(const char *root) { return ask_groups(root, group_free); }
+size_t cgroup_limit_bytes(const char *root) { return ask_groups(root, group_limit); }
+
+uint64_t cgroup_memory_kills(const char *root)
+{
+    size_t n = ask_groups(root, group_kills);
+    return n == SIZE_MAX ? 0 : n;
 }

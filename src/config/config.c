@@ -28,7 +28,7 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
 const CommandInfo config_commands[N_COMMANDS] = {
-#define X(id, name, letter, positional, help) {name, letter, positional, help},
+#define X(id, name, letters, positional, help) {name, letters, positional, help},
     COMMAND_LIST(X)
 #undef X
 };
@@ -51,7 +51,7 @@ const char *config_option_help(int option) { return config_table[option].help; }
 
 bool config_option_of(int option, Command command)
 {
-    return strchr(config_table[option].commands, config_commands[command].letter) != NULL;
+    return strpbrk(config_table[option].commands, config_commands[command].letters) != NULL;
 }
 
 /* Flags and keys are compared with `-` and `_` the same. */

@@ -1,9 +1,9 @@
 /* The one table of options.
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
-   and high bound numbers; `words` are a Choice's. `commands` are letters: g glue, p plan, c convert, i inspect, v
-   vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot.
-   A group's rows stand together; its title stands in OPTION_GROUP_LIST below. */
+   and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, p plan, c convert, i
+   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot. A group's rows stand together; its
+   title stands in OPTION_GROUP_LIST below. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -11,17 +11,17 @@
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom")                                           \
-    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "gpt",                                                                \
+    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*p",                                                                 \
       "folder with the task's TSV files, or with a folder of its name; pretrain: with HDF5 shards")                    \
-    X(model, Text, "", 0, 0, "", "PATH", NONE, "gpcit",                                                                \
+    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pci",                                                                 \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
-    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "gpcit",                                                         \
+    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pci",                                                          \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "gpcts", "vocab.txt; default: the one beside --model")                  \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "grtwsn", "where everything is written")                     \
-    X(do_train, Switch, "false", 0, 0, "", "", NONE, "gt", "train (pretrain does, unless --do-eval stands alone)")     \
-    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "gt", "evaluate the dev splits, or --eval-dir")                    \
+    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcs", "vocab.txt; default: the one beside --model")                   \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsn", "where everything is written")                      \
+    X(do_train, Switch, "false", 0, 0, "", "", NONE, "*", "train (pretrain does, unless --do-eval stands alone)")      \
+    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
     X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
@@ -35,34 +35,33 @@
     X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
-    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "gpts",                                                 \
+    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*ps",                                                  \
       "longest sequence, in tokens; longer ones are cut. pretrain: where it is not given, as the shards were made")    \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
-    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
+    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
       "lower-case the text; auto: as the model's tokenizer_config.json or the shards say, else yes")                   \
-    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "gvts",                                      \
+    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
-    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "gpt", "sequences per step")                               \
-    X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "gpt",                                                 \
+    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*p", "sequences per step")                                \
+    X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "*p",                                                  \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
       "default: the step's, at most 16384")                                                                            \
-    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "gt", "peak learning rate")                                \
-    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "gt", "passes over the training data")                            \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "gt", "steps in all; 0: as --epochs says")                      \
-    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "gt", "a fraction (0.1, 10%) or a count of steps (1000)")            \
-    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "gt",                                                        \
+    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*", "peak learning rate")                                 \
+    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*", "passes over the training data")                             \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "steps in all; 0: as --epochs says")                      \
+    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*", "a fraction (0.1, 10%) or a count of steps (1000)")             \
+    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*",                                                         \
       "linear, poly:P or constant; with -nvidia: their form that jumps at the end of warmup")                          \
-    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "gpt", "update rule")                     \
-    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "gt",                                                    \
-      "correct the moments' bias (BERT itself does not)")                                                              \
-    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "gt", "decay of the first moment")                        \
-    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "gt", "decay of the second moment")                    \
-    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "gt", "added to the root of the second moment")                   \
-    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "gt", "decoupled decay; never of biases and LayerNorms")     \
-    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "gt", "clip the gradient's norm; 0: never")                 \
-    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "gt", "all dropout rates; -1: as config.json says")             \
+    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*p", "update rule")                      \
+    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*", "correct the moments' bias (BERT itself does not)") \
+    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*", "decay of the first moment")                         \
+    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*", "decay of the second moment")                     \
+    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*", "added to the root of the second moment")                    \
+    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
+    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
+    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*", "all dropout rates; -1: as config.json says")              \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "next-sentence prediction beside the masked words")      \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
       "as the shards hold it, or drawn anew in every epoch; auto: static where they hold masks")                       \
@@ -72,76 +71,75 @@
       "with --model RUN: the optimizer's moments begin at 0, or go on from that run's checkpoint")                     \
     X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "t",                                                     \
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
-    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "gts", "of weights, order and dropout")            \
+    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "of weights, order and dropout")             \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "gpt",                                \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*p",                                 \
       "compute type; auto: the fastest the backend has (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")   \
-    X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "gpt",                                          \
+    X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "*p",                                           \
       "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; not tried on a GPU yet); auto: own")            \
-    X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "gt",                                                        \
+    X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "*",                                                         \
       "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
-    X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "gt", "fp16: the dynamic scale at the start")  \
-    X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "gt",                                 \
+    X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*", "fp16: the dynamic scale at the start")   \
+    X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*",                                  \
       "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
-    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "gpt",                                                            \
+    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*p",                                                             \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "gptws", "0: all that this process may use")                        \
-    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "gpt",                                                        \
+    X(threads, Count, "0", 0, 4096, "", "N", BITS, "*pws", "0: all that this process may use")                         \
+    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*p",                                                         \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
-    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "gpt",                                                      \
-      "16GiB, 500MB, ...; auto: what the machine has free")                                                            \
-    X(padded, Switch, "false", 0, 0, "", "", BITS, "gpt", "pad every sequence to --max-seq-length (for comparison)")   \
-    X(poison, Switch, "false", 0, 0, "", "", NONE, "gt", "fill every tensor with NaN at its last use (for tests)")     \
+    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*p", "16GiB, 500MB, ...; auto: what the machine has free") \
+    X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
+    X(poison, Switch, "false", 0, 0, "", "", NONE, "*", "fill every tensor with NaN at its last use (for tests)")      \
     /* state */                                                                                                        \
-    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "gt",                                                       \
+    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*",                                                        \
       "save the training state so often; off: never by time")                                                          \
-    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "gt", "and every N steps; 0: never by count")                    \
-    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "gt", "checkpoints to keep")                                        \
-    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "gt",                                                              \
+    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*", "and every N steps; 0: never by count")                     \
+    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*", "checkpoints to keep")                                         \
+    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*",                                                               \
       "auto (from the newest in --output-dir), never, or a checkpoint's folder")                                       \
-    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "gt",                                                         \
+    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                          \
       "save and stop (exit code 75) before this much time has passed")                                                 \
-    X(override, Switch, "false", 0, 0, "", "", NONE, "gt",                                                             \
+    X(override, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "go on from a checkpoint although flags that alter the run changed")                                             \
     /* watching */                                                                                                     \
-    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "gt", "steps between lines where there is no terminal")           \
-    X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "gt", "evaluate every N steps and keep the best model in best/") \
+    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*", "steps between lines where there is no terminal")            \
+    X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
       "evaluate every N training sequences; mlperf: as often as MLPerf's rules say")                                   \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
-    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "gpt",                                                 \
+    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*p",                                                  \
       "sequences per evaluation batch; changes no figure")                                                             \
-    X(profile, Count, "0", 0, 10000, "", "N", NONE, "gt",                                                              \
+    X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "gt", "read everything, plan, say what would be done, and end")    \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*", "read everything, plan, say what would be done, and end")     \
     /* ranks */                                                                                                        \
-    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "gt",                                           \
+    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*",                                            \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
-    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "gtl",                                                        \
+    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*l",                                                         \
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); "                       \
       "auto: what the launcher says")                                                                                  \
-    X(iface, Text, "", 0, 0, "", "LIST", NONE, "gtl",                                                                  \
+    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*l",                                                                   \
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the route to "  \
       "the other hosts decides")                                                                                       \
-    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "gtl",                                                  \
+    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*l",                                                   \
       "how long ranks wait for each other at the start")                                                               \
-    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "gtl", "a rank that is silent for so long is lost")       \
-    X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "gpt",                                              \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*l", "a rank that is silent for so long is lost")        \
+    X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*p",                                               \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
-    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "gpt", "gradients between ranks")                         \
-    X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "gpt",                                                       \
+    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "gradients between ranks")                          \
+    X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*p",                                                        \
       "gradients are exchanged in pieces of about so much, while backward goes on")                                    \
-    X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "gt",                                                         \
+    X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
       "copy the state to host memory every K steps, 0: never; auto: as often as costs 1 % of the time, where there "   \
       "are several ranks or a launcher")                                                                               \
-    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "gtln",                                                   \
+    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*ln",                                                    \
       "a memory-backed folder for it: the state outlives the process")                                                 \
-    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "gpt",                                                     \
+    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*p",                                                      \
       "other hosts that hold a copy of each rank's part; auto: 1 where there are several hosts")                       \
-    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "gt",                                                            \
+    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*",                                                             \
       "when this file appears, the state is saved to disk and the run stops")                                          \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
@@ -152,6 +150,12 @@
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
+    X(pbs, Switch, "false", 0, 0, "", "", NONE, "p",                                                                   \
+      "print the lines of a PBS job that has room for --recompute's plan")                                             \
+    X(slurm, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Slurm")                                           \
+    X(sge, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Grid Engine")                                       \
+    X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
+      "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
       "launch: how many processes; inspect, plan: show it for so many ranks")                                          \
@@ -179,11 +183,11 @@
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "gpcivrtwsln", "read options from a JSON file")                        \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln",                                                \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwsln", "read options from a JSON file")                         \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln",                                                 \
       "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln", "say more")                                         \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "gpcivrtwsln", "print the version, and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "say more")                                          \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "print the version, and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \

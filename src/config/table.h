@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    char letter;
+    const char *letters;
     const char *positional, *help;
 } CommandInfo;
 

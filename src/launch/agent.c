@@ -16,7 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+#include "launch/door.h"
 #include "launch/machine.h"
+#include "launch/pbs.h"
 #include "launch/record.h"
 #include "launch/wire.h"
 
@@ -37,6 +40,9 @@ typedef struct {
     bool deaf;        /* nobody reads what is said */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
+    uint64_t killed;  /* processes that the kernel had killed for memory when ranks were started */
+    bool asleep;      /* the launcher is suspended, and the ranks with it */
+    double turned;    /* when this process last waited */
     double kill_at;   /* 0: not yet decided */
     double silence_s; /* the launcher is lost when it says nothing for so long; 0: its end is seen */
     bool direct;      /* AGENT_STDOUT and AGENT_STDERR are there */
@@ -241,6 +247,7 @@ static Status start_all(Agent *a, int local_size)
 {
     Status status = OK;
     char *program = own_program();
+    a->killed = cgroup_memory_kills("");
     RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
     if (a->directory && chdir(a->directory) != 0) {
         status = fail(E_USAGE, "%s, the folder that launch was started in, is not there: %m", a->directory);
@@ -271,6 +278,10 @@ static void signal_ranks(Agent *a, int number)
         if (a->asked) return;
         a->asked = true;
     }
+    if (number == SIGSTOP || number == SIGCONT) {
+        a->asleep = number == SIGSTOP;
+        a->orders.heard = clock_monotonic();
+    }
     for (int i = 0; i < a->n_children; i++)
         if (a->children[i].alive) kill(a->children[i].pid, number);
 }
@@ -281,13 +292,26 @@ static void kill_ranks(Agent *a)
         if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
 }
 
-/* The launcher is gone: ranks may save what they have, for a while. */
-static void lose_launcher(Agent *a)
+/* The launcher is gone, or silent: then it may be suspended, and can still hear later how ranks ended. Ranks may save
+   what they have, for a while. */
+static void lose_launcher(Agent *a, bool gone)
 {
+    if (gone) a->deaf = true;
     if (a->ended) return;
-    a->ended = a->deaf = true;
+    a->ended = true;
+    if (a->asleep) signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
     a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
+}
+
+/* After a SIGKILL: the memory limit if it was the kernel's because of that, else 0. */
+static size_t exhausted(Agent *a)
+{
+    uint64_t before = a->killed;
+    a->killed = cgroup_memory_kills("");
+    if (a->killed == before) return 0;
+    size_t limit = cgroup_limit_bytes("");
+    return limit == SIZE_MAX ? 1 : limit;
 }
 
 /* Takes the ends of children. What a rank left in its process group ends with it: before its number is given back. */
@@ -312,7 +336,8 @@ static void reap(Agent *a)
         }
         forward_output(a, c);
         bool killed = info.si_code != CLD_EXITED;
-        say(a, "end %d %d %d", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0);
+        say(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
+            killed && info.si_status == SIGKILL ? exhausted(a) : 0);
     }
 }
 
@@ -403,7 +428,7 @@ static void on_signals(Agent *a, int signals)
     struct signalfd_siginfo info;
     while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
-        if (info.ssi_signo == SIGHUP) lose_launcher(a);
+        if (info.ssi_signo == SIGHUP) lose_launcher(a, true);
     }
 }
 
@@ -427,8 +452,11 @@ static void turn(Agent *a, int signals, struct pollfd *wait)
         forward_output(a, &a->children[i]);
     }
     reap(a);
-    if (!a->ended && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a);
-    if (!a->ended && a->silence_s > 0 && clock_monotonic() - a->orders.heard > a->silence_s) lose_launcher(a);
+    double now = clock_monotonic();
+    if (now - a->turned > a->silence_s / 2 && a->turned > 0) a->orders.heard = now; /* it was this process that slept */
+    a->turned = now;
+    if (!a->deaf && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a, true);
+    if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
     if (a->kill_at > 0 && clock_monotonic() > a->kill_at) kill_ranks(a);
 }
 
@@ -445,7 +473,7 @@ static Status serve(Agent *a, int signals)
         }
         turn(a, signals, wait);
         for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY_DONE(obey(a, line));
-        if (clock_monotonic() - beat > WIRE_BEAT_S) {
+        if (!a->asleep && clock_monotonic() - beat > WIRE_BEAT_S) {
             beat = clock_monotonic();
             say(a, "beat");
         }
@@ -471,9 +499,25 @@ static void agent_free(Agent *a)
     cores_free(&a->cores);
 }
 
+/* "pbs:JOB": attaches this process to a PBS job. "door:NUMBER:FILE": it has no standard input, and connects. */
+static Status enter(const char *how)
+{
+    int number, at = 0, connection;
+    if (strncmp(how, "pbs:", 4) == 0) {
+        pbs_attach(how + 4);
+        return OK;
+    }
+    if (sscanf(how, "door:%d:%n", &number, &at) != 1 || !at)
+        return fail(E_USAGE, "an agent cannot be started like this: %s", how);
+    TRY(door_enter(how + at, number, &connection));
+    dup2(connection, STDIN_FILENO);
+    dup2(connection, STDOUT_FILENO);
+    close(connection);
+    return OK;
+}
+
 Status agent_run(const Config *c)
 {
-    (void)c;
     Agent a = {.orders.fd = -1};
     sigset_t watched;
     sigemptyset(&watched);
@@ -486,6 +530,7 @@ Status agent_run(const Config *c)
     int signals = signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0) return fail(E_IO, "no signals can be watched: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (c->n_positional > 1) TRY(enter(c->positional[1]));
     wire_reader(&a.orders, STDIN_FILENO);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
     record_clean();
@@ -494,7 +539,7 @@ Status agent_run(const Config *c)
     if (status != OK) {
         say(&a, "failed %s", status_message());
         kill_ranks(&a);
-        lose_launcher(&a);
+        lose_launcher(&a, true);
         a.kill_at = clock_monotonic();
         Status rest = serve(&a, signals);
         (void)rest;

@@ -34,12 +34,24 @@ typedef struct {
 
 static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
 
+/* Ranks stop and continue with this process. A SIGSTOP leaves no time for that: then only ranks of the same session, or
+   PBS's tasks, stop. */
+static void suspend(Launch *l, int number)
+{
+    fleet_send(&l->fleet, NULL, "signal", number == SIGCONT ? "18" : "19");
+    if (number == SIGTSTP) kill(getpid(), SIGSTOP);
+}
+
 static void take_signals(Launch *l)
 {
     struct signalfd_siginfo info;
     while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int number = (int)info.ssi_signo;
         char text[16];
+        if (number == SIGTSTP || number == SIGCONT) {
+            suspend(l, number);
+            continue;
+        }
         if (number == SIGHUP) number = SIGTERM; /* the terminal is gone */
         bool again = l->stop_signal != 0;
         if (ends_run(l, number) && !again) {
@@ -112,6 +124,25 @@ static Status meet_agents(Launch *l)
     return status;
 }
 
+/* Says it where a host has GPUs that get no rank, or where GPUs decided against the scheduler's list. */
+static void warn_of_gpus(const Launch *l)
+{
+    for (int i = 0; i < l->sites.n; i++) {
+        const Remote *r = &l->fleet.remotes[i];
+        if (r->n_ranks == 0 || r->gpus < 2 || l->c->ranks > 0 || l->restarts > 0) continue;
+        if (r->n_ranks < r->gpus)
+            log_warn("%s has %d GPUs, but %s gives it %d rank%s; ask for as many ranks as GPUs (PBS: mpiprocs=%d), or "
+                     "give --ranks",
+                     r->site->name, r->gpus, l->sites.source, r->n_ranks, r->n_ranks == 1 ? "" : "s", r->gpus);
+        else if (l->sites.from == SITES_OF_PBS && r->site->slots == 0)
+            log_warn("%s gets %d ranks for its GPUs; %s has one line for it, as without mpiprocs in select",
+                     r->site->name, r->n_ranks, l->sites.source);
+        else
+            continue;
+        return;
+    }
+}
+
 static Status place_ranks(Launch *l)
 {
     Fleet *f = &l->fleet;
@@ -134,6 +165,7 @@ static Status place_ranks(Launch *l)
         log_debug("%s: ranks %d to %d, %d cores, %d GPUs", f->remotes[i].site->name, f->remotes[i].first_rank, n - 1,
                   f->remotes[i].cores, f->remotes[i].gpus);
     }
+    warn_of_gpus(l);
     f->ranks = mem_array((size_t)n, sizeof *f->ranks);
     f->n_ranks = f->running = n;
     l->output = output_open(n, l->c->verbose);
@@ -300,6 +332,30 @@ static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
 static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
 static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
 
+static void describe_end(const Launch *l, int rank, const char *host, Outcome *o)
+{
+    const Rank *r = &l->fleet.ranks[rank];
+    char *text = o->what;
+    size_t size = sizeof o->what;
+    o->code = r->memory_limit ? status_exit_code(E_MEMORY) : r->signal ? 77 : r->code;
+    if (r->memory_limit) {
+        char limit[64] = "the host's memory is exhausted";
+        if (r->memory_limit > 1)
+            snprintf(limit, sizeof limit, "the limit there is %.0f MiB", (double)r->memory_limit / (1 << 20));
+        snprintf(
+            text, size,
+            "rank %d on %s was killed by the kernel for memory: %s. Ask the scheduler for more (mem= of PBS, --mem "
+            "of Slurm; `cairn plan --pbs` or --slurm prints how much), or give --memory-budget",
+            rank, host, limit);
+    } else if (r->signal && r->frozen) {
+        snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
+    } else if (r->signal) {
+        snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
+                 l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
+    } else
+        snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, meaning(r->code));
+}
+
 /* A cause before its consequences: a rank that failed, a host or rank that was lost, ranks that missed it, a stop. */
 static void judge(Launch *l, Outcome *o)
 {
@@ -328,18 +384,8 @@ static void judge(Launch *l, Outcome *o)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int rank = first_that(f, kinds[k]);
         if (rank < 0 || (o->code && k > 0)) continue;
-        const Rank *r = &f->ranks[rank];
         const char *host = fleet_host_of(f, rank)->site->name;
-        o->code = r->signal ? 77 : r->code;
-        if (r->signal && r->frozen)
-            snprintf(o->what, sizeof o->what, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host,
-                     l->peer_timeout);
-        else if (r->signal)
-            snprintf(o->what, sizeof o->what, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
-                     l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
-        else
-            snprintf(o->what, sizeof o->what, "rank %d on %s ended with %d (%s)", rank, host, r->code,
-                     meaning(r->code));
+        describe_end(l, rank, host, o);
         if (k < 2 && l->output) output_last(l->output, rank, host);
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
@@ -471,14 +517,15 @@ static void name_job(Launch *l)
 
 static Status watch_signals(Launch *l)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGTSTP, SIGCONT};
     const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
     struct sigaction old;
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        bool nohup = numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        if (!nohup) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
+        bool may = numbers[i] == SIGHUP || numbers[i] == SIGTSTP; /* be ignored, under nohup */
+        may = may && sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+        if (!may) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
     }
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -503,7 +550,7 @@ Status command_launch(const Config *c)
 {
     Launch l = {.c = c, .signals = -1, .peer_timeout = c->peer_timeout, .begun = clock_monotonic()};
     Outcome o = {0};
-    if (c->n_positional == 1 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
+    if (c->n_positional > 0 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
     TRY_DONE(check_command(&l));

@@ -8,13 +8,16 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "launch/agent.h"
 #include "launch/launch_internal.h"
+#include "launch/pbs.h"
 
-enum { MOST_WORDS = 64 };
+enum { MOST_WORDS = 64, MOST_OWN = 6 };
+#define SSH_S 20.0 /* for ssh to connect, where PBS can start agents too */
 
 /* ---- starting ---- */
 
@@ -51,23 +54,51 @@ static char *own_path(void)
     return mem_strdup(n > 0 ? path : "cairn");
 }
 
-/* The words that start an agent; NULL at the end. */
-static char **agent_words(const Sites *sites, const Site *site, double connect_s)
+/* Appends the program's own words. Under PBS an agent is told the job, so that it attaches itself to it. */
+static int own_words(const Fleet *f, const Remote *r, char **words)
 {
-    char **words = mem_array(MOST_WORDS + 16, sizeof *words), *program = own_path();
     int n = 0;
-    if (site->here) {
-        words[n++] = program;
-        words[n++] = mem_strdup("launch");
-        words[n++] = mem_strdup("--");
-        words[n++] = mem_strdup("@agent");
+    const char *job = f->sites->from == SITES_OF_PBS ? getenv("PBS_JOBID") : NULL;
+    words[n++] = own_path();
+    words[n++] = mem_strdup("launch");
+    words[n++] = mem_strdup("--");
+    words[n++] = mem_strdup("@agent");
+    if (r->site->by_task)
+        words[n++] = mem_printf("door:%d:%s", (int)(r - f->remotes), f->door.path);
+    else if (job && *job)
+        words[n++] = mem_printf("pbs:%s", job);
+    return n;
+}
+
+/* The same as a command of a shell. */
+static char *own_command(const Fleet *f, const Remote *r)
+{
+    Buf command = {0};
+    char *words[MOST_OWN];
+    int n = own_words(f, r, words);
+    buf_puts(&command, "exec");
+    for (int i = 0; i < n; i++) {
+        buf_puts(&command, " '");
+        for (const char *p = words[i]; *p; p++) *p == '\'' ? buf_puts(&command, "'\\''") : buf_append(&command, p, 1);
+        buf_puts(&command, "'");
+        free(words[i]);
+    }
+    return command.data;
+}
+
+/* The words that start an agent; NULL at the end. */
+static char **agent_words(const Fleet *f, const Remote *r)
+{
+    char **words = mem_array(MOST_WORDS + 16 + MOST_OWN, sizeof *words);
+    const Site *site = r->site;
+    int n = 0;
+    if (site->here || site->by_task) {
+        if (site->by_task && pbs_task_words(site->name, words))
+            while (words[n]) n++;
+        own_words(f, r, words + n);
         return words;
     }
-    Buf command = {0};
-    buf_puts(&command, "exec '");
-    for (const char *p = program; *p; p++) *p == '\'' ? buf_puts(&command, "'\\''") : buf_append(&command, p, 1);
-    buf_puts(&command, "' launch -- @agent");
-    const char *way = way_to(sites);
+    const char *way = way_to(f->sites);
     bool named = false;
     if (way)
         for (way += strspn(way, " "); *way && n < MOST_WORDS; way += strspn(way, " ")) {
@@ -78,21 +109,32 @@ static char **agent_words(const Sites *sites, const Site *site, double connect_s
     else {
         static const char *const options[] = {
             "ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o"};
+        double connect_s = f->tasks && f->connect_s > SSH_S ? SSH_S : f->connect_s;
         for (size_t i = 0; i < sizeof options / sizeof *options; i++) words[n++] = mem_strdup(options[i]);
         words[n++] = mem_printf("ConnectTimeout=%.0f", connect_s < 1 ? 1 : connect_s);
         words[n++] = mem_strdup("--");
     }
     if (!named) words[n++] = mem_strdup(site->name);
-    words[n++] = command.data;
-    free(program);
+    words[n++] = own_command(f, r);
     return words;
 }
 
-static Status start_one(Remote *r, const Sites *sites, double connect_s)
+/* This host's name, as PBS has it. */
+static const char *door_name(const Fleet *f)
+{
+    static char own[256];
+    for (int i = 0; i < f->sites->n; i++)
+        if (f->sites->list[i].here) return f->sites->list[i].name;
+    gethostname(own, sizeof own - 1);
+    return own;
+}
+
+static Status start_one(Fleet *f, Remote *r)
 {
     int orders[2] = {-1, -1}, said[2] = {-1, -1}, muttered[2] = {-1, -1};
-    char **words = agent_words(sites, r->site, connect_s);
     Status status = OK;
+    if (r->site->by_task && !f->door.path) TRY(door_open(door_name(f), &f->door));
+    char **words = agent_words(f, r);
     pid_t launcher = getpid();
     if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0 || pipe2(muttered, O_CLOEXEC) != 0) {
         status = fail(E_IO, "no pipe for the agent on %s: %m", r->site->name);
@@ -135,8 +177,20 @@ done:
     return status;
 }
 
-Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double connect_s)
+/* Can PBS itself start agents? CAIRN_SSH may say so too. */
+static bool has_tasks(const Sites *sites, bool *only)
 {
+    const char *given = getenv("CAIRN_SSH");
+    char *words[4];
+    *only = given && (strcmp(given, "pbs_tmrsh") == 0 || strcmp(given, "pbsdsh") == 0);
+    if (sites->from != SITES_OF_PBS || (given && *given && !*only) || !pbs_task_words("", words)) return false;
+    for (char **w = words; *w; w++) free(*w);
+    return true;
+}
+
+Status fleet_start(Fleet *f, Sites *sites, const bool *wanted, double connect_s)
+{
+    bool only;
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -144,13 +198,18 @@ Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double conn
     }
     f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
     f->n_remotes = sites->n;
+    f->sites = sites;
+    f->connect_s = connect_s;
+    f->door.listener = -1;
+    f->tasks = has_tasks(sites, &only);
+    for (int i = 0; i < sites->n && f->tasks && only; i++) sites->list[i].by_task = !sites->list[i].here;
     for (int i = 0; i < sites->n; i++)
         f->remotes[i] = (Remote){
             .site = &sites->list[i], .orders = -1, .said.fd = -1, .muttered.fd = -1, .lost = true, .reached = -1};
     for (int i = 0; i < sites->n; i++) {
         if (!wanted[i]) continue;
         f->remotes[i].lost = false;
-        TRY(start_one(&f->remotes[i], sites, connect_s));
+        TRY(start_one(f, &f->remotes[i]));
         if (f->remotes[i].site->here) fleet_send(f, &f->remotes[i], "direct", "");
     }
     return OK;
@@ -167,6 +226,15 @@ const Remote *fleet_host_of(const Fleet *f, int rank)
     return NULL;
 }
 
+/* An agent that came by the door has one connection for both directions. */
+static void close_orders(Remote *r)
+{
+    if (r->orders < 0) return;
+    if (r->site->by_task) shutdown(r->orders, SHUT_WR);
+    close(r->orders);
+    r->orders = -1;
+}
+
 static void lose(Fleet *f, Remote *r, const char *why)
 {
     if (r->lost) return;
@@ -174,8 +242,7 @@ static void lose(Fleet *f, Remote *r, const char *why)
     if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "%s", why);
     for (int k = r->first_rank; k < r->first_rank + r->n_ranks && k < f->n_ranks; k++)
         if (!f->ranks[k].ended) f->running--;
-    if (r->orders >= 0) close(r->orders);
-    r->orders = -1;
+    close_orders(r);
     if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* a frozen one: the kernel ends its ranks with it */
 }
 
@@ -186,14 +253,14 @@ void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
         if ((remote && r != remote) || r->lost || r->orders < 0) continue;
         if (wire_send(r->orders, word, "%s", text)) continue;
         if (errno != EPIPE) lose(f, r, "it takes no orders any more");
-        if (r->orders >= 0) close(r->orders); /* it has ended: why, its output may tell */
-        r->orders = -1;
+        close_orders(r); /* it has ended: why, its output may tell */
     }
 }
 
 static void hear_line(Fleet *f, Remote *r, const char *line)
 {
     int rank, stream, code, number, at = 0;
+    size_t limit;
     char version[32];
     if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* a login shell's chatter */
         if (!r->met) f->on_remark(f->arg, r, line);
@@ -202,10 +269,15 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
     line += strlen(WIRE_GREETING);
     if (sscanf(line, "out %d %d%n", &rank, &stream, &at) == 2 && at) {
         f->on_line(f->arg, rank, stream, line + at + (line[at] == ' '));
-    } else if (sscanf(line, "end %d %d %d", &rank, &code, &number) == 3) {
+    } else if (sscanf(line, "end %d %d %d %zu", &rank, &code, &number, &limit) == 4) {
         if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
         Rank *k = &f->ranks[rank];
-        *k = (Rank){.ended = true, .code = code, .signal = number, .when = clock_monotonic(), .frozen = k->frozen};
+        *k = (Rank){.ended = true,
+                    .code = code,
+                    .signal = number,
+                    .memory_limit = limit,
+                    .when = clock_monotonic(),
+                    .frozen = k->frozen};
         f->running--;
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         r->met = true;
@@ -230,6 +302,44 @@ static void hear_muttering(Fleet *f, Remote *r)
     }
 }
 
+/* A host that ssh does not reach is reached by PBS itself, then and in later starts. */
+static bool start_as_task(Fleet *f, Remote *r)
+{
+    if (!f->tasks || r->met || r->site->here || r->site->by_task) return false;
+    log_info("%s: ssh does not reach it (%s); PBS starts the agent", r->site->name,
+             *r->complaint ? r->complaint : "its connection ended");
+    close_orders(r);
+    wire_reader_close(&r->said);
+    wire_reader_close(&r->muttered);
+    kill(r->pid, SIGKILL);
+    waitpid(r->pid, NULL, 0);
+    r->pid = 0;
+    *r->complaint = '\0';
+    r->site->by_task = true;
+    Status status = start_one(f, r);
+    if (status != OK) snprintf(r->complaint, sizeof r->complaint, "%s", status_message());
+    return status == OK;
+}
+
+/* Lets agents in that were started as tasks. */
+static void admit(Fleet *f)
+{
+    int number, connection;
+    while (f->door.path && (connection = door_admit(&f->door, &number)) >= 0) {
+        Remote *r = number >= 0 && number < f->n_remotes ? &f->remotes[number] : NULL;
+        int second = r && r->site->by_task && !r->entered && !r->lost ? fcntl(connection, F_DUPFD_CLOEXEC, 0) : -1;
+        if (second < 0) {
+            close(connection);
+            continue;
+        }
+        r->entered = true;
+        close(r->orders);
+        r->orders = connection;
+        wire_reader_close(&r->said);
+        wire_reader(&r->said, second);
+    }
+}
+
 static void hear(Fleet *f, Remote *r, double silence_s)
 {
     hear_muttering(f, r);
@@ -241,6 +351,7 @@ static void hear(Fleet *f, Remote *r, double silence_s)
             poll(&wait, 1, 100);
             hear_muttering(f, r);
         }
+        if (start_as_task(f, r)) return;
         lose(f, r, "its connection ended");
     }
     double silent = clock_monotonic() - r->said.heard;
@@ -249,9 +360,10 @@ static void hear(Fleet *f, Remote *r, double silence_s)
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
 {
-    struct pollfd *wait = mem_array(2 * (size_t)f->n_remotes + 1, sizeof *wait);
+    struct pollfd *wait = mem_array(2 * (size_t)f->n_remotes + 2, sizeof *wait);
     nfds_t n = 0;
     wait[n++] = (struct pollfd){.fd = watch, .events = POLLIN};
+    wait[n++] = (struct pollfd){.fd = f->door.path ? f->door.listener : -1, .events = POLLIN};
     for (int i = 0; i < f->n_remotes; i++) {
         if (f->remotes[i].lost) continue;
         wait[n++] = (struct pollfd){.fd = f->remotes[i].said.fd, .events = POLLIN};
@@ -259,6 +371,7 @@ void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
     }
     poll(wait, n, (int)(1e3 * seconds));
     free(wait);
+    admit(f);
     double now = clock_monotonic();
     for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* it was this process that slept */
         f->remotes[i].said.heard = now;
@@ -275,10 +388,8 @@ void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
 void fleet_end(Fleet *f, double patience_s)
 {
     double until = clock_monotonic() + patience_s;
-    for (int i = 0; i < f->n_remotes; i++) {
-        if (f->remotes[i].orders >= 0) close(f->remotes[i].orders);
-        f->remotes[i].orders = -1;
-    }
+    for (int i = 0; i < f->n_remotes; i++) close_orders(&f->remotes[i]);
+    door_close(&f->door);
     for (int left = 1; left > 0;) {
         left = 0;
         bool late = clock_monotonic() > until;

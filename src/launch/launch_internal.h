@@ -7,17 +7,19 @@
 #include "base/base.h"
 #include "comm/comm.h"
 #include "config/config.h"
+#include "launch/door.h"
 #include "launch/sites.h"
 #include "launch/wire.h"
 
 /* An agent, seen from the launcher. */
 typedef struct {
-    const Site *site;
-    pid_t pid;           /* the agent's here, else ssh's; 0: none */
+    Site *site;
+    pid_t pid;           /* the agent's here, else that of ssh or of PBS's command; 0: none */
     int orders;          /* −1: closed */
     WireReader said;     /* what it tells */
     WireReader muttered; /* its standard error: ssh's complaints, above all */
     bool met, lost;
+    bool entered; /* by the door: `orders` and `said` are its connection */
     int cores, gpus, first_rank, n_ranks;
     char client[64], hostname[256], complaint[512];
     int reached; /* of the address last asked for: 1 yes, 0 no, −1 not answered */
@@ -25,7 +27,8 @@ typedef struct {
 
 typedef struct {
     bool ended;
-    int code, signal; /* signal 0: it ended with code */
+    int code, signal;    /* signal 0: it ended with code */
+    size_t memory_limit; /* 0: none was at fault; 1: not known */
     double when;
     bool frozen; /* others lost it because it was silent, and it did not speak itself */
 } Rank;
@@ -40,11 +43,16 @@ typedef struct {
     void (*on_line)(void *arg, int rank, int stream, const char *line); /* what a rank printed */
     void (*on_remark)(void *arg, const Remote *r, const char *line);    /* what ssh or an agent did */
     void *arg;
+    Sites *sites;
+    double connect_s;
+    bool tasks;         /* PBS can start agents, where ssh is refused */
+    Door door;          /* for those; path NULL: closed */
     char failure[1024]; /* what an agent could not do; "" */
 } Fleet;
 
-/* Starts an agent on each host of which `wanted` (n) is true. `from` says how others are reached (fleet.c). */
-Status fleet_start(Fleet *f, const Sites *sites, const bool *wanted, double connect_s);
+/* Starts an agent on each host of which `wanted` (n) is true. `from` says how others are reached (fleet.c). Under PBS a
+   host that ssh does not reach becomes `by_task` in `sites`. */
+Status fleet_start(Fleet *f, Sites *sites, const bool *wanted, double connect_s);
 /* Waits at most `seconds` for something, takes it in, and marks what is lost: a closed connection, or one silent for
    `silence_s`. `watch`: a file descriptor that ends the wait, or −1. */
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s);

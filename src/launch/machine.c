@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,6 +74,15 @@ void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *s
     sched_setaffinity(0, cores->bytes, set);
 }
 
+/* A control group may keep a device from this job. */
+static bool allowed(int folder, const char *device)
+{
+    int fd = openat(folder, device, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    bool refused = fd < 0 && errno == EPERM;
+    if (fd >= 0) close(fd);
+    return !refused;
+}
+
 int gpus_count(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -86,7 +96,7 @@ int gpus_count(void)
     if (!devices) return 0;
     for (struct dirent *d; (d = readdir(devices));) {
         if (strncmp(d->d_name, "nvidia", 6) != 0 || !d->d_name[6]) continue;
-        n += strspn(d->d_name + 6, "0123456789") == strlen(d->d_name + 6);
+        if (strspn(d->d_name + 6, "0123456789") == strlen(d->d_name + 6)) n += allowed(dirfd(devices), d->d_name);
     }
     closedir(devices);
     return n;

@@ -20,7 +20,8 @@ void cores_free(Cores *cores); /* takes a zeroed one */
    Allocates nothing: it is called between fork and exec. `set` has cores->bytes. */
 void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *set);
 
-/* GPUs this process may use: of CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and so on. */
+/* GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and so on, without those that a
+   control group refuses. */
 int gpus_count(void);
 
 /* When process `pid` was started, in clock ticks since boot; 0: there is none. With the boot's id it names a process

@@ -44,7 +44,8 @@ static Status from_lines(Sites *sites, const char *path)
     TRY_DONE(file_read(path, (size_t)64 << 20, &text));
     TRY_DONE(hosts_from_lines(path, text.data ? text.data : "", text.len, &hosts));
     bool counted = hosts_slots(&hosts) > hosts.count || (text.data && strstr(text.data, "slots="));
-    take(sites, &hosts, counted || sites->from != SITES_OF_FILE);
+    /* PBS writes a line per chunk where nobody asked for mpiprocs: that is no number of ranks. */
+    take(sites, &hosts, counted || sites->from == SITES_OF_GRID_ENGINE);
 done:
     hosts_free(&hosts);
     buf_free(&text);

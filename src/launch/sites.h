@@ -6,8 +6,9 @@
 
 typedef struct {
     char *name;
-    int slots; /* ranks it takes at most; 0: not said */
-    bool here; /* it is this machine: no ssh */
+    int slots;    /* ranks it takes at most; 0: not said */
+    bool here;    /* it is this machine: no ssh */
+    bool by_task; /* PBS starts the agent there, which has no standard input (door.h) */
 } Site;
 
 typedef enum { SITES_OF_FILE, SITES_OF_PBS, SITES_OF_GRID_ENGINE, SITES_OF_SLURM, SITES_OF_NOBODY } SitesFrom;

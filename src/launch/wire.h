@@ -5,10 +5,13 @@
      reach ADDRESS PORT                       hello VERSION CORES GPUS CLIENT HOSTNAME
      dir PATH · job NAME                      reach ADDRESS 0|1
      set NAME=VALUE · arg WORD                out RANK 1|2 TEXT
-     rank RANK LOCAL_RANK                     end RANK CODE SIGNAL
+     rank RANK LOCAL_RANK                     end RANK CODE SIGNAL LIMIT
      go LOCAL_SIZE                            failed TEXT
      signal NUMBER · kill                     done
-     beat                                     beat                                                                */
+     beat                                     beat
+
+   LIMIT: 0, or the bytes that the host allows where the kernel killed the rank because they were exhausted (1: not
+   known). */
 #ifndef CAIRN_LAUNCH_WIRE_H
 #define CAIRN_LAUNCH_WIRE_H
 

@@ -28,16 +28,9 @@
 
 #include "base/base.h"
 #include "model/params.h"
+#include "state/model_file.h"
 
 /* ---- writing ---- */
-
-/* A small file to put beside the tensors. Names are letters, digits, '.', '_', '-', at most 127 of them, and begin with
-   no dot. */
-typedef struct {
-    const char *name;
-    const void *data;
-    size_t size;
-} CheckpointFile;
 
 typedef struct {
     const ParamTable *params;
@@ -46,7 +39,7 @@ typedef struct {
     double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
     const char *state;            /* JSON text for state.json */
     size_t state_size;
-    const CheckpointFile *files;
+    const ModelFile *files;
     int n_files;
 } TrainingState;
 

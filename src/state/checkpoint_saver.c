@@ -10,7 +10,7 @@
 /* One save under way. It owns copies of everything but the floats, which lie in the saver's buffer. */
 struct Save {
     TrainingState state;
-    CheckpointFile *files;
+    ModelFile *files;
     char *out;
     int keep;
     /* the outcome */
@@ -56,7 +56,7 @@ static struct Save *save_new(const Saver *s, const TrainingState *state)
     for (int i = 0; i < state->n_files; i++) {
         void *data = mem_alloc(state->files[i].size);
         if (state->files[i].size > 0) memcpy(data, state->files[i].data, state->files[i].size);
-        save->files[i] = (CheckpointFile){mem_strdup(state->files[i].name), data, state->files[i].size};
+        save->files[i] = (ModelFile){mem_strdup(state->files[i].name), data, state->files[i].size};
     }
     save->state.files = save->files;
     size_t n = (size_t)state->params->size;

@@ -69,7 +69,7 @@ static Status list_small(const TrainingState *t, Manifest *m)
     m->step = t->step;
     manifest_add(m, CHECKPOINT_STATE, t->state_size, digest_of(t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++) {
-        const CheckpointFile *f = &t->files[i];
+        const ModelFile *f = &t->files[i];
         if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || strcmp(f->name, CHECKPOINT_MODEL) == 0 ||
             strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0)
             return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or is there twice", f->name);

@@ -333,28 +333,36 @@ static void make_tokenizer(const Model *m, const ExportText *text, Buf *out)
     finish(&d, out);
 }
 
-Status export_files(const Model *m, const ExportText *text, ExportFile files[EXPORT_MAX_FILES], int *count)
+/* Takes the text's memory. */
+static ModelFile file_of(const char *name, Buf *text)
 {
-    memset(files, 0, EXPORT_MAX_FILES * sizeof *files);
-    files[0].name = "config.json";
-    *count = 1;
-    TRY(make_config(m, text, &files[0].data));
-    if (!text->vocab) return OK;
+    ModelFile file = {name, text->data, text->len};
+    *text = (Buf){0};
+    return file;
+}
+
+Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count)
+{
     Document d = {0};
-    files[1].name = "vocab.txt";
-    buf_append(&files[1].data, text->vocab, text->vocab_len);
-    files[2].name = "tokenizer_config.json";
-    make_tokenizer(m, text, &files[2].data);
-    files[3].name = "special_tokens_map.json";
+    Buf out = {0};
+    memset(files, 0, EXPORT_MAX_FILES * sizeof *files);
+    *count = 0;
+    Status status = make_config(m, text, &out);
+    files[(*count)++] = file_of("config.json", &out);
+    if (status != OK || !text->vocab) return status;
+    buf_append(&out, text->vocab, text->vocab_len);
+    files[(*count)++] = file_of("vocab.txt", &out);
+    make_tokenizer(m, text, &out);
+    files[(*count)++] = file_of("tokenizer_config.json", &out);
     make_special(&d);
-    finish(&d, &files[3].data);
-    *count = 4;
+    finish(&d, &out);
+    files[(*count)++] = file_of("special_tokens_map.json", &out);
     return OK;
 }
 
-void export_files_free(ExportFile *files, int count)
+void export_files_free(ModelFile *files, int count)
 {
-    for (int i = 0; i < count; i++) buf_free(&files[i].data);
+    for (int i = 0; i < count; i++) free((void *)(uintptr_t)files[i].data);
 }
 
 /* ---- weights ---- */
@@ -395,14 +403,14 @@ done:
 Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text)
 {
     Status status = OK;
-    ExportFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES];
     int count;
     char *path = file_join(directory, "model.safetensors");
     TRY_DONE(export_files(m, text, files, &count));
     TRY_DONE(file_make_directories(directory));
     for (int i = 0; i < count; i++) {
         char *file = file_join(directory, files[i].name);
-        status = file_write_durable(file, files[i].data.data, files[i].data.len);
+        status = file_write_durable(file, files[i].data, files[i].size);
         free(file);
         if (status != OK) goto done;
     }

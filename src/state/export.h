@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "model/model.h"
+#include "state/model_file.h"
 
 /* What goes beside the weights. Everything is the caller's. */
 typedef struct {
@@ -20,19 +21,13 @@ typedef struct {
     int n_labels;              /* the head's, where `labels` is given */
 } ExportText;
 
-/* A small file, for those who write it themselves (checkpoints). */
-typedef struct {
-    const char *name; /* static text: "config.json" */
-    Buf data;
-} ExportFile;
-
 #define EXPORT_MAX_FILES 4
 
 /* config.json and, with a vocabulary, the three files of the tokenizer. Keys of the config that the model came with are
    kept, except those that name a place or another head's labels. E_FORMAT: that config is not JSON any more; E_FAIL:
    two classes have one name. */
-Status export_files(const Model *m, const ExportText *text, ExportFile files[EXPORT_MAX_FILES], int *count);
-void export_files_free(ExportFile *files, int count); /* takes zeroed ones */
+Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count);
+void export_files_free(ModelFile *files, int count); /* takes zeroed ones */
 
 /* model.safetensors, durably, tensors in order of name. `digest` may be NULL. */
 Status export_weights(const char *path, const Model *m, const float *weights, Digest *digest);

@@ -48,7 +48,7 @@ typedef struct {
     int world, slice, holder; /* ranks; whose slice; the rank that keeps it */
     const ParamTable *params;
     const Intervals *part; /* the slice's intervals */
-    const CheckpointFile *files;
+    const ModelFile *files;
     int n_files;
 } SnapshotPlace;
 
@@ -175,7 +175,7 @@ void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *
 
 /* The tensors and small files that came with it; valid as long as the list. */
 const ParamTable *snapshot_params(const SnapshotFile *f);
-const CheckpointFile *snapshot_files(const SnapshotFile *f, int *count);
+const ModelFile *snapshot_files(const SnapshotFile *f, int *count);
 
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), `except_world` ranks' (0: all), and
    what unfinished ones left. `removed`, `kept` (may be NULL) count. */

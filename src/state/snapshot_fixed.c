@@ -127,7 +127,7 @@ static Status parse_files(Cursor *c, int64_t n, SnapshotFixed *f)
         (void)take(c, &file, sizeof file);
         if (!memchr(file.name, '\0', sizeof file.name) || !manifest_name_valid(file.name))
             return fail(E_FORMAT, "file %lld has no name that a checkpoint's file may have", (long long)i);
-        f->files[f->n_files++] = (CheckpointFile){.name = mem_strdup(file.name), .size = file.size};
+        f->files[f->n_files++] = (ModelFile){.name = mem_strdup(file.name), .size = file.size};
     }
     for (int i = 0; i < f->n_files; i++) {
         if (f->files[i].size > c->left) return cut_short("a file");

@@ -51,7 +51,7 @@ typedef struct {
     Interval *intervals;
     int n_intervals;
     ParamTable params;
-    CheckpointFile *files;
+    ModelFile *files;
     int n_files;
 } SnapshotFixed;
 

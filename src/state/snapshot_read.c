@@ -361,7 +361,7 @@ void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *
 
 const ParamTable *snapshot_params(const SnapshotFile *f) { return &f->view->fixed.params; }
 
-const CheckpointFile *snapshot_files(const SnapshotFile *f, int *count)
+const ModelFile *snapshot_files(const SnapshotFile *f, int *count)
 {
     *count = f->view->fixed.n_files;
     return f->view->fixed.files;

@@ -8,6 +8,7 @@
 #include "train/observe.h"
 #include "train/profile.h"
 #include "train/ranks.h"
+#include "train/result.h"
 #include "train/saving.h"
 #include "train/signals.h"
 #include "train/snapshots.h"
@@ -19,18 +20,17 @@
 #define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
 
 typedef struct {
-    TrainJob *job;
-    TrainProgress *progress;
-    Ranks *ranks;         /* NULL: one */
-    Snapshots *snapshots; /* NULL: none */
-    bool behind;          /* it went on from memory, and disk has an older state, or none: until the first save */
-    bool persisted;       /* a rank was lost, and this one saved what it held */
-    Saving *saving;       /* this and the next two: of rank 0, else NULL */
+    Run *run;
+    TrainProgress *progress; /* the run's */
+    Ranks *ranks;            /* NULL: one */
+    Snapshots *snapshots;    /* NULL: none */
+    bool behind;             /* it went on from memory, and disk has an older state, or none: until the first save */
+    bool persisted;          /* a rank was lost, and this one saved what it held */
+    Saving *saving;          /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
-    Profile *profile;        /* NULL: none */
-    Buf fingerprint, config; /* with ranks: rank 0's */
-    StepRecord record;       /* of the last step here */
+    Profile *profile;  /* NULL: none */
+    StepRecord record; /* of the last step here */
     MicroBatch micro;
     /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
     const Examples *examples;
@@ -49,12 +49,12 @@ typedef struct {
     double last_look;                                   /* for --persist-file */
 } Loop;
 
-static double per_epoch(const TrainJob *job) { return (double)batches_per_epoch(job->source.count, job->batch_size); }
+static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->source.count, r->c->batch_size); }
 
 /* Sequences that training has seen before this batch. */
-static int64_t samples_before(const TrainJob *job, int64_t batch)
+static int64_t samples_before(const Run *r, int64_t batch)
 {
-    return batches_examples(job->source.count, job->batch_size, batch);
+    return batches_examples(r->source.count, r->c->batch_size, batch);
 }
 
 /* ---- one step ---- */
@@ -62,9 +62,9 @@ static int64_t samples_before(const TrainJob *job, int64_t batch)
 static void fill(Loop *l, int64_t m)
 {
     const MicroRange *r = &l->ranges[m];
-    const TrainJob *job = l->job;
-    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, job->padded_length,
-               job->session->model->config.pad_token_id);
+    const Run *run = l->run;
+    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, run_padded_length(run),
+               run->session.model->config.pad_token_id);
 }
 
 /* The update was skipped because the gradient is not finite: say where it began. The weights are as before the step.
@@ -73,9 +73,9 @@ static void fill(Loop *l, int64_t m)
 static Status find_own_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
-        TRY(session_begin(l->job->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
+        TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
         fill(l, m);
-        Status status = session_find_bad(l->job->session, &l->micro);
+        Status status = session_find_bad(&l->run->session, &l->micro);
         if (status != OK) return status;
     }
     return OK;
@@ -90,10 +90,10 @@ static Status find_bad(Loop *l)
 
 static Status explain_not_finite(Loop *l, int64_t step)
 {
-    LossScaling *scaling = &l->job->session->scaling;
+    LossScaling *scaling = &l->run->session.scaling;
     *scaling = l->before; /* of the state that is saved */
     Status status = find_bad(l);
-    if (session_scale_is_dynamic(l->job->session))
+    if (session_scale_is_dynamic(&l->run->session))
         return status_context(status,
                               "step %lld: the gradient is not finite even at loss scale %.0f, the least there is (%lld "
                               "updates were skipped since training began)",
@@ -107,10 +107,10 @@ static Status explain_not_finite(Loop *l, int64_t step)
 /* The batch of this number and its micro-batches. */
 static Status take_batch(Loop *l)
 {
-    const TrainJob *job = l->job;
-    const MicroCapacity *cap = &job->session->options.micro;
-    TRY(job->source.step(job->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
-    bool pairs = job->session->model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
+    const Run *run = l->run;
+    const MicroCapacity *cap = &run->session.plan.micro;
+    TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
+    bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
     l->n_tokens = l->n_masked = l->n_labelled = 0;
     for (int64_t i = 0; i < l->n_seqs; i++) {
         l->n_tokens += example_length(l->examples, l->index[i]);
@@ -119,10 +119,10 @@ static Status take_batch(Loop *l)
     }
     l->n_share = l->n_seqs;
     if (l->ranks)
-        l->n_share = rank_share(l->examples, l->index, l->n_seqs, job->padded_length, ranks_rank(l->ranks),
+        l->n_share = rank_share(l->examples, l->index, l->n_seqs, run_padded_length(run), ranks_rank(l->ranks),
                                 ranks_size(l->ranks), l->share);
     l->n_micros = micro_split_some(l->examples, l->index, l->ranks ? l->share : NULL, l->n_share, cap,
-                                   job->padded_length, l->order, l->ranges);
+                                   run_padded_length(run), l->order, l->ranges);
     return OK;
 }
 
@@ -131,8 +131,8 @@ static void cast_votes(Loop *l);
 /* In fp16 stats->finite may be 0: the update was skipped, and training goes on with a smaller loss scale. */
 static Status run_step(Loop *l, Stats *stats)
 {
-    const TrainJob *job = l->job;
-    Session *s = job->session;
+    Run *run = l->run;
+    Session *s = &run->session;
     int64_t step = l->progress->step + 1;
     l->before = s->scaling;
     TRY(take_batch(l));
@@ -149,7 +149,7 @@ static Status run_step(Loop *l, Stats *stats)
     profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
     start = clock_monotonic();
     snapshots_settle(l->snapshots);
-    TRY(session_update(s, &job->optimizer, step, schedule_rate(&job->schedule, step), stats));
+    TRY(session_update(s, &run->setup.optimizer, step, schedule_rate(&run->schedule, step), stats));
     profile_range(l->profile, start, "update");
     bool goes_on = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
     return stats->finite || goes_on ? OK : explain_not_finite(l, step);
@@ -158,7 +158,7 @@ static Status run_step(Loop *l, Stats *stats)
 /* The step's loss from its sums: what its gradient is of. */
 static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 {
-    const Head *head = &l->job->session->model->head;
+    const Head *head = &l->run->session.model->head;
     double labelled = (double)l->n_labelled, masked = (double)l->n_masked;
     r->pretraining = head->kind == HEAD_PRETRAINING;
     if (!r->pretraining) {
@@ -175,7 +175,7 @@ static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 static void measure_peak(const Loop *l)
 {
     TrainProgress *p = l->progress;
-    const Session *s = l->job->session;
+    const Session *s = &l->run->session;
     if (s->options.backend->used && p->step - l->first_step > 4 && p->step % 100 != 0) return;
     size_t used = session_memory_used(s);
     if (used > p->peak_bytes) p->peak_bytes = used;
@@ -192,13 +192,13 @@ static Status record_step(Loop *l, const Stats *stats, double seconds)
     p->seconds += seconds;
     measure_peak(l);
     StepRecord record = {.step = p->step,
-                         .epoch = (double)p->batch / per_epoch(l->job),
-                         .lr = schedule_rate(&l->job->schedule, p->step),
+                         .epoch = (double)p->batch / per_epoch(l->run),
+                         .lr = schedule_rate(&l->run->schedule, p->step),
                          .grad_norm = stats->grad_norm,
                          .seq_per_s = (double)n_seqs / seconds,
                          .tokens_per_s = (double)n_tokens / seconds,
                          .peak_bytes = p->peak_bytes,
-                         .wall_s = clock_monotonic() - l->job->started,
+                         .wall_s = clock_monotonic() - l->run->started,
                          .loss_scale = (double)l->before.scale,
                          .skipped = l->before.skipped};
     take_losses(l, stats, &record);
@@ -214,7 +214,7 @@ static Status record_step(Loop *l, const Stats *stats, double seconds)
 /* fp16: the batch is consumed, the step is not made: `step` counts updates (contracts.md 3). */
 static void record_skip(Loop *l)
 {
-    const LossScaling *now = &l->job->session->scaling;
+    const LossScaling *now = &l->run->session.scaling;
     l->progress->batch++;
     log_info(
         "step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next has %.0f",
@@ -227,10 +227,10 @@ static Status save_alone(Loop *l)
 {
     const float *weights;
     TRY(saving_fetch(l->saving, &weights));
-    TRY(session_check_weights(l->job->session, weights, l->progress->step));
+    TRY(session_check_weights(&l->run->session, weights, l->progress->step));
     l->last_save = clock_monotonic();
     l->save_again = 0;
-    TRY(saving_begin(l->saving, l->progress));
+    TRY(saving_begin(l->saving));
     l->behind = false;
     profile_range(l->profile, l->last_save, "save");
     return OK;
@@ -239,9 +239,9 @@ static Status save_alone(Loop *l)
 static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
-    if (session_sharded(l->job->session)) {
+    if (session_sharded(&l->run->session)) {
         if (l->saving) saving_settle(l->saving);
-        TRY(session_collect(l->job->session));
+        TRY(session_collect(&l->run->session));
     }
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? save_alone(l) : OK);
 }
@@ -252,9 +252,9 @@ static Status check_same(const Loop *l)
     const float *weights;
     char hex[33];
     if (!l->ranks) return OK;
-    TRY(session_read(l->job->session, STATE_WEIGHTS, NULL, &weights));
-    digest_format(digest_of(weights, (size_t)l->job->session->model->params.size * sizeof *weights), hex);
-    session_read_done(l->job->session, weights);
+    TRY(session_read(&l->run->session, STATE_WEIGHTS, NULL, &weights));
+    digest_format(digest_of(weights, (size_t)l->run->session.model->params.size * sizeof *weights), hex);
+    session_read_done(&l->run->session, weights);
     log_debug("step %lld: the weights' digest is %s", (long long)l->progress->step, hex);
     return ranks_same(l->ranks, "the digest of the weights", hex);
 }
@@ -290,14 +290,14 @@ static bool save_due_behind(const Loop *l, double now)
 
 static bool save_due_by_clock(const Loop *l)
 {
-    double every = l->job->config->save_every, now = clock_monotonic();
+    double every = l->run->c->save_every, now = clock_monotonic();
     if ((l->save_again > 0 && now >= l->save_again) || save_due_behind(l, now)) return true;
     return every > 0 && now - l->last_save >= every;
 }
 
 static bool save_due_by_steps(const Loop *l)
 {
-    int64_t every = l->job->config->save_steps;
+    int64_t every = l->run->c->save_steps;
     return every > 0 && l->progress->step % every == 0 && l->saved_step != l->progress->step;
 }
 
@@ -305,10 +305,10 @@ static bool save_due_by_steps(const Loop *l)
 static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 {
     const TrainProgress *p = l->progress;
-    int64_t every = l->job->config->eval_every, samples = l->job->eval_samples;
-    if (!l->job->evaluate || (every <= 0 && samples <= 0) || step == 0 || p->evaluated == step) return false;
-    return step == l->job->schedule.total_steps || (every > 0 && step % every == 0) ||
-           (samples > 0 && samples_before(l->job, batch) / samples > p->evaluated_samples / samples);
+    int64_t every = l->run->c->eval_every, samples = l->run->eval_samples;
+    if (!l->run->evaluate || (every <= 0 && samples <= 0) || step == 0 || p->evaluated == step) return false;
+    return step == l->run->schedule.total_steps || (every > 0 && step % every == 0) ||
+           (samples > 0 && samples_before(l->run, batch) / samples > p->evaluated_samples / samples);
 }
 
 static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progress->step, l->progress->batch); }
@@ -317,16 +317,16 @@ static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progr
    that are too short for all else still come to an end. */
 static bool time_is_up(const Loop *l)
 {
-    double limit = l->job->config->max_time, next = l->slowest_step;
+    double limit = l->run->c->max_time, next = l->slowest_step;
     if (!(limit > 0) || l->progress->step == l->first_step) return false;
     if (evaluation_due(l)) next += l->slowest_evaluation;
-    return clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit;
+    return clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit;
 }
 
 /* Looks once a second at most: the file's folder may be another machine's. */
 static bool persist_asked(Loop *l)
 {
-    const char *path = l->job->config->persist_file;
+    const char *path = l->run->c->persist_file;
     double now = clock_monotonic();
     if (!*path || now - l->last_look < 1) return false;
     l->last_look = now;
@@ -343,35 +343,29 @@ static void cast_votes(Loop *l)
     if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
     if (!ranks_first(l->ranks)) return;
     if (save_due_by_clock(l)) ranks_vote(l->ranks, VOTE_SAVE);
-    double limit = l->job->config->max_time, next = 2 * l->slowest_step; /* the rest of this one, and another */
+    double limit = l->run->c->max_time, next = 2 * l->slowest_step; /* the rest of this one, and another */
     if (evaluation_due_at(l, p->step + 1, p->batch + 1)) next += l->slowest_evaluation;
-    if (limit > 0 && clock_monotonic() - l->job->started + next + saving_reserve(l->saving) >= limit)
+    if (limit > 0 && clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit)
         ranks_vote(l->ranks, VOTE_TIME);
-}
-
-static Status keep_best(Loop *l, double metric)
-{
-    const TrainJob *job = l->job;
-    if (!job->keep_best) return OK;
-    return ranks_follow(l->ranks, ranks_first(l->ranks) ? job->keep_best(job->context, l->progress->step, metric) : OK);
 }
 
 static Status evaluate(Loop *l)
 {
-    const TrainJob *job = l->job;
+    Run *run = l->run;
     TrainProgress *p = l->progress;
     double metric = NAN, start = clock_monotonic();
     Buf text = {0};
     Status status = OK;
-    TRY_DONE(job->evaluate(job->context, l->metrics, p->step, &metric, &text));
+    TRY_DONE(run->task->evaluate_during(run, l->metrics, &metric, &text));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     if (isnan(p->best_metric) || metric > p->best_metric) {
         p->best_metric = metric;
         p->best_step = p->step;
-        TRY_DONE(keep_best(l, metric));
+        TRY_DONE(ranks_follow(l->ranks, ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
     }
+    run->reached = run->task->reached && run->task->reached(run, metric);
     p->evaluated = p->step;
-    p->evaluated_samples = samples_before(job, p->batch);
+    p->evaluated_samples = samples_before(run, p->batch);
     l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
     profile_range(l->profile, start, "evaluation");
 done:
@@ -383,14 +377,14 @@ done:
 static Status stop(Loop *l, const char *why)
 {
     TRY(save_whole(l));
-    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command goes on from there",
-                why, (long long)l->progress->step, (long long)l->job->schedule.total_steps, l->job->output_dir);
+    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command resumes there",
+                why, (long long)l->progress->step, (long long)l->run->schedule.total_steps, l->run->c->output_dir);
 }
 
 /* The file has done its work: the same command must not stop at once again. */
 static Status stop_to_persist(Loop *l)
 {
-    const char *path = l->job->config->persist_file;
+    const char *path = l->run->c->persist_file;
     char *why = mem_printf("stopped by the file %s", path);
     Status status = stop(l, why);
     if (status == E_STOPPED) (void)unlink(path);
@@ -417,18 +411,18 @@ static Status evaluate_if_due(Loop *l)
 
 static Status between_steps(Loop *l)
 {
-    const TrainJob *job = l->job;
+    Run *run = l->run;
     int64_t step = l->progress->step;
     bool changed = false;
     if (step % FORMS_EVERY == 0) {
-        TRY(session_check_forms(job->session, &changed));
+        TRY(session_check_forms(&run->session, &changed));
         if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
     }
     TRY(evaluate_if_due(l));
-    TRY(snapshots_step(l->snapshots, l->progress, l->step_s));
+    TRY(snapshots_step(l->snapshots, l->step_s));
     if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);
-    if (step < job->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));
+    if (step < run->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));
     return OK;
 }
 
@@ -464,23 +458,23 @@ static Status end_not_finite(Loop *l)
         return fail(E_NUMERIC,
                     "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "
                     "%s; go on from it with a lower --learning-rate and --override",
-                    (long long)l->progress->step, l->job->output_dir);
+                    (long long)l->progress->step, l->run->c->output_dir);
     log_error("step %lld is not saved: %s", (long long)l->progress->step, status_message());
     return fail(
         E_NUMERIC,
         "training stopped: a value is not finite (see above). The last good state is the newest checkpoint that "
         "%s held before, if it held one",
-        l->job->output_dir);
+        l->run->c->output_dir);
 }
 
 /* For a rank that is left. */
 static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
 {
     Loop *l = loop;
-    if (set) return persist_write(list, set, l->job->output_dir, (int)l->job->config->keep);
-    if (!l->saving) TRY(saving_open(&l->saving, l->job));
+    if (set) return persist_write(list, set, l->run->c->output_dir, (int)l->run->c->keep);
+    if (!l->saving) TRY(saving_open(&l->saving, l->run));
     if (!ranks_first(l->ranks) && l->record.step == l->progress->step &&
-        metrics_complete(l->job->output_dir, &l->record) != OK)
+        metrics_complete(l->run->c->output_dir, &l->record) != OK)
         log_warn("%s", status_message());
     TRY(save_alone(l));
     return saving_wait(l->saving);
@@ -489,12 +483,12 @@ static Status persist_alone(void *loop, const SnapshotList *list, const Snapshot
 /* What is written and shown. */
 static Status open_outputs(Loop *l)
 {
-    const TrainJob *job = l->job;
-    int64_t step = l->progress->step, total = job->schedule.total_steps;
-    TRY(saving_open(&l->saving, job));
-    TRY(metrics_open(&l->metrics, job->output_dir, step));
-    l->display = progress_open(total, step, job->config->log_every);
-    l->profile = profile_open(job->output_dir, job->session, job->config->profile, total - step);
+    Run *run = l->run;
+    int64_t step = l->progress->step, total = run->schedule.total_steps;
+    TRY(saving_open(&l->saving, run));
+    TRY(metrics_open(&l->metrics, run->c->output_dir, step));
+    l->display = progress_open(total, step, run->c->log_every);
+    l->profile = profile_open(run->c->output_dir, &run->session, run->c->profile, total - step);
     return OK;
 }
 
@@ -502,49 +496,50 @@ static Status open_outputs(Loop *l)
 static void say_exchange(const Loop *l)
 {
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
-    exec_comm_seconds(l->job->session->train, &busy, &waited);
+    exec_comm_seconds(l->run->session.train, &busy, &waited);
     if (!l->ranks || steps < 1) return;
-    if (l->job->session->options.gpus) /* how long they were under way, a profile tells */
+    if (l->run->session.options.gpus) /* how long they were under way, a profile tells */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;
     log_info("between ranks: %.3g s of each step, %.0f %% of it hidden behind backward", busy / steps,
              100 * (waited < busy ? 1 - waited / busy : 0));
 }
 
-Status train_run(TrainJob *job, TrainProgress *progress)
+Status train_run(Run *run)
 {
     Status status = OK;
-    Loop l = {.job = job,
+    TrainProgress *progress = &run->progress;
+    Loop l = {.run = run,
               .progress = progress,
-              .ranks = job->session->options.ranks,
+              .ranks = run->ranks,
               .first_step = progress->step,
               .saved_step = progress->step,
-              .behind = progress->snapshot_kept > 0 && (job->config->save_every > 0 || job->config->save_steps > 0),
+              .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
               .last_save = clock_monotonic()};
-    size_t batch = (size_t)job->batch_size;
-    MicroCapacity cap = job->session->options.micro;
-    cap.tokens = job->session->train_plan.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
+    size_t batch = (size_t)run->c->batch_size;
+    MicroCapacity cap = run->session.plan.micro;
+    cap.tokens = run->session.plan.train.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
     micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
     l.order = mem_array(batch, sizeof *l.order);
     l.share = mem_array(batch, sizeof *l.share);
     l.ranges = mem_array(batch, sizeof *l.ranges);
     TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
-    TRY_DONE(survive_share(job, &l.fingerprint, &l.config));
-    TRY_DONE(snapshots_open(&l.snapshots, job, progress));
+    TRY_DONE(survive_share(run));
+    TRY_DONE(snapshots_open(&l.snapshots, run));
     progress->finished = false; /* a finished run may go on with more steps */
-    if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(job, progress->batch - 1);
+    if (progress->evaluated_samples < 0) progress->evaluated_samples = samples_before(run, progress->batch - 1);
     TRY_DONE(evaluate_if_due(&l));
-    while (progress->step < job->schedule.total_steps && !(job->enough && *job->enough)) TRY_DONE(turn(&l));
+    while (progress->step < run->schedule.total_steps && !run->reached) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(save_whole(&l));
     say_exchange(&l);
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
-    if (status == E_PEER) status = survive(job, progress, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
+    if (status == E_PEER) status = survive(run, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
-    snapshots_close(l.snapshots, job, status == OK || status == E_STOPPED || l.persisted);
+    snapshots_close(l.snapshots, run, status == OK || status == E_STOPPED || l.persisted);
     profile_close(l.profile);
     progress_close(l.display);
     metrics_close(l.metrics);
@@ -553,8 +548,6 @@ done:
     free(l.index);
     free(l.order);
     free(l.share);
-    buf_free(&l.fingerprint);
-    buf_free(&l.config);
     free(l.ranges);
     return status;
 }

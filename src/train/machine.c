@@ -4,24 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cgroup.h"
-
-/* ---- memory ---- */
-
-size_t machine_free_bytes(void)
-{
-    unsigned long long kib = 0;
-    size_t group = cgroup_free_bytes("");
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && kib == 0 && fgets(line, sizeof line, f)) sscanf(line, "MemAvailable: %llu kB", &kib);
-    if (f) fclose(f);
-    size_t available = kib ? (size_t)kib * 1024 : SIZE_MAX;
-    return available < group ? available : group;
-}
-
-/* ---- rates of a backend ---- */
-
 #define PROBE_WIDTH 768
 #define PROBE_SHORT 1e-3 /* seconds: too short for one look at the clock */
 #define PROBE_LONG  0.25 /* enough */

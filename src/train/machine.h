@@ -9,6 +9,8 @@
 
 /* Bytes a new allocation may use: MemAvailable, or what is left below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
+/* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
+size_t process_resident(void);
 
 /* Rates of an open backend in a compute type: measured once (a fraction of a second) and kept in
    $XDG_CACHE_HOME/cairn or ~/.cache/cairn; without such a directory measured again each time. False where they cannot

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/setup.h"
 #include "train/snapshots.h"
 
 #define GOAL 0.9 /* of linear */
@@ -41,9 +42,9 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     CostRates rates = r->rates;
     PlanRequest q = r->request;
     *row = (Row){.ranks = ranks};
+    q.exchange = NULL;
     if (ranks > 1) {
-        exchange_init(&x, &q.model->params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
-        if (strcmp(c->shard, "optimizer") == 0) exchange_shard(&x, &q.model->params, 0);
+        setup_exchange(c, &q.model->params, ranks, 0, &x);
         network_rates(&n, &x, &rates);
         q.exchange = &x;
     }

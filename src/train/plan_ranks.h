@@ -9,7 +9,7 @@
 
 typedef struct {
     const Config *config;
-    PlanRequest request; /* of one rank's micro-batch, without an exchange */
+    PlanRequest request; /* of one rank's micro-batch */
     CostRates rates;
     double seq_len;      /* mean length of a token's sequence */
     double micros;       /* of a step, on each rank */

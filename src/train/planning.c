@@ -90,17 +90,11 @@ done:
     return status;
 }
 
-size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *backend, size_t by_region[N_REGIONS])
+void plan_bytes(const Plan *training, const Plan *evaluation, size_t bytes[N_REGIONS])
 {
-    bool own = backend_own_memory(backend);
     const Plan *plans[] = {training, evaluation};
-    size_t total = 0;
-    for (int r = 0; r < N_REGIONS; r++) {
-        size_t largest = 0;
-        for (int i = 0; i < 2; i++)
-            if (plans[i] && plans[i]->region_bytes[r] > largest) largest = plans[i]->region_bytes[r];
-        if (by_region) by_region[r] = largest;
-        if (r != REGION_HOST && (!own || (r != REGION_SAVE && r != REGION_COMM))) total += largest;
-    }
-    return total;
+    memset(bytes, 0, N_REGIONS * sizeof *bytes);
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; plans[i] && r < N_REGIONS; r++)
+            if (plans[i]->region_bytes[r] > bytes[r]) bytes[r] = plans[i]->region_bytes[r];
 }

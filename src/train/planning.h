@@ -34,9 +34,8 @@ const Intervals *exchange_slice(const Exchange *x);
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
 RowCounts plan_capacity(MicroCapacity micro);
 
-/* Bytes by region (may be NULL) of a training plan and the evaluation plan beside it (either may be NULL), and their
-   sum: without what is offloaded, and without the save buffer and what is exchanged with other ranks where `backend`
-   (may be NULL) has memory of its own. */
-size_t plan_total(const Plan *training, const Plan *evaluation, const Backend *backend, size_t by_region[N_REGIONS]);
+/* The larger of a training plan's and the evaluation plan's bytes (either may be NULL) of each region: they share the
+   memory. */
+void plan_bytes(const Plan *training, const Plan *evaluation, size_t bytes[N_REGIONS]);
 
 #endif

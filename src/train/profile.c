@@ -66,7 +66,7 @@ static void put_track(Buf *out, int track, const char *name)
 static void put_header(Profile *p)
 {
     const Backend *b = p->session->options.backend;
-    const Plan *plan = &p->session->train_plan;
+    const Plan *plan = &p->session->plan.train;
     bool used[TRACK_LAUNCHES - TRACK_LANES] = {false};
     Buf text = {0};
     char *process = mem_printf("rank %d: %s", RANK, b->describe);
@@ -150,7 +150,7 @@ static int64_t rows_of_call(const OpCall *call, const RowCounts *rows)
 
 static void take_record(Profile *p, const ExecRecord *r, double mean_length, Buf *out)
 {
-    const Plan *plan = &p->session->train_plan;
+    const Plan *plan = &p->session->plan.train;
     const Instr *instr = &plan->instrs[r->instr];
     OpCall call;
     char name[PLAN_NAME_MAX];
@@ -268,7 +268,7 @@ Profile *profile_open(const char *output_dir, Session *session, int64_t wanted, 
     p->session = session;
     p->wanted = wanted < left ? wanted : left;
     p->warm_up = left - p->wanted < PROFILE_WARM_UP ? left - p->wanted : PROFILE_WARM_UP;
-    p->rates_known = machine_rates(session->options.backend, session->options.compute, &p->rates);
+    p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
     p->zero = clock_monotonic();
     p->active = true;
     if (open_files(p) != OK) {

@@ -408,6 +408,33 @@ Status ranks_broadcast_text(Ranks *r, Buf *text)
     return status;
 }
 
+Status ranks_gather(Ranks *r, void **data, size_t *bytes)
+{
+    Status status = OK;
+    size_t before = 0, total = 0, *sizes;
+    char *all = NULL;
+    if (!r) return OK;
+    Comm *c = r->comm;
+    sizes = mem_array((size_t)c->size, sizeof *sizes);
+    TRY_DONE(ranks_meet(r));
+    TRY_DONE(comm_allgather(c, bytes, sizeof *bytes, sizes));
+    for (int i = 0; i < c->size; i++) {
+        before += i < c->rank ? sizes[i] : 0;
+        total += sizes[i];
+    }
+    all = mem_alloc(total);
+    if (*bytes > 0) memcpy(all + before, *data, *bytes);
+    if (total > 0) TRY_DONE(comm_allgatherv(c, all, sizes));
+    free(*data);
+    *data = all;
+    *bytes = total;
+    all = NULL;
+done:
+    free(all);
+    free(sizes);
+    return status;
+}
+
 Status ranks_least(Ranks *r, int64_t *n)
 {
     if (!r) return OK;

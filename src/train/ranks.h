@@ -70,6 +70,9 @@ Status ranks_follow(Ranks *r, Status of_first);
 /* Rank 0's bytes. Also large ones. */
 Status ranks_broadcast(Ranks *r, void *data, size_t bytes);
 Status ranks_broadcast_text(Ranks *r, Buf *text);
+/* The bytes of every rank, in the order of ranks, in place of this rank's own. *data comes from malloc and is replaced.
+   Alone, they stay. */
+Status ranks_gather(Ranks *r, void **data, size_t *bytes);
 /* The smallest of all ranks' numbers. */
 Status ranks_least(Ranks *r, int64_t *n);
 /* E_FAIL where ranks differ in what `name` is: there is an error in Cairn, or in a machine. */

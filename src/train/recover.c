@@ -50,29 +50,10 @@ static Status looks(Ranks *ranks, const char *dir, bool *mine)
 /* Every rank's pieces, on all. */
 static Status exchange_pieces(Ranks *ranks, SnapshotPiece **pieces, int *count)
 {
-    Comm *c = ranks_comm(ranks);
-    if (!c) return OK;
-    Status status = OK;
-    size_t n = (size_t)c->size, mine = (size_t)*count * sizeof **pieces, total = 0, before = 0;
-    size_t *bytes = mem_array(n, sizeof *bytes);
-    char *all = NULL;
-    TRY_DONE(ranks_meet(ranks));
-    TRY_DONE(comm_allgather(c, &mine, sizeof mine, bytes));
-    for (size_t i = 0; i < n; i++) {
-        if ((int)i < c->rank) before += bytes[i];
-        total += bytes[i];
-    }
-    all = mem_alloc(total);
-    if (mine) memcpy(all + before, *pieces, mine);
-    if (total) TRY_DONE(comm_allgatherv(c, all, bytes));
-    free(*pieces);
-    *pieces = (SnapshotPiece *)(void *)all;
-    *count = (int)(total / sizeof **pieces);
-    all = NULL;
-done:
-    free(all);
-    free(bytes);
-    return status;
+    size_t bytes = (size_t)*count * sizeof **pieces;
+    TRY(ranks_gather(ranks, (void **)pieces, &bytes));
+    *count = (int)(bytes / sizeof **pieces);
+    return OK;
 }
 
 /* The last step that metrics.jsonl tells of; 0: none. */

@@ -4,30 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
-                    const TrainProgress *progress, double **series)
-{
-    *s = (RunSummary){.task = task,
-                      .recompute = setup->policy_name,
-                      .precision = backend_precision(setup->backend, setup->compute),
-                      .backend = setup->backend->describe,
-                      .threads = setup->backend->threads,
-                      .steps = progress->step,
-                      .final_loss = progress->last_loss,
-                      .planned_peak_bytes = setup->peak,
-                      .measured_peak_bytes = progress->peak_bytes,
-                      .save_stall_s = progress->save_stall_s};
-    if (progress->seconds > 0) {
-        s->seq_per_s = (double)progress->sequences / progress->seconds;
-        s->tokens_per_s = (double)progress->tokens / progress->seconds;
-    }
-    if (session->train) plan_memory_series(&session->train_plan, series, &s->n_memory);
-    s->memory_series = *series;
-    for (int i = 0; i < N_REGIONS; i++)
-        if (setup->plan_bytes[i]) summary_add_region(s, region_name((Region)i), setup->plan_bytes[i]);
-}
-
-void result_keep_rates(const char *output_dir, RunSummary *s)
+static void keep_rates(const char *output_dir, RunSummary *s)
 {
     RunRecord before;
     char *path = file_join(output_dir, "run.json");
@@ -43,6 +20,77 @@ void result_keep_rates(const char *output_dir, RunSummary *s)
             s->measured_peak_bytes = before.s.measured_peak_bytes;
     }
     run_record_free(&before);
+}
+
+void result_summary(RunSummary *s, const Run *r, double **series)
+{
+    const RunPlan *plan = &r->session.plan;
+    const Backend *b = r->setup.backend;
+    const TrainProgress *progress = &r->progress;
+    *s = (RunSummary){.task = r->name,
+                      .recompute = plan->policy,
+                      .precision = backend_precision(b, plan->input.compute),
+                      .backend = b->describe,
+                      .threads = b->threads,
+                      .steps = progress->step,
+                      .final_loss = progress->last_loss,
+                      .wall_s = clock_monotonic() - r->started,
+                      .planned_peak_bytes = run_plan_peak(plan),
+                      .measured_peak_bytes = progress->peak_bytes,
+                      .save_stall_s = progress->save_stall_s,
+                      .config_json = r->config_json.data};
+    if (r->session.train) plan_memory_series(&plan->train, series, &s->n_memory);
+    s->memory_series = *series;
+    for (int i = 0; i < N_REGIONS; i++)
+        if (plan->bytes[i]) summary_add_region(s, region_name((Region)i), plan->bytes[i]);
+    if (progress->seconds > 0) {
+        s->seq_per_s = (double)progress->sequences / progress->seconds;
+        s->tokens_per_s = (double)progress->tokens / progress->seconds;
+    } else {
+        keep_rates(r->c->output_dir, s);
+    }
+}
+
+static void add_key(EvalResults *e, const char *name, const char *suffix)
+{
+    buf_printf(&e->json, "%s\n  \"eval_%s%s\": ", e->json.len ? "," : "{", name, suffix);
+}
+
+void eval_results_value(EvalResults *e, const char *name, const char *suffix, double value)
+{
+    add_key(e, name, suffix);
+    buf_double(&e->json, value);
+    buf_printf(&e->text, "eval_%s%s = %.17g\n", name, suffix, value);
+}
+
+void eval_results_count(EvalResults *e, const char *name, const char *suffix, int64_t count)
+{
+    add_key(e, name, suffix);
+    buf_printf(&e->json, "%lld", (long long)count);
+    buf_printf(&e->text, "eval_%s%s = %lld\n", name, suffix, (long long)count);
+}
+
+void eval_results_note(EvalResults *e, const char *name, const char *text)
+{
+    add_key(e, name, "");
+    buf_json(&e->json, text);
+}
+
+Status eval_results_write(EvalResults *e, const char *output_dir)
+{
+    Status status = OK;
+    char *json_path = file_join(output_dir, "eval_results.json"),
+         *text_path = file_join(output_dir, "eval_results.txt");
+    if (!e->json.len) goto done;
+    buf_puts(&e->json, "\n}\n");
+    TRY_DONE(file_write_durable(json_path, e->json.data, e->json.len));
+    TRY_DONE(file_write_durable(text_path, e->text.data, e->text.len));
+done:
+    buf_free(&e->json);
+    buf_free(&e->text);
+    free(json_path);
+    free(text_path);
+    return status;
 }
 
 bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names)
@@ -73,25 +121,26 @@ void result_show(const char *output_dir, int64_t step)
     free(path);
 }
 
-Status result_export(const char *dir, const Model *model, const Session *session, const ExportText *text)
+Status result_export(const Run *r, const char *dir)
 {
     const float *weights;
-    TRY(session_read(session, STATE_WEIGHTS, NULL, &weights));
-    Status status = export_model(dir, model, weights, text);
-    session_read_done(session, weights);
+    ExportText text;
+    run_export_text(r, &text);
+    TRY(session_read(&r->session, STATE_WEIGHTS, NULL, &weights));
+    Status status = export_model(dir, &r->model, weights, &text);
+    session_read_done(&r->session, weights);
     return status;
 }
 
-Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
-                        int64_t step, double metric)
+Status result_keep_best(const Run *r, double metric)
 {
     Status status = OK;
     Buf note = {0};
-    char *dir = file_join(output_dir, "best"), *note_path = file_join(dir, "best.json");
-    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)step);
+    char *dir = file_join(r->c->output_dir, "best"), *note_path = file_join(dir, "best.json");
+    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)r->progress.step);
     buf_double(&note, metric);
     buf_puts(&note, "}\n");
-    TRY_DONE(result_export(dir, model, session, text));
+    TRY_DONE(result_export(r, dir));
     TRY_DONE(file_write_durable(note_path, note.data, note.len));
 done:
     buf_free(&note);

@@ -1,19 +1,23 @@
-/* What the runs of all tasks leave at their end, and whether it is there already. */
+/* Files at the end of every run, and whether they are there already. */
 #ifndef CAIRN_TRAIN_RESULT_H
 #define CAIRN_TRAIN_RESULT_H
 
-#include "state/export.h"
 #include "train/observe.h"
-#include "train/setup.h"
-#include "train/train.h"
+#include "train/run.h"
 
-/* Fills what every task's run.json says; wall_s, config_json and figures of evaluations are the task's. `series` gets
-   the memory curve, which the caller frees after the summary is written. */
-void result_summary(RunSummary *s, const char *task, const Setup *setup, const Session *session,
-                    const TrainProgress *progress, double **series);
+/* Fills the summary, but for figures of evaluations. Rates of a run that was finished before stay those of its
+   run.json. `series` gets the memory curve, which the caller frees after the summary is written. */
+void result_summary(RunSummary *s, const Run *run, double **series);
 
-/* Of a run that was finished before and is only evaluated again: what run.json says of its training stays. */
-void result_keep_rates(const char *output_dir, RunSummary *s);
+/* eval_results.json and .txt, with keys as Hugging Face and Google name them: "eval_" NAME SUFFIX. Zeroed at first. */
+typedef struct {
+    Buf json, text;
+} EvalResults;
+void eval_results_value(EvalResults *e, const char *name, const char *suffix, double value);
+void eval_results_count(EvalResults *e, const char *name, const char *suffix, int64_t count);
+void eval_results_note(EvalResults *e, const char *name, const char *text); /* in the .json alone */
+/* Writes both durably, if there is anything, and frees them. */
+Status eval_results_write(EvalResults *e, const char *output_dir);
 
 /* The folder holds a model, and a run.json of that many steps with figures of these names: nothing is left to do. */
 bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names);
@@ -21,9 +25,8 @@ bool result_there(const char *output_dir, int64_t step, char *const *names, int 
 void result_show(const char *output_dir, int64_t step);
 
 /* The model as it is now into a folder, in Hugging Face's form (export_model). */
-Status result_export(const char *dir, const Model *model, const Session *session, const ExportText *text);
+Status result_export(const Run *run, const char *dir);
 /* The same into OUT/best, with best.json: step and metric. */
-Status result_keep_best(const char *output_dir, const Model *model, const Session *session, const ExportText *text,
-                        int64_t step, double metric);
+Status result_keep_best(const Run *run, double metric);
 
 #endif

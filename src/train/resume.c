@@ -56,7 +56,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
         buf_puts(list, list->len ? "; " : "");
         buf_printf(list, "%s: was '%s', is '%s'", what ? what : js_key(it), was, is);
     }
-    if (bits.len) log_warn("going on from %s, but not bit-exact: %s", path, bits.data);
+    if (bits.len) log_warn("resuming from %s, but not bit-exact: %s", path, bits.data);
     if (result.len && !config->override)
         status = fail(E_USAGE, "%s belongs to another run: %s. Use another --output-dir, --resume never, or --override",
                       path, result.data);
@@ -81,7 +81,7 @@ static Status compare_config(const Config *config, const Json *stored, const cha
             "--resume never, or --override",
             path, report.data);
     else if (status == OK && worst != EFFECT_NONE)
-        log_warn("going on from %s with other flags: %s", path, report.data);
+        log_warn("resuming from %s with other flags: %s", path, report.data);
     buf_free(&report);
     return status;
 }
@@ -136,14 +136,16 @@ done:
     return status;
 }
 
-static Status send_found(Ranks *ranks, Buf *text, TrainResume *r)
+/* Collective: rank 0's checkpoint, if it found one, to all. */
+static Status take_checkpoint(Ranks *ranks, Buf *text, TrainResume *r)
 {
     Buf dir = {0};
-    if (!ranks) return OK;
     buf_puts(&dir, r->dir ? r->dir : "");
     Status status = ranks_broadcast_text(ranks, &dir);
     if (status == OK) status = ranks_broadcast_text(ranks, text);
-    if (status == OK && dir.len > 0 && !r->dir) r->dir = mem_strndup(dir.data, dir.len);
+    free(r->dir);
+    r->dir = status == OK && dir.len > 0 ? mem_strndup(dir.data, dir.len) : NULL;
+    if (r->dir) r->name = mem_strdup(r->dir);
     buf_free(&dir);
     return status;
 }
@@ -158,10 +160,11 @@ static int64_t step_in(const char *path, const Buf *text)
     return step;
 }
 
-static Status take_memory(const Config *config, Ranks *ranks, Buf *text, TrainResume *r)
+static Status take_snapshot(const Config *config, Ranks *ranks, Buf *text, TrainResume *r)
 {
     free(r->dir);
-    r->dir = mem_printf("the snapshot of step %lld in %s", (long long)r->memory->set.step, config->snapshot_dir);
+    r->dir = NULL;
+    r->name = mem_printf("the snapshot of step %lld in %s", (long long)r->memory->set.step, config->snapshot_dir);
     buf_free(text);
     return recover_state(r->memory, ranks, text);
 }
@@ -178,11 +181,11 @@ Status train_find(const Config *config, const char *output_dir, Ranks *ranks, Tr
     if (corrupt && r->memory) log_warn("%s", corrupt);
     if (!r->memory) TRY_DONE(ranks_follow(ranks, corrupt ? fail(E_CORRUPT, "%s", corrupt) : OK));
     if (r->memory)
-        TRY_DONE(take_memory(config, ranks, &text, r));
+        TRY_DONE(take_snapshot(config, ranks, &text, r));
     else
-        TRY_DONE(send_found(ranks, &text, r));
-    if (!r->dir) goto done;
-    TRY_DONE(js_parse(r->dir, text.data, text.len, &r->state));
+        TRY_DONE(take_checkpoint(ranks, &text, r));
+    if (!r->name) goto done;
+    TRY_DONE(js_parse(r->name, text.data, text.len, &r->state));
     read_progress(r->state, r);
     if (r->memory) recover_progress(r->memory, &r->progress);
 done:
@@ -194,9 +197,9 @@ done:
 
 Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r)
 {
-    if (!r->dir) return OK;
-    TRY(compare_config(config, js_get(r->state, "config"), r->dir));
-    return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->dir);
+    if (!train_found(r)) return OK;
+    TRY(compare_config(config, js_get(r->state, "config"), r->name));
+    return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name);
 }
 
 /* Checkpoints of other precisions have none: the scale begins as in a new run. A fixed scale is the flag's. */
@@ -237,6 +240,7 @@ Status train_load(TrainResume *r, Session *s)
 void train_resume_free(TrainResume *r)
 {
     free(r->dir);
+    free(r->name);
     free(r->norm_forms);
     js_free(r->state);
     recover_free(r->memory);

@@ -8,17 +8,17 @@
 #include "state/checkpoint.h"
 
 struct Saving {
-    const TrainJob *job;
+    const Run *run;
     Saver saver;
-    CheckpointFile *files;
     const float *fetched[N_STATE_ARRAYS]; // (params.size) each
     bool own;                             /* they are copies, to be freed: of a device, without a save buffer */
     double stopped;                       /* when training stopped for it */
 };
 
-void saving_state(const TrainJob *job, const TrainProgress *p, Buf *out)
+void saving_state(const Run *run, Buf *out)
 {
-    const Session *s = job->session;
+    const Session *s = &run->session;
+    const TrainProgress *p = &run->progress;
     buf_printf(out, "{\"format\": 1, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", (long long)p->step,
                (long long)p->batch, p->finished ? "true" : "false");
     buf_puts(out, " \"loss_sum\": ");
@@ -29,24 +29,22 @@ void saving_state(const TrainJob *job, const TrainProgress *p, Buf *out)
     buf_double(out, p->best_metric); /* NaN: null */
     buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n \"norm_forms\": [",
                (long long)p->best_step, (long long)p->evaluated, (long long)p->evaluated_samples);
-    for (int i = 0; i < 2 * s->model->config.layers + 1; i++) buf_printf(out, "%s%d", i ? ", " : "", s->norm_forms[i]);
+    for (int i = 0; i < 2 * s->model->config.layers + 1; i++)
+        buf_printf(out, "%s%d", i ? ", " : "", s->plan.norm_forms[i]);
     buf_puts(out, "],\n");
     if (s->scaling.scale > 0) {
         buf_puts(out, " \"loss_scale\": {\"scale\": ");
         buf_double(out, (double)s->scaling.scale);
         buf_printf(out, ", \"good\": %d, \"skipped\": %lld},\n", s->scaling.good, (long long)s->scaling.skipped);
     }
-    buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", job->fingerprint, job->config_json);
+    buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
 }
 
-Status saving_open(Saving **saving, const TrainJob *job)
+Status saving_open(Saving **saving, const Run *run)
 {
     Saving *s = mem_alloc(sizeof *s);
-    s->job = job;
-    s->files = mem_array((size_t)job->n_files, sizeof *s->files);
-    for (int i = 0; i < job->n_files; i++)
-        s->files[i] = (CheckpointFile){job->files[i].name, job->files[i].data, job->files[i].size};
-    Status status = saver_init(&s->saver, job->output_dir, (int)job->config->keep, session_save_buffer(job->session));
+    s->run = run;
+    Status status = saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
     if (status != OK) {
         saving_close(s);
         return status;
@@ -64,7 +62,7 @@ void saving_settle(Saving *s)
 static void drop_fetched(Saving *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        if (s->own && s->fetched[a]) session_read_done(s->job->session, s->fetched[a]);
+        if (s->own && s->fetched[a]) session_read_done(&s->run->session, s->fetched[a]);
         s->fetched[a] = NULL;
     }
     s->own = false;
@@ -72,7 +70,7 @@ static void drop_fetched(Saving *s)
 
 Status saving_fetch(Saving *s, const float **weights)
 {
-    const Session *session = s->job->session;
+    const Session *session = &s->run->session;
     float *buffer = session_save_buffer(session);
     bool device = session->options.backend->device;
     drop_fetched(s);
@@ -91,21 +89,21 @@ Status saving_fetch(Saving *s, const float **weights)
     return OK;
 }
 
-Status saving_begin(Saving *s, const TrainProgress *progress)
+Status saving_begin(Saving *s)
 {
     Buf text = {0};
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
-    saving_state(s->job, progress, &text);
-    TrainingState state = {.params = &s->job->session->model->params,
-                           .step = progress->step,
+    saving_state(s->run, &text);
+    TrainingState state = {.params = &s->run->session.model->params,
+                           .step = s->run->progress.step,
                            .weights = s->fetched[STATE_WEIGHTS],
                            .m = s->fetched[STATE_M],
                            .v = s->fetched[STATE_V],
                            .stopped = s->stopped,
                            .state = text.data,
                            .state_size = text.len,
-                           .files = s->files,
-                           .n_files = s->job->n_files};
+                           .files = s->run->files,
+                           .n_files = s->run->n_files};
     Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when all is written */
     drop_fetched(s);
     buf_free(&text);
@@ -126,14 +124,13 @@ void saving_close(Saving *s)
     if (!s) return;
     saver_free(&s->saver);
     drop_fetched(s);
-    free(s->files);
     free(s);
 }
 
 double saving_reserve(const Saving *s)
 {
     const SaverStats *stats = &s->saver.stats;
-    double bytes = (double)checkpoint_bytes(&s->job->session->model->params);
+    double bytes = (double)checkpoint_bytes(&s->run->session.model->params);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
     double seen = stats->saved ? (stats->stood_s + stats->background_s) / stats->saved : guess;
     return 1 + 2 * seen;

@@ -40,22 +40,34 @@ static void describe(const uint8_t *levels, int n, char *out, size_t size)
     }
 }
 
-/* Peak and time of exact levels. */
-static Status try_levels(const SearchProblem *s, const uint8_t *levels, size_t *peak, double *seconds, double *kept)
+static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].budget; }
+
+/* Of exact levels. */
+typedef struct {
+    size_t peak;    /* SIZE_MAX where another memory than the first has no room */
+    size_t other;   /* of it: what is no activation */
+    double seconds; /* of a step */
+    double kept;    /* bytes between forward and backward */
+} Trial;
+
+static Status try_levels(const SearchProblem *s, const uint8_t *levels, Trial *trial)
 {
     Plan p;
     ModelTensors t;
     PlanRequest r = s->training;
+    Accounts accounts = *s->accounts;
+    const Account *first = &accounts.row[0], *machine = &accounts.row[accounts.n - 1];
+    size_t bytes[N_REGIONS];
     r.levels = levels;
     TRY(plan_make(&r, &p, &t, NULL));
-    *peak = plan_total(&p, s->evaluation, s->training.backend, NULL) + s->fixed;
-    if (p.region_bytes[REGION_HOST] > s->host) *peak = SIZE_MAX;
-    *seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros);
-    if (kept) {
-        InstrId turn = p.micro.first;
-        while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
-        *kept = (double)plan_live_bytes(&p, turn);
-    }
+    plan_bytes(&p, s->evaluation, bytes);
+    (void)accounts_settle(&accounts, bytes);
+    InstrId turn = p.micro.first;
+    while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
+    *trial = (Trial){.peak = machine != first && machine->peak > machine->budget ? SIZE_MAX : first->peak,
+                     .other = first->peak - bytes[REGION_ACT],
+                     .seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros),
+                     .kept = (double)plan_live_bytes(&p, turn)};
     plan_free(&p);
     return OK;
 }
@@ -72,30 +84,26 @@ static int faster_first(const void *a, const void *b)
 typedef struct {
     double base_seconds, base_kept, seconds[UNIFORM_LEVELS], kept[UNIFORM_LEVELS];
     int levels;                        /* none … full, or offload */
-    size_t smallest_peak, other_bytes; /* of the uniform plans; regions other than activations, and `fixed` */
+    size_t smallest_peak, other_bytes; /* of the uniform plans; of none's what is no activation */
 } Slopes;
 
 static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
 {
     uint8_t *levels = mem_alloc((size_t)layers);
     Status status = OK;
-    double kept_none = 0, seconds_none = 0;
+    Trial none = {0}, trial;
     *slopes = (Slopes){.levels = s->offload ? UNIFORM_LEVELS : UNIFORM_LEVELS - 1, .smallest_peak = SIZE_MAX};
     for (int level = 0; level < slopes->levels; level++) {
-        size_t peak;
-        double seconds, kept;
         memset(levels, level, (size_t)layers);
-        TRY_DONE(try_levels(s, levels, &peak, &seconds, &kept));
-        if (level == 0) {
-            kept_none = kept;
-            seconds_none = seconds;
-        }
-        slopes->seconds[level] = (seconds - seconds_none) / layers;
-        slopes->kept[level] = (kept - kept_none) / layers;
-        if (peak < slopes->smallest_peak) slopes->smallest_peak = peak;
+        TRY_DONE(try_levels(s, levels, &trial));
+        if (level == 0) none = trial;
+        slopes->seconds[level] = (trial.seconds - none.seconds) / layers;
+        slopes->kept[level] = (trial.kept - none.kept) / layers;
+        if (trial.peak < slopes->smallest_peak) slopes->smallest_peak = trial.peak;
     }
-    slopes->base_seconds = seconds_none;
-    slopes->base_kept = kept_none;
+    slopes->base_seconds = none.seconds;
+    slopes->base_kept = none.kept;
+    slopes->other_bytes = none.other;
     if (s->offload &&
         layers > 1) { /* the topmost layer, of that plan alone, keeps its input: without it a lower bound */
         double input = (slopes->kept[LEVEL_FULL] - slopes->kept[LEVEL_OFFLOAD]) * layers / (layers - 1);
@@ -157,37 +165,36 @@ static void sift(Candidate *heap, size_t n, size_t at)
     heap[at] = moving;
 }
 
+static void take(SearchResult *r, const Trial *trial, bool *found)
+{
+    *found = true;
+    r->peak = trial->peak;
+    r->step_s = trial->seconds;
+}
+
 /* The first candidate, fastest first, whose exact peak fits. Takes `all` apart. */
 static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r,
                             bool *found)
 {
-    uint8_t *levels = mem_alloc((size_t)layers);
-    Status status = OK;
     size_t possible = 0;
-    *found = false;
+    Trial trial;
     for (size_t i = 0; i < n; i++) /* the others cannot fit: this much is alive at the turn */
-        if ((double)other + all[i].kept <= (double)s->budget) all[possible++] = all[i];
+        if ((double)other + all[i].kept <= (double)budget_of(s)) all[possible++] = all[i];
     n = possible;
     for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
     while (n > 0 && !*found) {
-        size_t peak;
-        double seconds;
         Candidate c = all[0];
-        spread(&c, levels);
+        spread(&c, r->levels);
         all[0] = all[--n];
         sift(all, n, 0);
         r->layouts++;
-        TRY_DONE(try_levels(s, levels, &peak, &seconds, NULL));
-        if (peak > s->budget) continue;
-        *found = true;
-        r->peak = peak;
-        r->step_s = c.count[LEVEL_OFFLOAD] ? c.seconds : seconds; /* a sum, so that less memory is never faster */
-        memcpy(r->levels, levels, (size_t)layers);
-        describe(levels, layers, r->name, sizeof r->name);
+        TRY(try_levels(s, r->levels, &trial));
+        if (trial.peak > budget_of(s)) continue;
+        take(r, &trial, found);
+        if (c.count[LEVEL_OFFLOAD]) r->step_s = c.seconds; /* a sum, so that less memory is never faster */
+        describe(r->levels, layers, r->name, sizeof r->name);
     }
-done:
-    free(levels);
-    return status;
+    return OK;
 }
 
 /* Nothing keeps a layer's input everywhere, or the link is slow: blocks of K layers, the smallest K that fits. With K
@@ -195,20 +202,17 @@ done:
    nothing to find. */
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
 {
+    Trial trial;
     for (int k = 2, best = 2; k <= layers && k <= 2 * best + 8 && !*found; k++) {
-        size_t peak;
-        double seconds;
         policy_levels((Policy){POLICY_EVERY, k}, layers, r->levels);
         r->layouts++;
-        TRY(try_levels(s, r->levels, &peak, &seconds, NULL));
-        if (peak < *smallest) {
-            *smallest = peak;
+        TRY(try_levels(s, r->levels, &trial));
+        if (trial.peak < *smallest) {
+            *smallest = trial.peak;
             best = k;
         }
-        if (peak > s->budget) continue;
-        *found = true;
-        r->peak = peak;
-        r->step_s = seconds;
+        if (trial.peak > budget_of(s)) continue;
+        take(r, &trial, found);
         policy_format((Policy){POLICY_EVERY, k}, r->name);
     }
     return OK;
@@ -220,44 +224,35 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     int layers = s->training.model->config.layers;
     Slopes slopes;
     bool found = false, fits = false;
-    size_t n = 0, other = s->fixed;
+    size_t n = 0;
     Candidate *all = NULL;
     SearchResult blocks = {.levels = mem_alloc((size_t)layers)};
     *r = (SearchResult){.levels = mem_alloc((size_t)layers)};
     TRY_DONE(find_slopes(s, layers, &slopes));
-    {
-        Plan p;
-        ModelTensors t;
-        size_t by_region[N_REGIONS];
-        TRY_DONE(plan_make(&s->training, &p, &t, NULL));
-        other += plan_total(&p, s->evaluation, s->training.backend, by_region) - by_region[REGION_ACT];
-        plan_free(&p);
-    }
     int grain = grain_of(layers, slopes.levels);
     enumerate((Candidate){0}, 0, layers, grain, &slopes, NULL, &n);
     all = mem_array(n, sizeof *all);
     n = 0;
     enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
-    TRY_DONE(first_fitting(s, all, n, other, layers, r, &found));
+    TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r, &found));
     size_t smallest = slopes.smallest_peak;
     if (!found || memchr(r->levels, LEVEL_OFFLOAD, (size_t)layers)) {
         TRY_DONE(try_blocks(s, layers, &blocks, &smallest, &fits));
-        r->layouts += blocks.layouts;
+        blocks.layouts += r->layouts;
         if (fits && (!found || blocks.step_s < r->step_s)) {
-            uint8_t *levels = r->levels;
-            int layouts = r->layouts;
+            SearchResult slower = *r;
             *r = blocks;
-            blocks.levels = levels;
-            r->layouts = layouts;
+            blocks = slower;
             found = true;
         }
     }
-    if (!found) r->peak = smallest;
-    if (!found)
+    if (!found) {
+        r->peak = smallest;
         status = fail(E_MEMORY,
                       "no plan fits the memory budget of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise "
                       "--memory-budget, or lower --micro-batch-tokens, --batch-size or --max-seq-length",
-                      (double)s->budget / (1 << 20), (double)smallest / (1 << 20));
+                      (double)budget_of(s) / (1 << 20), (double)smallest / (1 << 20));
+    }
 done:
     free(all);
     free(blocks.levels);

@@ -3,24 +3,23 @@
 #ifndef CAIRN_TRAIN_SEARCH_H
 #define CAIRN_TRAIN_SEARCH_H
 
-#include "train/machine.h"
+#include "train/account.h"
 #include "train/planning.h"
 
 typedef struct {
-    PlanRequest training;   /* levels are what is looked for */
-    const Plan *evaluation; /* shares the memory; may be NULL */
-    size_t budget, fixed;   /* bytes; `fixed` is what the process takes beside the plans */
+    PlanRequest training;     /* levels are what is looked for */
+    const Plan *evaluation;   /* shares the memory; may be NULL */
+    const Accounts *accounts; /* the first row's peak is the result's; a plan fits where it fits all */
     CostRates rates;
     double seq_len; /* mean length of a sequence */
     double micros;  /* micro-batches per step */
-    bool offload;   /* layers may be offloaded: there is a copy lane; */
-    size_t host;    /* bytes they may take of the machine's memory, where that is another than the budget's */
+    bool offload;   /* layers may be offloaded: there is a copy lane */
 } SearchProblem;
 
 typedef struct {
     uint8_t *levels; /* (layers); the caller frees */
     char name[64];   /* "none×8 lean×4" or a policy's name */
-    size_t peak;     /* exact, `fixed` included */
+    size_t peak;     /* exact */
     double step_s;   /* predicted */
     int layouts;     /* plans that were laid out */
 } SearchResult;

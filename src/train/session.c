@@ -1,23 +1,10 @@
 #include "train/session.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-size_t process_resident(void)
-{
-    FILE *f = fopen("/proc/self/status", "re");
-    char line[256];
-    size_t kib = 0;
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f)) {
-        unsigned long value;
-        if (sscanf(line, "RssAnon: %lu", &value) == 1 || sscanf(line, "RssShmem: %lu", &value) == 1) kib += value;
-    }
-    fclose(f);
-    return kib * 1024;
-}
+#include "train/machine.h"
 
 size_t session_memory_used(const Session *s)
 {
@@ -25,47 +12,15 @@ size_t session_memory_used(const Session *s)
     return b->used ? b->used() : process_resident();
 }
 
-static int form_count(const Session *s) { return 2 * s->model->config.layers + 1; }
-
-static PlanRequest request(const Session *s, bool training)
-{
-    const SessionOptions *o = &s->options;
-    return (PlanRequest){
-        .model = s->model,
-        .backend = o->backend,
-        .compute = o->compute,
-        .training = training,
-        .beside_training = !training && o->training,
-        .capacity = plan_capacity(training ? o->micro : o->eval),
-        .levels = s->levels,
-        .norm_forms = s->norm_forms,
-        .optimizer = o->optimizer,
-        .save_buffer = o->save_buffer,
-        .exchange = training ? o->exchange : NULL,
-    };
-}
-
-static Status make_plans(Session *s)
-{
-    if (s->options.training) {
-        PlanRequest r = request(s, true);
-        TRY(plan_make(&r, &s->train_plan, &s->train_tensors, s->segments));
-    }
-    if (s->options.eval.tokens > 0) {
-        PlanRequest r = request(s, false);
-        TRY(plan_make(&r, &s->eval_plan, &s->eval_tensors, NULL));
-    }
-    return OK;
-}
-
 /* A sharded optimizer's. */
 static Status upload_own_segments(Session *s)
 {
-    const Intervals *slice = exchange_slice(s->options.exchange);
+    const Intervals *slice = exchange_slice(s->plan.input.exchange);
     if (!slice) return OK;
     Segment *own = mem_array((size_t)(s->model->params.count + slice->count), sizeof *own);
-    int64_t n = optim_slice_segments(s->model, &s->options.optimizer, slice, own);
-    Status status = exec_upload(s->train, s->train_tensors.own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
+    int64_t n = optim_slice_segments(s->model, &s->plan.input.optimizer, slice, own);
+    Status status =
+        exec_upload(s->train, s->plan.train_tensors.own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
     free(own);
     return status;
 }
@@ -74,29 +29,27 @@ static Status bind_plans(Session *s)
 {
     ExecOptions options = {.poison = s->options.poison, .stop = s->options.stop};
     size_t before = process_resident();
-    if (s->options.training) {
+    if (s->plan.input.training) {
         ExecOptions train = options;
         if (s->options.ranks) { /* one that stopped within a step would leave the others alone in it */
             train.stop = NULL;
             train.ranks = &s->exec_ranks;
         }
-        TRY(exec_init(&s->train, &s->train_plan, &s->memory, train));
-        TRY(exec_upload(s->train, s->train_tensors.segments, s->segments,
+        TRY(exec_init(&s->train, &s->plan.train, &s->memory, train));
+        TRY(exec_upload(s->train, s->plan.train_tensors.segments, s->plan.segments,
                         (size_t)s->model->params.count * sizeof(Segment)));
         TRY(upload_own_segments(s));
     }
-    if (s->options.eval.tokens > 0) TRY(exec_init(&s->eval, &s->eval_plan, &s->memory, options));
+    if (s->plan.input.evaluation) TRY(exec_init(&s->eval, &s->plan.eval, &s->memory, options));
     size_t after = process_resident();
     s->library_bytes = after > before ? after - before : 0;
     return OK;
 }
 
-static void free_plans(Session *s)
+static void unbind(Session *s)
 {
     exec_free(s->train);
     exec_free(s->eval);
-    plan_free(&s->train_plan);
-    plan_free(&s->eval_plan);
     s->train = s->eval = NULL;
 }
 
@@ -104,8 +57,8 @@ static Status meet(void *self) { return ranks_meet(self); }
 
 static Status open_lane(Session *s)
 {
-    const Exchange *x = s->options.exchange;
-    if (!s->options.ranks || !s->options.training) return OK;
+    const Exchange *x = s->plan.input.exchange;
+    if (!s->options.ranks || !s->plan.input.training) return OK;
     TRY(ranks_connect(s->options.ranks, &s->lane));
     s->exec_ranks = (ExecRanks){.comm = s->lane,
                                 .starts = x->starts,
@@ -120,22 +73,17 @@ static Status open_lane(Session *s)
     return OK;
 }
 
-Status session_open(Session *s, Model *model, const SessionOptions *options, const uint8_t *norm_forms)
+Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
 {
     Status status = OK;
-    *s = (Session){.model = model, .options = *options};
-    s->levels = mem_alloc((size_t)model->config.layers);
-    if (options->levels) memcpy(s->levels, options->levels, (size_t)model->config.layers);
-    s->norm_forms = mem_alloc((size_t)form_count(s)); /* NORM_FORM_Y is 0 */
-    if (norm_forms) memcpy(s->norm_forms, norm_forms, (size_t)form_count(s));
-    s->segments = mem_array((size_t)model->params.count, sizeof *s->segments);
+    *s = (Session){.model = plan->input.model, .options = *options, .plan = *plan};
+    *plan = (RunPlan){0};
     s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
-    TRY_DONE(make_plans(s));
-    const Plan *plans[] = {&s->train_plan, &s->eval_plan};
+    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
     TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
     TRY_DONE(open_lane(s));
     TRY_DONE(bind_plans(s));
-    TRY_DONE(session_set_scaling(s, (LossScaling){.scale = options->optimizer.loss_scale}));
+    TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
 done:
     if (status != OK) session_close(s);
     return status;
@@ -152,13 +100,11 @@ static void drop_filled(Session *s, StateArray which)
 void session_close(Session *s)
 {
     comm_device_abort(s->options.gpus); /* what is left of a step that failed */
-    free_plans(s);
+    unbind(s);
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
     memory_free(&s->memory);
     comm_close(s->lane);
-    free(s->levels);
-    free(s->norm_forms);
-    free(s->segments);
+    run_plan_free(&s->plan);
     *s = (Session){0};
 }
 
@@ -172,10 +118,10 @@ static float *place_of(const Session *s, StateArray which)
     float *start = s->memory.base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
     CHECK(start, "a session without training has no moments");
     if (which != STATE_V) return start;
-    return start + s->train_plan.tensors[s->train_tensors.moments_v].offset / sizeof(float);
+    return start + s->plan.train.tensors[s->plan.train_tensors.moments_v].offset / sizeof(float);
 }
 
-bool session_sharded(const Session *s) { return s->options.exchange && s->options.exchange->shard; }
+bool session_sharded(const Session *s) { return s->plan.input.exchange && s->plan.input.exchange->shard; }
 
 /* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
 
@@ -193,7 +139,7 @@ static void copy_slice(float *space, float *slice, const Intervals *of, bool out
 static Status borrow_slice(const Session *s, StateArray which, bool read, float **slice)
 {
     const Backend *b = s->options.backend;
-    size_t n = (size_t)s->options.exchange->slices[ranks_rank(s->options.ranks)].size;
+    size_t n = (size_t)s->plan.input.exchange->slices[ranks_rank(s->options.ranks)].size;
     *slice = place_of(s, which);
     if (!b->device) return OK;
     *slice = mem_array(n > 0 ? n : 1, sizeof **slice);
@@ -203,7 +149,7 @@ static Status borrow_slice(const Session *s, StateArray which, bool read, float 
 static Status return_slice(const Session *s, StateArray which, bool written, float *slice, Status status)
 {
     const Backend *b = s->options.backend;
-    size_t n = (size_t)s->options.exchange->slices[ranks_rank(s->options.ranks)].size;
+    size_t n = (size_t)s->plan.input.exchange->slices[ranks_rank(s->options.ranks)].size;
     if (!b->device) return status;
     if (status == OK && written && n) status = b->upload(place_of(s, which), slice, n * sizeof *slice);
     free(slice);
@@ -214,7 +160,7 @@ static Status return_slice(const Session *s, StateArray which, bool written, flo
 static Status pass_slice(const Session *s, float *space, int rank, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const Intervals *of = &s->options.exchange->slices[rank];
+    const Intervals *of = &s->plan.input.exchange->slices[rank];
     enum { PIECE = 1 << 24 }; /* elements */
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -228,7 +174,7 @@ static Status pass_slice(const Session *s, float *space, int rank, bool to_first
 static Status pass_own(const Session *s, float *slice, bool to_first)
 {
     Comm *comm = ranks_comm(s->options.ranks);
-    const Intervals *of = &s->options.exchange->slices[comm->rank];
+    const Intervals *of = &s->plan.input.exchange->slices[comm->rank];
     enum { PIECE = 1 << 24 };
     for (int k = 0; k < of->count; k++)
         for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
@@ -249,7 +195,7 @@ static Status pass_moments(const Session *s, StateArray which, float *space, boo
     if (!ranks_first(ranks)) {
         if (status == OK) status = pass_own(s, slice, to_first);
     } else if (status == OK) {
-        copy_slice(space, slice, &s->options.exchange->slices[0], !to_first);
+        copy_slice(space, slice, &s->plan.input.exchange->slices[0], !to_first);
         for (int r = 1; r < ranks_size(ranks) && status == OK; r++) status = pass_slice(s, space, r, to_first);
     }
     return return_slice(s, which, !to_first, slice, status);
@@ -314,8 +260,8 @@ Status session_broadcast(Session *s, StateArray which)
 Status session_ready(Session *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
-    if (s->train) return exec_run(s->train, s->train_plan.pack, &s->train_plan.capacity);
-    return exec_run(s->eval, s->eval_plan.pack, &s->eval_plan.capacity);
+    if (s->train) return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity);
+    return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
 }
 
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
@@ -353,7 +299,7 @@ Status session_read_range(const Session *s, StateArray which, int64_t begin, int
     const Backend *b = s->options.backend;
     bool own;
     const float *from = session_part(s, which, &own);
-    from += own ? place_in_slice(&s->options.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
+    from += own ? place_in_slice(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     size_t bytes = (size_t)(end - begin) * sizeof *to;
     if (b->device) return b->download(to, from, bytes);
     memcpy(to, from, bytes);
@@ -399,23 +345,22 @@ Status session_check_weights(const Session *s, const float *weights, int64_t ste
     return OK;
 }
 
-/* Plans again. Only activations can change in size, and not by much; the regions that hold state stay where they are.
- */
-static Status replan(Session *s)
+/* Only activations can change in size, and not by much; the regions that hold state stay where they are. */
+static Status change_plan(Session *s, RunPlan *to)
 {
-    free_plans(s);
-    TRY(make_plans(s));
-    const Plan *plans[] = {&s->train_plan, &s->eval_plan};
-    for (int i = 0; i < 2; i++) {
-        for (int r = 0; r < N_REGIONS; r++) {
-            if (plans[i]->region_bytes[r] <= s->memory.bytes[r]) continue;
-            CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew when planned again", region_name((Region)r));
-            s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
-            s->memory.base[r] = NULL;
-            s->memory.bytes[r] = 0;
-            TRY(s->memory.backend->alloc(plans[i]->region_bytes[r], &s->memory.base[r]));
-            s->memory.bytes[r] = plans[i]->region_bytes[r];
-        }
+    unbind(s);
+    run_plan_free(&s->plan);
+    s->plan = *to;
+    *to = (RunPlan){0};
+    for (int r = 0; r < N_REGIONS; r++) {
+        size_t bytes = s->plan.bytes[r];
+        if (bytes <= s->memory.bytes[r]) continue;
+        CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew with other forms", region_name((Region)r));
+        s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
+        s->memory.base[r] = NULL;
+        s->memory.bytes[r] = 0;
+        TRY(s->memory.backend->alloc(bytes, &s->memory.base[r]));
+        s->memory.bytes[r] = bytes;
     }
     TRY(bind_plans(s));
     return session_ready(s);
@@ -445,21 +390,23 @@ done:
 Status session_check_forms(Session *s, bool *changed)
 {
     Status status = OK;
-    size_t n = (size_t)form_count(s);
+    RunPlan other = {0};
+    size_t n = (size_t)(2 * s->model->config.layers + 1);
     uint8_t *forms = mem_alloc(n);
     TRY_DONE(find_forms(s, forms));
-    bool differ = memcmp(forms, s->norm_forms, n) != 0;
+    bool differ = memcmp(forms, s->plan.norm_forms, n) != 0;
     if (changed) *changed = differ;
     if (differ) {
-        memcpy(s->norm_forms, forms, n);
-        TRY_DONE(replan(s));
+        TRY_DONE(run_plan_with_forms(&s->plan, forms, &other));
+        TRY_DONE(change_plan(s, &other));
     }
 done:
+    run_plan_free(&other);
     free(forms);
     return status;
 }
 
-static bool has_scaling(const Session *s) { return s->train && s->train_tensors.scaling != NONE; }
+static bool has_scaling(const Session *s) { return s->train && s->plan.train_tensors.scaling != NONE; }
 
 Status session_set_scaling(Session *s, LossScaling scaling)
 {
@@ -467,10 +414,10 @@ Status session_set_scaling(Session *s, LossScaling scaling)
     CHECK(scaling.scale >= LOSS_SCALE_LEAST && scaling.scale <= LOSS_SCALE_MOST, "a loss scale of %g",
           (double)scaling.scale);
     s->scaling = scaling;
-    return exec_upload(s->train, s->train_tensors.scaling, &scaling, sizeof scaling);
+    return exec_upload(s->train, s->plan.train_tensors.scaling, &scaling, sizeof scaling);
 }
 
-bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->options.optimizer.scale_growth > 0; }
+bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->plan.input.optimizer.scale_growth > 0; }
 
 /* ---- a step ---- */
 
@@ -515,18 +462,18 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.batch = batch;
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
-    return exec_run(s->train, s->train_plan.begin, &s->train_plan.capacity);
+    return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 
 Status session_micro(Session *s, const MicroBatch *b)
 {
-    return run_micro(s, s->train, &s->train_plan, &s->train_tensors, b);
+    return run_micro(s, s->train, &s->plan.train, &s->plan.train_tensors, b);
 }
 
 Status session_last(Session *s, const MicroBatch *b)
 {
     RowCounts rows;
-    if (b) TRY(send_micro(s, s->train, &s->train_tensors, b, &rows));
+    if (b) TRY(send_micro(s, s->train, &s->plan.train_tensors, b, &rows));
     return exec_run_last(s->train, b ? &rows : NULL);
 }
 
@@ -534,10 +481,10 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
 {
     s->ctl.learning_rate = (float)learning_rate;
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
-    TRY(exec_upload(s->train, s->train_tensors.ctl, &s->ctl, sizeof s->ctl));
-    TRY(exec_run(s->train, s->train_plan.update, &s->train_plan.capacity));
-    TRY(exec_download(s->train, s->train_tensors.stats, stats, sizeof *stats));
-    if (has_scaling(s)) TRY(exec_download(s->train, s->train_tensors.scaling, &s->scaling, sizeof s->scaling));
+    TRY(exec_upload(s->train, s->plan.train_tensors.ctl, &s->ctl, sizeof s->ctl));
+    TRY(exec_run(s->train, s->plan.train.update, &s->plan.train.capacity));
+    TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
+    if (has_scaling(s)) TRY(exec_download(s->train, s->plan.train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
 }
 
@@ -551,21 +498,21 @@ Status session_find_bad(Session *s, const MicroBatch *b)
 
 static Status run_evaluation(Session *s, const MicroBatch *b)
 {
-    TRY(exec_run(s->eval, s->eval_plan.begin, &s->eval_plan.capacity));
-    return run_micro(s, s->eval, &s->eval_plan, &s->eval_tensors, b);
+    TRY(exec_run(s->eval, s->plan.eval.begin, &s->plan.eval.capacity));
+    return run_micro(s, s->eval, &s->plan.eval, &s->plan.eval_tensors, b);
 }
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)
 {
     size_t labels = (size_t)s->model->head.labels;
     TRY(run_evaluation(s, b));
-    TRY(exec_download(s->eval, s->eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
-    TRY(exec_download(s->eval, s->eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
+    TRY(exec_download(s->eval, s->plan.eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
+    TRY(exec_download(s->eval, s->plan.eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
     return OK;
 }
 
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums)
 {
     TRY(run_evaluation(s, b));
-    return exec_download(s->eval, s->eval_tensors.stats, sums, sizeof *sums);
+    return exec_download(s->eval, s->plan.eval_tensors.stats, sums, sizeof *sums);
 }

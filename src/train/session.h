@@ -14,23 +14,15 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "train/planning.h"
 #include "train/ranks.h"
+#include "train/run_plan.h"
 
 typedef struct {
     Backend *backend; /* open; the caller's */
-    Dtype compute;
-    bool training;
-    MicroCapacity micro;   /* of a training micro-batch */
-    MicroCapacity eval;    /* of an evaluation micro-batch; no tokens: no evaluation */
-    const uint8_t *levels; /* (layers); copied */
-    Optimizer optimizer;
-    bool save_buffer, poison;
-    bool no_snapshots;                 /* there is no room for them (setup.h); training looks at it */
+    bool poison;
     uint64_t seed;                     /* of dropout */
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
-    const Exchange *exchange;          /* with ranks, for training; the caller's */
     CommDevice *gpus;                  /* the ranks' GPUs are connected; NULL: they are not. The caller's */
 } SessionOptions;
 
@@ -38,12 +30,9 @@ typedef struct {
 typedef enum { STATE_WEIGHTS, STATE_M, STATE_V, N_STATE_ARRAYS } StateArray;
 
 typedef struct {
-    Model *model; /* the caller's */
+    const Model *model; /* the plan's */
     SessionOptions options;
-    uint8_t *levels, *norm_forms;
-    Segment *segments;
-    Plan train_plan, eval_plan; /* zeroed where there is none */
-    ModelTensors train_tensors, eval_tensors;
+    RunPlan plan;
     Memory memory;
     Exec *train, *eval;
     Ctl ctl;
@@ -54,8 +43,8 @@ typedef struct {
     size_t library_bytes; /* what binding made the process grow by: primitives, library buffers */
 } Session;
 
-/* Plans for the given LayerNorm forms (NULL: all Y), allocates. */
-Status session_open(Session *s, Model *model, const SessionOptions *options, const uint8_t *norm_forms);
+/* Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure. */
+Status session_open(Session *s, RunPlan *plan, const SessionOptions *options);
 void session_close(Session *s); /* takes a zeroed one */
 
 /* ---- weights and moments, for the host ---- */
@@ -93,8 +82,8 @@ Status session_set_scaling(Session *s, LossScaling scaling);
 /* fp16 whose scale moves: an update that overflows is skipped, and training goes on. */
 bool session_scale_is_dynamic(const Session *s);
 
-/* The forms the weights ask for now differ from the plan's: plans again, keeping weights and moments. `changed` may be
- * NULL. */
+/* Where the weights ask for other forms than the plan has: another plan, keeping weights and moments. `changed` may be
+   NULL. */
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
@@ -121,7 +110,5 @@ Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 /* Bytes taken now of the memory that the plan lies in: of a device that can say so what this process has there, else
    process_resident. */
 size_t session_memory_used(const Session *s);
-/* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
-size_t process_resident(void);
 
 #endif

@@ -15,14 +15,13 @@
 #define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
 
 struct Snapshots {
-    const TrainJob *job;
+    const Run *run;
     SnapshotWish wish;
     Ranks *ranks;
-    Intervals *slices;     // (ranks)
-    CheckpointFile *files; // (job->n_files)
+    Intervals *slices; // (ranks)
     Snapshot *file;
-    SnapshotCopies copies; /* on other hosts; count 0: none are made */
-    Digest run;
+    SnapshotCopies copies;    /* on other hosts; count 0: none are made */
+    Digest key;               /* of the run, in snapshot files */
     char *output;             /* canonical, as rank 0 knows it */
     int64_t generation, keep; /* the newest begun; the newest committed */
     int64_t begun;            /* the step of the newest begun; −1: none */
@@ -111,8 +110,8 @@ static Status check_kind(const char *dir)
 /* Whose elements: with ranks a part of every bucket, as a sharded optimizer has them. */
 static void find_slices(Snapshots *s)
 {
-    const Session *session = s->job->session;
-    const Exchange *x = session->options.exchange;
+    const Session *session = &s->run->session;
+    const Exchange *x = session->plan.input.exchange;
     int ranks = ranks_size(s->ranks);
     s->slices = mem_array((size_t)ranks, sizeof *s->slices);
     if (!s->ranks) {
@@ -122,45 +121,38 @@ static void find_slices(Snapshots *s)
     state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
 }
 
-static void find_files(Snapshots *s)
+static SnapshotPlace place_of(const Snapshots *s, int slice)
 {
-    s->files = mem_array((size_t)s->job->n_files, sizeof *s->files);
-    for (int i = 0; i < s->job->n_files; i++)
-        s->files[i] = (CheckpointFile){s->job->files[i].name, s->job->files[i].data, s->job->files[i].size};
-}
-
-static SnapshotPlace place_of(const Snapshots *s, int slice, const CheckpointFile *files)
-{
-    return (SnapshotPlace){.dir = s->job->config->snapshot_dir,
+    return (SnapshotPlace){.dir = s->run->c->snapshot_dir,
                            .output = s->output,
-                           .run = s->run,
+                           .run = s->key,
                            .world = ranks_size(s->ranks),
                            .slice = slice,
                            .holder = ranks_rank(s->ranks),
-                           .params = &s->job->session->model->params,
+                           .params = &s->run->session.model->params,
                            .part = &s->slices[slice],
-                           .files = files,
-                           .n_files = s->job->n_files};
+                           .files = s->run->files,
+                           .n_files = s->run->n_files};
 }
 
 /* What this rank takes, and what is free for it. */
 static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
-    const TrainJob *job = s->job;
-    const ParamTable *params = &job->session->model->params;
+    const Run *run = s->run;
+    const ParamTable *params = &run->session.model->params;
     const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
     uint64_t small = 0;
-    if (job->session->options.no_snapshots) return fail(E_MEMORY, "there is no room for them");
-    for (int i = 0; i < job->n_files; i++) small += job->files[i].size;
-    TRY(check_kind(job->config->snapshot_dir));
-    TRY(snapshot_claim(job->config->snapshot_dir, c ? c->node : 0, mine));
-    SnapshotPlace own = place_of(s, rank, s->files);
+    if (run->session.plan.snapshots_given_up) return fail(E_MEMORY, "there is no room for them");
+    for (int i = 0; i < run->n_files; i++) small += run->files[i].size;
+    TRY(check_kind(run->c->snapshot_dir));
+    TRY(snapshot_claim(run->c->snapshot_dir, c ? c->node : 0, mine));
+    SnapshotPlace own = place_of(s, rank);
     mine->need = snapshot_bytes(params, own.part, small);
     mine->held = snapshot_held(&own);
     for (int i = 0; i < s->copies.count; i++) {
         if (s->copies.items[i].holder != rank) continue;
-        SnapshotPlace place = place_of(s, s->copies.items[i].slice, s->files);
+        SnapshotPlace place = place_of(s, s->copies.items[i].slice);
         mine->need += snapshot_bytes(params, place.part, small);
         mine->held += snapshot_held(&place);
     }
@@ -183,7 +175,7 @@ static Status check_room(Snapshots *s, const SnapshotClaim *mine)
     Status status = ranks_meet(s->ranks);
     all[0] = *mine;
     if (status == OK && c) status = comm_allgather(c, mine, sizeof *mine, all);
-    if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->job->config->snapshot_dir, host_of, s);
+    if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->run->c->snapshot_dir, host_of, s);
     free(all);
     return status;
 }
@@ -191,13 +183,13 @@ static Status check_room(Snapshots *s, const SnapshotClaim *mine)
 static Status open_files(Snapshots *s)
 {
     int rank = ranks_rank(s->ranks);
-    SnapshotPlace own = place_of(s, rank, s->files);
+    SnapshotPlace own = place_of(s, rank);
     TRY(snapshot_open(&own, &s->file));
     if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
     for (int i = 0; i < s->copies.count; i++) {
         SnapshotCopy *copy = &s->copies.items[i];
         if (copy->holder != rank) continue;
-        SnapshotPlace place = place_of(s, copy->slice, s->files);
+        SnapshotPlace place = place_of(s, copy->slice);
         TRY(snapshot_open(&place, &copy->file));
         if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
     }
@@ -213,7 +205,7 @@ static Status find_copies(Snapshots *s)
     if (!c) return OK;
     Status status = OK;
     int *node = mem_array((size_t)c->size, sizeof *node);
-    TRY_DONE(snapshots_replicas(s->job->config, c->nodes, &replicas));
+    TRY_DONE(snapshots_replicas(s->run->c, c->nodes, &replicas));
     TRY_DONE(ranks_meet(s->ranks));
     TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
     if (replicas == 0) goto done;
@@ -228,20 +220,20 @@ done:
    what lies in memory another run's. */
 static Status find_run(Snapshots *s, bool wanted)
 {
-    const TrainJob *job = s->job;
-    bool anew = strcmp(job->config->resume, "auto") != 0;
+    const Config *config = s->run->c;
+    bool anew = strcmp(config->resume, "auto") != 0;
     Status status = OK;
     Buf path = {0};
     if (ranks_first(s->ranks)) {
-        char *canonical = snapshot_canonical(job->output_dir);
+        char *canonical = snapshot_canonical(config->output_dir);
         buf_puts(&path, canonical);
         free(canonical);
-        status = snapshot_run(job->output_dir, wanted, false, &s->run);
-        if (status == OK && anew && snapshot_run_known(s->run))
-            status = snapshot_run(job->output_dir, true, true, &s->run);
+        status = snapshot_run(config->output_dir, wanted, false, &s->key);
+        if (status == OK && anew && snapshot_run_known(s->key))
+            status = snapshot_run(config->output_dir, true, true, &s->key);
     }
     TRY_DONE(ranks_follow(s->ranks, status));
-    TRY_DONE(ranks_broadcast(s->ranks, &s->run, sizeof s->run));
+    TRY_DONE(ranks_broadcast(s->ranks, &s->key, sizeof s->key));
     TRY_DONE(ranks_broadcast_text(s->ranks, &path));
     s->output = mem_strdup(path.data);
 done:
@@ -300,27 +292,26 @@ static void release(Snapshots *s, bool discard)
     copies_free(&s->copies);
     for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) intervals_free(&s->slices[r]);
     free(s->slices);
-    free(s->files);
     free(s->output);
     free(s);
 }
 
-Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progress)
+Status snapshots_open(Snapshots **out, Run *run)
 {
     Snapshots *s = mem_alloc(sizeof *s);
+    TrainProgress *progress = &run->progress;
     *out = NULL;
-    *s = (Snapshots){.job = job,
-                     .ranks = job->session->options.ranks,
+    *s = (Snapshots){.run = run,
+                     .ranks = run->ranks,
                      .generation = progress->snapshot_newest,
                      .keep = progress->snapshot_kept,
                      .begun = -1};
-    Status status = snapshots_wish(job->config, ranks_size(s->ranks), &s->wish);
+    Status status = snapshots_wish(run->c, ranks_size(s->ranks), &s->wish);
     if (status == OK) status = find_run(s, s->wish.wanted || s->ranks);
-    progress->run = s->run;
+    progress->run = s->key;
     if (status == OK && s->wish.wanted) {
         s->stats.every = s->wish.every;
         find_slices(s);
-        find_files(s);
         status = find_copies(s);
         if (status == OK) status = open_everywhere(s);
         if (status == OK) {
@@ -334,7 +325,7 @@ Status snapshots_open(Snapshots **out, const TrainJob *job, TrainProgress *progr
     return status;
 }
 
-void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
+void snapshots_close(Snapshots *s, const Run *run, bool discard)
 {
     if (s)
         log_debug(
@@ -343,10 +334,9 @@ void snapshots_close(Snapshots *s, const TrainJob *job, bool discard)
             "a processor; %.1f MiB",
             s->stats.taken, s->stats.every, s->stats.stood_s, s->stats.stood_most_s, s->stats.seconds,
             s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
-    char *output = s ? mem_strdup(s->output) : snapshot_canonical(job->output_dir);
+    char *output = s ? mem_strdup(s->output) : snapshot_canonical(run->c->output_dir);
     release(s, discard);
-    if (discard && snapshot_remove(job->config->snapshot_dir, output, 0, NULL, NULL) != OK)
-        log_warn("%s", status_message());
+    if (discard && snapshot_remove(run->c->snapshot_dir, output, 0, NULL, NULL) != OK) log_warn("%s", status_message());
     free(output);
 }
 
@@ -363,7 +353,7 @@ static void reckon(Snapshots *s, double step_s)
     s->stats.stood_s += s->stood_now;
     if (s->stood_now > s->stats.stood_most_s) s->stats.stood_most_s = s->stood_now;
     if (s->wish.every > 0) return;
-    double cost = s->stood_now + (s->job->session->options.backend->device ? 0 : processor);
+    double cost = s->stood_now + (s->run->session.options.backend->device ? 0 : processor);
     double every = step_s > 0 ? ceil(cost / (COST_MOST * step_s)) : 1;
     if (s->stats.every > 0) every = fmax(every, floor(0.7 * (double)s->stats.every)); /* one cheap one proves little */
     s->stats.every = every < 1 ? 1 : every > 1e9 ? (int64_t)1e9 : (int64_t)every;
@@ -381,24 +371,25 @@ static bool due(const Snapshots *s, int64_t step)
 static Status fetch(void *context, int array, int64_t begin, int64_t end, float *to)
 {
     const Snapshots *s = context;
-    return session_read_range(s->job->session, (StateArray)array, begin, end, to);
+    return session_read_range(&s->run->session, (StateArray)array, begin, end, to);
 }
 
-static Status begin(Snapshots *s, const TrainProgress *progress)
+static Status begin(Snapshots *s)
 {
+    int64_t step = s->run->progress.step;
     Buf text = {0};
     Status status = OK;
     double start = clock_monotonic();
-    SnapshotSource source = {.generation = ++s->generation, .step = progress->step, .context = s};
-    saving_state(s->job, progress, &text);
+    SnapshotSource source = {.generation = ++s->generation, .step = step, .context = s};
+    saving_state(s->run, &text);
     source.state = text.data;
     source.state_size = text.len;
-    if (s->job->session->options.backend->device)
+    if (s->run->session.options.backend->device)
         source.fetch = fetch;
     else
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-            source.arrays[a] = session_part(s->job->session, a, &source.own[a]);
-    s->begun = progress->step;
+            source.arrays[a] = session_part(&s->run->session, a, &source.own[a]);
+    s->begun = step;
     s->copies.generation = s->generation;
     s->copies.keep = s->keep;
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
@@ -448,7 +439,7 @@ static void commit(Snapshots *s, double step_s)
     reckon(s, step_s);
     if (s->alone) return;
     s->alone = true; /* what was left by another number of ranks has served */
-    if (snapshot_remove(s->job->config->snapshot_dir, s->output, ranks_size(s->ranks), NULL, NULL) != OK)
+    if (snapshot_remove(s->run->c->snapshot_dir, s->output, ranks_size(s->ranks), NULL, NULL) != OK)
         log_warn("%s", status_message());
 }
 
@@ -473,10 +464,10 @@ static bool take_due(Snapshots *s, int64_t step)
     return agreed;
 }
 
-Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s)
+Status snapshots_step(Snapshots *s, double step_s)
 {
     if (!s) return OK;
-    bool is_due = take_due(s, progress->step);
+    bool is_due = take_due(s, s->run->progress.step);
     if (!s->ranks) look(s, false);
     settle(s, step_s);
     if (!is_due) return OK;
@@ -488,7 +479,7 @@ Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s
         s->stood_now += clock_monotonic() - start;
         settle(s, step_s);
     }
-    return begin(s, progress);
+    return begin(s);
 }
 
 void snapshots_settle(Snapshots *s)
@@ -504,7 +495,7 @@ void snapshots_gather(Snapshots *s, Persist *held)
     *held = (Persist){0};
     if (!s) return;
     (void)snapshot_poll(s->file, true);
-    if (persist_find(s->job->config->snapshot_dir, s->output, s->run, held) != OK) log_warn("%s", status_message());
+    if (persist_find(s->run->c->snapshot_dir, s->output, s->key, held) != OK) log_warn("%s", status_message());
 }
 
 SnapshotStats snapshots_stats(const Snapshots *s) { return s ? s->stats : (SnapshotStats){0}; }

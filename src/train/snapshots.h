@@ -7,7 +7,7 @@
 #include "train/exchange.h"
 #include "train/persist.h"
 #include "train/ranks.h"
-#include "train/train.h"
+#include "train/run.h"
 
 typedef struct Snapshots Snapshots;
 
@@ -29,10 +29,10 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *par
 
 /* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
    makes what lies in memory of the run before another run's. */
-Status snapshots_open(Snapshots **s, const TrainJob *job, TrainProgress *progress);
+Status snapshots_open(Snapshots **s, Run *run);
 /* Collective. Between two steps: notes what is complete, and begins the next one where it is due. `step_s`: what a step
  * takes. */
-Status snapshots_step(Snapshots *s, const TrainProgress *progress, double step_s); /* takes NULL */
+Status snapshots_step(Snapshots *s, double step_s); /* takes NULL */
 /* Before the meeting of the step `step`: this rank's votes. */
 void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
@@ -45,6 +45,6 @@ void snapshots_gather(Snapshots *s, Persist *held);
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 
 /* `discard`: the state is on disk, so what this run has in memory goes, of earlier processes too. Takes NULL. */
-void snapshots_close(Snapshots *s, const TrainJob *job, bool discard);
+void snapshots_close(Snapshots *s, const Run *run, bool discard);
 
 #endif

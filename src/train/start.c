@@ -172,10 +172,10 @@ static Status find_forms(const Config *c, const Model *m, const TrainResume *res
 {
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
-    if (resume->dir && resume->n_forms != n)
-        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->dir,
+    if (train_found(resume) && resume->n_forms != n)
+        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->name,
                     resume->n_forms / 2, m->config.layers);
-    if (resume->dir) {
+    if (train_found(resume)) {
         memcpy(forms, resume->norm_forms, (size_t)n);
         return OK;
     }

@@ -43,11 +43,10 @@ static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step
 }
 
 /* On another host the folder of that name may be another one. */
-static bool same_folder(const TrainJob *job, Digest run)
+static bool same_folder(const char *output_dir, Digest run)
 {
     Digest here;
-    return snapshot_run(job->output_dir, false, false, &here) == OK && snapshot_run_known(here) &&
-           digest_equal(here, run);
+    return snapshot_run(output_dir, false, false, &here) == OK && snapshot_run_known(here) && digest_equal(here, run);
 }
 
 /* Is a good checkpoint of a later step there? Others saved it, or the run was started again while this rank was away.
@@ -72,8 +71,7 @@ static void announce(Comm *c)
 }
 
 typedef struct {
-    const TrainJob *job;
-    const TrainProgress *progress;
+    const Run *run;
     Saving *saving;
     bool sharded; /* nobody holds the whole state: what memory holds is saved */
     Persist held;
@@ -86,20 +84,21 @@ typedef struct {
 static void say_nobody(Survivor *s)
 {
     if (!s->sharded)
-        buf_printf(&s->why, "No rank that lives has the run's folder %s: what memory holds is gone on from",
-                   s->job->output_dir);
+        buf_printf(&s->why, "No surviving rank has the run's folder %s: the next run resumes from memory",
+                   s->run->c->output_dir);
     else if (s->held.set.generation)
-        buf_printf(&s->why, "Nothing is saved, for the run's folder %s is not here: what memory holds is gone on from",
-                   s->job->output_dir);
+        buf_printf(&s->why,
+                   "Nothing is saved, because the run's folder %s is not here: the next run resumes from memory",
+                   s->run->c->output_dir);
     else if (s->held.missing.len)
         buf_printf(&s->why,
-                   "Nothing is saved, for in no memory of a host that is left a generation is whole (here %s): what "
-                   "the memory of all hosts holds together, or else the newest checkpoint, is gone on from",
+                   "Nothing is saved, because no surviving host has a whole generation in memory (here %s): the next "
+                   "run resumes from the memory of all hosts together, or else from the newest checkpoint",
                    s->held.missing.data);
     else
         buf_puts(&s->why,
-                 "Nothing is saved, for each rank has moments of its own and no snapshot was taken: the newest "
-                 "checkpoint is gone on from");
+                 "Nothing is saved, because each rank has moments of its own and no snapshot was taken: the next run "
+                 "resumes from the newest checkpoint");
 }
 
 /* What rank 0 saves in the background comes first: it may be newer, and saves into the folder one at a time. */
@@ -107,7 +106,7 @@ static bool saved_already(Survivor *s)
 {
     int64_t newest;
     if (s->saving && s->sharded) (void)saving_wait(s->saving);
-    if (!went_beyond(s->job->output_dir, s->step - 1, &newest)) return false;
+    if (!went_beyond(s->run->c->output_dir, s->step - 1, &newest)) return false;
     buf_printf(&s->why, "Step %lld is saved already", (long long)newest);
     return true;
 }
@@ -115,11 +114,11 @@ static bool saved_already(Survivor *s)
 /* Is it this rank that saves? */
 static bool claim(Survivor *s)
 {
-    const TrainJob *job = s->job;
-    Comm *c = ranks_comm(job->session->options.ranks);
-    double half = job->config->peer_timeout / 2;
+    Comm *c = ranks_comm(s->run->ranks);
+    double half = s->run->c->peer_timeout / 2;
     int64_t step;
-    bool able = (!s->sharded || s->held.set.generation) && same_folder(job, s->progress->run), deaf;
+    bool able = (!s->sharded || s->held.set.generation) && same_folder(s->run->c->output_dir, s->run->progress.run),
+         deaf;
     int who = lowest(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
     if (who == NONE) {
         say_nobody(s);
@@ -133,7 +132,7 @@ static bool claim(Survivor *s)
         buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
         return false;
     }
-    if (c->rank > 0 && lock_take_within(&s->lock, job->output_dir, deaf ? LOCK_MOST : 0) != OK) {
+    if (c->rank > 0 && lock_take_within(&s->lock, s->run->c->output_dir, deaf ? LOCK_MOST : 0) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         announce(c);
         return false;
@@ -146,16 +145,11 @@ static bool claim(Survivor *s)
     return true;
 }
 
-Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *snapshots, Saving *saving,
-               SurviveSave save, void *context, bool *saved)
+Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved)
 {
     char *lost = mem_strdup(status_message());
-    Comm *c = ranks_comm(job->session->options.ranks);
-    Survivor s = {.job = job,
-                  .progress = progress,
-                  .saving = saving,
-                  .sharded = session_sharded(job->session),
-                  .step = progress->step};
+    Comm *c = ranks_comm(run->ranks);
+    Survivor s = {.run = run, .saving = saving, .sharded = session_sharded(&run->session), .step = run->progress.step};
     *saved = false;
     log_warn("%s; what can be saved is saved now", lost);
     if (c->store) store_hurry(c->store, WAIT_MOST);
@@ -167,31 +161,22 @@ Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *sn
         bool good = (s.sharded ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
         if (good)
             buf_printf(&s.why, "Step %lld of %lld is saved in %s", (long long)s.step,
-                       (long long)job->schedule.total_steps, job->output_dir);
+                       (long long)run->schedule.total_steps, run->c->output_dir);
         else
             buf_printf(&s.why, "Step %lld could not be saved: %s", (long long)s.step, status_message());
         *saved = good && !s.sharded;
         announce(c);
         lock_release(&s.lock);
     }
-    (void)fail(E_PEER, "%s. %s; the same command goes on from there", lost, s.why.data);
+    (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     persist_free(&s.held);
     buf_free(&s.why);
     free(lost);
     return E_PEER;
 }
 
-Status survive_share(TrainJob *job, Buf *fingerprint, Buf *config)
+Status survive_share(Run *run)
 {
-    Ranks *ranks = job->session->options.ranks;
-    if (!ranks) return OK;
-    if (ranks_first(ranks)) {
-        buf_puts(fingerprint, job->fingerprint);
-        buf_puts(config, job->config_json);
-    }
-    TRY(ranks_broadcast_text(ranks, fingerprint));
-    TRY(ranks_broadcast_text(ranks, config));
-    job->fingerprint = fingerprint->data;
-    job->config_json = config->data;
-    return OK;
+    TRY(ranks_broadcast_text(run->ranks, &run->fingerprint));
+    return ranks_broadcast_text(run->ranks, &run->config_json);
 }

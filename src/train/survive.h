@@ -8,9 +8,8 @@
 #include "train/snapshots.h"
 #include "train/train.h"
 
-/* Collective, before training: what rank 0 would write into state.json, for any rank may have to. The job uses the two
-   texts as long as it lasts. */
-Status survive_share(TrainJob *job, Buf *fingerprint, Buf *config);
+/* Collective, before training: rank 0's texts for state.json to all, because any rank may have to write it. */
+Status survive_share(Run *run);
 
 /* What a survivor calls to save: `set` (of `list`) from memory, or, where that is NULL, the state that it holds. */
 typedef Status (*SurviveSave)(void *context, const SnapshotList *list, const SnapshotSet *set);
@@ -20,7 +19,6 @@ typedef Status (*SurviveSave)(void *context, const SnapshotList *list, const Sna
    meanwhile, so that never two write. The others wait for it a while, because a launcher may end all when one ends.
    `saving`: rank 0's, whose last save is waited for where memory is saved; may be NULL. `saved`: by this one, the state
    that it holds, so memory has served. Always E_PEER. */
-Status survive(const TrainJob *job, const TrainProgress *progress, Snapshots *snapshots, Saving *saving,
-               SurviveSave save, void *context, bool *saved);
+Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 
 #endif

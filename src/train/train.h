@@ -1,5 +1,4 @@
-/* The training loop: steps, saves, signals, metrics, the end. It trains whatever examples its source gives; a task
-   brings the source and what evaluating means. The folder's public header. */
+/* The training loop: steps, saves, signals, metrics, the end. It trains on the examples of run->source. */
 #ifndef CAIRN_TRAIN_TRAIN_H
 #define CAIRN_TRAIN_TRAIN_H
 
@@ -9,40 +8,7 @@
 #include "train/observe.h"
 #include "train/session.h"
 
-/* What a task adds to every checkpoint: small files (config.json, vocab.txt …) that make its folder a model of its own.
- */
-typedef struct {
-    const char *name;
-    const void *data;
-    size_t size;
-} TrainFile;
-
-/* Evaluation in the middle of training. `metric`: the figure that picks the best (larger is better). `text`: one line
-   for people. May return E_STOPPED. */
-typedef Status (*TrainEvaluate)(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text);
-/* Called when `metric` was the best so far: keep this model. */
-typedef Status (*TrainKeepBest)(void *context, int64_t step, double metric);
-
-typedef struct {
-    const Config *config;
-    Session *session;
-    ExampleSource source;
-    Optimizer optimizer;
-    Schedule schedule;                 /* total_steps is where training ends */
-    int64_t batch_size, padded_length; /* padded_length 0: packed */
-    const char *output_dir;
-    const char *fingerprint; /* JSON object: backend, precision, libraries, digests (contracts.md 9) */
-    const char *config_json; /* the resolved configuration */
-    const TrainFile *files;
-    int n_files;
-    size_t planned_peak;    /* bytes */
-    TrainEvaluate evaluate; /* NULL: none during training */
-    TrainKeepBest keep_best;
-    int64_t eval_samples; /* evaluates when so many more sequences were trained on, too; 0: --eval-every alone */
-    const bool *enough;   /* training ends where an evaluation sets this; NULL: never */
-    void *context;
-    double started; /* clock_monotonic at the program's start, for --max-time */
-} TrainJob;
+typedef struct Run Run; /* train/run.h */
 
 /* What snapshots in memory (train/snapshots.h) took, in this process. */
 typedef struct {
@@ -72,20 +38,21 @@ typedef struct {
     int64_t snapshot_newest, snapshot_kept; /* generations: the newest seen; the one it goes on from, 0: none */
 } TrainProgress;
 
-/* Going on from a checkpoint, in three parts: train_find looks for it in the output folder, or where --resume says, and
-   in memory for a snapshot that is newer, reads progress and LayerNorm forms, which plans need; train_compare, once the
-   plan is made, tells whether this run may go on from it; train_load reads the tensors. A flag or fingerprint that
-   alters the run is refused (E_USAGE;
-   --override takes it). Without a checkpoint (dir NULL) the run starts from the beginning. With ranks the first and the
-   last are Collective: rank 0 looks and reads, the others get what it has. */
+/* Resuming, in three parts. train_find looks for a checkpoint in the output folder, or where --resume says, and in
+   memory for a snapshot that is newer; it reads progress and LayerNorm forms, which plans need. train_compare, once the
+   plan is made, refuses a flag or fingerprint that alters the run (E_USAGE; --override takes it). train_load reads the
+   tensors. Nothing found: the run starts from the beginning. With ranks the first and the last are Collective: rank 0
+   looks and reads, and sends to the others. */
 typedef struct {
-    char *dir; /* the checkpoint's folder; NULL: none */
+    char *dir;  /* the checkpoint's folder; NULL: nothing was found, or a snapshot */
+    char *name; /* in messages: the folder, or "the snapshot of step 7 in /dev/shm" */
     TrainProgress progress;
     uint8_t *norm_forms; /* (n_forms) */
     int n_forms;
-    Json *state;                /* state.json */
-    struct TrainMemory *memory; /* it is a snapshot, not a checkpoint (train/recover.h); `dir` is what it is called */
+    Json *state;                /* state.json; NULL: nothing was found */
+    struct TrainMemory *memory; /* the snapshot (train/recover.h); NULL: a checkpoint */
 } TrainResume;
+static inline bool train_found(const TrainResume *r) { return r->state != NULL; }
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *resume);
 Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume);
 Status train_load(TrainResume *resume, Session *session);
@@ -95,7 +62,7 @@ void train_resume_free(TrainResume *resume);
 Status train_check_output(const char *output_dir);
 
 /* Trains to the end, or until a signal or --max-time (E_STOPPED after a durable save). */
-Status train_run(TrainJob *job, TrainProgress *progress);
+Status train_run(Run *run);
 
 /* What the weights and sizes that a run starts from are known by, wherever they lie: the sizes and rates of `model`,
    and of the file --model the names, shapes and small tensors (reading all of it would take as long as loading it). An

@@ -74,6 +74,9 @@ typedef struct {
    E_USAGE too: see glue_custom_init. */
 Status glue_task_find(const char *name, const GlueTask **task);
 bool glue_task_is_custom(const char *name);
+/* n_labels of --task. A custom one has those of --labels, two where none are given. */
+struct Config;
+Status glue_width(const struct Config *c, int *width);
 int glue_task_count(void);
 const GlueTask *glue_task_at(int i);
 
@@ -170,10 +173,8 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values);
 
-/* ---- the command (command.c) ---- */
+/* ---- the task of `cairn glue` (task.c) ---- */
 
-struct Config;
-/* `cairn glue`. */
-Status command_glue(const struct Config *c);
+extern const struct Task task_glue; /* train/task.h */
 
 #endif

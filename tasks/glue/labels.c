@@ -1,5 +1,5 @@
-/* The order of a classifier's labels: the task's order is the one that is evaluated, and config.json's id2label says
-   which one the weights have. */
+/* Puts the rows of a classifier into the task's order of labels. id2label of config.json has the order of the weights.
+ */
 #include "tasks/glue/labels.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* GLUE's metrics. Counts for classification; for regression the values are kept, because centred sums and ranks need
-   them all. */
+/* GLUE's metrics. Classification needs counts; regression keeps all values, because centred sums and ranks need
+   them. */
 #include "tasks/glue/glue.h"
 
 #include <math.h>

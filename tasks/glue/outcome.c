@@ -1,31 +1,19 @@
-/* What a run of `cairn glue` says in the end: figures of its splits, predictions, the best model on the way. */
+/* The results of `cairn glue`: figures of its splits, and predictions. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tasks/glue/run.h"
 #include "train/result.h"
-#include "train/signals.h"
 
-void glue_export_text(const GlueRun *r, ExportText *text)
+static Status evaluate_split(Run *r, GlueSplitData *d)
 {
-    *text = (ExportText){.vocab = r->text.file.data,
-                         .vocab_len = r->text.file.len,
-                         .lower_case = r->text.options.lower_case,
-                         .strip_accents = r->text.options.strip_accents};
-    if (r->task->regression) return;
-    text->labels = r->task->labels;
-    text->n_labels = r->task->n_labels;
-}
-
-static Status evaluate_split(GlueRun *r, GlueSplitData *d)
-{
+    const GlueTask *task = ((const GlueRun *)r->own)->task;
     int labels = r->model.head.labels;
     double start = clock_monotonic();
     GlueScores scores = {0};
     if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
-    TRY(glue_forward(&r->session, &d->examples, r->c->eval_batch_size, r->c->padded ? r->c->max_seq_length : 0,
-                     signals_stop(), d->values, &d->result.loss));
+    TRY(glue_forward(r, &d->examples, d->values, &d->result.loss));
     for (int64_t i = 0; i < d->examples.count * labels; i++)
         if (!isfinite(d->values[i]))
             return fail(E_NUMERIC,
@@ -33,110 +21,94 @@ static Status evaluate_split(GlueRun *r, GlueSplitData *d)
                         "inspect`)",
                         d->raw.path, (long long)d->raw.examples[i / labels].line, (double)d->values[i]);
     d->result.seconds = clock_monotonic() - start;
-    d->result.examples = d->examples.count;
     if (!d->raw.labelled) return OK;
     for (int64_t i = 0; i < d->examples.count; i++)
-        glue_scores_add(&scores, r->task, d->values + i * labels, &d->raw.examples[i]);
-    for (int m = 0; m < r->task->n_metrics; m++)
-        d->result.metrics[m] = glue_scores_value(&scores, r->task, r->task->metrics[m]);
-    d->result.best = glue_scores_value(&scores, r->task, r->task->best);
+        glue_scores_add(&scores, task, d->values + i * labels, &d->raw.examples[i]);
+    for (int m = 0; m < task->n_metrics; m++) d->result.metrics[m] = glue_scores_value(&scores, task, task->metrics[m]);
+    d->result.best = glue_scores_value(&scores, task, task->best);
     glue_scores_free(&scores);
     return OK;
 }
 
-static void describe_result(const GlueRun *r, const GlueSplitData *d, Buf *text)
+static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *text)
 {
     buf_printf(text, "%s%s:", text->len ? "; " : "", d->split->name);
-    for (int m = 0; m < r->task->n_metrics; m++)
-        buf_printf(text, " %s %.4f", glue_metric_name(r->task->metrics[m]), d->result.metrics[m]);
+    for (int m = 0; m < task->n_metrics; m++)
+        buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]), d->result.metrics[m]);
     buf_printf(text, " loss %.4f", d->result.loss);
 }
 
-/* In the middle of training: the first dev split picks the best. */
-Status glue_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text)
+Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
 {
-    GlueRun *r = context;
+    GlueRun *g = r->own;
     *metric = NAN;
-    for (int i = 0; i < r->n_splits; i++) {
-        GlueSplitData *d = &r->splits[i];
+    for (int i = 0; i < g->n_splits; i++) {
+        GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
         if (isnan(*metric)) *metric = d->result.best;
-        describe_result(r, d, text);
+        describe_result(g->task, d, text);
     }
-    for (int i = 0; i < r->n_splits; i++) /* once none of them can be stopped any more */
-        for (int m = 0; r->splits[i].split->kind == GLUE_DEV && m < r->task->n_metrics; m++)
-            TRY(metrics_eval(metrics, step, r->splits[i].split->name, glue_metric_name(r->task->metrics[m]),
-                             r->splits[i].result.metrics[m]));
+    for (int i = 0; i < g->n_splits; i++) /* once none of them can be stopped any more */
+        for (int m = 0; m < glue_dev_metrics(g, i); m++)
+            TRY(metrics_eval(metrics, r->progress.step, g->splits[i].split->name, glue_metric_name(g->task->metrics[m]),
+                             g->splits[i].result.metrics[m]));
     return OK;
 }
 
-Status glue_keep_best(void *context, int64_t step, double metric)
+static Status write_results(const Run *r)
 {
-    GlueRun *r = context;
-    ExportText text;
-    glue_export_text(r, &text);
-    return result_keep_best(r->c->output_dir, &r->model, &r->session, &text, step, metric);
-}
-
-/* eval_results.json and .txt: eval_accuracy, eval_accuracy_mm, eval_loss …, as Hugging Face and Google name them. */
-static Status write_results(const GlueRun *r)
-{
-    Buf json = {0}, text = {0};
-    Status status = OK;
-    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
-         *text_path = file_join(r->c->output_dir, "eval_results.txt");
-    int n = 0;
-    buf_puts(&json, "{");
-    for (int i = 0; i < r->n_splits; i++) {
-        const GlueSplitData *d = &r->splits[i];
+    const GlueRun *g = r->own;
+    EvalResults results = {0};
+    for (int i = 0; i < g->n_splits; i++) {
+        const GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
-        for (int m = -1; m < r->task->n_metrics; m++) {
-            const char *name = m < 0 ? "loss" : glue_metric_name(r->task->metrics[m]);
-            double value = m < 0 ? d->result.loss : d->result.metrics[m];
-            buf_printf(&json, "%s\n  \"eval_%s%s\": ", n++ ? "," : "", name, d->split->suffix);
-            buf_double(&json, value);
-            buf_printf(&text, "eval_%s%s = %.17g\n", name, d->split->suffix, value);
-        }
-        buf_printf(&json, ",\n  \"eval_samples%s\": %lld", d->split->suffix, (long long)d->examples.count);
-        buf_printf(&text, "eval_samples%s = %lld\n", d->split->suffix, (long long)d->examples.count);
+        eval_results_value(&results, "loss", d->split->suffix, d->result.loss);
+        for (int m = 0; m < g->task->n_metrics; m++)
+            eval_results_value(&results, glue_metric_name(g->task->metrics[m]), d->split->suffix, d->result.metrics[m]);
+        eval_results_count(&results, "samples", d->split->suffix, d->examples.count);
     }
-    buf_puts(&json, "\n}\n");
-    if (n) {
-        TRY_DONE(file_write_durable(json_path, json.data, json.len));
-        TRY_DONE(file_write_durable(text_path, text.data, text.len));
-    }
-done:
-    buf_free(&json);
-    buf_free(&text);
-    free(json_path);
-    free(text_path);
-    return status;
+    return eval_results_write(&results, r->c->output_dir);
 }
 
-static Status write_predictions(GlueRun *r, GlueSplitData *d)
+/* Rows of logits → probabilities, in place. */
+static void softmax(float *values, int64_t rows, int labels)
 {
-    if (!r->task->regression) glue_softmax(d->values, d->examples.count, r->model.head.labels);
-    TRY(glue_predictions_write(r->c->output_dir, r->task, d->split, &d->raw, d->values));
+    for (int64_t r = 0; r < rows; r++) {
+        float *x = values + r * labels;
+        double largest = (double)x[0], sum = 0;
+        for (int i = 1; i < labels; i++)
+            if ((double)x[i] > largest) largest = (double)x[i];
+        for (int i = 0; i < labels; i++) sum += exp((double)x[i] - largest);
+        for (int i = 0; i < labels; i++) x[i] = (float)(exp((double)x[i] - largest) / sum);
+    }
+}
+
+static Status write_predictions(const Run *r, GlueSplitData *d)
+{
+    const GlueTask *task = ((const GlueRun *)r->own)->task;
+    if (!task->regression) softmax(d->values, d->examples.count, r->model.head.labels);
+    TRY(glue_predictions_write(r->c->output_dir, task, d->split, &d->raw, d->values));
     if (*r->c->submission && d->split->submission)
-        TRY(glue_submission_write(r->c->submission, r->task, d->split, &d->raw, d->values));
+        TRY(glue_submission_write(r->c->submission, task, d->split, &d->raw, d->values));
     return OK;
 }
 
-Status glue_evaluate_all(GlueRun *r)
+Status glue_evaluate(Run *r)
 {
-    for (int i = 0; i < r->n_splits; i++) {
-        GlueSplitData *d = &r->splits[i];
+    GlueRun *g = r->own;
+    for (int i = 0; i < g->n_splits; i++) {
+        GlueSplitData *d = &g->splits[i];
         Buf text = {0};
         TRY(evaluate_split(r, d));
         if (d->split->kind == GLUE_DEV)
-            describe_result(r, d, &text);
+            describe_result(g->task, d, &text);
         else
             buf_printf(&text, "%s: predicted", d->split->name);
         log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
                  (double)d->examples.count / d->result.seconds);
         buf_free(&text);
-        TRY(ranks_follow(r->ranks, ranks_first(r->ranks) ? write_predictions(r, d) : OK));
+        TRY(ranks_follow(r->ranks, run_first(r) ? write_predictions(r, d) : OK));
     }
-    return ranks_follow(r->ranks, ranks_first(r->ranks) ? write_results(r) : OK);
+    return ranks_follow(r->ranks, run_first(r) ? write_results(r) : OK);
 }

@@ -1,4 +1,4 @@
-/* What a model said about a split, as files: for the leaderboard, and with probabilities for people. */
+/* Predictions of a split as files: for the leaderboard, and with probabilities for people. */
 #include "tasks/glue/glue.h"
 
 #include <math.h>

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
+
 /* ---- columns ---- */
 
 static const GlueLayout cola_labelled = {.a = "3", .label = "1", .columns = 4};
@@ -297,6 +299,20 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
 done:
     free(texts);
     if (status != OK) glue_custom_free(c);
+    return status;
+}
+
+Status glue_width(const Config *c, int *width)
+{
+    GlueCustom custom = {.task.n_labels = 2};
+    const GlueTask *task = &custom.task;
+    Status status = OK;
+    if (!glue_task_is_custom(c->task))
+        status = glue_task_find(c->task, &task);
+    else if (*c->labels)
+        status = custom_labels(&custom, c->labels);
+    if (status == OK) *width = task->n_labels;
+    glue_custom_free(&custom);
     return status;
 }
 

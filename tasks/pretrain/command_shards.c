@@ -1,4 +1,4 @@
-/* `cairn shards`: reads the options, looks at the text, says what it will need, and runs the two passes. */
+/* `cairn shards`: options, text, an estimate of memory and disk, and the two passes. */
 #include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,10 +18,10 @@
 #define MOST_SHARD      ((int64_t)64 << 20)
 #define MOST_BUCKETS    65536
 #define MOST_VOCAB      ((size_t)256 << 20)
-#define BYTES_PER_TOKEN 3.5  /* of English, at least; only for what is foretold */
-#define TOKENS_TWICE    1.4  /* what is put back for a random B is used again */
-#define FIRST_PASS      0.75 /* its share of the time */
-#define FEW             3    /* documents in a shard */
+#define BYTES_PER_TOKEN 3.5  /* of English, at least; for estimates alone */
+#define TOKENS_TWICE    1.4  /* text after a random B is used again */
+#define FIRST_PASS      0.75 /* of the time */
+#define FEW             3    /* documents per shard */
 
 /* ---- the text ---- */
 
@@ -33,7 +33,7 @@ static void add_input(ShardsJob *j, char *path)
     j->inputs[j->n_inputs++] = path;
 }
 
-/* Files of a folder by name: those that end with .txt, or if there is none, all; never JSON. */
+/* Files of a folder by name: all .txt files, or without any, all files except JSON. */
 static Status add_folder(ShardsJob *j, const char *dir)
 {
     DIR *d = opendir(dir);
@@ -109,7 +109,7 @@ static Status read_options(ShardsJob *j, const Config *c)
         return fail(E_USAGE, "give --output-dir DIR, where the shards go");
     if (c->max_seq_length < 8)
         return fail(E_USAGE, "--max-seq-length %lld: pairs need 8 at least", (long long)c->max_seq_length);
-    if (c->mask_fraction <= 0) return fail(E_USAGE, "--mask-fraction 0: there would be nothing to learn from");
+    if (c->mask_fraction <= 0) return fail(E_USAGE, "--mask-fraction 0 leaves nothing to learn");
     int64_t shard = c->shard_size ? c->shard_size : SHARD_SIZE;
     if (shard < LEAST_SHARD || shard > MOST_SHARD)
         return fail(E_USAGE, "--shard-size is %lld bytes; expected 4 KiB to 64 MiB", (long long)shard);
@@ -145,7 +145,7 @@ static Status read_options(ShardsJob *j, const Config *c)
     return OK;
 }
 
-/* What the bytes depend on: options, vocabulary, and the text, known by names, sizes and its files' first and last
+/* Digest of all that the bytes depend on: options, vocabulary, and the text by its files' names, sizes, first and last
    64 KiB. */
 static Status identify(ShardsJob *j, const Config *c)
 {
@@ -180,9 +180,9 @@ done:
     return status;
 }
 
-/* ---- what it will need ---- */
+/* ---- memory and disk ---- */
 
-/* No more threads than stay below the memory promised. */
+/* At most as many threads as the promised memory allows. */
 static void choose_threads(ShardsJob *j, int64_t asked, int64_t shard_bytes)
 {
     double tokens = (double)(shard_bytes ? shard_bytes : SHARD_SIZE) / BYTES_PER_TOKEN * TOKENS_TWICE;
@@ -239,14 +239,14 @@ typedef struct {
     bool is_chunk;
     Status status;
     char *message;
-} Task;
+} PassJob;
 
-static void work(PoolJob *pool, void *arg)
+static void run_job(PoolJob *pool, void *arg)
 {
-    Task *t = (Task *)pool;
+    PassJob *t = (PassJob *)pool;
     ShardsJob *j = t->j;
     ShardsWorker *w = arg;
-    t->status = *j->stop ? fail(E_STOPPED, "stopped; the same command goes on from here") : OK;
+    t->status = *j->stop ? fail(E_STOPPED, "stopped; the same command resumes here") : OK;
     if (t->status == OK && t->is_chunk) {
         ShardsChunkResult r;
         t->status = shards_chunk(j, w, t->i, &r);
@@ -263,51 +263,49 @@ static void work(PoolJob *pool, void *arg)
     if (t->status != OK) t->message = mem_strdup(status_message());
 }
 
-static void show(ShardsJob *j, StageProgress *p, bool chunks, int done, int of)
+static void show(StageProgress *p, bool chunks, int done, int of)
 {
     char what[96];
     double share = (double)done / of;
     if (!stage_progress_due(p)) return;
     snprintf(what, sizeof what, chunks ? "text to tokens, %d of %d" : "shard %d of %d", done, of);
     stage_progress_show(p, chunks ? FIRST_PASS * share : FIRST_PASS + (1 - FIRST_PASS) * share, what);
-    (void)j;
 }
 
-/* One pass: every chunk or shard that is not there yet. The first failure ends it, once what was begun is done. */
+/* One pass: every missing chunk or shard. The first failure ends it, after the jobs that had begun. */
 static Status run_pass(ShardsJob *j, ShardsWorker *workers, StageProgress *progress, bool chunks)
 {
     int n = chunks ? j->n_chunks : j->n_shards, waiting = 0, begun = 0, done = 0;
     void *all[POOL_MOST];
-    Task *tasks = mem_array((size_t)n, sizeof *tasks);
+    PassJob *jobs = mem_array((size_t)n, sizeof *jobs);
     Pool *pool = NULL;
     Status status = OK;
     for (int i = 0; i < n; i++)
         if (!(chunks ? j->chunked[i].done : j->shards[i].done))
-            tasks[waiting++] = (Task){.j = j, .i = i, .is_chunk = chunks};
+            jobs[waiting++] = (PassJob){.j = j, .i = i, .is_chunk = chunks};
         else
             done++;
     for (int i = 0; i < j->threads; i++) all[i] = &workers[i];
     if (waiting == 0) goto done;
-    TRY_DONE(pool_open(&pool, j->threads < waiting ? j->threads : waiting, work, all));
+    TRY_DONE(pool_open(&pool, j->threads < waiting ? j->threads : waiting, run_job, all));
     for (int i = 0; i < waiting; i++) {
-        for (; begun < waiting && begun < i + 2 * j->threads; begun++) pool_submit(pool, &tasks[begun].pool);
-        while (!pool_is_done(pool, &tasks[i].pool)) {
+        for (; begun < waiting && begun < i + 2 * j->threads; begun++) pool_submit(pool, &jobs[begun].pool);
+        while (!pool_is_done(pool, &jobs[i].pool)) {
             usleep(5000);
-            show(j, progress, chunks, done, n);
+            show(progress, chunks, done, n);
         }
         done++;
-        if (tasks[i].status != OK) TRY_DONE(fail(tasks[i].status, "%s", tasks[i].message));
+        if (jobs[i].status != OK) TRY_DONE(fail(jobs[i].status, "%s", jobs[i].message));
     }
 done:
     pool_close(pool);
-    for (int i = 0; i < waiting; i++) free(tasks[i].message);
-    free(tasks);
+    for (int i = 0; i < waiting; i++) free(jobs[i].message);
+    free(jobs);
     return status;
 }
 
-/* B of a random pair is looked for in its own shard: with hardly a document in it there is none, and all pairs are
-   labelled as following each other. */
-static void say_few(const char *what, int64_t documents, int shards)
+/* B of a random pair comes from the same shard: in a shard of hardly a document, all pairs follow each other. */
+static void warn_few(const char *what, int64_t documents, int shards)
 {
     if (documents > 0 && documents < FEW * (int64_t)shards)
         log_warn(
@@ -316,13 +314,13 @@ static void say_few(const char *what, int64_t documents, int shards)
             what, (long long)documents, shards);
 }
 
-static void say_documents(const ShardsJob *j, int64_t documents, int64_t held_out)
+static void warn_documents(const ShardsJob *j, int64_t documents, int64_t held_out)
 {
     if (j->eval_fraction > 0 && (held_out == 0 || held_out == documents))
         log_warn("--eval-fraction %g holds out %s of the %lld documents; give a %s one", j->eval_fraction,
                  held_out ? "all" : "none", (long long)documents, held_out ? "smaller" : "larger");
-    say_few("for training", documents - held_out, j->buckets);
-    say_few("held out", held_out, j->eval_buckets);
+    warn_few("for training", documents - held_out, j->buckets);
+    warn_few("held out", held_out, j->eval_buckets);
 }
 
 static void summarise(const ShardsJob *j, double seconds, bool resumed)
@@ -344,20 +342,20 @@ static void summarise(const ShardsJob *j, double seconds, bool resumed)
         made.tokens += j->shards[i].tokens;
         made.size += j->shards[i].size;
     }
-    if (sum.bad_lines) log_warn("%lld lines were not UTF-8: what is not was left out", (long long)sum.bad_lines);
+    if (sum.bad_lines) log_warn("%lld lines were not UTF-8: their other bytes were left out", (long long)sum.bad_lines);
     if (sum.cut_lines) log_warn("%lld lines above 1 MiB were cut", (long long)sum.cut_lines);
     if (sum.cut_documents) log_warn("%lld documents of more than 262144 tokens were cut", (long long)sum.cut_documents);
-    say_documents(j, sum.documents, sum.eval_documents);
+    warn_documents(j, sum.documents, sum.eval_documents);
     clock_format_duration(seconds, took, sizeof took);
     stage_format_bytes((double)made.size, size, sizeof size);
     log_info("%s: %lld documents (%lld held out), %lld sentences: %lld sequences, %.1f tokens on average, %s", j->dir,
              (long long)sum.documents, (long long)sum.eval_documents, (long long)sum.sentences,
              (long long)made.sequences, made.sequences ? (double)made.tokens / (double)made.sequences : 0, size);
-    log_info("%s%s, %.1f MB of text per second", took, resumed ? " since it went on" : "",
+    log_info("%s%s, %.1f MB of text per second", took, resumed ? " since it resumed" : "",
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 
-/* The vocabulary is put beside the shards: never in the place of another one. */
+/* The vocabulary goes beside the shards, but never replaces another one. */
 static Status check_vocab_place(const ShardsJob *j, const Config *c)
 {
     Vocab *there = NULL;
@@ -386,7 +384,7 @@ static Status make(ShardsJob *j, const Config *c)
     ShardsWorker *workers = NULL;
     char *eval = file_join(j->dir, "eval");
     TRY_DONE(shards_journal_open(j, &finished));
-    if (finished) { /* killed behind the manifest, it left something */
+    if (finished) { /* a process killed after the manifest left files */
         TRY_DONE(file_remove_temporaries(j->dir));
         TRY_DONE(file_remove_tree(j->unfinished));
         log_info("%s: all shards are there already", j->dir);
@@ -396,7 +394,7 @@ static Status make(ShardsJob *j, const Config *c)
     for (int i = 0; i < j->n_chunks; i++) resumed |= j->chunked[i].done;
     choose_threads(j, c->threads, c->shard_size);
     workers = mem_array((size_t)j->threads, sizeof *workers);
-    if (resumed) log_info("%s: going on where an earlier run ended", j->dir);
+    if (resumed) log_info("%s: resuming where an earlier run ended", j->dir);
     TRY_DONE(check_disk(j));
     if (j->eval_buckets) TRY_DONE(file_make_directories(eval));
     if (j->eval_buckets) TRY_DONE(file_remove_temporaries(eval));

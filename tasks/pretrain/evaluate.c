@@ -1,14 +1,14 @@
-/* Evaluation on held-out shards: exact sums over every masked word and every pair, so the figures are the same for any
-   batch size. */
+/* Evaluation on held-out shards: exact sums over every masked word and every pair. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tasks/pretrain/run.h"
-#include "train/signals.h"
+#include "train/evaluation.h"
+#include "train/result.h"
 
-/* What one micro-batch gave. They are added in order, whichever rank ran them: sums of doubles depend on it. */
+/* The sums of one micro-batch. All ranks add them in the same order, since sums of doubles depend on it. */
 typedef struct {
     int64_t number; /* ascending over all batches */
     double loss[2];
@@ -18,56 +18,45 @@ typedef struct {
 } Part;
 
 typedef struct {
+    Session *session;
+    int64_t first; /* number of the batch's first part */
     Part *parts;
     int n, cap;
 } Parts;
 
-static Status run_micro(PretrainRun *r, const MicroBatch *b, int64_t number, Parts *parts)
+static Status run_micro(void *context, const MicroBatch *b, int64_t number)
 {
+    Parts *parts = context;
     Stats sums;
-    TRY(session_evaluate_sums(&r->session, b, &sums));
+    TRY(session_evaluate_sums(parts->session, b, &sums));
     MEM_GROW(parts->parts, parts->n, parts->cap);
     Part *part = &parts->parts[parts->n++];
-    *part = (Part){.number = number, .masked = b->n_masked};
+    *part = (Part){.number = parts->first + number, .masked = b->n_masked};
     memcpy(part->loss, sums.loss, sizeof part->loss);
     memcpy(part->correct, sums.correct, sizeof part->correct);
     for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->label[s] >= 0;
     return OK;
 }
 
-static Status evaluate_batch(PretrainRun *r, const Examples *e, MicroBatch *b, int64_t *scratch, MicroRange *ranges,
-                             int64_t number, Parts *parts)
+/* Batch i is rank i mod world size's. */
+static Status run_share(Run *r, Parts *parts)
 {
-    int64_t n = e->count, *index = scratch, *order = scratch + n;
-    int64_t padded = r->c->padded ? r->c->max_seq_length : 0;
-    for (int64_t i = 0; i < n; i++) index[i] = i;
-    int64_t micros = micro_split(e, index, n, &r->session.options.eval, padded, order, ranges);
-    for (int64_t m = 0; m < micros; m++) {
-        if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
-        micro_fill(b, e, index, order + ranges[m].first, ranges[m].count, padded, r->model.config.pad_token_id);
-        TRY(run_micro(r, b, number + m, parts));
-    }
-    return OK;
-}
-
-/* Every so many-th batch is this rank's. */
-static Status run_share(PretrainRun *r, Parts *parts)
-{
+    Shards *shards = ((PretrainRun *)r->own)->eval_shards;
+    int64_t count = shards_count(shards), most = r->c->eval_batch_size;
+    int64_t *index = mem_array((size_t)most, sizeof *index);
     Status status = OK;
-    MicroBatch b;
-    int64_t count = shards_count(r->eval_shards), most = r->c->eval_batch_size, ranks = ranks_size(r->ranks);
-    int64_t *scratch = mem_array((size_t)most, 2 * sizeof *scratch);
-    MicroRange *ranges = mem_array((size_t)most, sizeof *ranges);
-    micro_batch_init(&b, r->session.options.eval);
-    for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks * most) {
+    Evaluation v;
+    evaluation_init(&v, r);
+    for (int64_t i = 0; i < most; i++) index[i] = i;
+    for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks_size(r->ranks) * most) {
         const Examples *e;
-        TRY_DONE(shards_range(r->eval_shards, first, count - first < most ? count - first : most, &e));
-        TRY_DONE(evaluate_batch(r, e, &b, scratch, ranges, first, parts));
+        parts->first = first;
+        TRY_DONE(shards_range(shards, first, count - first < most ? count - first : most, &e));
+        TRY_DONE(evaluation_batch(&v, e, index, e->count, run_micro, parts));
     }
 done:
-    micro_batch_free(&b);
-    free(scratch);
-    free(ranges);
+    evaluation_free(&v);
+    free(index);
     return status;
 }
 
@@ -77,29 +66,18 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static Status gather(PretrainRun *r, Parts *parts)
+static Status gather(Ranks *ranks, Parts *parts)
 {
-    Comm *comm = ranks_comm(r->ranks);
-    size_t mine = (size_t)parts->n * sizeof(Part), before = 0, total = 0;
-    size_t *bytes = mem_array((size_t)comm->size, sizeof *bytes);
-    Status status = comm_allgather(comm, &mine, sizeof mine, bytes);
-    for (int i = 0; i < comm->size && status == OK; i++) {
-        before += i < comm->rank ? bytes[i] : 0;
-        total += bytes[i];
-    }
-    Part *all = mem_alloc(total);
-    if (status == OK && mine > 0) memcpy((char *)all + before, parts->parts, mine);
-    if (status == OK) status = comm_allgatherv(comm, all, bytes);
-    free(bytes);
-    free(parts->parts);
-    *parts = (Parts){all, (int)(total / sizeof *all), 0};
-    qsort(all, (size_t)parts->n, sizeof *all, by_number);
-    return status;
+    size_t bytes = (size_t)parts->n * sizeof(Part);
+    TRY(ranks_gather(ranks, (void **)&parts->parts, &bytes));
+    parts->n = (int)(bytes / sizeof(Part));
+    if (parts->n > 0) qsort(parts->parts, (size_t)parts->n, sizeof(Part), by_number);
+    return OK;
 }
 
-static Status add_up(PretrainRun *r, const Parts *parts)
+static Status add_up(const Run *r, const Parts *parts, PretrainResult *out)
 {
-    PretrainResult *out = &r->result;
+    const char *folder = pretrain_folder(r->c, true);
     Part all = {0};
     for (int i = 0; i < parts->n; i++) {
         const Part *part = &parts->parts[i];
@@ -112,8 +90,8 @@ static Status add_up(PretrainRun *r, const Parts *parts)
     }
     out->masked = all.masked;
     if (out->masked == 0)
-        return fail(E_FORMAT, "%s: no word of its %lld sequences is masked: there is nothing to evaluate",
-                    *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir, (long long)out->sequences);
+        return fail(E_FORMAT, "%s: no word of its %lld sequences is masked: there is nothing to evaluate", folder,
+                    (long long)out->sequences);
     out->mlm_loss = all.loss[0] / (double)out->masked;
     out->mlm_accuracy = (double)all.correct[0] / (double)out->masked;
     out->perplexity = exp(out->mlm_loss);
@@ -122,32 +100,36 @@ static Status add_up(PretrainRun *r, const Parts *parts)
         out->nsp_accuracy = (double)all.correct[1] / (double)all.pairs;
     }
     if (isfinite(all.loss[0])) return OK;
-    return fail(E_NUMERIC, "the model's loss on %s is %g; its weights are not of use (see `cairn inspect`)",
-                *r->c->eval_dir ? r->c->eval_dir : r->c->data_dir, all.loss[0]);
+    return fail(E_NUMERIC, "the model's loss on %s is %g; its weights are not of use (see `cairn inspect`)", folder,
+                all.loss[0]);
 }
 
-Status pretrain_evaluate(PretrainRun *r)
+static Status evaluate(Run *r)
 {
+    PretrainRun *p = r->own;
     Status status = OK;
-    Parts parts = {0};
+    Parts parts = {.session = &r->session};
     double start = clock_monotonic();
-    r->result = (PretrainResult){.sequences = shards_count(r->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
+    p->result = (PretrainResult){.sequences = shards_count(p->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
     TRY_DONE(ranks_all(r->ranks, run_share(r, &parts)));
-    if (r->ranks) TRY_DONE(gather(r, &parts));
-    r->result.seconds = clock_monotonic() - start;
-    TRY_DONE(add_up(r, &parts));
+    TRY_DONE(gather(r->ranks, &parts));
+    p->result.seconds = clock_monotonic() - start;
+    TRY_DONE(add_up(r, &parts, &p->result));
 done:
     free(parts.parts);
     return status;
 }
 
-void pretrain_describe(const PretrainResult *x, Buf *text)
+/* ---- its figures ---- */
+
+/* One line for people. */
+static void describe(const PretrainResult *x, Buf *text)
 {
     buf_printf(text, "mlm_accuracy %.4f mlm_loss %.4f perplexity %.2f", x->mlm_accuracy, x->mlm_loss, x->perplexity);
     if (!isnan(x->nsp_loss)) buf_printf(text, " nsp_accuracy %.4f nsp_loss %.4f", x->nsp_accuracy, x->nsp_loss);
 }
 
-/* Name and value of each figure; the table of eval.jsonl and eval_results. */
+/* Name and value of each figure in eval.jsonl and eval_results; NaN: there is none. */
 #define FIGURES(x)                                                                                                     \
     {                                                                                                                  \
         {"mlm_accuracy", (x)->mlm_accuracy}, {"mlm_loss", (x)->mlm_loss}, {"perplexity", (x)->perplexity},             \
@@ -158,70 +140,90 @@ typedef struct {
     double value;
 } Figure;
 
-int64_t pretrain_samples(const PretrainRun *r, int64_t batches)
+int64_t pretrain_samples(const Run *r)
 {
-    return batches_examples(shards_count(r->shards), r->c->batch_size, batches);
+    return batches_examples(r->source.count, r->c->batch_size, r->progress.batch);
 }
 
-Status pretrain_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text)
+bool pretrain_reached(const Run *r, double metric)
 {
-    PretrainRun *r = context;
-    double target = r->c->target_mlm_accuracy;
-    int64_t samples = pretrain_samples(r, r->progress.batch);
-    runlog_evaluation_start(r->log, samples);
-    TRY(pretrain_evaluate(r));
-    Figure figures[] = FIGURES(&r->result);
+    return r->c->target_mlm_accuracy > 0 && metric >= r->c->target_mlm_accuracy;
+}
+
+Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
+{
+    PretrainRun *p = r->own;
+    int64_t samples = pretrain_samples(r), step = r->progress.step;
+    runlog_evaluation_start(p->log, samples);
+    TRY(evaluate(r));
+    Figure figures[] = FIGURES(&p->result);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         if (!isnan(figures[i].value)) TRY(metrics_eval(metrics, step, "eval", figures[i].name, figures[i].value));
-    pretrain_describe(&r->result, text);
-    *metric = r->result.mlm_accuracy;
-    r->reached = target > 0 && r->result.mlm_accuracy >= target;
-    runlog_evaluation_end(r->log, samples, r->result.mlm_accuracy, !r->reached && step < r->schedule.total_steps);
-    if (r->reached) buf_printf(text, "; that is the target of %g", target);
+    describe(&p->result, text);
+    *metric = p->result.mlm_accuracy;
+    bool reached = pretrain_reached(r, *metric);
+    runlog_evaluation_end(p->log, samples, *metric, !reached && step < r->schedule.total_steps);
+    if (reached) buf_printf(text, "; that is the target of %g", r->c->target_mlm_accuracy);
     return OK;
 }
 
-Status pretrain_write_results(const PretrainRun *r)
+void pretrain_figures(const Run *r, RunSummary *s)
 {
-    Figure figures[] = FIGURES(&r->result);
-    Buf json = {0}, text = {0};
-    Status status = OK;
-    char digest[33];
-    digest_format(shards_digest(r->eval_shards), digest);
-    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
-         *text_path = file_join(r->c->output_dir, "eval_results.txt");
-    buf_puts(&json, "{");
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        if (isnan(figures[i].value)) continue;
-        buf_printf(&json, "%s\n  \"eval_%s\": ", json.len > 1 ? "," : "", figures[i].name);
-        buf_double(&json, figures[i].value);
-        buf_printf(&text, "eval_%s = %.17g\n", figures[i].name, figures[i].value);
-    }
-    buf_printf(&json, ",\n  \"eval_samples\": %lld,\n  \"eval_masked_words\": %lld,\n  \"eval_data\": \"%s\"\n}\n",
-               (long long)r->result.sequences, (long long)r->result.masked, digest);
-    buf_printf(&text, "eval_samples = %lld\neval_masked_words = %lld\n", (long long)r->result.sequences,
-               (long long)r->result.masked);
-    TRY_DONE(file_write_durable(json_path, json.data, json.len));
-    TRY_DONE(file_write_durable(text_path, text.data, text.len));
-done:
-    buf_free(&json);
-    buf_free(&text);
-    free(json_path);
-    free(text_path);
-    return status;
+    const PretrainResult *x = &((const PretrainRun *)r->own)->result;
+    summary_add_eval(s, "eval", "mlm_accuracy", x->mlm_accuracy);
+    summary_add_eval(s, "eval", "mlm_loss", x->mlm_loss);
+    if (!isnan(x->nsp_accuracy)) summary_add_eval(s, "eval", "nsp_accuracy", x->nsp_accuracy);
 }
 
-bool pretrain_results_there(const PretrainRun *r)
+static Status write_results(const Run *r)
 {
+    const PretrainRun *p = r->own;
+    Figure figures[] = FIGURES(&p->result);
+    EvalResults results = {0};
+    char digest[33];
+    digest_format(shards_digest(p->eval_shards), digest);
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        if (!isnan(figures[i].value)) eval_results_value(&results, figures[i].name, "", figures[i].value);
+    eval_results_count(&results, "samples", "", p->result.sequences);
+    eval_results_count(&results, "masked_words", "", p->result.masked);
+    eval_results_note(&results, "data", digest);
+    return eval_results_write(&results, r->c->output_dir);
+}
+
+/* run.json has a figure, and eval_results.json is of these very shards. */
+bool pretrain_results_there(const Run *r)
+{
+    const PretrainRun *p = r->own;
+    const char *dir = r->c->output_dir;
+    char *name[] = {(char *)"eval mlm_accuracy"}, digest[33];
+    if (!result_there(dir, r->resume.progress.step, name, r->evaluate ? 1 : 0)) return false;
+    if (!r->evaluate) return true;
     Json *doc = NULL;
-    char digest[33], *path = file_join(r->c->output_dir, "eval_results.json");
-    digest_format(shards_digest(r->eval_shards), digest);
+    char *path = file_join(dir, "eval_results.json");
+    digest_format(shards_digest(p->eval_shards), digest);
     bool same =
         file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
     js_free(doc);
     free(path);
     return same;
 }
+
+Status pretrain_evaluate(Run *r)
+{
+    const PretrainResult *x = &((PretrainRun *)r->own)->result;
+    double target = r->c->target_mlm_accuracy;
+    Buf text = {0};
+    TRY(evaluate(r));
+    describe(x, &text);
+    if (!r->train && target > 0)
+        buf_printf(&text, "; %s the target of %g", x->mlm_accuracy >= target ? "that reaches" : "below", target);
+    log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)x->sequences,
+             (double)x->sequences / x->seconds);
+    buf_free(&text);
+    return ranks_follow(r->ranks, run_first(r) ? write_results(r) : OK);
+}
+
+/* ---- how often ---- */
 
 /* MLPerf Training's rule for BERT: every 0.05 · (230.23 · batch + 3000000) sequences, down to a multiple of 25000. */
 Status pretrain_eval_samples(const Config *c, int64_t *samples)

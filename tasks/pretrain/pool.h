@@ -1,4 +1,4 @@
-/* Threads that do jobs in the order they were given; who gave them waits for each. */
+/* Threads that run jobs in the order of submission. The submitter waits for each job. */
 #ifndef CAIRN_TASKS_PRETRAIN_POOL_H
 #define CAIRN_TASKS_PRETRAIN_POOL_H
 
@@ -15,15 +15,15 @@ typedef struct PoolJob {
 } PoolJob;
 
 typedef struct Pool Pool;
-/* `worker` is the thread's own of the (threads) given to pool_open. */
+/* `worker` is this thread's entry of `workers`. */
 typedef void (*PoolWork)(PoolJob *job, void *worker);
 
-/* `threads` of 1 to POOL_MOST; E_FAIL if not even one can be started. */
+/* `threads` is 1 to POOL_MOST; `workers` (threads). E_FAIL if no thread can be started. */
 Status pool_open(Pool **pool, int threads, PoolWork work, void *const *workers);
 void pool_submit(Pool *pool, PoolJob *job);
 void pool_wait(Pool *pool, const PoolJob *job);
 bool pool_is_done(Pool *pool, const PoolJob *job);
-/* Jobs that were not begun are dropped. Takes NULL. */
+/* Discards jobs that have not begun. Takes NULL. */
 void pool_close(Pool *pool);
 
 int pool_usable_cores(void);

@@ -5,11 +5,10 @@
 #include "base/base.h"
 #include "config/config.h"
 
-Status command_wiki(const Config *c);     /* Wikipedia dumps or folders of text to a sentence per line */
-Status command_shards(const Config *c);   /* sentences to HDF5 shards of pretraining data */
-Status command_pretrain(const Config *c); /* trains and evaluates masked words and next sentences on shards */
+Status command_wiki(const Config *c); /* Wikipedia dumps or folders of text to a sentence per line */
+Status
+command_shards(const Config *c); /* sentences to HDF5 shards: DIR/part-00000.hdf5 …, DIR/eval/, DIR/manifest.json */
 
-/* sentences to shards: DIR/part-00000.hdf5 …, DIR/eval/ for what is held out, DIR/manifest.json last */
-Status command_shards(const Config *c);
+extern const struct Task task_pretrain; /* `cairn pretrain`: masked words and next sentences on shards */
 
 #endif

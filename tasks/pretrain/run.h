@@ -1,14 +1,11 @@
-/* Inside tasks/pretrain: a run of `cairn pretrain` from its shards to its results. */
+/* Inside tasks/pretrain: what a run of `cairn pretrain` has to itself. */
 #ifndef CAIRN_TASKS_PRETRAIN_RUN_H
 #define CAIRN_TASKS_PRETRAIN_RUN_H
 
 #include "data/shards.h"
-#include "state/export.h"
-#include "state/lock.h"
 #include "tasks/pretrain/runlog.h"
-#include "train/setup.h"
-#include "train/start.h"
-#include "train/train.h"
+#include "tasks/pretrain/stages.h"
+#include "train/run.h"
 
 /* Over all sequences of the evaluation's shards. */
 typedef struct {
@@ -18,50 +15,33 @@ typedef struct {
     double seconds;
 } PretrainResult;
 
-/* Everything of one run. Zeroed at its start; command_pretrain frees what there is. */
+/* run->own. */
 typedef struct {
-    const Config *c;
-    double started;
-    Ranks *ranks; /* NULL: one */
-    bool train, evaluate;
+    Stages stages;       /* --input */
+    Config sized;        /* --max-seq-length as the shards have it */
     int64_t predictions; /* masked positions a sequence may have */
-    StartText text;
-    Model model;
     Shards *shards, *eval_shards;
-    double mean_length; /* tokens of a sequence */
-    int64_t eval_samples;
-    Setup setup;
-    Session session;
-    Schedule schedule;
-    FolderLock lock;
-    Buf fingerprint, config_json;
-    uint8_t *norm_forms; /* (2·layers + 1) */
-    ExportFile files[EXPORT_MAX_FILES];
-    int n_files;
-    TrainProgress progress;
+    double mean_length;    /* tokens of a sequence */
     PretrainResult result; /* of the last evaluation */
-    bool reached;          /* --target-mlm-accuracy */
-    char *carried;         /* --moments carried: the checkpoint they are of */
     RunLog *log;           /* NULL: --log-format plain */
 } PretrainRun;
 
-/* All of eval_shards, without dropout. E_STOPPED if a signal came. Collective: each rank runs its share, and gets the
-   figures of all. */
-Status pretrain_evaluate(PretrainRun *r);
-/* Sequences in so many batches of training. */
-int64_t pretrain_samples(const PretrainRun *r, int64_t batches);
-/* TrainEvaluate and TrainKeepBest; the context is the PretrainRun. */
-Status pretrain_evaluate_during(void *context, Metrics *metrics, int64_t step, double *metric, Buf *text);
-Status pretrain_keep_best(void *context, int64_t step, double metric);
-void pretrain_export_text(const PretrainRun *r, ExportText *text);
-/* eval_results.json and .txt. */
-Status pretrain_write_results(const PretrainRun *r);
-/* eval_results.json is there, and of these very shards. */
-bool pretrain_results_there(const PretrainRun *r);
-/* One line for people. */
-void pretrain_describe(const PretrainResult *result, Buf *text);
+/* The folder of training's or of evaluation's shards. */
+static inline const char *pretrain_folder(const Config *c, bool evaluation)
+{
+    return evaluation && *c->eval_dir ? c->eval_dir : c->data_dir;
+}
+/* Sequences that training has seen. */
+int64_t pretrain_samples(const Run *r);
 
-/* What --eval-samples says: sequences between evaluations; 0: none. */
+/* Rows of the task's table. */
+Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text);
+bool pretrain_reached(const Run *r, double metric); /* --target-mlm-accuracy */
+Status pretrain_evaluate(Run *r);                   /* writes eval_results.json and .txt, too */
+bool pretrain_results_there(const Run *r);
+void pretrain_figures(const Run *r, RunSummary *s);
+
+/* --eval-samples: sequences between evaluations; 0: none. */
 Status pretrain_eval_samples(const Config *c, int64_t *samples);
 
 #endif

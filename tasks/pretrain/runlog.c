@@ -11,10 +11,10 @@ struct RunLog {
     const Config *c;
     FILE *file;
     char *path;
-    bool mlperf, warned, continued; /* continued: the file tells of the run's start */
+    bool mlperf, warned, continued; /* continued: the file has the run's start */
     bool in_block;
     int64_t block_start;  /* sequences when the block of training began */
-    int64_t every, total; /* sequences from one evaluation to the next, and in all */
+    int64_t every, total; /* sequences between evaluations, and of all training */
 };
 
 static void write_line(RunLog *l, const Buf *line)
@@ -65,7 +65,7 @@ static void mllog_block(RunLog *l, Event event, const char *key, int64_t count)
     mllog(l, event, key, "null", metadata);
 }
 
-/* The rules want of a block, when it begins, the sequences that it will have, and that these are not none. */
+/* The rules require the block's count of sequences at its start, and forbid 0. */
 static void block_begin(RunLog *l, int64_t samples)
 {
     int64_t left = l->total - samples;
@@ -94,7 +94,7 @@ static void mllog_settings(RunLog *l, const RunLogStart *start)
     mllog_real(l, "start_warmup_step", (double)s->warmup_start);
     mllog_real(l, "opt_base_learning_rate", s->learning_rate);
     mllog_real(l, "opt_epsilon", l->c->adam_eps);          /* as given: the optimizer's are rounded to fp32 */
-    if (start->optimizer->kind == OPTIMIZER_ADAMW) return; /* the rules know no keys of its own */
+    if (start->optimizer->kind == OPTIMIZER_ADAMW) return; /* the rules have no keys for it */
     mllog_real(l, "opt_lamb_epsilon", l->c->adam_eps);
     mllog_real(l, "opt_lamb_beta_1", l->c->adam_beta1);
     mllog_real(l, "opt_lamb_beta_2", l->c->adam_beta2);
@@ -120,7 +120,7 @@ static void dllogger(RunLog *l, const char *step, const char *data)
 
 /* ---- both ---- */
 
-/* The last place of a text in the file; −1: it is not there. */
+/* Offset of the last occurrence of a text in the file; −1: none. */
 static int64_t last_place(const Buf *file, const char *text)
 {
     int64_t place = -1;
@@ -201,7 +201,7 @@ void runlog_evaluation_start(RunLog *l, int64_t samples)
     mllog_samples(l, START, "eval_start", "null", samples);
 }
 
-void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool goes_on)
+void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool more)
 {
     char value[40], step[40];
     if (!l) return;
@@ -215,7 +215,7 @@ void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool
     }
     mllog_samples(l, POINT, "eval_accuracy", value, samples);
     mllog_samples(l, END, "eval_stop", "null", samples);
-    if (goes_on) block_begin(l, samples);
+    if (more) block_begin(l, samples);
 }
 
 void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)

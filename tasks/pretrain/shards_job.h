@@ -3,8 +3,8 @@
    Pass 1 takes the text in chunks of 16 MiB: a chunk's documents become token ids, are dealt to buckets by their number
    (or, if their hash says so, to a bucket of the held-out part), and are written to one file, sorted by bucket. Pass 2
    makes one shard of each bucket, and of each round of the dupe factor: it gathers the bucket's documents from all
-   chunk files, pairs and shuffles them. A chunk and a bucket are what a thread has in memory. Both depend on the text
-   and the options alone, so the bytes are the same for any number of threads. */
+   chunk files, pairs and shuffles them. A thread holds one chunk or one bucket in memory. Both depend on the text and
+   the options alone, so the bytes are the same for any number of threads. */
 #ifndef CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
 #define CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
 
@@ -18,7 +18,7 @@
 #include "text/text.h"
 
 #define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
-#define SHARDS_MEMORY      ((uint64_t)800 << 20) /* that all threads together are to stay below */
+#define SHARDS_MEMORY      ((uint64_t)800 << 20) /* of all threads together */
 
 typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA } ShardsForm;
 
@@ -39,7 +39,7 @@ typedef struct {
 
 typedef struct {
     int input;
-    uint64_t begin, end; /* bytes; documents' borders are looked for from there on */
+    uint64_t begin, end; /* bytes; the documents that begin after `begin`, up to the first after `end` */
 } ShardsChunk;
 
 typedef struct {
@@ -51,7 +51,7 @@ typedef struct {
     uint64_t bytes; /* of text */
     int threads;
 
-    Buf vocab_text; /* the file's bytes, to be put beside the shards */
+    Buf vocab_text; /* the file's bytes, copied beside the shards */
     Vocab *vocab;
     Tokenizer *tokenizer;
     int id_bytes; /* of an id in a chunk file: 2 or 4 */
@@ -73,11 +73,10 @@ typedef struct {
     char identity[33]; /* digest of options and inputs */
     FILE *journal;
     const volatile sig_atomic_t *stop;
-    pthread_mutex_t lock; /* around the journal, and what follows */
-    uint64_t work_done;   /* bytes of text chunked, or documents' tokens sharded, for the progress line */
+    pthread_mutex_t lock; /* of the journal */
 } ShardsJob;
 
-/* What one thread holds. Zero-initialise. */
+/* A thread's own memory. Zero-initialise. */
 typedef struct {
     char *window; /* of the text */
     TokenIds ids;
@@ -106,9 +105,9 @@ char *shards_name(const ShardsJob *j, int i); /* below DIR */
 /* Bytes of a shard of so many sequences and tokens, about. */
 double shards_bytes(const ShardsJob *j, double sequences, double tokens);
 
-/* The journal, by which a run goes on, and the manifest. (shards_journal.c) */
-/* Reads what an earlier run of the same job left; what is not whole is forgotten. E_USAGE: the folder is another job's.
- *finished: all is there already. */
+/* The journal, by which a run resumes, and the manifest. (shards_journal.c) */
+/* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder is another
+   job's. *finished: all is there already. */
 Status shards_journal_open(ShardsJob *j, bool *finished);
 Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r);
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);

@@ -1,5 +1,5 @@
-/* What is done, so that a run goes on after it was stopped or killed: DIR/unfinished/progress.jsonl, a line per chunk
-   and shard; and what was made: DIR/manifest.json. Formats: docs/files.md 8. */
+/* DIR/unfinished/progress.jsonl has a line for each finished chunk and shard, so that a stopped or killed run resumes.
+   DIR/manifest.json lists all shards. Formats: docs/files.md 8. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ static bool same_file(const char *path, uint64_t size, const char *digest)
     return strcmp(text, digest) == 0;
 }
 
-/* A file is believed only if its bytes are what the line says. */
+/* A file counts only if its bytes have the digest of the line. */
 static void take_line(ShardsJob *j, const Json *line)
 {
     const char *digest = js_string(js_get(line, "xxh3_128"), "");
@@ -62,9 +62,10 @@ static void take_line(ShardsJob *j, const Json *line)
 
 static Status another_job(const ShardsJob *j, const char *path)
 {
-    return fail(E_USAGE,
-                "%s is of other text, another vocabulary or other options; give another --output-dir, or remove %s",
-                path, j->dir);
+    return fail(
+        E_USAGE,
+        "%s belongs to other text, another vocabulary or other options; give another --output-dir, or remove %s", path,
+        j->dir);
 }
 
 /* Reads the journal's whole lines; *whole is their length. */
@@ -78,7 +79,7 @@ static Status read_journal(ShardsJob *j, const char *path, size_t *whole)
     TRY_DONE(file_read(path, MOST_JOURNAL, &text));
     for (char *at = text.data, *end; (end = memchr(at, '\n', text.len - (size_t)(at - text.data))); at = end + 1) {
         Json *line;
-        if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* torn: from here on nothing is known */
+        if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* torn: the end of the journal */
         bool ours = !first || strcmp(js_string(js_get(line, "made_of"), ""), j->identity) == 0;
         if (ours && !first) take_line(j, line);
         js_free(line);
@@ -91,7 +92,7 @@ done:
     return status;
 }
 
-/* A manifest means that all is there. */
+/* A manifest lists all shards, so each must be there. */
 static Status read_manifest(ShardsJob *j, bool *finished)
 {
     char *path = file_join(j->dir, "manifest.json");
@@ -106,8 +107,7 @@ static Status read_manifest(ShardsJob *j, bool *finished)
         char *file = file_join(j->dir, js_string(js_get(shard, "name"), "?"));
         uint64_t size = 0;
         bool same = file_size(file, &size) == OK && size == (uint64_t)js_int(js_get(shard, "bytes"), -1);
-        if (!same)
-            status = fail(E_CORRUPT, "%s: missing, or not as it was written; remove %s and make it again", file, path);
+        if (!same) status = fail(E_CORRUPT, "%s: missing or damaged; remove %s and make it again", file, path);
         free(file);
         if (status != OK) goto done;
     }
@@ -188,7 +188,7 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
     return status;
 }
 
-/* Of `folder`, which is DIR or DIR/eval: there only the shards in it are listed, by their names in it. */
+/* `folder` is DIR, or DIR/eval, whose manifest lists the shards in it alone (`only` is "eval/"). */
 static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, const char *only)
 {
     Buf out = {0};
@@ -249,7 +249,7 @@ static Status put_vocab(const char *folder, const Buf *text)
     return status;
 }
 
-/* Nothing of the machine is in it: the same text and options, the same bytes. DIR's manifest comes last. */
+/* The same text and options give the same bytes on every machine. DIR's manifest comes last. */
 Status shards_manifest(ShardsJob *j, const Config *c)
 {
     Status status = OK;

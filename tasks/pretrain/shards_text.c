@@ -1,4 +1,5 @@
-/* Pass 1: text to documents of token ids, sorted by bucket; and a bucket's documents back from all chunk files. */
+/* Pass 1 writes documents of token ids, sorted by bucket, into chunk files. Pass 2 gathers a bucket from all of them.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "tasks/pretrain/shards_job.h"
 
 #define WINDOW          (1 << 20)                    /* also the longest line */
-#define LONGEST_SEARCH  ((uint64_t)4 << 20)          /* for an empty line, behind a chunk's border */
+#define LONGEST_SEARCH  ((uint64_t)4 << 20)          /* for an empty line, after a chunk's border */
 #define DOCUMENT_TOKENS ((size_t)1 << 18)            /* longer documents are cut */
 #define MAGIC           UINT64_C(0x31736b6e75686343) /* "Cchunks1" */
 
@@ -50,7 +51,7 @@ static Status fill(Lines *l)
     while (l->len < WINDOW && l->at + l->len < l->size) {
         ssize_t got = pread(l->fd, l->text + l->len, WINDOW - l->len, (off_t)(l->at + l->len));
         if (got < 0) return fail(E_IO, "%s: %m", l->path);
-        if (got == 0) return fail(E_IO, "%s: it became shorter while it was read", l->path);
+        if (got == 0) return fail(E_IO, "%s: the file became shorter while it was read", l->path);
         l->len += (size_t)got;
     }
     return OK;
@@ -64,8 +65,8 @@ static void seek_to(Lines *l, uint64_t at)
 
 static uint64_t place(const Lines *l) { return l->at + l->used; }
 
-/* The next line without its end; *line NULL at the end of the file. What is longer than the window is given in pieces,
-   cut behind a blank where there is one. */
+/* The next line without its end; *line is NULL at the end of the file. A line longer than the window comes in pieces,
+   cut after a blank where there is one. */
 static Status next_line(Lines *l, const char **line, size_t *len, bool *cut)
 {
     *line = NULL;
@@ -98,8 +99,8 @@ static bool is_blank(const char *line, size_t len)
     return true;
 }
 
-/* Where the first document begins whose text lies behind `from`: after an empty line; if there is none for long, at a
-   line. So each document belongs to one chunk. */
+/* Start of the first document after `from`: after an empty line, or if there is none for long, at a line. So each
+   document belongs to one chunk. */
 static Status border(Lines *l, uint64_t from, uint64_t *at)
 {
     const char *line;
@@ -113,7 +114,7 @@ static Status border(Lines *l, uint64_t from, uint64_t *at)
         TRY(next_line(l, &line, &len, &cut));
         if (!line) return *at = l->size, OK;
         if (!first && is_blank(line, len)) return *at = place(l), OK;
-        if (!cut && !fallback) fallback = place(l); /* the first one began before */
+        if (!cut && !fallback) fallback = place(l); /* the first line began before `from` */
         first = cut;
     }
     *at = fallback ? fallback : from + LONGEST_SEARCH;
@@ -197,7 +198,7 @@ static Status read_chunk(Chunking *x, Lines *l, const ShardsChunk *chunk)
             x->open = x->open && cut;
         else
             add_sentence(x, line, len);
-        if (*x->j->stop) return fail(E_STOPPED, "stopped; the same command goes on from here");
+        if (*x->j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
     }
     return OK;
 }
@@ -205,7 +206,7 @@ static Status read_chunk(Chunking *x, Lines *l, const ShardsChunk *chunk)
 /* ---- chunk files ---- */
 
 /* 8 bytes magic, buckets + 1 offsets (8), then the documents, by bucket and number: number (8), sentences (4), tokens
-   (4), each sentence's length (4), ids. Of this machine's byte order: nobody else reads them. */
+   (4), each sentence's length (4), ids. In this machine's byte order, because no other machine reads them. */
 static Status write_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
 {
     size_t buckets = (size_t)(j->buckets + j->eval_buckets), id_bytes = (size_t)j->id_bytes;
@@ -263,11 +264,11 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
     return status == OK ? write_chunk(j, w, i, r) : status;
 }
 
-/* ---- and back ---- */
+/* ---- gathering a bucket ---- */
 
 static Status damaged(const char *path)
 {
-    return fail(E_CORRUPT, "%s: not as it was written; remove the folder 'unfinished' and begin again", path);
+    return fail(E_CORRUPT, "%s: damaged; remove the folder 'unfinished' and run the same command again", path);
 }
 
 static Status read_exactly(int fd, const char *path, uint64_t at, void *out, size_t n)

@@ -1,4 +1,4 @@
-/* Pass 2: a bucket's documents to one shard. */
+/* Pass 2: a shard from the documents of a bucket. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,49 +9,50 @@
 #define SLICE      1024 /* rows written at once; of a gzip chunk too */
 #define GZIP_LEVEL 4
 
-/* A dataset: which, bytes of a number, and how many a row has (0: lists). */
+/* A dataset of the file. `bytes` per number; `width` numbers per row, 0: lists. */
 typedef struct {
     int column, bytes;
     int64_t width;
-} Form;
+} Column;
 
 /* The datasets of a form, in the file's order. Ids of more than 32767 pieces need 4 bytes. */
-static int columns_of(const ShardsJob *j, Form out[6])
+static int columns_of(const ShardsJob *j, Column out[6])
 {
     int id = vocab_size(j->vocab) > INT16_MAX ? 4 : 2, place = j->pairs.max_length > INT16_MAX ? 4 : 2, n = 0;
     int64_t length = j->pairs.max_length, most = j->max_predictions;
     if (j->form == SHARDS_COMPACT) {
-        out[n++] = (Form){SHARD_INPUT_IDS, id, 0};
-        out[n++] = (Form){SHARD_SEGMENT_IDS, 1, 0};
+        out[n++] = (Column){SHARD_INPUT_IDS, id, 0};
+        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, 0};
         if (j->is_static) {
-            out[n++] = (Form){SHARD_MASKED_POSITIONS, place, 0};
-            out[n++] = (Form){SHARD_MASKED_IDS, id, 0};
+            out[n++] = (Column){SHARD_MASKED_POSITIONS, place, 0};
+            out[n++] = (Column){SHARD_MASKED_IDS, id, 0};
         }
     } else if (j->is_static) {
-        out[n++] = (Form){SHARD_INPUT_IDS, 4, length};
-        out[n++] = (Form){SHARD_INPUT_MASK, 1, length};
-        out[n++] = (Form){SHARD_SEGMENT_IDS, 1, length};
-        out[n++] = (Form){SHARD_MASKED_POSITIONS, 4, most};
-        out[n++] = (Form){SHARD_MASKED_IDS, 4, most};
+        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
+        out[n++] = (Column){SHARD_INPUT_MASK, 1, length};
+        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, length};
+        out[n++] = (Column){SHARD_MASKED_POSITIONS, 4, most};
+        out[n++] = (Column){SHARD_MASKED_IDS, 4, most};
     } else {
-        out[n++] = (Form){SHARD_INPUT_IDS, 4, length};
-        out[n++] = (Form){SHARD_SPECIAL_POSITIONS, 4, 3};
+        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
+        out[n++] = (Column){SHARD_SPECIAL_POSITIONS, 4, 3};
     }
-    out[n++] = (Form){SHARD_LABELS, 1, 1};
+    out[n++] = (Column){SHARD_LABELS, 1, 1};
     return n;
 }
 
 double shards_bytes(const ShardsJob *j, double sequences, double tokens)
 {
-    Form forms[6];
-    int n = columns_of(j, forms);
+    Column columns[6];
+    int n = columns_of(j, columns);
     double bytes = 0;
     for (int i = 0; i < n; i++) {
-        bool masks = forms[i].column == SHARD_MASKED_POSITIONS || forms[i].column == SHARD_MASKED_IDS;
-        if (forms[i].width == 0)
-            bytes += sequences * (16 + 16 + 4) + tokens * forms[i].bytes * (masks ? 0.15 : 1);
+        bool masks = columns[i].column == SHARD_MASKED_POSITIONS || columns[i].column == SHARD_MASKED_IDS;
+        if (columns[i].width == 0)
+            bytes += sequences * (16 + 16 + 4) + tokens * columns[i].bytes * (masks ? 0.15 : 1);
         else
-            bytes += sequences * (double)forms[i].width * forms[i].bytes * (forms[i].width > 1 ? 0.4 : 1); /* gzip's */
+            bytes +=
+                sequences * (double)columns[i].width * columns[i].bytes * (columns[i].width > 1 ? 0.4 : 1); /* gzip's */
     }
     return bytes;
 }
@@ -66,8 +67,8 @@ static void put(void *out, int bytes, int64_t at, int32_t value)
         ((int32_t *)out)[at] = value;
 }
 
-/* The numbers of one row of a column, at `at` of out; how many. */
-static int64_t put_row(const Form *f, const Examples *e, int64_t i, void *out, int64_t at)
+/* Writes one row of a column to out[at …] and returns its count of numbers. */
+static int64_t put_row(const Column *f, const Examples *e, int64_t i, void *out, int64_t at)
 {
     int64_t from = e->offset[i], length = e->offset[i + 1] - from, masks = e->masked_offset[i],
             masked = e->masked_offset[i + 1] - masks, n = length;
@@ -108,14 +109,14 @@ static int64_t put_row(const Form *f, const Examples *e, int64_t i, void *out, i
 static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const char *path)
 {
     const Examples *e = &w->sequences.e;
-    Form forms[6];
+    Column columns[6];
     Hdf5Spec specs[6];
     Hdf5Writer *file = NULL;
     Status status = OK;
-    int n = columns_of(j, forms);
+    int n = columns_of(j, columns);
     Permutation order = permutation(j->pairs.seed, (uint32_t)shard, e->count);
     for (int i = 0; i < n; i++)
-        specs[i] = (Hdf5Spec){shard_column_names[forms[i].column], forms[i].bytes, forms[i].width, 0};
+        specs[i] = (Hdf5Spec){shard_column_names[columns[i].column], columns[i].bytes, columns[i].width, 0};
     if (!w->rows) w->rows = mem_array((size_t)SLICE * (size_t)j->pairs.max_length, sizeof(int32_t));
     if (!w->offset) w->offset = mem_array(SLICE + 1, sizeof *w->offset);
     TRY(hdf5_create(path, specs, n, e->count, j->form == SHARDS_NVIDIA ? GZIP_LEVEL : 0, SLICE, &file));
@@ -124,9 +125,9 @@ static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const c
         for (int i = 0; i < n && status == OK; i++) {
             for (int64_t k = 0; k < rows; k++)
                 w->offset[k + 1] =
-                    w->offset[k] + put_row(&forms[i], e, permutation_at(&order, first + k), w->rows, w->offset[k]);
-            status = forms[i].width ? hdf5_write(file, i, first, rows, w->rows)
-                                    : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
+                    w->offset[k] + put_row(&columns[i], e, permutation_at(&order, first + k), w->rows, w->offset[k]);
+            status = columns[i].width ? hdf5_write(file, i, first, rows, w->rows)
+                                      : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
         }
     }
     if (status == OK) return hdf5_finish(file);
@@ -134,7 +135,7 @@ static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const c
     return status;
 }
 
-/* Is the shard of the held-out part? Its bucket, and round. */
+/* Bucket and round of a shard; true: it is held out. */
 static bool place_of(const ShardsJob *j, int shard, int *bucket, int *round)
 {
     int trained = j->rounds * j->buckets;
@@ -157,7 +158,7 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     place_of(j, i, &bucket, &round);
     *r = (ShardsResult){0};
     TRY(shards_gather(j, w, bucket, &w->bucket));
-    if (*j->stop) return fail(E_STOPPED, "stopped; the same command goes on from here");
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
     sequences_clear(&w->sequences);
     sequences_reserve(&w->sequences, 0, w->bucket.tokens + w->bucket.tokens / 4, 0);
     documents_sequences(&w->bucket, (uint32_t)round, &j->pairs, j->is_static ? &j->masking : NULL, &w->sequences);
@@ -165,8 +166,8 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     r->sequences = e->count;
     r->tokens = e->offset[e->count];
     r->masked = e->masked_offset[e->count];
-    if (*j->stop) return fail(E_STOPPED, "stopped; the same command goes on from here");
-    if (r->sequences == 0) return OK; /* no document came to this bucket: no shard */
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+    if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
     char *name = shards_name(j, i), *path = file_join(j->dir, name);
     Status status = write_rows(j, w, i, path);
     if (status == OK) status = file_digest(path, &r->digest, &r->size);

@@ -11,7 +11,7 @@
 #define LIVE_S  0.2
 #define QUIET_S 30.0
 
-static StageProgress *shown; /* the one that the log must step aside for */
+static StageProgress *shown; /* the line that log messages interrupt */
 
 static void clear_line(void)
 {
@@ -45,7 +45,7 @@ void stage_progress_show(StageProgress *p, double done, const char *what)
 {
     char left[32] = "?";
     p->last = clock_monotonic();
-    if (p->first_done < 0) { /* what an earlier run did took no time here */
+    if (p->first_done < 0) { /* an earlier run's share took no time here */
         p->first_done = done;
         p->started = p->last;
     }

@@ -1,4 +1,4 @@
-/* What a stage of preparation shows while it works: a live line on a terminal, else a line now and then, on stderr. */
+/* Progress of a stage of preparation on stderr: a live line on a terminal, else a line every 30 s. */
 #ifndef CAIRN_TASKS_PRETRAIN_STAGE_PROGRESS_H
 #define CAIRN_TASKS_PRETRAIN_STAGE_PROGRESS_H
 
@@ -12,13 +12,13 @@ typedef struct {
 } StageProgress;
 
 void stage_progress_open(StageProgress *p);
-/* `done` of 1; `what` goes in front of rate and time left: "1234 articles, 12 MB of text". Costs nothing when it is not
-   yet time for a line. */
+/* `done` is a fraction; `what` is text before the time left: "1234 articles, 12 MB of text". Call it when a line is
+   due. */
 bool stage_progress_due(StageProgress *p);
 void stage_progress_show(StageProgress *p, double done, const char *what);
 void stage_progress_close(StageProgress *p); /* takes a zeroed one */
 
-/* "1.5 GB": decimal, as disks are sold; 24 bytes do. */
+/* "1.5 GB", decimal, as disks are sold. 24 bytes are enough. */
 void stage_format_bytes(double bytes, char *out, size_t size);
 
 #endif

@@ -10,7 +10,7 @@
 #include "train/commands.h"
 #include "train/signals.h"
 
-/* ---- what will lie where ---- */
+/* ---- paths ---- */
 
 static Status check_use(const Config *c)
 {
@@ -22,7 +22,7 @@ static Status check_use(const Config *c)
     return OK;
 }
 
-/* A vocabulary is made as large as the model asks for, unless --size says something else. */
+/* The default of --size is the vocabulary size of --model-config. */
 static Status choose_size(Config *training)
 {
     ModelConfig model;
@@ -58,7 +58,7 @@ Status stages_plan(Stages *s, const Config *given)
     t->vocab = s->vocab;
     t->data_dir = s->shards;
     if (given->eval_fraction > 0) t->eval_dir = s->eval;
-    /* As training will read the text (start_text), so are vocabulary and shards to be made. */
+    /* Vocabulary and shards must be made with the options with which training reads text (start_text). */
     if (strcmp(given->do_lower_case, "auto") == 0) t->do_lower_case = (char *)(lower_case ? "yes" : "no");
     if (strcmp(given->strip_accents, "auto") == 0 && strip_accents >= 0)
         t->strip_accents = (char *)(strip_accents ? "yes" : "no");
@@ -75,7 +75,7 @@ void stages_free(Stages *s)
     *s = (Stages){0};
 }
 
-/* ---- making it ---- */
+/* ---- the stages ---- */
 
 static Config command_config(const Stages *s, Command command, char *input, char *output_dir)
 {
@@ -87,7 +87,7 @@ static Config command_config(const Stages *s, Command command, char *input, char
     return c;
 }
 
-/* What vocab.txt is made from: it is made once, and not from something else behind anybody's back. */
+/* The record of vocab.txt: its text and options. It is made once, and never from anything else. */
 static Status describe_vocab(const Stages *s, Buf *out)
 {
     const Config *c = &s->training;
@@ -137,7 +137,7 @@ static Status run_stages(const Stages *s)
     TRY(command_wiki(&wiki));
     if (s->makes_vocab) TRY(make_vocab(s));
     TRY(command_shards(&shards));
-    if (*signals_stop()) return fail(E_STOPPED, "stopped before training; the same command goes on from here");
+    if (*signals_stop()) return fail(E_STOPPED, "stopped before training; the same command resumes here");
     return OK;
 }
 
@@ -148,9 +148,10 @@ Status stages_make(const Stages *s)
     bool there = file_exists(manifest);
     free(manifest);
     if (s->given->dry_run)
-        return there ? OK
-                     : fail(E_USAGE, "--dry-run writes nothing, and plans with shards; %s is not finished yet",
-                            s->shards);
+        return there
+                   ? OK
+                   : fail(E_USAGE, "--dry-run writes nothing and needs finished shards to plan; %s is not finished yet",
+                          s->shards);
     TRY(lock_take(&lock, s->given->output_dir));
     Status status = run_stages(s);
     lock_release(&lock);

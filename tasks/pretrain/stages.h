@@ -1,12 +1,12 @@
-/* `cairn pretrain --input`: a dump to a pretrained model in one command. Before training come the stages of `cairn
-   wiki`, `cairn vocab` and `cairn shards`, each a command of its own with a configuration made for it. They write into
+/* `cairn pretrain --input`: from a dump to a pretrained model in one command. Before training, the stages run the
+   commands `cairn wiki`, `cairn vocab` and `cairn shards`, each with a configuration of its own. They write into
    folders of --output-dir:
 
      text/        sentences
-     vocab.txt    unless --vocab or --model brings one; stages.json says what it was made from
-     shards/      training data; shards/eval/ is what --eval-fraction holds out
+     vocab.txt    unless --vocab or --model brings one; stages.json records its text and options
+     shards/      training data; shards/eval/ is held out by --eval-fraction
 
-   Each goes on where it was stopped and is passed over when it is finished. */
+   A stopped stage resumes, a finished one is skipped. */
 #ifndef CAIRN_TASKS_PRETRAIN_STAGES_H
 #define CAIRN_TASKS_PRETRAIN_STAGES_H
 
@@ -14,14 +14,14 @@
 
 typedef struct {
     const Config *given;
-    Config training; /* given, but with the paths that the stages fill; borrows all the rest */
+    Config training; /* `given` with the paths that the stages fill; borrows all the rest */
     char *text, *vocab, *shards, *eval, *record;
     bool makes_vocab;
 } Stages; /* zeroed at first */
 
-/* Settles what will lie where; nothing is read or written but for what lies beside --model. `given` outlives it. */
+/* Chooses the paths. Reads nothing except files beside --model, and writes nothing. `given` must outlive it. */
 Status stages_plan(Stages *s, const Config *given);
-/* Makes what is not there yet. E_STOPPED: the same command goes on. */
+/* Makes all that is missing. E_STOPPED: the same command resumes. */
 Status stages_make(const Stages *s);
 void stages_free(Stages *s); /* takes a zeroed one */
 

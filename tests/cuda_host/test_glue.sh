@@ -78,7 +78,7 @@ done
 mkdir again
 cp -r none/checkpoint-3 again/
 glue again --backend cuda_host --precision fp32
-says 'going on from again/checkpoint-3: step 3 of 6'
+says 'resuming from again/checkpoint-3: step 3 of 6'
 cmp <(losses none | tail -n 3) <(losses again) || complain "going on: other losses"
 cmp none/model.safetensors again/model.safetensors || complain "going on: another model"
 cmp none/checkpoint-6/optimizer.safetensors again/checkpoint-6/optimizer.safetensors || complain "going on: other moments"

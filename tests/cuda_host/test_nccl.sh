@@ -67,7 +67,7 @@ grep -q '^rank 1: mine - ' environment || complain "what the user set for NCCL w
 rm -r shard/checkpoint-4 shard/model.safetensors shard/run.json
 start 2 staged "${lamb[@]}" --output-dir shard --shard optimizer --comm gloo
 ended 0
-grep -q 'going on from shard/checkpoint-2' staged.0 || complain "the sharded run did not go on"
+grep -q 'resuming from shard/checkpoint-2' staged.0 || complain "the sharded run did not go on"
 cmp whole/model.safetensors shard/model.safetensors || complain "sharded through the host's memory: other weights"
 
 # One GPU for two: named, before NCCL is asked; --comm auto goes through the host; allowed where somebody knows it.

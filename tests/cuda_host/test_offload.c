@@ -146,7 +146,7 @@ static bool runs_right(const Training *want, InstrId i, int w)
                          .change = watch_without_graphs,
                          .may_skip = true};
     training_open(&got, &o);
-    got.session.train_plan.instrs[i].wait[w] = NONE;
+    got.session.plan.train.instrs[i].wait[w] = NONE;
     training_begin(&got);
     bool right = true;
     for (int step = 0; step < SEARCHED && right; step++) {
@@ -162,7 +162,7 @@ static void test_a_missing_wait_shows(void **state)
 {
     (void)state;
     Training want, plain;
-    Plan *p = &plain.session.train_plan;
+    Plan *p = &plain.session.plan.train;
     int waits = 0, refused = 0;
     if (on_a_gpu()) {
         print_message("skipped: on a GPU a missing wait may come out right\n");
@@ -201,7 +201,7 @@ static void test_an_open_end_is_not_captured(void **state)
     Training t;
     TrainingOptions o = {.backend = BACKEND, .sizes = deep, .policy = "offload", .change = watch, .may_skip = true};
     training_open(&t, &o);
-    Plan *p = &t.session.train_plan;
+    Plan *p = &t.session.plan.train;
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) /* nobody waits for the copy lane */
         for (int w = 0; w < 2; w++)
             if (p->instrs[i].lane == LANE_COMPUTE) p->instrs[i].wait[w] = NONE;

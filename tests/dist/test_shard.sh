@@ -41,12 +41,12 @@ ended 0
 cp -r once stage && rm -r stage/checkpoint-[345] stage/model.safetensors stage/run.json
 start 3 sharded "${on[@]}" --output-dir stage --shard optimizer
 ended 0
-grep -q "going on from stage/checkpoint-2" sharded.0 || complain "the sharded run did not go on"
+grep -q "resuming from stage/checkpoint-2" sharded.0 || complain "the sharded run did not go on"
 same once stage 5
 rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
 start 3 whole "${on[@]}" --output-dir stage
 ended 0
-grep -q "going on from stage/checkpoint-4" whole.0 || complain "the run did not go on from a sharded one"
+grep -q "resuming from stage/checkpoint-4" whole.0 || complain "the run did not go on from a sharded one"
 same once stage 5
 rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
 start 2 two "${on[@]}" --output-dir stage --shard optimizer
@@ -66,7 +66,7 @@ for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 at=$(($(losses killed | wc -l) + 2))
 start 2 killed "${mem[@]}" --output-dir killed --max-steps "$at" --override
 ended 0
-grep -q "going on from the snapshot" killed.0 || complain "the run did not go on from memory"
+grep -q "resuming from the snapshot" killed.0 || complain "the run did not go on from memory"
 start 2 unkilled "${mem[@]}" --output-dir unkilled --max-steps "$at"
 ended 0
 same unkilled killed "$at"

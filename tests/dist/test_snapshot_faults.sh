@@ -62,7 +62,7 @@ while more; do
             frozen=
         fi
         end_ranks
-        went_on=$(sed -n 's/^going on from .*: step \([0-9]*\) of .*/\1/p' log.0)
+        went_on=$(sed -n 's/^resuming from .*: step \([0-9]*\) of .*/\1/p' log.0)
         if [ -n "$went_on" ] && [ "$before" -gt 0 ]; then
             lost=$((before - went_on))
             [ "$lost" -le "$most_lost" ] || most_lost=$lost
@@ -70,8 +70,8 @@ while more; do
         elif [ "$before" -gt $((2 * every)) ] && grep -q 'starting from' log.0; then
             complain "began anew after $before steps" && cat log.0
         fi
-        if grep -q '^going on from the snapshot' log.0; then memory_used=$((memory_used + 1)); fi
-        if grep -q '^going on from .*checkpoint-' log.0; then disk_used=$((disk_used + 1)); fi
+        if grep -q '^resuming from the snapshot' log.0; then memory_used=$((memory_used + 1)); fi
+        if grep -q '^resuming from .*checkpoint-' log.0; then disk_used=$((disk_used + 1)); fi
         good=1
         for code in "${codes[@]}"; do
             case $code in

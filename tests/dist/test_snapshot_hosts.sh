@@ -71,7 +71,7 @@ step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .*/\1/p' log.2)
 rm -rf -- "$memory/h1" "$memory/h2"
 start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
 end_ranks
-grep -q "^going on from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not go on from step $step" && cat log.0; }
 same_run whole left 60
 start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 wait_until "reached single 9"

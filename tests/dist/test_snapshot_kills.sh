@@ -49,7 +49,7 @@ expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
 says "$(readlink -f told)" dead
 "$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
 child=$!
-wait_until "grep -q 'going on from' log"
+wait_until "grep -q 'resuming from' log"
 step=$(sed -n 's/^memory ([^)]*) holds step \([0-9]*\) of this run.*/\1/p' log)
 lost=$(sed -n 's/.*there is no checkpoint: \([0-9]*\) steps* \(is\|are\) lost.*/\1/p' log)
 { [ "$((step + lost))" -eq "$before" ] && [ "$((step % 5))" -eq 0 ]; } || { complain "step $step, lost $lost, made $before" && cat log; }
@@ -76,7 +76,7 @@ kill -9 "$child"
 wait "$child" 2>/dev/null
 "$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 --persist-file error.txt >/dev/null 2>log &
 child=$!
-wait_until "grep -q 'going on from' log"
+wait_until "grep -q 'resuming from' log"
 touch error.txt
 code=0
 wait "$child" || code=$?
@@ -115,7 +115,7 @@ wait "$child" 2>/dev/null
 expect 2 "$CAIRN_BINARY" "${long[@]}" --output-dir other --seed 9
 says "the snapshot of step" "other flags"
 expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --seed 9 --override --max-steps 20
-says "going on from the snapshot of step"
+says "resuming from the snapshot of step"
 [ "$(snapshots_left)" -eq 0 ] || complain "a finished run left what an earlier process had in memory"
 
 # persist: the bytes of an ordinary save of that step.

@@ -51,7 +51,7 @@ for lost in 0 2 "0 1"; do
     start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" --shard optimizer --snapshot-steps 3
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after $lost was lost" && tail -n 3 log.*; }
-    grep -q "^going on from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+    grep -q "^resuming from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
     same_run whole "$out" 200
 done
 
@@ -68,7 +68,7 @@ expect 79 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir
 says 'no generation is whole' 'lacks of 3 slices number 1'
 rm -f "$memory"/cairn-*
 lose none 1 --shard optimizer --snapshot-steps 0
-grep -q 'no snapshot was taken: the newest checkpoint is gone on from' log.0 || { complain "no reason" && tail -n 2 log.0; }
+grep -q 'no snapshot was taken: the next run resumes from the newest checkpoint' log.0 || { complain "no reason" && tail -n 2 log.0; }
 
 # `persist` does the same afterwards, out of slices of several ranks.
 for r in 0 1 2; do lost[r]=$r; done
@@ -78,7 +78,7 @@ step=$(sed 's/.*-//' .stdout)
 rm -f "$memory"/cairn-*
 start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir persisted --shard optimizer --snapshot-steps 3
 end_ranks
-grep -q "^going on from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+grep -q "^resuming from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
 same_run whole persisted 200
 
 # A device's memory only copies reach, and only rank 0 has a buffer for them.

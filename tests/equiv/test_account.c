@@ -2,6 +2,7 @@
    plan's, a hundred steps allocate nothing above 4 KiB on the step's thread, and resident memory does not grow. */
 #include "testing.h"
 
+#include "train/machine.h"
 #include "train/session.h"
 
 /* ---- counting allocations: these stand before libc's ---- */
@@ -77,24 +78,27 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
         "{\"vocab_size\": 1000, \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "
         "\"intermediate_size\": 192, \"max_position_embeddings\": 64}";
     ModelConfig config;
-    uint8_t levels[3];
     Policy p;
     BackendOptions options = {.threads = 2};
     *f = (Fixture){.optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .max_grad_norm = 1}};
     assert_ok(model_config_parse("test", text, sizeof text - 1, &config));
     assert_ok(model_init(&f->model, config, (Head){HEAD_CLASSIFIER, 3}));
     assert_ok(policy_parse(policy, &p));
-    policy_levels(p, 3, levels);
-    SessionOptions o = {.compute = compute,
-                        .training = true,
-                        .micro = {TOKENS, SEQS, 0},
-                        .eval = {TOKENS, SEQS, 0},
-                        .levels = levels,
-                        .optimizer = f->optimizer,
-                        .save_buffer = true,
-                        .seed = 1};
+    SessionOptions o = {.seed = 1};
     assert_ok(backend_open(backend, &options, &o.backend));
-    assert_ok(session_open(&f->session, &f->model, &o, NULL));
+    PlanInput input = {.model = &f->model,
+                       .backend = o.backend,
+                       .compute = compute,
+                       .training = true,
+                       .evaluation = true,
+                       .optimizer = f->optimizer};
+    RunPlan plan;
+    run_plan_init(&plan, &input);
+    policy_levels(p, 3, plan.levels);
+    plan.micro = plan.eval_micro = (MicroCapacity){TOKENS, SEQS, 0};
+    plan.save_buffer = true;
+    assert_ok(run_plan_make(&plan));
+    assert_ok(session_open(&f->session, &plan, &o));
     params_init(&f->model.params, 1, session_fill(&f->session, STATE_WEIGHTS));
     assert_ok(session_ready(&f->session));
     fill_batch(&f->batch, 0);
@@ -145,7 +149,7 @@ static void test_high_water_mark(void **state)
         for (size_t p = 0; p < 3 && possible(kinds[k].backend, kinds[k].compute); p++) {
             Fixture f;
             open_fixture(&f, kinds[k].backend, kinds[k].compute, policies[p]);
-            size_t size = f.session.train_plan.region_bytes[REGION_ACT];
+            size_t size = f.session.plan.train.region_bytes[REGION_ACT];
             unsigned char *act = f.session.memory.base[REGION_ACT];
             memset(act, 0xA5, f.session.memory.bytes[REGION_ACT]);
             step(&f, 0);

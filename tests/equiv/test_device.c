@@ -9,7 +9,7 @@
 typedef struct {
     Golden g;
     GoldenBatch batch;
-    Run run;
+    GoldenRun run;
 } Fixture;
 
 static void open_fixture(Fixture *f, bool away, ExecOptions exec)
@@ -36,7 +36,7 @@ static void close_fixture(Fixture *f)
 /* The weights after a step; caller frees. */
 static float *step(Fixture *f)
 {
-    Run *r = &f->run;
+    GoldenRun *r = &f->run;
     r->ctl.learning_rate = 1e-3f;
     run_begin(r, f->batch.n_seqs, 0);
     assert_ok(run_micro(r, &f->batch));
@@ -207,8 +207,8 @@ static void test_forms_change(void **state)
         far.downloads = 0;
         assert_ok(session_check_forms(&t->session, &changed));
         assert_true(changed);
-        assert_int_equal(t->session.norm_forms[3], NORM_FORM_XHAT);
-        assert_int_equal(t->session.norm_forms[2], NORM_FORM_Y);
+        assert_int_equal(t->session.plan.norm_forms[3], NORM_FORM_XHAT);
+        assert_int_equal(t->session.plan.norm_forms[2], NORM_FORM_Y);
         training_steps(t, 2, 4);
     }
     training_same_bits(&away, &near, 0, 4, "a device that planned again");
@@ -225,10 +225,15 @@ static void test_evaluation_alone(void **state)
         Training t;
         training_open(&t, i ? &away_options : &near_options);
         SessionOptions o = t.session.options;
+        PlanInput input = t.session.plan.input;
+        MicroCapacity capacity = t.session.plan.eval_micro;
+        RunPlan plan;
         session_close(&t.session);
-        o.training = o.save_buffer = false;
-        o.levels = NULL;
-        assert_ok(session_open(&t.session, &t.model, &o, NULL));
+        input.training = false;
+        run_plan_init(&plan, &input);
+        plan.eval_micro = capacity;
+        assert_ok(run_plan_make(&plan));
+        assert_ok(session_open(&t.session, &plan, &o));
         training_begin(&t);
         assert_ok(session_evaluate(&t.session, &t.batch[0], logits[i], loss));
         training_close(&t);

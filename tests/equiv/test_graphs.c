@@ -105,7 +105,7 @@ static void make_fake(Backend *b)
 
 #define STEPS 4
 
-static void run_open_maybe_fake(Run *r, Golden *g, bool graphs, ExecOptions exec)
+static void run_open_maybe_fake(GoldenRun *r, Golden *g, bool graphs, ExecOptions exec)
 {
     static uint8_t levels[64];
     RunOptions o = {.backend = "ref",
@@ -118,7 +118,7 @@ static void run_open_maybe_fake(Run *r, Golden *g, bool graphs, ExecOptions exec
 }
 
 /* A step of two micro-batches: batch 0 whole, which fills two buckets of ref, and its first sequence alone. */
-static Status step(Run *r, const GoldenBatch *whole, const GoldenBatch *first, int number)
+static Status step(GoldenRun *r, const GoldenBatch *whole, const GoldenBatch *first, int number)
 {
     r->ctl.batch = (uint32_t)number;
     r->ctl.learning_rate = 1e-3f;
@@ -132,7 +132,7 @@ static Status step(Run *r, const GoldenBatch *whole, const GoldenBatch *first, i
 typedef struct {
     Golden g;
     GoldenBatch whole, first;
-    Run run;
+    GoldenRun run;
 } Fixture;
 
 static void open_fixture(Fixture *f, bool graphs, ExecOptions exec)

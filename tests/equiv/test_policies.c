@@ -15,7 +15,7 @@ static void with_dropout(Golden *g, float p)
 /* Gradients and loss of batch 0 under a policy. Caller frees. */
 static float *gradients(Golden *g, const RunOptions *o, int split, Stats *stats)
 {
-    Run r;
+    GoldenRun r;
     GoldenBatch b, part;
     golden_batch(g, 0, &b);
     run_open(&r, g, o);

@@ -16,26 +16,25 @@ static bool look(Saving *saving)
 
 static void a_failed_save_is_noticed(void **state)
 {
-    static const Config config = {.keep = 1};
     Training t;
     Saving *saving;
     const float *weights;
-    TrainProgress progress = {.step = 1};
     char *dir = file_join(*state, "run"), *aside = file_join(*state, "aside");
-    TrainJob job = training_job(&t, &config, dir);
+    const Config config = {.keep = 1, .output_dir = dir};
     training_open(&t, &(TrainingOptions){.backend = "ref", .compute = F32});
     training_begin(&t);
-    assert_ok(saving_open(&saving, &job));
+    Run run = training_run(&t, &config, 1);
+    assert_ok(saving_open(&saving, &run));
     assert_int_equal(rename(dir, aside), 0);
     assert_ok(file_write_durable(dir, "a file", 6)); /* in the folder's place: nothing can be saved */
     assert_ok(saving_fetch(saving, &weights));
-    assert_ok(saving_begin(saving, &progress));
+    assert_ok(saving_begin(saving));
     assert_true(look(saving));
     assert_false(saving_failed(saving)); /* told once */
     assert_int_equal(unlink(dir), 0);
     assert_int_equal(rename(aside, dir), 0);
     assert_ok(saving_fetch(saving, &weights));
-    assert_ok(saving_begin(saving, &progress));
+    assert_ok(saving_begin(saving));
     assert_ok(saving_wait(saving));
     assert_false(saving_failed(saving));
     saving_close(saving);

@@ -5,7 +5,7 @@
 typedef struct {
     Golden g;
     GoldenBatch batch;
-    Run run;
+    GoldenRun run;
 } Fixture;
 
 static void open_fixture(Fixture *f, ExecOptions exec)
@@ -30,7 +30,7 @@ static void close_fixture(Fixture *f)
 
 static void step(Fixture *f)
 {
-    Run *r = &f->run;
+    GoldenRun *r = &f->run;
     r->ctl.learning_rate = 1e-3f;
     run_begin(r, f->batch.n_seqs, 0);
     assert_ok(run_micro(r, &f->batch));

@@ -75,7 +75,6 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     const Head head = o->pretraining ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, TRAINING_LABELS};
     const char *sizes = o->sizes ? o->sizes : training_head_16;
     ModelConfig config;
-    uint8_t levels[16];
     Policy policy;
     *t = (Training){.may_skip = o->may_skip || o->loss_scale > 0,
                     .optimizer = {.beta1 = 0.9f,
@@ -90,25 +89,26 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     if (o->no_dropout) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = 0;
     assert_ok(model_init(&t->model, config, head));
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
-    policy_levels(policy, config.layers, levels);
     BackendOptions one = {.threads = 1, .tf32 = o->tf32, .attention = o->attention};
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
-    SessionOptions session = {.backend = t->backend,
-                              .compute = o->compute,
-                              .training = true,
-                              .micro = capacity,
-                              .eval = capacity,
-                              .levels = levels,
-                              .optimizer = t->optimizer,
-                              .save_buffer = true,
-                              .poison = o->poison,
-                              .seed = 5,
-                              .ranks = o->ranks,
-                              .exchange = o->ranks ? &t->exchange : NULL};
     if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
-    assert_ok(session_open(&t->session, &t->model, &session, NULL));
+    PlanInput input = {.model = &t->model,
+                       .backend = t->backend,
+                       .compute = o->compute,
+                       .training = true,
+                       .evaluation = true,
+                       .optimizer = t->optimizer,
+                       .exchange = o->ranks ? &t->exchange : NULL};
+    SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
+    RunPlan plan;
+    run_plan_init(&plan, &input);
+    policy_levels(policy, config.layers, plan.levels);
+    plan.micro = plan.eval_micro = capacity;
+    plan.save_buffer = true;
+    assert_ok(run_plan_make(&plan));
+    assert_ok(session_open(&t->session, &plan, &session));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
         training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels);
         first += t->batch[m].n_seqs;
@@ -173,23 +173,26 @@ static inline void training_same_bits(const Training *a, const Training *b, int 
     }
 }
 
-static inline TrainJob training_job(Training *t, const Config *config, const char *dir)
+/* A run that saves this training's state; it borrows the session. */
+static inline Run training_run(const Training *t, const Config *config, int64_t step)
 {
-    return (TrainJob){
-        .config = config, .session = &t->session, .output_dir = dir, .fingerprint = "{}", .config_json = "{}"};
+    return (Run){.c = config,
+                 .session = t->session,
+                 .fingerprint = {.data = (char *)"{}", .len = 2},
+                 .config_json = {.data = (char *)"{}", .len = 2},
+                 .progress = {.step = step}};
 }
 
 /* Saves as the loop does; the folder of the checkpoint is `dir`/checkpoint-<step>. */
-static inline Status training_save(Training *t, const char *dir, int64_t step)
+static inline Status training_save(Training *t, char *dir, int64_t step)
 {
-    static const Config config = {.keep = 1};
-    TrainJob job = training_job(t, &config, dir);
-    TrainProgress progress = {.step = step};
+    const Config config = {.keep = 1, .output_dir = dir};
+    Run run = training_run(t, &config, step);
     Saving *saving;
     const float *weights;
-    assert_ok(saving_open(&saving, &job));
+    assert_ok(saving_open(&saving, &run));
     Status status = saving_fetch(saving, &weights);
-    if (status == OK) status = saving_begin(saving, &progress);
+    if (status == OK) status = saving_begin(saving);
     if (status == OK) status = saving_wait(saving);
     saving_close(saving);
     return status;

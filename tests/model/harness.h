@@ -39,7 +39,7 @@ typedef struct {
     Memory memory;
     Exec *exec;
     Ctl ctl;
-} Run;
+} GoldenRun;
 
 typedef struct {
     const char *backend;
@@ -179,9 +179,9 @@ static inline bool run_possible(const char *name, Dtype compute)
     return can;
 }
 
-static inline void run_open(Run *r, Golden *g, const RunOptions *o)
+static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
 {
-    *r = (Run){.g = g, .segments = mem_array((size_t)g->model.params.count, sizeof(Segment))};
+    *r = (GoldenRun){.g = g, .segments = mem_array((size_t)g->model.params.count, sizeof(Segment))};
     BackendOptions options = {.threads = 2};
     assert_ok(backend_open(o->backend, &options, &r->backend));
     if (o->change) o->change(r->backend);
@@ -209,7 +209,7 @@ static inline void run_open(Run *r, Golden *g, const RunOptions *o)
     free(forms);
 }
 
-static inline void run_close(Run *r)
+static inline void run_close(GoldenRun *r)
 {
     exec_free(r->exec);
     plan_free(&r->plan);
@@ -219,14 +219,14 @@ static inline void run_close(Run *r)
 }
 
 /* Clears for a step of n_seqs sequences and n_masked masked positions. */
-static inline void run_begin(Run *r, int n_seqs, int n_masked)
+static inline void run_begin(GoldenRun *r, int n_seqs, int n_masked)
 {
     r->ctl.scale_seqs = 1.0f / (float)n_seqs;
     r->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     assert_ok(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
 }
 
-static inline void run_upload_batch(Run *r, const GoldenBatch *b)
+static inline void run_upload_batch(GoldenRun *r, const GoldenBatch *b)
 {
     size_t tokens = (size_t)b->n_tokens * 4, seqs = (size_t)b->n_seqs * 4;
     r->ctl.n_tokens = b->n_tokens;
@@ -253,14 +253,14 @@ static inline void run_upload_batch(Run *r, const GoldenBatch *b)
     exec_upload(r->exec, r->t.ctl, &r->ctl, sizeof r->ctl);
 }
 
-static inline Status run_micro(Run *r, const GoldenBatch *b)
+static inline Status run_micro(GoldenRun *r, const GoldenBatch *b)
 {
     run_upload_batch(r, b);
     RowCounts rows = exec_rows(r->exec, b->n_tokens, b->n_seqs, b->n_masked);
     return exec_run(r->exec, r->plan.micro, &rows);
 }
 
-static inline Stats run_stats(Run *r)
+static inline Stats run_stats(GoldenRun *r)
 {
     Stats stats;
     exec_download(r->exec, r->t.stats, &stats, sizeof stats);
@@ -268,7 +268,7 @@ static inline Stats run_stats(Run *r)
 }
 
 /* A flat copy of a space tensor; caller frees. */
-static inline float *run_flat(Run *r, TensorId t)
+static inline float *run_flat(GoldenRun *r, TensorId t)
 {
     size_t bytes = (size_t)r->g->model.params.size * sizeof(float);
     float *x = mem_alloc(bytes);

@@ -4,7 +4,7 @@
 
 static const Optimizer base = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .weight_decay = 0.1f, .max_grad_norm = 1};
 
-static void check_forward(Run *r, Golden *g, const GoldenBatch *b)
+static void check_forward(GoldenRun *r, Golden *g, const GoldenBatch *b)
 {
     int64_t n;
     run_begin(r, b->n_seqs, b->n_masked);
@@ -29,7 +29,7 @@ static bool has_zero_gradient(const Golden *g, const char *name)
     return false;
 }
 
-static void check_gradients(Run *r, Golden *g)
+static void check_gradients(GoldenRun *r, Golden *g)
 {
     float *grads = run_flat(r, r->t.grads);
     for (int i = 0; i < g->model.params.count; i++) {
@@ -59,7 +59,7 @@ static void check_gradients(Run *r, Golden *g)
 static void check_model(const char *name, const char *backend)
 {
     Golden g;
-    Run r;
+    GoldenRun r;
     GoldenBatch b;
     golden_open(&g, name);
     golden_batch(&g, 0, &b);
@@ -85,7 +85,7 @@ static void test_forward_and_gradients(void **state)
     }
 }
 
-static void check_params(Run *r, Golden *g, const Json *params, const char *kind)
+static void check_params(GoldenRun *r, Golden *g, const Json *params, const char *kind)
 {
     float *weights = run_flat(r, r->t.weights);
     for (size_t i = 0; i < js_size(params); i++) {
@@ -109,7 +109,7 @@ static void check_params(Run *r, Golden *g, const Json *params, const char *kind
 static void check_steps(const char *name, const char *backend, const char *kind, int split)
 {
     Golden g;
-    Run r;
+    GoldenRun r;
     golden_open(&g, name);
     const Json *want = js_get(js_get(g.json, "optimizers"), kind);
     if (!want) {

@@ -19,13 +19,17 @@ static void make_model(Model *m, int layers)
     buf_free(&text);
 }
 
+/* Of one memory, whose budget a test sets; of two, where layers are offloaded. */
+static Accounts accounts;
+
 static SearchProblem problem(const Model *m)
 {
+    accounts = (Accounts){1, {{.regions = ~(1u << REGION_HOST), .held = 1000000}}};
     return (SearchProblem){.training = {.model = m,
                                         .compute = BF16,
                                         .training = true,
                                         .capacity = plan_capacity((MicroCapacity){4096, 64, 0})},
-                           .fixed = 1000000,
+                           .accounts = &accounts,
                            .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
                            .seq_len = 128,
                            .micros = 1};
@@ -38,7 +42,7 @@ static size_t peak_of(SearchProblem *s, const uint8_t *levels)
     PlanRequest r = s->training;
     r.levels = levels;
     assert_ok(plan_make(&r, &p, &t, NULL));
-    size_t peak = plan_total(&p, NULL, NULL, NULL) + s->fixed;
+    size_t peak = account_sum(&s->accounts->row[0], p.region_bytes);
     plan_free(&p);
     return peak;
 }
@@ -58,7 +62,7 @@ static void test_monotone_and_within(void **state)
     int fitted = 0;
     for (int i = 0; i <= 40; i++) {
         SearchResult r;
-        s.budget = (size_t)((double)least * 0.8 + ((double)most * 1.05 - (double)least * 0.8) * i / 40);
+        accounts.row[0].budget = (size_t)((double)least * 0.8 + ((double)most * 1.05 - (double)least * 0.8) * i / 40);
         Status status = search_levels(&s, &r);
         if (status == E_MEMORY) {
             assert_int_equal(fitted, 0); /* once something fitted, more memory fits too */
@@ -67,10 +71,10 @@ static void test_monotone_and_within(void **state)
         }
         assert_ok(status);
         fitted++;
-        assert_true(r.peak <= s.budget);
+        assert_true(r.peak <= accounts.row[0].budget);
         assert_int_equal(r.peak, peak_of(&s, r.levels));
         if (!(r.step_s <= before * (1 + 1e-12)))
-            fail_msg("budget %zu: %g s, with less memory it was %g", s.budget, r.step_s, before);
+            fail_msg("budget %zu: %g s, with less memory it was %g", accounts.row[0].budget, r.step_s, before);
         before = r.step_s;
         free(r.levels);
     }
@@ -92,7 +96,7 @@ static void test_finds_the_fastest(void **state)
     for (int b = 0; b <= 10; b++) {
         SearchResult r;
         double best = INFINITY;
-        s.budget = least + (most - least) * (size_t)b / 10;
+        accounts.row[0].budget = least + (most - least) * (size_t)b / 10;
         for (uint8_t x = 0; x <= LEVEL_FULL; x++)
             for (uint8_t y = 0; y <= x; y++)
                 for (uint8_t z = 0; z <= y; z++) {
@@ -102,7 +106,7 @@ static void test_finds_the_fastest(void **state)
                     PlanRequest q = s.training;
                     q.levels = l;
                     assert_ok(plan_make(&q, &p, &t, NULL));
-                    if (plan_total(&p, NULL, NULL, NULL) + s.fixed <= s.budget) {
+                    if (account_sum(&accounts.row[0], p.region_bytes) <= accounts.row[0].budget) {
                         double seconds = search_step_seconds(&p, &s.rates, s.seq_len, s.micros);
                         if (seconds < best) best = seconds;
                     }
@@ -129,7 +133,8 @@ static void test_offload(void **state)
         bool offloaded = false;
         double before = INFINITY;
         s.offload = true;
-        s.host = SIZE_MAX;
+        accounts.n = 2;
+        accounts.row[1] = (Account){.regions = 1u << REGION_HOST, .budget = SIZE_MAX};
         s.rates.link_out = s.rates.link_in = slow ? 1e7 : 1e12;
         memset(levels, LEVEL_OFFLOAD, sizeof levels);
         least = peak_of(&s, levels);
@@ -138,22 +143,23 @@ static void test_offload(void **state)
         assert_true(least < without);
         for (int i = 0; i <= 40; i++) {
             SearchResult r;
-            s.budget = least + (most - least) * (size_t)i / 40;
+            accounts.row[0].budget = least + (most - least) * (size_t)i / 40;
             assert_ok(search_levels(&s, &r));
             bool takes = memchr(r.levels, LEVEL_OFFLOAD, sizeof levels) != NULL;
-            assert_true(r.peak <= s.budget);
+            assert_true(r.peak <= accounts.row[0].budget);
             assert_int_equal(r.peak, peak_of(&s, r.levels));
             if (!(r.step_s <= before * (1 + 1e-12)))
-                fail_msg("budget %zu: %g s, with less memory it was %g", s.budget, r.step_s, before);
-            if (slow && takes && s.budget >= without) fail_msg("budget %zu: %s over a slow link", s.budget, r.name);
+                fail_msg("budget %zu: %g s, with less memory it was %g", accounts.row[0].budget, r.step_s, before);
+            if (slow && takes && accounts.row[0].budget >= without)
+                fail_msg("budget %zu: %s over a slow link", accounts.row[0].budget, r.name);
             offloaded |= takes;
             before = r.step_s;
             free(r.levels);
         }
         assert_true(offloaded);
         SearchResult r;
-        s.budget = least;
-        s.host = 0; /* the machine has no memory for it */
+        accounts.row[0].budget = least;
+        accounts.row[1].budget = 0; /* the machine has no memory for it */
         Status status = search_levels(&s, &r);
         assert_true(status == E_MEMORY || !memchr(r.levels, LEVEL_OFFLOAD, sizeof levels));
         free(r.levels);
@@ -169,7 +175,7 @@ static void test_large_is_quick(void **state)
     SearchProblem s = problem(&m);
     uint8_t levels[24] = {0};
     memset(levels, LEVEL_SELECTIVE, sizeof levels);
-    s.budget = peak_of(&s, levels);
+    accounts.row[0].budget = peak_of(&s, levels);
     SearchResult r;
     assert_ok(search_levels(&s, &r));
     print_message("24 layers: %s, %d layouts\n", r.name, r.layouts);

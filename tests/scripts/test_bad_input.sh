@@ -146,7 +146,7 @@ if mount -t tmpfs -o size=400k none disk 2>/dev/null; then
     [ "$kept" = "$(cd disk/out && sha256sum checkpoint-2/* model.safetensors)" ] || complain "a full disk cost the checkpoint"
     rm disk/filler
     expect 0 "${train[@]}" --data-dir data --model good --output-dir disk/out --max-steps 6 --override
-    says "going on from disk/out/checkpoint-2"
+    says "resuming from disk/out/checkpoint-2"
 else
     echo "skipped: a full disk (mounting a tmpfs is not allowed here)"
 fi

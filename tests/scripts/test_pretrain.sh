@@ -112,7 +112,7 @@ cp -r steps unlike && rm -r unlike/checkpoint-*
 run 2 none "${second[@]}" --model unlike --moments carried
 says "holds no checkpoint"
 run 2 none "${small[@]}" --max-steps 3 --moments carried
-says "give the run to go on from as --model"
+says "give the run to continue as --model"
 
 # Without next sentences.
 run 0 alone "${small[@]}" --max-steps 3 --nsp off --eval-dir masked/eval
@@ -288,13 +288,13 @@ cmp .stdout printed.json || complain "a configuration from a pipe is another one
 expect 2 "$CAIRN_BINARY" pretrain --preset bert-huge-phase1 --print-config
 says "'bert-huge-phase1' is unknown" bert-large phase2
 run 0 another --preset bert-tiny-phase1 "${small[@]}" --max-steps 2 --predictions 0
-says "--batch-size 16 in place of the preset's: nothing else is changed with it"
+says "--batch-size 16 in place of the preset's: nothing else changes with it"
 whole=(--preset bert-tiny-phase1 --model-config model.json --data-dir masked --max-steps 2 --predictions 0 --dry-run)
 expect 0 "$CAIRN_BINARY" pretrain "${whole[@]}" --max-seq-length 32 --print-config
 cp .stdout printed.json
 expect 0 "$CAIRN_BINARY" pretrain --config printed.json
 grep -q "in place of the preset's" <<<"$output" && complain "a printed configuration is taken for another batch"
-says "--batch-size 65536: there are"
+says "--batch-size 65536: the shards have"
 run 2 bad "${small[@]}" --preset bert-tiny-mlperf --predictions 0
 says "--preset bert-tiny-mlperf trains to a masked-word accuracy of 0.72: give held-out shards as --eval-dir"
 run 0 another "${small[@]}" --max-steps 2 --resume never --init-loss-scale 8

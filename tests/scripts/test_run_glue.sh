@@ -65,7 +65,7 @@ expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-tim
 ls -d slow/checkpoint-* >/dev/null || complain "stopped without a checkpoint"
 before=$(losses slow | wc -l)
 expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-time 5s --threads 1 --no-do-eval
-says "going on from"
+says "resuming from"
 [ "$(losses slow | wc -l)" -gt "$before" ] || complain "went on, but made no step"
 
 # Wrong use, and other failures.

@@ -61,7 +61,7 @@ long=(--batch-size 8 --max-steps 1000000 --max-time 3s --threads 1 --output-dir 
 expect 75 "$scripts/run_pretraining.sh" "${one[@]}" "${long[@]}"
 before=$(losses slow | wc -l)
 expect 75 "$scripts/run_pretraining.sh" "${one[@]}" "${long[@]}"
-says "going on from"
+says "resuming from"
 [ "$(losses slow | wc -l)" -gt "$before" ] || complain "went on, but made no step"
 
 # Wrong use.

@@ -42,7 +42,7 @@ typedef struct {
     TrainingState state;
     float *arrays[3];
     char *text;
-    CheckpointFile files[1];
+    ModelFile files[1];
 } Sample;
 
 static inline char *sample_text(int64_t step, int64_t batch)
@@ -59,7 +59,7 @@ static inline Sample *sample_make(int64_t step, int64_t batch)
         sample_fill(&s->table, batch, a, s->arrays[a]);
     }
     s->text = sample_text(step, batch);
-    s->files[0] = (CheckpointFile){"config.json", "{\"hidden_size\": 8}\n", 19};
+    s->files[0] = (ModelFile){"config.json", "{\"hidden_size\": 8}\n", 19};
     s->state = (TrainingState){.params = &s->table,
                                .step = step,
                                .weights = s->arrays[0],

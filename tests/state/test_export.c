@@ -177,12 +177,12 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
 
 static Json *exported_config(const Model *m, const ExportText *text)
 {
-    ExportFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES];
     Json *doc;
     int n;
     assert_ok(export_files(m, text, files, &n));
     assert_string_equal(files[0].name, "config.json");
-    assert_ok(js_parse("exported", files[0].data.data, files[0].data.len, &doc));
+    assert_ok(js_parse("exported", files[0].data, files[0].size, &doc));
     export_files_free(files, n);
     return doc;
 }
@@ -206,7 +206,7 @@ static void test_labels_in_the_config(void **state)
     assert_string_equal(js_string(js_get(js_get(c, "id2label"), "1"), ""), "LABEL_1");
     js_free(c);
     static const char *const twice[] = {"yes", "no", "yes"};
-    ExportFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES];
     int n;
     assert_status(export_files(&m, &(ExportText){.labels = twice, .n_labels = 3}, files, &n), E_FAIL);
     assert_message("the classes 0 and 2 are both called 'yes'");
@@ -282,12 +282,12 @@ static void test_the_source_s_keys_are_kept(void **state)
                                    "      \"a\": \"\xc3\xa9\\n\",\n      \"b\": true\n    }\n  ]\n"
                                    "}\n";
     Model m;
-    ExportFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES];
     int n;
     parse_model(&m, text, (Head){HEAD_NONE, 0});
     assert_ok(export_files(&m, &(ExportText){0}, files, &n));
     assert_int_equal(n, 1);
-    assert_string_equal(files[0].data.data, expected);
+    assert_string_equal(files[0].data, expected);
     export_files_free(files, n);
     m.config.hidden_dropout = 0.2f; /* as --dropout may set it: the classifier's, which was 0.1 too, is then said */
     Json *c = exported_config(&m, &(ExportText){0});
@@ -366,7 +366,7 @@ static void test_tokenizer_files(void **state)
 static void test_without_a_vocabulary_there_is_no_tokenizer(void **state)
 {
     (void)state;
-    ExportFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES];
     Model m;
     int n;
     read_model(&m, "tests/golden/bert/tiny_cls", (Head){HEAD_CLASSIFIER, 3});

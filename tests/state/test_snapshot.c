@@ -24,7 +24,7 @@ typedef struct {
 
 static SnapshotPlace place_of(const World *w, int rank)
 {
-    static const CheckpointFile files[] = {{"config.json", "{\"hidden_size\": 8}\n", 19}};
+    static const ModelFile files[] = {{"config.json", "{\"hidden_size\": 8}\n", 19}};
     return (SnapshotPlace){.dir = w->dir,
                            .output = w->output,
                            .run = run_number,

@@ -37,8 +37,10 @@ static void test_v1(void **state)
     put(*state, "sys/fs/cgroup/memory/pbs/memory.limit_in_bytes", "7000\n"); /* a group above leaves less */
     put(*state, "sys/fs/cgroup/memory/pbs/memory.usage_in_bytes", "6999\n");
     assert_int_equal(cgroup_free_bytes(*state), 1);
+    assert_int_equal(cgroup_limit_bytes(*state), 4000);
     put(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n"); /* more is used than allowed */
     assert_int_equal(cgroup_free_bytes(*state), 0);
+    assert_int_equal(cgroup_limit_bytes(*state), 900);
 }
 
 static void test_v2(void **state)
@@ -50,6 +52,22 @@ static void test_v2(void **state)
     put(*state, "sys/fs/cgroup/job/memory.current", "4000\n");
     put(*state, "sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 50\n");
     assert_int_equal(cgroup_free_bytes(*state), 1050);
+}
+
+/* The process's own group counts, not those above it, in which other jobs run. */
+static void test_kills(void **state)
+{
+    assert_int_equal(cgroup_memory_kills(*state), 0);
+    put(*state, "proc/self/cgroup", "4:memory:/pbs/job:7\n");
+    put(*state, "sys/fs/cgroup/memory/pbs/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 9\n");
+    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.failcnt", "41\n");
+    assert_int_equal(cgroup_memory_kills(*state), 41); /* an old kernel */
+    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+    assert_int_equal(cgroup_memory_kills(*state), 2);
+    put(*state, "proc/self/cgroup", "0::/job/step\n");
+    put(*state, "sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 12\noom 5\noom_kill 5\n");
+    put(*state, "sys/fs/cgroup/job/step/memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\n");
+    assert_int_equal(cgroup_memory_kills(*state), 1);
 }
 
 /* A container that sees its own groups at the top, under a path of the host's; and both versions at once. */
@@ -70,6 +88,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_limit, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_v1, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_v2, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_kills, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_container, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

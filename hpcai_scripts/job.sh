@@ -1,0 +1,243 @@
+# Sourced by job.pbs, job.slurm and job.sge, in the source folder: the part that all schedulers share.
+# shellcheck shell=bash disable=SC2034 # `code` and `forwarded` are for the job files
+
+# shellcheck source=hpcai_scripts/common.sh
+source hpcai_scripts/common.sh
+
+under_grid_engine() { [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; }
+
+# ---- signals ----
+
+# run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
+# else end at a signal before its child, or sleep through it. $forwarded says afterwards whether a signal came.
+run_forwarding() {
+    local code=0 again name child signalled=false came='' stop_code=75
+    if under_grid_engine; then stop_code=99; fi
+    forwarded=false
+    if [ -z "${early_signal:-}" ]; then
+        "$@" &
+        child=$!
+        # shellcheck disable=SC2064 # the number is that of now
+        for name in TERM INT USR1 USR2; do trap "signalled=true came=$name; kill -s $name $child 2>/dev/null" "$name"; done
+        [ -z "${early_signal:-}" ] || kill -s "$early_signal" "$child" 2>/dev/null || true # it came just now
+        wait "$child" || code=$?
+    fi
+    while $signalled; do # `wait` returns when a trap has run, too
+        signalled=false again=0
+        wait "$child" || again=$?
+        [ "$again" -eq 127 ] || code=$again
+    done
+    trap - TERM INT USR1 USR2
+    came=${came:-${early_signal:-}}
+    [ -n "$came" ] || return "$code"
+    forwarded=true
+    case ${child:+$code} in
+    '' | 138 | 140 | 143) # ended by it before it could listen
+        say "stopped by SIG$came before anything began; nothing is lost, the same command begins again"
+        return "$stop_code"
+        ;;
+    esac
+    return "$code"
+}
+
+# From here on until run_forwarding a signal is remembered: a scheduler's may come early.
+note_signals() {
+    local name
+    early_signal=
+    # shellcheck disable=SC2064 # the name is that of now
+    for name in TERM INT USR1 USR2; do trap "early_signal=$name" "$name"; done
+}
+
+# ---- the time limit ----
+
+# ask COMMAND...: its output. A busy scheduler may not answer at once, so it has five tries.
+ask() {
+    local try
+    for try in 1 2 3 4 5; do
+        "$@" 2>/dev/null && return
+        [ "$try" -eq 5 ] || sleep 3
+    done
+    return 1
+}
+
+# "1-02:03:04", "02:03:04", "03:04" or "4" as seconds; nothing for anything else.
+as_seconds() {
+    local days=0 text=$1 part total=0
+    case $text in *-*) days=${text%%-*} text=${text#*-} ;; esac
+    case $days:$text in *[!0-9:]* | *:) return ;; esac
+    while [ -n "$text" ]; do
+        part=${text%%:*}
+        total=$((total * 60 + 10#$part))
+        case $text in *:*) text=${text#*:} ;; *) text= ;; esac
+    done
+    echo $((total + 86400 * days))
+}
+
+seconds_used() { ps -o etimes= -p $$ | tr -d ' '; }
+
+# Seconds that the scheduler still leaves this job; nothing where there is none, or no limit.
+seconds_left() {
+    local limit='' used
+    used=$(seconds_used)
+    if [ -n "${SLURM_JOB_ID:-}" ]; then
+        limit=$(ask squeue -h -j "$SLURM_JOB_ID" -o %L) used=0
+    elif [ -n "${PBS_JOBID:-}" ]; then
+        limit=${PBS_WALLTIME:-$(ask qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')}
+    elif under_grid_engine; then
+        limit=$(ask qstat -j "$JOB_ID" | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p')
+    fi
+    limit=$(as_seconds "$limit")
+    [ -z "$limit" ] || echo $((limit - used))
+}
+
+# Ends the run a minute before the scheduler would, unless the user set CAIRN_MAX_TIME.
+obey_time_limit() {
+    local left stop
+    own_limit=false
+    [ -z "${CAIRN_MAX_TIME:-}" ] || return 0
+    left=$(seconds_left)
+    [ -n "$left" ] || return 0
+    if [ "$left" -gt 120 ]; then stop=$((left - 60)); else stop=$((left / 2 + 1)); fi
+    export CAIRN_MAX_TIME=${stop}s
+    own_limit=true
+    say "the scheduler leaves this job $left s; it will stop by itself after $stop s"
+}
+
+# ---- the run ----
+
+# The scheduler's variable with the index of this job in its array; nothing outside of an array.
+array_variable() {
+    local name value
+    for name in PBS_ARRAY_INDEX PBS_ARRAYID SLURM_ARRAY_TASK_ID SGE_TASK_ID; do
+        value=${!name:-undefined}
+        if [ "$value" != undefined ]; then echo "$name" && return; fi
+    done
+}
+
+# read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, in which quotes and backslashes count as in a shell
+# and nothing is expanded, and to the arguments. In an array "$" and the name of the index's variable is the index.
+read_flags() {
+    local text=${RUN_FLAGS:-} name
+    flags=()
+    if [ -n "${text//[[:space:]]/}" ]; then
+        xargs -r printf '%s\n' <<<"$text" >/dev/null 2>&1 || die 2 "RUN_FLAGS has a quote without its end: $text"
+        mapfile -d '' -t flags < <(xargs -r printf '%s\0' <<<"$text")
+    fi
+    flags+=("$@")
+    name=$(array_variable)
+    [ -z "$name" ] || flags=("${flags[@]//\$$name/${!name}}")
+}
+
+# run_job ARGUMENT...: RUN_SCRIPT of this folder with RUN_FLAGS and the arguments, within the time limit. Sets `code` to
+# its exit code, and `forwarded`. The jobs of an array have a folder of results each, by index.
+run_job() {
+    local script=hpcai_scripts/${RUN_SCRIPT:-run_glue_multinode.sh} name
+    note_signals
+    obey_time_limit
+    read_flags "$@"
+    name=$(array_variable)
+    if [ -n "$name" ]; then
+        local -x RESULTS_DIR=${RESULTS_DIR:-$cairn_root/results}/${!name}
+        [ -z "${CAIRN_OUTPUT_DIR:-}" ] || local -x CAIRN_OUTPUT_DIR=$CAIRN_OUTPUT_DIR/${!name}
+    fi
+    code=0
+    run_forwarding "$script" "${flags[@]}" || code=$?
+}
+
+# ---- PBS ----
+
+# The job as `qstat -f` shows it, a line per attribute, or nothing.
+pbs_job() { ask qstat -f "$PBS_JOBID" | sed -e ':join' -e '$!N' -e 's/\n\t//' -e 't join' -e P -e D; }
+
+# pbs_value ATTRIBUTE: its value in $job.
+pbs_value() { sed -n "s/^ *$1 = //p" <<<"$job" | head -n 1; }
+
+# Sets `resubmission` to a line for a shell that submits the same job again, to begin after this one: with the
+# resources, queue, project and name that it has now, and with the variables that the run depends on.
+# $1: the job's script; the rest: the arguments of the submission.
+pbs_resubmission() {
+    local script=$1 name value queue select='' words=() names=() settings=(cd "$PWD" '&&')
+    shift
+    local job
+    job=$(pbs_job)
+    # Where nobody gave select, the server made it of whole-job resources. A site may refuse it then.
+    if grep -q 'select=' <<<"$(grep '^#PBS' "$script") $(pbs_value Submit_arguments)"; then select=$(pbs_value Resource_List.select); fi
+    while IFS= read -r name; do
+        value=$(pbs_value "Resource_List\\.$name")
+        case $name in
+        nodect | neednodes) continue ;;
+        select | place) [ -n "$select" ] || continue ;;
+        *) [[ ! "+1:$select" =~ [:+]$name= ]] || continue ;; # a sum over the chunks of select
+        esac
+        [ -z "$select" ] || [ "$name" != mpiprocs ] || continue
+        words+=(-l "$name=$value")
+    done < <(sed -n 's/^ *Resource_List\.\([^ ]*\) = .*/\1/p' <<<"$job")
+    queue=${PBS_O_QUEUE:-$(pbs_value queue)} # as submitted; a routing queue's destination may take no jobs itself
+    [ -z "$queue" ] || words+=(-q "$queue")
+    for name in N:Job_Name P:project A:Account_Name W:group_list m:Mail_Points M:Mail_Users k:Keep_Files; do
+        value=$(pbs_value "${name#*:}")
+        case $name:$value in
+        *: | P:*:_pbs_project_default | k:*:n | m:*:a) continue ;;
+        W:*) value=group_list=$value ;;
+        esac
+        words+=("-${name%%:*}" "$value")
+    done
+    value=$(pbs_value Output_Path)
+    [[ ${value##*/} =~ \.o[0-9]+(\.[0-9]+|)$ ]] || words+=(-o "$value") # the default has the job's number
+    # A job of an array is submitted alone, and nothing can depend on its end.
+    [[ $PBS_JOBID == *\[* ]] || words+=(-W "depend=afterany:$PBS_JOBID")
+    for value in "$@"; do # no PBS but Torque takes arguments
+        value=\'${value//\'/\'\\\'\'}\'
+        RUN_FLAGS="${RUN_FLAGS:-} $value"
+    done
+    for name in BERT_DIR GLUE_DIR RESULTS_DIR RUN_SCRIPT RUN_FLAGS RUN_FAULTS "$(array_variable)" "${!CAIRN_@}"; do
+        if [ -z "$name" ] || [ -z "${!name:-}" ]; then continue; fi
+        settings+=("$name=$(quoted "${!name}")")
+        names+=("$name")
+    done
+    resubmission="${settings[*]} qsub"
+    for value in "${words[@]}" -v "$(IFS=, && echo "${names[*]}")" "$script"; do resubmission+=" $(quoted "$value")"; done
+}
+
+# The word as a shell reads it back, with quotes only where it needs them.
+quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then echo "$1"; else echo "${1@Q}"; fi; }
+
+# The job's script as a file that stays: job.pbs, or where the user submitted another one, a copy of it. PBS runs a copy
+# of its own. In an array the copy asks for no array.
+pbs_script() {
+    local mine=hpcai_scripts/job.pbs folder=$PWD copy given
+    [ -w "$folder" ] || folder=$HOME
+    copy=$folder/$PBS_JOBNAME.${PBS_JOBID%%[!0-9]*}.pbs
+    given=$(sed '/^#PBS *-J/d' "$0" 2>/dev/null)
+    if [[ $given != *$'\n#PBS'* ]] || [ "$given" = "$(cat "$mine")" ]; then
+        echo "$mine"
+    else
+        printf '%s\n' "$given" >"$copy"
+        echo "$copy"
+    fi
+}
+
+# pbs_again ARGUMENT...: a job that ended with 75 or 77 comes back, by qrerun, which few sites give to users, else as a
+# new job. A job without progress does so ten times at most: one that ended with 77, or with 75 within five minutes.
+pbs_again() {
+    local refused submitted resubmission
+    if $own_limit; then unset CAIRN_MAX_TIME; fi # it was for this job; qsub -V would take it along
+    case $code in 75 | 77) ;; *) return ;; esac
+    if [ "$code" -eq 75 ] && [ "$(seconds_used)" -ge 300 ]; then RUN_FAULTS=0; else RUN_FAULTS=$((${RUN_FAULTS:-0} + 1)); fi
+    if [ "$RUN_FAULTS" -gt 10 ]; then
+        say "job.pbs: ended with $code; ten starts in a row came to nothing, so it does not come back"
+        return
+    fi
+    if refused=$(qrerun "$PBS_JOBID" 2>&1); then
+        say "job.pbs: ended with $code; qrerun has put it back into the queue"
+        return
+    fi
+    pbs_resubmission "$(pbs_script)" "$@"
+    if submitted=$(bash -c "$resubmission" 2>&1); then
+        say "job.pbs: ended with $code; submitted again as $submitted ($refused):"
+        say "$resubmission"
+    else
+        say "job.pbs: ended with $code, and can neither be put back ($refused) nor be submitted from here ($submitted)."
+        say "To go on, type on a login node: $resubmission"
+    fi
+}

@@ -1,0 +1,184 @@
+#include "launch/door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/siphash.h"
+#include "launch/machine.h"
+
+#define ANSWER_S 3 /* for the other side to answer: strangers may hold the launcher up for so long */
+
+/* Over the connection: each side's random part, the agent's number, and each side's proof. */
+typedef struct {
+    Hash128 agent, launcher;
+    int32_t number, side;
+} Knock;
+
+static Hash128 proof(const char *secret, Knock k, char side)
+{
+    k.side = side;
+    return siphash(siphash_key(secret), &k, sizeof k);
+}
+
+static bool put(int s, const void *data, size_t size) { return send(s, data, size, MSG_NOSIGNAL) == (ssize_t)size; }
+static bool get(int s, void *data, size_t size) { return recv(s, data, size, MSG_WAITALL) == (ssize_t)size; }
+
+static void limit(int s)
+{
+    struct timeval patience = {.tv_sec = ANSWER_S};
+    int one = 1;
+    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+/* ---- the launcher's side ---- */
+
+/* On all addresses, of IPv6 where the kernel has it. */
+static Status start_listening(Door *d, int *port)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    socklen_t length = sizeof six;
+    int off = 0;
+    d->listener = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (d->listener >= 0) {
+        setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        if (bind(d->listener, (struct sockaddr *)&six, sizeof six) != 0) close(d->listener), d->listener = -1;
+    }
+    if (d->listener < 0) {
+        d->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (d->listener < 0 || bind(d->listener, (struct sockaddr *)&four, sizeof four) != 0)
+            return fail(E_IO, "agents cannot be waited for: %m");
+    }
+    if (listen(d->listener, 1024) != 0 || getsockname(d->listener, (struct sockaddr *)&six, &length) != 0)
+        return fail(E_IO, "agents cannot be waited for: %m");
+    *port = ntohs(six.sin6_port); /* at the same place in both kinds */
+    return OK;
+}
+
+static int create_file(const char *folder, char **path)
+{
+    *path = mem_printf("%s/.cairn-agents-XXXXXX", folder);
+    int fd = mkostemp(*path, O_CLOEXEC); /* of mode 0600 */
+    if (fd >= 0) return fd;
+    free(*path);
+    *path = NULL;
+    return -1;
+}
+
+Status door_open(const char *name, Door *d)
+{
+    char folder[4096];
+    const char *home = getenv("HOME");
+    int port = 0, fd = -1;
+    Status status = OK;
+    *d = (Door){.listener = -1};
+    TRY_DONE(machine_secret(d->secret));
+    TRY_DONE(start_listening(d, &port));
+    if (getcwd(folder, sizeof folder)) fd = create_file(folder, &d->path);
+    if (fd < 0 && home) fd = create_file(home, &d->path);
+    if (fd < 0) TRY_DONE(fail(E_IO, "no file for agents, neither in the working folder nor in $HOME: %m"));
+    if (dprintf(fd, "%s %d %s\n", d->secret, port, name) < 0 || fsync(fd) != 0) status = fail(E_IO, "%s: %m", d->path);
+    close(fd);
+done:
+    if (status != OK) door_close(d);
+    return status;
+}
+
+void door_close(Door *d)
+{
+    if (d->path) {
+        unlink(d->path);
+        free(d->path);
+        close(d->listener);
+    } else if (d->listener > 0)
+        close(d->listener);
+    *d = (Door){.listener = -1};
+}
+
+int door_admit(const Door *d, int *number)
+{
+    Knock k = {0};
+    Hash128 shown;
+    int s = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (s < 0) return -1;
+    limit(s);
+    hash128_random(&k.launcher);
+    if (put(s, &k.launcher, sizeof k.launcher) && get(s, &k.agent, sizeof k.agent) &&
+        get(s, &k.number, sizeof k.number) && get(s, &shown, sizeof shown) &&
+        hash128_equal(shown, proof(d->secret, k, 'a'))) {
+        Hash128 mine = proof(d->secret, k, 'l');
+        if (put(s, &mine, sizeof mine)) {
+            *number = k.number;
+            return s;
+        }
+    }
+    close(s);
+    return -1;
+}
+
+/* ---- the agent's side ---- */
+
+static Status read_file(const char *path, char secret[33], char port[16], char name[256])
+{
+    struct stat about;
+    FILE *f = fopen(path, "re");
+    for (int k = 0; !f && k < 20; k++) { /* a shared folder may show it a little later */
+        usleep(100000);
+        f = fopen(path, "re");
+    }
+    if (!f) return fail(E_IO, "%s: %m; is the launcher's working folder the same on this host?", path);
+    bool own = fstat(fileno(f), &about) == 0 && about.st_uid == geteuid() && (about.st_mode & 077) == 0;
+    bool whole = fscanf(f, "%32s %15s %255s", secret, port, name) == 3;
+    fclose(f);
+    if (!own) return fail(E_FAIL, "%s: others may have written or read it", path);
+    return whole ? OK : fail(E_FORMAT, "%s: it has no secret, port and host", path);
+}
+
+static bool knock(int s, const char *secret, int number)
+{
+    Knock k = {.number = number};
+    Hash128 shown;
+    hash128_random(&k.agent);
+    if (!get(s, &k.launcher, sizeof k.launcher)) return false;
+    Hash128 mine = proof(secret, k, 'a');
+    return put(s, &k.agent, sizeof k.agent) && put(s, &k.number, sizeof k.number) && put(s, &mine, sizeof mine) &&
+           get(s, &shown, sizeof shown) && hash128_equal(shown, proof(secret, k, 'l'));
+}
+
+Status door_enter(const char *path, int number, int *connection)
+{
+    char secret[33], port[16], name[256];
+    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
+    struct timeval none = {0};
+    TRY(read_file(path, secret, port, name));
+    int error = getaddrinfo(name, port, &hints, &found);
+    if (error) return fail(E_IO, "the launcher's host %s: %s", name, gai_strerror(error));
+    *connection = -1;
+    int reason = EPROTO;
+    for (const struct addrinfo *a = found; a && *connection < 0; a = a->ai_next) {
+        int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (s < 0) continue;
+        limit(s);
+        if (connect(s, a->ai_addr, a->ai_addrlen) != 0)
+            reason = errno;
+        else if (knock(s, secret, number))
+            *connection = s;
+        if (*connection != s) close(s);
+    }
+    freeaddrinfo(found);
+    if (*connection < 0) return fail(E_PEER, "the launcher at %s, port %s: %s", name, port, strerror(reason));
+    setsockopt(*connection, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+    setsockopt(*connection, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    return OK;
+}

@@ -1,0 +1,19 @@
+/* The task manager of PBS: processes that the job's limits, accounting and signals reach. */
+#ifndef CAIRN_LAUNCH_PBS_H
+#define CAIRN_LAUNCH_PBS_H
+
+#include "base/base.h"
+
+/* The path of one of PBS's programs: on PATH, in PBS_EXEC of the environment or of pbs.conf, in /opt/pbs. NULL where it
+   is not found. Caller frees. */
+char *pbs_program(const char *name);
+
+/* Makes this process's session a task of the job, as pbs_attach does. Cores and memory of the process are the job's
+   afterwards. Where that fails, pbs_attach says why on standard error, and the process goes on outside the job. */
+void pbs_attach(const char *job);
+
+/* The words that run a program on a host of the job without ssh, to which the program and its arguments are appended;
+   the program has no standard input. At most 3, NULL at the end; caller frees each. False: PBS has no such program. */
+bool pbs_task_words(const char *host, char *words[4]);
+
+#endif

@@ -1,0 +1,78 @@
+#include "train/account.h"
+
+#include "train/machine.h"
+
+/* What a run still allocates beside its plans after planning: primitives, thread stacks, reports. Measured on
+   BERT-Base: below this; the account's test holds it to that. */
+#define PROCESS_RESERVE ((size_t)12 << 20)
+
+#define ALL_REGIONS  ((1u << N_REGIONS) - 1)
+#define HOST_REGIONS (1u << REGION_SAVE | 1u << REGION_HOST | 1u << REGION_COMM)
+
+static Account device_row(size_t asked, size_t free_bytes, size_t context)
+{
+    return (Account){.name = "device",
+                     .limit = asked ? "the memory budget" : "the device's free memory",
+                     .regions = ALL_REGIONS & ~HOST_REGIONS,
+                     .automatic = !asked,
+                     .budget = asked ? asked : free_bytes,
+                     .held = context};
+}
+
+void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
+                      size_t weights_bytes)
+{
+    size_t resident = process_resident(), total, available, context;
+    Account machine = {.name = "machine",
+                       .limit = "the machine's free memory",
+                       .regions = ALL_REGIONS & ~(1u << REGION_HOST), /* nothing is offloaded from the host */
+                       .automatic = true,
+                       .budget = machine_free_bytes() / (size_t)local_ranks + resident,
+                       .held = resident + PROCESS_RESERVE + data_bytes};
+    if (backend_own_memory(b)) {
+        b->memory(&total, &available, &context);
+        machine.regions = HOST_REGIONS;
+        machine.held += weights_bytes;
+        *a = (Accounts){2, {device_row(asked, available + context, context), machine}};
+        return;
+    }
+    if (asked) {
+        machine.limit = "the memory budget";
+        machine.automatic = false;
+        machine.budget = asked;
+    }
+    *a = (Accounts){1, {machine}};
+}
+
+void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t context_bytes, size_t weights_bytes)
+{
+    Account machine = {.name = "machine",
+                       .limit = "the machine's memory",
+                       .regions = HOST_REGIONS,
+                       .budget = SIZE_MAX,
+                       .held = weights_bytes};
+    *a = (Accounts){2, {device_row(asked, memory_bytes, context_bytes), machine}};
+}
+
+size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])
+{
+    size_t sum = a->held + a->snapshots;
+    for (int r = 0; r < N_REGIONS; r++)
+        if (account_has(a, (Region)r)) sum += bytes[r];
+    return sum;
+}
+
+Account *accounts_settle(Accounts *a, const size_t bytes[N_REGIONS])
+{
+    Account *over = NULL;
+    for (int i = a->n - 1; i >= 0; i--) {
+        a->row[i].peak = account_sum(&a->row[i], bytes);
+        if (a->row[i].peak > a->row[i].budget) over = &a->row[i];
+    }
+    return over;
+}
+
+void account_add(Account *a, size_t bytes)
+{
+    if (a->automatic) a->budget += bytes;
+}

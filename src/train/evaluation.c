@@ -1,0 +1,36 @@
+#include "train/evaluation.h"
+
+#include <stdlib.h>
+
+#include "train/signals.h"
+
+void evaluation_init(Evaluation *v, const Run *r)
+{
+    size_t n = (size_t)r->c->eval_batch_size;
+    *v = (Evaluation){.run = r};
+    v->order = mem_array(n, sizeof *v->order);
+    v->ranges = mem_array(n, sizeof *v->ranges);
+    micro_batch_init(&v->batch, r->session.plan.eval_micro);
+}
+
+void evaluation_free(Evaluation *v)
+{
+    micro_batch_free(&v->batch);
+    free(v->order);
+    free(v->ranges);
+}
+
+Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, int64_t n, EvaluationMicro micro,
+                        void *context)
+{
+    const Run *r = v->run;
+    int64_t padded = run_padded_length(r);
+    int64_t micros = micro_split(e, index, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
+    for (int64_t m = 0; m < micros; m++) {
+        if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
+        micro_fill(&v->batch, e, index, v->order + v->ranges[m].first, v->ranges[m].count, padded,
+                   r->model.config.pad_token_id);
+        TRY(micro(context, &v->batch, m));
+    }
+    return OK;
+}

@@ -1,0 +1,26 @@
+/* Evaluation without dropout, in micro-batches. Each example's result is independent of its neighbours, so figures are
+   the same for any batch size. */
+#ifndef CAIRN_TRAIN_EVALUATION_H
+#define CAIRN_TRAIN_EVALUATION_H
+
+#include "train/run.h"
+
+typedef struct {
+    const Run *run;
+    MicroBatch batch;
+    int64_t *order; // (--eval-batch-size)
+    MicroRange *ranges;
+} Evaluation;
+
+void evaluation_init(Evaluation *v, const Run *run);
+void evaluation_free(Evaluation *v);
+
+/* Runs one micro-batch (session_evaluate…) and keeps what it gave. */
+typedef Status (*EvaluationMicro)(void *context, const MicroBatch *batch, int64_t number);
+
+/* Examples index[0..n), at most --eval-batch-size of them, in micro-batches numbered from 0. E_STOPPED after a signal
+   on any rank. */
+Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, int64_t n, EvaluationMicro micro,
+                        void *context);
+
+#endif

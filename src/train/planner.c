@@ -1,0 +1,368 @@
+#include "train/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/snapshot.h"
+#include "train/search.h"
+#include "train/snapshots.h"
+
+#define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
+#define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+/* ---- sizes ---- */
+
+static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+
+static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
+
+Status planner_policy(const Config *c, const Backend *b, Policy *policy)
+{
+    TRY(policy_parse(c->recompute, policy));
+    if (policy->kind != POLICY_OFFLOAD || !b || backend_offloads(b)) return OK;
+    return fail(E_USAGE,
+                "--recompute offload needs a device that copies while it computes, and the backend '%s' is none. Use "
+                "--backend cuda, or here full, or auto with --memory-budget",
+                b->name);
+}
+
+int64_t planner_share(const Config *c, int ranks) { return (c->batch_size + ranks - 1) / ranks; }
+
+Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
+{
+    int64_t share = sequences * max_length;
+    const char *text = c->micro_batch_tokens;
+    if (strcmp(text, "auto") == 0)
+        *tokens = 0;
+    else if (strcmp(text, "step") == 0)
+        *tokens = share;
+    else if (strcmp(text, "default") == 0)
+        *tokens = at_most(share, at_least(max_length, MICRO_TOKENS_MOST));
+    else {
+        char *end;
+        *tokens = strtoll(text, &end, 10);
+        if (*end != '\0' || *tokens < 1)
+            return fail(E_USAGE, "--micro-batch-tokens '%s': expected a number of tokens, step or auto", text);
+        if (*tokens < max_length)
+            return fail(E_USAGE, "--micro-batch-tokens %lld is less than one sequence (%lld tokens)",
+                        (long long)*tokens, (long long)max_length);
+        *tokens = at_most(*tokens, round_up(share, 64));
+    }
+    return OK;
+}
+
+/* Masked positions in the share that the longest sequences have; a sequence of more than its share finds room
+   elsewhere. */
+MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch)
+{
+    int64_t masked = (tokens * in->max_masked + in->max_length - 1) / in->max_length;
+    return (MicroCapacity){.tokens = tokens,
+                           .seqs = at_most(batch, tokens / SHORTEST_SEQUENCE + 1),
+                           .masked = at_least(masked, in->max_masked)};
+}
+
+static MicroCapacity evaluation_capacity(const Config *c, const PlanInput *in)
+{
+    int64_t tokens = at_most(c->eval_batch_size * in->max_length, MICRO_TOKENS_MOST);
+    return planner_capacity(in, at_least(tokens, in->max_length), c->eval_batch_size);
+}
+
+/* ---- choosing ---- */
+
+typedef struct {
+    const Config *c;
+    RunPlan *plan;
+    Policy policy;
+    int64_t share;      /* sequences of a step, on one rank */
+    bool own_snapshots; /* --snapshot-steps is a number: their memory is reserved before levels are chosen */
+} Planner;
+
+static const PlanInput *input(const Planner *g) { return &g->plan->input; }
+
+/* The machine's. */
+static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
+
+/* Of a step, from the mean length where sequences are packed. */
+static double tokens_of_step(const Planner *g)
+{
+    const PlanInput *in = input(g);
+    return (double)g->share * (g->c->padded ? (double)in->max_length : in->mean_length);
+}
+
+static void set_micro(Planner *g, int64_t tokens)
+{
+    double rows = tokens_of_step(g), micros;
+    if (input(g)->packed) tokens = at_most(tokens, (int64_t)ceil(rows));
+    micros = input(g)->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
+    g->plan->micro = planner_capacity(input(g), tokens, g->share);
+    g->plan->micros = micros < 1 ? 1 : micros;
+}
+
+static double beside(const Planner *g) { return input(g)->beside > 0 ? input(g)->beside : input(g)->mean_length; }
+
+static double step_seconds(const Planner *g)
+{
+    return search_step_seconds(&g->plan->train, &input(g)->rates, beside(g), g->plan->micros);
+}
+
+/* The best levels for this micro-batch. */
+static Status search(const Planner *g, SearchResult *r)
+{
+    const Backend *b = input(g)->backend;
+    SearchProblem problem = {.training = run_plan_request(g->plan, true),
+                             .evaluation = input(g)->evaluation ? &g->plan->eval : NULL,
+                             .accounts = &g->plan->accounts,
+                             .rates = input(g)->rates,
+                             .seq_len = beside(g),
+                             .micros = g->plan->micros,
+                             .offload = !b || backend_offloads(b)};
+    problem.training.levels = NULL;
+    return search_levels(&problem, r);
+}
+
+static void take_levels(Planner *g, SearchResult *r)
+{
+    RunPlan *p = g->plan;
+    free(p->levels);
+    p->levels = r->levels;
+    p->step_s = r->step_s;
+    snprintf(p->policy, sizeof p->policy, "auto (%s)", r->name);
+}
+
+/* --micro-batch-tokens auto: from the whole step down by halves, the fastest wins, ties to the larger. */
+static Status search_micro(Planner *g)
+{
+    Status last = OK;
+    double best = INFINITY;
+    int64_t best_tokens = 0, length = input(g)->max_length;
+    for (int64_t tokens = g->share * length; tokens >= length; tokens /= 2) {
+        SearchResult r;
+        set_micro(g, tokens);
+        last = search(g, &r);
+        if (last == OK && r.step_s < best * (1 - 1e-9)) {
+            best = r.step_s;
+            best_tokens = tokens;
+            take_levels(g, &r);
+        } else if (last == OK) {
+            free(r.levels);
+        } else if (last != E_MEMORY) {
+            return last;
+        }
+    }
+    if (!best_tokens) return last;
+    set_micro(g, best_tokens);
+    return OK;
+}
+
+/* --micro-batch-tokens auto with a fixed policy: the largest that fits. */
+static Status largest_micro(Planner *g)
+{
+    int64_t length = input(g)->max_length;
+    for (int64_t tokens = g->share * length;; tokens /= 2) {
+        Plan p;
+        ModelTensors t;
+        size_t bytes[N_REGIONS];
+        set_micro(g, at_least(tokens, length));
+        PlanRequest r = run_plan_request(g->plan, true);
+        TRY(plan_make(&r, &p, &t, NULL));
+        plan_bytes(&p, &g->plan->eval, bytes);
+        plan_free(&p);
+        const Account *first = &g->plan->accounts.row[0];
+        if (account_sum(first, bytes) <= first->budget || tokens <= length) return OK;
+    }
+}
+
+static Status choose_levels(Planner *g)
+{
+    RunPlan *p = g->plan;
+    if (g->policy.kind == POLICY_AUTO) {
+        SearchResult r;
+        if (p->micro.tokens == 0) return search_micro(g);
+        TRY(search(g, &r));
+        take_levels(g, &r);
+        return OK;
+    }
+    policy_levels(g->policy, input(g)->model->config.layers, p->levels);
+    policy_format(g->policy, p->policy);
+    return p->micro.tokens ? OK : largest_micro(g);
+}
+
+static Status choose_alone(Planner *g)
+{
+    size_t reserved = machine(g)->snapshots;
+    Status status = choose_levels(g);
+    if (status != E_MEMORY || !reserved || machine(g) != &g->plan->accounts.row[0]) return status;
+    return status_context(status, "beside %.1f MiB for snapshots (--snapshot-steps 0 takes none)", MIB(reserved));
+}
+
+/* What rank 0 chose. */
+typedef struct {
+    int64_t tokens;
+    double step_s;
+    char policy[sizeof((RunPlan *)NULL)->policy];
+} Choice;
+
+/* The same on all ranks, whatever each has: what fits where least is free. */
+static Status choose(Planner *g, Ranks *ranks)
+{
+    RunPlan *p = g->plan;
+    Account *first = &p->accounts.row[0];
+    int64_t room = (int64_t)first->budget - (int64_t)first->held;
+    if (!ranks) return choose_alone(g);
+    TRY(ranks_least(ranks, &room));
+    first->budget = (size_t)(room > 0 ? room : 0) + first->held;
+    TRY(ranks_follow(ranks, ranks_first(ranks) ? choose_alone(g) : OK));
+    Choice choice = {.tokens = p->micro.tokens, .step_s = p->step_s};
+    memcpy(choice.policy, p->policy, sizeof choice.policy);
+    TRY(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY(ranks_broadcast(ranks, p->levels, (size_t)input(g)->model->config.layers));
+    memcpy(p->policy, choice.policy, sizeof choice.policy);
+    p->step_s = choice.step_s;
+    set_micro(g, choice.tokens);
+    return OK;
+}
+
+/* ---- snapshots ---- */
+
+/* What earlier processes' snapshots hold of the machine is theirs to take again. */
+static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
+{
+    machine(g)->snapshots = (size_t)bytes;
+    if (!bytes) return;
+    char *output = snapshot_canonical(g->c->output_dir);
+    account_add(machine(g), (size_t)(snapshot_present(g->c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks)));
+    free(output);
+}
+
+/* ---- does it fit? ---- */
+
+/* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where the
+   moments of other ranks are collected in it. */
+static bool can_stream(const PlanInput *in)
+{
+    bool device = in->imagined || (in->backend && in->backend->device);
+    return !device && !(in->exchange && in->exchange->shard);
+}
+
+/* Peaks of the plans that were made, without what can be given up for want of room: snapshots that no number of steps
+   asked for, then the save buffer. */
+static void settle(Planner *g)
+{
+    RunPlan *p = g->plan;
+    Account *over;
+    while ((over = accounts_settle(&p->accounts, p->bytes))) {
+        if (over->snapshots && !g->own_snapshots) {
+            p->snapshots_given_up = over->snapshots;
+            over->snapshots = 0;
+        } else if (p->save_buffer && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
+            p->save_buffer = false;
+            p->train.region_bytes[REGION_SAVE] = p->bytes[REGION_SAVE] = 0;
+        } else {
+            return;
+        }
+    }
+    p->fits = true;
+}
+
+static void warn(const RunPlan *p)
+{
+    const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
+    if (p->snapshots_given_up)
+        log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
+                 MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
+    if (p->input.training && p->input.saves && !p->save_buffer)
+        log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+                 MIB(first->budget));
+}
+
+static Status refuse_machine(const RunPlan *p, const Account *a)
+{
+    char snapshots[96] = "";
+    if (a->snapshots)
+        snprintf(snapshots, sizeof snapshots, ", snapshots: %.1f MiB, and --snapshot-steps 0 takes none",
+                 MIB(a->snapshots));
+    return fail(
+        E_MEMORY,
+        "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB, what is "
+        "offloaded: %.1f MiB%s), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
+        "model",
+        MIB(a->peak), MIB(p->bytes[REGION_SAVE]), MIB(p->bytes[REGION_HOST]), snapshots, MIB(a->budget));
+}
+
+Status planner_refuse(const Config *c, const RunPlan *p)
+{
+    const Account *first = &p->accounts.row[0];
+    RunPlan plan = *p;
+    Planner g = {.c = c, .plan = &plan};
+    SearchResult r;
+    char of_it[96] = "";
+    if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);
+    if (!p->input.training)
+        return fail(E_MEMORY, "evaluation takes %.1f MiB, more than %s of %.1f MiB. Lower --eval-batch-size",
+                    MIB(first->peak), first->limit, MIB(first->budget));
+    if (first->snapshots)
+        snprintf(of_it, sizeof of_it, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)",
+                 MIB(first->snapshots));
+    Status status = search(&g, &r);
+    if (status == OK) {
+        free(r.levels);
+        return fail(E_MEMORY, "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB; --recompute auto fits: %s",
+                    p->policy, MIB(first->peak), of_it, first->limit, MIB(first->budget), r.name);
+    }
+    if (status != E_MEMORY) return status;
+    return fail(E_MEMORY,
+                "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB. No plan fits: the smallest for this batch "
+                "takes %.1f MiB. Raise --memory-budget, or lower --micro-batch-tokens, --batch-size or "
+                "--max-seq-length",
+                p->policy, MIB(first->peak), of_it, first->limit, MIB(first->budget), MIB(r.peak));
+}
+
+/* ---- all of it ---- */
+
+static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
+{
+    RunPlan *p = g->plan;
+    const PlanInput *in = &p->input;
+    int64_t tokens;
+    TRY(planner_policy(g->c, in->backend, &g->policy));
+    TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
+    if (tokens) set_micro(g, tokens);
+    if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
+    /* In the memory that activations lie in the save buffer comes after the choice, so that a larger budget is never
+       slower. */
+    p->save_buffer = in->saves && !account_has(&p->accounts.row[0], REGION_SAVE);
+    TRY(choose(g, ranks));
+    p->save_buffer = in->saves;
+    TRY(run_plan_make_one(p, true));
+    if (in->saves) p->step_s = step_seconds(g);
+    return OK;
+}
+
+Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *p)
+{
+    uint64_t snapshots = 0;
+    Planner g = {.c = c,
+                 .plan = p,
+                 .share = planner_share(c, in->exchange ? in->exchange->ranks : 1),
+                 .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
+    run_plan_init(p, in);
+    p->accounts = *accounts;
+    if (in->evaluation) {
+        p->eval_micro = evaluation_capacity(c, in);
+        TRY(run_plan_make_one(p, false));
+    }
+    if (in->training) {
+        TRY(snapshots_need(c, ranks, &in->model->params, in->exchange, &snapshots));
+        TRY(choose_training(&g, ranks, snapshots));
+    }
+    if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
+    settle(&g);
+    if (p->fits) warn(p);
+    return OK;
+}

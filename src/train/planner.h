@@ -1,0 +1,25 @@
+/* From what a run needs to its plan: micro-batch, recompute levels and save buffer within the memory accounts. */
+#ifndef CAIRN_TRAIN_PLANNER_H
+#define CAIRN_TRAIN_PLANNER_H
+
+#include "config/config.h"
+#include "train/ranks.h"
+#include "train/run_plan.h"
+
+/* --recompute; E_USAGE where the backend (NULL: a device that is not here) cannot do it. */
+Status planner_policy(const Config *c, const Backend *b, Policy *policy);
+/* Sequences of a step that one rank gets at most. */
+int64_t planner_share(const Config *c, int ranks);
+/* Tokens of a micro-batch by --micro-batch-tokens, of `share` sequences; 0 for "auto". */
+Status planner_micro_tokens(const Config *c, int64_t share, int64_t max_length, int64_t *tokens);
+/* The room that a micro-batch of so many tokens has, out of `batch` sequences. */
+MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch);
+
+/* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
+   looks at. plan->fits says whether it fits the accounts; E_MEMORY where a search finds none that does, with the
+   smallest budget that would do. The caller frees the plan, also after a failure. */
+Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
+/* E_MEMORY with what would fit, for a plan that does not. */
+Status planner_refuse(const Config *c, const RunPlan *plan);
+
+#endif

@@ -1,0 +1,319 @@
+#include "train/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state/checkpoint.h"
+#include "train/result.h"
+#include "train/signals.h"
+
+bool run_first(const Run *r) { return ranks_first(r->ranks); }
+
+int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_length : 0; }
+
+void run_export_text(const Run *r, ExportText *text)
+{
+    *text = (ExportText){.vocab = r->text.file.data,
+                         .vocab_len = r->text.file.len,
+                         .lower_case = r->text.options.lower_case,
+                         .strip_accents = r->text.options.strip_accents,
+                         .labels = r->labels,
+                         .n_labels = r->n_labels};
+}
+
+/* Collective: rank 0 does it, the others get its status. */
+static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_follow(r->ranks, run_first(r) ? work(r) : OK); }
+
+/* ---- the start ---- */
+
+static Status check(Run *r)
+{
+    TRY(r->task->check(r));
+    if (!r->train && !*r->c->model)
+        return fail(E_USAGE, "--model is needed: without training, random weights are useless");
+    return OK;
+}
+
+static Status meet(Run *r)
+{
+    Status use = check(r);
+    return ranks_open(r->c, use, &r->ranks);
+}
+
+static Status look_for_carried(Run *r)
+{
+    TRY(checkpoint_newest(r->c->model, NULL, &r->carried));
+    if (r->carried) return OK;
+    return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
+}
+
+/* --moments carried: everything of the other run is read from its newest checkpoint, which is a model folder of its
+   own. That run need not have ended. */
+static Status find_carried(Run *r)
+{
+    Buf path = {0};
+    if (!r->train || strcmp(r->c->moments, "carried") != 0) return OK;
+    TRY(on_first(r, look_for_carried));
+    buf_puts(&path, r->carried ? r->carried : "");
+    Status status = ranks_broadcast_text(r->ranks, &path);
+    free(r->carried);
+    r->carried = mem_strdup(path.data);
+    buf_free(&path);
+    r->carrying = *r->c;
+    r->carrying.model = r->carried;
+    r->c = &r->carrying;
+    return status;
+}
+
+static Status take_output(Run *r)
+{
+    TRY(file_make_directories(r->c->output_dir));
+    TRY(lock_take(&r->lock, r->c->output_dir));
+    return start_clean(r->c->output_dir);
+}
+
+static Status plan(Run *r)
+{
+    const Config *c = r->c;
+    PlanInput need = {.model = &r->model,
+                      .training = r->train,
+                      .evaluation = r->evaluate,
+                      .max_length = c->max_seq_length,
+                      .norm_forms = r->norm_forms};
+    Buf table = {0};
+    r->setup.ranks = r->ranks;
+    TRY(ranks_all(r->ranks, setup_backend(c, &r->setup)));
+    if (r->train) {
+        TRY(setup_optimizer(c, &r->setup.optimizer));
+        TRY(setup_schedule(c, r->source.count, &r->schedule));
+    }
+    r->task->need(r, &need);
+    TRY(setup_plan(c, &need, &r->setup));
+    run_plan_describe(&r->setup.plan, &table);
+    log_info("%s", table.data);
+    buf_free(&table);
+    return OK;
+}
+
+/* ---- what the output folder allows ---- */
+
+static Digest data_digest(const Run *r)
+{
+    Digest parts[2] = {r->task->train_digest(r), vocab_digest(r->text.vocab)};
+    return digest_of(parts, sizeof parts);
+}
+
+/* Equal on all ranks: the data, and the sizes and rates of the model. */
+static Digest seen_digest(const Run *r)
+{
+    Digest parts[4] = {vocab_digest(r->text.vocab), train_origin(&r->model, "")};
+    int n = 2;
+    if (r->train) parts[n++] = r->task->train_digest(r);
+    if (r->evaluate) parts[n++] = r->task->eval_digest(r);
+    return digest_of(parts, (size_t)n * sizeof *parts);
+}
+
+/* E_USAGE if this run must not resume here, or would replace a foreign model. */
+static Status check_output(Run *r)
+{
+    const Config *c = r->c;
+    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.plan.micro.tokens, ranks_size(r->ranks),
+                      data_digest(r), train_origin(&r->model, c->model), &r->fingerprint);
+    TRY(train_compare(c, r->fingerprint.data, &r->resume));
+    return train_check_output(c->output_dir);
+}
+
+static bool reached(const Run *r, const TrainProgress *p)
+{
+    return r->task->reached && r->task->reached(r, p->best_metric);
+}
+
+static bool trained(const Run *r, const TrainProgress *p)
+{
+    return p->finished && (reached(r, p) || p->step >= r->schedule.total_steps);
+}
+
+/* Collective. A run that ended before shows its results again. */
+static Status show_if_done(Run *r, bool *done)
+{
+    *done = run_first(r) && train_found(&r->resume) && trained(r, &r->resume.progress) && r->task->results_there(r);
+    TRY(ranks_broadcast(r->ranks, done, sizeof *done));
+    if (!*done) return OK;
+    r->progress = r->resume.progress;
+    if (run_first(r)) result_show(r->c->output_dir, r->progress.step);
+    return OK;
+}
+
+static Status open_output(Run *r)
+{
+    TRY(checkpoint_check_space(r->c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+    return r->task->open_output ? r->task->open_output(r) : OK;
+}
+
+/* ---- weights and state ---- */
+
+/* The step and the data of the other run are not taken over. */
+static Status load_carried(Run *r)
+{
+    TRY(checkpoint_load(r->carried, &r->model.params, session_fill(&r->session, STATE_WEIGHTS),
+                        session_fill(&r->session, STATE_M), session_fill(&r->session, STATE_V), NULL));
+    log_info("weights and moments are those of %s", r->carried);
+    return OK;
+}
+
+/* Weights and moments of a run that does not resume: of another run, imported, or random. */
+static Status initial_weights(Run *r)
+{
+    float *weights = session_fill(&r->session, STATE_WEIGHTS);
+    if (r->carried) return load_carried(r);
+    if (!*r->c->model) {
+        log_info("starting from random weights, seed %lld", (long long)r->c->seed);
+        params_init(&r->model.params, (uint64_t)r->c->seed, weights);
+        return OK;
+    }
+    ImportReport report = {0};
+    Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
+    if (status == OK) import_report_log(&report);
+    if (status == OK && r->task->take_import) status = r->task->take_import(r, &report, weights);
+    import_report_free(&report);
+    return status;
+}
+
+static Status start_or_resume(Run *r)
+{
+    SessionOptions options = setup_session(&r->setup, r->c);
+    TRY(session_open(&r->session, &r->setup.plan, &options));
+    if (!train_found(&r->resume)) {
+        TRY(on_first(r, initial_weights));
+        return start_share(&r->session, r->carried != NULL);
+    }
+    TRY(train_load(&r->resume, &r->session));
+    r->progress = r->resume.progress;
+    r->reached = reached(r, &r->progress);
+    log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
+             (long long)r->schedule.total_steps);
+    return OK;
+}
+
+/* ---- training and the end ---- */
+
+static Status remove_summary(Run *r) { return summary_remove(r->c->output_dir); }
+
+static Status export_result(Run *r) { return result_export(r, r->c->output_dir); }
+
+static Status train(Run *r)
+{
+    const Task *task = r->task;
+    if (!trained(r, &r->progress)) {
+        TRY(on_first(r, remove_summary)); /* of the run before; the new one is written last */
+        if (task->training_begins) task->training_begins(r);
+        Status status = train_run(r);
+        if (task->training_ends) task->training_ends(r, status);
+        TRY(status);
+    }
+    return on_first(r, export_result);
+}
+
+static Status summarise(Run *r)
+{
+    RunSummary s;
+    double *series = NULL;
+    result_summary(&s, r, &series);
+    if (r->evaluate) r->task->figures(r, &s);
+    Status status = summary_write(r->c->output_dir, &s);
+    if (status == OK) status = report_write(r->c->output_dir, &s);
+    free(series);
+    return status;
+}
+
+static void log_end(const Run *r)
+{
+    const TrainProgress *p = &r->progress;
+    if (!(p->seconds > 0)) {
+        log_info("training was finished before, at step %lld; the model is in %s", (long long)p->step,
+                 r->c->output_dir);
+        return;
+    }
+    log_info(
+        "trained %lld steps, final loss %.6g, %.1f seq/s, peak memory %.1f MiB (planned %.1f MiB); the model is in %s",
+        (long long)p->step, p->last_loss, (double)p->sequences / p->seconds, (double)p->peak_bytes / (1 << 20),
+        (double)run_plan_peak(&r->session.plan) / (1 << 20), r->c->output_dir);
+}
+
+/* ---- the run ---- */
+
+static Status live(Run *r)
+{
+    const Task *task = r->task;
+    ExportText text;
+    bool done;
+    config_json(r->c, &r->config_json); /* before --moments carried replaces --model */
+    TRY(find_carried(r));
+    const Config *c = r->c;
+    TRY(ranks_all(r->ranks, task->open(r)));
+    if (!c->dry_run) TRY(on_first(r, take_output));
+    if (!c->dry_run && r->train) TRY(train_find(c, c->output_dir, r->ranks, &r->resume));
+    if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
+    TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
+    TRY(plan(r));
+    TRY(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
+    if (c->dry_run) return OK;
+    if (r->train) TRY(on_first(r, check_output));
+    run_export_text(r, &text);
+    TRY(export_files(&r->model, &text, r->files, &r->n_files));
+    TRY(show_if_done(r, &done));
+    if (done) return OK;
+    if (r->train) TRY(on_first(r, open_output));
+    TRY(start_or_resume(r));
+    if (r->train) TRY(train(r));
+    if (r->evaluate) TRY(task->evaluate(r));
+    size_t used = session_memory_used(&r->session);
+    if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
+    if (!r->train) return OK;
+    TRY(on_first(r, summarise));
+    log_end(r);
+    return OK;
+}
+
+/* The message of a stop outside the training loop, which has its own. */
+static Status explain_stop(const Run *r, Status status)
+{
+    if (status != E_STOPPED) return status;
+    const char *signal = signals_name(*signals_stop());
+    if (r->progress.finished)
+        return fail(E_STOPPED, "stopped by %s after training; the state is saved, the same command does the rest",
+                    signal);
+    if (*signals_stop() && !r->session.train)
+        return fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again", signal);
+    return status;
+}
+
+Status run_task(const Config *c, const Task *task)
+{
+    Run r = {.task = task,
+             .own = mem_alloc(task->size),
+             .c = c,
+             .started = clock_monotonic(),
+             .progress = {.best_metric = NAN}};
+    signals_install();
+    Status status = explain_stop(&r, meet(&r));
+    if (status == OK && task->prepare) status = task->prepare(&r);
+    if (status == OK) status = explain_stop(&r, live(&r));
+    train_resume_free(&r.resume);
+    lock_release(&r.lock);
+    ranks_end(r.ranks, status);
+    session_close(&r.session);
+    setup_free(&r.setup);
+    ranks_close(r.ranks);
+    task->close(&r);
+    free(r.own);
+    model_free(&r.model);
+    start_text_free(&r.text);
+    export_files_free(r.files, r.n_files);
+    buf_free(&r.fingerprint);
+    buf_free(&r.config_json);
+    free(r.norm_forms);
+    free(r.carried);
+    return status;
+}

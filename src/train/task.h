@@ -1,0 +1,55 @@
+/* A task: all that one kind of training has to itself (GLUE, pretraining). The run (train/run.h) owns the ranks, the
+   plan, the session, the loop and the output folder; it asks the task through this table and nothing else. A task is a
+   folder with such a table and a reader, and one line where tasks are registered.
+
+   The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
+   Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run
+   on every rank by itself and must not meet, because an error of one rank must reach the others. */
+#ifndef CAIRN_TRAIN_TASK_H
+#define CAIRN_TRAIN_TASK_H
+
+#include "state/import.h"
+#include "train/observe.h"
+#include "train/setup.h"
+
+typedef struct Run Run;
+
+typedef struct Task {
+    size_t size;
+
+    /* ---- before the first step ---- */
+    /* Errors in the use, found before the ranks meet and before anything is read. Sets run->train, and where it knows
+       it already run->evaluate. May replace run->c by a configuration of its own. */
+    Status (*check)(Run *run);
+    /* Collective; NULL: none. Makes the data that training needs. May replace run->c. */
+    Status (*prepare)(Run *run);
+    /* Reads text, model and data: fills run->text, run->model, run->name, run->source, run->evaluate. */
+    Status (*open)(Run *run);
+    /* NULL: none. A check of all data, which may take minutes; run->resume is found. */
+    Status (*check_data)(Run *run);
+    /* What the plan must have room for; the schedule is known. May warn. */
+    void (*need)(Run *run, PlanInput *need);
+    Digest (*train_digest)(const Run *run); /* all that is trained on, for the fingerprint */
+    Digest (*eval_digest)(const Run *run);  /* all that is evaluated on */
+    /* Rank 0. The output folder holds the results of this very run, as of run->resume. */
+    bool (*results_there)(const Run *run);
+    /* Rank 0; NULL: none. Opens what the task writes beside the run's own files. */
+    Status (*open_output)(Run *run);
+    /* Rank 0; NULL: none. Checks and adapts weights that were imported from --model. */
+    Status (*take_import)(Run *run, const ImportReport *report, float *weights);
+
+    /* ---- training ---- */
+    void (*training_begins)(Run *run);           /* NULL: none */
+    void (*training_ends)(Run *run, Status how); /* NULL: none */
+    /* Collective. Evaluates in the middle of training; figures go to `metrics` (NULL except on rank 0). `metric` picks
+       the best model: larger is better. `text` is one line for people. May return E_STOPPED. */
+    Status (*evaluate_during)(Run *run, Metrics *metrics, double *metric, Buf *text);
+    bool (*reached)(const Run *run, double metric); /* NULL: never. Training ends with such a metric */
+
+    /* ---- the end ---- */
+    Status (*evaluate)(Run *run);                         /* collective; writes figures and predictions */
+    void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation */
+    void (*close)(Run *run);                              /* frees what run->own holds */
+} Task;
+
+#endif

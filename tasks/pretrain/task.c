@@ -1,0 +1,250 @@
+/* `cairn pretrain`: masked words and next sentences on shards. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tasks/pretrain/pretrain.h"
+#include "tasks/pretrain/run.h"
+#include "train/signals.h"
+
+/* ---- before anything is read ---- */
+
+static Status check_use(Run *r, const Config *c)
+{
+    r->train = c->do_train || !c->do_eval;
+    r->evaluate = c->do_eval || *c->eval_dir;
+    TRY(pretrain_eval_samples(c, &r->eval_samples));
+    if (!r->train && strcmp(c->log_format, "plain") != 0)
+        log_warn("--log-format %s is without effect: it records training", c->log_format);
+    if (!*c->data_dir && (r->train || !*c->eval_dir))
+        return fail(E_USAGE, "give the folder of the shards as --data-dir (`cairn shards` makes them), or a dump as "
+                             "--input");
+    if (r->train && r->evaluate && !*c->eval_dir)
+        return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
+                             "--eval-fraction` makes them), or --eval-fraction beside --input");
+    bool asked = c->eval_every > 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
+    if (r->train && c->target_mlm_accuracy > 0 && c->source[OPTION_target_mlm_accuracy] == FROM_PRESET && !r->evaluate)
+        return fail(E_USAGE,
+                    "--preset %s trains to a masked-word accuracy of %g: give held-out shards as --eval-dir, or "
+                    "--target-mlm-accuracy 0 to train without",
+                    c->preset, c->target_mlm_accuracy);
+    if (r->train && asked && !r->evaluate)
+        return fail(E_USAGE, "--eval-every, --eval-samples and --target-mlm-accuracy evaluate while training: give "
+                             "--eval-dir too");
+    if (r->train && c->target_mlm_accuracy > 0 && c->eval_every == 0 && r->eval_samples == 0)
+        return fail(E_USAGE, "--target-mlm-accuracy needs evaluations: give --eval-every or --eval-samples");
+    if (strcmp(c->moments, "carried") == 0 && !*c->model)
+        return fail(E_USAGE, "--moments carried: give the run to continue as --model");
+    return OK;
+}
+
+/* --max-seq-length by default: the shards'. */
+static Status adopt_length(Run *r)
+{
+    PretrainRun *p = r->own;
+    if (r->c->source[OPTION_max_seq_length] != FROM_DEFAULT) return OK;
+    p->sized = *r->c;
+    r->c = &p->sized;
+    return start_shards_length(pretrain_folder(r->c, !r->train), &p->sized.max_seq_length);
+}
+
+/* With --input, the shards are not there yet: stages make them, and their options are checked here. */
+static Status check(Run *r)
+{
+    Stages *stages = &((PretrainRun *)r->own)->stages;
+    if (*r->c->input) {
+        TRY(stages_plan(stages, r->c));
+        return check_use(r, &stages->training);
+    }
+    TRY(check_use(r, r->c));
+    return adopt_length(r);
+}
+
+/* Rank 0 makes the stages' data, the others find its shards. */
+static Status prepare(Run *r)
+{
+    Stages *stages = &((PretrainRun *)r->own)->stages;
+    if (!*r->c->input) return OK;
+    r->c = &stages->training;
+    return ranks_follow(r->ranks, run_first(r) ? stages_make(stages) : OK);
+}
+
+/* ---- reading ---- */
+
+static Status open_model(Run *r)
+{
+    const Config *c = r->c;
+    bool nsp = strcmp(c->nsp, "on") == 0;
+    TRY(start_text(c, pretrain_folder(c, !r->train), &r->text));
+    if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
+    TRY(start_model(c, &r->text, (Head){HEAD_PRETRAINING, nsp ? 2 : 0}, c->max_seq_length, &r->model, NULL));
+    if (nsp && r->model.config.types < 2)
+        return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
+    return OK;
+}
+
+static Status open_shards(const Run *r, bool evaluation, Shards **shards)
+{
+    const Config *c = r->c;
+    const char *folder = pretrain_folder(c, evaluation);
+    ShardsOptions o = {.vocab = r->text.vocab,
+                       .max_length = (int)c->max_seq_length,
+                       .max_predictions = (int)((const PretrainRun *)r->own)->predictions,
+                       .seed = (uint64_t)c->seed,
+                       .batch_size = c->batch_size,
+                       .stored_masks = strcmp(c->masking, "static") == 0,
+                       .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
+                       .mask_fraction = c->mask_fraction,
+                       .whole_words = c->whole_words};
+    TRY(shards_open(folder, &o, shards));
+    log_info("%s: %lld sequences for %s", folder, (long long)shards_count(*shards),
+             evaluation ? "evaluation" : "training");
+    return OK;
+}
+
+static Status open_task(Run *r)
+{
+    enum { LOOKED_AT = 1024 };
+    PretrainRun *p = r->own;
+    const Config *c = r->c;
+    const Examples *e;
+    r->name = "pretrain";
+    TRY(open_model(r));
+    p->predictions = c->predictions > 0 ? c->predictions : (c->max_seq_length * 15 + 99) / 100;
+    if (r->train) TRY(open_shards(r, false, &p->shards));
+    if (r->evaluate) TRY(open_shards(r, true, &p->eval_shards));
+    if (r->train) r->source = shards_source(p->shards);
+    Shards *any = r->train ? p->shards : p->eval_shards;
+    int64_t n = shards_count(any) < LOOKED_AT ? shards_count(any) : LOOKED_AT;
+    TRY(shards_range(any, 0, n, &e));
+    p->mean_length = (double)e->offset[n] / (double)n;
+    return OK;
+}
+
+/* Every row, before a run that may take days. A run that resumes has done so, and its shards' digest is compared,
+   except with --override. Evaluation may have other shards each time. */
+static Status check_data(Run *r)
+{
+    PretrainRun *p = r->own;
+    double start = clock_monotonic();
+    if (r->train && (!train_found(&r->resume) || r->c->override)) TRY(shards_check(p->shards, signals_stop()));
+    if (r->evaluate) TRY(shards_check(p->eval_shards, signals_stop()));
+    log_debug("all rows were checked in %.1f s", clock_monotonic() - start);
+    return OK;
+}
+
+/* ---- the plan ---- */
+
+/* A batch of another size than the preset's is another recipe: nothing is rescaled unasked. */
+static void warn_batch(const Run *r)
+{
+    const Config *c = r->c;
+    if (c->batch_size > r->source.count)
+        log_warn("--batch-size %lld: the shards have %lld sequences, so every step takes all of them",
+                 (long long)c->batch_size, (long long)r->source.count);
+    Preset preset;
+    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
+    log_info("--batch-size %lld in place of the preset's: nothing else changes with it; the learning rate is %g, "
+             "the steps are %lld",
+             (long long)c->batch_size, c->learning_rate, (long long)r->schedule.total_steps);
+}
+
+static void need(Run *r, PlanInput *n)
+{
+    const PretrainRun *p = r->own;
+    if (r->train) warn_batch(r);
+    n->max_masked = p->predictions;
+    n->mean_length = p->mean_length;
+    if (r->train) n->data_bytes += shards_memory(p->shards, p->mean_length, true);
+    if (r->evaluate) n->data_bytes += shards_memory(p->eval_shards, p->mean_length, false);
+}
+
+static Digest train_digest(const Run *r) { return shards_digest(((const PretrainRun *)r->own)->shards); }
+
+static Digest eval_digest(const Run *r) { return shards_digest(((const PretrainRun *)r->own)->eval_shards); }
+
+/* ---- the run ---- */
+
+static Status open_log(Run *r) { return runlog_open(&((PretrainRun *)r->own)->log, r->c, train_found(&r->resume)); }
+
+static Status take_import(Run *r, const ImportReport *report, float *weights)
+{
+    (void)weights;
+    if (!r->train && report->n[IMPORT_NEW])
+        return fail(E_FORMAT, "%s has no pretraining heads to evaluate; train first", report->path);
+    return OK;
+}
+
+/* Sequences from one evaluation to the next: the smaller of --eval-every and --eval-samples. */
+static int64_t between_evaluations(const Run *r)
+{
+    int64_t steps = batches_examples(r->source.count, r->c->batch_size, r->c->eval_every), samples = r->eval_samples;
+    if (!r->evaluate) return 0;
+    return steps > 0 && (samples == 0 || steps < samples) ? steps : samples;
+}
+
+static void training_begins(Run *r)
+{
+    PretrainRun *p = r->own;
+    const Config *c = r->c;
+    double tokens = (c->padded ? (double)c->max_seq_length : p->mean_length) * (double)c->batch_size;
+    RunLogStart start = {.optimizer = &r->setup.optimizer,
+                         .schedule = &r->schedule,
+                         .train_samples = batches_examples(r->source.count, c->batch_size, r->schedule.total_steps),
+                         .eval_samples = r->evaluate ? shards_count(p->eval_shards) : 0,
+                         .predictions = p->predictions,
+                         .micros = (int64_t)ceil(tokens / (double)r->session.plan.micro.tokens / ranks_size(r->ranks)),
+                         .samples = pretrain_samples(r),
+                         .evaluated = r->progress.evaluated_samples,
+                         .every = between_evaluations(r)};
+    runlog_start(p->log, &start);
+}
+
+/* The reader must never be slower than the trainer. */
+static void log_reader(const Run *r)
+{
+    ShardsWork work = shards_work(((const PretrainRun *)r->own)->shards);
+    if (!(work.busy > 0 && r->progress.seconds > 0)) return;
+    double reads = (double)work.tokens / work.busy, trains = (double)r->progress.tokens / r->progress.seconds;
+    log_info("the reader makes %.3g tokens/s, %.0f times the rate of training, which waited for it %.2f s in all",
+             reads, reads / trains, work.waited);
+}
+
+static void training_ends(Run *r, Status how)
+{
+    const TrainProgress *p = &r->progress;
+    bool success = how == OK && (r->reached || !(r->c->target_mlm_accuracy > 0));
+    if (how != E_STOPPED && how != E_PEER) /* such a run resumes */
+        runlog_stop(((PretrainRun *)r->own)->log, pretrain_samples(r), success,
+                    p->seconds > 0 ? (double)p->sequences / p->seconds : 0);
+    if (how == OK) log_reader(r);
+}
+
+static void close_task(Run *r)
+{
+    PretrainRun *p = r->own;
+    runlog_close(p->log);
+    shards_close(p->shards);
+    shards_close(p->eval_shards);
+    stages_free(&p->stages);
+}
+
+const Task task_pretrain = {.size = sizeof(PretrainRun),
+                            .check = check,
+                            .prepare = prepare,
+                            .open = open_task,
+                            .check_data = check_data,
+                            .need = need,
+                            .train_digest = train_digest,
+                            .eval_digest = eval_digest,
+                            .results_there = pretrain_results_there,
+                            .open_output = open_log,
+                            .take_import = take_import,
+                            .training_begins = training_begins,
+                            .training_ends = training_ends,
+                            .evaluate_during = pretrain_evaluate_during,
+                            .reached = pretrain_reached,
+                            .evaluate = pretrain_evaluate,
+                            .figures = pretrain_figures,
+                            .close = close_task};
