@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
         CUDA_UNROLL
         for (int second = 0; second < 2; second++) {
             high[second] = attention_row_max(high[second]);
-            float shrink = attention_exp2((top[second] - high[second]) * to_log2);
+            float shrink = cuda_exp2((top[second] - high[second]) * to_log2);
             top[second] = high[second];
             base[second] = -top[second] * to_log2;
             total[second] *= shrink;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) {
                 int n = j / 4, r = j % 4;
-                x[t][n][r] = attention_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
+                x[t][n][r] = cuda_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
                 total[r / 2] += x[t][n][r];
             }
             if (a.threshold) {

@@ -16,7 +16,7 @@ __device__ static inline float dot_of(const Attention<T> &a, const T *dout, cons
     constexpr int chunk = AttentionTile<T, D>::chunk;
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / 2;
     float dot = 0;
-    ATTENTION_ROLL
+    CUDA_ROLL
     for (int column = lane % 2 * chunk; row < n && column < a.head_dim; column += 2 * chunk) {
         const T *from = o + row * hidden + column;
         AttentionChunk<T> x = {};
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
 
         const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
         int n_keys = min(p.length - i * Tile::step, Tile::step);
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int t = 0; t < Tile::step / 16; t++) {
             if (16 * t >= n_keys) continue;
             float x[2][4], dp[2][4];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) {
                 int n = j / 4, r = j % 4;
-                float prob = attention_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
+                float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
                 float up = dropout.drops(draws, n, r) ? 0 : dp[n][r] * a.keep_scale;
                 x[n][r] = prob * (up - dot[r / 2]);
             }
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
             const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
             const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
             int n_queries = min(p.length - i * Tile::step, Tile::step);
-            ATTENTION_ROLL
+            CUDA_ROLL
             for (int t = 0; t < Tile::step / 16; t++) {
                 if (16 * t >= n_queries) continue;
                 float x[2][4], dp[2][4];
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
                 CUDA_UNROLL
                 for (int j = 0; j < 8; j++) {
                     int n = j / 4, r = j % 4, query = 16 * t + 8 * n + 2 * c + r % 2;
-                    float prob = attention_exp2(fmaf(x[n][r], to_log2, -lses[query]));
+                    float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lses[query]));
                     bool dropped = dropout.drops(draws, n, r);
                     x[n][r] = dropped ? 0 : prob;
                     dp[n][r] = prob * ((dropped ? 0 : dp[n][r] * a.keep_scale) - dots[query]);

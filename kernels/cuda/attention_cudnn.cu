@@ -113,12 +113,6 @@ Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int
 
 /* ---- running ---- */
 
-#ifdef CAIRN_CUDA_HOST
-#    define SUBMIT(expression) cuda_host_submit([=]() -> Status { return expression; })
-#else
-#    define SUBMIT(expression) (expression)
-#endif
-
 static ClearedRows cleared(const Operand *to, int64_t columns)
 {
     return {static_cast<uint32_t *>(to->data),
@@ -167,7 +161,7 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     TRY(CUDA_LAUNCH((attention_tables_kernel), static_cast<unsigned>(capacity / THREADS + 1), THREADS, 0, span,
                     op_ctl(call), capacity, s.heads, s.head_dim, tables));
     void *stream = cuda_stream();
-    TRY(SUBMIT(sdpa_run(plan, &d, stream)));
+    TRY(CUDA_SUBMIT(sdpa_run(plan, &d, stream)));
     ClearedRows first =
         s.backward ? cleared(OUT(call, ATTENTION_BWD, dqkv), 3 * hidden) : cleared(OUT(call, ATTENTION, o), hidden);
     ClearedRows second = s.backward ? ClearedRows{} : cleared(OUT(call, ATTENTION, lse), s.heads);

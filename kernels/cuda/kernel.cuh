@@ -13,44 +13,13 @@
 #ifndef CAIRN_KERNELS_CUDA_KERNEL_CUH
 #define CAIRN_KERNELS_CUDA_KERNEL_CUH
 
-#ifdef CAIRN_CUDA_HOST
-#    include "tests/cuda_host/cuda_host.h"
-#    define CUDA_UNROLL
-#else
-#    include <cuda_bf16.h>
-#    include <cuda_fp16.h>
-#    include <cuda_runtime.h>
-#    define CUDA_SHARED(type, name, ...) __shared__ type name __VA_ARGS__ /* CUDA_SHARED(float, sums, [32]) */
-#    define CUDA_SHARED_DYNAMIC(type, name)                                                                            \
-        extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                             \
-        type *name = reinterpret_cast<type *>(cuda_shared_bytes)
-#    define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                              \
-        (!cuda_can_launch<(CUDA_STRIP kernel)>(grid, shared)                                                           \
-             ? OK                                                                                                      \
-             : (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),            \
-                cuda_launched(__FILE__, __LINE__)))
-#    define CUDA_STRIP(...) __VA_ARGS__
-#    define CUDA_UNROLL     _Pragma("unroll")
-#endif
+#include <cuda_platform.cuh> /* of gpu/, or of tests/cuda_host/ */
 
 extern "C" {
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/dropout.h"
 }
-
-#ifndef CAIRN_CUDA_HOST
-/* Every kernel that some CUDA_LAUNCH names is listed when the program starts. */
-template <auto kernel> struct CudaKernel {
-    static const bool listed;
-};
-template <auto kernel> const bool CudaKernel<kernel>::listed = cuda_list_kernel(reinterpret_cast<const void *>(kernel));
-template <auto kernel> static inline bool cuda_can_launch(dim3 grid, size_t shared)
-{
-    return CudaKernel<kernel>::listed &&
-           cuda_launchable(reinterpret_cast<const void *>(kernel), grid.x, grid.y, grid.z, shared);
-}
-#endif
 
 /* ---- operands ---- */
 

@@ -1,9 +1,8 @@
 /* The graphs of attention: see sdpa_internal.h. Reading order: forward and backward, at the end, then what stands
    before them. */
-#ifdef CAIRN_WITH_CUDNN
-#    include "kernels/cuda/sdpa_internal.h"
+#include "kernels/cuda/sdpa_internal.h"
 
-#    define FIRST_VIRTUAL 100 /* number of a tensor that is in no memory */
+#define FIRST_VIRTUAL 100 /* number of a tensor that is in no memory */
 
 /* ---- tensors ---- */
 
@@ -279,4 +278,3 @@ Status sdpa_operations(const SdpaShape *s, Descriptors *made, Descriptors *opera
     TRY(tensors(&b, s->backward));
     return s->backward ? backward(&b) : forward(&b);
 }
-#endif
