@@ -47,8 +47,6 @@ const char *config_flag(int option)
     return o->flag;
 }
 
-const char *config_option_help(int option) { return config_table[option].help; }
-
 bool config_option_of(int option, Command command)
 {
     return strpbrk(config_table[option].commands, config_commands[command].letters) != NULL;

@@ -95,7 +95,6 @@ Status config_preset(const char *name, Preset *preset);
 /* The option with this flag name ("batch-size"), or −1. For tests and help. */
 int config_option(const char *flag);
 const char *config_flag(int option);
-const char *config_option_help(int option);
 bool config_option_of(int option, Command command);
 
 #endif

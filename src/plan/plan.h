@@ -219,16 +219,10 @@ const char *lane_name(Lane l);
 /* "linear l0.qkv": the op and what it makes. */
 #define PLAN_NAME_MAX 80
 void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX]);
-void plan_explain(const Plan *p, Buf *out);         /* every instr with tensors, offsets and live bytes */
-size_t plan_live_bytes(const Plan *p, InstrId i);   /* ACT bytes live while instr i runs */
-int64_t plan_act_elements_per_token(const Plan *p); /* kept between forward and backward: for tests */
+void plan_explain(const Plan *p, Buf *out);       /* every instr with tensors, offsets and live bytes */
+size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr i runs */
 
-/* One series of memory over the instrs of `micro`, for a drawing. */
-typedef struct {
-    const char *name;
-    const double *bytes; /* (n) */
-    int n;
-} MemorySeries;
-void plan_memory_series(const Plan *p, double **bytes, int *n); /* live ACT + scratch; caller frees */
+/* For a drawing: live ACT + scratch at each instr of `micro`, (n). The caller frees. */
+void plan_memory_series(const Plan *p, double **bytes, int *n);
 
 #endif
