@@ -35,10 +35,10 @@ typedef enum {
         N_COMMANDS
 } Command;
 
-/* What changing an option does to a run that goes on from a checkpoint. */
+/* Effect of a changed option on a run that resumes from a checkpoint. */
 typedef enum {
     EFFECT_NONE,  /* nothing */
-    EFFECT_BITS,  /* the last bits: it goes on, with a warning */
+    EFFECT_BITS,  /* other last bits: the run resumes with a warning */
     EFFECT_RESULT /* another run: refused without --override */
 } Effect;
 
@@ -72,18 +72,18 @@ typedef struct Config {
 } Config;
 
 /* argv[1] is the command. `environment` as in main's third argument; may be NULL. E_USAGE says what was expected and
-   found, also of a --config that is no JSON; E_IO that it cannot be read. */
+   found, also for a --config that is not JSON; E_IO: it cannot be read. */
 Status config_parse(Config *c, int argc, char **argv, char **environment);
 void config_free(Config *c); /* takes a zeroed one */
 
-/* A JSON object of the command's options; given back with --config it yields the same configuration. */
+/* A JSON object of the command's options; --config of it yields the same configuration. */
 void config_json(const Config *c, Buf *out);
-/* Text of `cairn --help` (command N_COMMANDS) or of a command's. */
+/* Text of `cairn --help` (command N_COMMANDS) or of a command's --help. */
 void config_help(Command command, Buf *out);
 
-/* Compares with a stored config_json: the `worst` effect of what differs, and, where it has one, what differs: first
-   what alters the result, then what alters bits, "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". What
-   one of the two does not know is passed over. E_CORRUPT: `stored` is no object. */
+/* Compares with a stored config_json. `worst` is the worst effect of the differences; `report` lists those with an
+   effect, first on the result, then on bits: "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". Options
+   that one of the two does not know are skipped. E_CORRUPT: `stored` is not an object. */
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
 /* The texts that --preset gives options. `name` "": without one. E_USAGE lists the presets. */

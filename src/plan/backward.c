@@ -56,8 +56,8 @@ static void emit_wgrad(Backward *pass, InstrId i)
          IDS(param_grad(pass, f.in[LINEAR_IN_w]), param_grad(pass, f.in[LINEAR_IN_bias])));
 }
 
-/* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may
-   have to make that input again. */
+/* The weight gradient goes first, so that the input's memory is free. After a GELU it waits, because the GELU's
+   backward may have to make that input again. */
 static void backward_linear(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
