@@ -16,7 +16,11 @@
    --name TEXT          what the lines are called
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
-   `digest` is of the weights after all steps: equal for all policies, or something is wrong (then exit code 1). */
+
+   A line is written after each round of each policy, so that a later failure loses none. A policy that fails is
+   reported
+   ("kind": "failed") and left out of further rounds. `digest` is of the weights after all steps, `same_bits` false
+   where it differs between rounds or from the first policy's. Exit code 1: a policy failed, or weights differ. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +52,7 @@ void must(Status status)
     exit(status_exit_code(status));
 }
 
-void wait_for_all(void)
-{
-    if (backend->wait) must(backend->wait());
-}
+Status wait_for_all(void) { return backend->wait ? backend->wait() : OK; }
 
 typedef struct {
     const char *name;
@@ -61,6 +62,9 @@ typedef struct {
     double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
     Stats stats;
     Digest digest;
+    int rounds;      /* measured */
+    bool other_bits; /* two rounds ended with different weights */
+    Status status;   /* of its last round; after a failure it is not measured again */
 } Row;
 
 static int by_value(const void *a, const void *b)
@@ -75,6 +79,12 @@ static double median(const double *values, int n)
     memcpy(sorted, values, (size_t)n * sizeof *values);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+/* Weights after the steps, equal in all rounds and to those of the first policy. */
+static bool same_bits(const Row *row, const Row *first)
+{
+    return !row->other_bits && (!first->rounds || digest_equal(row->digest, first->digest));
 }
 
 static double processor_seconds(void)
@@ -101,50 +111,75 @@ static int64_t kept_bytes_per_token(const Plan *p)
 
 /* ---- measuring ---- */
 
-/* What comes first is loaded, captured and replayed outside the time. */
-static void measure(Row *row, int round)
+static Status read_result(Rig *r, Row *row)
+{
+    size_t bytes = (size_t)model.params.size * sizeof(float);
+    float *after = mem_alloc(bytes);
+    Status status = exec_download(r->exec, r->t.stats, &row->stats, sizeof row->stats);
+    if (status == OK) status = exec_download(r->exec, r->t.weights, after, bytes);
+    if (status == OK) {
+        Digest digest = digest_of(after, bytes);
+        row->other_bits |= row->rounds > 0 && !digest_equal(digest, row->digest);
+        row->digest = digest;
+    }
+    free(after);
+    return status;
+}
+
+/* Steps before the timed ones load, capture and replay outside the time. */
+static Status time_steps(Rig *r, Row *row)
+{
+    int before = want.steps > 1 ? 3 * BATCHES : 1, step = 0;
+    while (step < before) TRY(rig_step(r, step++));
+    TRY(wait_for_all());
+    double start = clock_monotonic(), cpu = processor_seconds();
+    for (int i = 0; i < want.steps; i++) TRY(rig_step(r, step++));
+    row->launch = (clock_monotonic() - start) / want.steps;
+    TRY(wait_for_all());
+    row->seconds[row->rounds] = (clock_monotonic() - start) / want.steps;
+    row->cpu = (processor_seconds() - cpu) / want.steps;
+    TRY(read_result(r, row));
+
+    TRY(wait_for_all());
+    start = clock_monotonic();
+    for (int i = 0; i < want.steps; i++) TRY(exec_run(r->exec, r->plan.update, &r->plan.capacity));
+    TRY(wait_for_all());
+    row->update[row->rounds] = (clock_monotonic() - start) / want.steps;
+    return OK;
+}
+
+static void measure(Row *row)
 {
     Rig r;
-    int before = want.steps > 1 ? 3 * BATCHES : 1, step = 0;
-    rig_open(&r, row->name);
-    while (step < before) rig_step(&r, step++);
-    wait_for_all();
-    double start = clock_monotonic(), cpu = processor_seconds();
-    for (int i = 0; i < want.steps; i++) rig_step(&r, step++);
-    row->launch = (clock_monotonic() - start) / want.steps;
-    wait_for_all();
-    row->seconds[round] = (clock_monotonic() - start) / want.steps;
-    row->cpu = (processor_seconds() - cpu) / want.steps;
-
-    float *after = mem_array((size_t)model.params.size, sizeof *after);
-    must(exec_download(r.exec, r.t.stats, &row->stats, sizeof row->stats));
-    must(exec_download(r.exec, r.t.weights, after, (size_t)model.params.size * sizeof *after));
-    Digest digest = digest_of(after, (size_t)model.params.size * sizeof *after);
-    if (round > 0 && !digest_equal(digest, row->digest)) {
-        fprintf(stderr, "bench_step: two runs of %s end with different weights\n", row->name);
-        exit(1);
+    row->status = rig_open(&r, row->name);
+    if (row->status == OK) row->status = time_steps(&r, row);
+    if (row->status == OK) {
+        row->rounds++;
+        row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
+        row->kept = (double)kept_bytes_per_token(&r.plan) / model.config.layers;
+        row->total_bytes = (double)memory_total(&r.memory);
+    } else {
+        fprintf(stderr, "bench_step: %s: %s\n", row->name, status_message());
+        if (json) {
+            Buf why = {0};
+            buf_json(&why, status_message());
+            fprintf(json, "{\"kind\": \"failed\", \"case\": \"%s\", \"policy\": \"%s\", \"why\": %s}\n", want.name,
+                    row->name, why.data);
+            fflush(json);
+            buf_free(&why);
+        }
     }
-    row->digest = digest;
-    free(after);
-
-    wait_for_all();
-    start = clock_monotonic();
-    for (int i = 0; i < want.steps; i++) must(exec_run(r.exec, r.plan.update, &r.plan.capacity));
-    wait_for_all();
-    row->update[round] = (clock_monotonic() - start) / want.steps;
-    row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
-    row->kept = (double)kept_bytes_per_token(&r.plan) / model.config.layers;
-    row->total_bytes = (double)memory_total(&r.memory);
     rig_close(&r);
 }
 
-/* ---- output ---- */
+/* ---- output: a line of JSON after each round of each policy; of two lines of one policy the later one counts ---- */
 
-static void write_json(const Row *row, double seconds, double flops)
+static void write_json(const Row *row, const Row *first)
 {
     char digest[33];
     size_t total = 0, available = 0, context = 0;
-    if (!json) return;
+    double seconds = median(row->seconds, row->rounds), flops = step_flops();
+    if (!json || row->status != OK) return;
     if (backend->memory) backend->memory(&total, &available, &context);
     digest_format(row->digest, digest);
     fprintf(json, "{\"kind\": \"step\", \"case\": \"%s\", \"backend\": ", want.name);
@@ -155,38 +190,44 @@ static void write_json(const Row *row, double seconds, double flops)
             "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, \"context_bytes\": %zu, "
-            "\"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"rounds\": [",
+            "\"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, \"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
-            flops / seconds * 1e-12, median(row->update, want.rounds), row->cpu, row->launch, row->kept, row->act_bytes,
-            row->total_bytes, context, row->stats.loss[0], row->stats.finite, digest);
-    for (int i = 0; i < want.rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
+            flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->kept, row->act_bytes,
+            row->total_bytes, context, row->stats.loss[0], row->stats.finite, digest,
+            same_bits(row, first) ? "true" : "false");
+    for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
     fputs("]}\n", json);
+    fflush(json);
     buf_free(&text);
+}
+
+static void write_machine(MachineRates machine)
+{
+    if (!json) return;
+    fprintf(json,
+            "{\"kind\": \"machine\", \"case\": \"%s\", \"product\": [%lld, %lld, %lld], \"flops\": %.6g, "
+            "\"bytes\": %.6g}\n",
+            want.name, (long long)machine.m, (long long)machine.k, (long long)machine.n, machine.flops, machine.bytes);
+    fflush(json);
 }
 
 static void print_rows(const Row *rows, int n, MachineRates machine)
 {
-    double flops = step_flops(), none = median(rows[0].seconds, want.rounds);
+    double flops = step_flops(), none = rows[0].rounds ? median(rows[0].seconds, rows[0].rounds) : 0;
     printf("one product %lld × %lld × %lld: %.1f GFLOP/s; GELU in memory: %.1f GB/s; a step of %.6g sequences, %.6g "
            "tokens: %.1f GFLOP\n",
            (long long)machine.m, (long long)machine.k, (long long)machine.n, machine.flops / 1e9, machine.bytes / 1e9,
            mean_seqs, mean_tokens, flops / 1e9);
-    if (json)
-        fprintf(json,
-                "{\"kind\": \"machine\", \"case\": \"%s\", \"product\": [%lld, %lld, %lld], \"flops\": %.6g, "
-                "\"bytes\": %.6g}\n",
-                want.name, (long long)machine.m, (long long)machine.k, (long long)machine.n, machine.flops,
-                machine.bytes);
     printf("%-16s %10s %10s %10s %14s %13s %16s %10s %10s %10s\n", "recompute", "s/step", "seq/s", "GFLOP/s",
            "of the product", "against first", "activations MiB", "all MiB", "update ms", "CPU ms");
     for (int i = 0; i < n; i++) {
-        double seconds = median(rows[i].seconds, want.rounds);
+        if (!rows[i].rounds) continue;
+        double seconds = median(rows[i].seconds, rows[i].rounds);
         printf("%-16s %10.4g %10.4g %10.1f %13.1f%% %12.1f%% %16.1f %10.1f %10.3f %10.3f\n", rows[i].name, seconds,
                mean_seqs / seconds, flops / seconds / 1e9, 100 * flops / seconds / machine.flops,
                100 * (seconds / none - 1), rows[i].act_bytes / MIB, rows[i].total_bytes / MIB,
-               median(rows[i].update, want.rounds) * 1e3, rows[i].cpu * 1e3);
-        write_json(&rows[i], seconds, flops);
+               median(rows[i].update, rows[i].rounds) * 1e3, rows[i].cpu * 1e3);
     }
 }
 
@@ -266,16 +307,24 @@ int main(int argc, char **argv)
         machine = measure_machine();
         product[r] = machine.flops;
         memory[r] = machine.bytes;
-        for (int i = 0; i < n; i++) measure(&rows[i], r);
+        machine.flops = median(product, r + 1);
+        machine.bytes = median(memory, r + 1);
+        write_machine(machine);
+        for (int i = 0; i < n; i++) {
+            if (rows[i].status == OK) measure(&rows[i]);
+            write_json(&rows[i], &rows[0]);
+        }
     }
-    machine.flops = median(product, want.rounds);
-    machine.bytes = median(memory, want.rounds);
     print_rows(rows, n, machine);
-    if (want.ops) measure_ops(rows[0].name, median(rows[0].seconds, want.rounds));
+    if (want.ops && rows[0].rounds) measure_ops(rows[0].name, median(rows[0].seconds, rows[0].rounds));
     int bad = 0;
     for (int i = 0; i < n; i++) {
-        bool same = digest_equal(rows[i].digest, rows[0].digest);
-        if (!same) fprintf(stderr, "bench_step: %s ends with other weights than %s\n", rows[i].name, rows[0].name);
+        bool same = same_bits(&rows[i], &rows[0]);
+        bad |= rows[i].status != OK;
+        if (!rows[i].rounds) continue;
+        if (!same)
+            fprintf(stderr, "bench_step: %s ends with other weights than another round or %s\n", rows[i].name,
+                    rows[0].name);
         if (!rows[i].stats.finite) fprintf(stderr, "bench_step: %s: the gradient is not finite\n", rows[i].name);
         bad |= !same || !rows[i].stats.finite;
     }

@@ -31,8 +31,9 @@ def read(folder, gpu):
                 except ValueError:
                     print(f"{path}:{number}: not JSON, passed over", file=sys.stderr)
                     continue
+                line["case"] = str(line.get("case", "")).removesuffix("-policies")  # the same case, its other policies
                 part = re.search(r"-([a-z]+)\.jsonl$", path).group(1)
-                key = tuple(str(line.get(k, "")) for k in ("kind", "case", "policy", "setting", "phase", "op", "in", "out"))
+                key = tuple(str(line.get(k, "")) for k in ("kind", "case", "policy", "setting", "phase", "op", "in", "out", "order", "proposal"))
                 lines[key + ((part,) if line["kind"] in ("run", "left_out") else ())] = line
     return list(lines.values())
 
@@ -104,13 +105,13 @@ def goals(lines, peak):
                          verdict(-3 <= off <= 0)))
     rows.extend(cost_of_order(lines))
     rows.extend(rates(lines))
-    digests = {}
+    cases = {}
     for x in of(lines, "step"):
-        if x["case"].endswith("-any-order"):
-            continue
-        digests.setdefault(x["case"], set()).add(x["digest"])
-    for case, found in digests.items():
-        rows.append(("G11", case, "equal bits", "equal over policies and rounds" if len(found) == 1 else "DIFFERENT", verdict(len(found) == 1)))
+        if not x["case"].endswith("-any-order"):
+            cases.setdefault(x["case"], []).append(x)
+    for case, steps in cases.items():
+        same = all(x["same_bits"] for x in steps) and len({x["digest"] for x in steps}) == 1
+        rows.append(("G11", case, "equal bits", "equal over policies and rounds" if same else "DIFFERENT", verdict(same)))
     return rows
 
 
@@ -140,6 +141,17 @@ def rates(lines):
             rate = x["bytes"] / seconds / 1e12
             rows.append(("G13", what, f"≥ {target} TB/s", f"{rate:.2f} TB/s", verdict(rate >= target)))
     return rows
+
+
+def products(lines):
+    """The fastest proposal for each product alone, with sums in a fixed order and in any."""
+    best = {}
+    for x in of(lines, "product"):
+        key = (x["case"], x["order"])
+        if key not in best or x["ms"] < best[key]["ms"]:
+            best[key] = x
+    return [(x["case"], order, f"{x['m']} × {x['n']} × {x['k']}", f"{x['ms']:.4f}", f"{x['tflops']:.0f}", str(x["tile"]),
+             str(x["split_k"]), f"{x['waves']:.2f}", f"{x['workspace'] / 2**20:.0f}") for (_, order), x in best.items()]
 
 
 def kernels(lines):
@@ -180,12 +192,15 @@ def report(lines, gpu):
     table(out, ("case", "ranks", "sequences of each", "ms a step alone", "together", "of linear", "seq/s"),
           [(x["case"], str(x["ranks"]), f"{x['sequences']} × {x['length']}", f"{1e3 * x['alone_s']:.3f}", f"{1e3 * x['step_s']:.3f}",
             f"{100 * x['efficiency']:.1f} %", f"{x['seq_per_s']:.5g}") for x in of(lines, "ranks")])
+    table(out, ("product", "order of sums", "m × n × k", "ms", "TFLOP/s", "tile", "split", "waves", "workspace MiB"), products(lines))
     table(out, ("case", "phase", "op", "columns", "calls", "ms", "TFLOP/s", "GB/s"), kernels(lines))
     tests = of(lines, "test")
     if tests:
         bad = [x["case"] for x in tests if x["verdict"] != "passed"]
         out.append(f"Tests on the device: {len(tests) - len(bad)} of {len(tests)} passed" + (f"; not: {', '.join(bad)}." if bad else "."))
         out.append("")
+    for x in of(lines, "failed"):
+        out.append(f"Failed: {x['case']}, `{x['policy']}`: {x['why']}.")
     for x in of(lines, "left_out"):
         out.append(f"Left out: {x['case']}{' ' + x['setting'] if 'setting' in x else ''}: {x['why']}.")
     return "\n".join(out).rstrip() + "\n"

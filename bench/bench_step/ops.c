@@ -17,11 +17,11 @@ static double time_call(OpCall *call, const RowCounts *rows, int repeat)
         must(backend->capture_end(&graph));
     }
     for (int round = 0; round < 3; round++) {
-        wait_for_all();
+        must(wait_for_all());
         double start = clock_monotonic();
         for (int i = 0; i < (graph ? 1 : repeat); i++)
             must(graph ? backend->graph_launch(graph) : impl->run(call, rows));
-        wait_for_all();
+        must(wait_for_all());
         double seconds = (clock_monotonic() - start) / repeat;
         if (seconds < best) best = seconds;
     }
@@ -162,9 +162,9 @@ void measure_ops(const char *policy, double step)
     int n = 0, cap = 0, repeat = want.steps > 1 ? 20 : 1;
     Kind *kinds = NULL;
     double whole = 0;
-    rig_open(&r, policy);
-    rig_step(&r, 0);
-    wait_for_all();
+    must(rig_open(&r, policy));
+    must(rig_step(&r, 0));
+    must(wait_for_all());
     for (InstrId i = 0; i < r.plan.n_instrs; i++) {
         OpCall call;
         int k = 0;

@@ -4,11 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-void rig_open(Rig *r, const char *policy_name)
+static Status place(Rig *r, const Segment *segments)
+{
+    const Plan *plans[] = {&r->plan};
+    TRY(memory_init(&r->memory, backend, plans, 1));
+    TRY(exec_init(&r->exec, &r->plan, &r->memory, (ExecOptions){0}));
+    TRY(exec_upload(r->exec, r->t.segments, segments, (size_t)model.params.count * sizeof *segments));
+    TRY(exec_upload(r->exec, r->t.weights, weights, (size_t)model.params.size * sizeof *weights));
+    return exec_run(r->exec, r->plan.pack, &r->plan.capacity);
+}
+
+Status rig_open(Rig *r, const char *policy_name)
 {
     Policy policy;
-    Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
-    uint8_t *levels = mem_alloc((size_t)model.config.layers);
     *r = (Rig){.optimizer = {.kind = strcmp(want.optimizer, "lamb") == 0 ? OPTIMIZER_LAMB : OPTIMIZER_ADAMW,
                              .beta1 = 0.9f,
                              .beta2 = 0.999f,
@@ -16,7 +24,9 @@ void rig_open(Rig *r, const char *policy_name)
                              .weight_decay = 0.01f,
                              .max_grad_norm = 1},
                .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
-    must(policy_parse(policy_name, &policy));
+    TRY(policy_parse(policy_name, &policy));
+    Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
+    uint8_t *levels = mem_alloc((size_t)model.config.layers);
     policy_levels(policy, model.config.layers, levels);
     PlanRequest request = {.model = &model,
                            .backend = backend,
@@ -25,15 +35,11 @@ void rig_open(Rig *r, const char *policy_name)
                            .capacity = capacity,
                            .levels = levels,
                            .optimizer = r->optimizer};
-    must(plan_make(&request, &r->plan, &r->t, segments));
-    const Plan *plans[] = {&r->plan};
-    must(memory_init(&r->memory, backend, plans, 1));
-    must(exec_init(&r->exec, &r->plan, &r->memory, (ExecOptions){0}));
-    must(exec_upload(r->exec, r->t.segments, segments, (size_t)model.params.count * sizeof *segments));
-    must(exec_upload(r->exec, r->t.weights, weights, (size_t)model.params.size * sizeof *weights));
-    must(exec_run(r->exec, r->plan.pack, &r->plan.capacity));
+    Status status = plan_make(&request, &r->plan, &r->t, segments);
+    if (status == OK) status = place(r, segments);
     free(segments);
     free(levels);
+    return status;
 }
 
 void rig_close(Rig *r)
@@ -43,25 +49,25 @@ void rig_close(Rig *r)
     memory_free(&r->memory);
 }
 
-static void upload(const Rig *r, TensorId t, const void *data, int64_t n)
+static Status upload(const Rig *r, TensorId t, const void *data, int64_t n)
 {
-    if (t != NONE && n > 0) must(exec_upload(r->exec, t, data, (size_t)n * sizeof(int32_t)));
+    return t != NONE && n > 0 ? exec_upload(r->exec, t, data, (size_t)n * sizeof(int32_t)) : OK;
 }
 
-static void feed(Rig *r, const Batch *m, int step)
+static Status feed(Rig *r, const Batch *m, int step)
 {
     const ModelTensors *t = &r->t;
     const MicroBatch *b = &m->b;
-    upload(r, t->ids, b->ids, b->cap.tokens);
-    upload(r, t->types, b->types, b->cap.tokens);
-    upload(r, t->pos, b->pos, b->cap.tokens);
-    upload(r, t->seq, b->seq, b->cap.tokens);
-    upload(r, t->spans, b->spans, 2 * (int64_t)b->n_seqs);
-    upload(r, t->seq_index, b->seq_index, b->n_seqs);
-    upload(r, t->first, b->first, b->n_seqs);
-    upload(r, t->labels, b->label, b->n_seqs);
-    upload(r, t->masked, m->masked, m->n_masked);
-    upload(r, t->masked_labels, m->labels, m->n_masked);
+    TRY(upload(r, t->ids, b->ids, b->cap.tokens));
+    TRY(upload(r, t->types, b->types, b->cap.tokens));
+    TRY(upload(r, t->pos, b->pos, b->cap.tokens));
+    TRY(upload(r, t->seq, b->seq, b->cap.tokens));
+    TRY(upload(r, t->spans, b->spans, 2 * (int64_t)b->n_seqs));
+    TRY(upload(r, t->seq_index, b->seq_index, b->n_seqs));
+    TRY(upload(r, t->first, b->first, b->n_seqs));
+    TRY(upload(r, t->labels, b->label, b->n_seqs));
+    TRY(upload(r, t->masked, m->masked, m->n_masked));
+    TRY(upload(r, t->masked_labels, m->labels, m->n_masked));
     r->ctl.batch = (uint32_t)step;
     r->ctl.n_tokens = b->n_tokens;
     r->ctl.n_seqs = b->n_seqs;
@@ -69,15 +75,15 @@ static void feed(Rig *r, const Batch *m, int step)
     r->ctl.scale_seqs = 1.0f / (float)b->n_seqs;
     r->ctl.scale_masked = m->n_masked ? 1.0f / (float)m->n_masked : 1;
     optim_bias(&r->optimizer, step + 1, &r->ctl.bias1, &r->ctl.bias2);
-    must(exec_upload(r->exec, t->ctl, &r->ctl, sizeof r->ctl));
+    return exec_upload(r->exec, t->ctl, &r->ctl, sizeof r->ctl);
 }
 
-void rig_step(Rig *r, int step)
+Status rig_step(Rig *r, int step)
 {
     const Batch *m = &batches[step % BATCHES];
-    feed(r, m, step);
+    TRY(feed(r, m, step));
     RowCounts rows = exec_rows(r->exec, m->b.n_tokens, m->b.n_seqs, m->n_masked);
-    must(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
-    must(exec_run(r->exec, r->plan.micro, &rows));
-    must(exec_run(r->exec, r->plan.update, &r->plan.capacity));
+    TRY(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
+    TRY(exec_run(r->exec, r->plan.micro, &rows));
+    return exec_run(r->exec, r->plan.update, &r->plan.capacity);
 }

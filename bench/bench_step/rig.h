@@ -1,5 +1,5 @@
 /* Shared by the files of bench_step: what is asked for, the synthetic batches, a plan in memory, and the timing of
-   single calls. Whatever fails ends the program. */
+   single calls. */
 #ifndef CAIRN_BENCH_RIG_H
 #define CAIRN_BENCH_RIG_H
 
@@ -26,8 +26,8 @@ extern Backend *backend;
 extern float *weights; /* as a new model has them */
 extern FILE *json;     /* NULL: not wanted */
 
-void must(Status status);
-void wait_for_all(void);
+void must(Status status); /* ends the program with the message of a failure */
+Status wait_for_all(void);
 
 /* ---- batches ---- */
 enum { BATCHES = 4 };
@@ -56,9 +56,9 @@ typedef struct {
     Optimizer optimizer;
 } Rig;
 
-void rig_open(Rig *r, const char *policy_name);
-void rig_close(Rig *r);
-void rig_step(Rig *r, int step); /* launched, not waited for */
+Status rig_open(Rig *r, const char *policy_name);
+void rig_close(Rig *r);            /* after a failed rig_open, too */
+Status rig_step(Rig *r, int step); /* launched, not waited for */
 
 /* ---- single calls ---- */
 typedef struct {

@@ -104,7 +104,7 @@ static Status load(void)
                 LIBRARY, version / 10000, version / 100 % 100, CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR);
 }
 
-/* As its makers advise. */
+/* NVIDIA's recommended workspace: 32 MiB from sm_90 on, else 8 MiB. */
 static size_t advised_workspace(int major) { return (size_t)(major >= 9 ? 32 : 8) << 20; }
 
 void product_imagine(int major)
@@ -319,8 +319,30 @@ static double seconds_of(const ProductShape *s, const Prepared *p, const Product
     return best;
 }
 
-static Status time_all(const ProductShape *s, Prepared *p, const ProductData *d,
-                       const cublasLtMatmulHeuristicResult_t *found, int n)
+template <typename T> __global__ void small_numbers_kernel(T *x, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
+        x[i] = from_float<T>((float)(int32_t)((uint32_t)i * 2654435761u ^ (uint32_t)(i >> 7) * 40503u) * 0x1p-37f);
+}
+
+/* A matrix of small random numbers in memory of its own (`own`): zeros, which operands hold when a plan is bound, run
+   faster. Without that memory it is the operand itself, and `own` is NULL. */
+static const void *filled(Dtype dtype, int64_t elements, const void *operand, void **own)
+{
+    Status status = device_alloc((size_t)elements * dtype_size(dtype), own);
+    if (status == OK)
+        CUDA_BY_TYPE(dtype, T,
+                     status = CUDA_LAUNCH((small_numbers_kernel<T>), 1024, 256, 0, static_cast<T *>(*own), elements));
+    else
+        *own = NULL;
+    if (status == OK) return *own;
+    device_free(*own);
+    *own = NULL;
+    return operand;
+}
+
+static Status time_each(const ProductShape *s, Prepared *p, const ProductData *d,
+                        const cublasLtMatmulHeuristicResult_t *found, int n)
 {
     cudaEvent_t start = NULL, end = NULL;
     double best = -1;
@@ -343,6 +365,20 @@ static Status time_all(const ProductShape *s, Prepared *p, const ProductData *d,
     memcpy(choice.algorithm, &p->algorithm, sizeof p->algorithm);
     if (best >= 0) choices_add(s, &choice);
     return OK;
+}
+
+/* Times the proposals and keeps the fastest. */
+static Status time_all(const ProductShape *s, Prepared *p, const ProductData *d,
+                       const cublasLtMatmulHeuristicResult_t *found, int n)
+{
+    ProductData trial = *d;
+    void *a, *b;
+    trial.a = filled(s->in, s->lda * (s->a_transposed ? s->k : s->m), d->a, &a);
+    trial.b = filled(s->in, s->ldb * (s->b_transposed ? s->n : s->k), d->b, &b);
+    Status status = time_each(s, p, &trial, found, n);
+    device_free(a);
+    device_free(b);
+    return status;
 }
 
 /* What an earlier run chose, if the library still takes it. */
@@ -371,8 +407,11 @@ static Status choose(const ProductShape *s, const ProductData *d, Prepared *p)
         n = propose(p, found);
     }
     if (n == 0) {
-        log_debug("cuBLASLt has no %s product of %lld × %lld × %lld; loops make it", dtype_name(s->in), (long long)s->m,
-                  (long long)s->n, (long long)s->k);
+        double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
+        log_printf(flops > 1e9 ? LOG_WARN : LOG_DEBUG,
+                   "cuBLASLt has no %s product of %lld × %lld × %lld; plain loops compute it%s", dtype_name(s->in),
+                   (long long)s->m, (long long)s->n, (long long)s->k,
+                   flops > 1e9 ? ", at a small part of the speed" : "");
         p->maker = BY_LOOPS;
         p->timed = true;
         return OK;

@@ -151,8 +151,9 @@ static Status parse_switch(const OptionInfo *o, const char *from, const char *te
     return bad_value(o, from, text, "true or false");
 }
 
-/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. */
-static Status parse_size(const OptionInfo *o, const char *from, const char *text, int64_t *out)
+/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. A person who writes 16 means no 16 bytes: small numbers need a
+   unit, but in files, which Cairn writes too. */
+static Status parse_size(const OptionInfo *o, const char *from, const char *text, ConfigSource source, int64_t *out)
 {
     static const struct {
         const char *suffix;
@@ -168,6 +169,8 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
         if (strcasecmp(end, units[i].suffix) != 0) continue;
         double bytes = x * units[i].bytes;
         if (!(bytes >= 1 && bytes < 0x1p62)) break;
+        if (i == 0 && bytes < 1e6 && source >= FROM_ENVIRONMENT)
+            return bad_value(o, from, text, "a size with its unit (16GiB, 500MB, 4096B)");
         *out = (int64_t)bytes;
         return OK;
     }
@@ -218,7 +221,7 @@ static Status set_value(Config *c, int option, const char *from, const char *tex
         TRY(parse_real(o, from, text, at));
         break;
     case TYPE_Size:
-        TRY(parse_size(o, from, text, at));
+        TRY(parse_size(o, from, text, source, at));
         break;
     case TYPE_Duration:
         TRY(parse_duration(o, from, text, at));

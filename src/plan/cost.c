@@ -1,12 +1,71 @@
 /* Predicted time: a roofline over the ops' own arithmetic (op_cost), played through lane by lane. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "plan/plan.h"
 
-static double rate_of(Op op, double seq_len, const CostRates *r)
+#define TILE_LONG  256
+#define TILE_SHORT 128
+
+static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
+
+static double rate_of(const OpCall *call, double seq_len, const CostRates *r)
 {
-    if ((op != OP_ATTENTION && op != OP_ATTENTION_BWD) || r->attention_flops[0] == 0) return r->product_flops;
-    return r->attention_flops[op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
+    if (!is_attention(call->op) || r->attention_flops[0] == 0) return r->product_flops;
+    double rate = r->attention_flops[call->op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
+    bool dropped = call->op == OP_ATTENTION && call->attr.attention.dropout > 0;
+    return r->gpu && dropped ? rate * r->gpu->attention_dropout : rate;
+}
+
+/* Time of the waves in which an (m, n) output's tiles run, in `parts` along k, over that of as many full waves. */
+static double wave_factor(double m, double n, int parts, int multiprocessors)
+{
+    double best = INFINITY;
+    for (int turned = 0; turned < 2; turned++) {
+        double tiles =
+            parts * ceil(m / (turned ? TILE_LONG : TILE_SHORT)) * ceil(n / (turned ? TILE_SHORT : TILE_LONG));
+        double factor = ceil(tiles / multiprocessors) * multiprocessors / tiles;
+        if (factor < best) best = factor;
+    }
+    return best;
+}
+
+/* A weight gradient has few tiles and a long k: it is cut into the parts that take least, each of which is written and
+   read once more. */
+static double weight_gradient(double m, double n, double seconds, const CostRates *r)
+{
+    double best = seconds * wave_factor(m, n, 1, r->gpu->multiprocessors);
+    for (int parts = 2; parts <= 8 && parts * m * n * (double)sizeof(float) <= r->gpu->split_bytes; parts++) {
+        double added = 2 * parts * m * n * (double)sizeof(float) / r->bytes;
+        double split = seconds * wave_factor(m, n, parts, r->gpu->multiprocessors) + added;
+        if (split < best) best = split;
+    }
+    return best;
+}
+
+/* Seconds of the call's products at the rate of large ones, plus what waves and ramps add on a GPU. */
+static double product_seconds(const OpCall *call, const RowCounts *rows, const OpCost *cost, double seq_len,
+                              const CostRates *r)
+{
+    double seconds = cost->product_flops / rate_of(call, seq_len, r);
+    if (!r->gpu || seconds == 0) return seconds;
+    double tokens = (double)rows_in(call->in[0].rows, rows), n = (double)call->attr.linear.n,
+           k = (double)call->attr.linear.k;
+    switch (call->op) {
+    case OP_LINEAR:
+        return seconds * wave_factor(tokens, n, 1, r->gpu->multiprocessors) + r->gpu->product_ramp;
+    case OP_LINEAR_DGRAD:
+        return seconds * wave_factor(tokens, k, 1, r->gpu->multiprocessors) + r->gpu->product_ramp;
+    case OP_LINEAR_WGRAD:
+        return weight_gradient(n, k, seconds, r) + r->gpu->product_ramp;
+    default:
+        return seconds;
+    }
+}
+
+static double memory_rate(Op op, const CostRates *r)
+{
+    return r->gpu && (op == OP_ADDNORM || op == OP_ADDNORM_BWD) ? r->gpu->norm_bytes : r->bytes;
 }
 
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
@@ -22,12 +81,14 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
         *bound = cost->bytes / link > rates->overhead ? BOUND_LINK : BOUND_OVERHEAD;
         return cost->bytes / link + rates->overhead;
     }
-    double products = cost->product_flops / rate_of(call->op, seq_len, rates);
-    double traffic = cost->bytes / rates->bytes, passes = cost->pass_bytes / rates->bytes;
+    double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(call, rows) : 1);
+    double products = product_seconds(call, rows, cost, seq_len, rates);
+    double traffic = cost->bytes / memory_rate(call->op, rates), passes = cost->pass_bytes / rates->bytes;
     double hidden = products > traffic ? products : traffic;
     *bound = products > traffic && products > passes ? BOUND_PRODUCTS : BOUND_TRAFFIC;
-    if (rates->overhead > hidden + passes) *bound = BOUND_OVERHEAD;
-    return hidden + passes + rates->overhead;
+    if (rates->gpu && call->op == OP_EMBED_BWD) passes += rates->gpu->sort_seconds;
+    if (overhead > hidden + passes) *bound = BOUND_OVERHEAD;
+    return hidden + passes + overhead;
 }
 
 double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,

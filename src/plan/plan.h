@@ -188,6 +188,17 @@ Status plan_verify(const Plan *p);
 
 /* ---- cost ---- */
 
+/* Where a GPU's time differs from a roofline; the rows of train/devices.c give the reasons. */
+typedef struct {
+    double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
+    double norm_bytes;        /* memory traffic of LayerNorms, per second */
+    double product_ramp;      /* seconds that a product's first and last tiles add */
+    int multiprocessors;      /* tiles of a product run in waves of so many */
+    double split_bytes;       /* room for the parts of a weight gradient that is cut along its rows */
+    double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
+    int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
+} GpuRates;
+
 /* A roofline: a machine's rates. */
 typedef struct {
     double product_flops; /* of matrix products in the plan's compute type */
@@ -201,6 +212,7 @@ typedef struct {
     /* Of REDUCE and SHARE: seconds for a tensor of so many bytes. NULL: none. */
     double (*exchange)(const void *network, Op op, double bytes);
     const void *network;
+    const GpuRates *gpu; /* NULL: as the roofline */
 } CostRates;
 
 /* An instr takes the larger of products and traffic, plus its passes over memory, plus the overhead. */

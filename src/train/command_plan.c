@@ -207,13 +207,14 @@ static Status print(Buf *out)
 /* --explain, --explain-cost: --recompute's plan. */
 static Status explain(PlanRun *r)
 {
-    Buf out = {0};
+    Buf out = {0}, assumptions = {0};
     RunPlan plan = {0};
     Status status = OK;
     TRY_DONE(choose(r, r->c->recompute, &plan));
     if (!r->c->explain_cost) {
         plan_explain(&plan.train, &out);
     } else {
+        if (r->device) device_assumptions(r->device, &assumptions);
         CostTable table = {.plan = &plan.train,
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
@@ -221,8 +222,10 @@ static Status explain(PlanRun *r)
                            .beside = r->input.packed ? r->input.beside : r->input.mean_length,
                            .micros = plan.micros,
                            .sequences = (double)r->c->batch_size,
-                           .policy = r->c->recompute};
+                           .policy = r->c->recompute,
+                           .assumptions = assumptions.data};
         cost_table(&table, &out);
+        buf_free(&assumptions);
     }
     status = print(&out);
 done:

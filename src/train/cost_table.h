@@ -12,6 +12,7 @@ typedef struct {
     double mean, beside;      /* tokens of a sequence; of a token's sequence */
     double micros, sequences; /* of a step */
     const char *policy;
+    const char *assumptions; /* printed below the rates; may be NULL */
 } CostTable;
 
 void cost_table(const CostTable *t, Buf *out);

@@ -9,18 +9,20 @@
 
 typedef struct {
     const char *name;
-    int major;                                 /* of its compute capability */
-    double bf16_peak, f32_peak;                /* dense products, per second */
-    double product_share;                      /* of bf16_peak that a large product reaches */
-    double memory_peak, memory_bytes;          /* bytes per second; bytes */
-    double attention_flops[2], attention_half; /* see CostRates */
-    double link_bytes;                         /* host to device, per second */
+    int major; /* of its compute capability */
+    int multiprocessors;
+    double bf16_peak, f32_peak;       /* dense products, per second */
+    double memory_peak, memory_bytes; /* bytes per second; bytes */
+    double attention_peak;            /* of which attention's kernels reach their share */
+    double link_bytes;                /* host to device, per second */
 } Device;
 
 /* E_USAGE lists the names. */
 Status device_find(const char *name, const Device **device);
 
 void device_rates(const Device *d, Dtype compute, CostRates *rates);
+/* What the predicted times rest on, a line each: name, value, unit, reason. */
+void device_assumptions(const Device *d, Buf *out);
 double device_peak(const Device *d, Dtype compute);
 /* Bytes of device memory that context and libraries take beside the plan. */
 size_t device_context_bytes(void);

@@ -270,7 +270,7 @@ static void settle(Planner *g)
     p->fits = true;
 }
 
-static void warn(const RunPlan *p)
+void planner_warn(const RunPlan *p)
 {
     const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
     if (p->snapshots_given_up)
@@ -363,6 +363,5 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     }
     if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
     settle(&g);
-    if (p->fits) warn(p);
     return OK;
 }

@@ -142,7 +142,9 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
-    return s->plan.fits ? OK : planner_refuse(c, &s->plan);
+    if (!s->plan.fits) return planner_refuse(c, &s->plan);
+    planner_warn(&s->plan);
+    return OK;
 }
 
 SessionOptions setup_session(const Setup *s, const Config *c)

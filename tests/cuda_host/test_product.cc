@@ -74,6 +74,8 @@ const DeviceInfo *device_info(void)
     return &info;
 }
 Status device_wait(void) { return OK; }
+Status device_alloc(size_t, void **) { return fail(E_MEMORY, "no device"); }
+void device_free(void *) {}
 void *cuda_stream(void) { return NULL; }
 }
 static int choices; /* open */

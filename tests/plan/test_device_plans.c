@@ -125,6 +125,69 @@ static void test_rates(void **state)
     assert_true(fabs(bf16.attention_flops[1] * 512 / (512 + bf16.half_length) / (198e12 * 5 / 7) - 1) < 0.01);
 }
 
+/* Seconds of a call by the device's rates. */
+static double seconds_of(const OpCall *call, int64_t tokens, double seq_len, const CostRates *rates)
+{
+    OpCost cost;
+    CostBound bound;
+    RowCounts rows = {.count = {[ROWS_TOKENS] = tokens}};
+    return plan_call_cost(call, &rows, seq_len, rates, &cost, &bound);
+}
+
+static OpCall product_call(Op op, int64_t n, int64_t k, bool bias_gradient)
+{
+    Rows tokens = rows_of(ROWS_TOKENS);
+    OpCall call = {.op = op};
+    call.attr.linear.n = n;
+    call.attr.linear.k = k;
+    call.in[0] = (Operand){.dtype = BF16, .rows = tokens, .cols = op == OP_LINEAR_DGRAD ? n : k};
+    if (op == OP_LINEAR_WGRAD) {
+        call.in[1] = (Operand){.dtype = BF16, .rows = tokens, .cols = n};
+        call.out[0] = (Operand){.dtype = F32, .rows = rows_fixed(n), .cols = k};
+        if (bias_gradient) call.out[1] = (Operand){.dtype = F32, .rows = rows_fixed(1), .cols = n};
+    } else {
+        call.out[0] = (Operand){.dtype = BF16, .rows = tokens, .cols = op == OP_LINEAR_DGRAD ? k : n};
+    }
+    return call;
+}
+
+/* What a GPU adds to a roofline: dropout slows attention, few tiles leave multiprocessors idle, each kernel costs. */
+static void test_gpu_rates(void **state)
+{
+    const Device *h200;
+    CostRates rates, roofline;
+    (void)state;
+    assert_ok(device_find("h200", &h200));
+    device_rates(h200, BF16, &rates);
+    roofline = rates;
+    roofline.gpu = NULL;
+
+    OpCall attention = {.op = OP_ATTENTION};
+    attention.attr.attention.heads = 16;
+    attention.attr.attention.head_dim = 64;
+    attention.in[0] = (Operand){.dtype = BF16, .rows = rows_of(ROWS_TOKENS), .cols = 3072};
+    double plain = seconds_of(&attention, 32768, 4096, &rates), flops = 4.0 * 32768 * 4096 * 1024;
+    attention.attr.attention.dropout = 0.1f;
+    double dropped = seconds_of(&attention, 32768, 4096, &rates);
+    assert_true(dropped > 1.5 * plain);
+    assert_true(flops / dropped <= 228e12); /* instruction issue at 1.98 GHz allows no more */
+
+    /* 4 of 132 tiles: more than the roofline's share of the time, less than if they were not cut along the rows */
+    OpCall small = product_call(OP_LINEAR_WGRAD, 256, 512, false);
+    double ideal = seconds_of(&small, 32768, 128, &roofline), real = seconds_of(&small, 32768, 128, &rates);
+    assert_true(real > 2 * ideal && real < 132 / 4.0 * ideal);
+    OpCall large = product_call(OP_LINEAR, 4096, 1024, false);
+    ideal = seconds_of(&large, 32768, 128, &roofline);
+    real = seconds_of(&large, 32768, 128, &rates);
+    assert_true(real > ideal && real < 1.1 * ideal);
+
+    OpCall with = product_call(OP_LINEAR_WGRAD, 1024, 1024, true),
+           without = product_call(OP_LINEAR_WGRAD, 1024, 1024, false);
+    RowCounts one = {.count = {[ROWS_TOKENS] = 64}};
+    assert_int_equal(rates.gpu->kernels(&without, &one), 1);
+    assert_int_equal(rates.gpu->kernels(&with, &one), 3);
+}
+
 static void test_cost_table(void **state)
 {
     Model m;
@@ -206,8 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops_of_a_step), cmocka_unit_test(test_memory_of_a_device),
-        cmocka_unit_test(test_rates),           cmocka_unit_test(test_cost_table),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_rates),           cmocka_unit_test(test_gpu_rates),
+        cmocka_unit_test(test_cost_table),      cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

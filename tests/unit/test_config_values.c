@@ -40,6 +40,8 @@ static void test_ranges(void **state)
         {"--do-lower-case", "maybe", "one of: auto yes no"},
         {"--memory-budget", "0", "a size"},
         {"--memory-budget", "0.5", "a size"},
+        {"--memory-budget", "16", "a size with its unit (16GiB, 500MB, 4096B)"},
+        {"--bucket-size", "999999", "a size with its unit"},
         {"--memory-budget", "-1G", "a size"},
         {"--memory-budget", "16 GiB", "a size"},
         {"--memory-budget", "16Gb/s", "a size"},
@@ -132,7 +134,7 @@ static void test_sizes(void **state)
     static const struct {
         const char *text;
         int64_t bytes;
-    } table[] = {{"1", 1},
+    } table[] = {{"1B", 1},
                  {"1000000", 1000000},
                  {"7B", 7},
                  {"1K", 1024},
