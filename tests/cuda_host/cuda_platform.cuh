@@ -11,6 +11,9 @@
 
 static inline float cuda_exp2(float x) { return std::exp2(x); }
 
+#define CAIRN_CUDA_ENTRY cairn_backend_cuda_host
+#define CAIRN_CUDA_NAME  "cuda_host"
+
 /* JSON as cuDNN writes it: cuDNN then plans for a device that is not here, and cannot run. */
 static inline const char *cuda_imagined_device(void) { return getenv("CAIRN_TEST_CUDNN_DEVICE"); }
 

@@ -43,6 +43,10 @@ __device__ static inline float cuda_exp2(float x)
     return y;
 }
 
+/* The module's entry, and the backend's name. */
+#define CAIRN_CUDA_ENTRY cairn_backend_cuda
+#define CAIRN_CUDA_NAME  "cuda"
+
 /* The properties of a device to plan for in place of the real one; NULL: the real one. */
 static inline const char *cuda_imagined_device(void) { return NULL; }
 
