@@ -39,7 +39,7 @@ size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows)
 /* Of one head: products grow with the square of the length, packing and writing with the length. */
 static double attention_cost(int64_t length) { return (double)length * (double)(length + 64); }
 
-/* Sequences go row after row; what lies between them, and behind the last, is in no sequence. */
+/* Sequences are in the order of their rows; rows between them and behind the last are in no sequence. */
 static void clear_gaps(const AttentionWork *w)
 {
     int64_t end = 0;

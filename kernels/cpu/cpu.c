@@ -45,7 +45,7 @@ static Status choose_isa(void)
         if (asked && *asked && strcmp(asked, isas[i].name) != 0) continue;
         if (!isas[i].here()) {
             if (!asked || !*asked) continue;
-            return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU has not got it; leave the variable unset", asked);
+            return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU does not have it; leave the variable unset", asked);
         }
         cpu.vec = isas[i].vec;
         return OK;
@@ -53,7 +53,7 @@ static Status choose_isa(void)
     return fail(E_USAGE, "CAIRN_CPU_ISA is '%s'; expected avx512_bf16, avx512, avx2 or generic", asked);
 }
 
-/* CAIRN_CPU_BF16=emulate computes in bf16 on any CPU, slowly, so that tests can see it done. */
+/* CAIRN_CPU_BF16=emulate computes bf16 slowly on any CPU, for tests. */
 static bool emulates_bf16(void)
 {
     const char *asked = getenv("CAIRN_CPU_BF16");
@@ -72,7 +72,7 @@ static Status choose_products(void)
     return OK;
 }
 
-/* Who makes products, forward and weight gradients, in the best type: part of the fingerprint. */
+/* Implementation of products, forward and weight gradients, in the best type: part of the fingerprint. */
 static const char *products_text(void)
 {
     Dtype best = cpu.bf16 ? BF16 : F32;
@@ -86,7 +86,7 @@ static const char *products_text(void)
 static Status cpu_open(Backend *b, const BackendOptions *options)
 {
     if (options->threads < 0 || options->threads > 1024)
-        return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for what the machine offers", options->threads);
+        return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for one per core", options->threads);
     __builtin_cpu_init();
     cpu.threads = options->threads ? options->threads : cpu_threads_offered();
     omp_set_dynamic(0);
@@ -154,7 +154,7 @@ Status cairn_backend_cpu(Backend *b)
     return OK;
 }
 
-/* ---- what the ops share ---- */
+/* ---- shared by the ops ---- */
 
 void cpu_parallel(void (*run)(void *arg, int part), void *arg)
 {

@@ -88,7 +88,7 @@ Status cpu_embed(const OpCall *call, const RowCounts *rows)
 #define RADIX_BITS 11
 #define RADIX      (1 << RADIX_BITS)
 
-/* Tokens 0 … n−1 in the order of `key`, equal ones as they stand: a radix sort from the lowest digit up. */
+/* Tokens 0 … n−1 in the order of `key`, stable: a radix sort from the lowest digit up. */
 static void sort_tokens(int32_t *order, int32_t *spare, const int32_t *key, int64_t n, int64_t limit)
 {
     int passes = 0;

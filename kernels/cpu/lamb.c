@@ -1,4 +1,4 @@
-/* LAMB, in three passes over all parameters: the update u (kept where the gradient stood), the norms of p and u by
+/* LAMB, in three passes over all parameters: the update u (which replaces the gradient), the norms of p and u by
    blocks of 1024 elements, p −= rate·ratio·u. */
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* Matrix products of the cpu backend, whoever computes them: oneDNN (onednn.h) or the tiles of vec/products.c, which
-   also take what is too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
+/* Matrix products of the cpu backend, by oneDNN (onednn.h) or by the tiles of vec/products.c, which also take products
+   too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
 #ifndef CAIRN_KERNELS_CPU_PRODUCT_H
 #define CAIRN_KERNELS_CPU_PRODUCT_H
 
@@ -24,7 +24,7 @@ Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool trans
 
 /* For products over up to `rows` rows. */
 size_t product_scratch(const Product *p, int64_t rows);
-/* Makes what running with this number of rows needs. Once for each; asking again costs nothing. */
+/* Creates the primitives for this number of rows, once for each number. */
 Status product_prepare(const Product *p, int64_t rows);
 /* ROWS: a = x, b = the copy, c = y. GRAD: a = x, b = dy, c = dw. */
 Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,

@@ -4,7 +4,7 @@
 
 #define BLOCK 16 /* rows widened to fp32 at a time */
 
-/* ---- y = x·wᵀ (+ bias, or + what stands in y) ---- */
+/* ---- y = x·wᵀ (+ bias, or + y) ---- */
 
 typedef struct {
     float *x, *w, *y; // (BLOCK, k), (k), (BLOCK, n)
@@ -20,7 +20,7 @@ static LinearScratch linear_scratch(const OpCall *call, int64_t k, int64_t n)
     return s;
 }
 
-/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add` adds to y what it holds. */
+/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add`: the product is added to y. */
 static void linear_product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
                            const Operand *y, int64_t rows, int64_t k, int64_t n)
 {

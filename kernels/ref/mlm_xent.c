@@ -41,7 +41,7 @@ static void chunk_logits(const OpCall *call, MlmXentScratch *s, const float *h, 
     }
 }
 
-/* dh, dw, db of a chunk whose logits have become their gradient. */
+/* dh, dw, db of a chunk; its logits hold their gradient by now. */
 static void chunk_gradients(const OpCall *call, MlmXentScratch *s, const float *h, int64_t first, int64_t block)
 {
     const Operand *wt = IN(call, MLM_XENT, wt), *dh = OUT(call, MLM_XENT, dh),

@@ -17,7 +17,7 @@
 /* X(id, name, its letters in options.h, positional arguments, help). A task's command begins its letters with '*'. */
 #define COMMAND_LIST(X)                                                                                                \
     X(GLUE, "glue", "*g", "", "fine-tune, evaluate and predict a GLUE task")                                           \
-    X(PLAN, "plan", "p", "", "show what a run will need, before anything is allocated")                                \
+    X(PLAN, "plan", "p", "", "show the memory and time of a run before anything is allocated")                         \
     X(CONVERT, "convert", "c", "", "turn any checkpoint into a Hugging Face directory")                                \
     X(INSPECT, "inspect", "i", "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
     X(VOCAB, "vocab", "v", "", "train a WordPiece vocabulary")                                                         \
@@ -26,7 +26,8 @@
     X(SHARDS, "shards", "s", "", "turn sentences into pretraining data")                                               \
     X(PRETRAIN, "pretrain", "*t", "", "pretrain BERT on shards: masked words and next sentences")                      \
     X(LAUNCH, "launch", "l", "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
-    X(SNAPSHOT, "snapshot", "n", "list|persist|discard", "look after what runs left in host memory")
+    X(SNAPSHOT, "snapshot", "n", "list|persist|discard",                                                               \
+      "list, save or discard snapshots that runs left in host memory")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,

@@ -1,16 +1,16 @@
-/* The verifier. It trusts no pass: it walks the instrs with a symbolic memory of its own and looks whether every read
-   finds the value that was written for it, however fast each lane goes. */
+/* The verifier trusts no pass. It walks the instrs with a symbolic memory of its own and checks that every read finds
+   the value written for it, however fast each lane runs. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
-/* How far each lane has come: the number of its last instr that has ended, counted as they run, from 1. */
+/* Progress of each lane: the number of its last ended instr, counted from 1 as they run. */
 typedef struct {
     int32_t ended[N_LANES];
 } Clock;
 
-/* Who touched a tensor last, lane by lane; NONE. */
+/* The last instr of each lane that touched a tensor; NONE. */
 typedef struct {
     InstrId by[N_LANES];
 } Touched;
@@ -21,13 +21,13 @@ typedef struct {
     bool *written;  /* (tensors): was written by an instr of this pass over the plan */
     TensorId *live; /* the valid tensors that the plan places */
     int n_live;
-    Range range;     /* the one that runs */
+    Range range;     /* the current one */
     int32_t n_ran;   /* instrs, of all ranges */
     int32_t *number; /* (instrs): 0 before it ran */
     InstrId last[N_LANES];
-    Clock lane[N_LANES]; /* what has ended for certain when a lane's next instr begins */
-    Clock *after;        /* (instrs): what has ended when it ends */
-    InstrId *writer;     /* (tensors): who wrote it; NONE */
+    Clock lane[N_LANES]; /* instrs that have surely ended when a lane's next begins */
+    Clock *after;        /* (instrs): instrs that have ended when it ends */
+    InstrId *writer;     /* (tensors): its last writer; NONE */
     Touched *touched;    /* (tensors) */
     TensorId *shared;    /* (n_shared): tensors that other lanes than compute touched */
     int n_shared;
@@ -53,7 +53,7 @@ static bool host_owned(const Tensor *t)
            t->region == REGION_COPY || t->region == REGION_MOMENT;
 }
 
-/* ---- lanes: what happens in which order ---- */
+/* ---- lanes: order ---- */
 
 /* True if instr `other` has ended when instr i begins, whatever the lanes do. */
 static bool before(const Verify *m, InstrId other, InstrId i)
@@ -94,7 +94,7 @@ static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId othe
     return OK;
 }
 
-/* Nobody may still use the memory that is written. For the compute lane that can only be another lane. */
+/* No instr may still use the memory that is written. For the compute lane only other lanes can. */
 static Status check_free(const Verify *m, InstrId i, TensorId t)
 {
     if (m->p->instrs[i].lane == LANE_COMPUTE) {
@@ -160,7 +160,7 @@ static Status check_read(const Verify *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
     if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
-    for (int s = 0; s < m->n_shared; s++) { /* what another lane writes in the same place, under another name */
+    for (int s = 0; s < m->n_shared; s++) { /* another lane may write the same place under another name */
         InstrId writer = m->writer[m->shared[s]];
         if (overlap(x, &m->p->tensors[m->shared[s]]) && !before(m, writer, i)) return races(m, i, t, writer);
     }
@@ -208,7 +208,7 @@ static Status check_write(Verify *m, InstrId i, int k)
     return OK;
 }
 
-/* What comes back from the host must stand for what went there. */
+/* A fetched tensor must stand for the one that was offloaded. */
 static Status check_transfer(const Plan *p, InstrId i)
 {
     const Instr *instr = &p->instrs[i];

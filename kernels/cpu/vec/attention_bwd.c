@@ -137,7 +137,7 @@ INLINE void combine_bf16(const AttentionBwdWork *k, const Window *w, int64_t col
     }
 }
 
-/* One block of queries against the packed block of keys; dq's sums stand from row `offset` of s.dq on. */
+/* One block of queries against the packed block of keys; dq's sums begin at row `offset` of s.dq. */
 INLINE void block(const AttentionBwdWork *k, const Window *w, int64_t offset, bool bf16)
 {
     const Sizes *z = &k->z;

@@ -28,13 +28,13 @@ static AttentionFwdScratch attention_fwd_scratch_of(const Attention *a, const Si
     return s;
 }
 
-/* What of a sequence is being worked on. */
+/* The current part of a sequence. */
 typedef struct {
     int64_t query, queries, key, keys;
     bool first; /* the first block of keys */
 } Window;
 
-/* One query's scores become probabilities, not yet divided by their sum; what stands in `o` is brought to the new
+/* One query's scores become probabilities, not yet divided by their sum; `o` is rescaled to the new
    maximum. Columns behind the keys become 0. In bf16 the probabilities are written over the scores. */
 INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, const Window *w, int64_t cols, float *max,
                         float *sum, float *o, int64_t d_cols, bool bf16)
@@ -89,7 +89,7 @@ INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z,
              rows, z->d_cols, bf16);
 }
 
-/* o and lse of queries [query, query + queries), whose sums stand from row `offset` of s->o on. */
+/* o and lse of queries [query, query + queries), whose sums begin at row `offset` of s->o. */
 INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z, const AttentionFwdScratch *s,
                    int64_t query, int64_t queries, int64_t offset, bool bf16)
 {
