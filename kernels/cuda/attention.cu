@@ -1,6 +1,6 @@
 /* ATTENTION: softmax(q·kᵀ·scale) with dropout, times v, in one pass over a sequence's keys. Scores never leave
    registers; a row's maximum and sum go along, and what is summed so far is rescaled when the maximum rises. The sum is
-   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores want them. */
+   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores need them. */
 #include "kernels/cuda/attention.cuh"
 
 #include "kernels/cuda/attention_cudnn.h"
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     float to_log2 = a.scale * LOG2_E;
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if (i == 0 && first < p.length) own.take(mine);
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;

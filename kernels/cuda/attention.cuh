@@ -1,4 +1,4 @@
-/* What attention's kernels share: which rows a block has, tiles in shared memory, products of tiles, dropout.
+/* Shared by attention's kernels: which rows a block has, tiles in shared memory, products of tiles, dropout.
 
    A block has one head of 64 neighbouring rows of one sequence, 16 rows a warp: its own rows (queries, or keys). The
    other side's rows of the sequence stream past in steps, two stages deep. Warps work on 16×16 tiles counted from the
@@ -38,7 +38,7 @@ template <typename T> struct Attention {
 struct AttentionPlace {
     int32_t start, length;      /* of the sequence */
     int32_t first;              /* the block's first row in it; length or more: the block has none */
-    int32_t sequence;           /* in spans; −1: what lies before the first */
+    int32_t sequence;           /* in spans; −1: the rows before the first */
     int32_t gap_start, gap_end; /* rows of no sequence that this block clears */
 };
 

@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     }
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;
         if (i == 0) {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     float to_log2 = a.scale * LOG2_E;
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         bool more = (i + 1) * Tile::step < p.length;
         if (more) copy_stage(i + 1);
         if (first < p.length) {

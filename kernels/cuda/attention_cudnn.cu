@@ -47,7 +47,7 @@ __global__ void attention_gaps_kernel(const int32_t (*span)[2], const Ctl *ctl, 
     }
 }
 
-/* ---- what it takes ---- */
+/* ---- shapes and scratch ---- */
 
 bool attention_by_cudnn(const OpCall *call)
 {
@@ -85,7 +85,7 @@ static CudnnScratch cudnn_scratch(const SdpaShape *s, const SdpaPlan *plan, cons
 
 static size_t cudnn_scratch_bytes(const CudnnScratch *r) { return 256 + 4 * r->table + r->sums + r->workspace; }
 
-/* What is refused here is refused again, and said, by prepare. */
+/* 0 for a refused shape: prepare refuses it too, with the reason. */
 size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows)
 {
     const SdpaPlan *plan;

@@ -162,7 +162,7 @@ static Status build(SdpaPlan *p)
     return status;
 }
 
-/* What it does not do, before the library is asked. */
+/* Refuses known limits before the library is asked. */
 static Status refuse(const SdpaShape *s)
 {
     if (s->dtype != BF16 && s->dtype != F16)

@@ -1,5 +1,4 @@
-/* The graphs of attention: see sdpa_internal.h. Reading order: forward and backward, at the end, then what stands
-   before them. */
+/* The graphs of attention: see sdpa_internal.h. Reading order: forward and backward, at the end, then upwards. */
 #include "kernels/cuda/sdpa_internal.h"
 
 #define FIRST_VIRTUAL 100 /* number of a tensor that is in no memory */
@@ -10,7 +9,7 @@ typedef struct {
     int64_t size[4], stride[4]; /* sequences, heads, then rows and columns */
 } Extent;
 
-/* What a graph is built with: what was made so far, the tensors that stand for memory. */
+/* State of a graph that is being built: its descriptors so far, and the tensors in memory. */
 struct Builder {
     Descriptors *made, *operations;
     std::vector<int64_t> *numbers;
@@ -53,7 +52,7 @@ static Status describe(Builder *b, int64_t number, cudnnDataType_t type, Extent 
     return OK;
 }
 
-/* In no memory: what one operation gives to the next. */
+/* A virtual tensor, from one operation to the next. */
 static Status between(Builder *b, cudnnDataType_t type, Extent e, Descriptor *made)
 {
     return describe(b, b->next++, type, e, true, false, NULL, made);
@@ -74,7 +73,7 @@ static Status tensors(Builder *b, bool backward)
     Extent qkv = in_rows(b, 3 * hidden, b->d), o = in_rows(b, hidden, b->d);
     Extent rows = in_rows(b, b->heads, 1);
     TRY(in_memory(b, SDPA_Q, b->type, qkv, SDPA_QKV_OFFSETS));
-    /* backward's products want the transposed ones */
+    /* backward's products need the transposed ones */
     TRY(in_memory(b, SDPA_K, b->type, backward ? turned(qkv) : qkv, SDPA_QKV_OFFSETS));
     TRY(in_memory(b, SDPA_V, b->type, backward ? turned(qkv) : qkv, SDPA_QKV_OFFSETS));
     TRY(in_memory(b, SDPA_O, b->type, o, SDPA_O_OFFSETS));
@@ -133,7 +132,7 @@ static Status apply(Builder *b, cudnnPointwiseMode_t mode, Descriptor *x, Descri
     return OK;
 }
 
-/* Keys and queries behind a sequence's end become what exp makes 0 of. */
+/* Scores of keys and queries behind a sequence's end get a value whose exp is 0. */
 static Status mask(Builder *b, Descriptor *x)
 {
     Descriptor inside[2], both, index, to;
