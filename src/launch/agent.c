@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/test_switch.h"
 #include "launch/door.h"
 #include "launch/machine.h"
 #include "launch/pbs.h"
@@ -53,13 +54,6 @@ typedef struct {
     int n_arguments, arguments_capacity, n_settings, settings_capacity, n_children, children_capacity, alive;
     Cores cores;
 } Agent;
-
-double agent_seconds(const char *variable, double seconds)
-{
-    const char *text = getenv(variable);
-    double given;
-    return text && clock_parse_duration(text, &given) == OK ? given : seconds;
-}
 
 /* ---- talking ---- */
 
@@ -178,7 +172,7 @@ static char **environment_of(const Agent *a, const Child *c)
 /* This program's file; where that was replaced meanwhile, still this program. */
 static char *own_program(void)
 {
-    const char *other = getenv("CAIRN_TEST_PROGRAM");
+    const char *other = test_switch("PROGRAM");
     char path[4096];
     if (other) return mem_strdup(other);
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -301,7 +295,7 @@ static void lose_launcher(Agent *a, bool gone)
     a->ended = true;
     if (a->asleep) signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
-    a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
+    a->kill_at = clock_monotonic() + test_seconds("AGENT_GRACE", AGENT_GRACE_S);
 }
 
 /* After a SIGKILL: the memory limit if it was the kernel's because of that, else 0. */

@@ -17,7 +17,4 @@ Status agent_run(const Config *c);
 #define AGENT_STDOUT 3
 #define AGENT_STDERR 4
 
-/* A number of seconds that tests shorten: the environment's `variable`, else `seconds`. */
-double agent_seconds(const char *variable, double seconds);
-
 #endif
