@@ -65,6 +65,9 @@ Status file_rename(const char *from, const char *to); /* and fsync of both direc
 Status file_remove_temporaries(const char *directory);
 /* A file, or a folder with all in it; symbolic links are not followed; a missing one is fine. */
 Status file_remove_tree(const char *path);
+/* This user's folder for files of running processes: $XDG_RUNTIME_DIR/cairn, else /tmp/cairn-UID. Makes it. E_USAGE: it
+   belongs to another user, or others can write to it. The caller frees `path`. */
+Status file_user_folder(char **path);
 /* For an unprivileged user, on the file system that the path lies on, or would. */
 Status file_free_bytes(const char *path, uint64_t *bytes);
 char *file_join(const char *directory, const char *name); /* caller frees */

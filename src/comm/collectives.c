@@ -1,4 +1,4 @@
-/* The collectives on bytes, all made of exchanges between pairs. */
+/* The collectives on bytes, made of exchanges between pairs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@ Status comm_tell_loss(const Comm *c, const char *what, const Loss *l)
                 comm_peer_name(c, l->rank), loss_text(l->reason), seconds, by);
 }
 
-/* An exchange failed. The watch knows why, or will soon; else one that has said good-bye is at fault, or the one that
-   was waited for. */
+/* After a failed exchange. The watch knows the cause, or will soon; else a rank that has left is at fault, or the rank
+   that was waited for. */
 static Status blame(Comm *c, const char *what, int peer, double begin)
 {
     Watch *watch = c->group->watch;
@@ -59,11 +59,11 @@ Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *wh
     return blame(c, what, peer, begin);
 }
 
-/* In the order of distance, so that not all begin with the same one. */
+/* Ordered by distance, so that ranks do not all begin with the same peer. */
 static int upward(const Comm *c, int distance) { return (c->rank + distance) % c->size; }
 static int downward(const Comm *c, int distance) { return (c->rank - distance + c->size) % c->size; }
 
-/* Every rank hears, in ⌈log2 size⌉ rounds, of all others directly or through somebody. */
+/* In ⌈log2 size⌉ rounds every rank hears of all others, directly or through a peer. */
 Status comm_barrier(Comm *c)
 {
     char mine = 1, theirs;
@@ -74,7 +74,7 @@ Status comm_barrier(Comm *c)
     return OK;
 }
 
-/* A binomial tree, with ranks counted from the root. */
+/* A binomial tree; ranks count from the root. */
 Status comm_broadcast(Comm *c, void *data, size_t bytes, int root)
 {
     int place = (c->rank - root + c->size) % c->size, bit = 1;
@@ -92,7 +92,7 @@ Status comm_broadcast(Comm *c, void *data, size_t bytes, int root)
     return OK;
 }
 
-/* Part r of `send` goes to r and part r of `receive` comes from it; no sizes of `send`: the same bytes to all. */
+/* Part r of `send` goes to rank r, part r of `receive` comes from it. `send_bytes` NULL: the same bytes go to all. */
 static Status all_to_all(Comm *c, const char *send, const size_t *send_bytes, size_t same_bytes, char *receive,
                          const size_t *receive_bytes, const char *what)
 {
@@ -100,7 +100,7 @@ static Status all_to_all(Comm *c, const char *send, const size_t *send_bytes, si
     char **from = mem_array((size_t)c->size, sizeof *from), **to = mem_array((size_t)c->size, sizeof *to);
     int n = 0;
     for (int r = 0; r < c->size; r++) {
-        to[r] = (char *)send; /* only read */
+        to[r] = (char *)send; /* read only */
         from[r] = receive;
         receive += receive_bytes ? receive_bytes[r] : same_bytes;
         if (send_bytes) send += send_bytes[r];
@@ -173,7 +173,7 @@ Status comm_prove(Comm *c, int copy)
     Status status = comm_alltoallv(c, mine, bytes, theirs, bytes);
     for (int r = 0; r < c->size && status == OK; r++)
         if (!hash128_equal(theirs[r], proof_of(c, r, c->rank, copy)))
-            status = fail(E_PEER, "a stranger came in place of %s: something on the network connects to our ports",
+            status = fail(E_PEER, "a stranger connected in place of %s: something on the network connects to our ports",
                           comm_peer_name(c, r));
     if (status != OK) c->dead = true;
     free(mine);
@@ -197,7 +197,7 @@ Status comm_sum(Comm *c, double *values, int count)
     return status;
 }
 
-/* Every rank's text; `lengths` (size) without the NUL that ends each. The caller frees both. */
+/* Gathers every rank's text, NUL-terminated; `lengths` (size) exclude the NUL. The caller frees both. */
 static Status gather_texts(Comm *c, const Buf *mine, char **all, size_t **lengths)
 {
     size_t n = (size_t)c->size, own = mine->len, total = 0, before = 0;
@@ -213,7 +213,7 @@ static Status gather_texts(Comm *c, const Buf *mine, char **all, size_t **length
     return comm_allgatherv(c, *all, *lengths);
 }
 
-/* Fact i of a rank's text: name and value, each with a NUL. NULL: it has fewer. */
+/* Fact i of a rank's text: name and value, each NUL-terminated. NULL: there are fewer. */
 static const char *fact_at(const char *text, size_t len, int i, const char **value)
 {
     const char *end = text + len;
@@ -227,7 +227,7 @@ static const char *fact_at(const char *text, size_t len, int i, const char **val
     }
 }
 
-/* "0, 2": the ranks from `r` on whose fact i is the same as r's; they are marked. */
+/* Writes "0, 2": the ranks from `r` on whose fact i equals r's, and marks them. */
 static void same_as(const Comm *c, const char **texts, const size_t *lengths, int i, int r, bool *seen, Buf *out)
 {
     const char *value, *other;
@@ -267,7 +267,7 @@ static Status compare(const Comm *c, const char **texts, const size_t *lengths)
             same_as(c, texts, lengths, i, r, seen, &b);
         }
         Status status =
-            fail(E_USAGE, "the ranks do not agree on %s: %s. Start all of them in the same way", name, b.data);
+            fail(E_USAGE, "the ranks do not agree on %s: %s. Start all of them with the same options", name, b.data);
         free(seen);
         buf_free(&b);
         return status;

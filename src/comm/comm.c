@@ -16,7 +16,7 @@ static CommGroup *group_new(int size)
     return g;
 }
 
-/* For a launcher, which cannot see what is frozen. */
+/* Names the lost rank to the launcher, which cannot see that a process is frozen. */
 static void report_loss(const CommGroup *g)
 {
     Loss loss;
@@ -27,7 +27,7 @@ static void report_loss(const CommGroup *g)
     if (store_set(g->store, name, text, strlen(text)) != OK) log_debug("%s", status_message());
 }
 
-/* From the watch's thread, at the first loss: nobody waits any more. */
+/* From the watch's thread, at the first loss: aborts all waits. */
 static void on_loss(void *arg)
 {
     CommGroup *g = arg;
@@ -57,7 +57,7 @@ void comm_remove_wait(CommGroup *g, const void *self)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The last one says good-bye before its connections break, so that nobody takes it for a fault. */
+/* The last Comm leaves the watch before its connections close, so that no peer takes that for a fault. */
 static void group_leave(CommGroup *g)
 {
     pthread_mutex_lock(&g->lock);
@@ -122,7 +122,7 @@ static Status connect_transport(Comm *c)
     Status status = gloo_open(c, c->group, copy, &c->self, &c->transport);
     if (status != OK) return watch_verdict(c->group->watch, 0, &loss) ? comm_tell_loss(c, "connecting", &loss) : status;
     comm_add_wait(c->group, c->transport->abort, c->self, false);
-    if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* it came just before */
+    if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* the loss came before comm_add_wait */
     return comm_prove(c, copy);
 }
 
@@ -130,7 +130,7 @@ Status comm_dup(Comm *c, Comm **copy)
 {
     const World w = {.rank = c->rank, .size = c->size};
     *copy = NULL;
-    if (c->dead) return fail(E_PEER, "the connection between the ranks is lost already");
+    if (c->dead) return fail(E_PEER, "the connection between the ranks is already lost");
     Comm *d = comm_new(&w, c->group);
     d->local_rank = c->local_rank;
     d->local_size = c->local_size;
@@ -138,7 +138,7 @@ Status comm_dup(Comm *c, Comm **copy)
     d->nodes = c->nodes;
     d->store = c->store;
     d->peer_timeout_s = c->peer_timeout_s;
-    Status status = comm_barrier(c); /* from here on all are on their way */
+    Status status = comm_barrier(c); /* all ranks have reached this call */
     if (status == OK) status = connect_transport(d);
     if (status != OK) {
         comm_close(d);
@@ -160,14 +160,14 @@ static Status check_options(const World *w, const CommOptions *o)
     bool self = strcmp(o->transport, "self") == 0;
     if (self && w->size > 1) return fail(E_USAGE, "--comm self is for one rank; %s started %d", w->source, w->size);
     if (w->size < 1 || w->rank < 0 || w->rank >= w->size)
-        return fail(E_USAGE, "rank %d of %d: no such rank", w->rank, w->size);
+        return fail(E_USAGE, "there is no rank %d of %d", w->rank, w->size);
     if (w->size > 1 && !(o->peer_timeout_s > 0 && o->connect_s > 0))
         return fail(E_USAGE, "--peer-timeout is %g s, --connect-timeout %g s; several ranks need a time for both",
                     o->peer_timeout_s, o->connect_s);
     return OK;
 }
 
-/* Numbers of hosts in the order of their first ranks, and the place among the ranks of the host. */
+/* Numbers hosts in the order of their first ranks, and finds this rank's place on its host. */
 static void fill_hosts(Comm *c, const PeerCard *cards)
 {
     int *node_of = mem_array((size_t)c->size, sizeof *node_of);
@@ -205,10 +205,10 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     CommGroup *g = group_new(w->size);
     c = comm_new(w, g);
     c->peer_timeout_s = o->peer_timeout_s;
-    TRY_DONE(store_open_until(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
+    TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
     c->store = g->store;
     double left = o->connect_s - (clock_monotonic() - begin);
-    /* One that cannot go on says so to all, so that none waits for it. */
+    /* A rank that cannot go on tells all others, so that none waits for it. */
     Status ready = gloo_ready();
     TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
     fill_hosts(c, cards);
@@ -223,7 +223,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     *comm = c;
     c = NULL;
 done:
-    /* Who met a signal may see no more than that others did not come. */
+    /* After a signal the failure may look as if others had not come. */
     if (status == E_PEER && store_stopped(o->stop)) status = store_fail_stopped();
     free(cards);
     comm_close(c);

@@ -1,5 +1,5 @@
-/* Connections between GPUs: the module cairn_nccl.so, opened with the help of a Comm. NCCL notices a lost rank late or
-   never; the Comm's watch does, and ends what NCCL waits in. */
+/* The device communicator: the module cairn_nccl.so, opened through a Comm. NCCL notices a lost rank late or never; the
+   Comm's watch does, and aborts NCCL. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "base/module.h"
 #include "comm/comm_internal.h"
+#include "comm/device.h"
 #include "comm/nccl.h"
 
 struct CommDevice {
@@ -16,19 +17,19 @@ struct CommDevice {
     void *nccl;
     NcclPiece *pieces; // (n_pieces) room for them
     int n_pieces, cap_pieces;
-    bool pending;      /* something is queued of which nobody has seen the end */
-    atomic_bool ended; /* aborted: what was queued is worth nothing */
+    bool pending;      /* work is queued, and its end was not seen */
+    atomic_bool ended; /* aborted: results of queued work are invalid */
     char describe[32];
 };
 
-/* ---- may the ranks' GPUs be connected? ---- */
+/* ---- before opening ---- */
 
 typedef struct {
     char unit[80], why[512];
     int32_t bad, shares, version;
 } Seat;
 
-/* Several ranks on one GPU, for trying things out: somebody says that he knows it. */
+/* The user allows several ranks on one GPU, for experiments. */
 static bool may_share(void)
 {
     const char *set = getenv("CAIRN_SHARED_GPU");
@@ -43,7 +44,7 @@ static Status load(const NcclModule **m)
     return module_symbol(module, "transport", "nccl", "cairn_comm_nccl", (void **)m);
 }
 
-/* Two ranks on one GPU: NCCL would say so in words that help nobody, if at all. */
+/* Finds two ranks on one GPU, which NCCL reports badly or not at all. */
 static Status check_seats(const Comm *c, const Seat *all)
 {
     for (int b = 0; b < c->size; b++) {
@@ -98,8 +99,8 @@ static Status tell_verdict(CommDevice *d, const Loss *loss)
     return comm_tell_loss(d->comm, "nccl", loss);
 }
 
-/* NCCL says that something is wrong. Perhaps since a rank is lost, which the watch will know soon; else it is this rank
-   that cannot go on, and the others hear so. */
+/* After an error of NCCL. A lost rank may be its cause, which the watch will know soon; else this rank failed, and
+   reports that to the others. */
 static Status failed(CommDevice *d, const char *error)
 {
     Comm *c = d->comm;
@@ -135,7 +136,7 @@ static void pause_briefly(void)
     nanosleep(&some, NULL);
 }
 
-/* A rank lives, and does not come. */
+/* A live rank does not come. */
 static Status late(CommDevice *d, double seconds)
 {
     Watch *watch = d->comm->group->watch;
@@ -151,7 +152,7 @@ Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), v
     double begin = clock_monotonic(), patience = d->comm->peer_timeout_s * COMM_PATIENCE;
     for (bool over = false;; pause_briefly()) {
         Status status = done(self, &over);
-        if (status != OK) { /* the GPU failed; or NCCL's kernel did, since a rank is lost */
+        if (status != OK) { /* the GPU failed, or NCCL's kernel did because a rank is lost */
             char *why = mem_strdup(status_message());
             Status known = comm_device_check(d);
             if (known == OK) status = fail(status, "%s", why);
@@ -174,7 +175,7 @@ void comm_device_abort(CommDevice *d)
     d->pending = false;
 }
 
-/* What was asked of NCCL is taken in. */
+/* Waits until NCCL has accepted a request. */
 static Status settle(CommDevice *d, NcclState state, char *error, size_t size, double timeout_s)
 {
     for (double end = clock_monotonic() + timeout_s; state == NCCL_BUSY; pause_briefly()) {
@@ -190,7 +191,7 @@ static Status settle(CommDevice *d, NcclState state, char *error, size_t size, d
 
 /* ---- opening ---- */
 
-/* Rank 0's, or why it has none. */
+/* Sends rank 0's id to all, or its error. */
 static Status share_id(Comm *c, const NcclModule *m, void *id)
 {
     struct {
@@ -205,8 +206,8 @@ static Status share_id(Comm *c, const NcclModule *m, void *id)
     return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(c, 0), x.error) : OK;
 }
 
-/* What the user has set goes before: the network that was chosen, or that --iface named; all of NCCL's memory is taken
-   at the start, where it is counted. */
+/* Passes on the chosen network, unless the user has set these variables. NCCL allocates all memory at the start, where
+   it is counted. */
 static void set_environment(const Comm *c)
 {
     const CommGroup *g = c->group;
@@ -248,7 +249,7 @@ done:
 
 const char *comm_device_describe(const CommDevice *d) { return d->describe; }
 
-/* In order where nothing went wrong; the others may be a little later or earlier. */
+/* Leaves in order if nothing failed; ranks may reach this at different times. */
 static bool finish(CommDevice *d)
 {
     char error[512];

@@ -1,5 +1,5 @@
-/* The module cairn_gloo.so, C++ behind these few functions. It uses nothing of the program that loads it, and no
-   exception leaves it. A failing function writes a text into `error`. */
+/* The module cairn_gloo.so, which is C++. It uses nothing of the program that loads it, and no exception leaves it. A
+   failing function writes a text into `error`. */
 #ifndef CAIRN_COMM_GLOO_H
 #define CAIRN_COMM_GLOO_H
 
@@ -20,16 +20,16 @@ typedef struct {
     int rank, size;
     const char *address; /* of this host, numerical: Gloo listens there */
     double timeout_s;    /* to connect */
-    /* The rendezvous; 0: done. What `get` gives is freed with free(). */
+    /* The rendezvous; 0: done. The module frees the value of `get` with free(). */
     void *store;
     int (*set)(void *store, const char *name, const void *data, size_t size);
     int (*get)(void *store, const char *name, double timeout_s, void **data, size_t *size);
-    int (*lost)(void *store); /* 1: a rank is lost, it is of no use to go on */
+    int (*lost)(void *store); /* 1: a rank is lost, and connecting must end */
 } GlooOptions;
 
 typedef struct {
     void *(*open)(const GlooOptions *options, char *error, size_t error_size); /* NULL: failed */
-    /* 0: done. *peer: whom it was waiting for, -1 unknown. */
+    /* 0: done. *peer: the rank that it was waiting for; -1: unknown. */
     int (*exchange)(void *gloo, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
                     size_t error_size);
     void (*abort)(void *gloo);

@@ -1,4 +1,4 @@
-/* The transport gloo: loads its module, and gives it the store. */
+/* The transport gloo: loads its module and gives it the store. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,8 +20,8 @@ typedef struct {
     void *gloo;
 } GlooTransport;
 
-/* Gloo writes to connections that may be closed, which raises SIGPIPE in the thread that does. Its own threads inherit
-   the mask; no other signal is their business either. */
+/* A write by Gloo to a closed connection raises SIGPIPE in the writing thread. Gloo's own threads inherit the mask;
+   with `all` it has every signal, because signals belong to the main thread. */
 static void signals_off(sigset_t *before, bool all)
 {
     sigset_t set;
@@ -86,7 +86,7 @@ static int rendezvous_set(void *store, const char *name, const void *data, size_
     return status != OK;
 }
 
-/* In short waits: where a rank is lost meanwhile, its address never comes. */
+/* Waits in short pieces, because the address of a lost rank never comes. */
 static int rendezvous_get(void *store, const char *name, double timeout_s, void **data, size_t *size)
 {
     Rendezvous *r = store;
@@ -127,7 +127,6 @@ Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_s
     sigset_t before;
     const GlooModule *m;
     TRY(load(&m));
-    /* All have just met, and reach each other. */
     double timeout_s = c->peer_timeout_s < 10               ? 10
                        : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
                                                             : COMM_CONNECT_S;

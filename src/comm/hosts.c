@@ -15,7 +15,7 @@ static Status add(HostList *list, const char *name, size_t len, int slots)
     if (len == 0 || len > MOST_NAME) return fail(E_FORMAT, "a host name of %zu characters", len);
     for (size_t i = 0; i < len; i++)
         if (!host_character((unsigned char)name[i]) || (i == 0 && name[i] == '-'))
-            return fail(E_FORMAT, "'%.*s' is no host name", (int)len, name);
+            return fail(E_FORMAT, "'%.*s' is not a host name", (int)len, name);
     MEM_GROW(list->hosts, list->count, list->cap);
     list->hosts[list->count++] = (Host){mem_strndup(name, len), slots};
     return OK;
@@ -37,7 +37,7 @@ int hosts_slots(const HostList *list)
 
 /* ---- Slurm ---- */
 
-/* Digits from *p on; false: none, or more than 9. */
+/* Digits from *p on. False: none, or more than 9. */
 static bool digits(const char **p, int *value, int *width)
 {
     *value = *width = 0;
@@ -48,10 +48,10 @@ static bool digits(const char **p, int *value, int *width)
     return *width > 0;
 }
 
-/* The names of one element (no comma outside of brackets): `made` is what stands before `p`. */
+/* The names of one element (no comma outside of brackets); `made` is the prefix before `p`. */
 static Status expand(const char *p, const char *end, char *made, size_t len, HostList *list);
 
-/* One of the alternatives within brackets: "7", "01-03" or a word. */
+/* An alternative within brackets: "7", "01-03" or a word. */
 static Status alternative(const char *p, const char *end, const char *rest, const char *rest_end, char *made,
                           size_t len, HostList *list)
 {
@@ -60,7 +60,7 @@ static Status alternative(const char *p, const char *end, const char *rest, cons
     if (digits(&at, &from, &width) && at < end && *at == '-') {
         at++;
         if (!digits(&at, &to, &width_to) || at != end || to < from)
-            return fail(E_FORMAT, "'%.*s' is no range", (int)(end - p), p);
+            return fail(E_FORMAT, "'%.*s' is not a range", (int)(end - p), p);
         for (int i = from; i <= to; i++) {
             int n = snprintf(made + len, MOST_NAME + 1 - len, "%0*d", width, i);
             if (len + (size_t)n > MOST_NAME) return fail(E_FORMAT, "a host name of more than %d characters", MOST_NAME);
@@ -139,7 +139,7 @@ static const char *word(const char **p, const char *end, size_t *len)
     return begin;
 }
 
-/* The count that a second word names; 0: none; -1: nonsense. */
+/* The count in a second word; 0: none; -1: invalid. */
 static int count_of(const char *p, size_t len)
 {
     char text[16];
@@ -164,7 +164,7 @@ static Status one_line(const char *p, const char *end, HostList *list)
     if (count < 0)
         return fail(E_FORMAT, "'%.*s' after the host '%.*s': expected a number of slots, 1 to %d", (int)count_len,
                     second, (int)len, name, MOST_SLOTS);
-    /* Neighbours first: files of many slots list a host's lines together. */
+    /* Looks at the last host first: files of many slots list a host's lines together. */
     for (int i = list->count - 1; i >= 0; i--) {
         Host *h = &list->hosts[i];
         if (strlen(h->name) != len || memcmp(h->name, name, len) != 0) continue;
@@ -186,7 +186,7 @@ Status hosts_from_lines(const char *what, const char *text, size_t len, HostList
         status = status_context(one_line(p, end, list), "%s, line %d", what, line);
         p = end + 1;
     }
-    if (status == OK && list->count == 0) status = fail(E_FORMAT, "%s names no host", what);
+    if (status == OK && list->count == 0) status = fail(E_FORMAT, "%s has no hosts", what);
     if (status != OK) hosts_free(list);
     return status;
 }

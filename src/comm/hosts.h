@@ -1,4 +1,4 @@
-/* Lists of hosts as schedulers write them. What they say is untrusted text: any bytes, sizes within bounds. */
+/* Parses schedulers' lists of hosts. They are untrusted text; sizes are bounded. */
 #ifndef CAIRN_COMM_HOSTS_H
 #define CAIRN_COMM_HOSTS_H
 
@@ -6,7 +6,7 @@
 
 typedef struct {
     char *name;
-    int slots; /* how many ranks it is for; 1 or more */
+    int slots; /* for ranks; 1 or more */
 } Host;
 
 typedef struct {
@@ -16,15 +16,15 @@ typedef struct {
 
 enum { HOSTS_MOST = 100000 };
 
-/* Slurm's: "node[01-03,7],gpu-[1-2]x[a,b],login". E_FORMAT says where it is wrong. */
+/* Slurm's: "node[01-03,7],gpu-[1-2]x[a,b],login". E_FORMAT names the wrong place. */
 Status hosts_from_slurm(const char *text, HostList *list);
-/* PBS_NODEFILE: a line per slot; lines of one host are counted together, in the order of the first. Grid Engine's
-   PE_HOSTFILE: "name slots queue processors". Our own: "name [slots=N]", '#' begins a comment. All three may be read by
-   this: a second word that is a number, or slots=N, is the count. */
+/* Reads PBS_NODEFILE (a line per slot; lines of a host are counted, in the order of the first), Grid Engine's
+   PE_HOSTFILE ("name slots queue processors") and our own format ("name [slots=N]", '#' begins a comment). A second
+   word that is a number, or slots=N, is the count. */
 Status hosts_from_lines(const char *what, const char *text, size_t len, HostList *list);
 /* Slurm's SLURM_TASKS_PER_NODE: "2(x3),1" gives slots to the list's hosts in turn. */
 Status hosts_slots_from_slurm(const char *text, HostList *list);
-int hosts_slots(const HostList *list); /* all together */
+int hosts_slots(const HostList *list); /* of all hosts */
 void hosts_free(HostList *list);       /* takes a zeroed one */
 
 #endif

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Addresses as 16 bytes, IPv4 in the first 4. False: of another family. */
+/* Address as 16 bytes, IPv4 in the first 4. False: another family. */
 static bool address_bytes(const struct sockaddr *a, uint8_t bytes[16], int32_t *v6)
 {
     memset(bytes, 0, 16);
@@ -39,7 +39,7 @@ static bool link_local(const uint8_t b[16], int v6)
     return v6 ? b[0] == 0xfe && (b[1] & 0xc0) == 0x80 : b[0] == 169 && b[1] == 254;
 }
 
-/* By its driver: a device is on a bus; containers' bridges are on every host the same. */
+/* A device is on a bus. Container bridges have the same address on every host. */
 static Way way_of(int fd, const char *name, unsigned flags)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
@@ -56,7 +56,7 @@ static int by_way(const void *a, const void *b)
 {
     const Interface *x = *(const Interface *const *)a, *y = *(const Interface *const *)b;
     if (x->way != y->way) return x->way < y->way ? -1 : 1;
-    return (x > y) - (x < y); /* as they came */
+    return (x > y) - (x < y); /* in the system's order */
 }
 
 static void sort(Interface *list, int n)
@@ -143,7 +143,7 @@ static Status read_item(const char *p, size_t len, bool exclude, Item *item)
     if (slash) {
         long n = strtol(slash + 1, &stop, 10);
         if (!item->network || stop == slash + 1 || *stop || n < 0 || n > most)
-            return fail(E_USAGE, "--iface: '%.*s' is no network; expected like 10.1.0.0/16", (int)len, p);
+            return fail(E_USAGE, "--iface: '%.*s' is not a network; expected one like 10.1.0.0/16", (int)len, p);
         item->prefix = (int)n;
     }
     return OK;
@@ -155,7 +155,7 @@ static bool matches(const Item *item, const Interface *x)
     return strncmp(x->name, item->name, strlen(item->name)) == 0;
 }
 
-/* An exact name goes before those that it is a prefix of: "eth1" does not mean eth10 where there is an eth1. */
+/* An exact name wins over a prefix: "eth1" does not match eth10 if there is an eth1. */
 static bool exact(const Item *item, const Interface *list, int n)
 {
     for (int i = 0; i < n && !item->network; i++)
@@ -225,7 +225,7 @@ int interface_towards(const char *address, const Interface *list, int n)
         Interface x = {0};
         int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;
-        /* Nothing is sent: the system only looks up the way. */
+        /* Sends nothing: connect only looks up the route. */
         bool good = connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
                     getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
                     address_bytes((struct sockaddr *)&own, x.bytes, &x.v6);

@@ -1,10 +1,10 @@
-/* This host's network interfaces, and which of them leads to the others. */
+/* This host's network interfaces, and the choice among them. */
 #ifndef CAIRN_COMM_INTERFACES_H
 #define CAIRN_COMM_INTERFACES_H
 
 #include "base/base.h"
 
-/* How likely an interface leads to other hosts, the likeliest first. */
+/* Kinds of interfaces, those likeliest to reach other hosts first. */
 typedef enum { WAY_DEVICE, WAY_VIRTUAL, WAY_BRIDGE, WAY_LOOPBACK, WAY_NO_CARRIER } Way;
 
 /* One address of an interface that is up. */
@@ -16,16 +16,17 @@ typedef struct {
     Way way;
 } Interface;
 
-/* Those that are up, by `way` and IPv4 first; no link-local addresses. The caller frees the list. */
+/* Lists interfaces that are up, sorted by `way`, IPv4 first, without link-local addresses. The caller frees the list.
+ */
 Status interfaces_list(Interface **list, int *n);
-/* Keeps what `spec` (--iface) allows, in its order of preference: names, prefixes of names, addresses and CIDR, with
-   commas between. ^ before one excludes it; before the first, as NCCL has it, all. Where several items match, those of
-   the first that does are kept. "": all but loopback. E_USAGE: `spec` is wrong, or nothing is left; it lists what there
-   is. */
+/* Keeps the interfaces that `spec` (--iface) allows. Its items are names, prefixes of names, addresses and CIDR
+   networks, separated by commas; the first that matches anything decides. ^ before an item excludes it, and before the
+   first item all of them, as with NCCL. "" allows all but loopback. E_USAGE: `spec` is wrong, or nothing is left; the
+   message lists the interfaces. */
 Status interfaces_filter(const char *spec, Interface *list, int *n);
 bool interface_same_network(const Interface *a, const Interface *b);
 bool interface_same_address(const Interface *a, const Interface *b);
-/* The one of `list` by which the system would send to `address` (numerical, or a name): its index; -1: by none. */
+/* Index of the interface that the system would use to send to `address` (numerical, or a name); -1: none. */
 int interface_towards(const char *address, const Interface *list, int n);
 
 #endif

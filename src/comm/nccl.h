@@ -1,6 +1,6 @@
-/* The module cairn_nccl.so behind these few functions. It uses nothing of the program that loads it, and none of its
-   functions waits. One that fails says why in `error`. `stream` is a cudaStream_t; what is queued there ends in its own
-   time. All may be called while another thread aborts. */
+/* The module cairn_nccl.so. It uses nothing of the program that loads it, and none of its functions waits. A failing
+   function writes a text into `error`. `stream` is a cudaStream_t, to which work is queued. All functions may be called
+   while another thread aborts. */
 #ifndef CAIRN_COMM_NCCL_H
 #define CAIRN_COMM_NCCL_H
 
@@ -12,7 +12,7 @@
 
 typedef enum { NCCL_F32, NCCL_F64, NCCL_I64 } NcclType;
 
-/* BUSY: it goes on in the background; `state` tells when it is over, and nothing else may be asked before. */
+/* BUSY: it continues in the background. Only `state` may be called until that is no longer BUSY. */
 typedef enum { NCCL_DONE, NCCL_BUSY, NCCL_FAILED } NcclState;
 
 /* `count` fp32 numbers at `x`, on every rank: summed into x of `root`, or sent from there. */
@@ -33,9 +33,9 @@ typedef struct {
     /* As one operation. */
     NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
                         size_t error_size);
-    NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also: has something gone wrong since? */
-    NcclState (*finish)(void *nccl, char *error, size_t error_size); /* what was queued has ended; then close */
-    void (*abort)(void *nccl); /* from any thread: ends what is queued, and the connection; then only close is left */
+    NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also reports later failures */
+    NcclState (*finish)(void *nccl, char *error, size_t error_size); /* after all queued work has ended, before close */
+    void (*abort)(void *nccl); /* from any thread: ends queued work and the connection; then only close may be called */
     void (*close)(void *nccl);
 } NcclModule;
 

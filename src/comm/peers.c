@@ -10,8 +10,8 @@
 #include "comm/interfaces.h"
 #include "comm/watch.h"
 
-#define CONNECT_S   22.0 /* to connect every rank with every other */
-#define PREFLIGHT_S 28.0 /* and to tell what came of it */
+#define CONNECT_S   22.0 /* to connect all pairs of ranks */
+#define PREFLIGHT_S 28.0 /* to connect them, and to exchange the errors */
 
 static void append_file(Buf *b, const char *path)
 {
@@ -20,7 +20,7 @@ static void append_file(Buf *b, const char *path)
     buf_free(&text);
 }
 
-/* The same for all processes that share kernel, host name and network, and for no others. */
+/* Equal for exactly those processes that share kernel, host name and network namespace. */
 static Hash128 host_identity(const char *name)
 {
     Buf b = {0};
@@ -33,22 +33,22 @@ static Hash128 host_identity(const char *name)
     return h;
 }
 
-/* ---- everybody's bytes ---- */
+/* ---- an allgather through the store ---- */
 
-/* As store_get; with a watch (may be NULL) it waits no longer than until a rank is known to be lost. */
+/* As store_get, but a loss that `watch` (may be NULL) knows of ends the wait. */
 static Status get_watched(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
 {
     double end = clock_monotonic() + timeout_s;
     Loss loss;
     if (!watch) return store_get(s, name, timeout_s, data, size);
     for (;;) {
-        bool lost = watch_verdict(watch, 0, &loss); /* before the last look */
+        bool lost = watch_verdict(watch, 0, &loss); /* before the last store_get */
         Status status = store_get(s, name, 0.2, data, size);
         if (status == OK || status == E_STOPPED || lost || clock_monotonic() > end) return status;
     }
 }
 
-/* What rank 0 has of each rank; `missing` lists those that did not come. */
+/* Rank 0 collects the bytes of each rank; `missing` lists ranks that did not come. */
 static void collect(const World *w, Store *s, Watch *watch, const char *what, size_t size, char *all, double timeout_s,
                     Buf *missing)
 {
@@ -67,7 +67,7 @@ static void collect(const World *w, Store *s, Watch *watch, const char *what, si
     }
 }
 
-/* Rank 0's. While it lives it answers, whoever else is lost. */
+/* Waits for rank 0's answer, also after the loss of another rank: rank 0 answers while it is alive. */
 static Status get_answer(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
 {
     double end = clock_monotonic() + timeout_s;
@@ -81,7 +81,7 @@ static Status get_answer(Store *s, const char *name, double timeout_s, Watch *wa
     }
 }
 
-/* By way of rank 0, so that the store is asked 2N times and not N². The first byte of its answer: it has all. */
+/* Goes through rank 0, so that the store gets 2N requests and not N². The first byte of the answer is 1 for success. */
 static Status exchange(const World *w, Store *s, Watch *watch, const char *what, const void *mine, size_t size,
                        void *all, double timeout_s)
 {
@@ -95,7 +95,7 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
     if (w->rank != 0) {
         snprintf(name, sizeof name, "%s/%d", what, w->rank);
         TRY(store_set(s, name, mine, size));
-        /* Rank 0 says who is missing; it is given time to, unless it is the one that is lost. */
+        /* A little longer than rank 0, which names the missing ranks. */
         TRY(get_answer(s, given, timeout_s + 2, watch, &data, &got));
         if (got == total + 1 && *(char *)data)
             memcpy(all, (char *)data + 1, total);
@@ -127,7 +127,7 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
 
 enum { MOST_ADDRESSES = 32 };
 
-/* An Interface as it goes through the store. */
+/* An Interface as it is stored. */
 typedef struct {
     char name[16];
     uint8_t bytes[16], v6, prefix, loopback, none;
@@ -135,7 +135,7 @@ typedef struct {
 
 typedef struct {
     Hash128 host;
-    int32_t bad, count;                /* bad: this rank cannot go on */
+    int32_t bad, count;                /* bad: this rank failed */
     Address addresses[MOST_ADDRESSES]; /* those that --iface allows */
 } Offer;
 
@@ -148,7 +148,7 @@ static Interface interface_of(const Address *a)
     return x;
 }
 
-/* The way from here to an address. */
+/* Index of the interface of the route to an address. */
 static int towards(const char *address, const Offer *mine)
 {
     Interface list[MOST_ADDRESSES];
@@ -171,7 +171,7 @@ static bool same_network(const Address *a, const Address *b)
 
 static bool other_host(const Offer *a, const Offer *b) { return !hash128_equal(a->host, b->host); }
 
-/* An address that two hosts have leads nowhere: bridges of containers are the same everywhere. */
+/* An address that two hosts have reaches neither: container bridges are the same on every host. */
 static bool is_double(const Offer *offers, int size, const Offer *mine, const Address *x)
 {
     for (int r = 0; r < size; r++) {
@@ -182,7 +182,7 @@ static bool is_double(const Offer *offers, int size, const Offer *mine, const Ad
     return false;
 }
 
-/* On how many ranks' networks, of other hosts, an interface is. */
+/* Number of ranks on other hosts that share a network with this interface. */
 static int neighbours(const Offer *offers, int size, const Offer *mine, const Address *x)
 {
     int n = 0;
@@ -195,8 +195,8 @@ static int neighbours(const Offer *offers, int size, const Offer *mine, const Ad
     return n;
 }
 
-/* Index of the interface towards the others: the one on whose network most of them are; of equals the one on the way to
-   rank 0's host, as the launcher named it; where none is, the one that the system would take. */
+/* Index of the interface towards the others: the one whose network has most of them, among equals the one of the route
+   to rank 0's host (as the launcher named it). Without a shared network: the one of the system's route. */
 static int towards_others(const World *w, const Offer *offers, const Offer *mine)
 {
     int best = -1, most = 0;
@@ -226,8 +226,8 @@ static bool all_good(const Offer *offers, int size)
     return true;
 }
 
-/* What this rank has to offer, the likeliest way first; one of loopback, for ranks that are all on one host; what has
-   no carrier only where nothing else is left. */
+/* Offers this rank's addresses, the likeliest first: one of loopback, in case all ranks are on one host; those without
+   a carrier only if there are no others. */
 static Status make_offer(const CommOptions *o, Offer *offer)
 {
     Interface *list;
@@ -239,7 +239,7 @@ static Status make_offer(const CommOptions *o, Offer *offer)
     for (int i = 0; i < n; i++) ways += list[i].way < WAY_LOOPBACK;
     for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++) {
         const Interface *x = &list[i];
-        bool full = x->way < WAY_LOOPBACK && offer->count == MOST_ADDRESSES - 1; /* one is loopback's */
+        bool full = x->way < WAY_LOOPBACK && offer->count == MOST_ADDRESSES - 1; /* the last is loopback's */
         if (full || (x->way == WAY_NO_CARRIER && ways) || (x->loopback && loopbacks++)) continue;
         Address *a = &offer->addresses[offer->count++];
         *a = (Address){.v6 = (uint8_t)x->v6, .prefix = (uint8_t)x->prefix, .loopback = (uint8_t)x->loopback};
@@ -258,8 +258,8 @@ static Status no_way(const World *w, const CommOptions *o, const Offer *mine)
                    mine->addresses[i].loopback ? ", loopback" : "");
     Status status =
         fail(E_USAGE,
-             "rank %d: the ranks are on several hosts, and no network interface%s%s of this one leads to the "
-             "others; there is %s",
+             "rank %d: the ranks are on several hosts, and no network interface%s%s of this host leads to the "
+             "others; it has %s",
              w->rank, *o->interfaces ? " that --iface allows" : "", "", b.len ? b.data : "none");
     buf_free(&b);
     return status;
@@ -279,16 +279,16 @@ static Status choose(const World *w, const CommOptions *o, const Offer *offers, 
     if (several) best = towards_others(w, offers, mine);
     for (int i = 0; i < mine->count && best < 0 && !several; i++)
         if (*o->interfaces || mine->addresses[i].loopback) best = i;
-    if (best < 0 && !several && mine->count) best = 0; /* a host whose loopback is down */
+    if (best < 0 && !several && mine->count) best = 0; /* loopback is down */
     if (best < 0) return no_way(w, o, mine);
     snprintf(card->address, sizeof card->address, "%s", interface_of(&mine->addresses[best]).text);
     snprintf(card->interface, sizeof card->interface, "%s", mine->addresses[best].name);
     return OK;
 }
 
-/* ---- does everybody reach everybody? ---- */
+/* ---- reachability ---- */
 
-/* Failures between pairs of hosts, a line each: the first pair of ranks stands for all of them. */
+/* Reports failures, a line per pair of hosts, with the first pair of ranks of each. */
 static Status check_reach(const World *w, const PeerCard *cards, const int32_t *errors) // (size, size)
 {
     enum { MOST_LINES = 16 };
@@ -321,7 +321,7 @@ static Status check_reach(const World *w, const PeerCard *cards, const int32_t *
     return status;
 }
 
-/* Errors that one rank alone has found are told to all, so that none waits for it. */
+/* Sends an error of one rank to all, so that none waits for that rank. */
 typedef struct {
     int32_t failed;
     char text[500];
@@ -344,7 +344,7 @@ static Status second_round(const World *w, Store *store, Status own, const char 
     return status;
 }
 
-/* What comes between may fail too, and would overwrite it. */
+/* Later failures would overwrite the message. */
 static void keep_message(char **said)
 {
     free(*said);
@@ -367,7 +367,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
                   Watch **watch)
 {
     Status status = OK, own = ready;
-    char *said = mem_strdup(status_message()); /* where it is not ready */
+    char *said = mem_strdup(status_message()); /* of `ready` */
     size_t n = (size_t)w->size;
     PeerCard mine = {.process = getpid()};
     Offer offer, *offers = mem_array(n, sizeof *offers);
@@ -392,7 +392,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     double end = clock_monotonic() + PREFLIGHT_S;
     watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors);
     TRY_DONE(exchange(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
-    Loss loss; /* one that has been lost since is told with its name by the first exchange */
+    Loss loss; /* the first collective reports a rank that was lost since, by name */
     if (!watch_verdict(*watch, 0, &loss)) TRY_DONE(check_reach(w, *cards, all_errors));
 done:
     if (status != OK) {

@@ -1,25 +1,25 @@
-/* Who the others are and by which of their addresses they are reached: what ranks tell each other first. */
+/* The preflight: ranks exchange their identities, choose a network, and check that all reach each other. */
 #ifndef CAIRN_COMM_PEERS_H
 #define CAIRN_COMM_PEERS_H
 
 #include "comm/comm.h"
 #include "comm/siphash.h"
 
-/* As it goes through the store: plain bytes, so all ranks run the same build on the same kind of machine. */
+/* Stored as plain bytes, because all ranks run the same build on the same kind of machine. */
 typedef struct {
-    Hash128 host;  /* equal where processes share a host: its start, its name, and the network as they see it */
+    Hash128 host;  /* of boot, host name and network namespace: equal for processes that share a host */
     Hash128 nonce; /* rank 0's is the secret of the run */
     char name[64];
-    char address[48]; /* numerical; where its peers reach it */
+    char address[48]; /* numerical; its peers connect to it */
     char interface[16];
-    int32_t process, port; /* port: where its watch listens */
-    int32_t hosts;         /* how many there are, as this rank counts them */
+    int32_t process, port; /* of its watch */
+    int32_t hosts;         /* in this rank's count */
 } PeerCard;
 
 typedef struct Watch Watch;
 
-/* Collective. Chooses the interface, connects the watch, and checks that everybody reaches everybody. `ready`: this
-   rank can go on; where one cannot, its message is everybody's. The caller frees `cards` (size) and closes `watch`. */
+/* Collective. Chooses the interface, connects the watch, and checks that all ranks reach each other. If `ready` is not
+   OK on some rank, all ranks fail with its message. The caller frees `cards` (size) and closes `watch`. */
 Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, Status ready,
                   PeerCard **cards, Watch **watch);
 

@@ -1,12 +1,12 @@
-/* Sums of what all ranks have, over a flat space of which each rank owns a part. Terms travel to the owner, who adds
-   them in rank order; so the result does not depend on who owns what, nor on how parts are cut. */
+/* Sums over all ranks, in a flat space of which each rank owns a part. Terms travel to the owner, which adds them in
+   rank order; so the result depends neither on the owners nor on the cuts between parts. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "comm/comm_internal.h"
 
-/* Sizes in bytes, and where a rank's part begins in a packed array of all parts. */
+/* Sizes in bytes, and the offset of a rank's part in a packed array of all parts. */
 static size_t wire_size(Dtype wire)
 {
     CHECK(wire == F32 || wire == BF16, "%s on the wire", dtype_name(wire));
@@ -50,7 +50,7 @@ static void round_to(float *restrict x, int64_t n, Dtype wire)
     for (int64_t i = 0; i < n; i++) x[i] = bf16_to_f32(bf16_from_f32(x[i]));
 }
 
-/* Does one of these over a part: `packed` has its elements without gaps. */
+/* Applies `way` to a part; `packed` has its elements without gaps. */
 typedef enum { PACK, UNPACK, ADD } Way;
 
 static void walk(Way way, float *x, const Intervals *part, void *packed, Dtype wire)
@@ -76,7 +76,7 @@ size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire)
     return (size_t)(total + largest * size) * wire_size(wire);
 }
 
-/* Scratch: all parts of x, packed; then every rank's term of the own part. */
+/* Scratch holds all parts of x, packed, then every rank's term of the own part. */
 Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire), n = (size_t)c->size, own = (size_t)parts[c->rank].size * w;
@@ -90,7 +90,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
     }
     Status status = comm_alltoallv(c, scratch, send, terms, receive);
     if (status == OK) {
-        /* The first term as it is, not added to 0: -0 stays. */
+        /* The first term is copied, not added to 0, so that -0 stays. */
         for (int r = 0; r < c->size; r++) walk(r ? ADD : UNPACK, x, &parts[c->rank], terms + (size_t)r * own, wire);
         for (int i = 0; i < parts[c->rank].count; i++) {
             Interval v = parts[c->rank].intervals[i];
@@ -102,7 +102,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
     return status;
 }
 
-/* The own elements are rounded here too: the same bits everywhere. */
+/* Rounds the own elements too, for the same bits everywhere. */
 Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire);

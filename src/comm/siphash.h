@@ -1,5 +1,5 @@
-/* SipHash-2-4 with 128 bits of result: a keyed hash, so that who does not know the key can neither make nor guess one
-   (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; it hides nothing. */
+/* SipHash-2-4 with 128 bits of result, a keyed hash: without the key a hash can neither be made nor guessed (Aumasson
+   and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; it encrypts nothing. */
 #ifndef CAIRN_COMM_SIPHASH_H
 #define CAIRN_COMM_SIPHASH_H
 
@@ -11,7 +11,7 @@ typedef struct {
 } Hash128;
 
 Hash128 siphash(Hash128 key, const void *data, size_t len);
-/* A key made of a text of any length. */
+/* A key from a text of any length. */
 Hash128 siphash_key(const char *text);
 /* Takes the same time wherever they differ. */
 int hash128_equal(Hash128 a, Hash128 b);

@@ -1,10 +1,8 @@
-/* A store's front: where it is, and how the ranks of one run find each other there and nobody else. */
-#include <errno.h>
+/* The store: opens the place, and lets the ranks of one run, and no others, find each other there. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/store_internal.h"
@@ -12,7 +10,7 @@
 struct Store {
     const StoreKind *kind;
     void *self;
-    char *where, *run;                 /* run: before every name */
+    char *where, *run;                 /* run: the prefix of every name */
     const volatile sig_atomic_t *stop; /* may be NULL */
     int rank, size;
     char nonce[40]; /* this process's, in the meeting */
@@ -71,11 +69,11 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
     *data = NULL;
     for (;;) {
         double left = end - clock_monotonic();
-        /* Short, for other threads' sake: they wait for the lock. */
+        /* In short pieces, because other threads wait for the lock. */
         TRY_DONE(raw_get(s, full, left < 0 ? 0 : left < 0.1 ? left : 0.1, data, size));
         if (*data) break;
         if (store_stopped(s->stop)) {
-            if (timeout_s > 0 && timeout_s < 0.5) usleep(50000); /* who waits in small pieces would spin */
+            if (timeout_s > 0 && timeout_s < 0.5) usleep(50000); /* else a caller with short waits would spin */
             status = store_fail_stopped();
             goto done;
         }
@@ -89,7 +87,7 @@ done:
     return status_context(status, "store %s", s->where);
 }
 
-/* ---- meeting in a place that may hold what earlier runs left: a folder ---- */
+/* ---- the meeting in a folder, which may hold files of earlier runs ---- */
 
 static Status set_text(Store *s, const char *name, const char *text) { return raw_set(s, name, text, strlen(text)); }
 
@@ -118,7 +116,7 @@ static void nap(double *seconds)
     if (*seconds < 0.1) *seconds *= 1.5;
 }
 
-/* Who this process is, so that a person finds it: "HEX host pid". */
+/* A number of this process, with host and process for messages: "HEX host NAME process PID". */
 static void new_nonce(char *out, size_t size)
 {
     Hash128 h;
@@ -149,7 +147,7 @@ static Status not_all(const World *w, const bool *joined, double timeout_s)
     return status;
 }
 
-/* Answers each rank's hello with the run's nonce, until all have joined it. */
+/* Answers each rank's hello with the run's nonce until all have joined the run. */
 static Status meet_as_first(Store *s, const World *w, double timeout_s)
 {
     Status status = OK;
@@ -166,8 +164,8 @@ static Status meet_as_first(Store *s, const World *w, double timeout_s)
         TRY_DONE(get_text(s, "owner", text, sizeof text));
         if (*text && strcmp(text, nonce) != 0) {
             status = fail(E_USAGE,
-                          "another process came as rank 0 of the same job (%s). Give each run a place or a job "
-                          "name of its own",
+                          "another process came as rank 0 of the same job (%s). Give each run its own place or "
+                          "job name",
                           text + 33);
             goto done;
         }
@@ -202,7 +200,7 @@ done:
     return status;
 }
 
-/* Says hello until an answer names just that hello: older answers are another run's. */
+/* Repeats its hello until an answer names exactly that hello; other answers belong to earlier runs. */
 static Status meet_as_other(Store *s, const World *w, double timeout_s)
 {
     char nonce[256], hello[64], answer[64], text[600], key[40], run[20];
@@ -223,7 +221,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
         if (store_stopped(s->stop)) return store_fail_stopped();
         if (now > end)
             return fail(E_PEER,
-                        "rank %d waited %.0f s; rank 0 did not answer. Does it run, and meet at the same place?",
+                        "rank %d waited %.0f s; rank 0 did not answer. Check that it runs, and meets at the same place",
                         w->rank, timeout_s);
         nap(&pause);
     }
@@ -237,7 +235,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
     if (status == OK) status = set_text(s, joined, nonce);
     free(joined);
     TRY(status);
-    /* Rank 0 knows who is missing; this one only waits a little longer than it. */
+    /* Rank 0 names the missing ranks; this rank waits a little longer than rank 0. */
     void *data;
     size_t len;
     status = store_get(s, "complete", end - clock_monotonic() + 2, &data, &len);
@@ -249,20 +247,6 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
 }
 
 /* ---- where ---- */
-
-/* A folder of this user for ranks of one host that were told nothing else. */
-static Status own_folder(char **directory)
-{
-    const char *place = getenv("XDG_RUNTIME_DIR");
-    struct stat st;
-    *directory = place && *place && file_is_directory(place) ? mem_printf("%s/cairn", place)
-                                                             : mem_printf("/tmp/cairn-%ld", (long)geteuid());
-    if (mkdir(*directory, 0700) != 0 && errno != EEXIST) return fail(E_IO, "cannot make %s: %m", *directory);
-    if (lstat(*directory, &st) != 0) return fail(E_IO, "%s: %m", *directory);
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
-        return fail(E_USAGE, "%s should be a folder that this user alone can write to; give --rendezvous", *directory);
-    return OK;
-}
 
 static Status automatic(const World *w, char **where)
 {
@@ -278,11 +262,11 @@ static Status automatic(const World *w, char **where)
     }
     if (w->local_size > 0 && w->local_size < w->size)
         return fail(E_USAGE,
-                    "rank %d of %d (%s): the ranks are on several hosts, and nothing says where they meet. Give "
+                    "rank %d of %d (%s): the ranks are on several hosts, and have no place to meet. Give "
                     "--rendezvous file:DIR (a folder that all hosts share) or tcp://HOST:PORT (rank 0's host)",
                     w->rank, w->size, w->source);
     char *directory = NULL;
-    Status status = own_folder(&directory);
+    Status status = file_user_folder(&directory);
     if (status == OK) *where = mem_printf("file:%s", directory);
     free(directory);
     return status;
@@ -306,8 +290,8 @@ static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, doub
     return fail(E_USAGE, "rendezvous '%s': expected file:DIR, tcp://HOST[:PORT] or auto", at);
 }
 
-Status store_open_until(const World *w, const char *where, const char *token, double timeout_s,
-                        const volatile sig_atomic_t *stop, Store **store)
+Status store_open(const World *w, const char *where, const char *token, double timeout_s,
+                  const volatile sig_atomic_t *stop, Store **store)
 {
     Status status = OK;
     double begin = clock_monotonic();
@@ -321,7 +305,6 @@ Status store_open_until(const World *w, const char *where, const char *token, do
         TRY_DONE(automatic(w, &s->where));
     else
         s->where = mem_strdup(where);
-    /* The token is the key, the job's name is in what it is used on. */
     Hash128 key = siphash_key(token ? token : ""), job = siphash(key, w->job, strlen(w->job));
     log_debug("rank %d of %d meets the others at %s", w->rank, w->size, s->where);
     TRY_DONE(open_kind(s, w, job, job, timeout_s));
@@ -342,11 +325,6 @@ void store_forget(const World *w, const char *where, const char *token)
 {
     if (starts(&where, "file:") && *where)
         store_file_forget(where, siphash(siphash_key(token), w->job, strlen(w->job)));
-}
-
-Status store_open(const World *w, const char *where, const char *token, double timeout_s, Store **store)
-{
-    return store_open_until(w, where, token, timeout_s, NULL, store);
 }
 
 void store_close(Store *s)

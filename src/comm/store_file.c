@@ -18,8 +18,7 @@ typedef struct {
     int held;      /* store_tidy.h; −1 */
 } FileStore;
 
-/* File of a name. The first slash makes a folder; what is no letter, digit, point, line or underscore is written as
-   %XX. */
+/* The file of a name. The first slash makes a folder; all but letters, digits, '.', '-' and '_' become %XX. */
 static char *path_of(const FileStore *f, const char *name)
 {
     Buf b = {0};
@@ -36,9 +35,12 @@ static char *path_of(const FileStore *f, const char *name)
     return b.data;
 }
 
+/* Rank 0 removes the folder when it leaves a meeting that failed. */
+static Status lost_or_failed(void) { return errno == ENOENT ? E_PEER : E_IO; }
+
 static Status make_folder(const char *path)
 {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(E_IO, "cannot make the folder %s: %m", path);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return fail(lost_or_failed(), "cannot make the folder %s: %m", path);
     return OK;
 }
 
@@ -66,11 +68,11 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
     TRY_DONE(make_folder(folder));
     fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
-        status = fail(E_IO, "cannot write %s: %m", aside);
+        status = fail(lost_or_failed(), "cannot write %s: %m", aside);
         goto done;
     }
     status = status_context(write_all(fd, data, size), "%s", aside);
-    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS tells a full disk here */
+    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
     if (status == OK && rename(aside, path) != 0) status = fail(E_IO, "%s: %m", path);
     if (status != OK) unlink(aside);
 done:
@@ -80,7 +82,7 @@ done:
     return status;
 }
 
-/* NFS remembers for a while that a file is not there; opening its folder makes it look again. */
+/* NFS caches for a while that a file is missing; opening its folder refreshes that. */
 static void look_again(FileStore *f, const char *path)
 {
     double now = clock_monotonic();
@@ -169,7 +171,7 @@ void store_file_forget(const char *directory, Hash128 job)
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self)
 {
     struct stat st;
-    if (!*directory) return fail(E_USAGE, "rendezvous 'file:' names no folder; expected file:DIR");
+    if (!*directory) return fail(E_USAGE, "rendezvous 'file:' has no folder; expected file:DIR");
     TRY(file_make_directories(directory));
     if (first) tidy_others(directory);
     FileStore *f = mem_alloc(sizeof *f);
@@ -177,8 +179,8 @@ Status store_file_open(const char *directory, Hash128 job, bool first, const Sto
     Status status = make_folder(f->directory);
     if (status == OK && lstat(f->directory, &st) != 0) status = fail(E_IO, "%s: %m", f->directory);
     if (status == OK && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)))
-        status = fail(E_USAGE, "%s should be a folder that this user alone can write to; somebody else made it",
-                      f->directory);
+        status =
+            fail(E_USAGE, "%s must be a folder that this user alone can write to; another user made it", f->directory);
     if (status != OK) {
         file_close(f);
         return status;

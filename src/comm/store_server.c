@@ -1,90 +1,85 @@
 #include "comm/store_server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/events.h"
+#include "base/socket.h"
 #include "base/thread.h"
 #include "comm/store_wire.h"
 
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
 
 typedef struct {
-    int fd;
+    int fd; /* -1: closed */
     StoreSession session;
 } Guest;
 
 struct StoreServer {
-    int listener, wake, port;
+    int listener;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the table */
+    pthread_mutex_t lock; /* of the table and `stop` */
+    bool stop;
     StoreTable *table;
     Guest **guests;
     int n_guests, cap_guests;
-    struct pollfd *polls;
+    Events events;
 };
 
-static void guest_free(Guest *g)
+static void guest_leave(Guest *g)
 {
-    close(g->fd);
-    store_session_end(&g->session);
-    free(g);
+    if (g->fd >= 0) close(g->fd);
+    g->fd = -1;
+}
+
+/* Frees closed guests. */
+static void sweep(StoreServer *s)
+{
+    int kept = 0;
+    for (int i = 0; i < s->n_guests; i++) {
+        Guest *g = s->guests[i];
+        if (g->fd >= 0) {
+            s->guests[kept++] = g;
+            continue;
+        }
+        store_session_end(&g->session);
+        free(g);
+    }
+    s->n_guests = kept;
 }
 
 static bool is_stranger(const Guest *g) { return g->session.state <= SESSION_PROOF; }
 
-/* Too many that have not shown who they are: the first of them goes. */
-static void limit_strangers(StoreServer *s)
+/* With too many strangers the oldest is closed. */
+static void welcome(void *arg, int listener, short happened)
 {
-    int strangers = 0, first = -1;
-    for (int i = 0; i < s->n_guests; i++)
-        if (is_stranger(s->guests[i])) {
-            strangers++;
-            if (first < 0) first = i;
-        }
-    if (strangers <= MOST_STRANGERS) return;
-    guest_free(s->guests[first]);
-    memmove(s->guests + first, s->guests + first + 1, (size_t)(s->n_guests - first - 1) * sizeof *s->guests);
-    s->n_guests--;
-}
-
-static void welcome(StoreServer *s, double now)
-{
-    int one = 1, fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE) usleep(10000); /* somebody will leave */
-        return;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    StoreServer *s = arg;
+    Guest *first = NULL;
+    int strangers = 0, fd = socket_accept(listener);
+    (void)happened;
+    if (fd < 0) return;
+    for (int i = s->n_guests - 1; i >= 0; i--)
+        if (is_stranger(s->guests[i])) strangers++, first = s->guests[i];
+    if (strangers >= MOST_STRANGERS) guest_leave(first);
     Guest *g = mem_alloc(sizeof *g);
     g->fd = fd;
-    store_session_begin(&g->session, s->table, now);
+    store_session_begin(&g->session, s->table, clock_monotonic());
     MEM_GROW(s->guests, s->n_guests, s->cap_guests);
     s->guests[s->n_guests++] = g;
-    limit_strangers(s);
 }
 
-/* False: it is gone. */
-static bool read_guest(Guest *g, uint8_t *block, double now)
+/* False: it must be closed. A stranger may not fill memory; its greeting is short. */
+static bool read_guest(Guest *g, double now)
 {
-    /* A stranger may not fill memory; its greeting is short. */
-    ssize_t n = recv(g->fd, block, is_stranger(g) ? 64 : READ_BYTES, 0);
+    uint8_t block[READ_BYTES];
+    ssize_t n = recv(g->fd, block, is_stranger(g) ? 64 : sizeof block, 0);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
-    if (n == 0) return false;
-    store_session_feed(&g->session, block, (size_t)n, now);
-    return true;
+    if (n > 0) store_session_feed(&g->session, block, (size_t)n, now);
+    return n > 0;
 }
 
 static bool write_guest(Guest *g)
@@ -102,40 +97,11 @@ static bool write_guest(Guest *g)
     return true;
 }
 
-static void prepare_polls(StoreServer *s)
-{
-    s->polls = mem_resize(s->polls, (size_t)s->n_guests + 2, sizeof *s->polls);
-    s->polls[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-    s->polls[1] = (struct pollfd){.fd = s->listener, .events = POLLIN};
-    for (int i = 0; i < s->n_guests; i++) {
-        const StoreSession *x = &s->guests[i]->session;
-        short events = x->sent < x->out.len ? POLLOUT : 0;
-        /* One that waits for a value has nothing to say but that it goes. */
-        if (x->state != SESSION_WAITING && x->state != SESSION_ENDING && !events) events |= POLLIN;
-        s->polls[i + 2] = (struct pollfd){.fd = s->guests[i]->fd, .events = (short)(events | POLLRDHUP)};
-    }
-}
-
-/* Until the next one's time is up, in ms. */
-static int next_tick(const StoreServer *s, double now)
-{
-    double wait_s = 60;
-    for (int i = 0; i < s->n_guests; i++) {
-        const StoreSession *x = &s->guests[i]->session;
-        bool timed = is_stranger(s->guests[i]) || x->state == SESSION_WAITING;
-        if (timed && x->until - now < wait_s) wait_s = x->until - now;
-        if (x->sent < x->out.len && wait_s > 1) wait_s = 1; /* does somebody take it? */
-    }
-    return wait_s <= 0 ? 0 : (int)(wait_s * 1e3) + 1;
-}
-
-static bool serve_guest(Guest *g, short happened, uint8_t *block, double now)
+/* Sent bytes make room for more answers. False: the guest must be closed. */
+static bool answer_guest(Guest *g, double now)
 {
     StoreSession *x = &g->session;
-    if (happened & (POLLERR | POLLNVAL)) return false;
-    if ((happened & POLLIN) && !read_guest(g, block, now)) return false;
-    if (!(happened & POLLIN) && (happened & (POLLHUP | POLLRDHUP))) return false;
-    for (size_t before = x->in.len + 1; before != x->in.len;) { /* what has gone makes room for more answers */
+    for (size_t before = x->in.len + 1; before != x->in.len;) {
         before = x->in.len;
         store_session_tick(x, now);
         if (!write_guest(g)) return false;
@@ -143,74 +109,70 @@ static bool serve_guest(Guest *g, short happened, uint8_t *block, double now)
     return x->state != SESSION_ENDING || x->sent < x->out.len;
 }
 
+static void on_guest(void *arg, int fd, short happened)
+{
+    Guest *g = arg;
+    (void)fd;
+    bool gone = (happened & (POLLERR | POLLNVAL)) || ((happened & POLLIN) && !read_guest(g, clock_monotonic())) ||
+                (!(happened & POLLIN) && (happened & (POLLHUP | POLLRDHUP)));
+    if (gone) guest_leave(g);
+}
+
+static void await_guest(Events *e, Guest *g, double now)
+{
+    const StoreSession *x = &g->session;
+    short events = x->sent < x->out.len ? POLLOUT : 0;
+    /* A guest that waits for a value sends nothing. */
+    if (x->state != SESSION_WAITING && x->state != SESSION_ENDING && !events) events |= POLLIN;
+    events_add(e, g->fd, (short)(events | POLLRDHUP), on_guest, g);
+    if (is_stranger(g) || x->state == SESSION_WAITING) events_until(e, x->until);
+    if (events & POLLOUT) events_until(e, now + 1); /* to see a stall */
+}
+
 static void *serve(void *arg)
 {
     StoreServer *s = arg;
-    uint8_t *block = mem_alloc(READ_BYTES);
-    for (;;) {
-        prepare_polls(s);
-        int n = s->n_guests, kept = 0;
-        poll(s->polls, (nfds_t)n + 2, next_tick(s, clock_monotonic()));
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        events_begin(&s->events);
         double now = clock_monotonic();
-        if (s->polls[0].revents) break;
-        pthread_mutex_lock(&s->lock);
-        /* Twice: a value that one brings is what an earlier one waits for. */
-        for (int i = 0; i < n; i++) {
-            if (serve_guest(s->guests[i], s->polls[i + 2].revents, block, now))
-                s->guests[kept++] = s->guests[i];
-            else
-                guest_free(s->guests[i]);
-        }
-        s->n_guests = kept;
-        for (int i = 0; i < kept; i++) store_session_tick(&s->guests[i]->session, now);
-        if (s->polls[1].revents) welcome(s, now);
+        for (int i = 0; i < s->n_guests; i++) await_guest(&s->events, s->guests[i], now);
+        events_add(&s->events, s->listener, POLLIN, welcome, s);
         pthread_mutex_unlock(&s->lock);
+        events_wait(&s->events);
+        pthread_mutex_lock(&s->lock);
+        events_react(&s->events);
+        now = clock_monotonic();
+        /* After all were read, because others may wait for a value that one has set. */
+        for (int i = 0; i < s->n_guests; i++)
+            if (s->guests[i]->fd >= 0 && !answer_guest(s->guests[i], now)) guest_leave(s->guests[i]);
+        sweep(s);
     }
-    free(block);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
 /* ---- opening ---- */
 
-/* Listens on `port`; errno says why not. Of all addresses, IPv6 and IPv4, or of this host alone. */
-static int listen_at(int port, bool loopback, bool v6)
+static void server_free(StoreServer *s)
 {
-    int one = 1, zero = 0, fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = in6addr_any};
-    struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    a4.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
-    if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (v6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    int bad = v6 ? bind(fd, (struct sockaddr *)&a6, sizeof a6) : bind(fd, (struct sockaddr *)&a4, sizeof a4);
-    if (bad == 0 && listen(fd, 1024) == 0) return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
-}
-
-static int listen_any(int port, bool loopback)
-{
-    int fd = loopback ? -1 : listen_at(port, false, true);
-    if (fd < 0 && (loopback || errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) fd = listen_at(port, loopback, false);
-    return fd;
-}
-
-static int port_of(int fd)
-{
-    struct sockaddr_storage a;
-    socklen_t len = sizeof a;
-    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0) return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)&a)->sin_port);
+    for (int i = 0; i < s->n_guests; i++) guest_leave(s->guests[i]);
+    sweep(s);
+    close(s->listener);
+    events_free(&s->events);
+    pthread_mutex_destroy(&s->lock);
+    store_table_free(s->table);
+    free(s->guests);
+    free(s);
 }
 
 Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server)
 {
+    SocketAddress local;
     int fd = -1, why = 0, tries = port ? STORE_PORTS : 1;
     for (int i = 0; i < tries && fd < 0 && port + i < 65536; i++) {
-        fd = listen_any(port + i, loopback);
+        socket_address("127.0.0.1", port + i, &local);
+        fd = loopback ? socket_listen(&local) : socket_listen_any(port + i);
         if (fd < 0) why = errno;
         if (fd < 0 && why != EADDRINUSE) break;
     }
@@ -218,19 +180,15 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
         return fail(E_IO, "cannot listen on port %d%s: %s", port, tries > 1 ? " or the next ones" : "", strerror(why));
     StoreServer *s = mem_alloc(sizeof *s);
     s->listener = fd;
-    s->port = port_of(fd);
-    s->wake = eventfd(0, EFD_CLOEXEC);
     s->table = store_table_new(key, world_size);
     pthread_mutex_init(&s->lock, NULL);
-    if (s->wake < 0 || thread_start(&s->thread, serve, s) != 0) {
-        close(fd);
-        if (s->wake >= 0) close(s->wake);
-        store_table_free(s->table);
-        free(s);
-        return fail(E_FAIL, "cannot start the store's thread: %m");
-    }
-    *server = s;
-    return OK;
+    Status status = events_init(&s->events);
+    if (status == OK && thread_start(&s->thread, serve, s) != 0) status = fail(E_FAIL, "no thread for the store: %m");
+    if (status == OK)
+        *server = s;
+    else
+        server_free(s);
+    return status;
 }
 
 Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server)
@@ -240,7 +198,7 @@ Status store_serve(const World *world, bool loopback, int port, const char *toke
     return store_serve_key(loopback, port, siphash(key, world->job, strlen(world->job)), world->size, server);
 }
 
-int store_server_port(const StoreServer *s) { return s->port; }
+int store_server_port(const StoreServer *s) { return socket_port(s->listener); }
 
 bool store_server_met(StoreServer *s)
 {
@@ -268,16 +226,11 @@ int store_server_lost(StoreServer *s, int rank, bool *silent)
 
 void store_server_close(StoreServer *s)
 {
-    uint64_t one = 1;
     if (!s) return;
-    if (write(s->wake, &one, sizeof one) != (ssize_t)sizeof one) log_debug("the store's thread was not woken: %m");
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_mutex_unlock(&s->lock);
+    events_wake(&s->events);
     pthread_join(s->thread, NULL);
-    for (int i = 0; i < s->n_guests; i++) guest_free(s->guests[i]);
-    close(s->listener);
-    close(s->wake);
-    pthread_mutex_destroy(&s->lock);
-    store_table_free(s->table);
-    free(s->guests);
-    free(s->polls);
-    free(s);
+    server_free(s);
 }

@@ -4,10 +4,10 @@
 
 #include "comm/store_internal.h"
 
-/* How many ports from the wanted one on are tried where others have taken them, by server and clients alike. */
+/* Number of ports that server and clients try, from the wanted one on. */
 #define STORE_PORTS 8
 
-/* As store_serve, for a key that is made already. */
+/* As store_serve, with the key in place of the token. */
 Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server);
 
 #endif

@@ -1,17 +1,14 @@
 /* The client of the TCP store. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/socket.h"
 #include "comm/store_server.h"
 #include "comm/store_wire.h"
 
@@ -22,7 +19,7 @@ typedef struct {
     int fd;
     char at[320];
     double answer_s;
-    StoreServer *server; /* NULL: another rank's */
+    StoreServer *server; /* of this rank; NULL: another process serves */
 } TcpStore;
 
 Status store_parse_address(const char *text, char **host, int *port)
@@ -46,7 +43,7 @@ Status store_parse_address(const char *text, char **host, int *port)
 
 /* ---- sockets with a deadline ---- */
 
-#define LOOK_S 0.25 /* a signal may come just before a wait begins */
+#define LOOK_S 0.25 /* between looks at `stop`: a signal may come just before a wait */
 
 typedef struct {
     double end;
@@ -93,36 +90,16 @@ static bool receive_all(int fd, void *data, size_t size, Until until)
     return true;
 }
 
-static int connect_to(const struct sockaddr *a, socklen_t len, Until until)
-{
-    int one = 1, error = 0, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    socklen_t size = sizeof error;
-    if (fd < 0) return -1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    if (connect(fd, a, len) == 0) return fd;
-    if (errno != EINPROGRESS)
-        error = errno;
-    else if (!ready(fd, POLLOUT, until))
-        error = errno;
-    else
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (!error) return fd;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
 /* ---- greeting ---- */
 
-/* What became of the tries so far. */
+/* The attempts of a round. */
 typedef struct {
-    Buf why;          /* of this round: address, port and reason of each */
-    const char *hint; /* what one server that did answer makes likely; NULL */
-    bool refused;     /* it is our server, and it will not have us */
+    Buf why;          /* address, port and reason of each failure */
+    const char *hint; /* the likely cause, from the answer of a server; NULL */
+    bool refused;     /* by our server */
 } Tries;
 
-/* Shows who we are, and asks the same of the server. */
+/* Mutual authentication. */
 static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
@@ -160,28 +137,24 @@ static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
     return false;
 }
 
-/* One try at one port, at each address of the host; the socket, -1: none. */
+/* Tries one port at each address of the host. Returns the socket; -1: none. */
 static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, Until all, Tries *t)
 {
     char host[64] = "?";
     for (const struct addrinfo *a = list; a && !t->refused && !store_stopped(all.stop); a = a->ai_next) {
-        struct sockaddr_storage at;
+        SocketAddress at = {0};
+        int error;
         memcpy(&at, a->ai_addr, a->ai_addrlen);
-        if (a->ai_family == AF_INET6)
-            ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-        else
-            ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
+        socket_set_port(&at, port);
         getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
         Until until = {clock_monotonic() + HELLO_S, all.stop};
         if (until.end > all.end) until.end = all.end;
-        int fd = connect_to((struct sockaddr *)&at, a->ai_addrlen, until);
+        int fd = socket_connect(&at, &error);
+        if (error == EINPROGRESS) error = ready(fd, POLLOUT, until) ? socket_error(fd) : errno;
         buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
-        if (fd < 0) {
-            buf_puts(&t->why, strerror(errno));
-            continue;
-        }
-        if (greet(fd, key, w, until, t)) return fd;
-        close(fd);
+        if (error) buf_puts(&t->why, strerror(error));
+        if (!error && greet(fd, key, w, until, t)) return fd;
+        if (fd >= 0) close(fd);
     }
     return -1;
 }
@@ -198,14 +171,14 @@ static Status resolve(const char *host, struct addrinfo **list)
     return OK;
 }
 
-/* A name that stands for this host in /etc/hosts of each host, as Debian's installer writes it. */
+/* Debian's installer writes the host's own name as 127.0.1.1 into /etc/hosts. */
 static bool is_loopback(const struct addrinfo *a)
 {
     if (a->ai_family != AF_INET) return false;
     return ntohl(((struct sockaddr_in *)a->ai_addr)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* All ports in turn; names may come to be known only in a later round. */
+/* Tries all ports in turn. A name may become known only in a later round. */
 static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until, Tries *tries,
                         bool *loopback)
 {
@@ -244,14 +217,14 @@ static Status join(TcpStore *t, const World *w, const char *host, int port, Hash
     else if (tries.refused)
         status = fail(E_USAGE, "rank 0 at %s refused: %s", host, tries.why.data);
     else if (status == OK && t->fd < 0)
-        status =
-            fail(E_PEER,
-                 "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Does rank 0 run, and may "
-                 "this port be reached?",
-                 w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
-                 loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
-                                           "others reach rank 0's host"
-                                         : "");
+        status = fail(
+            E_PEER,
+            "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Check that rank 0 runs, and "
+            "that this port can be reached",
+            w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
+            loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
+                                      "others reach rank 0's host"
+                                    : "");
     buf_free(&tries.why);
     return status;
 }
@@ -263,7 +236,8 @@ static Status lost(TcpStore *t, const char *what)
     int why = errno;
     if (t->fd >= 0) close(t->fd);
     t->fd = -1;
-    return fail(E_PEER, "the store at %s is lost (%s: %s): rank 0, or who served it, has ended or cannot be reached",
+    return fail(E_PEER,
+                "the store at %s is lost (%s: %s): its process (rank 0 or the launcher) has ended or cannot be reached",
                 t->at, what, strerror(why));
 }
 
@@ -324,7 +298,7 @@ static void tcp_hurry(void *self, double answer_s) { ((TcpStore *)self)->answer_
 static const StoreKind tcp_kind = {
     .name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close, .hurry = tcp_hurry};
 
-/* Where no port is said: by the job's name, so that jobs seldom meet; where they do, the next ports are tried. */
+/* The default port follows from the job's name, so that two jobs seldom share one. */
 static int port_of_job(Hash128 key)
 {
     return 20000 + (int)(store_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
@@ -341,13 +315,12 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
     t->answer_s = ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
     if (!*host) {
-        status = fail(E_USAGE, "rendezvous 'tcp://%s' names no host; expected tcp://HOST[:PORT]", host_and_port);
+        status = fail(E_USAGE, "rendezvous 'tcp://%s' has no host; expected tcp://HOST[:PORT]", host_and_port);
         goto done;
     }
     if (serve) {
         bool loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0;
         TRY_DONE(store_serve_key(loopback, port, key, w->size, &t->server));
-        /* This rank needs no name of itself. */
         free(host);
         host = mem_strdup("127.0.0.1");
         port = store_server_port(t->server);

@@ -1,6 +1,6 @@
-/* What runs leave in the folder where they meet: DIR/cairn-<job> holds a few small files of the meeting, and a folder
-   run-<number> for each run. Its ranks remove it when they leave; what killed ranks left is found here later. A run is
-   alive as long as a rank holds a lock on its file "by", which names the host of its first rank. */
+/* The folder of a rendezvous: DIR/cairn-<job> holds a few small files of the meeting, and a folder run-<number> for
+   each run. Its ranks remove it when they leave; a later start removes what killed ranks left. A run is alive as long
+   as a rank holds a lock on its file "by", which names the host of its first rank. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #define OLD_S 86400.0
 
-/* The same after a restart of this host, too. */
+/* Stays the same after a reboot. */
 static void host_text(Buf *b)
 {
     char name[256] = "?";
@@ -45,7 +45,7 @@ int tidy_hold(const char *run)
     return fd;
 }
 
-/* How many entries of a folder begin so. */
+/* Number of entries of a folder with this prefix. */
 static int count(const char *folder, const char *prefix)
 {
     int n = 0;
@@ -60,7 +60,7 @@ static void remove_tree(const char *path)
     if (file_remove_tree(path) != OK) log_debug("%s", status_message()); /* the next start tries again */
 }
 
-/* A short file that holds `word`. */
+/* Removes a short file if it holds `word`. */
 static void remove_that_holds(const char *folder, const char *name, const char *word)
 {
     char *path = file_join(folder, name);
@@ -96,12 +96,12 @@ void tidy_leave(const char *folder, const char *run, const char *nonce, int rank
         last = count(path, "left-") >= size;
     }
     if (last) remove_tree(path);
-    rmdir(folder); /* where there is nothing else in it */
+    rmdir(folder); /* if it is empty */
     free(path);
     free(by);
 }
 
-/* ---- what others left ---- */
+/* ---- leftovers of other runs ---- */
 
 static bool is_old(const struct stat *st)
 {
@@ -114,14 +114,14 @@ static bool own_folder(const char *path, struct stat *st)
     return lstat(path, st) == 0 && S_ISDIR(st->st_mode) && st->st_uid == geteuid();
 }
 
-/* Of this host, old, and nobody holds it. */
+/* A run of this host that is old, and that no rank holds. */
 static bool is_dead(const char *run, const char *host)
 {
     struct stat st;
     Buf text = {0};
     char *path = file_join(run, "by");
     bool dead = false;
-    /* for writing: NFS locks for one alone only what can be written */
+    /* for writing, which NFS needs for an exclusive lock */
     int fd = own_folder(run, &st) && is_old(&st) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0 && file_read(path, 4096, &text) == OK && text.data && strcmp(text.data, host) == 0)
         dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -131,7 +131,7 @@ static bool is_dead(const char *run, const char *host)
     return dead;
 }
 
-/* No run is in it, and no file of the last day: nobody waits so long to meet. */
+/* Without a run and without a file of the last day: no meeting takes so long. */
 static bool is_forsaken(const char *folder)
 {
     struct stat st;
@@ -155,7 +155,7 @@ static void tidy_job(const char *folder, const char *host)
         if (strncmp(e->d_name, "run-", 4) != 0) continue;
         char *run = file_join(folder, e->d_name);
         if (is_dead(run, host)) {
-            log_debug("%s: of a run that ended without removing it", run);
+            log_debug("removing %s, whose run ended without doing so", run);
             remove_tree(run);
         }
         free(run);

@@ -86,7 +86,7 @@ const void *store_table_find(StoreTable *t, const char *name, size_t *size)
     return v ? v->data : NULL;
 }
 
-/* False: there is no room. */
+/* False: no room. */
 static bool put(StoreTable *t, const char *name, const void *data, size_t size)
 {
     Value **v = find(t, name);
@@ -135,7 +135,7 @@ static void reply(StoreSession *s, int outcome, const void *data, size_t size)
     if (size) buf_append(&s->out, data, size);
 }
 
-/* Not of this job: no word more than that. */
+/* A stranger learns nothing but the greeting. */
 static void greeting(StoreSession *s)
 {
     const uint8_t *in = (const uint8_t *)s->in.data;
@@ -184,7 +184,7 @@ static void proof(StoreSession *s)
                  t->world_size);
         verdict(s, text);
     } else if (rank >= 0 && t->here[rank]) {
-        snprintf(text, sizeof text, "another process is rank %d already", rank);
+        snprintf(text, sizeof text, "another process is already rank %d", rank);
         verdict(s, text);
     } else {
         if (rank >= 0) s->registered = t->here[rank] = true;
@@ -222,7 +222,7 @@ static void request(StoreSession *s, double now)
     consume(s, STORE_REQUEST_BYTES + name + value);
 }
 
-/* The value is there, or the time is up: false, neither. */
+/* True: the value is there, or the time is up. */
 static bool end_waiting(StoreSession *s, double now)
 {
     const Value *v = *find(s->table, s->name);
@@ -234,7 +234,7 @@ static bool end_waiting(StoreSession *s, double now)
     return true;
 }
 
-/* As far as what has come allows. */
+/* Goes as far as the received bytes allow. */
 static void advance(StoreSession *s, double now)
 {
     while (s->state != SESSION_ENDING && s->out.len - s->sent < STORE_MOST_OUT) {

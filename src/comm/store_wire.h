@@ -1,12 +1,12 @@
-/* The TCP store without its sockets: the values, and one session per connection, which is fed the bytes that came and
-   holds those that shall go. Whatever a stranger sends, a session ends or waits; it gets nothing and costs at most a
-   few bytes. By one thread at a time.
+/* The TCP store without its sockets: the values, and a session per connection, which takes received bytes and holds the
+   bytes to send. A session of a stranger ends or waits, whatever it sends; it gets no value and costs a few bytes at
+   most. One thread at a time.
 
-   A client greets with STORE_GREETING and 16 random bytes, the server answers with the same of its own. Both then show
-   that they have the key by a hash over both random parts, the client first. A request is: operation ('S' set, 'G'
-   get), length of the name (2 bytes), milliseconds to wait (4), length of the value (4), name, value; its answer: what
-   became of it (1), length (4), value. Numbers are little-endian. Nothing after the greeting is hidden or signed:
-   whoever can change packets on the way can change values. */
+   A client greets with STORE_GREETING and 16 random bytes, and the server answers with the same and its own. Both then
+   prove that they have the key by a hash over both random parts, the client first. A request is: operation ('S' set,
+   'G' get), length of the name (2 bytes), milliseconds to wait (4), length of the value (4), name, value. Its answer
+   is: outcome (1), length (4), value. Numbers are little-endian. Nothing after the greeting is encrypted or signed: an
+   attacker who can change packets can change values. */
 #ifndef CAIRN_COMM_STORE_WIRE_H
 #define CAIRN_COMM_STORE_WIRE_H
 
@@ -16,7 +16,7 @@
 enum {
     STORE_GREETING_BYTES = 24, /* text, random part */
     STORE_PROOF_BYTES = 24,    /* hash, rank, world size */
-    STORE_VERDICT_BYTES = 19,  /* 0 or 1, hash, length of the text that says why not */
+    STORE_VERDICT_BYTES = 19,  /* 0 or 1, hash, length of the refusal */
     STORE_REQUEST_BYTES = 11,
     STORE_REPLY_BYTES = 5
 };
@@ -27,7 +27,7 @@ typedef struct {
     int rank, size;
 } StoreHello;
 
-/* What shows that one has the key: `who` is 'c' or 's'. */
+/* The proof of the key; `who` is 'c' or 's'. */
 Hash128 store_proof(Hash128 key, char who, const StoreHello *hello);
 
 void store_put(uint8_t *p, uint64_t x, int bytes);
@@ -47,18 +47,18 @@ typedef struct {
     enum { SESSION_GREETING, SESSION_PROOF, SESSION_OPEN, SESSION_WAITING, SESSION_ENDING } state;
     StoreHello hello;
     Buf in, out;
-    size_t sent;     /* of `out` */
-    double stalled;  /* since when nobody takes any of it; 0: somebody does */
-    char *name;      /* waited for */
-    double until;    /* and until when; before the session is open: when it is ended */
-    bool registered; /* its rank counts as here */
+    size_t sent;     /* bytes of `out` */
+    double stalled;  /* since when the peer reads nothing of it; 0: it reads */
+    char *name;      /* that the peer waits for */
+    double until;    /* end of that wait; before the session is open: its deadline */
+    bool registered; /* its rank counts as present */
 } StoreSession;
 
 void store_session_begin(StoreSession *s, StoreTable *t, double now);
-/* What came. The session may be ENDING after it: then what is in `out` is still sent, and no more is read. */
+/* Takes received bytes. If the session is ENDING afterwards, `out` must still be sent, and no more is read. */
 void store_session_feed(StoreSession *s, const void *data, size_t size, double now);
-/* Time has passed, values have come, or some of `out` has gone. Who takes nothing of it for STORE_STALL_S is ended, and
-   the rest is forgotten; who asks without reading is answered no further than STORE_MOST_OUT and one value. */
+/* Call it after time has passed, values were set, or `out` was sent. A peer that reads nothing for STORE_STALL_S is
+   ended and its answers are dropped; one that asks without reading gets no more than STORE_MOST_OUT and one value. */
 #define STORE_STALL_S  60.0
 #define STORE_MOST_OUT ((size_t)1 << 20)
 void store_session_tick(StoreSession *s, double now);

@@ -1,25 +1,21 @@
 #include "comm/watch.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/events.h"
+#include "base/socket.h"
 #include "base/thread.h"
 
 enum { MOST_STRANGERS = 64 }; /* beside as many as there are ranks */
 #define STRANGER_S 5.0
-#define PROBE_S    1.0 /* after so long without a connection from a rank of this host: does it live? */
+#define PROBE_S    1.0 /* between tests whether a rank of this host that does not connect is alive */
 
-/* What goes over the connections, as it lies in memory: all ranks run the same program. */
+/* Sent as it lies in memory, because all ranks run the same program. */
 typedef enum { FRAME_HELLO = 0x43, FRAME_BEAT, FRAME_LOSS, FRAME_BYE } FrameType;
 typedef struct {
     uint8_t type, reason, zero[2];
@@ -31,35 +27,28 @@ typedef struct {
     };
 } Frame;
 
-/* One connection. `fd` -1: none. */
+/* A connection; `fd` -1: none. A stranger has connected to us and sent no hello yet. */
 typedef struct {
+    Watch *watch;
     int fd, error;
-    enum { LINK_NONE, LINK_CONNECTING, LINK_GREETED, LINK_OPEN, LINK_LEFT, LINK_GONE } state;
+    enum { LINK_NONE, LINK_STRANGER, LINK_CONNECTING, LINK_GREETED, LINK_OPEN, LINK_LEFT, LINK_GONE } state;
     Frame in, out;
-    size_t have, left; /* bytes of `in` that are here; of `out` that are still to go */
+    size_t have, left; /* bytes of `in` received; bytes of `out` not yet sent */
     double heard;
     uint64_t sequence;
 } Link;
 
-typedef struct {
-    int fd;
-    Frame in;
-    size_t have;
-    double until;
-} Stranger;
-
 struct Watch {
-    int rank, size, listener, wake;
+    int rank, size, listener;
     double timeout_s, beat_s;
     pthread_t thread;
     bool threaded, stop, connecting, told;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     PeerCard *cards;
-    Link *links;
-    Stranger *strangers; // (most_strangers)
-    int n_strangers, most_strangers;
-    struct pollfd *polls;
+    Link *links; // (n_links): a link for each rank, then places for strangers
+    int n_links;
+    Events events;
     Loss loss;
     void (*lost)(void *arg);
     void *lost_arg;
@@ -108,12 +97,12 @@ static void flush_link(Watch *w, int r)
     while (l->left) {
         ssize_t n = send(l->fd, (char *)&l->out + sizeof l->out - l->left, l->left, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return; /* a broken one is seen by reading */
+        if (n < 0) return; /* reading will see a broken connection */
         l->left -= (size_t)n;
     }
 }
 
-/* A frame that finds one before it still waiting is left out: then the other side has stopped reading. */
+/* Drops the frame if an earlier one still waits: the other side has stopped reading. */
 static void send_frame(Watch *w, int r, Frame f)
 {
     Link *l = &w->links[r];
@@ -158,7 +147,7 @@ static void set_open(Watch *w, int r)
     w->links[r].state = LINK_OPEN;
     w->links[r].error = 0;
     w->links[r].heard = clock_monotonic();
-    if (w->told) send_frame(w, r, verdict_frame(w)); /* it was not there to hear it */
+    if (w->told) send_frame(w, r, verdict_frame(w)); /* the peer missed it */
     pthread_cond_broadcast(&w->changed);
 }
 
@@ -183,17 +172,24 @@ static void take_frame(Watch *w, int r, const Frame *f)
     }
 }
 
-static void wake(Watch *w)
+/* ---- events ---- */
+
+/* A valid hello makes a stranger a peer; anything else closes its connection. */
+static void admit(Watch *w, Link *stranger)
 {
-    uint64_t one = 1;
-    if (write(w->wake, &one, sizeof one) != (ssize_t)sizeof one) log_debug("the watch was not woken: %m");
+    int fd = stranger->fd, r = w->cards && good_hello(w, &stranger->in) ? stranger->in.from : -1;
+    bool good = r >= 0 && w->links[r].state == LINK_NONE;
+    if (good) stranger->fd = -1;
+    close_link(stranger, LINK_NONE);
+    if (!good) return;
+    w->links[r].fd = fd;
+    greet(w, r);
+    set_open(w, r);
 }
 
-/* ---- what happens on the connections ---- */
-
-static void read_link(Watch *w, int r)
+static void read_link(Watch *w, Link *l)
 {
-    Link *l = &w->links[r];
+    int r = (int)(l - w->links);
     while (l->fd >= 0) {
         ssize_t n = recv(l->fd, (char *)&l->in + l->have, sizeof l->in - l->have, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
@@ -201,7 +197,7 @@ static void read_link(Watch *w, int r)
         if (n <= 0) {
             bool lost = l->state == LINK_OPEN || l->state == LINK_GREETED;
             if (l->state == LINK_GREETED) l->error = n == 0 ? ECONNRESET : errno;
-            close_link(l, l->state == LINK_LEFT ? LINK_LEFT : LINK_GONE);
+            close_link(l, l->state == LINK_LEFT ? LINK_LEFT : l->state == LINK_STRANGER ? LINK_NONE : LINK_GONE);
             if (lost) judge(w, r, LOSS_CLOSED, w->rank, 0);
             pthread_cond_broadcast(&w->changed);
             return;
@@ -209,14 +205,17 @@ static void read_link(Watch *w, int r)
         l->have += (size_t)n;
         if (l->have < sizeof l->in) continue;
         l->have = 0;
-        take_frame(w, r, &l->in);
+        if (l->state == LINK_STRANGER)
+            admit(w, l);
+        else
+            take_frame(w, r, &l->in);
     }
 }
 
 static bool same_host(const Watch *w, int r) { return hash128_equal(w->cards[r].host, w->cards[w->rank].host); }
 
-/* It listened before it told its port. Within a host a refusal means that it has ended; between hosts it may be a
-   firewall's. */
+/* A rank listens before it announces its port. On the same host a refusal therefore means that it has ended; between
+   hosts it may come from a firewall. */
 static void cannot_connect(Watch *w, int r, int error)
 {
     w->links[r].error = error;
@@ -225,75 +224,34 @@ static void cannot_connect(Watch *w, int r, int error)
     pthread_cond_broadcast(&w->changed);
 }
 
-static int error_of(int fd)
-{
-    int error = 0;
-    socklen_t len = sizeof error;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
-    return error;
-}
-
 static void finish_connecting(Watch *w, int r)
 {
-    int error = error_of(w->links[r].fd);
+    int error = socket_error(w->links[r].fd);
     if (error)
         cannot_connect(w, r, error);
     else
         greet(w, r);
 }
 
-static void drop_stranger(Watch *w, int i, bool keep_open)
+/* With too many strangers the oldest is dropped. */
+static void welcome(void *arg, int listener, short happened)
 {
-    if (!keep_open) close(w->strangers[i].fd);
-    memmove(&w->strangers[i], &w->strangers[i + 1], (size_t)(w->n_strangers - i - 1) * sizeof w->strangers[0]);
-    w->n_strangers--;
+    Watch *w = arg;
+    Link *place = NULL;
+    int fd = socket_accept(listener);
+    (void)happened;
+    if (fd < 0) return;
+    for (Link *l = w->links + w->size; l < w->links + w->n_links; l++)
+        if (!place || (place->fd >= 0 && (l->fd < 0 || l->heard < place->heard))) place = l;
+    close_link(place, LINK_NONE);
+    *place = (Link){.watch = w, .fd = fd, .state = LINK_STRANGER, .heard = clock_monotonic()};
 }
 
-/* One that connected becomes a peer by its hello; anything else is a stranger and goes. */
-static void read_stranger(Watch *w, int i)
-{
-    Stranger *s = &w->strangers[i];
-    ssize_t n = recv(s->fd, (char *)&s->in + s->have, sizeof s->in - s->have, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n > 0) s->have += (size_t)n;
-    if (n > 0 && s->have < sizeof s->in) return;
-    int r = n > 0 && w->cards && good_hello(w, &s->in) ? s->in.from : -1;
-    if (r < 0 || w->links[r].state != LINK_NONE) {
-        drop_stranger(w, i, false);
-        return;
-    }
-    w->links[r].fd = s->fd;
-    drop_stranger(w, i, true);
-    greet(w, r);
-    set_open(w, r);
-}
-
-static void welcome(Watch *w, double now)
-{
-    int one = 1, fd = accept4(w->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE) usleep(10000); /* one will go */
-        return;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (w->n_strangers == w->most_strangers) drop_stranger(w, 0, false);
-    w->strangers[w->n_strangers++] = (Stranger){.fd = fd, .until = now + STRANGER_S};
-}
-
-/* A connection to rank r that is on its way, or there: *error is EINPROGRESS, or 0. */
 static int connect_to(const Watch *w, int r, int *error)
 {
-    struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)w->cards[r].port)};
-    struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = a4.sin_port};
-    bool v6 = strchr(w->cards[r].address, ':') != NULL;
-    int one = 1;
-    inet_pton(v6 ? AF_INET6 : AF_INET, w->cards[r].address, v6 ? (void *)&a6.sin6_addr : (void *)&a4.sin_addr);
-    int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    bool bad = fd < 0 || (v6 ? connect(fd, (struct sockaddr *)&a6, sizeof a6)
-                             : connect(fd, (struct sockaddr *)&a4, sizeof a4)) != 0;
-    *error = bad ? errno : 0;
-    return fd;
+    SocketAddress address;
+    socket_address(w->cards[r].address, w->cards[r].port, &address);
+    return socket_connect(&address, error);
 }
 
 static void start_connecting(Watch *w, int r)
@@ -309,18 +267,17 @@ static void start_connecting(Watch *w, int r)
         cannot_connect(w, r, error);
 }
 
-/* Ranks of this host that should have connected, and did not: one that has ended refuses. Under the lock. */
+/* Tests the ranks of this host that should have connected and did not: one that has ended refuses. Under the lock. */
 static void probe_missing(Watch *w)
 {
     for (int r = w->rank + 1; r < w->size && w->loss.reason == LOSS_NONE; r++) {
         int error;
         if (w->links[r].state != LINK_NONE || !same_host(w, r)) continue;
         int fd = connect_to(w, r, &error);
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        if (error == EINPROGRESS && poll(&p, 1, 100) > 0) error = error_of(fd);
+        if (error == EINPROGRESS) error = socket_connected(fd, 0.1);
         if (error == ECONNREFUSED || error == ECONNRESET) {
             judge(w, r, LOSS_CLOSED, w->rank, 0);
-            wake(w);
+            events_wake(&w->events);
         }
         if (fd >= 0) close(fd);
     }
@@ -328,60 +285,49 @@ static void probe_missing(Watch *w)
 
 /* ---- the thread ---- */
 
-/* Signs of life go out, and who has given none for too long is lost. */
+/* Sends signs of life, and judges ranks that have given none for too long. */
 static void beat(Watch *w, double now, bool slept)
 {
     Frame f = {.type = FRAME_BEAT};
     f.sequence = atomic_load(&w->sequence);
     send_all(w, f);
-    for (int r = 0; r < w->size; r++) {
-        Link *l = &w->links[r];
+    for (int i = 0; i < w->n_links; i++) {
+        Link *l = &w->links[i];
+        if (slept) l->heard = now; /* this process was stopped, not the peer */
+        if (l->state == LINK_STRANGER && now - l->heard > STRANGER_S) close_link(l, LINK_NONE);
         if (l->state != LINK_OPEN) continue;
-        if (slept) l->heard = now; /* it was this process that stood still */
-        if (now - l->heard > w->timeout_s - w->beat_s) judge(w, r, LOSS_SILENT, w->rank, now - l->heard);
+        if (now - l->heard > w->timeout_s - w->beat_s) judge(w, i, LOSS_SILENT, w->rank, now - l->heard);
     }
 }
 
-static int prepare_polls(Watch *w)
+static void on_link(void *arg, int fd, short happened)
 {
-    int n = 0;
-    w->polls[n++] = (struct pollfd){.fd = w->wake, .events = POLLIN};
-    w->polls[n++] = (struct pollfd){.fd = w->listener, .events = POLLIN};
-    for (int r = 0; r < w->size; r++) {
-        const Link *l = &w->links[r];
+    Link *l = arg;
+    Watch *w = l->watch;
+    if (l->fd != fd) return;
+    if (l->state == LINK_CONNECTING)
+        finish_connecting(w, (int)(l - w->links));
+    else if (happened & ~POLLOUT)
+        read_link(w, l);
+    if (l->fd >= 0) flush_link(w, (int)(l - w->links));
+}
+
+static void await_events(Watch *w, double next)
+{
+    events_begin(&w->events);
+    events_until(&w->events, next);
+    for (Link *l = w->links; l < w->links + w->n_links; l++) {
         short out = l->state == LINK_CONNECTING || l->left ? POLLOUT : 0;
-        w->polls[n++] = (struct pollfd){.fd = l->fd, .events = (short)(POLLIN | out)};
+        events_add(&w->events, l->fd, (short)(POLLIN | out), on_link, l);
     }
-    for (int i = 0; i < w->n_strangers; i++)
-        w->polls[n++] = (struct pollfd){.fd = w->strangers[i].fd, .events = POLLIN};
-    return n;
+    events_add(&w->events, w->listener, POLLIN, welcome, w);
+    pthread_mutex_unlock(&w->lock);
+    events_wait(&w->events);
+    pthread_mutex_lock(&w->lock);
+    events_react(&w->events);
 }
 
-static void handle_polls(Watch *w, double now)
-{
-    uint64_t word;
-    int strangers = w->n_strangers;
-    if (w->polls[0].revents && read(w->wake, &word, sizeof word) < 0) log_debug("watch: %m");
-    for (int i = strangers - 1; i >= 0; i--) {
-        if (w->polls[2 + w->size + i].revents)
-            read_stranger(w, i);
-        else if (now > w->strangers[i].until)
-            drop_stranger(w, i, false);
-    }
-    for (int r = 0; r < w->size; r++) {
-        Link *l = &w->links[r];
-        short happened = w->polls[2 + r].revents;
-        if (!happened || l->fd != w->polls[2 + r].fd) continue;
-        if (l->state == LINK_CONNECTING)
-            finish_connecting(w, r);
-        else if (happened & ~POLLOUT)
-            read_link(w, r);
-        if (l->fd >= 0) flush_link(w, r);
-    }
-    if (w->polls[1].revents) welcome(w, now);
-}
-
-/* To all, once. True: just now. */
+/* Sends the verdict to all, once. True: it did so now. */
 static bool tell_verdict(Watch *w)
 {
     if (w->loss.reason == LOSS_NONE || w->told) return false;
@@ -401,13 +347,8 @@ static void *watch_thread(void *arg)
             for (int r = 0; r < w->rank; r++) start_connecting(w, r);
             w->connecting = false;
         }
-        int n = prepare_polls(w);
-        pthread_mutex_unlock(&w->lock);
-        double wait_s = next - clock_monotonic();
-        poll(w->polls, (nfds_t)n, wait_s > 0 ? (int)(wait_s * 1e3) + 1 : 0);
-        pthread_mutex_lock(&w->lock);
+        await_events(w, next);
         double now = clock_monotonic();
-        handle_polls(w, now);
         if (now >= next) {
             beat(w, now, now - last > w->timeout_s / 2);
             next = now + w->beat_s;
@@ -427,22 +368,7 @@ static void *watch_thread(void *arg)
     return NULL;
 }
 
-/* ---- from the other threads ---- */
-
-static Status listen_on(const char *address, int *fd, int32_t *port)
-{
-    struct sockaddr_in a4 = {.sin_family = AF_INET};
-    struct sockaddr_in6 a6 = {.sin6_family = AF_INET6};
-    bool v6 = strchr(address, ':') != NULL;
-    struct sockaddr *a = v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4;
-    socklen_t len = v6 ? sizeof a6 : sizeof a4;
-    inet_pton(v6 ? AF_INET6 : AF_INET, address, v6 ? (void *)&a6.sin6_addr : (void *)&a4.sin_addr);
-    *fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (*fd < 0 || bind(*fd, a, len) != 0 || listen(*fd, 1024) != 0 || getsockname(*fd, a, &len) != 0)
-        return fail(E_IO, "cannot listen at %s: %m", address);
-    *port = ntohs(v6 ? a6.sin6_port : a4.sin_port);
-    return OK;
-}
+/* ---- called from other threads ---- */
 
 Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch)
 {
@@ -451,15 +377,14 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
     w->size = world->size;
     w->timeout_s = peer_timeout_s;
     w->beat_s = peer_timeout_s / 6 < 2 ? peer_timeout_s / 6 : 2;
-    w->links = mem_array((size_t)w->size, sizeof *w->links);
-    w->most_strangers = MOST_STRANGERS + w->size;
-    w->strangers = mem_array((size_t)w->most_strangers, sizeof *w->strangers);
-    w->polls = mem_array((size_t)(w->size + 2 + w->most_strangers), sizeof *w->polls);
-    for (int r = 0; r < w->size; r++) w->links[r].fd = -1;
+    w->n_links = MOST_STRANGERS + 2 * w->size;
+    w->links = mem_array((size_t)w->n_links, sizeof *w->links);
+    for (int i = 0; i < w->n_links; i++) w->links[i] = (Link){.watch = w, .fd = -1};
     thread_lock_init(&w->lock, &w->changed);
-    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    Status status = listen_on(address, &w->listener, port);
-    if (status == OK && w->wake < 0) status = fail(E_IO, "eventfd: %m");
+    SocketAddress at;
+    w->listener = socket_address(address, 0, &at) ? socket_listen(&at) : -1;
+    Status status = w->listener < 0 ? fail(E_IO, "cannot listen at %s: %m", address) : events_init(&w->events);
+    if (status == OK) *port = socket_port(w->listener);
     if (status != OK) {
         watch_close(w);
         return status;
@@ -524,9 +449,9 @@ void watch_report(Watch *w, int rank, LossReason reason, double seconds)
     double end = clock_monotonic() + 1;
     pthread_mutex_lock(&w->lock);
     judge(w, rank, reason, w->rank, seconds);
-    wake(w);
+    events_wake(&w->events);
     while (w->loss.reason != LOSS_NONE && !w->told && thread_wait_until(&w->changed, &w->lock, end)) {
-    } /* this process may end next */
+    } /* the verdict must be sent before this process ends */
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -560,19 +485,15 @@ void watch_close(Watch *w)
         pthread_mutex_lock(&w->lock);
         w->stop = true;
         pthread_mutex_unlock(&w->lock);
-        wake(w);
+        events_wake(&w->events);
         pthread_join(w->thread, NULL);
     }
-    for (int r = 0; r < w->size; r++)
-        if (w->links[r].fd >= 0) close(w->links[r].fd);
-    while (w->n_strangers) drop_stranger(w, 0, false);
-    if (w->listener > 0) close(w->listener);
-    if (w->wake >= 0) close(w->wake);
+    for (int i = 0; i < w->n_links; i++) close_link(&w->links[i], LINK_GONE);
+    if (w->listener >= 0) close(w->listener);
+    events_free(&w->events);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
     free(w->cards);
     free(w->links);
-    free(w->strangers);
-    free(w->polls);
     free(w);
 }

@@ -1,7 +1,7 @@
-/* Who is alive. Every pair of ranks has a small TCP connection beside that of the data, on which each shows signs of
-   life; a thread looks at them. One that is closed means that the process has ended, one that is silent for the peer
-   timeout that it is frozen or out of reach. The first loss that a rank sees or hears of is its verdict: it is told to
-   all and never changes. What goes over these connections is a few bytes; to be let in takes the secret of the run. */
+/* Detects lost ranks. Every pair of ranks has a small TCP connection beside the data's, and a thread sends signs of
+   life over it. A closed connection means that the process has ended; silence for the peer timeout means that it is
+   frozen or out of reach. The first loss that a rank sees or hears of is its verdict, which it sends to all and never
+   changes. A peer needs the secret of the run to connect. */
 #ifndef CAIRN_COMM_WATCH_H
 #define CAIRN_COMM_WATCH_H
 
@@ -12,9 +12,9 @@
     X(LOSS_NONE, "is well")                                                                                            \
     X(LOSS_CLOSED, "closed its connections: its process has ended")                                                    \
     X(LOSS_SILENT, "is silent: it is frozen, or cannot be reached")                                                    \
-    X(LOSS_LEFT, "has ended its part")                                                                                 \
-    X(LOSS_BROKEN, "lives, but the connection of the data broke")                                                      \
-    X(LOSS_LATE, "lives, but does not come to what the others wait in")
+    X(LOSS_LEFT, "closed its connection in order while others wait for it")                                            \
+    X(LOSS_BROKEN, "is alive, but its data connection broke")                                                          \
+    X(LOSS_LATE, "is alive, but does not come to the collective that the others wait in")
 
 typedef enum {
 #define X(name, text) name,
@@ -26,28 +26,28 @@ typedef struct {
     int rank;
     LossReason reason;
     int by;         /* the rank that noticed */
-    double seconds; /* for how long it had been silent, or waited for */
+    double seconds; /* of silence, or of waiting for it */
 } Loss;
 
 typedef struct Watch Watch;
 
-/* Begins to listen at `address`, at a port of the system's choice, which is then in *port. */
+/* Listens at `address`; *port is the system's choice. */
 Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch);
-/* Connects to all others, within `timeout_s`. errors[r]: 0, or errno of why rank r cannot be reached, as far as it is
-   this one that calls (the higher rank does). From now on it watches. */
+/* Connects to all others within `timeout_s`, and watches from then on. The higher rank of a pair connects; errors[r] is
+   0, or the errno with which that failed for rank r. */
 void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);
-/* Is called once, from the watching thread, at the first loss. */
+/* Calls `lost` once, from the watching thread, at the first loss. */
 void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg);
-/* The verdict, waiting up to `wait_s` for one: false, none. */
+/* Waits up to `wait_s` for the verdict. False: there is none. */
 bool watch_verdict(Watch *w, double wait_s, Loss *loss);
-/* This rank knows of a loss (BROKEN, LATE). An earlier verdict stays. */
+/* Reports a loss that this rank noticed by itself (BROKEN, LATE). An earlier verdict stays. */
 void watch_report(Watch *w, int rank, LossReason reason, double seconds);
-/* The lowest rank that has said good-bye; -1: none. */
+/* The lowest rank that left in order; -1: none. */
 int watch_left(Watch *w);
-/* This rank came to one more exchange; and the rank that came to the fewest, as far as is known. */
+/* Counts one more exchange of this rank; and the rank with the fewest exchanges, if known (else -1). */
 void watch_advance(Watch *w);
 int watch_laggard(Watch *w);
 const char *loss_text(LossReason reason);
-void watch_close(Watch *w); /* says good-bye; takes NULL */
+void watch_close(Watch *w); /* leaves in order; takes NULL */
 
 #endif

@@ -1,16 +1,16 @@
-/* Who this process is, by what its launcher left in the environment (docs/network.md has the same table). */
+/* Finds a process's rank in the environment of its launcher (docs/network.md has the same table). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
 #include "comm/hosts.h"
+#include "comm/world.h"
 
-/* Variables of one launcher, in the order in which launchers are asked. NULL: it has none such. */
+/* Variables of a launcher, in the order of precedence. NULL: it has no such variable. */
 typedef struct {
     const char *source, *rank, *size, *local_rank, *local_size, *node, *nodes;
-    bool scheduler; /* its figures may be those of another launcher's helpers, which it started */
+    bool scheduler; /* its ranks may be the helpers of another launcher */
 } Launcher;
 
 static const Launcher launchers[] = {
@@ -58,7 +58,7 @@ static void print_set(Buf *b, char **environment, const Launcher *l)
     }
 }
 
-/* The hosts that a variable lists, or the file that it names; none where it is not set. */
+/* The hosts that a variable, or the file that it names, lists; none if it is not set. */
 static Status hosts_of(const char *name, char **environment, HostList *list)
 {
     const char *value = look(environment, name);
@@ -72,7 +72,7 @@ static Status hosts_of(const char *name, char **environment, HostList *list)
     return status_context(status, "%s", name);
 }
 
-/* PALS says no size: the job's list of slots does. */
+/* PALS sets no size; the job's list of slots has it. */
 static Status size_of_nodefile(char **environment, int *size)
 {
     HostList list;
@@ -125,8 +125,8 @@ static Status read_set(char **environment, const Launcher *l, World *w)
     return OK;
 }
 
-/* Two launchers may be there, one having started the other's ranks; then they agree. A scheduler's step need not: there
-   it was the launcher's helpers that it started. */
+/* Two launchers must agree if one started the other's ranks. A scheduler's step need not: it may have started the
+   launcher's helpers. */
 static Status check_agreement(char **environment, const Launcher *first, const World *w)
 {
     for (int i = 0; i < N_LAUNCHERS; i++) {
@@ -139,8 +139,10 @@ static Status check_agreement(char **environment, const Launcher *first, const W
         print_set(&b, environment, first);
         buf_printf(&b, " (%s), and ", first->source);
         print_set(&b, environment, l);
-        Status status = fail(E_USAGE, "the environment says two things: %s (%s). Unset what is left from elsewhere",
-                             b.data, l->source);
+        Status status =
+            fail(E_USAGE,
+                 "the environment has two different ranks: %s (%s). Unset the variables that are left from elsewhere",
+                 b.data, l->source);
         buf_free(&b);
         return status;
     }
@@ -152,7 +154,7 @@ static Status check_agreement(char **environment, const Launcher *first, const W
 static void find_job(char **environment, World *w)
 {
     static const char *const names[][3] = {
-        /* what it is called here, variable, another that tells runs of it apart */
+        /* name, variable, a second variable that separates runs */
         {"cairn", "CAIRN_JOB", NULL},    {"torchrun", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
         {"mpi", "PMIX_NAMESPACE", NULL}, {"mpi", "PMI_JOBID", NULL},
         {"pals", "PALS_APID", NULL},     {"pbs", "PBS_JOBID", NULL},

@@ -1,22 +1,19 @@
-/* Starting ranks on one host, and ending them. */
+/* The agent: starts the ranks of a host, and ends them. */
 #include "launch/agent.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/events.h"
+#include "base/socket.h"
 #include "base/test_switch.h"
 #include "launch/door.h"
 #include "launch/machine.h"
@@ -32,30 +29,31 @@ typedef struct {
     int rank, local_rank;
     pid_t pid;
     bool alive;
-    WireReader out[2]; /* its standard output and error; fd −1: it has the launcher's own */
+    WireReader out[2]; /* standard output and error; fd −1: closed */
 } Child;
 
 typedef struct {
     WireReader orders;
     Buf outgoing;
-    bool deaf;        /* nobody reads what is said */
+    bool deaf;        /* nobody reads our messages */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
-    uint64_t killed;  /* processes that the kernel had killed for memory when ranks were started */
+    uint64_t killed;  /* the kernel's count of kills for memory, when last read */
     bool asleep;      /* the launcher is suspended, and the ranks with it */
     double turned;    /* when this process last waited */
     double kill_at;   /* 0: not yet decided */
-    double silence_s; /* the launcher is lost when it says nothing for so long; 0: its end is seen */
-    bool direct;      /* AGENT_STDOUT and AGENT_STDERR are there */
+    double silence_s; /* a launcher that is silent for so long is lost; 0: only its end counts */
+    bool direct;      /* AGENT_STDOUT and AGENT_STDERR are open */
     char *directory, *job, *record;
     char **arguments; // (n_arguments) of the program; arguments[0] is its name
     char **settings;  // (n_settings) "NAME=VALUE"
     Child *children;  // (n_children)
     int n_arguments, arguments_capacity, n_settings, settings_capacity, n_children, children_capacity, alive;
     Cores cores;
+    Events events;
 } Agent;
 
-/* ---- talking ---- */
+/* ---- messages ---- */
 
 static void flush(Agent *a)
 {
@@ -96,29 +94,19 @@ static void hello(Agent *a)
     say(a, "hello %s %d %d %s %s", CAIRN_VERSION, a->cores.n, gpus_count(), *client ? client : "-", name);
 }
 
-/* Can this host reach that address? */
+/* True: this host can connect to the address. */
 static bool reaches(const char *address, const char *port, double seconds)
 {
-    struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    if (getaddrinfo(address, port, &hints, &found) != 0) return false;
-    bool good = false;
-    int s = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s >= 0) {
-        int error = 0;
-        socklen_t size = sizeof error;
-        struct pollfd wait = {.fd = s, .events = POLLOUT};
-        good = connect(s, found->ai_addr, found->ai_addrlen) == 0;
-        if (!good && errno == EINPROGRESS && poll(&wait, 1, (int)(1e3 * seconds)) == 1)
-            good = getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
-        close(s);
-    }
-    freeaddrinfo(found);
+    SocketAddress at;
+    int error, s = socket_address(address, atoi(port), &at) ? socket_connect(&at, &error) : -1;
+    bool good = s >= 0 && (error == 0 || (error == EINPROGRESS && socket_connected(s, seconds) == 0));
+    if (s >= 0) close(s);
     return good;
 }
 
 /* ---- ranks ---- */
 
-/* Variables that say to a process which rank it is: another launcher's must not reach ours. */
+/* Variables of other launchers that would give our ranks a rank. */
 static bool says_rank(const char *entry)
 {
     static const char *const prefixes[] = {"OMPI_COMM_WORLD_",
@@ -150,7 +138,7 @@ static bool says_rank(const char *entry)
     return false;
 }
 
-/* The environment of a rank: ours, without what says ranks, and what the launcher set. */
+/* The environment of a rank: ours without those variables, and the launcher's settings. */
 static char **environment_of(const Agent *a, const Child *c)
 {
     int n = 0;
@@ -169,7 +157,7 @@ static char **environment_of(const Agent *a, const Child *c)
     return all;
 }
 
-/* This program's file; where that was replaced meanwhile, still this program. */
+/* This program, also if its file was replaced meanwhile. */
 static char *own_program(void)
 {
     const char *other = test_switch("PROGRAM");
@@ -180,7 +168,7 @@ static char *own_program(void)
     return mem_strdup(n > 0 && access(path, X_OK) == 0 ? path : "/proc/self/exe");
 }
 
-/* In the child, after fork: system calls alone. */
+/* In the child, after fork: only system calls are allowed. */
 static void become_rank(const Agent *a, const Child *c, const char *program, char **environment, const int pipes[2][2],
                         pid_t agent, int local_size, cpu_set_t *set)
 {
@@ -244,7 +232,7 @@ static Status start_all(Agent *a, int local_size)
     a->killed = cgroup_memory_kills("");
     RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
     if (a->directory && chdir(a->directory) != 0) {
-        status = fail(E_USAGE, "%s, the folder that launch was started in, is not there: %m", a->directory);
+        status = fail(E_USAGE, "%s, the folder in which launch was started, does not exist here: %m", a->directory);
         goto done;
     }
     a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
@@ -286,8 +274,8 @@ static void kill_ranks(Agent *a)
         if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
 }
 
-/* The launcher is gone, or silent: then it may be suspended, and can still hear later how ranks ended. Ranks may save
-   what they have, for a while. */
+/* Asks the ranks to save and end, because the launcher is gone or silent. A silent one may be suspended, and still read
+   the ends of ranks later. */
 static void lose_launcher(Agent *a, bool gone)
 {
     if (gone) a->deaf = true;
@@ -298,7 +286,7 @@ static void lose_launcher(Agent *a, bool gone)
     a->kill_at = clock_monotonic() + test_seconds("AGENT_GRACE", AGENT_GRACE_S);
 }
 
-/* After a SIGKILL: the memory limit if it was the kernel's because of that, else 0. */
+/* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. */
 static size_t exhausted(Agent *a)
 {
     uint64_t before = a->killed;
@@ -308,7 +296,7 @@ static size_t exhausted(Agent *a)
     return limit == SIZE_MAX ? 1 : limit;
 }
 
-/* Takes the ends of children. What a rank left in its process group ends with it: before its number is given back. */
+/* Reaps children. Kills a rank's process group first, while its number cannot be reused. */
 static void reap(Agent *a)
 {
     siginfo_t info;
@@ -335,7 +323,7 @@ static void reap(Agent *a)
     }
 }
 
-/* Processes that left their rank's group came to this one (PR_SET_CHILD_SUBREAPER). */
+/* Kills processes that left their rank's group: they became our children (PR_SET_CHILD_SUBREAPER). */
 static void kill_strays(void)
 {
     char path[64];
@@ -362,7 +350,7 @@ static void add_text(char ***list, int *n, int *capacity, const char *text)
     (*list)[(*n)++] = mem_strdup(text);
 }
 
-/* The last word on a variable counts. */
+/* A later value of a variable replaces an earlier one. */
 static void add_setting(Agent *a, const char *text)
 {
     size_t name = strcspn(text, "=") + 1;
@@ -413,32 +401,30 @@ static Status obey(Agent *a, const char *line)
     } else if (is(line, "kill", &rest)) {
         kill_ranks(a);
     } else
-        return fail(E_FORMAT, "the launcher said something that is not understood: %.80s", line);
+        return fail(E_FORMAT, "unknown order of the launcher: %.80s", line);
     return OK;
 }
 
 static void on_signals(Agent *a, int signals)
 {
-    struct signalfd_siginfo info;
-    while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler asks every process of the job */
-        if (info.ssi_signo == SIGHUP) lose_launcher(a, true);
+    for (int number; (number = signals_take(signals));) {
+        if (number == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler signals every process of the job */
+        if (number == SIGHUP) lose_launcher(a, true);
     }
 }
 
-/* One wait, and all that came. */
-static void turn(Agent *a, int signals, struct pollfd *wait)
+/* One wait, and everything that it brought. */
+static void turn(Agent *a, int signals)
 {
-    int n = 0;
     bool listen = a->outgoing.len < MOST_PENDING;
-    wait[n++] = (struct pollfd){.fd = signals, .events = POLLIN};
-    wait[n++] = (struct pollfd){.fd = a->orders.fd, .events = POLLIN};
-    wait[n++] = (struct pollfd){.fd = a->outgoing.len ? STDOUT_FILENO : -1, .events = POLLOUT};
+    events_begin(&a->events);
+    events_until(&a->events, clock_monotonic() + 0.5);
+    events_add(&a->events, signals, POLLIN, NULL, NULL);
+    events_add(&a->events, a->orders.fd, POLLIN, NULL, NULL);
+    events_add(&a->events, a->outgoing.len ? STDOUT_FILENO : -1, POLLOUT, NULL, NULL);
     for (int i = 0; i < a->n_children && listen; i++)
-        for (int k = 0; k < 2; k++)
-            if (a->children[i].out[k].fd >= 0)
-                wait[n++] = (struct pollfd){.fd = a->children[i].out[k].fd, .events = POLLIN};
-    poll(wait, (nfds_t)n, 500);
+        for (int k = 0; k < 2; k++) events_add(&a->events, a->children[i].out[k].fd, POLLIN, NULL, NULL);
+    events_wait(&a->events);
     on_signals(a, signals);
     flush(a);
     for (int i = 0; i < a->n_children && listen; i++) {
@@ -447,7 +433,8 @@ static void turn(Agent *a, int signals, struct pollfd *wait)
     }
     reap(a);
     double now = clock_monotonic();
-    if (now - a->turned > a->silence_s / 2 && a->turned > 0) a->orders.heard = now; /* it was this process that slept */
+    if (now - a->turned > a->silence_s / 2 && a->turned > 0)
+        a->orders.heard = now; /* this process slept, not the launcher */
     a->turned = now;
     if (!a->deaf && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a, true);
     if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
@@ -456,25 +443,16 @@ static void turn(Agent *a, int signals, struct pollfd *wait)
 
 static Status serve(Agent *a, int signals)
 {
-    Status status = OK;
-    struct pollfd *wait = NULL;
-    int room = 0;
     double beat = 0;
     while (!a->ended || a->alive > 0) {
-        if (room < 3 + 2 * a->n_children) {
-            room = 3 + 2 * a->n_children;
-            wait = mem_resize(wait, (size_t)room, sizeof *wait);
-        }
-        turn(a, signals, wait);
-        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY_DONE(obey(a, line));
+        turn(a, signals);
+        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY(obey(a, line));
         if (!a->asleep && clock_monotonic() - beat > WIRE_BEAT_S) {
             beat = clock_monotonic();
             say(a, "beat");
         }
     }
-done:
-    free(wait);
-    return status;
+    return OK;
 }
 
 static void agent_free(Agent *a)
@@ -491,6 +469,7 @@ static void agent_free(Agent *a)
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);
     cores_free(&a->cores);
+    events_free(&a->events);
 }
 
 /* "pbs:JOB": attaches this process to a PBS job. "door:NUMBER:FILE": it has no standard input, and connects. */
@@ -502,7 +481,7 @@ static Status enter(const char *how)
         return OK;
     }
     if (sscanf(how, "door:%d:%n", &number, &at) != 1 || !at)
-        return fail(E_USAGE, "an agent cannot be started like this: %s", how);
+        return fail(E_USAGE, "unknown way to start an agent: %s", how);
     TRY(door_enter(how + at, number, &connection));
     dup2(connection, STDIN_FILENO);
     dup2(connection, STDOUT_FILENO);
@@ -513,16 +492,12 @@ static Status enter(const char *how)
 Status agent_run(const Config *c)
 {
     Agent a = {.orders.fd = -1};
-    sigset_t watched;
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGCHLD);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
-    sigprocmask(SIG_BLOCK, &watched, NULL);
+    static const int watched[] = {SIGCHLD, SIGTERM, SIGHUP};
     static const int ignored[] = {SIGPIPE, SIGINT, SIGUSR1, SIGUSR2, SIGTTOU, SIGTTIN, SIGTSTP};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
-    int signals = signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (signals < 0) return fail(E_IO, "no signals can be watched: %m");
+    TRY(events_init(&a.events));
+    int signals = signals_open(watched, 3);
+    if (signals < 0) return fail(E_IO, "cannot receive signals: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (c->n_positional > 1) TRY(enter(c->positional[1]));
     wire_reader(&a.orders, STDIN_FILENO);

@@ -1,4 +1,4 @@
-/* `cairn launch`: starts, watches, starts again. */
+/* `cairn launch`: starts ranks, watches them, and restarts them. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -6,11 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"
-#include "comm/comm.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
@@ -18,16 +16,16 @@
 
 extern char **environ;
 
-#define SAVE_GRACE_S    120.0 /* for survivors to save, beyond the time in which they notice */
+#define SAVE_GRACE_S    120.0 /* for survivors to save, after they noticed a loss */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
-#define RETRY_S         10.0 /* for a host that was lost before to answer */
+#define RETRY_S         10.0 /* for an answer of a host that was lost before */
 
-/* What a start came to. */
+/* The outcome of a start. */
 typedef struct {
     int code;        /* the launcher's exit code */
-    bool again;      /* it is worth another start */
+    bool again;      /* another start may help */
     char what[1024]; /* one line: rank, host, signal */
 } Outcome;
 
@@ -35,8 +33,7 @@ typedef struct {
 
 static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
 
-/* Ranks stop and continue with this process. A SIGSTOP leaves no time for that: then only ranks of the same session, or
-   PBS's tasks, stop. */
+/* Ranks stop and continue with this process. After a SIGSTOP only ranks of the same session, or PBS's tasks, stop. */
 static void suspend(Launch *l, int number)
 {
     fleet_send(&l->fleet, NULL, "signal", number == SIGCONT ? "18" : "19");
@@ -45,9 +42,7 @@ static void suspend(Launch *l, int number)
 
 static void take_signals(Launch *l)
 {
-    struct signalfd_siginfo info;
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        int number = (int)info.ssi_signo;
+    for (int number; (number = signals_take(l->signals));) {
         char text[16];
         if (number == SIGTSTP || number == SIGCONT) {
             suspend(l, number);
@@ -60,7 +55,7 @@ static void take_signals(Launch *l)
             l->stopped_at = clock_monotonic();
         }
         if (number == SIGINT && ++l->interrupts > 1) l->killed = true;
-        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks were told */
+        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks already have a signal */
         snprintf(text, sizeof text, "%d", number);
         fleet_send(&l->fleet, NULL, l->killed ? "kill" : "signal", l->killed ? "" : text);
         if (number == SIGTERM) l->terminated = true;
@@ -87,7 +82,7 @@ static Status stopped(const Launch *l)
     return l->stop_signal ? fail(E_STOPPED, "stopped before the ranks were started") : OK;
 }
 
-/* All agents have said hello; those that have not in time are lost. */
+/* Waits for the hello of all agents; an agent without one in time is lost. */
 static Status meet_agents(Launch *l)
 {
     double begin = clock_monotonic(), patience = fmin(l->c->connect_timeout, l->restarts ? 20 : INFINITY);
@@ -120,12 +115,12 @@ static Status meet_agents(Launch *l)
     if (missing.len && (l->restarts == 0 || left == 0))
         status = fail(E_PEER, "nothing could be started on %s", missing.data);
     else if (missing.len)
-        log_warn("going on without %s", missing.data);
+        log_warn("continuing without %s", missing.data);
     buf_free(&missing);
     return status;
 }
 
-/* Says it where a host has GPUs that get no rank, or where GPUs decided against the scheduler's list. */
+/* Warns if a host has GPUs without a rank, or if its GPUs overruled the scheduler's list. */
 static void warn_of_gpus(const Launch *l)
 {
     for (int i = 0; i < l->sites.n; i++) {
@@ -173,13 +168,13 @@ static Status place_ranks(Launch *l)
     return OK;
 }
 
-/* As ranks will call it (world.c). */
+/* The name that ranks find (world.c). */
 static void name_world(const Launch *l, World *world)
 {
     snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job);
 }
 
-/* Where ranks meet: a store that this process serves, unless --rendezvous says otherwise. It outlives each rank. */
+/* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
@@ -231,7 +226,7 @@ static Status start(Launch *l)
 
 static bool is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
 
-/* Are all ranks that still run frozen? A rank that knows of a loss itself is alive, and may be saving. */
+/* True: all ranks that still run are frozen. A rank that reported a loss is alive, and may be saving. */
 static bool only_frozen_left(Launch *l)
 {
     Fleet *f = &l->fleet;
@@ -294,7 +289,7 @@ static void watch(Launch *l)
     }
 }
 
-/* ---- what came of it ---- */
+/* ---- the outcome ---- */
 
 static const char *signal_name(int number)
 {
@@ -318,7 +313,7 @@ static const char *meaning(int code)
     return code == 99 ? "stopped, to be put in the queue again" : code == 130 ? "interrupted" : "failed";
 }
 
-/* The rank that ended first in a way that `wanted` says, or −1. */
+/* The first rank that ended as `wanted` says, or −1. */
 static int first_that(const Fleet *f, bool (*wanted)(const Rank *r))
 {
     int best = -1;
@@ -357,13 +352,13 @@ static void describe_end(const Launch *l, int rank, const char *host, Outcome *o
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, meaning(r->code));
 }
 
-/* A cause before its consequences: a rank that failed, a host or rank that was lost, ranks that missed it, a stop. */
+/* Finds the cause, which comes before its consequences: a failed rank, a lost host or rank, lost peers, a stop. */
 static void judge(Launch *l, Outcome *o)
 {
     const Fleet *f = &l->fleet;
     static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
     *o = (Outcome){0};
-    for (int i = 0; i < f->n_ranks; i++) { /* told to stop before it could listen */
+    for (int i = 0; i < f->n_ranks; i++) { /* stopped before it handled signals */
         Rank *r = &f->ranks[i];
         if (!l->stop_signal || r->signal != l->stop_signal) continue;
         r->signal = 0;
@@ -394,7 +389,7 @@ static void judge(Launch *l, Outcome *o)
     o->again = o->code == 77 && !l->stop_signal && !*f->failure;
 }
 
-/* What ranks leave that were killed. Those of a lost host may live on for a while, and save. */
+/* Removes the meeting of killed ranks. Ranks of a lost host may still live and save, so theirs stays. */
 static void forget_meeting(const Launch *l)
 {
     World world = {.rank = -1};
@@ -427,7 +422,7 @@ static Status run_once(Launch *l, Outcome *o)
     return status;
 }
 
-/* Waits, but for signals. */
+/* Waits before the next start; a signal ends the wait. */
 static void pause_before(Launch *l)
 {
     double seconds = 0.5 * (double)(1 << (l->restarts < 8 ? l->restarts - 1 : 7));
@@ -437,8 +432,8 @@ static void pause_before(Launch *l)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) take_signals(l);
 }
 
-/* The hosts of the next start; how many. One that was just lost has time to come back: it is left out once, unless the
-   others are too few for --ranks, or none. */
+/* Chooses the hosts of the next start and returns their number. A host that was just lost is left out once, unless the
+   others are too few for --ranks. */
 static int choose_hosts(Launch *l)
 {
     int64_t room = 0, n = 0;
@@ -475,8 +470,7 @@ static Status run_all(Launch *l, Outcome *o)
 
 /* ---- the command ---- */
 
-/* What is to be known of the command: may it be started, its --max-time, and its --peer-timeout (ranks get the
-   launcher's, unless the command has its own). */
+/* Checks the command, and takes its --max-time and --peer-timeout (unless ranks get the launcher's). */
 static Status check_command(Launch *l)
 {
     const Config *c = l->c;
@@ -503,7 +497,7 @@ static Status check_command(Launch *l)
     return status;
 }
 
-/* What tells this job from others: the scheduler's number, else this process. */
+/* A unique name: the scheduler's number of the job, and this process. */
 static void name_job(Launch *l)
 {
     static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
@@ -521,25 +515,23 @@ static Status watch_signals(Launch *l)
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGTSTP, SIGCONT};
     const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
     struct sigaction old;
-    sigset_t set;
-    sigemptyset(&set);
+    int used[7], n = 0;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        bool may = numbers[i] == SIGHUP || numbers[i] == SIGTSTP; /* be ignored, under nohup */
+        bool may = numbers[i] == SIGHUP || numbers[i] == SIGTSTP; /* be ignored, as under nohup */
         may = may && sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        if (!may) sigaddset(&set, numbers[i]); /* a blocked signal is delivered, ignored or not */
+        if (!may) used[n++] = numbers[i]; /* a signalfd receives ignored signals, too */
     }
-    sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     l->under_grid_engine = root && *root && job && *job;
-    l->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    return l->signals < 0 ? fail(E_IO, "no signals can be watched: %m") : OK;
+    l->signals = signals_open(used, n);
+    return l->signals < 0 ? fail(E_IO, "cannot receive signals: %m") : OK;
 }
 
 static Status status_of(int code, const char *what)
 {
     static const Status all[] = {E_FAIL, E_USAGE, E_STOPPED, E_MEMORY, E_PEER, E_CORRUPT};
     if (code == 0) return OK;
-    if (code == 99) return fail(E_STOPPED, "%s", what); /* main makes 99 of it under Grid Engine */
+    if (code == 99) return fail(E_STOPPED, "%s", what); /* main returns 99 under Grid Engine */
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (status_exit_code(all[i]) == code) return fail(all[i], "%s", what);
     log_error("%s", what);
@@ -556,7 +548,7 @@ Status command_launch(const Config *c)
     Status status = OK;
     TRY_DONE(check_command(&l));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
-    TRY_DONE(machine_secret(l.random));
+    machine_secret(l.random);
     TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);

@@ -3,15 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/socket.h"
 #include "comm/siphash.h"
 #include "launch/machine.h"
 
@@ -35,36 +33,12 @@ static bool get(int s, void *data, size_t size) { return recv(s, data, size, MSG
 static void limit(int s)
 {
     struct timeval patience = {.tv_sec = ANSWER_S};
-    int one = 1;
+    fcntl(s, F_SETFL, fcntl(s, F_GETFL) & ~O_NONBLOCK);
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
 /* ---- the launcher's side ---- */
-
-/* On all addresses, of IPv6 where the kernel has it. */
-static Status start_listening(Door *d, int *port)
-{
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-    struct sockaddr_in four = {.sin_family = AF_INET};
-    socklen_t length = sizeof six;
-    int off = 0;
-    d->listener = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (d->listener >= 0) {
-        setsockopt(d->listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-        if (bind(d->listener, (struct sockaddr *)&six, sizeof six) != 0) close(d->listener), d->listener = -1;
-    }
-    if (d->listener < 0) {
-        d->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (d->listener < 0 || bind(d->listener, (struct sockaddr *)&four, sizeof four) != 0)
-            return fail(E_IO, "agents cannot be waited for: %m");
-    }
-    if (listen(d->listener, 1024) != 0 || getsockname(d->listener, (struct sockaddr *)&six, &length) != 0)
-        return fail(E_IO, "agents cannot be waited for: %m");
-    *port = ntohs(six.sin6_port); /* at the same place in both kinds */
-    return OK;
-}
 
 static int create_file(const char *folder, char **path)
 {
@@ -80,15 +54,16 @@ Status door_open(const char *name, Door *d)
 {
     char folder[4096];
     const char *home = getenv("HOME");
-    int port = 0, fd = -1;
+    int fd = -1;
     Status status = OK;
-    *d = (Door){.listener = -1};
-    TRY_DONE(machine_secret(d->secret));
-    TRY_DONE(start_listening(d, &port));
+    *d = (Door){.listener = socket_listen_any(0)};
+    machine_secret(d->secret);
+    if (d->listener < 0) TRY_DONE(fail(E_IO, "cannot listen for agents: %m"));
     if (getcwd(folder, sizeof folder)) fd = create_file(folder, &d->path);
     if (fd < 0 && home) fd = create_file(home, &d->path);
     if (fd < 0) TRY_DONE(fail(E_IO, "no file for agents, neither in the working folder nor in $HOME: %m"));
-    if (dprintf(fd, "%s %d %s\n", d->secret, port, name) < 0 || fsync(fd) != 0) status = fail(E_IO, "%s: %m", d->path);
+    if (dprintf(fd, "%s %d %s\n", d->secret, socket_port(d->listener), name) < 0 || fsync(fd) != 0)
+        status = fail(E_IO, "%s: %m", d->path);
     close(fd);
 done:
     if (status != OK) door_close(d);
@@ -165,16 +140,19 @@ Status door_enter(const char *path, int number, int *connection)
     int error = getaddrinfo(name, port, &hints, &found);
     if (error) return fail(E_IO, "the launcher's host %s: %s", name, gai_strerror(error));
     *connection = -1;
-    int reason = EPROTO;
+    int reason = 0;
     for (const struct addrinfo *a = found; a && *connection < 0; a = a->ai_next) {
-        int s = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        SocketAddress at = {0};
+        memcpy(&at, a->ai_addr, a->ai_addrlen);
+        int s = socket_connect(&at, &reason);
+        if (reason == EINPROGRESS) reason = socket_connected(s, ANSWER_S);
         if (s < 0) continue;
         limit(s);
-        if (connect(s, a->ai_addr, a->ai_addrlen) != 0)
-            reason = errno;
-        else if (knock(s, secret, number))
+        if (!reason && !knock(s, secret, number)) reason = EPROTO;
+        if (!reason)
             *connection = s;
-        if (*connection != s) close(s);
+        else
+            close(s);
     }
     freeaddrinfo(found);
     if (*connection < 0) return fail(E_PEER, "the launcher at %s, port %s: %s", name, port, strerror(reason));

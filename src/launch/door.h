@@ -1,6 +1,6 @@
-/* How an agent without standard input reaches the launcher: by TCP, to a port of the launcher's. Port and secret are in
-   a file of the user's own (mode 0600) in a folder that the hosts share. Both sides prove that they have the secret; it
-   is not sent. What follows on the connection is that of wire.h, neither encrypted nor signed. */
+/* Connects an agent without standard input to the launcher, by TCP. The launcher's port and a secret are in a file of
+   the user (mode 0600) in a folder that the hosts share. Both sides prove that they know the secret, and do not send
+   it. Then the connection carries the protocol of wire.h, neither encrypted nor signed. */
 #ifndef CAIRN_LAUNCH_DOOR_H
 #define CAIRN_LAUNCH_DOOR_H
 
@@ -16,7 +16,7 @@ typedef struct {
 Status door_open(const char *name, Door *door);
 void door_close(Door *door); /* removes the file; takes a zeroed one */
 
-/* Lets the next agent in, if one has connected: its connection, or −1. `number` is the agent's own. */
+/* Admits the next agent that has connected. Returns its connection, or −1; `number` is the agent's. */
 int door_admit(const Door *door, int *number);
 
 /* The agent's side. */

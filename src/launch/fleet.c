@@ -1,4 +1,4 @@
-/* Agents on hosts: started, heard, lost, ended. */
+/* Starts agents on hosts, reads their messages, and ends them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,11 +17,11 @@
 #include "launch/pbs.h"
 
 enum { MOST_WORDS = 64, MOST_OWN = 6 };
-#define SSH_S 20.0 /* for ssh to connect, where PBS can start agents too */
+#define SSH_S 20.0 /* for ssh to connect, if PBS can start agents too */
 
 /* ---- starting ---- */
 
-/* The words that run a shell command on a host. CAIRN_SSH, or what the source of the hosts is reached by. */
+/* The words that run a shell command on a host: CAIRN_SSH, or the scheduler's own; NULL: ssh. */
 static const char *way_to(const Sites *sites)
 {
     const char *given = getenv("CAIRN_SSH");
@@ -54,7 +54,7 @@ static char *own_path(void)
     return mem_strdup(n > 0 ? path : "cairn");
 }
 
-/* Appends the program's own words. Under PBS an agent is told the job, so that it attaches itself to it. */
+/* Appends the words of an agent. Under PBS they name the job, to which the agent attaches itself. */
 static int own_words(const Fleet *f, const Remote *r, char **words)
 {
     int n = 0;
@@ -70,7 +70,7 @@ static int own_words(const Fleet *f, const Remote *r, char **words)
     return n;
 }
 
-/* The same as a command of a shell. */
+/* The same as a shell command. */
 static char *own_command(const Fleet *f, const Remote *r)
 {
     Buf command = {0};
@@ -119,7 +119,7 @@ static char **agent_words(const Fleet *f, const Remote *r)
     return words;
 }
 
-/* This host's name, as PBS has it. */
+/* PBS's name of this host. */
 static const char *door_name(const Fleet *f)
 {
     static char own[256];
@@ -147,7 +147,7 @@ static Status start_one(Fleet *f, Remote *r)
     }
     if (r->pid == 0) {
         sigset_t none;
-        setsid(); /* what a terminal sends comes to the launcher alone */
+        setsid(); /* only the launcher gets the terminal's signals */
         if (!r->site->here) prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != launcher) _exit(1);
         int out = fcntl(STDOUT_FILENO, F_DUPFD, 16), err = fcntl(STDERR_FILENO, F_DUPFD, 16);
@@ -177,7 +177,7 @@ done:
     return status;
 }
 
-/* Can PBS itself start agents? CAIRN_SSH may say so too. */
+/* True: PBS can start agents. *only: CAIRN_SSH asks for that. */
 static bool has_tasks(const Sites *sites, bool *only)
 {
     const char *given = getenv("CAIRN_SSH");
@@ -196,6 +196,7 @@ Status fleet_start(Fleet *f, Sites *sites, const bool *wanted, double connect_s)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    TRY(events_init(&f->events));
     f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
     f->n_remotes = sites->n;
     f->sites = sites;
@@ -226,7 +227,7 @@ const Remote *fleet_host_of(const Fleet *f, int rank)
     return NULL;
 }
 
-/* An agent that came by the door has one connection for both directions. */
+/* An agent of the door has one connection for both directions. */
 static void close_orders(Remote *r)
 {
     if (r->orders < 0) return;
@@ -243,7 +244,7 @@ static void lose(Fleet *f, Remote *r, const char *why)
     for (int k = r->first_rank; k < r->first_rank + r->n_ranks && k < f->n_ranks; k++)
         if (!f->ranks[k].ended) f->running--;
     close_orders(r);
-    if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* a frozen one: the kernel ends its ranks with it */
+    if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* the kernel kills its ranks with it */
 }
 
 void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
@@ -253,7 +254,7 @@ void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
         if ((remote && r != remote) || r->lost || r->orders < 0) continue;
         if (wire_send(r->orders, word, "%s", text)) continue;
         if (errno != EPIPE) lose(f, r, "it takes no orders any more");
-        close_orders(r); /* it has ended: why, its output may tell */
+        close_orders(r); /* it has ended; its output may have the reason */
     }
 }
 
@@ -262,7 +263,7 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
     int rank, stream, code, number, at = 0;
     size_t limit;
     char version[32];
-    if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* a login shell's chatter */
+    if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* output of a login shell */
         if (!r->met) f->on_remark(f->arg, r, line);
         return;
     }
@@ -302,7 +303,7 @@ static void hear_muttering(Fleet *f, Remote *r)
     }
 }
 
-/* A host that ssh does not reach is reached by PBS itself, then and in later starts. */
+/* PBS starts the agent of a host that ssh does not reach, now and in later starts. */
 static bool start_as_task(Fleet *f, Remote *r)
 {
     if (!f->tasks || r->met || r->site->here || r->site->by_task) return false;
@@ -321,7 +322,7 @@ static bool start_as_task(Fleet *f, Remote *r)
     return status == OK;
 }
 
-/* Lets agents in that were started as tasks. */
+/* Admits agents that PBS started. */
 static void admit(Fleet *f)
 {
     int number, connection;
@@ -345,7 +346,7 @@ static void hear(Fleet *f, Remote *r, double silence_s)
     hear_muttering(f, r);
     bool open = wire_fill(&r->said);
     for (char *line; (line = wire_line(&r->said, true));) hear_line(f, r, line);
-    if (!open) { /* the last words of an ssh may come a little later than its end */
+    if (!open) { /* ssh's last message may come a little after its end */
         struct pollfd wait = {.fd = r->muttered.fd, .events = POLLIN};
         for (int k = 0; k < 5 && r->muttered.fd >= 0; k++) {
             poll(&wait, 1, 100);
@@ -360,20 +361,19 @@ static void hear(Fleet *f, Remote *r, double silence_s)
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
 {
-    struct pollfd *wait = mem_array(2 * (size_t)f->n_remotes + 2, sizeof *wait);
-    nfds_t n = 0;
-    wait[n++] = (struct pollfd){.fd = watch, .events = POLLIN};
-    wait[n++] = (struct pollfd){.fd = f->door.path ? f->door.listener : -1, .events = POLLIN};
+    events_begin(&f->events);
+    events_until(&f->events, clock_monotonic() + seconds);
+    events_add(&f->events, watch, POLLIN, NULL, NULL);
+    events_add(&f->events, f->door.path ? f->door.listener : -1, POLLIN, NULL, NULL);
     for (int i = 0; i < f->n_remotes; i++) {
         if (f->remotes[i].lost) continue;
-        wait[n++] = (struct pollfd){.fd = f->remotes[i].said.fd, .events = POLLIN};
-        wait[n++] = (struct pollfd){.fd = f->remotes[i].muttered.fd, .events = POLLIN};
+        events_add(&f->events, f->remotes[i].said.fd, POLLIN, NULL, NULL);
+        events_add(&f->events, f->remotes[i].muttered.fd, POLLIN, NULL, NULL);
     }
-    poll(wait, n, (int)(1e3 * seconds));
-    free(wait);
+    events_wait(&f->events);
     admit(f);
     double now = clock_monotonic();
-    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* it was this process that slept */
+    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* this process slept, not they */
         f->remotes[i].said.heard = now;
     f->turned = now;
     static double beat;
@@ -395,7 +395,7 @@ void fleet_end(Fleet *f, double patience_s)
         bool late = clock_monotonic() > until;
         for (int i = 0; i < f->n_remotes; i++) {
             Remote *r = &f->remotes[i];
-            wire_fill(&r->said); /* so that nobody waits for us to read */
+            wire_fill(&r->said); /* so that no agent waits for its reader */
             r->said.taken = r->said.pending.len;
             hear_muttering(f, r);
             if (r->pid <= 0) continue;
@@ -416,7 +416,6 @@ void fleet_end(Fleet *f, double patience_s)
     }
     free(f->remotes);
     free(f->ranks);
-    f->remotes = NULL;
-    f->ranks = NULL;
-    f->n_remotes = f->n_ranks = 0;
+    events_free(&f->events);
+    *f = (Fleet){0};
 }

@@ -1,5 +1,5 @@
-/* `cairn launch`: starts a command on many ranks, here or on other hosts, watches them, starts them again after a
-   fault, and leaves no process behind (docs/cluster.md). */
+/* `cairn launch`: starts a command on many ranks, here or on other hosts, watches them, restarts them after a fault,
+   and leaves no process behind (docs/cluster.md). */
 #ifndef CAIRN_LAUNCH_LAUNCH_H
 #define CAIRN_LAUNCH_LAUNCH_H
 

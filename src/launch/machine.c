@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/siphash.h"
+
 enum { MOST_CORES = 1 << 16 };
 
 typedef struct {
@@ -111,7 +113,7 @@ uint64_t process_started(pid_t pid)
     size_t n = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[n] = '\0';
-    char *at = strrchr(text, ')'); /* the program's name may hold anything */
+    char *at = strrchr(text, ')'); /* the program's name may contain anything */
     if (!at || strlen(at) < 4 || at[2] == 'Z' || at[2] == 'X') return 0;
     at += 2;
     for (int field = 3; field < 22; field++) {
@@ -133,13 +135,9 @@ void boot_id(char out[48])
     buf_free(&text);
 }
 
-Status machine_secret(char out[33])
+void machine_secret(char out[33])
 {
-    unsigned char bytes[16];
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
-    if (fd >= 0) close(fd);
-    if (n != (ssize_t)sizeof bytes) return fail(E_IO, "/dev/urandom: %m");
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    return OK;
+    Hash128 bits;
+    hash128_random(&bits);
+    hash128_format(bits, out);
 }

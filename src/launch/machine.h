@@ -1,4 +1,4 @@
-/* What an agent finds on its host: cores it may use, GPUs, processes. */
+/* An agent's view of its host: its cores, GPUs and processes. */
 #ifndef CAIRN_LAUNCH_MACHINE_H
 #define CAIRN_LAUNCH_MACHINE_H
 
@@ -16,21 +16,21 @@ typedef struct {
 
 void cores_find(Cores *cores);
 void cores_free(Cores *cores); /* takes a zeroed one */
-/* Binds the calling process to part `local_rank` of `local_size`; nothing where there are fewer cores than ranks.
-   Allocates nothing: it is called between fork and exec. `set` has cores->bytes. */
+/* Binds the calling process to part `local_rank` of `local_size`, unless there are fewer cores than ranks. Allocates
+   nothing, for use between fork and exec. `set` has cores->bytes. */
 void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *set);
 
 /* GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and so on, without those that a
    control group refuses. */
 int gpus_count(void);
 
-/* When process `pid` was started, in clock ticks since boot; 0: there is none. With the boot's id it names a process
-   for good: numbers come again, these do not. */
+/* Start time of process `pid` in clock ticks since boot; 0: there is no such process. Together with the boot's id it
+   identifies a process for ever; a number alone is reused. */
 uint64_t process_started(pid_t pid);
-/* Of this boot; "" where the system does not tell. */
+/* The id of this boot; "": unknown. */
 void boot_id(char out[48]);
 
-/* 128 bits of the kernel's, in hex: the secret of a job. */
-Status machine_secret(char out[33]);
+/* 128 random bits in hex: the secret of a job. */
+void machine_secret(char out[33]);
 
 #endif

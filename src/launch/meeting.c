@@ -1,14 +1,10 @@
-/* At which address of this machine do the agents reach it? */
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
+/* Finds the address at which the agents reach this machine. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
+#include "comm/interfaces.h"
 #include "launch/launch_internal.h"
 
 enum { MOST_ADDRESSES = 64 };
@@ -25,36 +21,24 @@ static void add_address(Addresses *a, const char *text)
     if (a->n < MOST_ADDRESSES) snprintf(a->text[a->n++], sizeof a->text[0], "%s", text);
 }
 
-/* First what ssh came from, as the other side sees it; then what the interfaces have. */
+/* First the addresses that ssh connections came from, then those of the interfaces. */
 static void find_addresses(const Fleet *f, Addresses *a)
 {
-    struct ifaddrs *own = NULL;
+    Interface *own = NULL;
+    int n = 0;
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
         if (!r->lost && strcmp(r->client, "-") != 0 && strncmp(r->client, "127.", 4) != 0 &&
             strcmp(r->client, "::1") != 0)
             add_address(a, r->client);
     }
-    if (getifaddrs(&own) != 0) return;
-    for (int family = 0; family < 2; family++)
-        for (const struct ifaddrs *i = own; i; i = i->ifa_next) {
-            char text[INET6_ADDRSTRLEN];
-            const void *address = i->ifa_addr;
-            const struct sockaddr_in *v4 = address;
-            const struct sockaddr_in6 *v6 = address;
-            if (!address || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
-            if (family == 0 && i->ifa_addr->sa_family == AF_INET)
-                inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-            else if (family == 1 && i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr))
-                inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-            else
-                continue;
-            add_address(a, text);
-        }
-    freeifaddrs(own);
+    if (interfaces_list(&own, &n) != OK) return;
+    for (int i = 0; i < n; i++)
+        if (!own[i].loopback) add_address(a, own[i].text);
+    free(own);
 }
 
-/* Asks all agents with ranks; `missing` gets the names of those that cannot. */
+/* Asks all agents; `missing` gets the names of those that cannot connect. */
 static bool all_reach(Fleet *f, const char *address, int port, int watch, double silence_s, Buf *missing)
 {
     char *text = mem_printf("%s %d", address, port);
@@ -98,9 +82,9 @@ Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char addr
     }
     Status status =
         fail(E_PEER,
-             "no address of this host is reached from all others, port %d: tried %s. Is a firewall between "
-             "them? Start on one of the hosts that train, or give --rendezvous file:DIR, a folder that all share",
-             port, missing.data ? missing.data : "none, it has only loopback");
+             "the other hosts reach no address of this host at port %d: tried %s. Open the firewall, start on one "
+             "of the hosts that train, or give --rendezvous file:DIR, a folder that all share",
+             port, missing.data ? missing.data : "none (it has only loopback)");
     buf_free(&missing);
     return status;
 }

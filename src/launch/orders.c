@@ -1,4 +1,4 @@
-/* What agents and ranks are told. */
+/* The orders for agents, with the environment of their ranks. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 
 extern char **environ;
 
-/* Launcher and agents beat every 2 s, and an agent may be busy trying an address for 5: however soon ranks give each
-   other up, these do not. */
+/* At least 10 s, however short the ranks' time-out is: launcher and agents beat every 2 s, and an agent may try an
+   address for 5 s. */
 double launch_silence(const Launch *l) { return fmax(l->peer_timeout, 10); }
 
-/* What a host that is reached by ssh would not know. Which GPUs a scheduler gave is each host's own affair. */
+/* Variables that an ssh session lacks. The GPUs of a scheduler differ between hosts, so each host keeps its own. */
 static bool travels(const Launch *l, const char *entry)
 {
     static const char devices[] = "CUDA_VISIBLE_DEVICES=";
@@ -52,7 +52,7 @@ static void tell_setting(Launch *l, Remote *r, const char *format, ...)
     buf_free(&text);
 }
 
-/* Options of launch that are the ranks' too, where somebody set them. */
+/* Options of launch that ranks share, if they were set. */
 static void tell_options(Launch *l, Remote *r)
 {
     static const int shared[] = {OPTION_iface, OPTION_connect_timeout, OPTION_peer_timeout, OPTION_snapshot_dir};
@@ -70,7 +70,7 @@ static void tell_options(Launch *l, Remote *r)
     }
 }
 
-/* The command. Its --max-time gives way to what is left of it. */
+/* The command, with the time that is left in place of its --max-time. */
 static void tell_words(Launch *l, Remote *r)
 {
     char **words = l->c->positional, name[16];

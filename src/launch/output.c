@@ -1,4 +1,4 @@
-/* What ranks print, as the launcher shows it. */
+/* Shows the output of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,8 +12,8 @@ extern char **environ;
 enum {
     ROUND_TRIPS = 60,
     WARM_TRIPS = 10,
-    BLOCKS = 4,      /* one behind the other, for the bandwidth of a pair */
-    RING_ROUNDS = 5, /* the first is to warm up */
+    BLOCKS = 4,      /* in a row, for the bandwidth of a pair */
+    RING_ROUNDS = 5, /* the first warms up */
     MOST_PAIRS = 48,
     BLOCK_BYTES = 4 << 20,
     SUM_ELEMENTS = 4 << 20
@@ -37,7 +37,7 @@ static double median(double *values, int n)
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-/* Half a round trip of 8 bytes, seconds; on rank `a`. */
+/* Seconds of half a round trip of 8 bytes, on rank `a`. */
 static Status measure_latency(Probe *p, int a, int b, double *seconds)
 {
     double times[ROUND_TRIPS];
@@ -56,11 +56,11 @@ static Status measure_latency(Probe *p, int a, int b, double *seconds)
     return OK;
 }
 
-/* Bytes per second from a to b; on rank `a`. */
+/* Bytes per second from a to b, on rank `a`. */
 static Status measure_pair(Probe *p, int a, int b, double *rate)
 {
     double begin = 0;
-    for (int k = -1; k < BLOCKS; k++) { /* the first is to warm up */
+    for (int k = -1; k < BLOCKS; k++) { /* the first warms up */
         if (k == 0) begin = clock_monotonic();
         if (p->comm->rank == a)
             TRY(comm_send(p->comm, b, p->block, BLOCK_BYTES));
@@ -77,7 +77,7 @@ static Status measure_pair(Probe *p, int a, int b, double *rate)
     return OK;
 }
 
-/* Who a rank sends to when all send at once: the rank in its place on the next host; on one host the next rank. */
+/* The receiver of a rank when all send at once: the rank in its place on the next host; on one host the next rank. */
 static int next_of(const Probe *p, int rank)
 {
     const Comm *c = p->comm;
@@ -88,7 +88,7 @@ static int next_of(const Probe *p, int rank)
     return rank;
 }
 
-/* All ranks send and receive at once; bytes per second that leave a host, the slowest; on every rank. */
+/* All ranks send and receive at once. Bytes per second that leave the slowest host, on every rank. */
 static Status measure_all(Probe *p, double *rate)
 {
     Comm *c = p->comm;
@@ -146,7 +146,7 @@ done:
     return status;
 }
 
-/* Pairs: all of few ranks, else neighbours. Ranks learn each figure, so that nobody runs ahead. */
+/* Measures all pairs of few ranks, else neighbours. All ranks get each figure, so that none runs ahead. */
 static Status measure_pairs(Probe *p, double *latency)
 {
     Comm *c = p->comm;
@@ -213,8 +213,7 @@ Status probe_run(const Config *c)
                            .connect_s = c->connect_timeout,
                            .peer_timeout_s = c->peer_timeout};
     TRY(world_find(environ, &world));
-    if (world.size == 1)
-        return fail(E_USAGE, "one rank has nobody to measure with; give --ranks 2 or more, or --hosts");
+    if (world.size == 1) return fail(E_USAGE, "a probe needs two ranks; give --ranks 2 or more, or --hosts");
     TRY(comm_open(&world, &options, &p.comm));
     size_t n = (size_t)p.comm->size;
     p.node_of = mem_array(n, sizeof(int));

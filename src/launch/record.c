@@ -13,46 +13,27 @@
 
 #include "launch/machine.h"
 
-/* A folder that nobody else can have put things into; NULL, and `why`. */
-static char *record_folder(Buf *why)
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR"); /* of the login node's session, perhaps: not there on this one */
-    bool there = runtime && *runtime == '/' && file_is_directory(runtime);
-    char *path = there ? mem_printf("%s/cairn", runtime) : mem_printf("/tmp/cairn-%u", (unsigned)geteuid());
-    struct stat info;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        buf_printf(why, "%s cannot be made: %s", path, strerror(errno));
-    else if (lstat(path, &info) != 0)
-        buf_printf(why, "%s: %s", path, strerror(errno));
-    else if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022))
-        buf_printf(why, "%s is not a folder of our own that others cannot write", path);
-    else
-        return path;
-    free(path);
-    return NULL;
-}
-
 char *record_write(const char *job, const RecordedRank *ranks, int n)
 {
-    Buf text = {0}, why = {0};
-    char boot[48], *path = NULL, *folder = record_folder(&why);
+    Buf text = {0};
+    char boot[48], *path = NULL, *folder = NULL;
     boot_id(boot);
     uint64_t started = process_started(getpid());
     buf_printf(&text, "boot %s\nagent %d %llu\njob %s\n", boot, (int)getpid(), (unsigned long long)started, job);
     for (int i = 0; i < n; i++)
         buf_printf(&text, "rank %d %d %llu\n", ranks[i].rank, (int)ranks[i].pid, (unsigned long long)ranks[i].started);
-    if (folder) {
+    Status status = file_user_folder(&folder);
+    if (status == OK) {
         path = mem_printf("%s/launch-%d-%llu", folder, (int)getpid(), (unsigned long long)started);
-        if (file_write_durable(path, text.data, text.len) != OK) {
-            buf_puts(&why, status_message());
-            free(path);
-            path = NULL;
-        }
+        status = file_write_durable(path, text.data, text.len);
     }
-    if (!path) log_warn("what this job starts is not written down: %s", why.data ? why.data : "");
+    if (status != OK) {
+        log_warn("the processes of this job are not recorded: %s", status_message());
+        free(path);
+        path = NULL;
+    }
     free(folder);
     buf_free(&text);
-    buf_free(&why);
     return path;
 }
 
@@ -62,7 +43,7 @@ void record_remove(char *path)
     free(path);
 }
 
-/* Kills a process that is the one written down: the number cannot come to mean another one between look and kill. */
+/* Kills the recorded process. The handle excludes that its number is reused between check and kill. */
 static bool kill_recorded(pid_t pid, uint64_t started)
 {
     int handle = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -73,7 +54,7 @@ static bool kill_recorded(pid_t pid, uint64_t started)
     return killed;
 }
 
-/* Returns how many it killed, or −1 where the record is of a job that is alive. */
+/* Returns the number of killed processes; −1: the job of this record is alive. */
 static int clean_one(const char *path, const char *boot)
 {
     Buf text = {0};
@@ -105,12 +86,10 @@ static int clean_one(const char *path, const char *boot)
 
 int record_clean(void)
 {
-    Buf why = {0};
-    char boot[48], *folder = record_folder(&why);
+    char boot[48], *folder = NULL;
     int killed = 0;
-    buf_free(&why);
     boot_id(boot);
-    DIR *entries = folder ? opendir(folder) : NULL;
+    DIR *entries = file_user_folder(&folder) == OK ? opendir(folder) : NULL;
     for (struct dirent *d; entries && (d = readdir(entries));) {
         if (strncmp(d->d_name, "launch-", 7) != 0) continue;
         char *path = file_join(folder, d->d_name);

@@ -1,7 +1,7 @@
-/* Which processes belong to which job, in a file per agent: so that what a killed agent may have left on a host is
-   found by what was written down when it was started, and never by a name or by a range of process numbers.
+/* Records the processes of a job, in a file per agent, so that a later agent finds the ranks that a killed one left: by
+   process number, start time and boot, never by a name.
 
-   DIR is $XDG_RUNTIME_DIR/cairn, else /tmp/cairn-UID (mode 0700, owned by us). DIR/launch-PID-STARTED:
+   The file is launch-PID-STARTED in file_user_folder:
      boot ID · agent PID STARTED · job NAME · rank RANK PID STARTED …                                                 */
 #ifndef CAIRN_LAUNCH_RECORD_H
 #define CAIRN_LAUNCH_RECORD_H
@@ -16,13 +16,12 @@ typedef struct {
     uint64_t started;
 } RecordedRank;
 
-/* Writes this process's record. NULL where that is not possible: a warning says why, and the job goes on. The caller
-   gives it to record_remove. */
+/* Writes this process's record, for record_remove. NULL: that failed with a warning, and the job continues. */
 char *record_write(const char *job, const RecordedRank *ranks, int n);
 void record_remove(char *path); /* takes NULL */
 
-/* Looks through all records: where the agent is gone, ranks that are still there are killed, and said, and the record
-   is removed. Returns how many were killed. */
+/* For each record of a dead agent: kills ranks that are still alive, with a warning, and removes the record. Returns
+   the number of killed ranks. */
 int record_clean(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Finding hosts: a file, or what a scheduler says. */
+/* Finds hosts in a file or in a scheduler's variables. */
 #include "launch/sites.h"
 
 #include <ifaddrs.h>
@@ -27,7 +27,7 @@ void sites_free(Sites *sites)
     *sites = (Sites){0};
 }
 
-/* `stated`: the list's slots are somebody's word. */
+/* `stated`: the list's slots were given explicitly. */
 static void take(Sites *sites, const HostList *hosts, bool stated)
 {
     sites->list = mem_array((size_t)hosts->count, sizeof *sites->list);
@@ -54,7 +54,7 @@ done:
 
 static Status from_slurm(Sites *sites, char **environment, const char *nodes)
 {
-    /* Without a number of tasks, "tasks per node" are its cores. */
+    /* Without a number of tasks, "tasks per node" counts cores. */
     const char *tasks = variable(environment, "SLURM_NTASKS") ? variable(environment, "SLURM_TASKS_PER_NODE") : NULL;
     HostList hosts = {0};
     Status status = hosts_from_slurm(nodes, &hosts);
@@ -64,7 +64,7 @@ static Status from_slurm(Sites *sites, char **environment, const char *nodes)
     return status;
 }
 
-/* ---- which of them is this machine ---- */
+/* ---- this machine among them ---- */
 
 static bool own_address(const struct ifaddrs *own, const struct sockaddr *address)
 {
@@ -88,7 +88,8 @@ static bool this_machine(const char *name, const char *own_name, const struct if
         (!name[shorter] || !own_name[shorter]))
         return true;
     struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
-    if (getaddrinfo(name, NULL, &hints, &found) != 0) return false; /* ssh may know it, or will say why not */
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return false; /* ssh may know the name, or will report the error */
     bool here = false;
     for (struct addrinfo *a = found; a && !here; a = a->ai_next) here = own_address(own, a->ai_addr);
     freeaddrinfo(found);
@@ -101,7 +102,7 @@ static void mark_here(Sites *sites)
     struct ifaddrs *own = NULL;
     gethostname(name, sizeof name - 1);
     if (getifaddrs(&own) != 0) own = NULL;
-    bool any = false; /* it stands there once at most */
+    bool any = false; /* at most one site is this machine */
     for (int i = 0; i < sites->n && !any; i++) any = sites->list[i].here = this_machine(sites->list[i].name, name, own);
     if (own) freeifaddrs(own);
 }
@@ -158,7 +159,7 @@ Status sites_place(const Sites *sites, const bool *open, const int *limits, cons
     if (!endless && ranks > slots)
         return fail(E_USAGE, "--ranks %lld, but %s has %lld slots on %d host%s; start fewer, or ask for more slots",
                     (long long)ranks, sites->source, (long long)slots, sites->n, sites->n == 1 ? "" : "s");
-    for (int64_t k = 0; k < ranks; k++) { /* each goes to the host that is the emptiest for its size */
+    for (int64_t k = 0; k < ranks; k++) { /* each goes to the host that is emptiest for its size */
         int best = -1;
         for (int i = 0; i < sites->n; i++) {
             if (!open[i] || (limits[i] && counts[i] >= limits[i])) continue;

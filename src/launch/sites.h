@@ -1,4 +1,4 @@
-/* Which hosts there are to start on, and how many ranks each takes. */
+/* The hosts to start on, and the number of ranks of each. */
 #ifndef CAIRN_LAUNCH_SITES_H
 #define CAIRN_LAUNCH_SITES_H
 
@@ -6,8 +6,8 @@
 
 typedef struct {
     char *name;
-    int slots;    /* ranks it takes at most; 0: not said */
-    bool here;    /* it is this machine: no ssh */
+    int slots;    /* most ranks; 0: unknown */
+    bool here;    /* this machine: without ssh */
     bool by_task; /* PBS starts the agent there, which has no standard input (door.h) */
 } Site;
 
@@ -20,15 +20,15 @@ typedef struct {
     char source[512]; /* for messages: "PBS_NODEFILE (/var/spool/…)" */
 } Sites;
 
-/* From `file` where it is not "", else what PBS (PBS_NODEFILE), Grid Engine (PE_HOSTFILE) or Slurm (SLURM_JOB_NODELIST)
-   left in the environment, else this host alone. E_USAGE or E_FORMAT: nothing in it, or not to be understood, with file
-   and line. */
+/* Takes the hosts from `file` if it is not "", else from the variables of PBS (PBS_NODEFILE), Grid Engine (PE_HOSTFILE)
+   or Slurm (SLURM_JOB_NODELIST), else this host alone. E_USAGE or E_FORMAT, with file and line: an empty or invalid
+   list. */
 Status sites_find(const char *file, char **environment, Sites *sites);
 void sites_free(Sites *sites); /* takes a zeroed one */
 
-/* How many ranks go where. `open` (n): takes any; `limits` (n): slots, 0: no limit; `usual` (n): what a host takes
-   where nobody says (its GPUs, else 1). `ranks` 0: what is usual, within the limits; else so many, spread in proportion
-   to what is usual. `counts` (n) is filled. E_USAGE, with the sum: more than there are slots. */
+/* Fills `counts` (n), the ranks of each host. `open` (n): the host takes part; `limits` (n): its slots, 0: no limit;
+   `usual` (n): its default (its GPUs, else 1). `ranks` 0 gives every host its default within the limit; else `ranks`
+   are spread in proportion to the defaults. E_USAGE, with the sum: more ranks than slots. */
 Status sites_place(const Sites *sites, const bool *open, const int *limits, const int *usual, int64_t ranks,
                    int *counts);
 

@@ -27,7 +27,7 @@ bool wire_fill(WireReader *r)
 {
     char block[16384];
     while (r->fd >= 0) {
-        if (r->taken > 0) { /* what was taken makes room */
+        if (r->taken > 0) { /* drops the lines that were taken */
             memmove(r->pending.data, r->pending.data + r->taken, r->pending.len - r->taken + 1); /* the NUL too */
             r->pending.len -= r->taken;
             r->taken = 0;
@@ -70,7 +70,7 @@ char *wire_line(WireReader *r, bool escaped)
     if (newline) {
         *newline = '\0';
         r->taken += (size_t)(newline - at) + 1;
-    } else if (r->fd < 0 || left >= most) { /* the rest; a Buf has a NUL behind it */
+    } else if (r->fd < 0 || left >= most) { /* the rest; a Buf ends with a NUL */
         r->taken = r->pending.len;
     } else
         return NULL;

@@ -1,5 +1,5 @@
-/* What launcher and agent say to each other over the agent's standard input and output: lines of a word, a space, and
-   text in which '\\', newline and NUL-free bytes are escaped. Either side sends "beat" every few seconds.
+/* The protocol of launcher and agent over the agent's standard input and output: lines of a word, a space, and text, in
+   which '\\' and newline are escaped. Both sides send "beat" every few seconds.
 
    launcher → agent                         agent → launcher
      reach ADDRESS PORT                       hello VERSION CORES GPUS CLIENT HOSTNAME
@@ -22,7 +22,7 @@
     "cairn-agent: " /* in front of the agent's lines: what a login shell says besides is no message                    \
                      */
 
-/* A file descriptor from which lines come as they come. It is made non-blocking. */
+/* Reads lines from a file descriptor, which becomes non-blocking. */
 typedef struct {
     int fd; /* −1: at its end */
     Buf pending;
@@ -32,17 +32,16 @@ typedef struct {
 
 void wire_reader(WireReader *r, int fd);
 void wire_reader_close(WireReader *r);
-/* Reads what is there. False: the end, or an error; what is pending can still be taken. */
+/* Reads the available bytes. False: the end, or an error; pending lines can still be taken. */
 bool wire_fill(WireReader *r);
-/* The next whole line, unescaped where `escaped`, without its newline; NULL: none yet. Lines of programs are cut at
-   8 KiB; at the end of the file the rest counts as a line. Valid until the next call. */
+/* The next whole line without its newline, unescaped if `escaped`; NULL: none yet. Lines of programs are cut at 8 KiB;
+   at the end of the file the rest counts as a line. Valid until the next call. */
 char *wire_line(WireReader *r, bool escaped);
 
 void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the newline */
-/* Writes all of it, waiting at most `patience_s` where the other side does not read. False: it did not go; errno says
- * why. */
+/* Writes all bytes, and waits at most `patience_s` for the reader. False, and errno: that failed. */
 bool wire_write(int fd, const char *data, size_t size, double patience_s);
-/* "word text\n", escaped. False, and errno: as wire_write, with 5 s of patience. */
+/* Writes "word text\n", escaped, as wire_write with 5 s of patience. */
 bool wire_send(int fd, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,4 +1,4 @@
-/* Standard output and error, for who must not wait for their reader: a thread writes what is put here. */
+/* Writes standard output and error from a thread, so that the launcher never waits for their reader. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "launch/launch_internal.h"
 
-enum { MOST_BYTES = 16 << 20 /* that wait; what comes then is not shown */ };
+enum { MOST_BYTES = 16 << 20 /* that wait; later lines are dropped */ };
 
 typedef struct Piece {
     struct Piece *next;
@@ -19,23 +19,23 @@ typedef struct Piece {
     char text[];
 } Piece;
 
-/* One where both lead to the same place, so that lines keep their order; else one for each: a pipe that nobody reads
-   does not keep errors back. */
+/* One if both lead to the same place, so that lines keep their order. Else one for each, so that a pipe that nobody
+   reads does not hold errors back. */
 typedef struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     Piece *first, **last;
-    size_t waiting; /* bytes, also those that are being written */
+    size_t waiting; /* bytes, including those being written */
     int64_t dropped;
 } Writer;
 
 static Writer writers[2];
-static int n_writers; /* 0: not begun */
+static int n_writers; /* 0: not started */
 
 static Writer *writer_of(int fd) { return &writers[n_writers == 2 && fd == STDERR_FILENO]; }
 
-/* May wait for ever. The other side may have made it non-blocking. */
+/* May wait for ever. Another process may have made `fd` non-blocking. */
 static void write_out(int fd, const char *text, size_t size)
 {
     while (size > 0) {
@@ -47,7 +47,7 @@ static void write_out(int fd, const char *text, size_t size)
             struct pollfd wait = {.fd = fd, .events = POLLOUT};
             poll(&wait, 1, 1000);
         } else if (n == 0 || errno != EINTR)
-            return; /* nobody is there */
+            return; /* no reader */
     }
 }
 
@@ -120,7 +120,7 @@ void writer_begin(void)
         thread_lock_init(&w->lock, &w->changed);
         n += thread_start(&w->thread, write_all, w) == 0;
     }
-    if (n < wanted) return; /* no threads: it may wait, then */
+    if (n < wanted) return; /* without threads the launcher writes, and may wait */
     n_writers = n;
     log_set_sink(put_log);
 }
@@ -139,5 +139,6 @@ void writer_end(int signals, double patience_s)
         }
         pthread_mutex_unlock(&w->lock);
     }
-    if (!given_up) log_set_sink(NULL); /* else the last words wait there, too, and this process does not */
+    if (!given_up)
+        log_set_sink(NULL); /* else later messages also go to the thread, and this process does not wait for them */
 }

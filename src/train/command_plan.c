@@ -83,7 +83,9 @@ static Status open_device(PlanRun *r)
         return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
                              "without --device, or with --attention own");
     in->imagined = true;
-    in->compute = setup_compute(c, BF16);
+    in->compute = setup_compute(c, device_compute(r->device));
+    if (in->compute == BF16 && device_compute(r->device) != BF16)
+        return fail(E_USAGE, "--precision bf16: the %s has fp16 and fp32", r->device->name);
     device_rates(r->device, in->compute, &in->rates);
     accounts_imagine(&r->accounts, (size_t)c->memory_budget, (size_t)r->device->memory_bytes, device_context_bytes(),
                      weights_bytes(r));

@@ -70,6 +70,8 @@ Status device_find(const char *name, const Device **device)
     return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200 or v100", name);
 }
 
+Dtype device_compute(const Device *d) { return d->major < 8 ? F16 : BF16; }
+
 double device_peak(const Device *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
 
 size_t device_context_bytes(void) { return (size_t)ASSUMED(CONTEXT_BYTES); }

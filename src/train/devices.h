@@ -23,6 +23,8 @@ Status device_find(const char *name, const Device **device);
 void device_rates(const Device *d, Dtype compute, CostRates *rates);
 /* What the predicted times rest on, a line each: name, value, unit, reason. */
 void device_assumptions(const Device *d, Buf *out);
+/* What --precision auto is there. */
+Dtype device_compute(const Device *d);
 double device_peak(const Device *d, Dtype compute);
 /* Bytes of device memory that context and libraries take beside the plan. */
 size_t device_context_bytes(void);

@@ -2,6 +2,7 @@
 #ifndef CAIRN_TRAIN_GPUS_H
 #define CAIRN_TRAIN_GPUS_H
 
+#include "comm/device.h"
 #include "config/config.h"
 #include "kernels/backend.h"
 #include "train/ranks.h"

@@ -377,8 +377,8 @@ done:
 static Status stop(Loop *l, const char *why)
 {
     TRY(save_whole(l));
-    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command resumes there",
-                why, (long long)l->progress->step, (long long)l->run->schedule.total_steps, l->run->c->output_dir);
+    return fail(E_STOPPED, "%s at step %lld of %lld; the state is saved in %s, the same command resumes there", why,
+                (long long)l->progress->step, (long long)l->run->schedule.total_steps, l->run->c->output_dir);
 }
 
 /* The file has done its work: the same command must not stop at once again. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PROBE_WIDTH 768
-#define PROBE_SHORT 1e-3 /* seconds: too short for one look at the clock */
+#define PROBE_SHORT 1e-3 /* seconds: too short to be timed alone */
 #define PROBE_LONG  0.25 /* enough */
 
 /* Runs it n times; 1e30 where it failed. */
@@ -18,8 +18,8 @@ static double time_runs(const Backend *b, OpCall *call, const RowCounts *rows, i
     return (clock_monotonic() - start) / n;
 }
 
-/* Seconds of one call, the best of several. What is over soon runs many times between two looks at the clock: a device
-   is launched to and waited for. */
+/* Seconds of one call, the best of several. A short call on a device runs many times between two readings of the clock,
+   because launching and waiting take time too. */
 static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 {
     double best = 1e30, last = 0;
@@ -100,7 +100,7 @@ static double measure_copy(const Backend *b, Op op, void *device, void *host)
     return (double)LINK_BYTES / time_call(b, &call, &rows);
 }
 
-/* Between the device and pinned memory, either way. Where that fails offload costs what other traffic does. */
+/* Between the device and pinned memory, both ways. Where that fails, offload costs as much as other traffic. */
 static void measure_link(const Backend *b, CostRates *rates)
 {
     void *device = NULL, *host = NULL;
@@ -113,7 +113,7 @@ static void measure_link(const Backend *b, CostRates *rates)
     b->unpin(host, LINK_BYTES);
 }
 
-/* With few rows first: a slow backend is not asked for more, a fast one for as many as a micro-batch has. */
+/* Few rows first: a slow backend stops there, a fast one goes up to a micro-batch's rows. */
 static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
     static const int64_t rows[] = {64, 1024, 16384};
@@ -130,7 +130,7 @@ static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
     return measured;
 }
 
-/* Where the rates of this backend, version, thread count and type are kept; NULL if there is no place. */
+/* The cache file of this backend, version, thread count and type; NULL without a home directory. */
 static char *cache_path(const Backend *b, Dtype compute)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

@@ -1,5 +1,4 @@
-/* What this machine offers: memory, and the rates the planner reckons with. devices.h has machines that are not here.
- */
+/* The memory of this machine, and its rates for the planner. devices.h has machines that are not here. */
 #ifndef CAIRN_TRAIN_MACHINE_H
 #define CAIRN_TRAIN_MACHINE_H
 

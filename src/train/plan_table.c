@@ -38,6 +38,14 @@ static bool exact(const RunPlan *p) { return p->train.exact; }
 
 static double per_second(const PlanTable *t, const RunPlan *p) { return (double)t->batch_size / p->step_s; }
 
+/* In 26 columns: × is one of them and two bytes. */
+static void put_name(const char *name, Buf *out)
+{
+    int width = 26;
+    for (const char *p = name; *p; p++) width += (*p & 0xC0) == 0x80;
+    buf_printf(out, "%-*s", width, name);
+}
+
 void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
 {
     const RunPlan *p = &rows[0].plan;
@@ -58,7 +66,7 @@ void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     buf_printf(out, " %10s %9s %9s %9s\n", "peak", "step (s)", "seq/s", "max batch");
     for (int i = 0; i < n; i++) {
         p = &rows[i].plan;
-        buf_printf(out, "%-26s", p->policy);
+        put_name(p->policy, out);
         for (int c = 0; c < N_COLUMNS; c++)
             buf_printf(out, " %*.*f", columns[c].width, columns[c].digits, mib(column_bytes(p, &columns[c])));
         buf_printf(out, " %9.1f%s %9.4g %9.4g %9lld%s\n", mib(run_plan_peak(p)), exact(p) ? " " : "~", p->step_s,

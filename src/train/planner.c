@@ -277,7 +277,7 @@ void planner_warn(const RunPlan *p)
         log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
                  MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
     if (p->input.training && p->input.saves && !p->save_buffer)
-        log_warn("no room for the save buffer within %.0f MiB: training will stand while the state is saved",
+        log_warn("no room for the save buffer within %.0f MiB: training will wait while the state is saved",
                  MIB(first->budget));
 }
 

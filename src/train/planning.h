@@ -1,5 +1,5 @@
-/* From what the user wants to a verified plan: emits the model and runs all passes. Used by training, by `cairn plan`
-   for models that would never fit here, and by the search for the fastest plan within a budget. */
+/* One verified plan: emits the model and runs all passes in order. The backend may be imagined, for models that would
+   never fit here. */
 #ifndef CAIRN_TRAIN_PLANNING_H
 #define CAIRN_TRAIN_PLANNING_H
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIFORM_LEVELS 6 /* none … full, offload; blocks of layers (every:K) come when none of these fits */
+#define UNIFORM_LEVELS 6 /* none … full, offload; blocks of layers (every:K) are tried where none of these fits */
 
 static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "offload", "inner"};
 
@@ -20,7 +20,7 @@ double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len
            plan_cost(p, p->begin, &p->capacity, seq_len, rates, NULL);
 }
 
-/* The heavier levels in the first layers: what they keep lives longest. */
+/* The heavier levels go to the first layers, whose activations live longest. */
 static void spread(const Candidate *c, uint8_t *levels)
 {
     int l = 0;
@@ -45,7 +45,7 @@ static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].bud
 /* Of exact levels. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
-    size_t other;   /* of it: what is no activation */
+    size_t other;   /* of it, all but activations */
     double seconds; /* of a step */
     double kept;    /* bytes between forward and backward */
 } Trial;
@@ -80,11 +80,11 @@ static int faster_first(const void *a, const void *b)
     return memcmp(x->count, y->count, sizeof x->count);
 }
 
-/* What one layer more at a level costs in time and keeps in memory, from plans that are that level throughout. */
+/* The time and memory of one more layer at a level, from plans with that level in all layers. */
 typedef struct {
     double base_seconds, base_kept, seconds[UNIFORM_LEVELS], kept[UNIFORM_LEVELS];
     int levels;                        /* none … full, or offload */
-    size_t smallest_peak, other_bytes; /* of the uniform plans; of none's what is no activation */
+    size_t smallest_peak, other_bytes; /* of the uniform plans; of none's peak, all but activations */
 } Slopes;
 
 static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
@@ -153,7 +153,7 @@ static void enumerate(Candidate c, int level, int left, int grain, const Slopes 
     }
 }
 
-/* A heap with the fastest on top: of millions of candidates only the first few are ever looked at. */
+/* A heap with the fastest on top: of millions of candidates only the first few are laid out. */
 static void sift(Candidate *heap, size_t n, size_t at)
 {
     Candidate moving = heap[at];
@@ -172,13 +172,13 @@ static void take(SearchResult *r, const Trial *trial, bool *found)
     r->step_s = trial->seconds;
 }
 
-/* The first candidate, fastest first, whose exact peak fits. Takes `all` apart. */
+/* The fastest candidate whose exact peak fits. Destroys `all`. */
 static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r,
                             bool *found)
 {
     size_t possible = 0;
     Trial trial;
-    for (size_t i = 0; i < n; i++) /* the others cannot fit: this much is alive at the turn */
+    for (size_t i = 0; i < n; i++) /* `kept` is a lower bound, so the others cannot fit */
         if ((double)other + all[i].kept <= (double)budget_of(s)) all[possible++] = all[i];
     n = possible;
     for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
@@ -197,9 +197,8 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
     return OK;
 }
 
-/* Nothing keeps a layer's input everywhere, or the link is slow: blocks of K layers, the smallest K that fits. With K
-   the inputs that are kept become fewer and what a block needs grows, so far beyond the K that takes least there is
-   nothing to find. */
+/* Blocks of K layers, the smallest K that fits, for budgets below every layer's input, or a slow link. A larger K keeps
+   fewer inputs and needs more inside a block, so the search ends a little beyond the K with the smallest peak. */
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
 {
     Trial trial;

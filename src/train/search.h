@@ -1,5 +1,5 @@
-/* `--recompute auto`: the fastest plan that fits a budget. Layers are identical, so a candidate is a count of layers
-   per level with the heavier levels in the first layers; all of them are looked at (docs/contracts.md 6). */
+/* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of layers
+   per level, with the heavier levels in the first layers. The search enumerates all candidates (docs/contracts.md 6). */
 #ifndef CAIRN_TRAIN_SEARCH_H
 #define CAIRN_TRAIN_SEARCH_H
 
@@ -7,7 +7,7 @@
 #include "train/planning.h"
 
 typedef struct {
-    PlanRequest training;     /* levels are what is looked for */
+    PlanRequest training;     /* without levels */
     const Plan *evaluation;   /* shares the memory; may be NULL */
     const Accounts *accounts; /* the first row's peak is the result's; a plan fits where it fits all */
     CostRates rates;
@@ -24,8 +24,8 @@ typedef struct {
     int layouts;     /* plans that were laid out */
 } SearchResult;
 
-/* E_MEMORY says the smallest budget that would do, also as result->peak. Time never rises with the budget; ties go to
- * less memory. */
+/* E_MEMORY names the smallest budget that would do, which is then result->peak. Time never rises with the budget; of
+   equal times the one with less memory wins. */
 Status search_levels(const SearchProblem *problem, SearchResult *result);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches at its capacity, and the update. */

@@ -1,5 +1,5 @@
-/* What every training command settles before its first step, from the configuration: backend and precision, optimizer
-   and schedule, and the plan. */
+/* Everything that a training command decides before its first step, from the configuration: backend and precision,
+   optimizer and schedule, and the plan. */
 #ifndef CAIRN_TRAIN_SETUP_H
 #define CAIRN_TRAIN_SETUP_H
 

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "comm/device.h"
+
 /* Bytes that tell who sent them to whom. */
 static void fill(uint8_t *p, size_t n, int from, int to)
 {

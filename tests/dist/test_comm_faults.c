@@ -193,7 +193,7 @@ static void test_away(void **state)
     Ranks ranks = ranks_of(3, where);
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
-    late.expected = "does not come to what the others wait in";
+    late.expected = "does not come to the collective that the others wait in";
     ranks.options.peer_timeout_s = 0.8;
     ranks.arg = &late;
     ranks_run(&ranks, one_is_late);
@@ -304,7 +304,7 @@ static void test_wrong(void **state)
     /* Two of one rank, over TCP. */
     Opening twice[3] = {{.world = world_of(0, 3), .expected = "did not come: 2"},
                         {.world = world_of(1, 3), .expected = "did not come: 2"},
-                        {.world = world_of(1, 3), .expected = "another process is rank 1 already"}};
+                        {.world = world_of(1, 3), .expected = "another process is already rank 1"}};
     for (int k = 0; k < 3; k++)
         twice[k].where = places[1], twice[k].status = k < 2 ? E_PEER : E_USAGE, twice[k].most_s = 10;
     open_all(twice, 3);

@@ -126,7 +126,7 @@ lose h2
 wait_until 60 begun 5 || complain "not started again without h2: $(cat launch.out)"
 kill -9 "$(tail -n 1 told/pids)"
 wait "$launcher" || complain "not started again: $(cat launch.out)"
-said "going on without h2 (ssh: connect to host h2: No route to host)" || complain "$(cat launch.out)"
+said "continuing without h2 (ssh: connect to host h2: No route to host)" || complain "$(cat launch.out)"
 [ "$(cat told/rank*.2 | tr '\n' ',')" = "h1 0/2,h3 1/2," ] || complain "after h2: $(cat told/rank*.2)"
 # With --ranks it is needed: tried at once.
 begin_waiting 1 --ranks 3 --max-restarts 1

@@ -63,6 +63,16 @@ expect 2 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --max-seq-le
 says "long.tsv has sequences of 600 tokens" "--max-seq-length 600"
 expect 1 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --lengths bad.tsv
 says "bad.tsv:1: expected a length"
+expect 0 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny
+says "v100, f16"
+expect 2 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny --precision bf16
+says "the v100 has fp16 and fp32"
+expect 76 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16MiB --json
+says '"fits": false' "no plan fits the memory budget of 16.0 MiB"
+expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16
+says "a size with its unit"
+expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --recompute half
+expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --recompute every:0
 expect 2 "$CAIRN_BINARY" plan --device h300 --model-config "$large"
 says "'h300' is unknown; expected h200, h100, a100, b200 or v100"
 finish

@@ -87,7 +87,7 @@ typedef struct {
 static void *open_one(void *arg)
 {
     Opening *o = arg;
-    o->status = store_open(&o->world, o->where, o->token, 10, &o->store);
+    o->status = store_open(&o->world, o->where, o->token, 10, NULL, &o->store);
     snprintf(o->message, sizeof o->message, "%s", status_message());
     return NULL;
 }
@@ -131,17 +131,17 @@ static void test_places(void **state)
 {
     World w = world_of(0, 1, "");
     Store *s;
-    assert_status(store_open(&w, "ftp://x", "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, "ftp://x", "", 1, NULL, &s), E_USAGE);
     assert_message("expected file:DIR");
-    assert_status(store_open(&w, "file:", "", 1, &s), E_USAGE);
-    assert_status(store_open(&w, "tcp://:5", "", 1, &s), E_USAGE);
-    assert_status(store_open(&w, "tcp://a:70000", "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, "file:", "", 1, NULL, &s), E_USAGE);
+    assert_status(store_open(&w, "tcp://:5", "", 1, NULL, &s), E_USAGE);
+    assert_status(store_open(&w, "tcp://a:70000", "", 1, NULL, &s), E_USAGE);
     char *open_folder = mem_printf("file:%s", (char *)*state);
     Store *first;
-    assert_ok(store_open(&w, open_folder, "", 1, &first)); /* and now somebody else's */
+    assert_ok(store_open(&w, open_folder, "", 1, NULL, &first)); /* and now somebody else's */
     char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
     assert_int_equal(system(command), 0);
-    assert_status(store_open(&w, open_folder, "", 1, &s), E_USAGE);
+    assert_status(store_open(&w, open_folder, "", 1, NULL, &s), E_USAGE);
     assert_message("this user alone");
     store_close(first);
     free(open_folder);
@@ -182,8 +182,8 @@ static void test_tidy(void **state)
 
     World alone = world_of(1, 2, "nobody"), first = world_of(0, 2, "nobody");
     Store *s;
-    assert_status(store_open(&alone, where, "", 0.3, &s), E_PEER);
-    assert_status(store_open(&first, where, "", 0.3, &s), E_PEER);
+    assert_status(store_open(&alone, where, "", 0.3, NULL, &s), E_PEER);
+    assert_status(store_open(&first, where, "", 0.3, NULL, &s), E_PEER);
     assert_true(is_empty(*state));
 
     fflush(NULL);

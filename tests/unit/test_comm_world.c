@@ -1,10 +1,10 @@
 /* Who a process is, by its environment; lists of hosts; --iface; the keyed hash. */
 #include "testing.h"
 
-#include "comm/comm.h"
 #include "comm/hosts.h"
 #include "comm/interfaces.h"
 #include "comm/siphash.h"
+#include "comm/world.h"
 
 /* "NAME=value NAME=value": an environment. */
 static Status find(const char *text, World *w)
@@ -87,7 +87,8 @@ static void test_refusals(void **state)
          "LOCAL_RANK=2 in the environment, but LOCAL_WORLD_SIZE=2"},
         {"RANK=1 WORLD_SIZE=4 MASTER_PORT=70000", "MASTER_PORT=70000"},
         {"RANK=1 WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4",
-         "says two things: RANK=1 WORLD_SIZE=4 (torchrun), and OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 (Open "
+         "has two different ranks: RANK=1 WORLD_SIZE=4 (torchrun), and OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 "
+         "(Open "
          "MPI)"},
         {"RANK=1 WORLD_SIZE=4 PMI_RANK=1", "only a part of what MPICH"},
         {"PALS_RANKID=1", "but no PBS_NODEFILE"},

@@ -1,0 +1,32 @@
+/* Collectives between GPUs, by NCCL (cairn_nccl.so). */
+#ifndef CAIRN_COMM_DEVICE_H
+#define CAIRN_COMM_DEVICE_H
+
+#include "comm/comm.h"
+
+/* The device communicator. It belongs to a Comm of the same ranks, whose watch aborts it when a rank is lost, and must
+   be closed before that Comm. NCCL chooses the order of its sums, with the same bits on all ranks. One thread at a
+   time. */
+typedef struct CommDevice CommDevice;
+
+/* Collective. `unit` identifies this rank's GPU in the whole cluster. E_USAGE, with the same text on all ranks, where a
+   rank cannot load the module or two ranks share a GPU. */
+Status comm_device_ready(Comm *c, const char *unit);
+/* Collective, after comm_device_ready. All calls use the calling thread's current device. */
+Status comm_device_open(Comm *c, CommDevice **device);
+const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
+/* Collective. These queue work on a cudaStream_t, in place in device memory: F32, F64 or I64; parts as in
+   comm_reduce_scatter and comm_gather_parts. After E_PEER the communicator is aborted and can only be closed. */
+Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
+Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
+Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
+Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream);
+/* Waits until `done` reports the end of the queued work. Call it before any other wait for the stream. E_PEER where a
+   rank is lost or NCCL failed: the queued work was aborted, and its results are invalid. */
+Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self);
+Status comm_device_check(CommDevice *d); /* never waits; E_PEER as above */
+/* Aborts queued work that nobody has waited for. Call it after a failure, before a wait for the stream. Takes NULL. */
+void comm_device_abort(CommDevice *d);
+void comm_device_close(CommDevice *d); /* takes NULL */
+
+#endif

@@ -1,0 +1,44 @@
+/* The rendezvous: a small store of named values that all ranks reach. */
+#ifndef CAIRN_COMM_STORE_H
+#define CAIRN_COMM_STORE_H
+
+#include <signal.h>
+
+#include "comm/world.h"
+
+typedef struct Store Store;
+
+/* Opens the store at `where`:
+     file:DIR           a shared folder
+     tcp://HOST[:PORT]  rank 0 serves it; without a port the job's name gives one; where a port is taken, rank 0 and the
+                        others try the next ones
+     served://HOST:PORT a process that is no rank serves it (store_serve)
+     auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else a folder of this host
+   Job and token keep names apart, so no rank sees what another job or an earlier run left. A folder needs all ranks
+   within `timeout_s`; E_PEER names those that are missing. With an empty token (or NULL) anyone who knows the job's
+   name and reaches the port can join a tcp store. While *stop (may be NULL) is not 0, waits
+   end with E_STOPPED. */
+Status store_open(const World *world, const char *where, const char *token, double timeout_s,
+                  const volatile sig_atomic_t *stop, Store **store);
+Status store_set(Store *s, const char *name, const void *data, size_t size);
+/* Waits for the value; E_PEER after `timeout_s`, naming it. The caller frees `*data`; a NUL follows the bytes. */
+Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
+/* Shortens the wait for a server's answer: the server itself may be lost. */
+void store_hurry(Store *s, double answer_s);
+void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes what is left of the run */
+/* Removes what a job's ranks left there. All of them must have ended, and no other job may have this name and token. */
+void store_forget(const World *world, const char *where, const char *token);
+
+/* For a launcher: serves a store to the ranks of `world` (its size and job), from a thread, until it is closed. Port 0
+   means any free one. The server also admits World.rank -1, an observer. */
+typedef struct StoreServer StoreServer;
+Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server);
+int store_server_port(const StoreServer *s);
+/* Have all ranks met? From then on each notices a lost rank by itself. */
+bool store_server_met(StoreServer *s);
+/* The first loss that rank `rank` reported: the lost rank, and whether it fell silent (else its process ended). -1: it
+   reported none, or meets elsewhere. */
+int store_server_lost(StoreServer *s, int rank, bool *silent);
+void store_server_close(StoreServer *s); /* takes NULL */
+
+#endif
