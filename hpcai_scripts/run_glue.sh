@@ -20,7 +20,7 @@ Builds Cairn if need be, fine-tunes (--do-train) and evaluates (--do-eval; switc
 
 On many hosts: run_glue_multinode.sh, or --multinode here.
 
-Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to go on), 76 does not fit in
+Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to resume), 76 does not fit in
 memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn glue --help` lists all flags.
 END
 }

@@ -24,7 +24,7 @@ steps of 65536 sequences of 128 tokens, then 1563 of 32768 of 512). Every flag g
 
 On many hosts: run_pretraining_multinode.sh, or --multinode here.
 
-Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to go on), 76 does not fit in
+Exit codes: 0 done, 1 failed, 2 usage, 75 stopped with a durable checkpoint (run again to resume), 76 does not fit in
 memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
 END
 }

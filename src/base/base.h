@@ -1,4 +1,4 @@
-/* Everything of base. It knows nobody. */
+/* All headers of base, which includes no other room. */
 #ifndef CAIRN_BASE_BASE_H
 #define CAIRN_BASE_BASE_H
 

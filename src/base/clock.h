@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-double clock_monotonic(void);           /* seconds since some fixed point */
+double clock_monotonic(void);           /* seconds since an arbitrary fixed point */
 double clock_wall(void);                /* seconds since 1970 */
 void clock_iso(char *out, size_t size); /* UTC, "2026-11-21T03:40:36Z": 21 bytes */
 

@@ -2,7 +2,7 @@
 #include "base/crc32c_internal.h"
 #include "base/digest.h"
 
-/* Two steps of four bits per byte: slow, and needed for less than a word. */
+/* Portable version, four bits at a time; also for the bytes that do not fill a word. */
 static uint32_t crc_bytes(uint32_t crc, const uint8_t *p, size_t len)
 {
     static const uint32_t nibble[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,

@@ -22,8 +22,8 @@ Digest digest_of(const void *data, size_t len);
 void digest_format(Digest d, char out[33]);
 int digest_equal(Digest a, Digest b);
 
-/* Castagnoli's (RFC 3720 B.4). Start with 0; give the last value back to go on. Uses the CPU's instruction if it has
- * it. */
+/* CRC-32C, Castagnoli's polynomial (RFC 3720 B.4). Start with 0; pass the last value to continue. Uses the CPU's
+ * instruction where there is one. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 /* TensorFlow's masked form (tfevents, TF1 bundles). */
 static inline uint32_t crc32c_mask(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }

@@ -166,7 +166,7 @@ Status file_free_bytes(const char *path, uint64_t *bytes)
         result = statvfs(place, &fs);
     }
     free(place);
-    if (result != 0) return fail(E_IO, "%s: cannot tell the free space there: %m", path);
+    if (result != 0) return fail(E_IO, "%s: cannot read the free space: %m", path);
     *bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     return OK;
 }
@@ -208,7 +208,7 @@ Status file_make_directories(const char *path)
         if (mkdir(part, 0777) == 0) {
             status = sync_parent(part);
         } else {
-            int why = errno; /* what stands already is fine, whatever the reason that it cannot be made */
+            int why = errno; /* an existing directory is fine, whatever mkdir said */
             bool stands = file_is_directory(part);
             errno = why == EEXIST ? ENOTDIR : why;
             if (!stands) status = fail(E_IO, "%s: cannot make the directory %s: %m", path, part);

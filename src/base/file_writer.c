@@ -87,7 +87,7 @@ static Status flush(FileWriter *w)
 Status file_writer_write(FileWriter *w, const void *data, size_t len)
 {
     CHECK(w->path, "file_writer_write on a writer that is not open");
-    if (w->broken) return fail(E_IO, "%s: cannot go on writing after an error", w->path);
+    if (w->broken) return fail(E_IO, "%s: cannot continue writing after an error", w->path);
     const uint8_t *p = data;
     while (len > 0) {
         if (w->used == 0 && len >= FILE_BLOCK) {

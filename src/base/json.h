@@ -1,6 +1,6 @@
-/* JSON documents (RFC 8259), read-only (jansson, only included in json.c). E_FORMAT, with line and column: what is not
-   JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. For writing use Buf with buf_json and
-   buf_double. */
+/* JSON documents (RFC 8259), read-only (jansson, only included in json.c). E_FORMAT, with line and column, for
+   invalid JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. For writing use Buf with
+   buf_json and buf_double. */
 #ifndef CAIRN_BASE_JSON_H
 #define CAIRN_BASE_JSON_H
 

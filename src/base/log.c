@@ -74,7 +74,7 @@ void log_printf(LogLevel level, const char *format, ...)
     if (sink_now) sink_now(line.data, line.len);
     for (size_t done = 0; done < line.len && !sink_now;) { /* one write, unless a signal or a pipe cuts it short */
         ssize_t n = write(STDERR_FILENO, line.data + done, line.len - done);
-        if (n <= 0 && errno != EINTR) break; /* nobody to tell */
+        if (n <= 0 && errno != EINTR) break; /* stderr is gone */
         if (n > 0) done += (size_t)n;
     }
     if (hook_after) hook_after();

@@ -1,6 +1,6 @@
 /* Messages to people, on stderr, one line each: "error: …", "warning: …", "debug: …", and LOG_INFO without a prefix. A
    final newline is added; control characters become '?'. From any thread (one write(2) per line, under one lock), errno
-   is kept; not from signal handlers. The live progress line is told to step aside. */
+   is kept; not from signal handlers. The live progress line is cleared first and drawn again. */
 #ifndef CAIRN_BASE_LOG_H
 #define CAIRN_BASE_LOG_H
 
@@ -9,7 +9,7 @@
 typedef enum { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel level); /* default LOG_INFO */
-/* Stands before every line from now on: "rank 3 on node07: …". Copied; NULL: nothing does. */
+/* Prefix of every later line: "rank 3 on node07: …". Copied; NULL for none. */
 void log_set_name(const char *name);
 void log_printf(LogLevel level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Called before and after every line, so that a progress line can be cleared and drawn again. NULL: none. They run

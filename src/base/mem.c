@@ -104,7 +104,7 @@ void buf_vprintf(Buf *b, const char *format, va_list args)
     b->len += (size_t)n;
 }
 
-/* Length of the UTF-8 character at `s`, which ends with a NUL. If what is there is none, *valid is 0 and the length is
+/* Length of the UTF-8 character at `s`, which ends with a NUL. If the bytes are not one, *valid is 0 and the length is
    that of the longest beginning of one, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
 static size_t utf8_span(const unsigned char *s, int *valid)
 {

@@ -6,10 +6,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-/* Ends the process as said above; for libraries that allocate by themselves and report NULL. */
+/* Ends the process like mem_*; for libraries that allocate themselves and return NULL. */
 void mem_exhausted(size_t bytes) __attribute__((noreturn));
 
-/* What these return is given back with free(). */
+/* The caller frees with free(). */
 void *mem_alloc(size_t bytes);                        /* zeroed; 0 bytes gives a valid pointer */
 void *mem_array(size_t count, size_t size);           /* zeroed; overflow is checked */
 void *mem_resize(void *p, size_t count, size_t size); /* like realloc; new bytes are not zeroed */
@@ -26,7 +26,7 @@ char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
         }                                                                                                              \
     } while (0)
 
-/* A byte buffer; `data` is always NUL-terminated when not NULL. Zero-initialise; free with buf_free. What is appended
+/* A byte buffer; `data` is always NUL-terminated when not NULL. Zero-initialise; free with buf_free. Appended bytes
    must not lie in the buffer itself. */
 typedef struct {
     char *data;

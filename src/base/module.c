@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-/* Folders that may hold cairn_<name>.so, in the order they are searched; NULL: there is none. */
+/* Folders that may hold cairn_<name>.so, in the order they are searched; NULL where one does not exist. */
 typedef struct {
     const char *what;
     char *path;
@@ -36,7 +36,7 @@ static void places_free(Place places[N_PLACES])
     for (int i = 0; i < N_PLACES; i++) free(places[i].path);
 }
 
-/* Path of the module, or NULL with the places where it is not in `looked`. */
+/* Path of the module, or NULL with the searched places in `looked`. */
 static char *find_module(const char *name, Buf *looked)
 {
     Place places[N_PLACES];

@@ -1,5 +1,5 @@
-/* Norms are sums over blocks of so many elements, counted from a tensor's start (docs/contracts.md 5): backends add
-   them, ranks cut the parameters between them. */
+/* Norms are sums over blocks of this many elements, counted from a tensor's start (docs/contracts.md 5). Backends sum
+   the blocks; ranks divide the parameters at their borders. */
 #ifndef CAIRN_BASE_NORM_BLOCK_H
 #define CAIRN_BASE_NORM_BLOCK_H
 

@@ -24,7 +24,7 @@ static void *run(void *arg)
 static size_t usable_cores(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* over 1024 cores: nobody waits for long here */
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* over 1024 cores: one thread is fast enough */
     return (size_t)CPU_COUNT(&set);
 }
 

@@ -10,8 +10,8 @@ typedef void (*ParallelWork)(void *arg, size_t begin, size_t end);
 
 /* Calls work on consecutive ranges that cover [0, n), each but the last a multiple of `grain` long, and returns when
    all are done. No range is shorter than `grain`, so less than 2 grains run here alone. At most 8 threads, and no more
-   than the cores this process may use; a thread that cannot be started has its range done here. How the ranges are cut
-   depends on the machine: the result must not. */
+   than the cores this process may use; the range of a thread that cannot be started runs in the caller. How the ranges
+   are cut depends on the machine: the result must not. */
 void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg);
 
 #endif

@@ -12,7 +12,7 @@
     X(E_IO, 1, "input/output error")                                                                                   \
     X(E_FORMAT, 1, "bad input")                                                                                        \
     X(E_NUMERIC, 1, "not a finite number")                                                                             \
-    X(E_STOPPED, 75, "stopped with a durable checkpoint, run again to go on")                                          \
+    X(E_STOPPED, 75, "stopped with a durable checkpoint, run again to resume")                                         \
     X(E_MEMORY, 76, "does not fit in memory")                                                                          \
     X(E_PEER, 77, "peer lost, snapshot kept")                                                                          \
     X(E_CORRUPT, 79, "checkpoint corrupt and no good one left")
@@ -44,7 +44,7 @@ typedef enum {
         if (!(cond)) status_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                                             \
     } while (0)
 
-/* Records the message of this thread and returns `status`. The arguments may contain status_message(); %m works. */
+/* Records this thread's message and returns `status`. The arguments may contain status_message(); %m works. */
 Status status_fail(Status status, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);` OK stays

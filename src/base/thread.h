@@ -1,15 +1,15 @@
-/* Threads beside the one that trains, and waiting with a deadline. */
+/* Threads next to the training thread, and waiting with a deadline. */
 #ifndef CAIRN_BASE_THREAD_H
 #define CAIRN_BASE_THREAD_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Starts a thread that no signal is delivered to: signals are the business of the program's first thread. 0, or the
-   errno of why there is none; who can does the work without it. */
+/* Starts a thread with all signals blocked: the program's first thread handles them. Returns 0 or an errno; a caller
+   that can does the work itself then. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
-/* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system has none left. */
+/* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system is out of them. */
 void thread_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed);
 /* Waits until something changed, or it is `end` (clock_monotonic): false. `lock` is held. */
 bool thread_wait_until(pthread_cond_t *changed, pthread_mutex_t *lock, double end);

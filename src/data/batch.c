@@ -131,7 +131,7 @@ typedef struct {
 
 static bool lighter(const Load *a, const Load *b) { return a->rows != b->rows ? a->rows < b->rows : a->rank < b->rank; }
 
-/* The lightest is at the top of a heap; what is there sinks to its place. */
+/* A heap with the lightest rank on top; the top sinks to its place. */
 static void sink(Load *heap, int n)
 {
     for (int at = 0, least; 2 * at + 1 < n; at = least) {

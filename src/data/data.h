@@ -84,7 +84,7 @@ typedef struct {
 } MicroRange;
 /* Packs the n sequences of a step, examples index[0..n), into micro-batches: the longest first, each into the first
    that has room (first-fit decreasing). `order` (n) becomes the sequences' places in the step, micro-batch by
-   micro-batch, ascending in each; `ranges` (n) says which are whose. Returns the number of micro-batches.
+   micro-batch, ascending in each; `ranges` (n) has the part of each. Returns the number of micro-batches.
    `padded_length` 0: packed; else every sequence takes that many rows. */
 int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
                     int64_t *order, MicroRange *ranges);

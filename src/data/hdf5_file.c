@@ -342,7 +342,7 @@ static Status read_descriptors(const Hdf5Column *c, uint64_t address, uint64_t r
     return OK;
 }
 
-/* Where in the file the chunk that begins at this row lies. Older libraries do not tell, and newer ones differ in
+/* Position in the file of the chunk that begins at this row. Older libraries do not report it, and newer ones differ in
    whether they count a user block. */
 static bool chunk_address(const Hdf5Column *c, const hsize_t at[1], uint64_t *address)
 {
@@ -429,7 +429,7 @@ Status hdf5_list_lengths(Hdf5Column *c, int64_t first, int64_t n, int64_t most, 
     return status;
 }
 
-/* A number as it stands in the file; beyond 32 bits, the nearest. */
+/* A number of the file, clamped to 32 bits. */
 static int32_t number(const Hdf5Column *c, const uint8_t *p)
 {
     int bytes = c->shape.bytes;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Every call of the library stands between these two. The first one starts it. */
+/* Every call of the library is made between these two. The first call initialises it. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
 /* What the library says of its last error; valid until hdf5_unlock. */

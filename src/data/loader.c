@@ -1,6 +1,6 @@
 /* The order of an epoch, and the thread that makes batches.
 
-   Blocks are permuted; so many of them that follow each other in that order are a window; the sequences of a window are
+   Blocks are permuted; a number of consecutive blocks of that order form a window; the sequences of a window are
    permuted as one. A set that is one window is permuted whole. */
 #include <math.h>
 #include <stdlib.h>

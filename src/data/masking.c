@@ -33,7 +33,7 @@ void masking_free(Masking *m)
     *m = (Masking){0};
 }
 
-/* A word's pieces: itself, and those after it that go on it. */
+/* The pieces of a word: the first and its continuations. */
 static int word_length(const Masking *m, const int32_t *ids, int n, int start)
 {
     int end = start + 1;

@@ -15,7 +15,7 @@ typedef struct {
     int most;
     int32_t vocab_size; /* random words are below this */
     int32_t cls, sep, mask;
-    uint8_t *continues; /* (vocab_size) pieces that go on a word, "##…"; NULL: each piece is a word */
+    uint8_t *continues; /* (vocab_size) pieces that continue a word, "##…"; NULL: each piece is a word */
 } Masking;
 
 void masking_init(Masking *m, const Vocab *vocab, uint64_t seed, double fraction, int most, bool whole_words);

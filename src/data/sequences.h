@@ -1,4 +1,4 @@
-/* Examples that grow: what is read from shards, and what a batch is made of. */
+/* Examples that grow: sequences read from shards, and those of a batch. */
 #ifndef CAIRN_DATA_SEQUENCES_H
 #define CAIRN_DATA_SEQUENCES_H
 
@@ -13,7 +13,7 @@ typedef struct {
 
 /* Empties it, with its room. */
 void sequences_clear(Sequences *s);
-/* Room for so many in all. */
+/* Reserves room for this many in total. */
 void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t masked);
 /* Room for one more of `length` tokens and `masked` masks behind the last; what it holds is filled by the caller, at
    e.offset[i] and e.masked_offset[i]. Gives its number i. */

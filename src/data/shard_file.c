@@ -117,7 +117,7 @@ static Status check_columns(ShardFile *f)
         return bad_column(f, f->is_masked ? SHARD_MASKED_IDS : SHARD_MASKED_POSITIONS,
                           "is missing; masked_lm_positions and masked_lm_ids belong together");
     if (f->layout == SHARD_PACKED && !c[SHARD_PACKED_MASKED] != !f->is_masked)
-        return bad_column(f, SHARD_PACKED_MASKED, "is missing, or stands without masked_lm_positions");
+        return bad_column(f, SHARD_PACKED_MASKED, "is missing, or given without masked_lm_positions");
     if (f->is_masked && hdf5_shape(c[SHARD_MASKED_IDS]).width != hdf5_shape(c[SHARD_MASKED_POSITIONS]).width)
         return bad_column(f, SHARD_MASKED_IDS, "its rows are not as wide as those of masked_lm_positions");
     if (f->width > f->limits.max_length)
@@ -282,7 +282,7 @@ static Status fixed_masks(Raw *r, View places, View words)
     for (r->masked = 0; r->masked < places.n && places.v[r->masked] != 0;) r->masked++;
     for (int64_t i = r->masked; i < places.n; i++)
         if (places.v[i] != 0)
-            return bad_row(r, SHARD_MASKED_POSITIONS, "position %d stands behind a 0, which ends them", places.v[i]);
+            return bad_row(r, SHARD_MASKED_POSITIONS, "position %d follows a 0, which ends the list", places.v[i]);
     r->place = places.v;
     r->word = words.v;
     return OK;

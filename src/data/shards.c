@@ -154,7 +154,7 @@ static Status look_at_files(Shards *s, const char *dir)
     if (drawn && (s->o.stored_masks || !s->o.vocab))
         status = fail(E_USAGE,
                       "%s: %d of its %d shards hold no masks, and none are to be drawn: leave out "
-                      "--masking static, or make the shards anew with `cairn shards --masking static`",
+                      "--masking static, or make the shards again with `cairn shards --masking static`",
                       dir, s->n_files - masked, s->n_files);
 done:
     pthread_mutex_unlock(&one);

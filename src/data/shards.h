@@ -22,7 +22,7 @@ typedef struct {
     uint64_t seed;
     int64_t batch_size;
     bool stored_masks;    /* files without masks are refused */
-    bool dynamic_masking; /* draws the masks of masked files anew too, from the words their labels keep */
+    bool dynamic_masking; /* draws new masks for masked files too, from the words in their labels */
     double mask_fraction; /* 0: 0.15 */
     bool whole_words;
 } ShardsOptions;
@@ -35,7 +35,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
 void shards_close(Shards *s);          /* takes NULL */
 int64_t shards_count(const Shards *s); /* sequences of an epoch */
 /* Reads every row once, with up to 8 threads: the first bad one is E_FORMAT with file, dataset and row. For the start
-   of a run; one that goes on with the same shards_digest need not do it again. `stop` as in signals_stop; may be NULL.
+   of a run; a resumed one with the same shards_digest need not repeat it. `stop` as in signals_stop; may be NULL.
  */
 Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 /* The sequences of global batch number `batch` (from 0), in order; the last batch of an epoch may be short. Valid until
@@ -43,8 +43,9 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 Status shards_step(Shards *s, int64_t batch, const Examples **e);
 /* The same as a run's source of steps; the Shards must live as long. */
 ExampleSource shards_source(Shards *s);
-/* Bytes that will be held beside what is held now, for sequences of `mean_length`: of shards_step (windows, batches and
-   what a caller keeps of each of their sequences), or of shards_range alone. For what a run says it needs. */
+/* Bytes that will be allocated on top of those held now, for sequences of `mean_length`: of shards_step (windows,
+   batches and what a caller keeps of each of their sequences), or of shards_range alone. For what a run says it needs.
+ */
 size_t shards_memory(const Shards *s, double mean_length, bool steps);
 /* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
    call. */

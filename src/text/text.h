@@ -54,7 +54,7 @@ typedef struct {
 void token_ids_free(TokenIds *ids);
 
 /* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. The special pieces written in the
-   text give their ids. Bytes that are not UTF-8 are left out, as U+FFFD would be; who wants an error asks
+   text give their ids. Bytes that are not UTF-8 are left out, as U+FFFD would be; for an error call
    text_utf8_error. */
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds *out);
 

@@ -14,7 +14,7 @@ static int sequence(const uint8_t *p, const uint8_t *end, uint32_t *scalar)
     }
     int len = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
     if (lead < 0xC2 || lead > 0xF4 || end - p < len) return 0;
-    /* The second byte's range keeps out overlong forms, surrogates and what lies beyond U+10FFFF. */
+    /* The second byte's range excludes overlong forms, surrogates and values beyond U+10FFFF. */
     uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     if (p[1] < low || p[1] > high) return 0;

@@ -76,7 +76,7 @@ static TrieNode *trie_build(const Key *keys, size_t count)
     size_t depth = 0, cap = 0;
     trie_reserve(&b, 1024);
     for (int i = 0; i < 9; i++) b.look_from[i] = 256; /* so that no base is negative */
-    b.nodes[0].parent = INT32_MAX;                    /* taken, and nobody's child */
+    b.nodes[0].parent = INT32_MAX;                    /* taken, without a parent */
     MEM_GROW(stack, depth, cap);
     stack[depth++] = (Branch){0, 0, count, 0};
     while (depth > 0) {

@@ -309,7 +309,7 @@ static void merge_pair(Merging *m, size_t pair)
 
     char text[4 * WORD_MAX + 3];
     size_t len = strings_len(s, (size_t)a),
-           tail = strings_len(s, (size_t)b) - 2; /* b goes on a word: it begins with ## */
+           tail = strings_len(s, (size_t)b) - 2; /* b continues a word: it begins with ## */
     CHECK(len + tail <= sizeof text, "a piece of %zu bytes", len + tail);
     memcpy(text, s->text + s->start[a], len);
     memcpy(text + len, s->text + s->start[b] + 2, tail);
@@ -353,7 +353,7 @@ static int by_count(const void *x, const void *y)
     return a->count != b->count ? (a->count < b->count) - (a->count > b->count) : by_scalar(x, y);
 }
 
-/* Whether it can go on a word: ## makes sense. */
+/* Whether it can continue a word, as a ## piece. */
 static bool goes_on(const VocabTraining *options, uint32_t scalar)
 {
     unsigned bits = unicode_record(scalar).bits;

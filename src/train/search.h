@@ -1,5 +1,6 @@
-/* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of layers
-   per level, with the heavier levels in the first layers. The search enumerates all candidates (docs/contracts.md 6). */
+/* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of
+   layers per level, with the heavier levels in the first layers. The search enumerates all candidates
+   (docs/contracts.md 6). */
 #ifndef CAIRN_TRAIN_SEARCH_H
 #define CAIRN_TRAIN_SEARCH_H
 

@@ -74,7 +74,7 @@ Status start_check_shards(const StartText *t, const char *folder)
     return fail(E_USAGE,
                 "%s: its manifest.json says that its text was made with --do-lower-case %s --strip-accents %s; the "
                 "flags or the model's tokenizer_config.json say %s and %s. The model would read other text than it is "
-                "trained on: give flags that agree, or make the shards anew",
+                "trained on: give flags that agree, or make the shards again",
                 folder, s.lower_case ? "yes" : "no", shards_strip ? "yes" : "no", o->lower_case ? "yes" : "no",
                 strip ? "yes" : "no");
 }

@@ -237,7 +237,7 @@ static const struct {
     {SHARD_FIXED, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
     {SHARD_LISTS, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
     {SHARD_PACKED, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
-    {SHARD_FIXED, place_hole, {"masked_lm_positions: row 7:", "stands behind a 0"}},
+    {SHARD_FIXED, place_hole, {"masked_lm_positions: row 7:", "follows a 0"}},
     {SHARD_FIXED, place_descends, {"masked_lm_positions: row 7:", "expected ascending"}},
     {SHARD_FIXED, word_beyond, {"masked_lm_ids: row 7:", "word 0 is 2000"}},
     {SHARD_DYNAMIC, special_beyond, {"special_token_positions: row 7:", "place 2 is 32"}},
