@@ -64,18 +64,18 @@ static void make_batch(void)
 
 /* ---- sums ---- */
 
-static Status first_event(void *self, bool *done) { return ((const Backend *)self)->event_done(0, done); }
+static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
 
 static double time_sum(void *x, size_t count, int repeats)
 {
-    Backend *b = setup.backend;
+    Device *d = setup.backend->device;
     must(ranks_meet(setup.ranks));
     double start = clock_monotonic();
-    must(b->lane(LANE_COMM));
-    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.gpus, x, count, F32, b->stream()));
-    must(b->event_record(0));
-    must(comm_device_wait(setup.gpus, first_event, b));
-    must(b->lane(LANE_COMPUTE));
+    must(d->lane(d, LANE_COMM));
+    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.gpus, x, count, F32, d->stream(d)));
+    must(d->event_record(d, 0));
+    must(comm_device_wait(setup.gpus, first_event, d));
+    must(d->lane(d, LANE_COMPUTE));
     return (clock_monotonic() - start) / repeats;
 }
 
@@ -85,7 +85,7 @@ static void measure_sums(void)
     int n = ranks_size(setup.ranks);
     size_t most = (size_t)want.most << 20;
     void *x;
-    must(b->alloc(most, &x));
+    must(backend_alloc(b, most, &x));
     for (size_t bytes = most < 65536 ? most : 65536; bytes <= most; bytes *= 4) {
         (void)time_sum(x, bytes / sizeof(float), 2);
         double seconds = time_sum(x, bytes / sizeof(float), want.steps);
@@ -99,7 +99,7 @@ static void measure_sums(void)
                 "\"bus_bytes_per_s\": %.6g}\n",
                 want.name, bytes, n, bytes, seconds, bus);
     }
-    b->release(x, most);
+    backend_release(b, x, most);
 }
 
 /* ---- a step ---- */

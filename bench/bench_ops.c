@@ -39,7 +39,7 @@ static Ctl *ctl;
 static void *region(size_t bytes)
 {
     void *p;
-    if (backend->alloc(bytes, &p) != OK) {
+    if (backend_alloc(backend, bytes, &p) != OK) {
         fprintf(stderr, "%s\n", status_message());
         exit(1);
     }

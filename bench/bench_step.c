@@ -52,7 +52,7 @@ void must(Status status)
     exit(status_exit_code(status));
 }
 
-Status wait_for_all(void) { return backend->wait ? backend->wait() : OK; }
+Status wait_for_all(void) { return backend_wait(backend); }
 
 typedef struct {
     const char *name;
@@ -180,7 +180,7 @@ static void write_json(const Row *row, const Row *first)
     size_t total = 0, available = 0, context = 0;
     double seconds = median(row->seconds, row->rounds), flops = step_flops();
     if (!json || row->status != OK) return;
-    if (backend->memory) backend->memory(&total, &available, &context);
+    if (backend->device) backend->device->memory(backend->device, &total, &available, &context);
     digest_format(row->digest, digest);
     fprintf(json, "{\"kind\": \"step\", \"case\": \"%s\", \"backend\": ", want.name);
     Buf text = {0};

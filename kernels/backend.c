@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/module.h"
+#include "base/pages.h"
 
 typedef Status (*FillTable)(Backend *b);
 
@@ -108,3 +109,34 @@ void backend_close(Backend *b)
     b->close(b);
     free(b);
 }
+
+/* ---- memory ---- */
+
+Status backend_alloc(const Backend *b, size_t bytes, void **p)
+{
+    return b->device ? b->device->alloc(b->device, bytes, p) : pages_map(bytes, p);
+}
+
+void backend_release(const Backend *b, void *p, size_t bytes)
+{
+    if (b->device)
+        b->device->release(b->device, p, bytes);
+    else
+        pages_unmap(p, bytes);
+}
+
+Status backend_upload(const Backend *b, void *to, const void *from, size_t bytes)
+{
+    if (b->device) return b->device->upload(b->device, to, from, bytes);
+    memcpy(to, from, bytes);
+    return OK;
+}
+
+Status backend_download(const Backend *b, void *to, const void *from, size_t bytes)
+{
+    if (b->device) return b->device->download(b->device, to, from, bytes);
+    memcpy(to, from, bytes);
+    return OK;
+}
+
+Status backend_wait(const Backend *b) { return b->device ? b->device->wait(b->device) : OK; }

@@ -7,6 +7,7 @@
 #define CAIRN_KERNELS_BACKEND_H
 
 #include "base/base.h"
+#include "kernels/device.h"
 #include "kernels/op.h"
 
 typedef Status OpRun(const OpCall *call, const RowCounts *rows);
@@ -46,13 +47,6 @@ typedef struct {
     AttentionKind attention; /* as tf32 */
 } BackendOptions;
 
-/* How a device is doing. NaN: it does not tell. */
-typedef struct {
-    double sm_mhz, memory_mhz; /* clocks */
-    double watts, celsius;
-    double memory_bytes; /* in use, by everyone */
-} DeviceSample;
-
 typedef struct Backend {
     const char *name;
     OpImpl op[N_OPS];
@@ -70,67 +64,22 @@ typedef struct Backend {
     /* Bytes of a compute copy of an (n, k) weight; 0 for transposed means: DGRAD uses the forward copy. */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed);
 
-    /* Memory of a region, but of `save` and `host`, which are host memory always: zeroed, pre-faulted, 4096-byte
-     * aligned. */
-    Status (*alloc)(size_t bytes, void **p);
-    void (*release)(void *p, size_t bytes);
-    /* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
-    Status (*upload)(void *to, const void *from, size_t bytes);
-    Status (*download)(void *to, const void *from, size_t bytes);
-    bool device; /* its regions are not host memory: only upload and download reach them */
-    /* Bytes of the device, free when it was opened, taken by its context and libraries. NULL: it has the machine's. */
-    void (*memory)(size_t *total, size_t *available, size_t *context);
-    size_t (*used)(void); /* bytes of it that this process takes now; there where `memory` is */
-    Status (*wait)(void); /* until all that was run is done; E_FAIL says what failed. NULL: run has waited */
-
-    /* Lanes beside the compute lane, which work at the same time. `lane` says to which the ops, records and waits that
-       follow belong; uploads, downloads and graphs are the compute lane's always. An event is of the place where its
-       lane was when it was last recorded; a lane that waits for it goes on only after that. Slots are small numbers.
-       `pin` gives host memory that OFFLOAD and FETCH reach: zeroed, 4096-byte aligned. All NULL where there is but one
-       lane: then everything runs in the order of the plan, and `offload` is no policy. */
-    Status (*lane)(int lane);
-    Status (*event_record)(int slot);
-    Status (*event_wait)(int slot);
-    Status (*pin)(size_t bytes, void **p);
-    void (*unpin)(void *p, size_t bytes);
-    /* For what goes from GPU to GPU: the stream (cudaStream_t) of the lane that was chosen; has the lane got to where
-       the event was recorded? `settle` measures anew what `memory` tells, before any region was allocated. `unit` names
-       the device among all there are. NULL, "": not to be had. */
-    void *(*stream)(void);
-    Status (*event_done)(int slot, bool *done);
-    void (*settle)(void);
-    char unit[80]; /* after open */
-
-    /* Graphs: ops that run between begin and end are not done but become one graph, which is launched as often as
-       wanted. All NULL where there are none. A failed capture is ended by capture_end too, with *graph NULL. */
-    Status (*capture_begin)(void);
-    Status (*capture_end)(void **graph);
-    Status (*graph_launch)(void *graph);
-    void (*graph_free)(void *graph);
+    Device *device; /* NULL: the ops work in the host's memory, and are done when they return */
 
     /* Instead of open: scratch answers as on a device of this compute capability (its major number), which need not be
        here. NULL: scratch depends on no device. */
     void (*imagine)(int major);
 
-    bool tf32, cudnn;   /* after open: fp32 products are TF32's; attention without dropout is cuDNN's */
-    int threads;        /* after open */
-    char describe[160]; /* after open: library versions, instruction set, threads: part of the fingerprint */
-
-    /* For profiles; each may be NULL. A mark notes when a lane gets to where it was set; slot 0, set first, ties the
-       device's clock to the host's (it waits), the others follow in any order. mark_times waits for slots 0 … n − 1 and
-       gives them as seconds of clock_monotonic. NULL: run has waited, and the host's clock tells. */
-    Status (*mark)(int lane, int slot);
-    Status (*mark_times)(double *seconds, int n); // (n)
-    /* How the device is doing now; from any one thread at a time. E_FAIL says why that cannot be known. */
-    Status (*sample)(DeviceSample *s);
-    /* Names for a profiler that watches from outside (NVTX): they nest. */
-    void (*range_begin)(const char *name);
-    void (*range_end)(void);
-    bool ranges; /* after open: they are wanted at all times, not only in a profile */
+    /* After open: */
+    bool tf32, cudnn; /* fp32 products are TF32's; attention without dropout is cuDNN's */
+    int threads;
+    char describe[160]; /* library versions, instruction set, threads: part of the fingerprint */
 } Backend;
 
 /* A module exports `const uint64_t cairn_module_abi = BACKEND_ABI`: one that was built with other tables is refused. */
-#define BACKEND_ABI ((uint64_t)sizeof(Backend) << 32 | (uint64_t)sizeof(OpCall) << 12 | (uint64_t)N_OPS)
+#define BACKEND_ABI                                                                                                    \
+    ((uint64_t)sizeof(Backend) << 40 | (uint64_t)sizeof(Device) << 28 | (uint64_t)sizeof(OpCall) << 12 |               \
+     (uint64_t)N_OPS)
 extern const uint64_t cairn_module_abi;
 
 /* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
@@ -141,14 +90,19 @@ void backend_close(Backend *b);
    imagine and the ops' scratch may be called. E_USAGE where this build has no such module. */
 Status backend_table(const char *name, Backend *table);
 
-/* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
-static inline bool backend_own_memory(const Backend *b) { return b && b->device && b->memory; }
+/* Memory of a region that the ops work in: zeroed, touched, 4096-byte aligned; of the device where there is one. */
+Status backend_alloc(const Backend *b, size_t bytes, void **p);
+void backend_release(const Backend *b, void *p, size_t bytes);
+/* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
+Status backend_upload(const Backend *b, void *to, const void *from, size_t bytes);
+Status backend_download(const Backend *b, void *to, const void *from, size_t bytes);
+Status backend_wait(const Backend *b); /* until every op that was called is done; E_FAIL says what failed */
 
-/* An op is done when its function returns, in memory that the host reaches. */
-static inline bool backend_immediate(const Backend *b) { return !b->device && !b->wait; }
+/* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
+static inline bool backend_own_memory(const Backend *b) { return b && b->device; }
 
 /* It can offload: a lane copies while another computes. */
-static inline bool backend_offloads(const Backend *b) { return b && b->lane; }
+static inline bool backend_offloads(const Backend *b) { return b && b->device && b->device->lane; }
 
 /* What products are made in, for people and fingerprints: TF32 is a way to make those of F32. */
 static inline const char *backend_precision(const Backend *b, Dtype compute)

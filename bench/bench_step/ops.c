@@ -8,24 +8,24 @@
 static double time_call(OpCall *call, const RowCounts *rows, int repeat)
 {
     const OpImpl *impl = &backend->op[call->op];
+    Device *d = backend->device;
     void *graph = NULL;
     double best = INFINITY;
     must(impl->run(call, rows));
-    if (backend->capture_begin) {
-        must(backend->capture_begin());
+    if (d && d->capture_begin) {
+        must(d->capture_begin(d));
         for (int i = 0; i < repeat; i++) must(impl->run(call, rows));
-        must(backend->capture_end(&graph));
+        must(d->capture_end(d, &graph));
     }
     for (int round = 0; round < 3; round++) {
         must(wait_for_all());
         double start = clock_monotonic();
-        for (int i = 0; i < (graph ? 1 : repeat); i++)
-            must(graph ? backend->graph_launch(graph) : impl->run(call, rows));
+        for (int i = 0; i < (graph ? 1 : repeat); i++) must(graph ? d->graph_launch(d, graph) : impl->run(call, rows));
         must(wait_for_all());
         double seconds = (clock_monotonic() - start) / repeat;
         if (seconds < best) best = seconds;
     }
-    if (graph) backend->graph_free(graph);
+    if (graph) d->graph_free(d, graph);
     return best;
 }
 
@@ -49,8 +49,8 @@ static Operand random_operand(Dtype dtype, Rows rows, int64_t n_rows, int64_t co
         else
             ((uint16_t *)host)[i] = bf16_from_f32(x);
     }
-    must(backend->alloc(bytes ? bytes : (size_t)n * dtype_size(dtype), &o.data));
-    must(backend->upload(o.data, host, (size_t)n * dtype_size(dtype)));
+    must(backend_alloc(backend, bytes ? bytes : (size_t)n * dtype_size(dtype), &o.data));
+    must(backend_upload(backend, o.data, host, (size_t)n * dtype_size(dtype)));
     free(host);
     return o;
 }
@@ -58,7 +58,7 @@ static Operand random_operand(Dtype dtype, Rows rows, int64_t n_rows, int64_t co
 static void with_scratch(OpCall *call, const RowCounts *rows)
 {
     call->scratch_bytes = backend->op[call->op].scratch(call, rows);
-    if (call->scratch_bytes) must(backend->alloc(call->scratch_bytes, &call->scratch));
+    if (call->scratch_bytes) must(backend_alloc(backend, call->scratch_bytes, &call->scratch));
 }
 
 MachineRates measure_machine(void)
@@ -73,7 +73,7 @@ MachineRates measure_machine(void)
     Operand bias = random_operand(F32, fixed, n, 1, 0), y = random_operand(want.compute, tokens, m, n, 0);
     Operand z = random_operand(want.compute, tokens, m, n, 0), copy = w;
     copy.dtype = want.compute;
-    must(backend->alloc(copy_bytes, &copy.data));
+    must(backend_alloc(backend, copy_bytes, &copy.data));
     OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {w}, .out = {copy}};
     OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {x, copy, bias}, .out = {y}};
     OpCall gelu = {.op = OP_GELU, .in = {y}, .out = {z}};
@@ -87,10 +87,11 @@ MachineRates measure_machine(void)
     machine.bytes = 2.0 * (double)(m * n) * (double)dtype_size(want.compute) / seconds[2];
     Operand all[] = {x, w, bias, y, z};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        backend->release(all[i].data, (size_t)(rows_in(all[i].rows, &rows) * all[i].cols) * dtype_size(all[i].dtype));
-    backend->release(copy.data, copy_bytes);
+        backend_release(backend, all[i].data,
+                        (size_t)(rows_in(all[i].rows, &rows) * all[i].cols) * dtype_size(all[i].dtype));
+    backend_release(backend, copy.data, copy_bytes);
     for (int i = 0; i < 3; i++)
-        if (calls[i]->scratch) backend->release(calls[i]->scratch, calls[i]->scratch_bytes);
+        if (calls[i]->scratch) backend_release(backend, calls[i]->scratch, calls[i]->scratch_bytes);
     return machine;
 }
 

@@ -60,7 +60,7 @@ static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_
     LinearScratch s = {.space.base = call->scratch};
     bool sums = p->kind == PRODUCT_GRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
     s.parts = cpu_take_parts(&s.space, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
-    s.product = cpu_take(&s.space, product_scratch(p, n_rows));
+    s.product = cpu_take(&s.space, product_scratch(p, n_rows, call->in[0].rows.kind != ROWS_TOKENS));
     return s;
 }
 

@@ -32,14 +32,15 @@ static MlmXentScratch mlm_xent_scratch(const OpCall *call, const RowCounts *rows
     s.logits = (Product){.kind = PRODUCT_ROWS, .k = k, .n = n, .in = h->dtype, .out = F32, .bias = true};
     s.dh = (Product){.kind = PRODUCT_ROWS, .k = n, .n = k, .in = h->dtype, .out = h->dtype};
     s.dw = (Product){.kind = PRODUCT_GRAD, .k = k, .n = n, .in = h->dtype, .out = F32};
-    size_t chunk = (size_t)chunk_of(s.rows), needed = product_scratch(&s.logits, (int64_t)chunk);
+    size_t chunk = (size_t)chunk_of(s.rows), needed = product_scratch(&s.logits, (int64_t)chunk, true);
     s.scores = cpu_take(&s.space, chunk * (size_t)n * sizeof(float));
     s.gradient =
         h->dtype == F32 ? s.scores : cpu_take(&s.space, s.training ? chunk * (size_t)n * dtype_size(h->dtype) : 0);
     s.correct = cpu_take(&s.space, chunk * sizeof(bool));
     s.parts = cpu_take_parts(&s.space, s.training ? cpu_line((size_t)n * sizeof(float)) : 0);
     if (s.training)
-        needed = larger(needed, larger(product_scratch(&s.dh, (int64_t)chunk), product_scratch(&s.dw, (int64_t)chunk)));
+        needed = larger(
+            needed, larger(product_scratch(&s.dh, (int64_t)chunk, true), product_scratch(&s.dw, (int64_t)chunk, true)));
     s.product = cpu_take(&s.space, needed);
     return s;
 }

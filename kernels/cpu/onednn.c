@@ -1,6 +1,6 @@
 /* Products by oneDNN's matmul. The layout of packed weights is the one it chooses for CHUNK rows; primitives for every
-   other number of rows are made with that layout given. More rows than CHUNK go in pieces, so that a large capacity
-   does not mean a primitive for each of its hundreds of buckets. */
+   other number of rows are made with that layout given. A primitive takes some 50 KB. Rows go in pieces of few sizes,
+   so that the number of primitives depends neither on the capacity nor on how many numbers of rows it holds. */
 #include "kernels/cpu/onednn.h"
 
 #include <omp.h>
@@ -252,22 +252,33 @@ static Status matmul_of(const Product *p, int64_t rows, Matmul **matmul)
     return OK;
 }
 
-static int64_t piece_of(int64_t rows) { return rows < CHUNK ? rows : CHUNK; }
+/* The first piece of so many rows: a CHUNK, a multiple of BUCKET, or below that a power of two. */
+static int64_t piece_of(int64_t rows)
+{
+    int64_t power = 1;
+    if (rows >= CHUNK) return CHUNK;
+    if (rows >= BUCKET) return rows / BUCKET * BUCKET;
+    while (2 * power <= rows) power *= 2;
+    return power;
+}
 
 Status onednn_prepare(const Product *p, int64_t rows)
 {
-    Matmul *m;
-    if (rows >= CHUNK) TRY(matmul_of(p, CHUNK, &m));
-    return rows % CHUNK ? matmul_of(p, rows % CHUNK, &m) : OK;
+    for (int64_t first = 0; first < rows; first += piece_of(rows - first)) {
+        Matmul *m;
+        TRY(matmul_of(p, piece_of(rows - first), &m));
+    }
+    return OK;
 }
 
-/* The largest of all buckets up to `rows`, and a little more for numbers of rows in between (masked positions). */
-size_t onednn_scratch(const Product *p, int64_t rows)
+/* The largest of all pieces, and a little more. */
+size_t onednn_scratch(const Product *p, int64_t rows, bool any)
 {
     size_t most = 0;
-    for (int64_t r = BUCKET; r < piece_of(rows) + BUCKET; r += BUCKET) {
+    int64_t largest = piece_of(rows);
+    for (int64_t r = any || rows % BUCKET ? 1 : BUCKET; r <= largest; r += r < BUCKET ? r : BUCKET) {
         Matmul *m;
-        CHECK(matmul_of(p, r < piece_of(rows) ? r : piece_of(rows), &m) == OK, "%s", status_message());
+        CHECK(matmul_of(p, r, &m) == OK, "%s", status_message());
         if (m->scratch_bytes > most) most = m->scratch_bytes;
     }
     return most ? most + most / 8 + 4096 : 0;
@@ -299,9 +310,10 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
 {
     size_t in = dtype_size(p->in), out = dtype_size(p->out);
     omp_set_num_threads(cpu.threads);
-    for (int64_t first = 0; first < rows; first += CHUNK) {
+    for (int64_t first = 0, piece; first < rows; first += piece) {
         Matmul *m;
-        TRY(matmul_of(p, piece_of(rows - first), &m));
+        piece = piece_of(rows - first);
+        TRY(matmul_of(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
             TRY(run_piece(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
@@ -336,7 +348,8 @@ static bool rows_agree(Dtype dtype)
     void *x = mem_array((size_t)MANY * K, size);    // (MANY, K)
     float *w = mem_array((size_t)N * K, sizeof *w); // (N, K)
     char *y = mem_alloc(2 * result);                // (2, MANY, N)
-    void *copy = mem_alloc(onednn_copy_bytes(dtype, K, N) + 64), *scratch = mem_alloc(onednn_scratch(&p, MANY) + 64);
+    void *copy = mem_alloc(onednn_copy_bytes(dtype, K, N) + 64),
+         *scratch = mem_alloc(onednn_scratch(&p, MANY, false) + 64);
     fill(x, dtype, (size_t)MANY * K, 2654435761u);
     fill(w, F32, (size_t)N * K, 2246822519u);
     bool agree = onednn_pack(aligned(copy), w, N, K, false, dtype) == OK &&

@@ -19,7 +19,7 @@ const char *onednn_implementation(void);     /* name of its kernel for a layer's
 /* As the functions of product.h. */
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
-size_t onednn_scratch(const Product *p, int64_t rows);
+size_t onednn_scratch(const Product *p, int64_t rows, bool any);
 Status onednn_prepare(const Product *p, int64_t rows);
 Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                   void *scratch);

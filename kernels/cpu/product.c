@@ -4,6 +4,8 @@
 
 /* Below this size in either direction (a classifier's labels) oneDNN's blocks are mostly padding. */
 #define SMALL 16
+/* Rows of a weight gradient that oneDNN takes come in multiples of this. */
+#define GRAD_GRAIN 64
 
 static bool by_onednn(ProductKind kind, Dtype in, int64_t k, int64_t n)
 {
@@ -85,21 +87,28 @@ static size_t scratch_each(const Product *p)
                                             : cpu.vec->grad_scratch());
 }
 
-size_t product_scratch(const Product *p, int64_t rows)
+/* Of so many rows oneDNN multiplies the first: every piece of a weight gradient is a pass over all of it, so the last
+   rows, fewer than the least number that oneDNN has a kernel for, are one piece of our own. */
+static int64_t rows_by_onednn(const Product *p, int64_t rows)
 {
-    if (by_onednn(p->kind, p->in, p->k, p->n)) return onednn_scratch(p, rows);
-    return scratch_each(p) * (size_t)cpu.threads;
+    if (!by_onednn(p->kind, p->in, p->k, p->n)) return 0;
+    return p->kind == PRODUCT_GRAD ? rows / GRAD_GRAIN * GRAD_GRAIN : rows;
 }
 
-Status product_prepare(const Product *p, int64_t rows)
+size_t product_scratch(const Product *p, int64_t rows, bool any)
 {
-    return by_onednn(p->kind, p->in, p->k, p->n) ? onednn_prepare(p, rows) : OK;
+    int64_t theirs = rows_by_onednn(p, rows);
+    size_t own = scratch_each(p) * (size_t)cpu.threads, other = 0;
+    if (theirs) other = onednn_scratch(p, theirs, any && p->kind == PRODUCT_ROWS);
+    if (theirs == rows && (!any || p->kind == PRODUCT_ROWS)) return other;
+    return own > other ? own : other;
 }
 
-Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
-                   void *scratch)
+Status product_prepare(const Product *p, int64_t rows) { return onednn_prepare(p, rows_by_onednn(p, rows)); }
+
+static Status run_own(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                      void *scratch)
 {
-    if (by_onednn(p->kind, p->in, p->k, p->n)) return onednn_run(p, rows, a, b, bias, c, scratch);
     ProductRun r = {.p = p, .n_rows = rows, .scratch = scratch, .scratch_each = scratch_each(p)};
     bool bf16 = cpu_is_bf16(p->in);
     CHECK(bf16 || p->out == F32, "a product of f32 gives f32, not %s", dtype_name(p->out));
@@ -116,4 +125,15 @@ Status product_run(const Product *p, int64_t rows, const void *a, const void *b,
         cpu_parallel(grad_part, &r);
     }
     return OK;
+}
+
+Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
+                   void *scratch)
+{
+    int64_t theirs = rows_by_onednn(p, rows);
+    size_t in = dtype_size(p->in);
+    if (theirs) TRY(onednn_run(p, theirs, a, b, bias, c, scratch));
+    if (theirs == rows) return OK;
+    return run_own(p, rows - theirs, (const char *)a + (size_t)(theirs * p->k) * in,
+                   (const char *)b + (p->kind == PRODUCT_GRAD ? (size_t)(theirs * p->n) * in : 0), bias, c, scratch);
 }

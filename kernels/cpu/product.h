@@ -22,9 +22,10 @@ size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 /* Packs w (n, k): for x·wᵀ, or, transposed, for dy·w. */
 Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
 
-/* For products over up to `rows` rows. */
-size_t product_scratch(const Product *p, int64_t rows);
-/* Creates the primitives for this number of rows, once for each number. */
+/* For products over up to `rows` rows: `any` number of them, or else multiples of 64 alone. Creates the primitives of
+   all these, so that their memory is known when the plan is. */
+size_t product_scratch(const Product *p, int64_t rows, bool any);
+/* Creates the primitives for this number of rows, if product_scratch has not. */
 Status product_prepare(const Product *p, int64_t rows);
 /* ROWS: a = x, b = the copy, c = y. GRAD: a = x, b = dy, c = dw. */
 Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,

@@ -6,7 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/backend.h"
+#include "kernels/op.h"
 
 /* The backend was opened with it, and this op has no dropout. */
 bool attention_by_cudnn(const OpCall *call);

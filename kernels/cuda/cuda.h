@@ -48,8 +48,6 @@ extern "C" {
 CUDA_OP_LIST(X)
 #undef X
 
-/* Fills a Backend; the module's entry is named by CAIRN_CUDA_ENTRY (cairn_backend_cuda, or the host twin's). */
-Status cairn_cuda_fill(Backend *b);
 #ifdef __cplusplus
 }
 #endif

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 extern "C" {
-#include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nvml.h"
 }
@@ -154,14 +153,14 @@ static cudaError_t marks_tie(void)
     return error;
 }
 
-Status device_mark(int lane, int slot)
+Status device_mark(Device *, int lane, int slot)
 {
     cudaError_t error = marks_grow(slot + 1);
     if (error == cudaSuccess) error = slot == 0 ? marks_tie() : cudaEventRecord(marks.event[slot], device.lane[lane]);
     return error == cudaSuccess ? OK : failed_later(error, "an event for a profile failed");
 }
 
-Status device_mark_times(double *seconds, int n)
+Status device_mark_times(Device *, double *seconds, int n)
 {
     for (int i = 0; i < n; i++) {
         float ms = 0;
@@ -326,7 +325,7 @@ Status device_open(int local_rank)
     return status;
 }
 
-void device_settle(void)
+void device_settle(Device *)
 {
     size_t available = 0, total = 0, used = memory_in_use(device.gpu);
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) return;
@@ -335,7 +334,7 @@ void device_settle(void)
     device.info.context = used && used >= device.used_before ? used - device.used_before : total - available;
 }
 
-size_t device_used(void)
+size_t device_used(Device *)
 {
     size_t available = 0, total = 0;
     if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
@@ -358,7 +357,7 @@ void device_close(void)
 
 /* ---- memory ---- */
 
-Status device_alloc(size_t bytes, void **p)
+Status device_alloc(Device *, size_t bytes, void **p)
 {
     size_t available = 0, total = 0;
     Block block = {NULL, NULL};
@@ -393,7 +392,7 @@ static cudaError_t lanes_wait(void)
     return error;
 }
 
-void device_free(void *p)
+void device_release(Device *, void *p, size_t)
 {
     for (int i = 0; p && i < device.n_blocks; i++)
         if (device.blocks[i].given == p) {
@@ -406,7 +405,7 @@ void device_free(void *p)
 
 /* ---- lanes ---- */
 
-Status device_lane(int lane)
+Status device_lane(Device *, int lane)
 {
     CHECK(lane >= 0 && lane < DEVICE_LANES, "lane %d", lane);
     device.now = device.lane[lane];
@@ -427,21 +426,21 @@ static cudaError_t events_grow(int n)
     return cudaSuccess;
 }
 
-Status device_event_record(int slot)
+Status device_event_record(Device *, int slot)
 {
     cudaError_t error = events_grow(slot + 1);
     if (error == cudaSuccess) error = cudaEventRecord(device.events[slot], device.now);
     return error == cudaSuccess ? OK : failed_later(error, "an event failed");
 }
 
-Status device_event_wait(int slot)
+Status device_event_wait(Device *, int slot)
 {
     CHECK(slot >= 0 && slot < device.n_events, "event %d was never recorded", slot);
     cudaError_t error = cudaStreamWaitEvent(device.now, device.events[slot], 0);
     return error == cudaSuccess ? OK : failed_later(error, "a lane cannot wait for an event");
 }
 
-Status device_event_done(int slot, bool *done)
+Status device_event_done(Device *, int slot, bool *done)
 {
     CHECK(slot >= 0 && slot < device.n_events, "event %d was never recorded", slot);
     cudaError_t error = cudaEventQuery(device.events[slot]);
@@ -449,14 +448,14 @@ Status device_event_done(int slot, bool *done)
     return error == cudaSuccess || error == cudaErrorNotReady ? OK : failed_later(error, "the device failed");
 }
 
-Status device_copy(void *to, const void *from, size_t bytes)
+Status cuda_copy(void *to, const void *from, size_t bytes)
 {
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, device.now);
     if (error == cudaSuccess && device.sync && !device.capturing) error = cudaStreamSynchronize(device.now);
     return error == cudaSuccess ? OK : failed_later(error, "a copy between device and host failed");
 }
 
-Status device_pin(size_t bytes, void **p)
+Status device_pin(Device *, size_t bytes, void **p)
 {
     *p = NULL;
     cudaError_t error = cudaHostAlloc(p, bytes ? bytes : 1, cudaHostAllocDefault); /* whole pages */
@@ -470,7 +469,7 @@ Status device_pin(size_t bytes, void **p)
     return OK;
 }
 
-void device_unpin(void *p)
+void device_unpin(Device *, void *p, size_t)
 {
     if (!p) return;
     (void)lanes_wait();
@@ -496,7 +495,7 @@ static cudaError_t stage(Staging *s, size_t want, char **at, size_t *got)
     return cudaSuccess;
 }
 
-Status device_upload(void *to, const void *from, size_t bytes)
+Status device_upload(Device *, void *to, const void *from, size_t bytes)
 {
     const char *source = static_cast<const char *>(from);
     char *target = static_cast<char *>(to);
@@ -517,7 +516,7 @@ Status device_upload(void *to, const void *from, size_t bytes)
 }
 
 /* While one piece is copied out of pinned memory the device writes the next into the other half. */
-Status device_download(void *to, const void *from, size_t bytes)
+Status device_download(Device *, void *to, const void *from, size_t bytes)
 {
     Staging *s = &device.down;
     const char *source = static_cast<const char *>(from);
@@ -538,7 +537,7 @@ Status device_download(void *to, const void *from, size_t bytes)
     return error == cudaSuccess ? OK : failed_later(error, "a copy from the device failed");
 }
 
-Status device_wait(void)
+Status cuda_wait(void)
 {
     cudaError_t error = lanes_wait();
     return error == cudaSuccess ? OK : failed_later(error, "the device failed");
@@ -546,14 +545,14 @@ Status device_wait(void)
 
 /* ---- graphs ---- */
 
-Status device_capture_begin(void)
+Status device_capture_begin(Device *)
 {
     cudaError_t error = cudaStreamBeginCapture(device.compute, cudaStreamCaptureModeThreadLocal);
     device.capturing = error == cudaSuccess;
     return error == cudaSuccess ? OK : failed_later(error, "a graph cannot be captured");
 }
 
-Status device_capture_end(void **graph)
+Status device_capture_end(Device *, void **graph)
 {
     cudaGraph_t captured = NULL;
     cudaGraphExec_t made = NULL;
@@ -572,14 +571,26 @@ Status device_capture_end(void **graph)
     return OK;
 }
 
-Status device_graph_launch(void *graph)
+Status device_graph_launch(Device *, void *graph)
 {
     cudaError_t error = cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), device.compute);
     if (error == cudaSuccess && device.sync) error = cudaStreamSynchronize(device.compute);
     return error == cudaSuccess ? OK : failed_later(error, "a graph failed");
 }
 
-void device_graph_free(void *graph)
+void device_graph_free(Device *, void *graph)
 {
     if (graph) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
+
+/* ---- for the table ---- */
+
+void device_memory(Device *, size_t *total, size_t *available, size_t *context)
+{
+    *total = device.info.memory;
+    *available = device.info.free;
+    *context = device.info.context;
+}
+
+Status device_wait(Device *) { return cuda_wait(); }
+void *device_stream(Device *) { return cuda_stream(); }

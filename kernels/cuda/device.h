@@ -10,14 +10,14 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "base/base.h"
+#include "kernels/device.h"
 
 typedef struct {
     char name[128];   /* "NVIDIA H200" */
     int major, minor; /* compute capability */
     int multiprocessors;
     size_t memory, free; /* bytes of the device, and free when it was opened */
-    size_t context;      /* bytes that context and modules took until device_settle */
+    size_t context;      /* bytes that context and modules took until settle */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
     char bus[32];        /* of PCI, "00000000:0A:00.0": by it NVML knows the GPU */
     char unit[80];       /* "GPU-5d3f… at 00000000:0A:00.0": no other GPU anywhere has that */
@@ -28,50 +28,49 @@ typedef struct {
    than ranks, an architecture this build has no code for, a driver too old. May be opened several times for the same
    GPU; the last close ends it. */
 Status device_open(int local_rank);
-void device_settle(void); /* all libraries are loaded: measures `context` and `free` */
-size_t device_used(void); /* bytes that are taken now: `context`, and what `free` has fallen by since */
 void device_close(void);
 const DeviceInfo *device_info(void);
+/* ---- functions of the Device, as kernels/device.h says; with one GPU per process they take NULL, too ---- */
+Status device_alloc(Device *d, size_t bytes, void **p); /* E_MEMORY says how much is wanted and free */
+void device_release(Device *d, void *p, size_t bytes);  /* takes NULL */
+Status device_upload(Device *d, void *to, const void *from, size_t bytes);
+Status device_download(Device *d, void *to, const void *from, size_t bytes);
+Status device_wait(Device *d);
+void device_memory(Device *d, size_t *total, size_t *available, size_t *context);
+size_t device_used(Device *d); /* `context`, and what `free` has fallen by since */
+void device_settle(Device *d); /* all libraries are loaded: measures `context` and `free` */
 
-Status device_alloc(size_t bytes, void **p); /* zeroed, 4096-byte aligned; E_MEMORY says how much is wanted and free */
-void device_free(void *p);                   /* takes NULL */
-/* In the order of the compute lane. `from` may be changed when upload returns; download returns when `to` is written.
-   E_FAIL where the device failed, now or before. */
-Status device_upload(void *to, const void *from, size_t bytes);
-Status device_download(void *to, const void *from, size_t bytes);
-Status device_wait(void); /* until all lanes are idle; E_FAIL says which launch or copy failed */
-
-/* Lanes: compute, copy, comm, as plan.h counts them. Launches, device_copy, records and waits are of the lane chosen
-   last, at first of the compute lane; events are numbered by whom uses them (backend.h). While a graph is captured a
-   lane belongs to it from its first wait on, and compute must have waited for it at the end. */
+/* Compute, copy, comm, as plan.h counts them. While a graph is captured a lane belongs to it from its first wait on,
+   and compute must have waited for it at the end. Nothing may be allocated, uploaded, downloaded or waited for by the
+   host in between. */
 #define DEVICE_LANES 3
-Status device_lane(int lane);
-Status device_event_record(int slot);
-Status device_event_wait(int slot);
-Status device_event_done(int slot, bool *done); /* the lane got to where it was recorded last; never waits */
-/* Between device memory and memory of device_pin, either way; returns at once. */
-Status device_copy(void *to, const void *from, size_t bytes);
-Status device_pin(size_t bytes, void **p); /* zeroed host memory that stays where it is; E_MEMORY */
-void device_unpin(void *p);                /* takes NULL */
+Status device_lane(Device *d, int lane);
+Status device_event_record(Device *d, int slot);
+Status device_event_wait(Device *d, int slot);
+Status device_event_done(Device *d, int slot, bool *done);
+Status device_pin(Device *d, size_t bytes, void **p);
+void device_unpin(Device *d, void *p, size_t bytes); /* takes NULL */
+void *device_stream(Device *d);
 
-void *cuda_stream(void);                          /* cudaStream_t of the lane; of the twin cuda_host/stream.h's */
+Status device_capture_begin(Device *d);
+Status device_capture_end(Device *d, void **graph);
+Status device_graph_launch(Device *d, void *graph);
+void device_graph_free(Device *d, void *graph); /* takes NULL */
+
+Status device_mark(Device *d, int lane, int slot);
+Status device_mark_times(Device *d, double *seconds, int n); // (n)
+void device_range_begin(Device *d, const char *name);        /* nvtx.cu */
+void device_range_end(Device *d);
+
+/* ---- for ops: on the lane that was chosen ---- */
+void *cuda_stream(void); /* cudaStream_t; of the twin cuda_host/stream.h's */
+/* Between device memory and memory of `pin`, either way; returns at once. */
+Status cuda_copy(void *to, const void *from, size_t bytes);
+Status cuda_wait(void);                           /* until all lanes are idle */
 Status cuda_launched(const char *file, int line); /* of the launch before */
 /* What CUDA_LAUNCH does before: false if the grid is empty; lets the kernel have so much dynamic shared memory. */
 bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared);
 bool cuda_list_kernel(const void *kernel); /* at start-up, for device_open to load; true */
-
-/* Graphs: what is launched between begin and end becomes one graph of the compute lane. It runs when it is launched,
-   not while it is captured. Nothing may be allocated, uploaded, downloaded or waited for by the host in between. */
-Status device_capture_begin(void);
-Status device_capture_end(void **graph); /* ends a failed capture too; then *graph is NULL */
-Status device_graph_launch(void *graph);
-void device_graph_free(void *graph); /* takes NULL */
-
-/* Marks and names for profiles: backend.h. */
-Status device_mark(int lane, int slot);
-Status device_mark_times(double *seconds, int n); // (n)
-void cuda_range_begin(const char *name);
-void cuda_range_end(void);
 #ifdef __cplusplus
 }
 #endif

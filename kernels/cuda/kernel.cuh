@@ -16,9 +16,9 @@
 #include <cuda_platform.cuh> /* of gpu/, or of tests/cuda_host/ */
 
 extern "C" {
-#include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/dropout.h"
+#include "kernels/op.h"
 }
 
 /* ---- operands ---- */

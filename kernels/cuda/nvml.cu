@@ -10,7 +10,7 @@ enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4 };
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2 };
 enum { TEMPERATURE_GPU = 0 };
 
-typedef void *Device;
+typedef void *NvmlDevice;
 
 typedef struct {
     unsigned long long total, free, used; /* bytes */
@@ -20,15 +20,15 @@ typedef struct {
 #define FUNCTION_LIST(X)                                                                                               \
     X(init, "nvmlInit_v2", (void))                                                                                     \
     X(shutdown, "nvmlShutdown", (void))                                                                                \
-    X(by_bus, "nvmlDeviceGetHandleByPciBusId_v2", (const char *bus, Device *device))                                   \
-    X(clock, "nvmlDeviceGetClockInfo", (Device device, int which, unsigned *mhz))                                      \
-    X(power, "nvmlDeviceGetPowerUsage", (Device device, unsigned *milliwatts))                                         \
-    X(temperature, "nvmlDeviceGetTemperature", (Device device, int sensor, unsigned *celsius))                         \
-    X(memory, "nvmlDeviceGetMemoryInfo", (Device device, DeviceMemory * memory))
+    X(by_bus, "nvmlDeviceGetHandleByPciBusId_v2", (const char *bus, NvmlDevice *device))                               \
+    X(clock, "nvmlDeviceGetClockInfo", (NvmlDevice device, int which, unsigned *mhz))                                  \
+    X(power, "nvmlDeviceGetPowerUsage", (NvmlDevice device, unsigned *milliwatts))                                     \
+    X(temperature, "nvmlDeviceGetTemperature", (NvmlDevice device, int sensor, unsigned *celsius))                     \
+    X(memory, "nvmlDeviceGetMemoryInfo", (NvmlDevice device, DeviceMemory * memory))
 
 static struct {
     void *library; /* NULL: not open */
-    Device device;
+    NvmlDevice device;
     const char *(*error)(int number);
 #define X(field, name, arguments) int(*field) arguments;
     FUNCTION_LIST(X)

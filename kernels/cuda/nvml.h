@@ -7,7 +7,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 /* The GPU on this PCI bus ("00000000:0A:00.0"). E_FAIL says what is missing: the library, a function, the GPU. Fine
    where it is open. */

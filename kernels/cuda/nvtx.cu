@@ -5,9 +5,9 @@
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #    include <nvtx3/nvToolsExt.h>
 
-void cuda_range_begin(const char *name) { (void)nvtxRangePushA(name); }
-void cuda_range_end(void) { (void)nvtxRangePop(); }
+void device_range_begin(Device *, const char *name) { (void)nvtxRangePushA(name); }
+void device_range_end(Device *) { (void)nvtxRangePop(); }
 #else /* a toolkit without it: no names */
-void cuda_range_begin(const char *) {}
-void cuda_range_end(void) {}
+void device_range_begin(Device *, const char *) {}
+void device_range_end(Device *) {}
 #endif

@@ -6,6 +6,6 @@
 Status cuda_transfer(const OpCall *call, const RowCounts *rows)
 {
     const Operand *from = &call->in[0];
-    return device_copy(call->out[0].data, from->data,
-                       (size_t)(rows_in(from->rows, rows) * from->cols) * dtype_size(from->dtype));
+    return cuda_copy(call->out[0].data, from->data,
+                     (size_t)(rows_in(from->rows, rows) * from->cols) * dtype_size(from->dtype));
 }

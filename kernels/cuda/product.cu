@@ -329,14 +329,14 @@ template <typename T> __global__ void small_numbers_kernel(T *x, int64_t n)
    faster. Without that memory it is the operand itself, and `own` is NULL. */
 static const void *filled(Dtype dtype, int64_t elements, const void *operand, void **own)
 {
-    Status status = device_alloc((size_t)elements * dtype_size(dtype), own);
+    Status status = device_alloc(NULL, (size_t)elements * dtype_size(dtype), own);
     if (status == OK)
         CUDA_BY_TYPE(dtype, T,
                      status = CUDA_LAUNCH((small_numbers_kernel<T>), 1024, 256, 0, static_cast<T *>(*own), elements));
     else
         *own = NULL;
     if (status == OK) return *own;
-    device_free(*own);
+    device_release(NULL, *own, 0);
     *own = NULL;
     return operand;
 }
@@ -358,7 +358,7 @@ static Status time_each(const ProductShape *s, Prepared *p, const ProductData *d
     }
     if (start) (void)cudaEventDestroy(start);
     if (end) (void)cudaEventDestroy(end);
-    TRY(device_wait()); /* a device that failed meanwhile */
+    TRY(cuda_wait()); /* a device that failed meanwhile */
     p->algorithm = found[fastest].algo;
     Choice choice = {{0}, best};
     static_assert(sizeof choice.algorithm == sizeof p->algorithm, "a choice holds cuBLASLt's algorithm");
@@ -376,8 +376,8 @@ static Status time_all(const ProductShape *s, Prepared *p, const ProductData *d,
     trial.a = filled(s->in, s->lda * (s->a_transposed ? s->k : s->m), d->a, &a);
     trial.b = filled(s->in, s->ldb * (s->b_transposed ? s->n : s->k), d->b, &b);
     Status status = time_each(s, p, &trial, found, n);
-    device_free(a);
-    device_free(b);
+    device_release(NULL, a, 0);
+    device_release(NULL, b, 0);
     return status;
 }
 

@@ -6,7 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#include "kernels/backend.h"
+#include "base/base.h"
 
 typedef enum { BIAS_NONE, BIAS_ADDED } ProductBias;
 

@@ -1,4 +1,4 @@
-/* The backend's table: opening and closing, types, row buckets, memory, and the ops of cuda.h. */
+/* The backend's table: opening and closing, types, row buckets, the device's functions, and the ops of cuda.h. */
 #include "kernels/cuda/kernel.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -36,19 +36,19 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
         device_close();
         return status;
     }
-    if (opened++ == 0) device_settle();
+    if (opened++ == 0) device_settle(b->device);
     const DeviceInfo *d = device_info();
     b->threads = 1;
     b->tf32 = options->tf32;
     b->cudnn = sdpa_is_open();
     const char *names = getenv("CAIRN_NVTX");
-    b->ranges = names && *names && strcmp(names, "0") != 0;
+    b->device->ranges = names && *names && strcmp(names, "0") != 0;
     char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s", d->name, d->major, d->minor,
                             d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
                             product_describe(), b->cudnn ? sdpa_describe() : "own");
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
-    snprintf(b->unit, sizeof b->unit, "%s", d->unit);
+    snprintf(b->device->unit, sizeof b->device->unit, "%s", d->unit);
     if (options->attention == ATTENTION_AUTO)
         log_debug("attention: our own kernels; cuDNN's, which no GPU has run yet, are for --attention cudnn alone");
     return OK;
@@ -98,33 +98,44 @@ static size_t cuda_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpos
     return transposed ? 0 : (size_t)n * (size_t)k * dtype_size(compute);
 }
 
-static void cuda_memory(size_t *total, size_t *available, size_t *context)
-{
-    const DeviceInfo *d = device_info();
-    *total = d->memory;
-    *available = d->free;
-    *context = d->context;
-}
-
-static Status cuda_sample(DeviceSample *s)
+static Status cuda_sample(Device *, DeviceSample *s)
 {
     TRY(nvml_open(device_info()->bus));
     return nvml_sample(s);
 }
 
-static void cuda_release(void *p, size_t bytes)
+/* One per process. Every opening starts from these functions. */
+static Device *cuda_device(void)
 {
-    (void)bytes;
-    device_free(p);
+    static Device d;
+    d.alloc = device_alloc;
+    d.release = device_release;
+    d.upload = device_upload;
+    d.download = device_download;
+    d.wait = device_wait;
+    d.memory = device_memory;
+    d.used = device_used;
+    d.settle = device_settle;
+    d.lane = device_lane;
+    d.event_record = device_event_record;
+    d.event_wait = device_event_wait;
+    d.event_done = device_event_done;
+    d.pin = device_pin;
+    d.unpin = device_unpin;
+    d.stream = device_stream;
+    d.capture_begin = device_capture_begin;
+    d.capture_end = device_capture_end;
+    d.graph_launch = device_graph_launch;
+    d.graph_free = device_graph_free;
+    d.mark = device_mark;
+    d.mark_times = device_mark_times;
+    d.sample = cuda_sample;
+    d.range_begin = device_range_begin;
+    d.range_end = device_range_end;
+    return &d;
 }
 
-static void cuda_unpin(void *p, size_t bytes)
-{
-    (void)bytes;
-    device_unpin(p);
-}
-
-Status cairn_cuda_fill(Backend *b)
+Status CAIRN_CUDA_ENTRY(Backend *b)
 {
     *b = {};
     b->name = CAIRN_CUDA_NAME;
@@ -134,47 +145,10 @@ Status cairn_cuda_fill(Backend *b)
     b->best_compute = cuda_best_compute;
     b->bucket = cuda_bucket;
     b->copy_bytes = cuda_copy_bytes;
+    b->device = cuda_device();
     b->imagine = product_imagine;
-    b->alloc = device_alloc;
-    b->release = cuda_release;
-    b->upload = device_upload;
-    b->download = device_download;
-    b->wait = device_wait;
-    b->capture_begin = device_capture_begin;
-    b->capture_end = device_capture_end;
-    b->graph_launch = device_graph_launch;
-    b->graph_free = device_graph_free;
-    b->mark = device_mark;
-    b->mark_times = device_mark_times;
-    b->sample = cuda_sample;
-    b->range_begin = cuda_range_begin;
-    b->range_end = cuda_range_end;
-#ifdef CAIRN_CUDA_HOST
-    const char *as_device = getenv("CAIRN_TEST_CUDA_HOST_DEVICE"); /* tests: 1, or MiB of memory of its own */
-    b->device = as_device != NULL;
-    bool own = as_device && atoi(as_device) > 1;
-#else
-    b->device = true;
-    bool own = true;
-#endif
-    if (b->device) { /* whoever plays no device is read without being waited for */
-        b->lane = device_lane;
-        b->event_record = device_event_record;
-        b->event_wait = device_event_wait;
-        b->pin = device_pin;
-        b->unpin = cuda_unpin;
-        b->stream = cuda_stream;
-        b->event_done = device_event_done;
-        b->settle = device_settle;
-    }
-    if (own) {
-        b->memory = cuda_memory;
-        b->used = device_used;
-    }
 #define X(id, run, scratch, prepare) b->op[OP_##id] = {run, scratch, prepare};
     CUDA_OP_LIST(X)
 #undef X
     return OK;
 }
-
-Status CAIRN_CUDA_ENTRY(Backend *b) { return cairn_cuda_fill(b); }

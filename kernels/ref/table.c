@@ -1,6 +1,4 @@
-#include <errno.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "kernels/backend.h"
 #include "kernels/ref/ref.h"
@@ -43,41 +41,6 @@ static size_t ref_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return (size_t)n * (size_t)k * dtype_size(compute);
 }
 
-/* ---- memory of a region: whole pages between two that may not be touched ---- */
-
-#define PAGE ((size_t)4096)
-
-static size_t whole_pages(size_t bytes) { return (bytes ? bytes + PAGE - 1 : PAGE) / PAGE * PAGE; }
-
-static Status ref_alloc(size_t bytes, void **p)
-{
-    if (bytes > SIZE_MAX / 2) return fail(E_MEMORY, "a region of %zu bytes is larger than the address space", bytes);
-    size_t inner = whole_pages(bytes);
-    char *outer = mmap(NULL, inner + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (outer == MAP_FAILED) return fail(E_MEMORY, "cannot map a region of %zu bytes: %s", bytes, strerror(errno));
-    char *start = mmap(outer + PAGE, inner, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    if (start == MAP_FAILED) {
-        int error = errno;
-        munmap(outer, inner + 2 * PAGE);
-        return fail(E_MEMORY, "cannot map a region of %zu bytes: %s", bytes, strerror(error));
-    }
-    madvise(start, inner, MADV_HUGEPAGE); /* a wish */
-    for (size_t i = 0; i < inner; i += PAGE) ((volatile char *)start)[i] = 0;
-    *p = start;
-    return OK;
-}
-
-static void ref_release(void *p, size_t bytes)
-{
-    if (p) munmap((char *)p - PAGE, whole_pages(bytes) + 2 * PAGE);
-}
-
-static Status ref_copy(void *to, const void *from, size_t bytes)
-{
-    memcpy(to, from, bytes);
-    return OK;
-}
-
 void backend_ref_table(Backend *b)
 {
     *b = (Backend){
@@ -94,9 +57,5 @@ void backend_ref_table(Backend *b)
         .best_compute = ref_best_compute,
         .bucket = ref_bucket,
         .copy_bytes = ref_copy_bytes,
-        .alloc = ref_alloc,
-        .release = ref_release,
-        .upload = ref_copy,
-        .download = ref_copy,
     };
 }

@@ -35,14 +35,14 @@ struct CommLane {
 static Status sum_stats(const CommLane *l)
 {
     Stats stats;
-    TRY(l->backend->download(&stats, l->stats, sizeof stats));
+    TRY(backend_download(l->backend, &stats, l->stats, sizeof stats));
     double x[] = {stats.loss[0], stats.loss[1], (double)stats.correct[0], (double)stats.correct[1]};
     TRY(comm_sum(l->ranks->comm, x, 4));
     for (int slot = 0; slot < 2; slot++) {
         stats.loss[slot] = x[slot];
         stats.correct[slot] = (int64_t)x[2 + slot];
     }
-    return l->backend->upload(l->stats, &stats, sizeof stats);
+    return backend_upload(l->backend, l->stats, &stats, sizeof stats);
 }
 
 static Status sum_parts(const CommLane *l, float *x, const Intervals *parts)
@@ -59,11 +59,11 @@ static Status sum_bucket(const CommLane *l, int32_t bucket)
     const Intervals *parts = r->parts + (size_t)bucket * (size_t)r->comm->size;
     int64_t begin = r->starts[bucket], size = r->starts[bucket + 1] - begin;
     size_t bytes = (size_t)size * sizeof(float);
-    if (backend_immediate(l->backend)) return sum_parts(l, l->grads, parts);
+    if (!l->backend->device) return sum_parts(l, l->grads, parts);
     float *copy = (float *)((char *)l->buffer + r->scratch_bytes);
-    TRY(l->backend->download(copy, l->grads + begin, bytes));
+    TRY(backend_download(l->backend, copy, l->grads + begin, bytes));
     TRY(sum_parts(l, copy - begin, parts));
-    return l->backend->upload(l->grads + begin, copy, bytes);
+    return backend_upload(l->backend, l->grads + begin, copy, bytes);
 }
 
 /* From the first element of any part to the last. */
@@ -81,14 +81,14 @@ static Interval extent(const Intervals *parts, int size)
 static Status share_parts(const CommLane *l, float *x, const Intervals *parts)
 {
     const ExecRanks *r = l->ranks;
-    if (backend_immediate(l->backend)) return comm_gather_parts(r->comm, x, parts, F32, l->buffer);
+    if (!l->backend->device) return comm_gather_parts(r->comm, x, parts, F32, l->buffer);
     Interval all = extent(parts, r->comm->size);
     if (all.end <= all.begin) return OK;
     float *copy = (float *)((char *)l->buffer + r->scratch_bytes);
     size_t bytes = (size_t)(all.end - all.begin) * sizeof *copy;
-    TRY(l->backend->download(copy, x + all.begin, bytes));
+    TRY(backend_download(l->backend, copy, x + all.begin, bytes));
     TRY(comm_gather_parts(r->comm, copy - all.begin, parts, F32, l->buffer));
-    return l->backend->upload(x + all.begin, copy, bytes);
+    return backend_upload(l->backend, x + all.begin, copy, bytes);
 }
 
 /* Every rank's part of a table or of the weights to all. Nothing else is under way then, so the lane's connection is
@@ -153,7 +153,7 @@ Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *mem
                     .log = mem_array((size_t)most, sizeof(CommLaneRecord)),
                     .most = most};
     thread_lock_init(&l->lock, &l->changed);
-    l->threaded = backend_immediate(memory->backend);
+    l->threaded = !memory->backend->device;
     if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
         l->threaded = false;
         comm_lane_close(l);

@@ -4,17 +4,17 @@
 
 struct DeviceLane {
     const ExecRanks *ranks;
-    Backend *backend;
+    Device *device;
     float *grads; // (the flat space)
     Stats *stats;
     int32_t given, computed, queued; /* events: of enter; of both lanes when they are joined */
     bool met, joined;
 };
 
-DeviceLane *device_lane_open(const ExecRanks *ranks, Backend *backend, float *grads, Stats *stats, int32_t event)
+DeviceLane *device_lane_open(const ExecRanks *ranks, Device *device, float *grads, Stats *stats, int32_t event)
 {
     DeviceLane *l = mem_alloc(sizeof *l);
-    *l = (DeviceLane){ranks, backend, grads, stats, event, event + 1, event + 2, false, false};
+    *l = (DeviceLane){ranks, device, grads, stats, event, event + 1, event + 2, false, false};
     return l;
 }
 
@@ -22,11 +22,11 @@ void device_lane_close(DeviceLane *l) { free(l); }
 
 Status device_lane_enter(DeviceLane *l)
 {
-    const Backend *b = l->backend;
-    TRY(b->lane(LANE_COMPUTE));
-    TRY(b->event_record(l->given));
-    TRY(b->lane(LANE_COMM));
-    return b->event_wait(l->given);
+    Device *d = l->device;
+    TRY(d->lane(d, LANE_COMPUTE));
+    TRY(d->event_record(d, l->given));
+    TRY(d->lane(d, LANE_COMM));
+    return d->event_wait(d, l->given);
 }
 
 static Status sum_stats(const DeviceLane *l, void *stream)
@@ -43,7 +43,7 @@ static const Intervals *parts_of(const ExecRanks *r, int32_t bucket)
 Status device_lane_sum(DeviceLane *l, int32_t bucket)
 {
     const ExecRanks *r = l->ranks;
-    void *stream = l->backend->stream();
+    void *stream = l->device->stream(l->device);
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
     if (bucket < 0) return sum_stats(l, stream);
@@ -55,7 +55,7 @@ Status device_lane_sum(DeviceLane *l, int32_t bucket)
 Status device_lane_share(DeviceLane *l, float *x, bool weights)
 {
     const ExecRanks *r = l->ranks;
-    void *stream = l->backend->stream();
+    void *stream = l->device->stream(l->device);
     if (!weights) return comm_device_gather_parts(r->device, x, r->sums, stream);
     for (int b = 0; b < r->n_buckets; b++) TRY(comm_device_gather_parts(r->device, x, parts_of(r, b), stream));
     return OK;
@@ -63,16 +63,16 @@ Status device_lane_share(DeviceLane *l, float *x, bool weights)
 
 Status device_lane_leave(DeviceLane *l, bool join)
 {
-    const Backend *b = l->backend;
+    Device *d = l->device;
     if (join) {
-        TRY(b->lane(LANE_COMM));
-        TRY(b->event_record(l->queued));
+        TRY(d->lane(d, LANE_COMM));
+        TRY(d->event_record(d, l->queued));
     }
-    TRY(b->lane(LANE_COMPUTE));
+    TRY(d->lane(d, LANE_COMPUTE));
     if (!join) return OK;
-    TRY(b->event_record(l->computed));
+    TRY(d->event_record(d, l->computed));
     l->joined = true;
-    return b->event_wait(l->queued);
+    return d->event_wait(d, l->queued);
 }
 
 /* ---- waiting ---- */
@@ -80,13 +80,13 @@ Status device_lane_leave(DeviceLane *l, bool join)
 static Status computed(void *self, bool *done)
 {
     const DeviceLane *l = self;
-    return l->backend->event_done(l->computed, done);
+    return l->device->event_done(l->device, l->computed, done);
 }
 
 static Status ended(void *self, bool *done)
 {
     const DeviceLane *l = self;
-    return l->backend->event_done(l->queued, done);
+    return l->device->event_done(l->device, l->queued, done);
 }
 
 Status device_lane_wait(DeviceLane *l, double *waited)

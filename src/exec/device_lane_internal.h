@@ -8,7 +8,7 @@
 typedef struct DeviceLane DeviceLane;
 
 /* `grads`, `stats`: where they lie on the device. `event`: the first of three slots that nobody else uses. */
-DeviceLane *device_lane_open(const ExecRanks *ranks, Backend *backend, float *grads, Stats *stats, int32_t event);
+DeviceLane *device_lane_open(const ExecRanks *ranks, Device *device, float *grads, Stats *stats, int32_t event);
 void device_lane_close(DeviceLane *l); /* takes NULL */
 /* What is queued next begins after all that the compute lane was given so far. */
 Status device_lane_enter(DeviceLane *l);

@@ -120,14 +120,14 @@ void exec_free(Exec *e)
     comm_lane_close(e->comm);
     device_lane_close(e->queue);
     for (int i = 0; i < e->n_replays; i++)
-        if (e->replays[i].graph) e->memory->backend->graph_free(e->replays[i].graph);
+        if (e->replays[i].graph)
+            e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);
     free(e->calls);
     free(e->ops);
     free(e->buckets);
     free(e->events);
     free(e->dying);
     free(e->dead);
-    free(e->seconds);
     free(e->replays);
     free(e->records);
     free(e->marks);
@@ -161,7 +161,7 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
         Status status =
-            e->memory->backend->download(host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
+            backend_download(e->memory->backend, host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
         for (int64_t j = 0; j < n && bad < 0 && status == OK; j++) {
             float x = t->dtype == F32    ? ((const float *)host)[j]
                       : t->dtype == BF16 ? bf16_to_f32(((const uint16_t *)host)[j])
@@ -186,7 +186,7 @@ static Status poison_dead(const Exec *e, InstrId i)
         const Tensor *t = &e->plan->tensors[e->dead[d]];
         void *nans = mem_alloc(t->bytes);
         memset(nans, 0xff, t->bytes);
-        status = e->memory->backend->upload(exec_data(e, e->dead[d]), nans, t->bytes);
+        status = backend_upload(e->memory->backend, exec_data(e, e->dead[d]), nans, t->bytes);
         free(nans);
     }
     return status;
@@ -202,18 +202,19 @@ static bool stopped(const Exec *e, Range range)
 /* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
 static Status enter(const Exec *e, InstrId i)
 {
-    const Backend *b = e->memory->backend;
+    Device *d = e->memory->backend->device;
     const Instr *instr = &e->plan->instrs[i];
     if (!e->events) return OK;
-    TRY(b->lane(instr->lane));
+    TRY(d->lane(d, instr->lane));
     for (int w = 0; w < 2; w++)
-        if (instr->wait[w] != NONE) TRY(b->event_wait(e->events[instr->wait[w]]));
+        if (instr->wait[w] != NONE) TRY(d->event_wait(d, e->events[instr->wait[w]]));
     return OK;
 }
 
 static Status leave(const Exec *e, InstrId i)
 {
-    return e->events && e->events[i] != NONE ? e->memory->backend->event_record(e->events[i]) : OK;
+    Device *d = e->memory->backend->device;
+    return e->events && e->events[i] != NONE ? d->event_record(d, e->events[i]) : OK;
 }
 
 static bool is_exchange(const Exec *e, InstrId i) { return op_is_exchange(e->plan->instrs[i].op); }
@@ -249,13 +250,13 @@ void exec_add_record(Exec *e, ExecRecord record, int mark)
 
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
 {
-    const Backend *b = e->memory->backend;
-    int mark = b->mark ? 1 + 2 * e->n_marks : 0;
-    if (mark) TRY(b->mark(lane, mark));
+    Device *d = e->memory->backend->device;
+    int mark = d && d->mark ? 1 + 2 * e->n_marks : 0;
+    if (mark) TRY(d->mark(d, lane, mark));
     double issued = clock_monotonic();
     TRY(run(e, i, rows));
     double returned = clock_monotonic();
-    if (mark) TRY(b->mark(lane, mark + 1));
+    if (mark) TRY(d->mark(d, lane, mark + 1));
     e->n_marks += mark > 0; /* both are set */
     exec_add_record(e, (ExecRecord){i, *rows, issued, returned, issued, returned}, mark);
     return OK;
@@ -263,41 +264,40 @@ Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecS
 
 static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
 {
-    const Backend *b = e->memory->backend;
-    bool named = b->range_begin && (e->tracing || b->ranges);
+    Device *d = e->memory->backend->device;
+    bool named = d && d->range_begin && (e->tracing || d->ranges);
     if (named) {
         char name[PLAN_NAME_MAX];
         plan_instr_name(e->plan, i, name);
-        b->range_begin(name);
+        d->range_begin(d, name);
     }
     Status status = enter(e, i);
     int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE;
     if (status == OK) status = e->tracing ? exec_run_noted(e, i, rows, lane, run_one) : run_one(e, i, rows);
     if (status == OK) status = leave(e, i);
-    if (named) b->range_end();
+    if (named) d->range_end(d);
     return status;
 }
 
 /* What was run on all lanes is done: before somebody looks at memory, or spoils it. */
-static Status settle_lanes(const Exec *e)
+static Status settle_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
+
+bool exec_watched(const Exec *e)
 {
-    return e->events && e->memory->backend->wait ? e->memory->backend->wait() : OK;
+    const Device *d = e->memory->backend->device;
+    return e->options.poison || e->options.check || e->tracing || (d && d->ranges);
 }
 
-/* With poison, checks, a profile, a trace or names. */
+/* With poison, checks, a trace or names. */
 static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
-    Status (*wait)(void) = e->memory->backend->wait;
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
-        double start = clock_monotonic();
         if (e->plan->instrs[i].op == OP_REDUCE) {
             TRY(exec_exchange(e, i));
             continue;
         }
         TRY(run_named(e, i, rows));
-        if (e->seconds && wait) TRY(wait());
-        if (e->seconds) e->seconds[i] += clock_monotonic() - start;
         if (e->options.check || e->options.poison) TRY(settle_lanes(e));
         if (e->options.check) TRY(check_finite(e, i, rows));
         if (e->options.poison) TRY(poison_dead(e, i));
@@ -325,21 +325,21 @@ static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
 /* Nothing is done while a graph is captured: what went wrong then is tried again plainly. */
 static Status capture(const Exec *e, Replay *r)
 {
-    const Backend *b = e->memory->backend;
-    Status status = b->capture_begin();
+    Device *d = e->memory->backend->device;
+    Status status = d->capture_begin(d);
     if (status == OK) {
         status = exec_run_plain(e, r->range, &r->rows);
         if (status == OK) {
-            status = b->capture_end(&r->graph);
+            status = d->capture_end(d, &r->graph);
         } else {
             char *why = mem_strdup(status_message());
             void *part = NULL;
-            if (b->capture_end(&part) == OK && part) b->graph_free(part);
+            if (d->capture_end(d, &part) == OK && part) d->graph_free(d, part);
             status = fail(status, "%s", why);
             free(why);
         }
     }
-    if (status == OK) return b->graph_launch(r->graph);
+    if (status == OK) return d->graph_launch(d, r->graph);
     if (status == E_STOPPED) return status;
     log_debug("instrs %d to %d in %lld rows run one by one: %s", r->range.first, r->range.first + r->range.count - 1,
               (long long)r->rows.count[ROWS_TOKENS], status_message());
@@ -355,25 +355,24 @@ static Status run_graph(Exec *e, Range range, const RowCounts *rows)
     if (!r || r->plain) return exec_run_plain(e, range, rows);
     if (!r->graph) return capture(e, r);
     if (stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
-    return e->memory->backend->graph_launch(r->graph);
+    return e->memory->backend->device->graph_launch(e->memory->backend->device, r->graph);
 }
 
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
 {
-    const Backend *b = e->memory->backend;
-    if (e->options.poison || e->options.check || e->seconds || e->tracing || b->ranges)
-        return run_watched(e, range, rows);
-    return b->capture_begin ? run_graph(e, range, rows) : exec_run_plain(e, range, rows);
+    const Device *d = e->memory->backend->device;
+    if (exec_watched(e)) return run_watched(e, range, rows);
+    return d && d->capture_begin ? run_graph(e, range, rows) : exec_run_plain(e, range, rows);
 }
 
 /* At its end a range has one lane again, the plan sees to that; where it broke off, the others must be waited for. */
 static Status end_lanes(const Exec *e, Status status)
 {
-    const Backend *b = e->memory->backend;
-    if (status == OK) return b->lane(LANE_COMPUTE);
+    Device *d = e->memory->backend->device;
+    if (status == OK) return d->lane(d, LANE_COMPUTE);
     char *why = mem_strdup(status_message());
     if (e->queue) comm_device_abort(e->options.ranks->device); /* it might wait for ever */
-    if (b->lane(LANE_COMPUTE) == OK && b->wait) (void)b->wait();
+    if (d->lane(d, LANE_COMPUTE) == OK) (void)d->wait(d);
     status = fail(status, "%s", why);
     free(why);
     return status;
@@ -397,42 +396,32 @@ Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
 {
     CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes into '%s' of %zu", bytes, e->plan->tensors[t].name,
           e->plan->tensors[t].bytes);
-    return e->memory->backend->upload(exec_data(e, t), data, bytes);
+    return backend_upload(e->memory->backend, exec_data(e, t), data, bytes);
 }
 
 Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
 {
     CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes from '%s' of %zu", bytes, e->plan->tensors[t].name,
           e->plan->tensors[t].bytes);
-    return e->memory->backend->download(data, exec_data(e, t), bytes);
+    return backend_download(e->memory->backend, data, exec_data(e, t), bytes);
 }
-
-void exec_profile_start(Exec *e)
-{
-    if (!e->seconds)
-        e->seconds = mem_array((size_t)e->plan->n_instrs, sizeof *e->seconds);
-    else
-        memset(e->seconds, 0, (size_t)e->plan->n_instrs * sizeof *e->seconds);
-}
-
-const double *exec_profile(const Exec *e) { return e->seconds; }
 
 Status exec_trace_start(Exec *e)
 {
-    const Backend *b = e->memory->backend;
+    Device *d = e->memory->backend->device;
     e->n_records = e->n_marks = 0;
     e->tracing = true;
-    return b->mark ? b->mark(LANE_COMPUTE, 0) : OK;
+    return d && d->mark ? d->mark(d, LANE_COMPUTE, 0) : OK;
 }
 
 Status exec_trace_end(Exec *e, const ExecRecord **records, int *n)
 {
-    const Backend *b = e->memory->backend;
+    Device *d = e->memory->backend->device;
     e->tracing = false;
-    if (b->mark_times && e->n_marks > 0) {
+    if (e->n_marks > 0) {
         int marks = 1 + 2 * e->n_marks;
         double *times = mem_array((size_t)marks, sizeof *times);
-        Status status = b->mark_times(times, marks);
+        Status status = d->mark_times(d, times, marks);
         for (int r = 0; r < e->n_records && status == OK; r++) {
             if (!e->marks[r]) continue;
             e->records[r].begin = times[e->marks[r]];

@@ -21,6 +21,8 @@ typedef struct {
 /* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY says which region, how
    much was wanted and what is free. */
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
+/* After planning again: activations and scratch that are too small are allocated again, without their content. */
+Status memory_grow(Memory *m, const Plan *const *plans, int n_plans);
 void memory_free(Memory *m);
 size_t memory_total(const Memory *m);
 
@@ -62,7 +64,7 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 /* Runs the instrs of a range, each lane's in order; all in order where the backend has one lane. On a device they are
    launched: what fails there shows at a later call, at the latest when something is downloaded. Where the backend has
    graphs, a range is captured when it is run for the second time in a bucket, and replayed from then on; not with
-   poison, check, a profile or a trace. */
+   poison, check or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
 
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
@@ -75,10 +77,6 @@ void exec_comm_seconds(const Exec *e, double *busy, double *waited);
 void *exec_data(const Exec *e, TensorId t);
 Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes);
 Status exec_download(Exec *e, TensorId t, void *data, size_t bytes);
-
-/* Seconds spent per instr since exec_profile_start, (plan->n_instrs); NULL before. For cost profiles and bench. */
-void exec_profile_start(Exec *e);
-const double *exec_profile(const Exec *e);
 
 /* An instr that ran; times are seconds of clock_monotonic. */
 typedef struct {

@@ -27,7 +27,6 @@ struct Exec {
     int32_t n_events; /* slots that these take */
     int32_t *dying;   /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
     TensorId *dead;
-    double *seconds; /* (n_instrs) or NULL */
     Replay *replays; /* (n_replays) */
     int n_replays, cap_replays;
     bool tracing;
@@ -47,6 +46,7 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 /* An instr, or a part of a range, as the options want it: in graphs, watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
+bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a trace or names */
 /* Runs an instr between two marks of a lane, and notes it. */
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run);
 void exec_add_record(Exec *e, ExecRecord record, int mark);

@@ -1,20 +1,33 @@
 /* One allocation per region, shared by the plans of a run. */
 #include <stdlib.h>
 
+#include "base/pages.h"
 #include "exec/exec.h"
 
-/* Who gives the memory of a region: the state that is being saved, what is offloaded and what goes to other ranks lie
-   on the host; what is offloaded where the copy lane reaches it. */
-static Backend *giver(Backend *backend, Region r)
+typedef struct {
+    Status (*alloc)(Device *d, size_t bytes, void **p);
+    void (*release)(Device *d, void *p, size_t bytes);
+} Allocator;
+
+static Status host_alloc(Device *d, size_t bytes, void **p)
 {
-    static Backend host;
-    if (r == REGION_HOST && backend_offloads(backend)) {
-        host = (Backend){.alloc = backend->pin, .release = backend->unpin};
-        return &host;
-    }
-    if (!backend->device || (r != REGION_SAVE && r != REGION_HOST && r != REGION_COMM)) return backend;
-    backend_ref_table(&host);
-    return &host;
+    (void)d;
+    return pages_map(bytes, p);
+}
+
+static void host_release(Device *d, void *p, size_t bytes)
+{
+    (void)d;
+    pages_unmap(p, bytes);
+}
+
+/* Of a device's run, the state that is being saved, offloaded tensors and exchanged gradients lie on the host;
+   offloaded tensors where the copy lane reaches them. */
+static Allocator allocator(const Device *d, Region r)
+{
+    if (d && r == REGION_HOST && d->pin) return (Allocator){d->pin, d->unpin};
+    if (d && r != REGION_SAVE && r != REGION_HOST && r != REGION_COMM) return (Allocator){d->alloc, d->release};
+    return (Allocator){host_alloc, host_release};
 }
 
 static Status too_large(const Memory *m, Region r)
@@ -34,14 +47,30 @@ static Status too_large(const Memory *m, Region r)
     return status;
 }
 
+static Status resize(Memory *m, Region r, size_t bytes)
+{
+    Device *d = m->backend->device;
+    Allocator a = allocator(d, r);
+    if (m->base[r]) a.release(d, m->base[r], m->bytes[r]);
+    m->base[r] = NULL;
+    m->bytes[r] = bytes;
+    return bytes ? a.alloc(d, bytes, &m->base[r]) : OK;
+}
+
+static size_t largest(const Plan *const *plans, int n_plans, int r)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n_plans; i++)
+        if (plans[i] && plans[i]->region_bytes[r] > bytes) bytes = plans[i]->region_bytes[r];
+    return bytes;
+}
+
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans)
 {
     *m = (Memory){.backend = backend};
-    for (int i = 0; i < n_plans; i++)
-        for (int r = 0; plans[i] && r < N_REGIONS; r++)
-            if (plans[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = plans[i]->region_bytes[r];
+    for (int r = 0; r < N_REGIONS; r++) m->bytes[r] = largest(plans, n_plans, r);
     for (int r = 0; r < N_REGIONS; r++) {
-        if (!m->bytes[r] || giver(backend, (Region)r)->alloc(m->bytes[r], &m->base[r]) == OK) continue;
+        if (resize(m, (Region)r, m->bytes[r]) == OK) continue;
         Status status = too_large(m, (Region)r);
         memory_free(m);
         return status;
@@ -49,10 +78,21 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
     return OK;
 }
 
+Status memory_grow(Memory *m, const Plan *const *plans, int n_plans)
+{
+    for (int r = 0; r < N_REGIONS; r++) {
+        size_t bytes = largest(plans, n_plans, r);
+        if (bytes <= m->bytes[r]) continue;
+        CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew when planned again", region_name((Region)r));
+        TRY(resize(m, (Region)r, bytes));
+    }
+    return OK;
+}
+
 void memory_free(Memory *m)
 {
     for (int r = 0; r < N_REGIONS; r++)
-        if (m->base[r]) giver(m->backend, (Region)r)->release(m->base[r], m->bytes[r]);
+        if (m->base[r]) (void)resize(m, (Region)r, 0);
     *m = (Memory){0};
 }
 

@@ -17,7 +17,8 @@ Status exec_open_comm(Exec *e)
     if (!ranks->device)
         return comm_lane_open(&e->comm, ranks, e->memory, exec_data(e, grads), exec_data(e, stats), most);
     CHECK(e->events, "ranks on a device without lanes");
-    e->queue = device_lane_open(ranks, e->memory->backend, exec_data(e, grads), exec_data(e, stats), e->n_events);
+    e->queue =
+        device_lane_open(ranks, e->memory->backend->device, exec_data(e, grads), exec_data(e, stats), e->n_events);
     return OK;
 }
 
@@ -28,8 +29,7 @@ Status exec_exchange(const Exec *e, InstrId i)
     const Instr *instr = &e->plan->instrs[i];
     if (instr->op == OP_SHARE)
         return comm_lane_share(e->comm, OUT(&e->calls[i], SHARE, x)->data, instr->attr.share.weights);
-    if (e->reducing && e->comm && backend_immediate(e->memory->backend))
-        comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
+    if (e->reducing && e->comm && !e->memory->backend->device) comm_lane_post(e->comm, i, instr->attr.reduce.bucket);
     return OK;
 }
 
@@ -68,9 +68,7 @@ static Status queue_instr(Exec *e, InstrId i, const RowCounts *rows)
 /* A graph has no place for an event of another lane before it, or behind it. */
 static Status run_piece(Exec *e, Range piece, const RowCounts *rows)
 {
-    const Backend *b = e->memory->backend;
-    bool watched = e->options.poison || e->options.check || e->seconds || e->tracing || b->ranges;
-    return e->copies && !watched ? exec_run_plain(e, piece, rows) : exec_run_range(e, piece, rows);
+    return e->copies && !exec_watched(e) ? exec_run_plain(e, piece, rows) : exec_run_range(e, piece, rows);
 }
 
 Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
@@ -93,13 +91,12 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
 
 /* ---- by the host ---- */
 
-/* What the comm lane did, for the profile and the trace. */
+/* What the comm lane did, for the trace. */
 static void note_sums(Exec *e, const CommLaneRecord *records, int n, const RowCounts *rows)
 {
     for (int r = 0; r < n; r++) {
         const CommLaneRecord *x = &records[r];
         e->comm_busy += x->end - x->begin;
-        if (e->seconds) e->seconds[x->instr] += x->end - x->begin;
         if (e->tracing) exec_add_record(e, (ExecRecord){x->instr, *rows, x->begin, x->end, x->posted, x->posted}, 0);
     }
 }
@@ -135,7 +132,7 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     if (e->reducing) status = exec_run(e, e->plan->micro, rows);
     e->reducing = false;
     if (e->queue) return status;
-    if (status == OK && (!rows || !backend_immediate(e->memory->backend))) post_all(e);
+    if (status == OK && (!rows || e->memory->backend->device)) post_all(e);
     return end_sums(e, status, rows ? rows : &e->plan->capacity);
 }
 

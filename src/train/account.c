@@ -1,9 +1,9 @@
 #include "train/account.h"
 
-#include "train/machine.h"
+#include "base/machine_memory.h"
 
-/* What a run still allocates beside its plans after planning: primitives, thread stacks, reports. Measured on
-   BERT-Base: below this; the account's test holds it to that. */
+/* What a run still allocates beside its plans after planning: thread stacks, buffers of files, reports. The account's
+   test holds it to that. */
 #define PROCESS_RESERVE ((size_t)12 << 20)
 
 #define ALL_REGIONS  ((1u << N_REGIONS) - 1)
@@ -30,10 +30,10 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
                        .budget = machine_free_bytes() / (size_t)local_ranks + resident,
                        .held = resident + PROCESS_RESERVE + data_bytes};
     if (backend_own_memory(b)) {
-        b->memory(&total, &available, &context);
+        b->device->memory(b->device, &total, &available, &context);
         machine.regions = HOST_REGIONS;
         machine.held += weights_bytes;
-        *a = (Accounts){2, {device_row(asked, available + context, context), machine}};
+        *a = (Accounts){2, {device_row(asked, available + context, context), machine}, resident};
         return;
     }
     if (asked) {
@@ -41,7 +41,15 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
         machine.automatic = false;
         machine.budget = asked;
     }
-    *a = (Accounts){1, {machine}};
+    *a = (Accounts){1, {machine}, resident};
+}
+
+void accounts_update(Accounts *a)
+{
+    size_t resident = process_resident();
+    if (!a->resident || resident <= a->resident) return;
+    a->row[a->n - 1].held += resident - a->resident;
+    a->resident = resident;
 }
 
 void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t context_bytes, size_t weights_bytes)
@@ -51,7 +59,7 @@ void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t con
                        .regions = HOST_REGIONS,
                        .budget = SIZE_MAX,
                        .held = weights_bytes};
-    *a = (Accounts){2, {device_row(asked, memory_bytes, context_bytes), machine}};
+    *a = (Accounts){2, {device_row(asked, memory_bytes, context_bytes), machine}, .resident = 0};
 }
 
 size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])

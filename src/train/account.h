@@ -21,7 +21,8 @@ typedef struct {
 
 typedef struct {
     int n;
-    Account row[2]; /* the first is the one that activations lie in, the last the machine's */
+    Account row[2];  /* the first is the one that activations lie in, the last the machine's */
+    size_t resident; /* bytes of this process that `held` counts; 0: the device is not here */
 } Accounts;
 
 /* What this process may take and holds now. `asked`: --memory-budget of the first row, 0: auto. `local_ranks` share
@@ -29,6 +30,8 @@ typedef struct {
    which the machine holds for a while beside a device. `b` NULL: the machine's row alone. */
 void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
                       size_t weights_bytes);
+/* Counts what the process took since: libraries keep primitives for plans that were made. */
+void accounts_update(Accounts *a);
 /* Of a device that is not here. */
 void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t context_bytes, size_t weights_bytes);
 

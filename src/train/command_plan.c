@@ -27,12 +27,12 @@ enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
 typedef struct {
     const Config *c;
     Model model;
-    Setup setup;            /* the backend of this machine */
-    const Device *device;   /* NULL: this machine */
-    Backend device_backend; /* its table, not opened */
-    Lengths lengths;        /* of packed sequences; zeroed: all have --max-seq-length */
-    uint8_t *norm_forms;    /* (2·layers + 1), of --model's weights; NULL: all Y */
-    Exchange exchange;      /* of --ranks, as rank 0 has it */
+    Setup setup;              /* the backend of this machine */
+    const DeviceSpec *device; /* NULL: this machine */
+    Backend device_backend;   /* its table, not opened */
+    Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
+    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights; NULL: all Y */
+    Exchange exchange;        /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
     PlanTable table;

@@ -38,7 +38,7 @@ static const struct {
 };
 #define ASSUMED(name) (assumptions[ASSUMED_##name].value)
 
-void device_assumptions(const Device *d, Buf *out)
+void device_assumptions(const DeviceSpec *d, Buf *out)
 {
     buf_printf(out, "assumed of the %s, beside its data sheet:\n", d->name);
     for (size_t i = 0; i < sizeof assumptions / sizeof *assumptions; i++)
@@ -52,7 +52,7 @@ void device_assumptions(const Device *d, Buf *out)
    it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0
-static const Device devices[] = {
+static const DeviceSpec devices[] = {
     {"h200", 9, 132, 989 * TERA, 67 * TERA, 4.8 * TERA, 139 * GIB, 989 * TERA, 50e9},
     {"h100", 9, 132, 989 * TERA, 67 * TERA, 3.35 * TERA, 79 * GIB, 989 * TERA, 50e9},
     {"a100", 8, 108, 312 * TERA, 19.5 * TERA, 2.04 * TERA, 79 * GIB, 312 * TERA, 25e9},
@@ -60,7 +60,7 @@ static const Device devices[] = {
     {"v100", 7, 80, 125 * TERA, 15.7 * TERA, 0.9 * TERA, 31 * GIB, 125 * TERA, 12e9},
 };
 
-Status device_find(const char *name, const Device **device)
+Status device_find(const char *name, const DeviceSpec **device)
 {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (strcmp(name, devices[i].name) != 0) continue;
@@ -70,9 +70,9 @@ Status device_find(const char *name, const Device **device)
     return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200 or v100", name);
 }
 
-Dtype device_compute(const Device *d) { return d->major < 8 ? F16 : BF16; }
+Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F16 : BF16; }
 
-double device_peak(const Device *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
+double device_peak(const DeviceSpec *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
 
 size_t device_context_bytes(void) { return (size_t)ASSUMED(CONTEXT_BYTES); }
 
@@ -101,7 +101,7 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     }
 }
 
-static GpuRates gpu_rates(const Device *d)
+static GpuRates gpu_rates(const DeviceSpec *d)
 {
     return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
                       .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
@@ -112,7 +112,7 @@ static GpuRates gpu_rates(const Device *d)
                       .kernels = kernels_of};
 }
 
-void device_rates(const Device *d, Dtype compute, CostRates *rates)
+void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
 {
     static GpuRates of[sizeof devices / sizeof *devices];
     GpuRates *gpu = &of[d - devices];
@@ -132,7 +132,7 @@ void device_rates(const Device *d, Dtype compute, CostRates *rates)
     snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
 }
 
-bool device_table(const Device *d, Backend *table)
+bool device_table(const DeviceSpec *d, Backend *table)
 {
     if (backend_table("cuda", table) != OK) return false;
     if (table->imagine) table->imagine(d->major);

@@ -15,22 +15,22 @@ typedef struct {
     double memory_peak, memory_bytes; /* bytes per second; bytes */
     double attention_peak;            /* of which attention's kernels reach their share */
     double link_bytes;                /* host to device, per second */
-} Device;
+} DeviceSpec;
 
 /* E_USAGE lists the names. */
-Status device_find(const char *name, const Device **device);
+Status device_find(const char *name, const DeviceSpec **device);
 
-void device_rates(const Device *d, Dtype compute, CostRates *rates);
+void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates);
 /* What the predicted times rest on, a line each: name, value, unit, reason. */
-void device_assumptions(const Device *d, Buf *out);
+void device_assumptions(const DeviceSpec *d, Buf *out);
 /* What --precision auto is there. */
-Dtype device_compute(const Device *d);
-double device_peak(const Device *d, Dtype compute);
+Dtype device_compute(const DeviceSpec *d);
+double device_peak(const DeviceSpec *d, Dtype compute);
 /* Bytes of device memory that context and libraries take beside the plan. */
 size_t device_context_bytes(void);
 
 /* The cuda backend's table as for this device; false, with the reason in the status message, where this build has none:
    then scratch is estimated. */
-bool device_table(const Device *d, Backend *table);
+bool device_table(const DeviceSpec *d, Backend *table);
 
 #endif

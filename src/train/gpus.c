@@ -13,7 +13,7 @@ static Status agree(Ranks *ranks, const Backend *b)
 /* The same answer on all ranks. */
 static Status ready(const Config *c, Ranks *ranks, const Backend *b)
 {
-    if (!b->stream)
+    if (!b->device || !b->device->stream)
         return fail(E_USAGE, "the backend '%s' has no GPU, and NCCL connects GPUs: use --comm gloo, or --backend cuda",
                     b->name);
     if (strcmp(c->wire, "fp32") != 0)
@@ -21,14 +21,14 @@ static Status ready(const Config *c, Ranks *ranks, const Backend *b)
             E_USAGE,
             "--wire %s: NCCL would also add in %s, and lose more than the wire: use --wire fp32, or --comm gloo",
             c->wire, c->wire);
-    return comm_device_ready(ranks_comm(ranks), b->unit);
+    return comm_device_ready(ranks_comm(ranks), b->device->unit);
 }
 
 static Status connect(Ranks *ranks, Backend *b, CommDevice **device)
 {
     Status own = comm_device_open(ranks_comm(ranks), device);
     TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* nothing can be said to the others then; they know who it is */
-    b->settle();
+    b->device->settle(b->device);
     size_t len = strlen(b->describe);
     snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
     if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*device));

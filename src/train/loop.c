@@ -176,7 +176,7 @@ static void measure_peak(const Loop *l)
 {
     TrainProgress *p = l->progress;
     const Session *s = &l->run->session;
-    if (s->options.backend->used && p->step - l->first_step > 4 && p->step % 100 != 0) return;
+    if (s->options.backend->device && p->step - l->first_step > 4 && p->step % 100 != 0) return;
     size_t used = session_memory_used(s);
     if (used > p->peak_bytes) p->peak_bytes = used;
 }

@@ -14,7 +14,7 @@ static double time_runs(const Backend *b, OpCall *call, const RowCounts *rows, i
     double start = clock_monotonic();
     for (int i = 0; i < n; i++)
         if (b->op[call->op].run(call, rows) != OK) return 1e30;
-    if (b->wait && b->wait() != OK) return 1e30;
+    if (backend_wait(b) != OK) return 1e30;
     return (clock_monotonic() - start) / n;
 }
 
@@ -24,7 +24,7 @@ static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 {
     double best = 1e30, last = 0;
     for (int i = 0; i < 4 && last < PROBE_LONG; i++) {
-        last = time_runs(b, call, rows, b->wait && i > 0 && best < PROBE_SHORT ? 16 : 1);
+        last = time_runs(b, call, rows, b->device && i > 0 && best < PROBE_SHORT ? 16 : 1);
         best = last < best ? last : best;
     }
     return best;
@@ -33,7 +33,7 @@ static double time_call(const Backend *b, OpCall *call, const RowCounts *rows)
 static void *region(const Backend *b, size_t bytes)
 {
     void *p = NULL;
-    return b->alloc(bytes, &p) == OK ? p : NULL;
+    return backend_alloc(b, bytes, &p) == OK ? p : NULL;
 }
 
 /* One BERT product (LINEAR, 768 → 3072) and one pass over memory (GELU on its output). */
@@ -84,7 +84,7 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
         rates->overhead = 2e-6;
     }
     for (int i = 0; i < 7; i++)
-        if (at[i]) b->release(at[i], sizes[i]);
+        if (at[i]) backend_release(b, at[i], sizes[i]);
     return ok && rates->product_flops > 1e6;
 }
 
@@ -103,14 +103,15 @@ static double measure_copy(const Backend *b, Op op, void *device, void *host)
 /* Between the device and pinned memory, both ways. Where that fails, offload costs as much as other traffic. */
 static void measure_link(const Backend *b, CostRates *rates)
 {
-    void *device = NULL, *host = NULL;
-    if (!backend_offloads(b) || b->pin(LINK_BYTES, &host) != OK) return;
-    if ((device = region(b, LINK_BYTES)) != NULL) {
-        rates->link_out = measure_copy(b, OP_OFFLOAD, device, host);
-        rates->link_in = measure_copy(b, OP_FETCH, device, host);
-        b->release(device, LINK_BYTES);
+    Device *d = b->device;
+    void *there = NULL, *host = NULL;
+    if (!backend_offloads(b) || d->pin(d, LINK_BYTES, &host) != OK) return;
+    if (d->alloc(d, LINK_BYTES, &there) == OK) {
+        rates->link_out = measure_copy(b, OP_OFFLOAD, there, host);
+        rates->link_in = measure_copy(b, OP_FETCH, there, host);
+        d->release(d, there, LINK_BYTES);
     }
-    b->unpin(host, LINK_BYTES);
+    d->unpin(d, host, LINK_BYTES);
 }
 
 /* Few rows first: a slow backend stops there, a fast one goes up to a micro-batch's rows. */

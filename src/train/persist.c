@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/machine_memory.h"
 #include "state/checkpoint.h"
-#include "train/machine.h"
 
 Status persist_find(const char *dir, const char *output, Digest run, Persist *p)
 {

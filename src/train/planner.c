@@ -325,6 +325,24 @@ Status planner_refuse(const Config *c, const RunPlan *p)
 
 /* ---- all of it ---- */
 
+/* The backend makes what it keeps for a product (oneDNN's primitives, tens of MiB) when a plan of that capacity is
+   first made. A choice by memory needs to know it: so one plan, of the largest micro-batch, is made ahead. */
+static Status count_primitives(Planner *g, int64_t tokens)
+{
+    RunPlan *p = g->plan;
+    MicroCapacity chosen = p->micro;
+    Plan ahead;
+    ModelTensors t;
+    if (!p->accounts.resident || (tokens && g->policy.kind != POLICY_AUTO)) return OK;
+    if (!tokens) set_micro(g, g->share * input(g)->max_length);
+    PlanRequest r = run_plan_request(p, true);
+    TRY(plan_make(&r, &ahead, &t, NULL));
+    plan_free(&ahead);
+    if (!tokens) p->micro = chosen;
+    accounts_update(&p->accounts);
+    return OK;
+}
+
 static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
 {
     RunPlan *p = g->plan;
@@ -333,6 +351,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(planner_policy(g->c, in->backend, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
     if (tokens) set_micro(g, tokens);
+    TRY(count_primitives(g, tokens));
     if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
     /* In the memory that activations lie in the save buffer comes after the choice, so that a larger budget is never
        slower. */
@@ -340,6 +359,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(choose(g, ranks));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
+    accounts_update(&p->accounts);
     if (in->saves) p->step_s = step_seconds(g);
     return OK;
 }
@@ -356,6 +376,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     if (in->evaluation) {
         p->eval_micro = evaluation_capacity(c, in);
         TRY(run_plan_make_one(p, false));
+        accounts_update(&p->accounts);
     }
     if (in->training) {
         TRY(snapshots_need(c, ranks, &in->model->params, in->exchange, &snapshots));

@@ -35,7 +35,7 @@ static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
     if (x->direct) return 0;
-    return x->scratch_bytes + (r->backend && !backend_immediate(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
+    return x->scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
 }
 
 /* 0: all. */

@@ -79,7 +79,7 @@ static void put_header(Profile *p)
     put_track(&text, TRACK_HOST, "host");
     for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES; lane++)
         if (used[lane]) put_track(&text, TRACK_LANES + lane, lane_name((Lane)lane));
-    if (b->mark) put_track(&text, TRACK_LAUNCHES, "launches");
+    if (b->device && b->device->mark) put_track(&text, TRACK_LAUNCHES, "launches");
     put(p, &text);
     buf_free(&text);
     free(process);
@@ -165,7 +165,8 @@ static void take_record(Profile *p, const ExecRecord *r, double mean_length, Buf
     put_span(p, out, TRACK_LANES + (int)instr->lane, phase_name(instr->phase), name, r->begin, r->end);
     buf_printf(out, ", \"args\": {\"instr\": %d, \"layer\": %d, \"rows\": %lld, \"flops\": %.0f, \"bytes\": %.0f}}",
                r->instr, instr->layer, (long long)rows_of_call(&call, &r->rows), cost.product_flops, cost.bytes);
-    if (!p->session->options.backend->mark) return;
+    const Device *device = p->session->options.backend->device;
+    if (!device || !device->mark) return;
     put_span(p, out, TRACK_LAUNCHES, phase_name(instr->phase), name, r->issued, r->returned);
     buf_puts(out, "}");
 }
@@ -275,7 +276,7 @@ Profile *profile_open(const char *output_dir, Session *session, int64_t wanted, 
         give_up(p);
         return p;
     }
-    p->sampling = sampling_start(session->options.backend);
+    p->sampling = sampling_start(session->options.backend->device);
     put_header(p);
     return p;
 }

@@ -7,7 +7,7 @@
 #include "base/thread.h"
 
 struct Sampling {
-    const Backend *backend;
+    Device *device;
     pthread_t thread;
     bool running;
     pthread_mutex_t lock;
@@ -20,7 +20,7 @@ struct Sampling {
 static bool take(Sampling *s)
 {
     SampleRecord r = {.when = clock_monotonic()};
-    if (s->backend->sample(&r.device) != OK) return false;
+    if (s->device->sample(s->device, &r.device) != OK) return false;
     MEM_GROW(s->records, s->n, s->cap);
     s->records[s->n++] = r;
     return true;
@@ -51,11 +51,11 @@ static void *sample_loop(void *argument)
     return NULL;
 }
 
-Sampling *sampling_start(const Backend *b)
+Sampling *sampling_start(Device *d)
 {
-    if (!b->sample) return NULL;
+    if (!d || !d->sample) return NULL;
     Sampling *s = mem_alloc(sizeof *s);
-    s->backend = b;
+    s->device = d;
     if (!take(s)) { /* asked here first: what is missing is said before the first step */
         log_info("profile: no gpu.csv: %s", status_message());
         free(s);

@@ -1,9 +1,8 @@
-/* How a device is doing, asked every tenth of a second by a thread of its own. */
+/* State of a device, read every tenth of a second by a thread of its own. */
 #ifndef CAIRN_TRAIN_SAMPLING_H
 #define CAIRN_TRAIN_SAMPLING_H
 
-#include "base/base.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
 
 #define SAMPLING_EVERY 0.1 /* seconds */
 
@@ -14,8 +13,8 @@ typedef struct {
 
 typedef struct Sampling Sampling;
 
-/* NULL where the backend has nothing to tell; if it should have, a line says why not. */
-Sampling *sampling_start(const Backend *b);
+/* NULL without a device (NULL), or where it has no state to read; a line says why where it should have. */
+Sampling *sampling_start(Device *d);
 /* Ends it; the records are valid until sampling_free. Both take NULL. */
 int sampling_stop(Sampling *s, const SampleRecord **records); // (returned)
 void sampling_free(Sampling *s);

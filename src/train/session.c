@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/machine.h"
+#include "base/machine_memory.h"
 
 size_t session_memory_used(const Session *s)
 {
-    const Backend *b = s->options.backend;
-    return b->used ? b->used() : process_resident();
+    Device *d = s->options.backend->device;
+    return d ? d->used(d) : process_resident();
 }
 
 /* A sharded optimizer's. */
@@ -143,7 +143,7 @@ static Status borrow_slice(const Session *s, StateArray which, bool read, float 
     *slice = place_of(s, which);
     if (!b->device) return OK;
     *slice = mem_array(n > 0 ? n : 1, sizeof **slice);
-    return read && n ? b->download(*slice, place_of(s, which), n * sizeof **slice) : OK;
+    return read && n ? backend_download(b, *slice, place_of(s, which), n * sizeof **slice) : OK;
 }
 
 static Status return_slice(const Session *s, StateArray which, bool written, float *slice, Status status)
@@ -151,7 +151,7 @@ static Status return_slice(const Session *s, StateArray which, bool written, flo
     const Backend *b = s->options.backend;
     size_t n = (size_t)s->plan.input.exchange->slices[ranks_rank(s->options.ranks)].size;
     if (!b->device) return status;
-    if (status == OK && written && n) status = b->upload(place_of(s, which), slice, n * sizeof *slice);
+    if (status == OK && written && n) status = backend_upload(b, place_of(s, which), slice, n * sizeof *slice);
     free(slice);
     return status;
 }
@@ -228,27 +228,27 @@ float *session_fill(Session *s, StateArray which)
 static Status upload_filled(Session *s, StateArray a)
 {
     if (!s->filled[a]) return OK;
-    TRY(s->options.backend->upload(place_of(s, a), s->filled[a], array_bytes(s)));
+    TRY(backend_upload(s->options.backend, place_of(s, a), s->filled[a], array_bytes(s)));
     drop_filled(s, a);
     return OK;
 }
 
-static Status first_event(void *self, bool *done) { return ((const Backend *)self)->event_done(0, done); }
+static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
 
 /* From rank 0's GPU to the others', on the comm lane. */
 static Status broadcast_array(Session *s, StateArray which)
 {
-    Backend *b = s->options.backend;
+    Device *d = s->options.backend->device;
     CommDevice *gpus = s->options.gpus;
     TRY(upload_filled(s, which));
-    TRY(b->wait());
+    TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
-    TRY(b->lane(LANE_COMM));
-    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, b->stream());
-    if (status == OK) status = b->event_record(0);
-    if (status == OK) status = comm_device_wait(gpus, first_event, b);
+    TRY(d->lane(d, LANE_COMM));
+    Status status = comm_device_broadcast(gpus, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
+    if (status == OK) status = d->event_record(d, 0);
+    if (status == OK) status = comm_device_wait(gpus, first_event, d);
     if (status != OK) comm_device_abort(gpus);
-    return status == OK ? b->lane(LANE_COMPUTE) : status;
+    return status == OK ? d->lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_broadcast(Session *s, StateArray which)
@@ -271,7 +271,7 @@ Status session_read(const Session *s, StateArray which, float *room, const float
     *values = place_of(s, which);
     if (!b->device) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
-    Status status = b->download(copy, *values, array_bytes(s));
+    Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
     if (status != OK && !room) free(copy);
     return status;
@@ -296,14 +296,10 @@ static int64_t place_in_slice(const Intervals *slice, int64_t element)
 
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
-    const Backend *b = s->options.backend;
     bool own;
     const float *from = session_part(s, which, &own);
     from += own ? place_in_slice(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
-    size_t bytes = (size_t)(end - begin) * sizeof *to;
-    if (b->device) return b->download(to, from, bytes);
-    memcpy(to, from, bytes);
-    return OK;
+    return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);
 }
 
 void session_read_done(const Session *s, const float *values)
@@ -352,16 +348,8 @@ static Status change_plan(Session *s, RunPlan *to)
     run_plan_free(&s->plan);
     s->plan = *to;
     *to = (RunPlan){0};
-    for (int r = 0; r < N_REGIONS; r++) {
-        size_t bytes = s->plan.bytes[r];
-        if (bytes <= s->memory.bytes[r]) continue;
-        CHECK(r == REGION_ACT || r == REGION_SCRATCH, "region %s grew with other forms", region_name((Region)r));
-        s->memory.backend->release(s->memory.base[r], s->memory.bytes[r]);
-        s->memory.base[r] = NULL;
-        s->memory.bytes[r] = 0;
-        TRY(s->memory.backend->alloc(bytes, &s->memory.base[r]));
-        s->memory.bytes[r] = bytes;
-    }
+    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
+    TRY(memory_grow(&s->memory, plans, 2));
     TRY(bind_plans(s));
     return session_ready(s);
 }
@@ -379,7 +367,8 @@ static Status find_forms(const Session *s, uint8_t *forms)
     for (int i = 0; norms && i < t->count; i++) {
         const Param *p = &t->params[i];
         if (!strstr(p->name, "LayerNorm")) continue;
-        TRY_DONE(b->download(norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
+        TRY_DONE(
+            backend_download(b, norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
     }
     model_norm_forms(s->model, norms ? norms : weights, forms);
 done:

@@ -107,8 +107,7 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
-/* Bytes taken now of the memory that the plan lies in: of a device that can say so what this process has there, else
-   process_resident. */
+/* Bytes taken now of the memory that the plan lies in: what this process has of the device, else process_resident. */
 size_t session_memory_used(const Session *s);
 
 #endif

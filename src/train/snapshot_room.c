@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "train/machine.h"
+#include "base/machine_memory.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 

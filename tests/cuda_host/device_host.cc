@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 struct Block {
-    char *start; /* what device_alloc gave */
+    char *start; /* what device_alloc returned */
     size_t bytes;
     Block *next;
 };
@@ -72,14 +72,14 @@ Status device_open(int local_rank)
     device.info.major = major ? atoi(major) : 9;
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
-    device.info.memory = device.info.free = mib && atoi(mib) > 1 ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
+    device.info.memory = device.info.free = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
     device.info.driver = device.info.runtime = CUDART_VERSION;
     return OK;
 }
 
-void device_settle(void) {}
+void device_settle(Device *) {}
 
-size_t device_used(void)
+size_t device_used(Device *)
 {
     size_t bytes = 0;
     for (const Block *b = device.blocks; b; b = b->next) bytes += b->bytes;
@@ -128,10 +128,10 @@ static void give(char *start, size_t bytes)
         munmap(start - GUARD, (bytes + 2 * GUARD + GUARD - 1) / GUARD * GUARD);
 }
 
-Status device_alloc(size_t bytes, void **p)
+Status device_alloc(Device *d, size_t bytes, void **p)
 {
     *p = nullptr;
-    size_t available = device.info.memory - device_used();
+    size_t available = device.info.memory - device_used(d);
     char *start = bytes > available ? nullptr : take(bytes);
     if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, available);
     memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
@@ -155,7 +155,7 @@ static void release(Block **blocks, void *p)
     CHECK(!p, "%p was not allocated here", p);
 }
 
-void device_free(void *p) { release(&device.blocks, p); }
+void device_release(Device *, void *p, size_t) { release(&device.blocks, p); }
 
 void device_close(void)
 {
@@ -164,7 +164,7 @@ void device_close(void)
 }
 
 /* Of the compute lane, whatever lane was chosen. What is uploaded may change at once. */
-Status device_upload(void *to, const void *from, size_t bytes)
+Status device_upload(Device *, void *to, const void *from, size_t bytes)
 {
     const char *start = static_cast<const char *>(from);
     std::vector<char> kept(start, start + bytes);
@@ -174,7 +174,7 @@ Status device_upload(void *to, const void *from, size_t bytes)
     });
 }
 
-Status device_download(void *to, const void *from, size_t bytes)
+Status device_download(Device *, void *to, const void *from, size_t bytes)
 {
     TRY(cuda_host_wait());
     TRY(check_guards());
@@ -182,20 +182,30 @@ Status device_download(void *to, const void *from, size_t bytes)
     return OK;
 }
 
-Status device_wait(void)
+Status cuda_wait(void)
 {
     TRY(cuda_host_wait());
     return check_guards();
 }
 
+Status device_wait(Device *) { return cuda_wait(); }
+
+void device_memory(Device *, size_t *total, size_t *available, size_t *context)
+{
+    *total = device.info.memory;
+    *available = device.info.free;
+    *context = device.info.context;
+}
+
 /* ---- lanes ---- */
 
-Status device_lane(int lane) { return cuda_host_lane_choose(lane); }
-Status device_event_record(int slot) { return cuda_host_event_record(slot); }
-Status device_event_wait(int slot) { return cuda_host_event_wait(slot); }
-Status device_event_done(int slot, bool *done) { return cuda_host_event_done(slot, done); }
+void *device_stream(Device *) { return cuda_stream(); }
+Status device_lane(Device *, int lane) { return cuda_host_lane_choose(lane); }
+Status device_event_record(Device *, int slot) { return cuda_host_event_record(slot); }
+Status device_event_wait(Device *, int slot) { return cuda_host_event_wait(slot); }
+Status device_event_done(Device *, int slot, bool *done) { return cuda_host_event_done(slot, done); }
 
-Status device_copy(void *to, const void *from, size_t bytes)
+Status cuda_copy(void *to, const void *from, size_t bytes)
 {
     return cuda_host_submit([=]() -> Status {
         memcpy(to, from, bytes);
@@ -203,7 +213,7 @@ Status device_copy(void *to, const void *from, size_t bytes)
     });
 }
 
-Status device_pin(size_t bytes, void **p)
+Status device_pin(Device *, size_t bytes, void **p)
 {
     *p = take(bytes);
     if (!*p) return fail(E_MEMORY, "the host executor has no %zu bytes to pin", bytes);
@@ -212,7 +222,7 @@ Status device_pin(size_t bytes, void **p)
     return OK;
 }
 
-void device_unpin(void *p) { release(&pinned, p); }
+void device_unpin(Device *, void *p, size_t) { release(&pinned, p); }
 
 /* ---- launches and graphs ---- */
 
@@ -220,9 +230,9 @@ Status cuda_launched(const char *, int) { return OK; }
 bool cuda_launchable(const void *, unsigned x, unsigned y, unsigned z, size_t) { return x && y && z; }
 bool cuda_list_kernel(const void *) { return true; }
 
-Status device_capture_begin(void) { return cuda_host_capture_begin(); }
+Status device_capture_begin(Device *) { return cuda_host_capture_begin(); }
 
-Status device_capture_end(void **graph)
+Status device_capture_end(Device *, void **graph)
 {
     CudaHostGraph *made = nullptr;
     Status status = cuda_host_capture_end(&made);
@@ -230,14 +240,17 @@ Status device_capture_end(void **graph)
     return status;
 }
 
-Status device_graph_launch(void *graph) { return cuda_host_graph_launch(static_cast<CudaHostGraph *>(graph)); }
-void device_graph_free(void *graph) { cuda_host_graph_free(static_cast<CudaHostGraph *>(graph)); }
+Status device_graph_launch(Device *, void *graph)
+{
+    return cuda_host_graph_launch(static_cast<CudaHostGraph *>(graph));
+}
+void device_graph_free(Device *, void *graph) { cuda_host_graph_free(static_cast<CudaHostGraph *>(graph)); }
 
 /* ---- marks: what was launched before is done ---- */
 
 static std::vector<double> marks;
 
-Status device_mark(int lane, int slot)
+Status device_mark(Device *, int lane, int slot)
 {
     size_t at = static_cast<size_t>(slot);
     if (at >= marks.size()) marks.resize(at + 1);
@@ -247,7 +260,7 @@ Status device_mark(int lane, int slot)
     });
 }
 
-Status device_mark_times(double *seconds, int n)
+Status device_mark_times(Device *, double *seconds, int n)
 {
     TRY(cuda_host_wait());
     CHECK(static_cast<size_t>(n) <= marks.size(), "%d marks are read, %zu were set", n, marks.size());

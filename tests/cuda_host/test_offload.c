@@ -11,15 +11,15 @@ static const char deep[] = "{\"vocab_size\": 300, \"hidden_size\": 16, \"num_hid
 static struct {
     int chosen, copies, copied_rows; /* lanes chosen; OFFLOAD and FETCH, and their rows */
     int launched;
-    Status (*lane)(int lane);
-    OpRun offload, fetch;
-    Status (*launch)(void *graph);
+    Status (*lane)(Device *, int lane);
+    OpRun *offload, *fetch;
+    Status (*launch)(Device *, void *graph);
 } seen;
 
-static Status seen_lane(int lane)
+static Status seen_lane(Device *d, int lane)
 {
     seen.chosen += lane == LANE_COPY;
-    return seen.lane(lane);
+    return seen.lane(d, lane);
 }
 
 static Status seen_copy(const OpCall *call, const RowCounts *rows)
@@ -29,28 +29,28 @@ static Status seen_copy(const OpCall *call, const RowCounts *rows)
     return (call->op == OP_OFFLOAD ? seen.offload : seen.fetch)(call, rows);
 }
 
-static Status seen_launch(void *graph)
+static Status seen_launch(Device *d, void *graph)
 {
     seen.launched++;
-    return seen.launch(graph);
+    return seen.launch(d, graph);
 }
 
 static void watch(Backend *b)
 {
     memset(&seen, 0, sizeof seen);
-    seen.lane = b->lane;
+    seen.lane = b->device->lane;
     seen.offload = b->op[OP_OFFLOAD].run;
     seen.fetch = b->op[OP_FETCH].run;
-    seen.launch = b->graph_launch;
-    b->lane = seen_lane;
+    seen.launch = b->device->graph_launch;
+    b->device->lane = seen_lane;
     b->op[OP_OFFLOAD].run = b->op[OP_FETCH].run = seen_copy;
-    b->graph_launch = seen_launch;
+    b->device->graph_launch = seen_launch;
 }
 
 static void watch_without_graphs(Backend *b)
 {
     watch(b);
-    b->capture_begin = NULL;
+    b->device->capture_begin = NULL;
 }
 
 static void run(Training *t, const TrainingOptions *o, int steps)
@@ -87,7 +87,7 @@ static void test_same_bits(void **state)
     unsetenv("CAIRN_TEST_LANE_SEED");
 }
 
-/* Also where every instr is looked at: NaN in what has died, a look at every value, a profile. */
+/* Also where every instr is looked at: NaN in what has died, a look at every value, a trace. */
 static void test_watched(void **state)
 {
     (void)state;
@@ -99,10 +99,10 @@ static void test_watched(void **state)
         o.poison = way == 0;
         training_open(&got, &o);
         if (way == 1) exec_set_check(got.session.train, true);
-        if (way == 2) exec_profile_start(got.session.train);
+        if (way == 2) assert_ok(exec_trace_start(got.session.train));
         training_begin(&got);
         training_steps(&got, 0, STEPS);
-        training_same_bits(&got, &want, 0, STEPS, way == 0 ? "poisoned" : way == 1 ? "checked" : "profiled");
+        training_same_bits(&got, &want, 0, STEPS, way == 0 ? "poisoned" : way == 1 ? "checked" : "traced");
         training_close(&got);
     }
     training_close(&want);

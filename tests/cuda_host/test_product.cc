@@ -73,9 +73,9 @@ const DeviceInfo *device_info(void)
     info.major = 9;
     return &info;
 }
-Status device_wait(void) { return OK; }
-Status device_alloc(size_t, void **) { return fail(E_MEMORY, "no device"); }
-void device_free(void *) {}
+Status cuda_wait(void) { return OK; }
+Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, __FILE__, __LINE__, "no device"); }
+void device_release(Device *, void *, size_t) {}
 void *cuda_stream(void) { return NULL; }
 }
 static int choices; /* open */

@@ -121,26 +121,27 @@ static void test_small_batches(void **state)
 /* ---- the same bits ---- */
 
 static struct {
-    Status (*begin)(void), (*launch)(void *);
+    Status (*launch)(Device *, void *);
     int launched;
     int refused; /* captures that were to begin */
 } graphs;
 
-static Status counted(void *graph)
+static Status counted(Device *d, void *graph)
 {
     graphs.launched++;
-    return graphs.launch(graph);
+    return graphs.launch(d, graph);
 }
 
 static void count_graphs(Backend *b)
 {
     memset(&graphs, 0, sizeof graphs);
-    graphs.launch = b->graph_launch;
-    b->graph_launch = counted;
+    graphs.launch = b->device->graph_launch;
+    b->device->graph_launch = counted;
 }
 
-static Status refuse(void)
+static Status refuse(Device *d)
 {
+    (void)d;
     graphs.refused++;
     return status_fail(E_FAIL, __FILE__, __LINE__, "no graphs today");
 }
@@ -148,13 +149,13 @@ static Status refuse(void)
 static void refuse_graphs(Backend *b)
 {
     count_graphs(b);
-    b->capture_begin = refuse;
+    b->device->capture_begin = refuse;
 }
 
 static void without_graphs(Backend *b)
 {
     count_graphs(b);
-    b->capture_begin = NULL;
+    b->device->capture_begin = NULL;
 }
 
 static void test_policies(void **state)
@@ -314,30 +315,32 @@ static void test_save_and_go_on(void **state)
 /* The device is gone in the middle of a step: the step says so and so does all that comes after, also a save; what was
    saved before is whole, and a new process on another device goes on from there. */
 static struct {
-    Status (*wait)(void), (*download)(void *, const void *, size_t), (*upload)(void *, const void *, size_t);
+    Status (*wait)(Device *), (*download)(Device *, void *, const void *, size_t),
+        (*upload)(Device *, void *, const void *, size_t);
     bool gone;
 } dying;
 
 static Status gone(void) { return status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus"); }
-static Status dying_wait(void) { return dying.gone ? gone() : dying.wait(); }
-static Status dying_download(void *to, const void *from, size_t n)
+static Status dying_wait(Device *d) { return dying.gone ? gone() : dying.wait(d); }
+static Status dying_download(Device *d, void *to, const void *from, size_t n)
 {
-    return dying.gone ? gone() : dying.download(to, from, n);
+    return dying.gone ? gone() : dying.download(d, to, from, n);
 }
-static Status dying_upload(void *to, const void *from, size_t n)
+static Status dying_upload(Device *d, void *to, const void *from, size_t n)
 {
-    return dying.gone ? gone() : dying.upload(to, from, n);
+    return dying.gone ? gone() : dying.upload(d, to, from, n);
 }
 
 static void let_it_die(Backend *b)
 {
-    dying.wait = b->wait;
-    dying.download = b->download;
-    dying.upload = b->upload;
+    Device *d = b->device;
+    dying.wait = d->wait;
+    dying.download = d->download;
+    dying.upload = d->upload;
     dying.gone = false;
-    b->wait = dying_wait;
-    b->download = dying_download;
-    b->upload = dying_upload;
+    d->wait = dying_wait;
+    d->download = dying_download;
+    d->upload = dying_upload;
 }
 
 static void test_a_device_that_dies(void **state)

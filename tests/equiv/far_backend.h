@@ -3,13 +3,14 @@
 #ifndef CAIRN_TESTS_EQUIV_FAR_BACKEND_H
 #define CAIRN_TESTS_EQUIV_FAR_BACKEND_H
 
-#include "kernels/backend.h"
+#include "near_device.h"
 #include "testing.h"
 
 #define FAR ((uintptr_t)1 << 62) /* no address of a process */
 
 static struct {
     Backend ref;
+    Device device;
     int uploads, downloads;
     int fail_after; /* copies until one fails; negative: never */
 } far;
@@ -32,16 +33,18 @@ static inline Status far_run(const OpCall *call, const RowCounts *rows)
     return far.ref.op[call->op].run(&here, rows);
 }
 
-static inline Status far_alloc(size_t bytes, void **p)
+static inline Status far_alloc(Device *d, size_t bytes, void **p)
 {
-    TRY(far.ref.alloc(bytes, p));
+    (void)d;
+    TRY(pages_map(bytes, p));
     *p = far_away(*p);
     return OK;
 }
 
-static inline void far_release(void *p, size_t bytes)
+static inline void far_release(Device *d, void *p, size_t bytes)
 {
-    if (p) far.ref.release(far_here(p), bytes);
+    (void)d;
+    if (p) pages_unmap(far_here(p), bytes);
 }
 
 static inline Status far_copy_fails(void)
@@ -51,16 +54,18 @@ static inline Status far_copy_fails(void)
                : OK;
 }
 
-static inline Status far_upload(void *to, const void *from, size_t bytes)
+static inline Status far_upload(Device *d, void *to, const void *from, size_t bytes)
 {
+    (void)d;
     TRY(far_copy_fails());
     far.uploads++;
     memcpy(far_here(to), from, bytes);
     return OK;
 }
 
-static inline Status far_download(void *to, const void *from, size_t bytes)
+static inline Status far_download(Device *d, void *to, const void *from, size_t bytes)
 {
+    (void)d;
     TRY(far_copy_fails());
     far.downloads++;
     memcpy(to, far_here(from), bytes);
@@ -74,11 +79,12 @@ static inline void far_make(Backend *b)
     far.ref = *b;
     far.fail_after = -1;
     for (int op = 0; op < N_OPS; op++) b->op[op].run = far_run;
-    b->device = true;
-    b->alloc = far_alloc;
-    b->release = far_release;
-    b->upload = far_upload;
-    b->download = far_download;
+    far.device = near_device();
+    far.device.alloc = far_alloc;
+    far.device.release = far_release;
+    far.device.upload = far_upload;
+    far.device.download = far_download;
+    b->device = &far.device;
 }
 
 #endif

@@ -2,7 +2,7 @@
    plan's, a hundred steps allocate nothing above 4 KiB on the step's thread, and resident memory does not grow. */
 #include "testing.h"
 
-#include "train/machine.h"
+#include "base/machine_memory.h"
 #include "train/session.h"
 
 /* ---- counting allocations: these stand before libc's ---- */

@@ -275,13 +275,18 @@ static void test_failed_copies_of_state(void **state)
 
 static int waited;
 
-static Status wait_counted(void)
+static Status wait_counted(Device *d)
 {
+    (void)d;
     waited++;
     return OK;
 }
 
-static Status wait_failing(void) { return status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus"); }
+static Status wait_failing(Device *d)
+{
+    (void)d;
+    return status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus");
+}
 
 /* What was only launched is not measured: the clock is read when the device is done. */
 static void test_rates_wait(void **state)
@@ -291,12 +296,12 @@ static void test_rates_wait(void **state)
     CostRates rates;
     assert_ok(backend_open("ref", NULL, &b));
     far_make(b);
-    b->wait = wait_counted;
+    b->device->wait = wait_counted;
     machine_rates(b, F32, &rates);
     assert_true(waited >= 3); /* a pack, a product, a pass over memory */
     assert_string_equal(rates.source, "measured now");
     assert_true(rates.product_flops > 1e6 && rates.bytes > 1e6);
-    b->wait = wait_failing;
+    b->device->wait = wait_failing;
     machine_rates(b, F32, &rates);
     assert_string_not_equal(rates.source, "measured now");
     backend_close(b);

@@ -2,6 +2,7 @@
    done. Steps must have the bits of steps run one by one; what is captured when, and what happens where it fails, is
    counted. */
 #include "model/harness.h"
+#include "near_device.h"
 
 typedef struct {
     const OpCall *call;
@@ -15,10 +16,11 @@ typedef struct {
 
 static struct {
     OpImpl ref[N_OPS];
+    Device device;
     bool capturing, refuse_begin, refuse_end;
     int refuse_op; /* while capturing, this one from now fails; −1: none */
     Graph *current;
-    int begun, made, launched, freed, run, waited;
+    int begun, made, launched, freed, run;
 } fake;
 
 static Status fake_op(const OpCall *call, const RowCounts *rows)
@@ -34,8 +36,9 @@ static Status fake_op(const OpCall *call, const RowCounts *rows)
     return OK;
 }
 
-static Status fake_begin(void)
+static Status fake_begin(Device *d)
 {
+    (void)d;
     assert_false(fake.capturing);
     fake.begun++;
     if (fake.refuse_begin) return fail(E_FAIL, "no graphs today");
@@ -50,8 +53,9 @@ static void graph_free(Graph *g)
     free(g);
 }
 
-static Status fake_end(void **graph)
+static Status fake_end(Device *d, void **graph)
 {
+    (void)d;
     assert_true(fake.capturing);
     fake.capturing = false;
     *graph = NULL;
@@ -64,8 +68,9 @@ static Status fake_end(void **graph)
     return OK;
 }
 
-static Status fake_launch(void *graph)
+static Status fake_launch(Device *d, void *graph)
 {
+    (void)d;
     const Graph *g = graph;
     assert_false(fake.capturing);
     fake.launched++;
@@ -73,16 +78,11 @@ static Status fake_launch(void *graph)
     return OK;
 }
 
-static void fake_free(void *graph)
+static void fake_free(Device *d, void *graph)
 {
+    (void)d;
     fake.freed++;
     graph_free(graph);
-}
-
-static Status fake_wait(void)
-{
-    fake.waited++;
-    return OK;
 }
 
 /* Turns an opened ref into the backend that captures. */
@@ -94,11 +94,12 @@ static void make_fake(Backend *b)
         fake.ref[op] = b->op[op];
         b->op[op].run = fake_op;
     }
-    b->capture_begin = fake_begin;
-    b->capture_end = fake_end;
-    b->graph_launch = fake_launch;
-    b->graph_free = fake_free;
-    b->wait = fake_wait;
+    fake.device = near_device();
+    fake.device.capture_begin = fake_begin;
+    fake.device.capture_end = fake_end;
+    fake.device.graph_launch = fake_launch;
+    fake.device.graph_free = fake_free;
+    b->device = &fake.device;
 }
 
 /* ---- steps ---- */
@@ -222,7 +223,7 @@ static void test_what_cannot_be_captured_runs_plainly(void **state)
     }
 }
 
-/* With poison, checks or a profile every instr is looked at: no graph, and the same bits; a profile waits for each. */
+/* With poison, checks or a trace every instr is looked at: no graph, and the same bits. */
 static void test_watched_runs_use_no_graphs(void **state)
 {
     (void)state;
@@ -230,11 +231,9 @@ static void test_watched_runs_use_no_graphs(void **state)
     for (size_t way = 0; way < sizeof watched / sizeof *watched; way++) {
         Fixture f;
         open_fixture(&f, true, watched[way]);
-        bool profile = !watched[way].poison && !watched[way].check;
-        if (profile) exec_profile_start(f.run.exec);
+        if (!watched[way].poison && !watched[way].check) assert_ok(exec_trace_start(f.run.exec));
         for (int i = 0; i < STEPS; i++) assert_ok(step(&f.run, &f.whole, &f.first, i));
         assert_int_equal(fake.begun, 0);
-        assert_int_equal(fake.waited, profile ? fake.run : 0);
         expect_plain_weights(&f);
         close_fixture(&f);
     }

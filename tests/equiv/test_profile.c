@@ -13,7 +13,7 @@
 #define RUN                                                                                                            \
     "glue --data-dir tasks/glue/sample --model-config '%s/config.json' --vocab '%s/vocab.txt' --do-train "             \
     "--max-seq-length 32 --batch-size 8 --learning-rate 1e-3 --save-every off --threads 2 --precision fp32 "
-#define RATES    "{\"product_flops\": 2e12, \"bytes\": 5e11, \"overhead\": 0}\n"
+#define RATES    "{\"product_flops\": 2e12, \"bytes\": 5e11, \"overhead\": 0, \"link_out\": 1e9, \"link_in\": 1e9}\n"
 #define LIMIT_TF 2.0
 #define LIMIT_GB 500.0
 

@@ -1,6 +1,7 @@
 /* The records of a trace: every instr once and in order, times of the host or of a device's marks, names for profilers
    from outside; and the bits of a step that nobody looked at. */
 #include "model/harness.h"
+#include "near_device.h"
 
 typedef struct {
     Golden g;
@@ -113,8 +114,9 @@ static struct {
     int fail_after;
 } clock_;
 
-static Status set_mark(int lane, int slot)
+static Status set_mark(Device *d, int lane, int slot)
 {
+    (void)d;
     assert_int_equal(lane, LANE_COMPUTE);
     if (clock_.fail_after >= 0 && clock_.fail_after-- == 0) return fail(E_FAIL, "the device fell off the bus");
     if (slot == 0) clock_.set = 0;
@@ -122,8 +124,9 @@ static Status set_mark(int lane, int slot)
     return OK;
 }
 
-static Status read_marks(double *seconds, int n)
+static Status read_marks(Device *d, double *seconds, int n)
 {
+    (void)d;
     assert_true(n <= clock_.set);
     clock_.read += n;
     for (int i = 0; i < n; i++) seconds[i] = DEVICE_ZERO + 1000.0 * i;
@@ -138,8 +141,10 @@ static void test_records_of_a_device(void **state)
     int n;
     open_fixture(&f, (ExecOptions){0});
     clock_.fail_after = -1;
-    f.run.backend->mark = set_mark;
-    f.run.backend->mark_times = read_marks;
+    Device d = near_device();
+    d.mark = set_mark;
+    d.mark_times = read_marks;
+    f.run.backend->device = &d;
     for (int i = 0; i < 2; i++) {
         assert_ok(exec_trace_start(f.run.exec));
         step(&f);
@@ -173,14 +178,19 @@ static struct {
     char first[PLAN_NAME_MAX], last[PLAN_NAME_MAX];
 } names;
 
-static void name_begin(const char *name)
+static void name_begin(Device *d, const char *name)
 {
+    (void)d;
     assert_int_equal(names.open++, 0);
     if (names.begun++ == 0) snprintf(names.first, sizeof names.first, "%s", name);
     snprintf(names.last, sizeof names.last, "%s", name);
 }
 
-static void name_end(void) { assert_int_equal(--names.open, 0); }
+static void name_end(Device *d)
+{
+    (void)d;
+    assert_int_equal(--names.open, 0);
+}
 
 static void test_names(void **state)
 {
@@ -189,9 +199,10 @@ static void test_names(void **state)
     const ExecRecord *r;
     int n;
     open_fixture(&f, (ExecOptions){0});
-    Backend *b = f.run.backend;
-    b->range_begin = name_begin;
-    b->range_end = name_end;
+    Device d = near_device();
+    d.range_begin = name_begin;
+    d.range_end = name_end;
+    f.run.backend->device = &d;
     step(&f);
     assert_int_equal(names.begun, 0); /* nobody asked */
     assert_ok(exec_trace_start(f.run.exec));
@@ -200,7 +211,7 @@ static void test_names(void **state)
     assert_int_equal(names.begun, instrs_of_step(&f.run.plan));
     assert_string_equal(names.first, "zero stats");
     assert_true(strncmp(names.last, "pack ", 5) == 0);
-    b->ranges = true;
+    d.ranges = true;
     step(&f);
     assert_int_equal(names.begun, 2 * instrs_of_step(&f.run.plan));
     assert_int_equal(names.open, 0);

@@ -27,7 +27,7 @@ static void *mirror(Mirrors *m, void *host, size_t bytes, size_t larger, const c
     Mirror *x = &m->mirror[m->n++];
     *x = (Mirror){.host = host, .bytes = bytes, .all = ZONE + (larger > bytes ? larger : bytes) + ZONE, .name = name};
     void *p;
-    assert_ok(m->backend->alloc(x->all, &p));
+    assert_ok(backend_alloc(m->backend, x->all, &p));
     x->device = p;
     return x->device + ZONE;
 }
@@ -49,7 +49,7 @@ static void upload(const Mirrors *m)
         unsigned char *block = mem_alloc(x->bytes + 2 * ZONE);
         memset(block, ZONE_BYTE, x->bytes + 2 * ZONE);
         memcpy(block + ZONE, x->host, x->bytes);
-        assert_ok(m->backend->upload(x->device, block, x->bytes + 2 * ZONE));
+        assert_ok(backend_upload(m->backend, x->device, block, x->bytes + 2 * ZONE));
         free(block);
     }
 }
@@ -59,7 +59,7 @@ static void download(const Mirrors *m)
     for (int i = 0; i < m->n; i++) {
         const Mirror *x = &m->mirror[i];
         unsigned char *block = mem_alloc(x->bytes + 2 * ZONE);
-        assert_ok(m->backend->download(block, x->device, x->bytes + 2 * ZONE));
+        assert_ok(backend_download(m->backend, block, x->device, x->bytes + 2 * ZONE));
         for (size_t j = 0; j < ZONE; j++) {
             if (block[ZONE - 1 - j] != ZONE_BYTE)
                 fail_msg("%s %s: wrote before %s, %zu bytes from its start", m->backend->name, m->op, x->name, j + 1);
@@ -83,7 +83,7 @@ void ops_run_on_device(Backend *b, const OpCall *host_call, const RowCounts buck
     assert_ok(impl->prepare(&call, buckets, 2)); /* which may write into all of them */
     upload(&m);
     assert_ok(impl->run(&call, &buckets[0]));
-    assert_ok(b->wait());
+    assert_ok(backend_wait(b));
     download(&m);
-    for (int i = 0; i < m.n; i++) b->release(m.mirror[i].device, m.mirror[i].all);
+    for (int i = 0; i < m.n; i++) backend_release(b, m.mirror[i].device, m.mirror[i].all);
 }

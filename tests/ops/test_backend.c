@@ -57,21 +57,21 @@ static void test_regions(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             void *region;
             unsigned char in[64], out[64];
-            assert_ok(backends[k]->alloc(sizes[i], &region));
+            assert_ok(backend_alloc(backends[k], sizes[i], &region));
             assert_int_equal((uintptr_t)region % 4096, 0);
             unsigned char *host = mem_alloc(sizes[i]);
             memset(host, 1, sizes[i]);
-            backends[k]->download(host, region, sizes[i]);
+            backend_download(backends[k], host, region, sizes[i]);
             for (size_t j = 0; j < sizes[i]; j++) assert_int_equal(host[j], 0);
             free(host);
             for (size_t j = 0; j < sizeof in; j++) in[j] = (unsigned char)(3 * j + 1);
             if (sizes[i] >= sizeof in) {
                 unsigned char *end = (unsigned char *)region + sizes[i] - sizeof in;
-                backends[k]->upload(end, in, sizeof in);
-                backends[k]->download(out, end, sizeof out);
+                backend_upload(backends[k], end, in, sizeof in);
+                backend_download(backends[k], out, end, sizeof out);
                 assert_memory_equal(in, out, sizeof in);
             }
-            backends[k]->release(region, sizes[i]);
+            backend_release(backends[k], region, sizes[i]);
         }
 }
 
@@ -84,7 +84,7 @@ static int touch(void *arg)
     const Touch *t = arg;
     void *region;
     signal(SIGSEGV, SIG_DFL); /* not the sanitizer's */
-    if (ops_ref()->alloc(8192, &region) != OK) return 1;
+    if (backend_alloc(ops_ref(), 8192, &region) != OK) return 1;
     ((volatile char *)region)[t->at] = 1;
     return 0;
 }
@@ -99,10 +99,10 @@ static void test_guard_pages(void **state)
     } cases[] = {{0, true}, {8191, true}, {-1, false}, {-4096, false}, {8192, false}, {8192 + 4095, false}};
     void *region;
     unsigned char resident;
-    assert_ok(ops_ref()->alloc(8192, &region));
+    assert_ok(backend_alloc(ops_ref(), 8192, &region));
     assert_int_equal(mincore((char *)region - 4096, 4096, &resident), 0); /* they are pages of ours, not chance holes */
     assert_int_equal(mincore((char *)region + 8192, 4096, &resident), 0);
-    ops_ref()->release(region, 8192);
+    backend_release(ops_ref(), region, 8192);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Buf errors = {0};
         Touch t = {cases[i].at};
@@ -121,7 +121,7 @@ static void test_regions_too_large(void **state)
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 5000, (size_t)1 << 60};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void *region = NULL;
-        assert_status(ops_ref()->alloc(sizes[i], &region), E_MEMORY);
+        assert_status(backend_alloc(ops_ref(), sizes[i], &region), E_MEMORY);
         assert_message("bytes");
     }
 }

@@ -108,7 +108,7 @@ static void test_memory_of_a_device(void **state)
 
 static void test_rates(void **state)
 {
-    const Device *h200, *a100, *none;
+    const DeviceSpec *h200, *a100, *none;
     CostRates bf16, f32, old;
     (void)state;
     assert_ok(device_find("h200", &h200));
@@ -154,7 +154,7 @@ static OpCall product_call(Op op, int64_t n, int64_t k, bool bias_gradient)
 /* What a GPU adds to a roofline: dropout slows attention, few tiles leave multiprocessors idle, each kernel costs. */
 static void test_gpu_rates(void **state)
 {
-    const Device *h200;
+    const DeviceSpec *h200;
     CostRates rates, roofline;
     (void)state;
     assert_ok(device_find("h200", &h200));
@@ -193,7 +193,7 @@ static void test_cost_table(void **state)
     Model m;
     Plan p;
     ModelTensors t;
-    const Device *d;
+    const DeviceSpec *d;
     CostRates rates;
     Buf out = {0};
     uint8_t levels[LAYERS];

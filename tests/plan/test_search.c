@@ -24,7 +24,7 @@ static Accounts accounts;
 
 static SearchProblem problem(const Model *m)
 {
-    accounts = (Accounts){1, {{.regions = ~(1u << REGION_HOST), .held = 1000000}}};
+    accounts = (Accounts){.n = 1, .row = {{.regions = ~(1u << REGION_HOST), .held = 1000000}}};
     return (SearchProblem){.training = {.model = m,
                                         .compute = BF16,
                                         .training = true,

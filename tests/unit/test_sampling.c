@@ -11,8 +11,9 @@ static struct {
     int fail_from; /* the call that fails first; 0: the very first */
 } device;
 
-static Status sample(DeviceSample *s)
+static Status sample(Device *d, DeviceSample *s)
 {
+    (void)d;
     int n = device.asked++;
     if (n >= device.fail_from) return fail(E_FAIL, "the GPU is gone");
     *s = (DeviceSample){.sm_mhz = 1000 + n, .memory_mhz = 2619, .watts = 500.25, .celsius = NAN, .memory_bytes = 1e11};
@@ -29,11 +30,11 @@ static void wait_for(int asked)
 static void test_samples(void **state)
 {
     (void)state;
-    Backend b = {.sample = sample};
+    Device d = {.sample = sample};
     const SampleRecord *r;
     device.asked = 0;
     device.fail_from = 1 << 30;
-    Sampling *s = sampling_start(&b);
+    Sampling *s = sampling_start(&d);
     assert_non_null(s);
     wait_for(4);
     int n = sampling_stop(s, &r);
@@ -48,12 +49,12 @@ static void test_samples(void **state)
     sampling_free(s);
 }
 
-static int start_without(void *backend) { return sampling_start(backend) ? 1 : 0; }
+static int start_without(void *d) { return sampling_start(d) ? 1 : 0; }
 
 static void test_nothing_to_tell(void **state)
 {
     (void)state;
-    Backend silent = {0}, broken = {.sample = sample};
+    Device silent = {0}, broken = {.sample = sample};
     const SampleRecord *r;
     Buf errors = {0};
     device.asked = device.fail_from = 0;
@@ -71,11 +72,11 @@ static void test_nothing_to_tell(void **state)
 static void test_lost_on_the_way(void **state)
 {
     (void)state;
-    Backend b = {.sample = sample};
+    Device d = {.sample = sample};
     const SampleRecord *r;
     device.asked = 0;
     device.fail_from = 2;
-    Sampling *s = sampling_start(&b);
+    Sampling *s = sampling_start(&d);
     wait_for(3);
     assert_int_equal(sampling_stop(s, &r), 2);
     assert_int_equal(device.asked, 4); /* not asked on and on */

@@ -1,7 +1,9 @@
+#include "base/machine_memory.h"
+
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/cgroup.h"
-#include "train/machine.h"
 
 size_t machine_free_bytes(void)
 {

@@ -1,0 +1,68 @@
+/* The device of a backend whose ops run beside the host: its memory, lanes, events, graphs and marks. A backend that
+   computes in the host's memory has none. A function that may be NULL says so. All run on the step's thread, except
+   `sample`. E_FAIL: the device failed, now or before. */
+#ifndef CAIRN_KERNELS_DEVICE_H
+#define CAIRN_KERNELS_DEVICE_H
+
+#include "base/base.h"
+
+/* State of a device, for people. NaN: unknown. */
+typedef struct {
+    double sm_mhz, memory_mhz; /* clocks */
+    double watts, celsius;
+    double memory_bytes; /* in use, by everyone */
+} DeviceSample;
+
+typedef struct Device Device;
+
+struct Device {
+    char unit[80]; /* after open: identifies the device among all machines; "": unknown */
+
+    /* Memory: zeroed, 4096-byte aligned; the host reaches it by upload and download only. These run in the order of the
+       compute lane, and `from` may change when upload returns. */
+    Status (*alloc)(Device *d, size_t bytes, void **p);
+    void (*release)(Device *d, void *p, size_t bytes);
+    Status (*upload)(Device *d, void *to, const void *from, size_t bytes);
+    Status (*download)(Device *d, void *to, const void *from, size_t bytes);
+    Status (*wait)(Device *d); /* until all lanes are idle; E_FAIL says what failed */
+    /* Bytes of the device, free when it was opened, taken by its context and libraries; bytes that this process takes
+       now. `settle` measures `memory` once more, before any region is allocated; NULL: it need not. */
+    void (*memory)(Device *d, size_t *total, size_t *available, size_t *context);
+    size_t (*used)(Device *d);
+    void (*settle)(Device *d);
+
+    /* Lanes beside the compute lane, which work at the same time. `lane` chooses the lane of the ops, records and waits
+       that follow. An event marks the place where its lane was when it was last recorded; a lane that waits for it
+       continues only after that. Slots are small numbers. `pin` returns host memory for OFFLOAD and FETCH: zeroed,
+       4096-byte aligned. `stream` is the chosen lane's (cudaStream_t), for collectives. All NULL where there is one
+       lane: then everything runs in the order of the plan, and nothing can be offloaded. */
+    Status (*lane)(Device *d, int lane);
+    Status (*event_record)(Device *d, int slot);
+    Status (*event_wait)(Device *d, int slot);
+    Status (*event_done)(Device *d, int slot, bool *done); /* never waits */
+    Status (*pin)(Device *d, size_t bytes, void **p);
+    void (*unpin)(Device *d, void *p, size_t bytes);
+    void *(*stream)(Device *d);
+
+    /* Graphs: ops called between begin and end do not run. They become one graph of the compute lane, which can be
+       launched any number of times. capture_end also ends a failed capture, with *graph NULL. All NULL where there are
+       none. */
+    Status (*capture_begin)(Device *d);
+    Status (*capture_end)(Device *d, void **graph);
+    Status (*graph_launch)(Device *d, void *graph);
+    void (*graph_free)(Device *d, void *graph);
+
+    /* For profiles; each may be NULL. A mark notes when a lane reaches the place where it was set. Slot 0, set first,
+       ties the device's clock to the host's (it waits); the others follow in any order. mark_times waits for slots
+       0 … n − 1 and returns seconds of clock_monotonic. */
+    Status (*mark)(Device *d, int lane, int slot);
+    Status (*mark_times)(Device *d, double *seconds, int n); // (n)
+    /* On any one thread at a time. E_FAIL says why the state cannot be read. */
+    Status (*sample)(Device *d, DeviceSample *s);
+    /* Names for an external profiler (NVTX); they nest. */
+    void (*range_begin)(Device *d, const char *name);
+    void (*range_end)(Device *d);
+    bool ranges; /* after open: names are wanted at all times, not only in a profile */
+};
+
+#endif

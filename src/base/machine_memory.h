@@ -1,0 +1,12 @@
+/* Memory of this machine and of this process. */
+#ifndef CAIRN_BASE_MACHINE_MEMORY_H
+#define CAIRN_BASE_MACHINE_MEMORY_H
+
+#include <stddef.h>
+
+/* Bytes a new allocation may use: MemAvailable, or what is left below the process's cgroup limit if that is less. */
+size_t machine_free_bytes(void);
+/* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
+size_t process_resident(void);
+
+#endif
