@@ -72,9 +72,9 @@ static double time_sum(void *x, size_t count, int repeats)
     must(ranks_meet(setup.ranks));
     double start = clock_monotonic();
     must(d->lane(d, LANE_COMM));
-    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.gpus, x, count, F32, d->stream(d)));
+    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.comm_device, x, count, F32, d->stream(d)));
     must(d->event_record(d, 0));
-    must(comm_device_wait(setup.gpus, first_event, d));
+    must(comm_device_wait(setup.comm_device, first_event, d));
     must(d->lane(d, LANE_COMPUTE));
     return (clock_monotonic() - start) / repeats;
 }
@@ -124,7 +124,7 @@ static double time_steps(Ranks *ranks)
     must(run_plan_make(&plan));
     if (!ranks) {
         o.ranks = NULL;
-        o.gpus = NULL;
+        o.comm_device = NULL;
     }
     must(session_open(&s, &plan, &o));
     params_init(&model.params, 1, session_fill(&s, STATE_WEIGHTS));
@@ -206,9 +206,9 @@ static void open_all(const char *path)
     if (!setup.ranks) must(fail(E_USAGE, "there is one rank alone: set RANK, WORLD_SIZE and so on"));
     must(setup_backend(&config, &setup));
     must(setup_optimizer(&config, &setup.optimizer));
-    must(gpus_connect(&config, setup.ranks, setup.backend, &setup.gpus));
+    must(gpus_connect(&config, setup.ranks, setup.backend, &setup.comm_device));
     exchange_init(&setup.exchange, &model.params, ranks_size(setup.ranks), config.bucket_size, F32);
-    setup.exchange.direct = true;
+    setup.exchange.by_comm_device = true;
     if (strcmp(want.shard, "optimizer") == 0) exchange_shard(&setup.exchange, &model.params, ranks_rank(setup.ranks));
 }
 

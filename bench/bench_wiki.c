@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tasks/pretrain/page_xml.h"
-#include "tasks/pretrain/text_file.h"
-#include "tasks/pretrain/wiki.h"
+#include "tasks/pretrain/wiki/page_xml.h"
+#include "tasks/pretrain/wiki/text_file.h"
+#include "tasks/pretrain/wiki/wiki.h"
 
 #define MOST_PASSES 99
 

@@ -91,7 +91,7 @@ if(NOT cudnn_found AND WITH_CUDNN STREQUAL "AUTO")
 endif()
 cairn_decide(CUDNN ${cudnn_found} "cuDNN 9.18.1 or newer for developers (cudnn.h; ${cudnn_why})")
 
-# What `cairn wiki` reads with: libraries of the system, each behind one file (tasks/pretrain/with_*).
+# What `cairn wiki` reads with: libraries of the system, each behind one file (tasks/pretrain/wiki/with_*).
 function(cairn_plain_library name target header library hint)
   find_path(${name}_HEADER ${header})
   find_library(${name}_LIBRARY_FILE ${library})

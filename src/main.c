@@ -4,41 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/commands.h"
 #include "config/config.h"
-#include "launch/launch.h"
-#include "tasks/glue/glue.h"
-#include "tasks/pretrain/pretrain.h"
-#include "train/commands.h"
-#include "train/run.h"
 #include "train/signals.h"
 
 extern char **environ;
-
-static Status plan(const Config *c)
-{
-    int width;
-    if (c->predictions > 0) return command_plan(c, (Head){HEAD_PRETRAINING, 2});
-    TRY(glue_width(c, &width));
-    return command_plan(c, (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width});
-}
-
-/* A command is a task that is run (train/task.h), or a function. */
-static const struct {
-    const Task *task;
-    Status (*function)(const Config *c);
-} commands[N_COMMANDS] = {
-    [COMMAND_GLUE] = {.task = &task_glue},
-    [COMMAND_PRETRAIN] = {.task = &task_pretrain},
-    [COMMAND_PLAN] = {.function = plan},
-    [COMMAND_CONVERT] = {.function = command_convert},
-    [COMMAND_INSPECT] = {.function = command_inspect},
-    [COMMAND_VOCAB] = {.function = command_vocab},
-    [COMMAND_REPORT] = {.function = command_report},
-    [COMMAND_WIKI] = {.function = command_wiki},
-    [COMMAND_SHARDS] = {.function = command_shards},
-    [COMMAND_LAUNCH] = {.function = command_launch},
-    [COMMAND_SNAPSHOT] = {.function = command_snapshot},
-};
 
 static void print(Buf *text)
 {
@@ -68,8 +38,7 @@ static Status run(int argc, char **argv)
         config_json(&c, &text);
         print(&text);
     } else {
-        const Task *task = commands[c.command].task;
-        status = task ? run_task(&c, task) : commands[c.command].function(&c);
+        status = commands_run(&c);
     }
     config_free(&c);
     return status;

@@ -19,10 +19,9 @@ struct EventSource {
 
 Status events_init(Events *e)
 {
-    *e = (Events){0};
-    int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake < 0) return fail(E_IO, "eventfd: %m");
-    events_add(e, wake, POLLIN, NULL, NULL);
+    *e = (Events){.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    if (e->wake < 0) return fail(E_IO, "eventfd: %m");
+    events_add(e, e->wake, POLLIN, NULL, NULL);
     return OK;
 }
 
@@ -55,7 +54,7 @@ void events_wait(Events *e)
     uint64_t word;
     if (poll(e->polls, (nfds_t)e->n, left > 3600 ? 3600000 : left > 0 ? (int)(left * 1e3) + 1 : 0) < 0)
         for (int i = 0; i < e->n; i++) e->polls[i].revents = 0;
-    if (e->polls[0].revents && read(e->polls[0].fd, &word, sizeof word) < 0) log_debug("eventfd: %m");
+    if (e->polls[0].revents && read(e->wake, &word, sizeof word) < 0) log_debug("eventfd: %m");
 }
 
 void events_react(Events *e)
@@ -68,12 +67,12 @@ void events_react(Events *e)
 void events_wake(Events *e)
 {
     uint64_t one = 1;
-    if (write(e->polls[0].fd, &one, sizeof one) != (ssize_t)sizeof one) log_debug("eventfd: %m");
+    if (write(e->wake, &one, sizeof one) != (ssize_t)sizeof one) log_debug("eventfd: %m");
 }
 
 void events_free(Events *e)
 {
-    if (e->polls) close(e->polls[0].fd);
+    if (e->polls) close(e->wake);
     free(e->polls);
     free(e->source);
     *e = (Events){0};

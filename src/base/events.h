@@ -16,7 +16,7 @@ typedef void (*EventReaction)(void *arg, int fd, short happened);
 typedef struct {
     struct pollfd *polls;       // (n); the first is the wake-up
     struct EventSource *source; // (n)
-    int n, cap;
+    int n, cap, wake;
     double until; /* clock_monotonic */
 } Events;
 

@@ -43,7 +43,8 @@ static Status blame(Comm *c, const char *what, int peer, double begin)
     return status;
 }
 
-Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what)
+/* Runs an exchange. A failure makes the Comm dead and returns E_PEER, naming rank and host. */
+static Status run_exchange(Comm *c, const CommMessage *messages, int n, const char *what)
 {
     int peer = -1;
     Loss loss;
@@ -69,7 +70,7 @@ Status comm_barrier(Comm *c)
     char mine = 1, theirs;
     for (int distance = 1; distance < c->size; distance *= 2) {
         const CommMessage m[] = {{downward(c, distance), false, &theirs, 1}, {upward(c, distance), true, &mine, 1}};
-        TRY(comm_exchange(c, m, 2, "barrier"));
+        TRY(run_exchange(c, m, 2, "barrier"));
     }
     return OK;
 }
@@ -81,13 +82,13 @@ Status comm_broadcast(Comm *c, void *data, size_t bytes, int root)
     for (; bit < c->size; bit *= 2) {
         if (!(place & bit)) continue;
         const CommMessage m = {(place - bit + root) % c->size, false, data, bytes};
-        TRY(comm_exchange(c, &m, 1, "broadcast"));
+        TRY(run_exchange(c, &m, 1, "broadcast"));
         break;
     }
     for (bit /= 2; bit >= 1; bit /= 2) {
         if (place + bit >= c->size) continue;
         const CommMessage m = {(place + bit + root) % c->size, true, data, bytes};
-        TRY(comm_exchange(c, &m, 1, "broadcast"));
+        TRY(run_exchange(c, &m, 1, "broadcast"));
     }
     return OK;
 }
@@ -115,7 +116,7 @@ static Status all_to_all(Comm *c, const char *send, const size_t *send_bytes, si
     }
     size_t own = send_bytes ? send_bytes[c->rank] : same_bytes;
     if (own && to[c->rank] != from[c->rank]) memcpy(from[c->rank], to[c->rank], own);
-    Status status = comm_exchange(c, m, n, what);
+    Status status = run_exchange(c, m, n, what);
     free(m);
     free(from);
     free(to);
@@ -145,14 +146,14 @@ Status comm_send(Comm *c, int to, const void *data, size_t bytes)
 {
     const CommMessage m = {to, true, (void *)data, bytes};
     CHECK(to != c->rank && to >= 0 && to < c->size, "to rank %d", to);
-    return comm_exchange(c, &m, 1, "send");
+    return run_exchange(c, &m, 1, "send");
 }
 
 Status comm_receive(Comm *c, int from, void *data, size_t bytes)
 {
     const CommMessage m = {from, false, data, bytes};
     CHECK(from != c->rank && from >= 0 && from < c->size, "from rank %d", from);
-    return comm_exchange(c, &m, 1, "receive");
+    return run_exchange(c, &m, 1, "receive");
 }
 
 static Hash128 proof_of(const Comm *c, int from, int to, int copy)

@@ -94,13 +94,6 @@ static Comm *comm_new(const World *w, CommGroup *g)
     return c;
 }
 
-Status comm_self(Comm **comm)
-{
-    const World alone = {.size = 1};
-    *comm = comm_new(&alone, group_new(1));
-    return OK;
-}
-
 void comm_close(Comm *c)
 {
     if (!c) return;
@@ -201,9 +194,12 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     double begin = clock_monotonic();
     *comm = NULL;
     TRY(check_options(w, o));
-    if (w->size == 1) return comm_self(comm);
     CommGroup *g = group_new(w->size);
     c = comm_new(w, g);
+    if (w->size == 1) {
+        *comm = c;
+        return OK;
+    }
     c->peer_timeout_s = o->peer_timeout_s;
     TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
     c->store = g->store;

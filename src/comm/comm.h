@@ -44,8 +44,6 @@ typedef struct Comm {
    table), and fills node, nodes, local_rank and local_size. The token is CAIRN_JOB_TOKEN in the environment. E_STOPPED:
    `stop` came before all ranks did. */
 Status comm_open(const World *world, const CommOptions *options, Comm **comm);
-/* One rank, nothing to exchange. */
-Status comm_self(Comm **comm);
 /* Collective on `c`. A second connection of the same ranks, for another thread. */
 Status comm_dup(Comm *c, Comm **copy);
 void comm_close(Comm *c); /* takes NULL; does not wait for other ranks */

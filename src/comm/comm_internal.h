@@ -70,7 +70,4 @@ void comm_remove_wait(CommGroup *g, const void *self);
 Status comm_prove(Comm *c, int copy);
 /* E_PEER of the collective `what`, with the lost rank and the reason. */
 Status comm_tell_loss(const Comm *c, const char *what, const Loss *loss);
-/* Runs an exchange. A failure makes the Comm dead and returns E_PEER, naming rank and host. */
-Status comm_exchange(Comm *c, const CommMessage *messages, int n, const char *what);
-
 #endif

@@ -115,7 +115,8 @@ static Status failed(CommDevice *d, const char *error)
                 comm_peer_name(c, c->rank), error);
 }
 
-Status comm_device_check(CommDevice *d)
+/* Never waits. E_PEER where a rank is lost or NCCL failed. */
+static Status check(CommDevice *d)
 {
     char error[512] = "";
     Watch *watch = d->comm->group->watch; /* NULL: one rank */
@@ -154,13 +155,13 @@ Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), v
         Status status = done(self, &over);
         if (status != OK) { /* the GPU failed, or NCCL's kernel did because a rank is lost */
             char *why = mem_strdup(status_message());
-            Status known = comm_device_check(d);
+            Status known = check(d);
             if (known == OK) status = fail(status, "%s", why);
             free(why);
             return known == OK ? status : known;
         }
         if (over && !atomic_load(&d->ended)) break;
-        TRY(comm_device_check(d));
+        TRY(check(d));
         double waited = clock_monotonic() - begin;
         if (waited > patience && d->comm->group->watch) return late(d, waited);
     }
@@ -179,7 +180,7 @@ void comm_device_abort(CommDevice *d)
 static Status settle(CommDevice *d, NcclState state, char *error, size_t size, double timeout_s)
 {
     for (double end = clock_monotonic() + timeout_s; state == NCCL_BUSY; pause_briefly()) {
-        TRY(comm_device_check(d));
+        TRY(check(d));
         if (clock_monotonic() > end) {
             snprintf(error, size, "no answer within %.0f s", timeout_s);
             return failed(d, error);

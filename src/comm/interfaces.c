@@ -105,7 +105,7 @@ static bool same_bits(const uint8_t *a, const uint8_t *b, int bits)
     return rest == 0 || ((a[whole] ^ b[whole]) & (0xff00 >> rest) & 0xff) == 0;
 }
 
-bool interface_same_address(const Interface *a, const Interface *b)
+static bool same_address(const Interface *a, const Interface *b)
 {
     return a->v6 == b->v6 && memcmp(a->bytes, b->bytes, 16) == 0;
 }
@@ -230,7 +230,7 @@ int interface_towards(const char *address, const Interface *list, int n)
                     getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
                     address_bytes((struct sockaddr *)&own, x.bytes, &x.v6);
         for (int i = 0; i < n && good && index < 0; i++)
-            if (interface_same_address(&x, &list[i])) index = i;
+            if (same_address(&x, &list[i])) index = i;
         close(fd);
     }
     freeaddrinfo(found);

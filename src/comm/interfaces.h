@@ -25,7 +25,6 @@ Status interfaces_list(Interface **list, int *n);
    message lists the interfaces. */
 Status interfaces_filter(const char *spec, Interface *list, int *n);
 bool interface_same_network(const Interface *a, const Interface *b);
-bool interface_same_address(const Interface *a, const Interface *b);
 /* Index of the interface that the system would use to send to `address` (numerical, or a name); -1: none. */
 int interface_towards(const char *address, const Interface *list, int n);
 

@@ -31,8 +31,8 @@ Status device_lane_enter(DeviceLane *l)
 
 static Status sum_stats(const DeviceLane *l, void *stream)
 {
-    TRY(comm_device_sum(l->ranks->device, l->stats->loss, 2, F64, stream));
-    return comm_device_sum(l->ranks->device, l->stats->correct, 2, I64, stream);
+    TRY(comm_device_sum(l->ranks->comm_device, l->stats->loss, 2, F64, stream));
+    return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
 }
 
 static const Intervals *parts_of(const ExecRanks *r, int32_t bucket)
@@ -47,17 +47,17 @@ Status device_lane_sum(DeviceLane *l, int32_t bucket)
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
     if (bucket < 0) return sum_stats(l, stream);
-    if (r->sums) return comm_device_sum_parts(r->device, l->grads, parts_of(r, bucket), stream);
+    if (r->sums) return comm_device_sum_parts(r->comm_device, l->grads, parts_of(r, bucket), stream);
     int64_t begin = r->starts[bucket], size = r->starts[bucket + 1] - begin;
-    return comm_device_sum(r->device, l->grads + begin, (size_t)size, F32, stream);
+    return comm_device_sum(r->comm_device, l->grads + begin, (size_t)size, F32, stream);
 }
 
 Status device_lane_share(DeviceLane *l, float *x, bool weights)
 {
     const ExecRanks *r = l->ranks;
     void *stream = l->device->stream(l->device);
-    if (!weights) return comm_device_gather_parts(r->device, x, r->sums, stream);
-    for (int b = 0; b < r->n_buckets; b++) TRY(comm_device_gather_parts(r->device, x, parts_of(r, b), stream));
+    if (!weights) return comm_device_gather_parts(r->comm_device, x, r->sums, stream);
+    for (int b = 0; b < r->n_buckets; b++) TRY(comm_device_gather_parts(r->comm_device, x, parts_of(r, b), stream));
     return OK;
 }
 
@@ -94,9 +94,9 @@ Status device_lane_wait(DeviceLane *l, double *waited)
     l->met = false;
     if (!l->joined) return OK;
     l->joined = false;
-    TRY(comm_device_wait(l->ranks->device, computed, l));
+    TRY(comm_device_wait(l->ranks->comm_device, computed, l));
     double start = clock_monotonic();
-    TRY(comm_device_wait(l->ranks->device, ended, l));
+    TRY(comm_device_wait(l->ranks->comm_device, ended, l));
     *waited += clock_monotonic() - start;
     return OK;
 }

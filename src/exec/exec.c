@@ -371,7 +371,7 @@ static Status end_lanes(const Exec *e, Status status)
     Device *d = e->memory->backend->device;
     if (status == OK) return d->lane(d, LANE_COMPUTE);
     char *why = mem_strdup(status_message());
-    if (e->queue) comm_device_abort(e->options.ranks->device); /* it might wait for ever */
+    if (e->queue) comm_device_abort(e->options.ranks->comm_device); /* it might wait for ever */
     if (d->lane(d, LANE_COMPUTE) == OK) (void)d->wait(d);
     status = fail(status, "%s", why);
     free(why);

@@ -31,11 +31,11 @@ typedef struct Exec Exec;
 /* How REDUCEs are done. Beside the step's thread works one for the comm lane, so that sums travel while backward goes
    on; of a device, gradients go through the host's memory, after the micro-batch, or from GPU to GPU. */
 typedef struct {
-    Comm *comm;         /* the lane's own */
-    CommDevice *device; /* NULL, or sums go from GPU to GPU, queued on the device's comm lane; then `meet` is called on
-                           the step's thread, and exec_run waits until what a range exchanged has come */
-    const int64_t *starts;  // (buckets + 1): where gradient buckets begin
-    const Intervals *parts; // (buckets, comm->size): who sums which elements of the flat space
+    Comm *comm;              /* the lane's own */
+    CommDevice *comm_device; /* NULL, or sums go from GPU to GPU, queued on the device's comm lane; then `meet` is
+                           called on the step's thread, and exec_run waits until what a range exchanged has come */
+    const int64_t *starts;   // (buckets + 1): where gradient buckets begin
+    const Intervals *parts;  // (buckets, comm->size): who sums which elements of the flat space
     Dtype wire;
     int n_buckets;
     const Intervals *sums; // (comm->size): a sharded optimizer's, of a table of block sums: then each rank gets the

@@ -14,7 +14,7 @@ Status exec_open_comm(Exec *e)
     for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
     if (most == 0) return OK;
     CHECK(ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
-    if (!ranks->device)
+    if (!ranks->comm_device)
         return comm_lane_open(&e->comm, ranks, e->memory, exec_data(e, grads), exec_data(e, stats), most);
     CHECK(e->events, "ranks on a device without lanes");
     e->queue =

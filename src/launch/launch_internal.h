@@ -107,6 +107,18 @@ typedef struct {
     double time_left;       /* the rest of it at this start, the same for all ranks */
 } Launch;
 
+/* The outcome of a start. */
+typedef struct {
+    int code;        /* the launcher's exit code */
+    bool again;      /* another start may help */
+    char what[1024]; /* one line: rank, host, signal */
+} Outcome;
+
+/* Finds the outcome; marks lost hosts in l->lost. */
+void outcome_find(Launch *l, Outcome *o);
+/* An exit code that is neither success nor the consequence of a stop or a lost peer. */
+bool outcome_is_failure(int code);
+
 /* Sends its orders to an agent, number `node` of those with ranks; the last is "go". */
 void orders_send(Launch *l, Remote *r, int node);
 /* Launcher and agents that are silent for so many seconds are lost. */

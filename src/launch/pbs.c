@@ -33,7 +33,9 @@ static char *configured_folder(void)
     return folder;
 }
 
-char *pbs_program(const char *name)
+/* The path of one of PBS's programs: on PATH, in PBS_EXEC of the environment or of pbs.conf, in /opt/pbs. NULL where it
+   is not found. Caller frees. */
+static char *find_program(const char *name)
 {
     const char *search = getenv("PATH"), *given = getenv("PBS_EXEC");
     char *found = NULL, *folder = NULL;
@@ -51,7 +53,7 @@ char *pbs_program(const char *name)
 
 void pbs_attach(const char *job)
 {
-    char *program = pbs_program("pbs_attach"), number[16];
+    char *program = find_program("pbs_attach"), number[16];
     if (!program) return;
     snprintf(number, sizeof number, "%d", (int)getpid());
     pid_t child = fork();
@@ -75,9 +77,9 @@ void pbs_attach(const char *job)
 bool pbs_task_words(const char *host, char *words[4])
 {
     int n = 0;
-    words[n] = pbs_program("pbs_tmrsh");
+    words[n] = find_program("pbs_tmrsh");
     if (!words[n]) {
-        words[n] = pbs_program("pbsdsh");
+        words[n] = find_program("pbsdsh");
         if (!words[n]) return false;
         words[++n] = mem_strdup("-h");
     }

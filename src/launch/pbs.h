@@ -4,10 +4,6 @@
 
 #include "base/base.h"
 
-/* The path of one of PBS's programs: on PATH, in PBS_EXEC of the environment or of pbs.conf, in /opt/pbs. NULL where it
-   is not found. Caller frees. */
-char *pbs_program(const char *name);
-
 /* Makes this process's session a task of the job, as pbs_attach does. Cores and memory of the process are the job's
    afterwards. Where that fails, pbs_attach says why on standard error, and the process goes on outside the job. */
 void pbs_attach(const char *job);

@@ -91,7 +91,8 @@ void wire_escape(Buf *b, const char *text)
     buf_puts(b, "\n");
 }
 
-bool wire_write(int fd, const char *data, size_t size, double patience_s)
+/* False, and errno: the reader did not take it within `patience_s`, or is gone. */
+static bool write_all(int fd, const char *data, size_t size, double patience_s)
 {
     double until = clock_monotonic() + patience_s;
     while (size > 0) {
@@ -122,7 +123,7 @@ bool wire_send(int fd, const char *word, const char *format, ...)
     va_end(args);
     buf_printf(&line, "%s%s", word, text.len ? " " : "");
     wire_escape(&line, text.data ? text.data : "");
-    bool gone = wire_write(fd, line.data, line.len, 5);
+    bool gone = write_all(fd, line.data, line.len, 5);
     int error = errno;
     buf_free(&text);
     buf_free(&line);

@@ -39,9 +39,7 @@ bool wire_fill(WireReader *r);
 char *wire_line(WireReader *r, bool escaped);
 
 void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the newline */
-/* Writes all bytes, and waits at most `patience_s` for the reader. False, and errno: that failed. */
-bool wire_write(int fd, const char *data, size_t size, double patience_s);
-/* Writes "word text\n", escaped, as wire_write with 5 s of patience. */
+/* Writes "word text\n", escaped, and waits at most 5 s for the reader. False, and errno: that failed. */
 bool wire_send(int fd, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -188,7 +188,7 @@ Status plan_verify(const Plan *p);
 
 /* ---- cost ---- */
 
-/* Where a GPU's time differs from a roofline; the rows of train/devices.c give the reasons. */
+/* Where a GPU's time differs from a roofline; the rows of commands/devices.c give the reasons. */
 typedef struct {
     double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
     double norm_bytes;        /* memory traffic of LayerNorms, per second */

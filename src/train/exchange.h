@@ -15,7 +15,7 @@ typedef struct {
     Dtype wire;
     int64_t largest;      /* elements of a bucket, or of a table of norm blocks' sums */
     size_t scratch_bytes; /* what a collective on the largest needs */
-    bool direct;          /* from GPU to GPU: nothing of it lies in the host's memory */
+    bool by_comm_device;  /* from GPU to GPU: nothing of it lies in the host's memory */
     /* A sharded optimizer's: */
     bool shard;
     int rank;

@@ -1,4 +1,4 @@
-/* Do the ranks' gradients go from GPU to GPU, or through the hosts' memory? */
+/* Chooses how ranks exchange gradients: from GPU to GPU, or through the hosts' memory. */
 #ifndef CAIRN_TRAIN_GPUS_H
 #define CAIRN_TRAIN_GPUS_H
 
@@ -7,9 +7,9 @@
 #include "kernels/backend.h"
 #include "train/ranks.h"
 
-/* Collective; the backend is open, none of its regions is. Connects the GPUs as --comm says: *device, for the caller to
-   close, is NULL where the host exchanges. `backend` then knows NCCL: what it takes of the device's memory, its version
-   among the libraries. Says once which way was taken, and why. E_USAGE where --comm nccl cannot be had. */
+/* Collective, with the backend open and no region allocated. Connects the GPUs as --comm asks. The caller closes
+   *device; NULL: the host exchanges. `backend` then counts NCCL's device memory, and its version among the libraries.
+   Logs the choice and its reason once. E_USAGE: --comm nccl is impossible. */
 Status gpus_connect(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device);
 
 #endif

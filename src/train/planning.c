@@ -34,7 +34,7 @@ const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
-    if (x->direct) return 0;
+    if (x->by_comm_device) return 0;
     return x->scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
 }
 

@@ -2,7 +2,7 @@
 #ifndef CAIRN_TRAIN_RESULT_H
 #define CAIRN_TRAIN_RESULT_H
 
-#include "train/observe.h"
+#include "report/report.h"
 #include "train/run.h"
 
 /* Fills the summary, but for figures of evaluations. Rates of a run that was finished before stay those of its

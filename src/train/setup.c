@@ -118,13 +118,13 @@ void setup_exchange(const Config *c, const ParamTable *params, int ranks, int ra
 
 static Status connect(const Config *c, const ParamTable *params, Setup *s)
 {
-    TRY(gpus_connect(c, s->ranks, s->backend, &s->gpus)); /* takes memory of theirs */
+    TRY(gpus_connect(c, s->ranks, s->backend, &s->comm_device)); /* takes memory of theirs */
     if (!s->ranks) return OK;
     if (strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
                     s->backend->name);
     setup_exchange(c, params, ranks_size(s->ranks), ranks_rank(s->ranks), &s->exchange);
-    s->exchange.direct = s->gpus != NULL;
+    s->exchange.by_comm_device = s->comm_device != NULL;
     return OK;
 }
 
@@ -154,13 +154,13 @@ SessionOptions setup_session(const Setup *s, const Config *c)
                             .seed = (uint64_t)c->seed,
                             .stop = signals_stop(),
                             .ranks = s->ranks,
-                            .gpus = s->gpus};
+                            .comm_device = s->comm_device};
 }
 
 void setup_free(Setup *s)
 {
     run_plan_free(&s->plan);
-    comm_device_close(s->gpus);
+    comm_device_close(s->comm_device);
     backend_close(s->backend);
     exchange_free(&s->exchange);
     *s = (Setup){0};

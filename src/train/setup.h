@@ -12,9 +12,9 @@ typedef struct {
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
-    Exchange exchange; /* with ranks, for training */
-    CommDevice *gpus;  /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
-    RunPlan plan;      /* until a session takes it over */
+    Exchange exchange;       /* with ranks, for training */
+    CommDevice *comm_device; /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
+    RunPlan plan;            /* until a session takes it over */
 } Setup;
 
 /* --precision; `best` stands for auto. */

@@ -1,6 +1,6 @@
 /* A task: all that one kind of training has to itself (GLUE, pretraining). The run (train/run.h) owns the ranks, the
    plan, the session, the loop and the output folder; it asks the task through this table and nothing else. A task is a
-   folder with such a table and a reader, and one line where tasks are registered.
+   folder with such a table and a reader; docs/design.md, "The life of a run", says how it is registered.
 
    The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
    Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run
@@ -8,14 +8,16 @@
 #ifndef CAIRN_TRAIN_TASK_H
 #define CAIRN_TRAIN_TASK_H
 
+#include "report/report.h"
 #include "state/import.h"
-#include "train/observe.h"
 #include "train/setup.h"
 
 typedef struct Run Run;
 
 typedef struct Task {
     size_t size;
+    /* The head of the task's model, for `cairn plan`. E_USAGE. */
+    Status (*head)(const Config *c, Head *head);
 
     /* ---- before the first step ---- */
     /* Errors in the use, found before the ranks meet and before anything is read. Sets run->train, and where it knows

@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "optim/optim.h"
-#include "train/observe.h"
+#include "report/report.h"
 #include "train/session.h"
 
 typedef struct Run Run; /* train/run.h */

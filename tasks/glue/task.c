@@ -30,11 +30,20 @@ static Status find_task(GlueRun *g, const Config *c)
     return OK;
 }
 
+static Head head_of(int width) { return (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width}; }
+
+static Status head(const Config *c, Head *h)
+{
+    int width;
+    TRY(glue_width(c, &width));
+    *h = head_of(width);
+    return OK;
+}
+
 static Status open_model(Run *r, const GlueTask *task)
 {
-    Head head = task->regression ? (Head){HEAD_REGRESSION, 1} : (Head){HEAD_CLASSIFIER, task->n_labels};
     char *path = NULL;
-    Status status = start_model(r->c, &r->text, head, r->c->max_seq_length, &r->model, &path);
+    Status status = start_model(r->c, &r->text, head_of(task->n_labels), r->c->max_seq_length, &r->model, &path);
     if (status == OK && r->model.config.types < 2 && glue_task_has_pairs(task))
         status =
             fail(E_USAGE,
@@ -185,6 +194,7 @@ static void close_task(Run *r)
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),
+                        .head = head,
                         .check = check,
                         .open = open_task,
                         .need = need,

@@ -5,9 +5,9 @@
 #include "base/base.h"
 #include "config/config.h"
 
-Status command_wiki(const Config *c); /* Wikipedia dumps or folders of text to a sentence per line */
-Status
-command_shards(const Config *c); /* sentences to HDF5 shards: DIR/part-00000.hdf5 …, DIR/eval/, DIR/manifest.json */
+Status command_wiki(const Config *c);   /* Wikipedia dumps or folders of text to a sentence per line */
+Status command_vocab(const Config *c);  /* a WordPiece vocabulary from text */
+Status command_shards(const Config *c); /* sentences to HDF5 shards */
 
 extern const struct Task task_pretrain; /* `cairn pretrain`: masked words and next sentences on shards */
 

@@ -7,7 +7,6 @@
 #include "state/import.h"
 #include "state/lock.h"
 #include "tasks/pretrain/pretrain.h"
-#include "train/commands.h"
 #include "train/signals.h"
 
 /* ---- paths ---- */

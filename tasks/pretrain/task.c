@@ -71,14 +71,21 @@ static Status prepare(Run *r)
 
 /* ---- reading ---- */
 
+static Status head(const Config *c, Head *h)
+{
+    *h = (Head){HEAD_PRETRAINING, strcmp(c->nsp, "on") == 0 ? 2 : 0};
+    return OK;
+}
+
 static Status open_model(Run *r)
 {
     const Config *c = r->c;
-    bool nsp = strcmp(c->nsp, "on") == 0;
+    Head h;
+    TRY(head(c, &h));
     TRY(start_text(c, pretrain_folder(c, !r->train), &r->text));
     if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
-    TRY(start_model(c, &r->text, (Head){HEAD_PRETRAINING, nsp ? 2 : 0}, c->max_seq_length, &r->model, NULL));
-    if (nsp && r->model.config.types < 2)
+    TRY(start_model(c, &r->text, h, c->max_seq_length, &r->model, NULL));
+    if (h.labels && r->model.config.types < 2)
         return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
     return OK;
 }
@@ -231,6 +238,7 @@ static void close_task(Run *r)
 }
 
 const Task task_pretrain = {.size = sizeof(PretrainRun),
+                            .head = head,
                             .check = check,
                             .prepare = prepare,
                             .open = open_task,

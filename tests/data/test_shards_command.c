@@ -89,7 +89,7 @@ static Status run(const Fixture *f, const char *name, const char *options)
                       (char *)"--max-seq-length",
                       (char *)"64",
                       (char *)"--shard-size",
-                      (char *)"9000"};
+                      (char *)"9000B"};
     int argc = 12;
     for (char *word = strsep(&at, " "); word; word = strsep(&at, " "))
         if (*word) argv[argc++] = word;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tasks/pretrain/article.h"
-#include "tasks/pretrain/sentences.h"
-#include "tasks/pretrain/unpack.h"
-#include "tasks/pretrain/wikitext.h"
+#include "tasks/pretrain/wiki/article.h"
+#include "tasks/pretrain/wiki/sentences.h"
+#include "tasks/pretrain/wiki/unpack.h"
+#include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
 #define LIMIT 4096 /* bytes of an article: small enough to be reached */

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "commands/cost_table.h"
+#include "commands/devices.h"
 #include "data/lengths.h"
-#include "train/cost_table.h"
-#include "train/devices.h"
 #include "train/search.h"
 
 enum { LAYERS = 24, HIDDEN = 1024, FFN = 4096, VOCAB = 30528 };

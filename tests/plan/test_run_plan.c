@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#include "train/commands.h"
-#include "train/plan_table.h"
+#include "commands/commands.h"
+#include "commands/plan_table.h"
 #include "train/planner.h"
 #include "train/setup.h"
 
@@ -122,7 +122,7 @@ static Status say(const Words *w, const char *how, const char *dir, Buf *out)
     fflush(stdout);
     int kept = dup(STDOUT_FILENO);
     assert_non_null(freopen(path, "w", stdout));
-    Status status = command_plan(&c, head_of(&c));
+    Status status = command_plan(&c);
     fflush(stdout);
     assert_int_equal(dup2(kept, STDOUT_FILENO), STDOUT_FILENO);
     close(kept);

@@ -3,9 +3,9 @@
 
 #include <fcntl.h>
 
+#include "commands/commands.h"
 #include "state/export.h"
 #include "state/import.h"
-#include "train/commands.h"
 
 /* What a command prints to stdout. */
 static Status printed(Status (*command)(const Config *), const Config *c, Buf *out)

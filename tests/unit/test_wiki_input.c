@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "tasks/pretrain/text_file.h"
+#include "tasks/pretrain/wiki/text_file.h"
 
 /* ---- damage ---- */
 

@@ -2,8 +2,8 @@
    nesting, which must take no more time than harmless text. */
 #include "testing.h"
 
-#include "tasks/pretrain/page_xml.h"
-#include "tasks/pretrain/wikitext.h"
+#include "tasks/pretrain/wiki/page_xml.h"
+#include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
 static Wikitext *w;

@@ -1,7 +1,7 @@
 /* Where sentences end: one case per line, "|" where a boundary must be found and nowhere else. */
 #include "testing.h"
 
-#include "tasks/pretrain/sentences.h"
+#include "tasks/pretrain/wiki/sentences.h"
 
 static const char *const cases[] = {
     "One.|Two.|Three.",

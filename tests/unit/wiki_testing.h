@@ -6,9 +6,9 @@
 
 #include <signal.h>
 
-#include "tasks/pretrain/page_xml.h"
-#include "tasks/pretrain/unpack.h"
-#include "tasks/pretrain/wiki.h"
+#include "tasks/pretrain/wiki/page_xml.h"
+#include "tasks/pretrain/wiki/unpack.h"
+#include "tasks/pretrain/wiki/wiki.h"
 
 #define SAMPLE "tasks/pretrain/sample/sample.xml"
 

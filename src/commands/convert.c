@@ -1,0 +1,160 @@
+/* `cairn convert --model ANY --output DIR`: any weights into a Hugging Face directory, with every head they have. */
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "commands/commands.h"
+#include "state/export.h"
+#include "state/import.h"
+#include "text/text.h"
+
+static bool given(const char *flag) { return flag && *flag; }
+
+/* ---- the model that a file holds ---- */
+
+static bool starts_with(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
+
+/* Adds the parameters of a donor whose names begin with `prefix`. */
+static void take_params(ParamTable *t, const ParamTable *donor, const char *prefix)
+{
+    for (int i = 0; i < donor->count; i++) {
+        Param p = donor->params[i];
+        if (!starts_with(p.name, prefix)) continue;
+        MEM_GROW(t->params, t->count, t->cap);
+        p.offset = t->size;
+        t->size = (t->size + param_held(&p) + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+        t->params[t->count++] = p;
+    }
+}
+
+/* A table of what the file has, for reading and writing only: no head that trains has just these. Takes over `config`.
+ */
+static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
+{
+    Status status = OK;
+    Model full = {0}, labelled = {0};
+    ModelConfig sizes = config; /* without what has to be freed */
+    sizes.extra = NULL;
+    TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
+    m->head = import_head(h);
+    TRY_DONE(model_init(&full, sizes, (Head){HEAD_PRETRAINING, 2}));
+    if (h->pooler) take_params(&m->params, &full.params, "bert.pooler.");
+    if (h->predictions) take_params(&m->params, &full.params, "cls.predictions.");
+    if (h->next_sentence) take_params(&m->params, &full.params, "cls.seq_relationship.");
+    if (h->labels) {
+        TRY_DONE(model_init(&labelled, sizes, m->head));
+        take_params(&m->params, &labelled.params, "classifier.");
+    }
+done:
+    model_free(&full);
+    model_free(&labelled);
+    return status;
+}
+
+/* ---- what goes beside the weights ---- */
+
+static Status read_config(const Config *c, ModelConfig *config)
+{
+    char *path = given(c->model_config) ? mem_strdup(c->model_config) : import_find_config(c->model);
+    if (!path)
+        return fail(E_USAGE, "%s: no config.json or bert_config.json beside the weights; give it with --model-config",
+                    c->model);
+    Status status = model_config_read(path, config);
+    free(path);
+    return status;
+}
+
+/* A vocabulary made from lower-cased text has no capitals but in [PAD] and its like. */
+static bool has_capitals(const char *piece)
+{
+    if (*piece == '[') return false;
+    for (; *piece; piece++)
+        if (*piece >= 'A' && *piece <= 'Z') return true;
+    return false;
+}
+
+/* The vocabulary as text, and whether it looks lower-cased; stays empty, with a warning, where there is none. */
+static Status read_vocab(const Config *c, int32_t rows, Buf *text, bool *lower_case)
+{
+    char *path = given(c->vocab) ? mem_strdup(c->vocab) : import_find_vocab(c->model);
+    Vocab *vocab = NULL;
+    if (!path) {
+        log_warn("%s: no vocab.txt beside the weights and no --vocab: the output gets no tokenizer", c->model);
+        return OK;
+    }
+    Status status = OK;
+    TRY_DONE(vocab_read(path, &vocab));
+    if (vocab_size(vocab) > rows) {
+        status = fail(E_FORMAT,
+                      "%s: %d pieces, but the model has embeddings for %d; give the vocabulary it was trained with",
+                      path, vocab_size(vocab), rows);
+        goto done;
+    }
+    if (vocab_size(vocab) < rows)
+        log_warn("%s: %d pieces for %d embeddings; the rest can never be used", path, vocab_size(vocab), rows);
+    for (int32_t i = 0; i < vocab_size(vocab); i++) {
+        buf_printf(text, "%s\n", vocab_piece(vocab, i));
+        if (has_capitals(vocab_piece(vocab, i))) *lower_case = false;
+    }
+done:
+    vocab_free(vocab);
+    free(path);
+    return status;
+}
+
+/* Writing over the source's own config.json and vocab.txt would be no conversion. */
+static Status check_output(const Config *c, const TensorFile *f)
+{
+    struct stat a, b;
+    char *source = file_directory(tensor_file_path(f));
+    Status status = OK;
+    if (stat(source, &a) == 0 && stat(c->output, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        status = fail(E_USAGE, "--output %s: the weights to convert lie there; give another directory", c->output);
+    free(source);
+    char *model = file_join(c->output, "model.safetensors");
+    if (status == OK && file_exists(model))
+        status = fail(E_USAGE, "%s is there already; give another directory as --output, or remove it", model);
+    free(model);
+    return status;
+}
+
+Status command_convert(const Config *c)
+{
+    Status status = OK;
+    TensorFile *file = NULL;
+    ModelConfig config = {0};
+    Model m = {0};
+    ImportReport report = {0};
+    Buf vocab = {0};
+    float *weights = NULL;
+    ImportHeads heads;
+    bool lower_case = true;
+    int strip_accents = -1;
+    if (!given(c->model)) return fail(E_USAGE, "convert: give the weights with --model");
+    if (!given(c->output)) return fail(E_USAGE, "convert: give the directory to write with --output");
+    TRY_DONE(tensor_file_open(c->model, &file));
+    TRY_DONE(check_output(c, file));
+    TRY_DONE(import_find_heads(file, &heads));
+    TRY_DONE(read_config(c, &config));
+    TRY_DONE(make_model(&heads, config, &m));
+    TRY_DONE(read_vocab(c, m.config.vocab_size, &vocab, &lower_case));
+    TRY_DONE(import_tokenizer_options(c->model, &lower_case, &strip_accents));
+    TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is taken for what config.json claims */
+    weights = mem_array((size_t)m.params.size, sizeof *weights);
+    TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
+    import_report_log(&report);
+    TRY_DONE(export_model(c->output, &m, weights,
+                          &(ExportText){
+                              .vocab = vocab.data,
+                              .vocab_len = vocab.len,
+                              .lower_case = lower_case,
+                              .strip_accents = strip_accents,
+                          }));
+    log_info("written: %s", c->output);
+done:
+    tensor_file_close(file);
+    import_report_free(&report);
+    buf_free(&vocab);
+    free(weights);
+    model_free(&m);
+    return status;
+}

@@ -1,0 +1,123 @@
+#include "commands/cost_table.h"
+
+#include <string.h>
+
+static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
+
+/* Calls of one op in one phase, over a step. */
+typedef struct {
+    double calls, flops, bytes, seconds, by_bound[N_BOUNDS];
+} Sum;
+
+static void add(Sum *to, const Sum *x)
+{
+    to->calls += x->calls;
+    to->flops += x->flops;
+    to->bytes += x->bytes;
+    to->seconds += x->seconds;
+    for (int b = 0; b < N_BOUNDS; b++) to->by_bound[b] += x->by_bound[b];
+}
+
+/* `beside`: instrs of other lanes than compute. */
+static void collect(const CostTable *t, Range range, double times, Sum sums[N_PHASES][N_OPS], Sum beside[N_OPS])
+{
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        const Instr *instr = &t->plan->instrs[i];
+        OpCall call;
+        OpCost cost;
+        CostBound bound;
+        plan_call(t->plan, instr, &call);
+        double seconds = times * plan_call_cost(&call, &t->plan->capacity, t->beside, t->rates, &cost, &bound);
+        Sum x = {times, times * cost.product_flops, times * (cost.bytes + cost.pass_bytes), seconds, {0}};
+        x.by_bound[bound] = seconds;
+        add(instr->lane == LANE_COMPUTE ? &sums[instr->phase][instr->op] : &beside[instr->op], &x);
+    }
+}
+
+static void print_row(Buf *out, const char *phase, const char *name, const Sum *s, double whole)
+{
+    int most = 0;
+    for (int b = 1; b < N_BOUNDS; b++)
+        if (s->by_bound[b] > s->by_bound[most]) most = b;
+    buf_printf(out, "%-10s %-14s %7.6g %12.3f %12.3f %10.4f %6.2f%% %9.1f %9.1f  %s\n", phase, name, s->calls,
+               s->flops / 1e9, s->bytes / 1e6, s->seconds * 1e3, 100 * s->seconds / whole, s->flops / s->seconds / 1e12,
+               s->bytes / s->seconds / 1e9, bound_names[most]);
+}
+
+static void print_rates(const CostTable *t, Buf *out)
+{
+    const CostRates *r = t->rates;
+    const RowCounts *c = &t->plan->capacity;
+    buf_printf(
+        out,
+        "a step of %g sequences of %.2f tokens, recompute %s, %s: %.4g micro-batches of %lld tokens, %lld masked "
+        "positions, and the update\n",
+        t->sequences, t->mean, t->policy, dtype_name(t->plan->compute), t->micros, (long long)c->count[ROWS_TOKENS],
+        (long long)c->count[ROWS_MASKED]);
+    buf_printf(out, "rates (%s): products %.4g TFLOP/s, memory %.4g TB/s, %.3g µs per %s", r->source,
+               r->product_flops / 1e12, r->bytes / 1e12, r->overhead * 1e6, r->gpu ? "kernel" : "instr");
+    if (r->attention_flops[0] > 0) {
+        double part = t->beside / (t->beside + r->half_length), forward = part * r->attention_flops[0] / 1e12;
+        buf_printf(out, ", attention %.4g forward", forward);
+        if (r->gpu) buf_printf(out, " (%.4g with dropout)", forward * r->gpu->attention_dropout);
+        buf_printf(out, " and %.4g TFLOP/s backward", part * r->attention_flops[1] / 1e12);
+    }
+    if (r->link_out > 0 && memchr(t->plan->levels, LEVEL_OFFLOAD, (size_t)t->plan->n_layers))
+        buf_printf(out, ", link %.4g GB/s to the host and %.4g back", r->link_out / 1e9, r->link_in / 1e9);
+    buf_puts(out,
+             "\nan instr takes the longer of its products and its bytes, then its own passes over memory, then the "
+             "time per instr or kernel\n");
+    if (t->assumptions) buf_puts(out, t->assumptions);
+}
+
+void cost_table(const CostTable *t, Buf *out)
+{
+    const Plan *p = t->plan;
+    Sum sums[N_PHASES][N_OPS] = {{{0}}}, beside[N_OPS] = {{0}}, all = {0};
+    collect(t, p->begin, 1, sums, beside);
+    collect(t, p->micro, t->micros, sums, beside);
+    collect(t, p->update, 1, sums, beside);
+    for (int phase = 0; phase < N_PHASES; phase++)
+        for (int op = 0; op < N_OPS; op++) add(&all, &sums[phase][op]);
+    double lanes = t->micros * plan_cost(p, p->micro, &p->capacity, t->beside, t->rates, NULL) +
+                   plan_cost(p, p->begin, &p->capacity, t->beside, t->rates, NULL) +
+                   plan_cost(p, p->update, &p->capacity, t->beside, t->rates, NULL);
+    double waits = lanes - all.seconds; /* of the compute lane for the others; else rounding */
+    bool laned = false;
+    for (int op = 0; op < N_OPS; op++) laned |= beside[op].calls > 0;
+    if (laned) all.seconds = lanes;
+    print_rates(t, out);
+    buf_printf(out, "%-10s %-14s %7s %12s %12s %10s %7s %9s %9s  %s\n", "phase", "op", "calls", "GFLOP", "MB", "ms",
+               "share", "TFLOP/s", "GB/s", "bound by");
+    for (int phase = 0; phase < N_PHASES; phase++) {
+        Sum sum = {0};
+        for (int op = 0; op < N_OPS; op++) {
+            const Sum *s = &sums[phase][op];
+            if (s->calls == 0) continue;
+            print_row(out, phase_name((Phase)phase), op_info((Op)op)->name, s, all.seconds);
+            add(&sum, s);
+        }
+        if (sum.calls > 0) print_row(out, phase_name((Phase)phase), "in all", &sum, all.seconds);
+    }
+    for (int op = 0; op < N_OPS; op++)
+        if (beside[op].calls > 0) print_row(out, "beside", op_info((Op)op)->name, &beside[op], all.seconds);
+    if (laned)
+        buf_printf(out, "%-10s the other lanes work while compute does; it waits %.4f ms for them\n", "",
+                   waits > 1e-9 ? waits * 1e3 : 0.0);
+    print_row(out, "step", "in all", &all, all.seconds);
+    double useful = 0; /* what is recomputed is not */
+    for (int phase = 0; phase < N_PHASES; phase++)
+        for (int op = 0; op < N_OPS && phase != PHASE_RECOMPUTE; op++) {
+            double share = op == OP_ATTENTION_BWD ? 0.8 : 1; /* nor are the scores, made again in backward */
+            useful += share * sums[phase][op].flops;
+        }
+    buf_printf(out, "%.6g s per step: %.6g sequences/s, %.6g tokens/s\n", all.seconds, t->sequences / all.seconds,
+               t->sequences * t->mean / all.seconds);
+    buf_printf(out, "%.6g GFLOP a sequence without what is made twice, %.4g TFLOP/s: %.1f %% of the product rate",
+               useful / t->sequences / 1e9, useful / all.seconds / 1e12,
+               100 * useful / all.seconds / t->rates->product_flops);
+    if (t->peak_flops > 0)
+        buf_printf(out, ", %.1f %% of the %.4g TFLOP/s peak", 100 * useful / all.seconds / t->peak_flops,
+                   t->peak_flops / 1e12);
+    buf_puts(out, "\n");
+}

@@ -1,0 +1,140 @@
+#include "commands/devices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* X(name, value, unit, reason): what predicted times rest on. Nobody has measured them here yet. A measurement
+   corrects its row. */
+#define ASSUMPTION_LIST(X)                                                                                             \
+    X(PRODUCT_SHARE, 0.80, "of the peak", "790 of 989 TFLOP/s is a large bf16 product on an H200")                     \
+    X(F32_SHARE, 0.80, "of the peak", "products on the plain fp32 units; no tensor cores, no TF32")                    \
+    X(PRODUCT_RAMP, 4e-6, "s a product", "its first tiles wait for memory, its last ones leave the others idle")       \
+    X(SPLIT_BYTES, 33554432, "bytes", "cuBLASLt's workspace bounds the parts of a weight gradient")                    \
+    X(MEMORY_SHARE, 0.83, "of the peak", "elementwise kernels reach 4.0 of an H200's 4.8 TB/s")                        \
+    X(NORM_SHARE, 0.67, "of the peak",                                                                                 \
+      "LayerNorm issues 1225 instructions a row of 1024: 3.0 to 3.4 TB/s are expected of 4.65 at full issue")          \
+    X(ATTENTION_LONG, 0.366, "of the peak",                                                                            \
+      "mma.sync kernels like FlashAttention-2's on an H100: 282 TFLOP/s forward at 512 tokens")                        \
+    X(ATTENTION_BACK, 0.183, "of the peak", "198 TFLOP/s at 512 tokens, of which 7 products for 5 counted leave 5/7")  \
+    X(ATTENTION_HALF, 146, "tokens", "sequences of this length reach half of the rate of long ones")                   \
+    X(ATTENTION_DROPOUT, 0.58, "of the rate without",                                                                  \
+      "forward issues 1200 instructions per 64 keys with dropout: 202 TFLOP/s at most at 1.755 GHz, 160 likely")       \
+    X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
+    X(KERNEL_SECONDS, 1.2e-6, "s a kernel", "from one kernel to the next inside a captured graph")                     \
+    X(CONTEXT_BYTES, 629145600, "bytes", "CUDA's context, cuBLASLt and our kernels, as seen on Hopper")
+
+enum {
+#define X(name, ...) ASSUMED_##name,
+    ASSUMPTION_LIST(X)
+#undef X
+};
+static const struct {
+    const char *name, *unit, *reason;
+    double value;
+} assumptions[] = {
+#define X(name, value, unit, reason) {#name, unit, reason, value},
+    ASSUMPTION_LIST(X)
+#undef X
+};
+#define ASSUMED(name) (assumptions[ASSUMED_##name].value)
+
+void device_assumptions(const DeviceSpec *d, Buf *out)
+{
+    buf_printf(out, "assumed of the %s, beside its data sheet:\n", d->name);
+    for (size_t i = 0; i < sizeof assumptions / sizeof *assumptions; i++)
+        buf_printf(out, "  %-18s %-11.6g %-20s %s\n", assumptions[i].name, assumptions[i].value, assumptions[i].unit,
+                   assumptions[i].reason);
+}
+
+/* Peaks and memory from NVIDIA's data sheets (dense, SXM; fp32 without tensor cores; V100 has fp16 only, and is older
+   than the backend takes). memory_bytes: nvidia-smi's figure less the driver's share. Attention on a B200: an H100's
+   rates, for our kernels use none of its own instructions. link_bytes: PCIe 5.0 × 16 gives about 50 GB/s, 4.0 half of
+   it, 3.0 a quarter. */
+#define TERA 1e12
+#define GIB  1073741824.0
+static const DeviceSpec devices[] = {
+    {"h200", 9, 132, 989 * TERA, 67 * TERA, 4.8 * TERA, 139 * GIB, 989 * TERA, 50e9},
+    {"h100", 9, 132, 989 * TERA, 67 * TERA, 3.35 * TERA, 79 * GIB, 989 * TERA, 50e9},
+    {"a100", 8, 108, 312 * TERA, 19.5 * TERA, 2.04 * TERA, 79 * GIB, 312 * TERA, 25e9},
+    {"b200", 10, 148, 2250 * TERA, 75 * TERA, 8.0 * TERA, 178 * GIB, 989 * TERA, 50e9},
+    {"v100", 7, 80, 125 * TERA, 15.7 * TERA, 0.9 * TERA, 31 * GIB, 125 * TERA, 12e9},
+};
+
+Status device_find(const char *name, const DeviceSpec **device)
+{
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        if (strcmp(name, devices[i].name) != 0) continue;
+        *device = &devices[i];
+        return OK;
+    }
+    return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200 or v100", name);
+}
+
+Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F16 : BF16; }
+
+double device_peak(const DeviceSpec *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
+
+size_t device_context_bytes(void) { return (size_t)ASSUMED(CONTEXT_BYTES); }
+
+/* Kernels that the cuda backend launches for a call. */
+static int kernels_of(const OpCall *call, const RowCounts *rows)
+{
+    enum { MLM_CHUNK = 1024 }; /* rows */
+    int64_t chunks;
+    switch (call->op) {
+    case OP_LINEAR: /* the product, and its bias rounded to the output's type */
+        return OUT(call, LINEAR, y)->dtype != F32 ? 2 : 1;
+    case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
+        return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
+    case OP_ATTENTION_BWD: /* dq; dk and dv */
+    case OP_ADDNORM_BWD:   /* the rows, the sum of γ's and β's parts */
+    case OP_LAMB:
+    case OP_GRAD_NORM:
+        return 2;
+    case OP_EMBED_BWD: /* sort, rows, pieces, the sum of γ's and β's parts */
+        return 4;
+    case OP_MLM_XENT: /* per chunk logits, softmax, dh, db, dw; then the losses */
+        chunks = (rows_in(IN(call, MLM_XENT, h)->rows, rows) + MLM_CHUNK - 1) / MLM_CHUNK;
+        return (int)chunks * (operand_present(OUT(call, MLM_XENT, dh)) ? 5 : 2) + 1;
+    default:
+        return 1;
+    }
+}
+
+static GpuRates gpu_rates(const DeviceSpec *d)
+{
+    return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
+                      .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
+                      .product_ramp = ASSUMED(PRODUCT_RAMP),
+                      .multiprocessors = d->multiprocessors,
+                      .split_bytes = ASSUMED(SPLIT_BYTES),
+                      .sort_seconds = ASSUMED(SORT_SECONDS),
+                      .kernels = kernels_of};
+}
+
+void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
+{
+    static GpuRates of[sizeof devices / sizeof *devices];
+    GpuRates *gpu = &of[d - devices];
+    *gpu = gpu_rates(d);
+    *rates = (CostRates){.product_flops =
+                             compute == F32 ? ASSUMED(F32_SHARE) * d->f32_peak : ASSUMED(PRODUCT_SHARE) * d->bf16_peak,
+                         .bytes = ASSUMED(MEMORY_SHARE) * d->memory_peak,
+                         .overhead = ASSUMED(KERNEL_SECONDS),
+                         .half_length = ASSUMED(ATTENTION_HALF),
+                         .link_out = d->link_bytes,
+                         .link_in = d->link_bytes,
+                         .gpu = gpu};
+    if (compute != F32) {
+        rates->attention_flops[0] = ASSUMED(ATTENTION_LONG) * d->attention_peak;
+        rates->attention_flops[1] = ASSUMED(ATTENTION_BACK) * d->attention_peak;
+    }
+    snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
+}
+
+bool device_table(const DeviceSpec *d, Backend *table)
+{
+    if (backend_table("cuda", table) != OK) return false;
+    if (table->imagine) table->imagine(d->major);
+    return true;
+}

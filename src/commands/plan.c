@@ -1,0 +1,342 @@
+/* `cairn plan`: for every policy the plan that a run would make, its predicted step and the largest batch, before
+   anything is allocated; for models and devices of any size. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "commands/cost_table.h"
+#include "commands/devices.h"
+#include "commands/plan_ranks.h"
+#include "commands/plan_table.h"
+#include "data/lengths.h"
+#include "state/import.h"
+#include "train/machine.h"
+#include "train/plan_job.h"
+#include "train/planner.h"
+#include "train/setup.h"
+#include "train/snapshots.h"
+
+#define MOST_BATCH (INT64_C(1) << 20)
+
+static const char *const policy_names[] = {"none", "lean",    "ffn",     "selective", "half-attention",
+                                           "full", "every:2", "every:4", "offload"};
+enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
+
+typedef struct {
+    const Config *c;
+    Model model;
+    Setup setup;              /* the backend of this machine */
+    const DeviceSpec *device; /* NULL: this machine */
+    Backend device_backend;   /* its table, not opened */
+    Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
+    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights; NULL: all Y */
+    Exchange exchange;        /* of --ranks, as rank 0 has it */
+    PlanInput input;
+    Accounts accounts;
+    PlanTable table;
+} PlanRun;
+
+/* ---- what is planned ---- */
+
+/* --predictions plans pretraining, else --task is a task of GLUE. */
+static Status open_model(PlanRun *r)
+{
+    const Config *c = r->c;
+    Head head;
+    ModelConfig config;
+    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
+    if (!path) return fail(E_USAGE, "give --model-config FILE or --model DIR with a config.json");
+    Status status = model_config_read(path, &config);
+    free(path);
+    TRY(status);
+    TRY(commands_task(c->predictions > 0 ? COMMAND_PRETRAIN : COMMAND_GLUE)->head(c, &head));
+    return model_init(&r->model, config, head);
+}
+
+/* What the LayerNorms of --model's weights keep; weights that cannot be read are no hindrance to a plan. */
+static void find_norm_forms(PlanRun *r)
+{
+    float *norms = NULL;
+    if (!*r->c->model) return;
+    if (import_check(r->c->model, &r->model, NULL) == OK && import_check(r->c->model, &r->model, &norms) == OK) {
+        r->norm_forms = mem_alloc((size_t)(2 * r->model.config.layers + 1));
+        model_norm_forms(&r->model, norms, r->norm_forms);
+    } else {
+        log_warn("%s; planned as if every LayerNorm kept its output", status_message());
+    }
+    free(norms);
+}
+
+static size_t weights_bytes(const PlanRun *r) { return (size_t)r->model.params.size * sizeof(float); }
+
+static Status open_device(PlanRun *r)
+{
+    const Config *c = r->c;
+    PlanInput *in = &r->input;
+    TRY(device_find(c->device, &r->device));
+    if (device_table(r->device, &r->device_backend))
+        in->backend = &r->device_backend;
+    else
+        log_debug("scratch is estimated: %s", status_message());
+    if (strcmp(c->precision, "tf32") == 0)
+        return fail(E_USAGE, "--precision tf32: --device has no rates of it. Plan with fp32: the memory is the same");
+    if (strcmp(c->attention, "cudnn") == 0)
+        return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
+                             "without --device, or with --attention own");
+    in->imagined = true;
+    in->compute = setup_compute(c, device_compute(r->device));
+    if (in->compute == BF16 && device_compute(r->device) != BF16)
+        return fail(E_USAGE, "--precision bf16: the %s has fp16 and fp32", r->device->name);
+    device_rates(r->device, in->compute, &in->rates);
+    accounts_imagine(&r->accounts, (size_t)c->memory_budget, (size_t)r->device->memory_bytes, device_context_bytes(),
+                     weights_bytes(r));
+    r->table = (PlanTable){.machine = r->device->name, .backend = r->device->name};
+    return OK;
+}
+
+static Status open_machine(PlanRun *r)
+{
+    PlanInput *in = &r->input;
+    TRY(setup_backend(r->c, &r->setup));
+    in->backend = r->setup.backend;
+    in->compute = r->setup.compute;
+    accounts_measure(&r->accounts, in->backend, (size_t)r->c->memory_budget, 1, 0, weights_bytes(r));
+    machine_rates(in->backend, in->compute, &in->rates);
+    r->table = (PlanTable){.machine = in->backend->describe, .backend = in->backend->name};
+    return OK;
+}
+
+static Status find_lengths(PlanRun *r)
+{
+    PlanInput *in = &r->input;
+    in->mean_length = (double)r->c->max_seq_length;
+    if (!*r->c->lengths) return OK;
+    TRY(lengths_read(r->c->lengths, &r->lengths));
+    if (r->lengths.longest > r->c->max_seq_length)
+        return fail(E_USAGE, "%s has sequences of %lld tokens; give --max-seq-length %lld or more", r->c->lengths,
+                    (long long)r->lengths.longest, (long long)r->lengths.longest);
+    in->packed = true;
+    in->mean_length = r->lengths.mean;
+    in->beside = r->lengths.beside;
+    return OK;
+}
+
+static Status find_input(PlanRun *r)
+{
+    const Config *c = r->c;
+    find_norm_forms(r);
+    r->input = (PlanInput){.model = &r->model,
+                           .training = true,
+                           .evaluation = c->predictions == 0, /* none beside pretraining */
+                           .max_length = c->max_seq_length,
+                           .max_masked = c->predictions,
+                           .norm_forms = r->norm_forms,
+                           .saves = true};
+    TRY(setup_optimizer(c, &r->input.optimizer));
+    TRY(*c->device ? open_device(r) : open_machine(r));
+    r->table.batch_size = c->batch_size;
+    if (c->ranks > 1) {
+        setup_exchange(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
+        r->input.exchange = &r->exchange;
+    }
+    return find_lengths(r);
+}
+
+static Status choose(PlanRun *r, const char *policy, RunPlan *plan)
+{
+    Config c = *r->c;
+    c.recompute = (char *)(uintptr_t)policy;
+    return planner_choose(&c, &r->input, &r->accounts, NULL, plan);
+}
+
+/* ---- the largest batch ---- */
+
+/* Bytes of a step made in one micro-batch of `batch` sequences, without evaluation and save buffer. */
+static Status bytes_of_batch(const RunPlan *of, int64_t batch, size_t *peak)
+{
+    Plan p;
+    ModelTensors t;
+    RunPlan plan = *of;
+    plan.micro = planner_capacity(&of->input, (int64_t)ceil((double)batch * of->input.mean_length), batch);
+    plan.save_buffer = false;
+    PlanRequest q = run_plan_request(&plan, true);
+    TRY(plan_make(&q, &p, &t, NULL));
+    *peak = account_sum(&of->accounts.row[0], p.region_bytes);
+    plan_free(&p);
+    return OK;
+}
+
+/* The largest batch that fits in one micro-batch: bytes grow almost in proportion, so a straight line gives the first
+   guess and exact plans the answer. */
+static Status largest_batch(const RunPlan *of, int64_t *batch)
+{
+    size_t one, more, budget = of->accounts.row[0].budget;
+    *batch = 0;
+    TRY(bytes_of_batch(of, 1, &one));
+    if (one > budget) return OK;
+    TRY(bytes_of_batch(of, 65, &more));
+    double slope = ((double)more - (double)one) / 64,
+           guess = 1 + ((double)budget - (double)one) / (slope > 1 ? slope : 1);
+    int64_t low = 1, high = guess > (double)MOST_BATCH ? MOST_BATCH : (int64_t)guess + 1;
+    for (size_t bytes; high < MOST_BATCH; high += high / 16 + 1) {
+        TRY(bytes_of_batch(of, high, &bytes));
+        if (bytes > budget) break;
+        low = high;
+    }
+    int64_t near = low > 1 ? low : high - high / 64 - 2; /* try close below the guess first */
+    while (high - low > 1) {
+        int64_t middle = near > low && near < high ? near : low + (high - low) / 2;
+        size_t bytes;
+        near = 0;
+        TRY(bytes_of_batch(of, middle, &bytes));
+        if (bytes <= budget)
+            low = middle;
+        else
+            high = middle;
+    }
+    *batch = low;
+    return OK;
+}
+
+/* ---- what is printed ---- */
+
+static Status print(Buf *out)
+{
+    fputs(out->data, stdout);
+    buf_free(out);
+    return OK;
+}
+
+/* --explain, --explain-cost: --recompute's plan. */
+static Status explain(PlanRun *r)
+{
+    Buf out = {0}, assumptions = {0};
+    RunPlan plan = {0};
+    Status status = OK;
+    TRY_DONE(choose(r, r->c->recompute, &plan));
+    if (!r->c->explain_cost) {
+        plan_explain(&plan.train, &out);
+    } else {
+        if (r->device) device_assumptions(r->device, &assumptions);
+        CostTable table = {.plan = &plan.train,
+                           .rates = &r->input.rates,
+                           .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
+                           .mean = r->input.mean_length,
+                           .beside = r->input.packed ? r->input.beside : r->input.mean_length,
+                           .micros = plan.micros,
+                           .sequences = (double)r->c->batch_size,
+                           .policy = r->c->recompute,
+                           .assumptions = assumptions.data};
+        cost_table(&table, &out);
+        buf_free(&assumptions);
+    }
+    status = print(&out);
+done:
+    run_plan_free(&plan);
+    return status;
+}
+
+/* --ranks */
+static Status show_ranks(PlanRun *r)
+{
+    RunPlan plan = {0};
+    Status status = OK;
+    int replicas;
+    TRY_DONE(choose(r, r->c->recompute, &plan));
+    TRY_DONE(snapshots_replicas(r->c, (int)r->c->ranks, &replicas));
+    TRY_DONE(plan_ranks(&(PlanRanks){.config = r->c,
+                                     .request = run_plan_request(&plan, true),
+                                     .rates = r->input.rates,
+                                     .seq_len = r->input.packed ? r->input.beside : r->input.mean_length,
+                                     .micros = plan.micros,
+                                     .share = planner_share(r->c, (int)r->c->ranks),
+                                     .replicas = replicas,
+                                     .machine = r->table.machine}));
+done:
+    run_plan_free(&plan);
+    return status;
+}
+
+/* --pbs, --slurm, --sge: the job for --recompute's plan. */
+static Status show_job(PlanRun *r)
+{
+    const Config *c = r->c;
+    RunPlan plan = {0};
+    Buf out = {0};
+    Status status = OK;
+    int replicas;
+    bool device = r->accounts.n > 1;
+    JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
+                              : c->slurm ? JOB_SLURM
+                                         : JOB_GRID_ENGINE,
+                      .ranks = c->ranks > 1 ? c->ranks : 1,
+                      .per_host = c->ranks_per_host ? c->ranks_per_host
+                                  : device          ? 4
+                                                    : 1,
+                      .gpus = device};
+    if (needs.per_host > needs.ranks) needs.per_host = needs.ranks;
+    needs.cores = c->threads * needs.per_host;
+    TRY_DONE(choose(r, c->recompute, &plan));
+    TRY_DONE(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
+    needs.run = plan.accounts.row[plan.accounts.n - 1].peak;
+    needs.snapshots = snapshots_rank_bytes(&r->model.params, r->input.exchange, replicas, NULL);
+    needs.seconds = (double)c->max_steps * plan.step_s;
+    plan_job(&needs, &out);
+    status = print(&out);
+done:
+    run_plan_free(&plan);
+    return status;
+}
+
+static Status show_policies(PlanRun *r)
+{
+    PlanRow rows[N_POLICY_NAMES + 1] = {0};
+    const Backend *b = r->input.backend;
+    int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
+    Buf out = {0};
+    Status status = OK;
+    for (; n < n_policies; n++) {
+        TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
+        TRY_DONE(largest_batch(&rows[n].plan, &rows[n].max_batch));
+    }
+    Status found = choose(r, "auto", &rows[n].plan);
+    if (found == OK) found = largest_batch(&rows[n].plan, &rows[n].max_batch);
+    if (found != OK && found != E_MEMORY) TRY_DONE(found);
+    if (found == OK) n++;
+    (r->c->json ? plan_table_json : plan_table_print)(&r->table, rows, n, &out);
+    TRY_DONE(print(&out));
+    if (*r->c->svg) { /* auto is one of the others, or close to it */
+        plan_table_draw(rows, n_policies, &out);
+        TRY_DONE(file_write_durable(r->c->svg, out.data, out.len));
+    }
+    status = found; /* nothing fits */
+done:
+    buf_free(&out);
+    for (int i = 0; i <= N_POLICY_NAMES; i++) run_plan_free(&rows[i].plan);
+    return status;
+}
+
+Status command_plan(const Config *c)
+{
+    PlanRun r = {.c = c};
+    Policy policy;
+    Status status = OK;
+    TRY_DONE(open_model(&r));
+    TRY_DONE(find_input(&r));
+    TRY_DONE(planner_policy(c, r.input.backend, &policy));
+    if (c->pbs || c->slurm || c->sge)
+        status = show_job(&r);
+    else if (c->explain || c->explain_cost)
+        status = explain(&r);
+    else
+        status = c->ranks > 1 ? show_ranks(&r) : show_policies(&r);
+done:
+    exchange_free(&r.exchange);
+    setup_free(&r.setup);
+    model_free(&r.model);
+    lengths_free(&r.lengths);
+    free(r.norm_forms);
+    return status;
+}

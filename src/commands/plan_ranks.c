@@ -1,0 +1,168 @@
+#include "commands/plan_ranks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/setup.h"
+#include "train/snapshots.h"
+
+#define GOAL 0.9 /* of linear */
+
+/* One number of ranks; seconds are of a step. */
+typedef struct {
+    int ranks;
+    size_t optimizer, exchange;      /* bytes on each rank */
+    double alone, step;              /* one rank with the same share; this many */
+    double network, hidden, waiting; /* the exchange, its part behind backward, the rest */
+    double efficiency;
+    double micros;             /* per step, so that GOAL is reached */
+    int64_t batch;             /* sequences of such a step, over all ranks */
+    uint64_t snapshot, copies; /* bytes of the host's memory for a rank, at most: its own slice, copies of others */
+    uint64_t snapshots;        /* of the own slices of all ranks */
+} Row;
+
+static double sum_of(const Plan *p, Range range, const double *seconds, bool exchange)
+{
+    double sum = 0;
+    for (InstrId i = 0; i < range.count; i++)
+        if (op_is_exchange(p->instrs[range.first + i].op) == exchange) sum += seconds[i];
+    return sum;
+}
+
+static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Row *row)
+{
+    const Config *c = r->config;
+    Status status = OK;
+    Plan p = {0};
+    ModelTensors t;
+    Exchange x = {0};
+    Network n = *network;
+    CostRates rates = r->rates;
+    PlanRequest q = r->request;
+    *row = (Row){.ranks = ranks};
+    q.exchange = NULL;
+    if (ranks > 1) {
+        setup_exchange(c, &q.model->params, ranks, 0, &x);
+        network_rates(&n, &x, &rates);
+        q.exchange = &x;
+    }
+    TRY_DONE(plan_make(&q, &p, &t, NULL));
+    double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);
+    double micro = plan_cost(&p, p.micro, &p.capacity, r->seq_len, &r->rates, NULL);
+    double last = plan_cost(&p, p.micro, &p.capacity, r->seq_len, &rates, each);
+    double update = plan_cost(&p, p.update, &p.capacity, r->seq_len, &rates, each + p.micro.count);
+    double reduce = sum_of(&p, p.micro, each, true), share = sum_of(&p, p.update, each + p.micro.count, true);
+    double before = (r->micros > 1 ? r->micros - 1 : 0) * micro, part = r->micros < 1 ? r->micros : 1;
+    free(each);
+    row->optimizer = p.region_bytes[REGION_MOMENT];
+    row->exchange = p.region_bytes[REGION_COMM];
+    row->snapshot = snapshots_rank_bytes(&q.model->params, q.exchange, 0, &row->snapshots);
+    row->copies = snapshots_rank_bytes(&q.model->params, q.exchange, r->replicas, NULL) - row->snapshot;
+    row->network = reduce + share;
+    row->waiting = last - micro + share;
+    row->hidden = row->network - row->waiting;
+    row->step = before + part * micro + (last - micro) + update;
+    row->alone = before + part * micro + update - share;
+    row->efficiency = row->alone / row->step;
+    /* k more micro-batches add the same to both */
+    double more = ceil((GOAL * row->step - row->alone) / ((1 - GOAL) * micro) - 1e-9);
+    row->micros = ceil(r->micros) + (more > 0 ? more : 0);
+    row->batch = (int64_t)ceil(row->micros / (r->micros > 1 ? r->micros : 1) * (double)r->share) * ranks;
+done:
+    plan_free(&p);
+    exchange_free(&x);
+    return status;
+}
+
+static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+
+/* Slices × two generations; how many ranks a host has is not told. */
+static void print_snapshots(const PlanRanks *r, const Row *w)
+{
+    printf(
+        "snapshots: %.1f MiB of the host's memory for each of %d ranks at most, %.1f MiB with all of them on one host",
+        mib(w->snapshot), w->ranks, mib(w->snapshots));
+    if (r->replicas)
+        printf("; on several, with %d cop%s\nof each slice on other hosts, %.1f MiB for each rank, so for a host that "
+               "times its ranks",
+               r->replicas, r->replicas == 1 ? "y" : "ies", mib(w->snapshot + w->copies));
+    printf(" (--snapshot-replicas, --snapshot-steps)\n");
+}
+
+static void print_table(const PlanRanks *r, const Network *n, const Row *rows, int count)
+{
+    const Config *c = r->config;
+    printf("%s; each rank %lld sequences of a step, recompute %s; sums as %s in buckets of %.0f MiB%s\n", r->machine,
+           (long long)r->share, c->recompute, c->wire, mib((size_t)c->bucket_size),
+           strcmp(c->shard, "optimizer") == 0 ? ", the optimizer sharded" : "");
+    printf("network %s: %.3g GB/s each way and %.3g µs for every rank\n\n", n->name, n->bytes / 1e9, n->latency * 1e6);
+    printf("%7s %11s %11s %11s %10s %10s %8s %10s %10s %14s %12s\n", "ranks", "moments", "saved", "exchange", "network",
+           "waiting", "hidden", "step", "seq/s", "of linear", "for 90 %");
+    printf("%7s %11s %11s %11s %10s %10s %8s %10s %10s %14s %12s\n", "", "MiB", "MiB", "MiB", "s", "s", "", "s", "", "",
+           "micros/step");
+    for (int i = 0; i < count; i++) {
+        const Row *w = &rows[i];
+        printf("%7d %11.1f %11.1f %11.1f %10.4g %10.4g %7.0f%% %10.4g %10.4g %13.1f%% %12.0f\n", w->ranks,
+               mib(w->optimizer), mib(rows[0].optimizer - w->optimizer), mib(w->exchange), w->network, w->waiting,
+               w->network > 0 ? 100 * w->hidden / w->network : 0, w->step, (double)(r->share * w->ranks) / w->step,
+               100 * w->efficiency, w->micros);
+    }
+    printf(
+        "\nmoments, exchange: memory of each rank; hidden: behind backward; for 90 %%: with so many micro-batches to a "
+        "step,\nso a batch of %lld sequences at %d ranks\n",
+        (long long)rows[count - 1].batch, rows[count - 1].ranks);
+    print_snapshots(r, &rows[count - 1]);
+}
+
+static void print_json(const PlanRanks *r, const Network *n, const Row *rows, int count)
+{
+    Buf out = {0};
+    buf_puts(&out, "{\"network\": {\"name\": ");
+    buf_json(&out, n->name);
+    buf_puts(&out, ", \"bytes_per_s\": ");
+    buf_double(&out, n->bytes);
+    buf_puts(&out, ", \"latency_s\": ");
+    buf_double(&out, n->latency);
+    buf_printf(&out, "}, \"sequences_per_rank\": %lld, \"ranks\": [", (long long)r->share);
+    for (int i = 0; i < count; i++) {
+        const Row *w = &rows[i];
+        const struct {
+            const char *name;
+            double value;
+        } reals[] = {{"network_s", w->network}, {"waiting_s", w->waiting},     {"hidden_s", w->hidden},
+                     {"step_s", w->step},       {"efficiency", w->efficiency}, {"micros_for_90_percent", w->micros},
+                     {"alone_s", w->alone}};
+        buf_printf(&out, "%s\n {\"ranks\": %d, \"optimizer\": %zu, \"saved\": %zu, \"exchange\": %zu", i ? "," : "",
+                   w->ranks, w->optimizer, rows[0].optimizer - w->optimizer, w->exchange);
+        for (size_t k = 0; k < sizeof reals / sizeof *reals; k++) {
+            buf_printf(&out, ", \"%s\": ", reals[k].name);
+            buf_double(&out, reals[k].value);
+        }
+        buf_printf(
+            &out,
+            ", \"batch_for_90_percent\": %lld, \"snapshot\": %llu, \"snapshot_copies\": %llu, \"snapshots\": %llu}",
+            (long long)w->batch, (unsigned long long)w->snapshot, (unsigned long long)w->copies,
+            (unsigned long long)w->snapshots);
+    }
+    buf_puts(&out, "\n]}\n");
+    fputs(out.data, stdout);
+    buf_free(&out);
+}
+
+Status plan_ranks(const PlanRanks *r)
+{
+    const Config *c = r->config;
+    Network n;
+    Row rows[64];
+    int count = 0;
+    TRY(network_find(*c->network ? c->network : "10GbE", &n));
+    for (int64_t ranks = 1; ranks < c->ranks; ranks *= 2) TRY(fill_row(r, &n, (int)ranks, &rows[count++]));
+    TRY(fill_row(r, &n, (int)c->ranks, &rows[count++]));
+    if (c->json)
+        print_json(r, &n, rows, count);
+    else
+        print_table(r, &n, rows, count);
+    return OK;
+}

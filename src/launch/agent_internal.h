@@ -1,0 +1,41 @@
+/* Between the files of the agent. */
+#ifndef CAIRN_LAUNCH_AGENT_INTERNAL_H
+#define CAIRN_LAUNCH_AGENT_INTERNAL_H
+
+#include "base/base.h"
+#include "base/events.h"
+#include "launch/machine.h"
+#include "launch/wire.h"
+
+typedef struct {
+    int rank, local_rank;
+    pid_t pid;
+    bool alive;
+    WireReader out[2]; /* standard output and error; fd −1: closed */
+} Child;
+
+typedef struct {
+    WireReader orders;
+    Buf outgoing;
+    bool deaf;        /* nobody reads our messages */
+    bool ended;       /* the launcher is gone */
+    bool asked;       /* SIGTERM went to the ranks */
+    uint64_t killed;  /* the kernel's count of kills for memory, when last read */
+    bool asleep;      /* the launcher is suspended, and the ranks with it */
+    double turned;    /* when this process last waited */
+    double kill_at;   /* 0: not yet decided */
+    double silence_s; /* a launcher that is silent for so long is lost; 0: only its end counts */
+    bool direct;      /* AGENT_STDOUT and AGENT_STDERR are open */
+    char *directory, *job, *record;
+    char **arguments; // (n_arguments) of the program; arguments[0] is its name
+    char **settings;  // (n_settings) "NAME=VALUE"
+    Child *children;  // (n_children)
+    int n_arguments, arguments_capacity, n_settings, settings_capacity, n_children, children_capacity, alive;
+    Cores cores;
+    Events events;
+} Agent;
+
+/* Starts a->children, and records them. */
+Status agent_start_ranks(Agent *a);
+
+#endif

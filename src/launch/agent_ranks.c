@@ -1,0 +1,157 @@
+/* Starts the ranks of an agent. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/cgroup.h"
+#include "base/test_switch.h"
+#include "launch/agent.h"
+#include "launch/agent_internal.h"
+#include "launch/record.h"
+
+extern char **environ;
+
+/* Variables of other launchers that would give our ranks a rank. */
+static bool says_rank(const char *entry)
+{
+    static const char *const prefixes[] = {"OMPI_COMM_WORLD_",
+                                           "PMI_",
+                                           "PMIX_",
+                                           "MV2_COMM_WORLD_",
+                                           "MPI_LOCAL",
+                                           "PALS_",
+                                           "SLURM_STEP",
+                                           "SLURM_PROCID=",
+                                           "SLURM_LOCALID=",
+                                           "SLURM_NODEID=",
+                                           "SLURM_NTASKS",
+                                           "SLURM_NPROCS=",
+                                           "SLURM_TASK_PID=",
+                                           "SLURM_LAUNCH_NODE_IPADDR=",
+                                           "RANK=",
+                                           "WORLD_SIZE=",
+                                           "LOCAL_RANK=",
+                                           "LOCAL_WORLD_SIZE=",
+                                           "NODE_RANK=",
+                                           "GROUP_RANK=",
+                                           "MASTER_ADDR=",
+                                           "MASTER_PORT=",
+                                           "CAIRN_JOB_TOKEN=",
+                                           "CAIRN_RENDEZVOUS="};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
+}
+
+/* The environment of a rank: ours without those variables, and the launcher's settings. */
+static char **environment_of(const Agent *a, const Child *c)
+{
+    int n = 0;
+    while (environ[n]) n++;
+    char **all = mem_array((size_t)(n + a->n_settings + 3), sizeof *all);
+    n = 0;
+    for (char **e = environ; *e; e++) {
+        bool replaced = says_rank(*e);
+        size_t name = strcspn(*e, "=") + 1;
+        for (int i = 0; i < a->n_settings && !replaced; i++) replaced = strncmp(a->settings[i], *e, name) == 0;
+        if (!replaced) all[n++] = mem_strdup(*e);
+    }
+    for (int i = 0; i < a->n_settings; i++) all[n++] = mem_strdup(a->settings[i]);
+    all[n++] = mem_printf("RANK=%d", c->rank);
+    all[n++] = mem_printf("LOCAL_RANK=%d", c->local_rank);
+    return all;
+}
+
+/* This program, also if its file was replaced meanwhile. */
+static char *own_program(void)
+{
+    const char *other = test_switch("PROGRAM");
+    char path[4096];
+    if (other) return mem_strdup(other);
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return mem_strdup(n > 0 && access(path, X_OK) == 0 ? path : "/proc/self/exe");
+}
+
+/* In the child, after fork: only system calls are allowed. */
+static void become_rank(const Agent *a, const Child *c, const char *program, char **environment, const int pipes[2][2],
+                        pid_t agent, cpu_set_t *set)
+{
+    sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent) _exit(1);
+    setpgid(0, 0);
+    cores_bind(&a->cores, c->local_rank, a->n_children, set);
+    bool direct = a->direct && c->rank == 0;
+    dup2(direct ? AGENT_STDOUT : pipes[0][1], STDOUT_FILENO);
+    dup2(direct ? AGENT_STDERR : pipes[1][1], STDERR_FILENO);
+    int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, STDIN_FILENO);
+    if (nothing > STDERR_FILENO) close(nothing);
+    if (a->direct) close(AGENT_STDOUT), close(AGENT_STDERR);
+    for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(program, a->arguments, environment);
+    static const char why[] = "error: the program of this rank cannot be started\n";
+    _exit(write(STDERR_FILENO, why, sizeof why - 1) > 0 ? 1 : 1);
+}
+
+static Status start_rank(Agent *a, Child *c, const char *program)
+{
+    int pipes[2][2] = {{-1, -1}, {-1, -1}};
+    Status status = OK;
+    char **environment = environment_of(a, c);
+    cpu_set_t *set = mem_alloc(a->cores.bytes + sizeof(cpu_set_t));
+    pid_t agent = getpid();
+    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0) {
+        status = fail(E_IO, "rank %d: no pipe for its output: %m", c->rank);
+        goto done;
+    }
+    c->pid = fork();
+    if (c->pid < 0) {
+        status = fail(E_IO, "rank %d cannot be started: %m", c->rank);
+        goto done;
+    }
+    if (c->pid == 0) become_rank(a, c, program, environment, (const int(*)[2])pipes, agent, set);
+    setpgid(c->pid, c->pid);
+    c->alive = true;
+    a->alive++;
+    for (int k = 0; k < 2; k++) {
+        wire_reader(&c->out[k], pipes[k][0]);
+        pipes[k][0] = -1;
+    }
+done:
+    for (int k = 0; k < 4; k++)
+        if (pipes[k / 2][k % 2] >= 0) close(pipes[k / 2][k % 2]);
+    for (char **e = environment; *e; e++) free(*e);
+    free(environment);
+    free(set);
+    return status;
+}
+
+Status agent_start_ranks(Agent *a)
+{
+    Status status = OK;
+    char *program = own_program();
+    a->killed = cgroup_memory_kills("");
+    RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
+    if (a->directory && chdir(a->directory) != 0) {
+        status = fail(E_USAGE, "%s, the folder in which launch was started, does not exist here: %m", a->directory);
+        goto done;
+    }
+    a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
+    a->arguments[a->n_arguments] = NULL;
+    for (int i = 0; i < a->n_children; i++) {
+        TRY_DONE(start_rank(a, &a->children[i], program));
+        recorded[i] = (RecordedRank){a->children[i].rank, a->children[i].pid, process_started(a->children[i].pid)};
+    }
+    a->record = record_write(a->job ? a->job : "", recorded, a->n_children);
+done:
+    free(program);
+    free(recorded);
+    return status;
+}

@@ -1,0 +1,105 @@
+/* Finds the outcome of a start: the cause of its end, for people and for the exit code. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "launch/launch_internal.h"
+
+bool outcome_is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
+
+static const char *signal_name(int number)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {{SIGKILL, "SIGKILL"}, {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGABRT, "SIGABRT"},
+                 {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
+                 {SIGHUP, "SIGHUP"},   {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == number) return names[i].name;
+    return "a signal";
+}
+
+static const char *meaning(int code)
+{
+#define X(name, value, text)                                                                                           \
+    if (code == (value)) return text;
+    STATUS_LIST(X)
+#undef X
+    return code == 99 ? "stopped, to be put in the queue again" : code == 130 ? "interrupted" : "failed";
+}
+
+/* The first rank that ended as `wanted` says, or −1. */
+static int first_that(const Fleet *f, bool (*wanted)(const Rank *r))
+{
+    int best = -1;
+    for (int i = 0; i < f->n_ranks; i++)
+        if (f->ranks[i].ended && wanted(&f->ranks[i]) && (best < 0 || f->ranks[i].when < f->ranks[best].when)) best = i;
+    return best;
+}
+
+static bool failed(const Rank *r) { return !r->signal && outcome_is_failure(r->code); }
+static bool was_killed(const Rank *r) { return r->signal != 0; }
+static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
+static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
+static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
+
+static void describe_end(const Launch *l, int rank, const char *host, Outcome *o)
+{
+    const Rank *r = &l->fleet.ranks[rank];
+    char *text = o->what;
+    size_t size = sizeof o->what;
+    o->code = r->memory_limit ? status_exit_code(E_MEMORY) : r->signal ? 77 : r->code;
+    if (r->memory_limit) {
+        char limit[64] = "the host's memory is exhausted";
+        if (r->memory_limit > 1)
+            snprintf(limit, sizeof limit, "the limit there is %.0f MiB", (double)r->memory_limit / (1 << 20));
+        snprintf(
+            text, size,
+            "rank %d on %s was killed by the kernel for memory: %s. Ask the scheduler for more (mem= of PBS, --mem "
+            "of Slurm; `cairn plan --pbs` or --slurm prints how much), or give --memory-budget",
+            rank, host, limit);
+    } else if (r->signal && r->frozen) {
+        snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
+    } else if (r->signal) {
+        snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
+                 l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
+    } else
+        snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, meaning(r->code));
+}
+
+/* Finds the cause, which comes before its consequences: a failed rank, a lost host or rank, lost peers, a stop. */
+void outcome_find(Launch *l, Outcome *o)
+{
+    const Fleet *f = &l->fleet;
+    static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
+    *o = (Outcome){0};
+    for (int i = 0; i < f->n_ranks; i++) { /* stopped before it handled signals */
+        Rank *r = &f->ranks[i];
+        if (!l->stop_signal || r->signal != l->stop_signal) continue;
+        r->signal = 0;
+        r->code = status_exit_code(E_STOPPED);
+    }
+    for (int i = 0; i < f->n_remotes; i++) {
+        const Remote *r = &f->remotes[i];
+        if (!r->lost || r->n_ranks == 0) continue;
+        l->lost[i] = l->generation;
+        if (o->code) continue;
+        o->code = 77;
+        if (r->n_ranks == 1)
+            snprintf(o->what, sizeof o->what, "host %s with rank %d was lost: %.500s", r->site->name, r->first_rank,
+                     r->complaint);
+        else
+            snprintf(o->what, sizeof o->what, "host %s with ranks %d to %d was lost: %.500s", r->site->name,
+                     r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
+    }
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int rank = first_that(f, kinds[k]);
+        if (rank < 0 || (o->code && k > 0)) continue;
+        const char *host = fleet_host_of(f, rank)->site->name;
+        describe_end(l, rank, host, o);
+        if (k < 2 && l->output) output_last(l->output, rank, host);
+    }
+    if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
+    if (l->interrupts > 1) o->code = 130;
+    o->again = o->code == 77 && !l->stop_signal && !*f->failure;
+}

@@ -1,0 +1,186 @@
+/* metrics.jsonl and eval.jsonl: one JSON object per line, each line one write. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "report/report.h"
+
+struct Metrics {
+    char *path, *eval_path;
+    int fd, eval_fd;
+    TfEvents *events;
+};
+
+/* The "step" of a line {"step": N, …}, or −1. */
+static int64_t step_of(const char *line, size_t len)
+{
+    static const char key[] = "{\"step\": ";
+    if (len < sizeof key || strncmp(line, key, sizeof key - 1) != 0) return -1;
+    return strtoll(line + sizeof key - 1, NULL, 10);
+}
+
+/* Where the lines up to `step` end. */
+static size_t keep_until(const Buf *text, int64_t step)
+{
+    size_t kept = 0;
+    while (kept < text->len) {
+        const char *end = memchr(text->data + kept, '\n', text->len - kept);
+        if (!end) break; /* torn */
+        size_t len = (size_t)(end - text->data) - kept;
+        int64_t at = step_of(text->data + kept, len);
+        if (at < 0 || at > step) break;
+        kept += len + 1;
+    }
+    return kept;
+}
+
+static Status open_lines(const char *path, int64_t step, int *fd)
+{
+    Buf text = {0};
+    size_t kept = 0;
+    if (step > 0 && file_exists(path)) {
+        TRY(file_read(path, (size_t)4 << 30, &text));
+        kept = keep_until(&text, step);
+        buf_free(&text);
+    }
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (*fd < 0 || ftruncate(*fd, (off_t)kept) != 0) return fail(E_IO, "%s: cannot be written: %m", path);
+    return OK;
+}
+
+static Status write_line(int fd, const char *path, const Buf *line)
+{
+    for (size_t done = 0; done < line->len;) {
+        ssize_t n = write(fd, line->data + done, line->len - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(E_IO, "%s: cannot be written: %m", path);
+        done += (size_t)n;
+    }
+    return OK;
+}
+
+Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
+{
+    Metrics *m = mem_alloc(sizeof *m);
+    Status status = OK;
+    *m = (Metrics){.path = file_join(output_dir, "metrics.jsonl"),
+                   .eval_path = file_join(output_dir, "eval.jsonl"),
+                   .fd = -1,
+                   .eval_fd = -1};
+    TRY_DONE(open_lines(m->path, step, &m->fd));
+    TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd));
+    TRY_DONE(tfevents_open(&m->events, output_dir, step));
+    *metrics = m;
+    return OK;
+done:
+    metrics_close(m);
+    return status;
+}
+
+static void member(Buf *line, const char *name, double value)
+{
+    buf_printf(line, ", \"%s\": ", name);
+    buf_double(line, value);
+}
+
+static void describe(const StepRecord *r, Buf *line)
+{
+    buf_printf(line, "{\"step\": %lld", (long long)r->step);
+    member(line, "epoch", r->epoch);
+    member(line, "loss", r->loss);
+    member(line, "lr", r->lr);
+    member(line, "grad_norm", r->grad_norm);
+    member(line, "seq_per_s", r->seq_per_s);
+    member(line, "tokens_per_s", r->tokens_per_s);
+    buf_printf(line, ", \"peak_bytes\": %zu", r->peak_bytes);
+    member(line, "wall_s", r->wall_s);
+    if (r->pretraining) {
+        member(line, "mlm_loss", r->mlm_loss);
+        member(line, "mlm_accuracy", r->mlm_accuracy);
+        member(line, "nsp_loss", r->nsp_loss);
+    }
+    if (r->loss_scale > 0) {
+        member(line, "loss_scale", r->loss_scale);
+        buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
+    }
+    buf_puts(line, "}\n");
+}
+
+Status metrics_step(Metrics *m, const StepRecord *r)
+{
+    Buf line = {0};
+    describe(r, &line);
+    Status status = write_line(m->fd, m->path, &line);
+    buf_free(&line);
+    TRY(status);
+    TRY(tfevents_scalar(m->events, r->step, "train/loss", r->loss));
+    TRY(tfevents_scalar(m->events, r->step, "train/lr", r->lr));
+    TRY(tfevents_scalar(m->events, r->step, "train/grad_norm", r->grad_norm));
+    if (r->pretraining) {
+        TRY(tfevents_scalar(m->events, r->step, "train/mlm_loss", r->mlm_loss));
+        TRY(tfevents_scalar(m->events, r->step, "train/mlm_accuracy", r->mlm_accuracy));
+        TRY(tfevents_scalar(m->events, r->step, "train/nsp_loss", r->nsp_loss));
+    }
+    if (r->loss_scale > 0) TRY(tfevents_scalar(m->events, r->step, "train/loss_scale", r->loss_scale));
+    return tfevents_scalar(m->events, r->step, "train/seq_per_s", r->seq_per_s);
+}
+
+/* The step of the last of the lines that end at `kept`; 0: there is none. */
+static int64_t last_step(const Buf *text, size_t kept)
+{
+    size_t begin = kept > 0 ? kept - 1 : 0;
+    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
+    return kept > 0 ? step_of(text->data + begin, kept - begin) : 0;
+}
+
+Status metrics_complete(const char *output_dir, const StepRecord *r)
+{
+    Status status = OK;
+    Buf text = {0}, line = {0};
+    int fd = -1;
+    char *path = file_join(output_dir, "metrics.jsonl");
+    TRY_DONE(file_read(path, (size_t)4 << 30, &text));
+    size_t kept = keep_until(&text, r->step);
+    if (last_step(&text, kept) != r->step - 1) goto done;
+    TRY_DONE(open_lines(path, r->step, &fd));
+    describe(r, &line);
+    status = write_line(fd, path, &line);
+done:
+    if (fd >= 0) close(fd);
+    buf_free(&text);
+    buf_free(&line);
+    free(path);
+    return status;
+}
+
+Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value)
+{
+    Buf line = {0};
+    if (!m) return OK;
+    buf_printf(&line, "{\"step\": %lld, \"split\": ", (long long)step);
+    buf_json(&line, split);
+    buf_puts(&line, ", \"metric\": ");
+    buf_json(&line, metric);
+    member(&line, "value", value);
+    buf_puts(&line, "}\n");
+    Status status = write_line(m->eval_fd, m->eval_path, &line);
+    buf_free(&line);
+    TRY(status);
+    char *tag = mem_printf("eval/%s/%s", split, metric);
+    status = tfevents_scalar(m->events, step, tag, value);
+    free(tag);
+    return status;
+}
+
+void metrics_close(Metrics *m)
+{
+    if (!m) return;
+    if (m->fd >= 0) close(m->fd);
+    if (m->eval_fd >= 0) close(m->eval_fd);
+    tfevents_close(m->events);
+    free(m->path);
+    free(m->eval_path);
+    free(m);
+}

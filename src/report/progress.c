@@ -1,0 +1,101 @@
+/* The progress line. Rates leave out the first steps, which warm caches up. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "report/report.h"
+
+#define WARM_UP   2 /* steps left out of rates */
+#define REDRAW_S  0.1
+#define SMOOTHING 0.95
+
+struct Progress {
+    int64_t total, first, every;
+    bool live;
+    double smooth, weight; /* exponential mean of the loss, and its bias correction */
+    int64_t seen, seqs, tokens;
+    double seconds, last_draw;
+    char line[512];
+};
+
+static Progress *shown; /* the one that the log must step aside for */
+
+static void clear_line(void)
+{
+    if (shown && shown->line[0]) fputs("\r\033[K", stderr);
+}
+
+static void draw_line(void)
+{
+    struct winsize size;
+    int columns = 80;
+    if (!shown || !shown->line[0]) return;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
+    fprintf(stderr, "\r\033[K%.*s", columns - 1, shown->line);
+    fflush(stderr);
+}
+
+Progress *progress_open(int64_t total_steps, int64_t first_step, int64_t every)
+{
+    Progress *p = mem_alloc(sizeof *p);
+    const char *term = getenv("TERM");
+    *p = (Progress){.total = total_steps, .first = first_step, .every = every};
+    p->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    if (p->live) {
+        shown = p;
+        log_set_hook(clear_line, draw_line);
+    }
+    return p;
+}
+
+static void describe(Progress *p, const StepRecord *r)
+{
+    char eta[32] = "?", scale[64] = "";
+    double rate = p->seconds > 0 ? (double)p->seqs / p->seconds : r->seq_per_s;
+    double tokens = p->seconds > 0 ? (double)p->tokens / p->seconds : r->tokens_per_s;
+    if (p->seen > WARM_UP)
+        clock_format_duration(p->seconds / (double)(p->seen - WARM_UP) * (double)(p->total - r->step), eta, sizeof eta);
+    if (r->loss_scale > 0)
+        snprintf(scale, sizeof scale, " scale=%.0f skipped=%lld", r->loss_scale, (long long)r->skipped);
+    snprintf(p->line, sizeof p->line, "step=%lld/%lld loss=%.4f lr=%.3g%s seq/s=%.1f tokens/s=%.0f mem=%.0fMiB eta=%s",
+             (long long)r->step, (long long)p->total, p->weight > 0 ? p->smooth / p->weight : r->loss, r->lr, scale,
+             rate, tokens, (double)r->peak_bytes / (1 << 20), eta);
+}
+
+void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_tokens, double seconds)
+{
+    if (++p->seen > WARM_UP) {
+        p->seqs += n_seqs;
+        p->tokens += n_tokens;
+        p->seconds += seconds;
+    }
+    if (isfinite(r->loss)) {
+        p->smooth = SMOOTHING * p->smooth + (1 - SMOOTHING) * r->loss;
+        p->weight = SMOOTHING * p->weight + (1 - SMOOTHING);
+    }
+    double now = clock_monotonic();
+    bool last = r->step == p->total;
+    if (p->live) {
+        if (!last && now - p->last_draw < REDRAW_S) return;
+        p->last_draw = now;
+        describe(p, r);
+        draw_line();
+    } else if (last || r->step % p->every == 0) {
+        describe(p, r);
+        log_info("%s", p->line);
+    }
+}
+
+void progress_close(Progress *p)
+{
+    if (!p) return;
+    if (p->live) {
+        log_set_hook(NULL, NULL);
+        if (p->line[0]) fputc('\n', stderr);
+        shown = NULL;
+    }
+    free(p);
+}

@@ -1,0 +1,67 @@
+/* Inside the training loop: one step (loop_step.c), then saves, evaluations and stops between steps (loop_between.c).
+ */
+#ifndef CAIRN_TRAIN_LOOP_INTERNAL_H
+#define CAIRN_TRAIN_LOOP_INTERNAL_H
+
+#include "report/report.h"
+#include "train/profile.h"
+#include "train/ranks.h"
+#include "train/run.h"
+#include "train/saving.h"
+#include "train/snapshots.h"
+
+typedef struct {
+    Run *run;
+    TrainProgress *progress; /* the run's */
+    Ranks *ranks;            /* NULL: one */
+    Snapshots *snapshots;    /* NULL: none */
+    bool behind;             /* resumed from memory; the disk has an older state, or none, until the first save */
+    bool persisted;          /* a rank was lost, and this one saved its state */
+    Saving *saving;          /* this and the next two: of rank 0, else NULL */
+    Metrics *metrics;
+    Progress *display;
+    Profile *profile;  /* NULL: none */
+    StepRecord record; /* of the last step here */
+    MicroBatch micro;
+    /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
+    const Examples *examples;
+    int64_t *index, *order;
+    MicroRange *ranges;
+    int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
+    int64_t n_labelled;                                 /* its sequences with a label: the loss is their mean */
+    int64_t *share;                                     /* with ranks: places of this rank's sequences, (n_share) */
+    int64_t n_share, n_micros;                          /* of this rank; may be 0 */
+    LossScaling before;                                 /* fp16: before the step */
+    int64_t first_step;                                 /* of this process */
+    int64_t saved_step;                                 /* of the newest save that this process began */
+    double last_save, slowest_step, slowest_evaluation; /* seconds */
+    double save_again;                                  /* time of the retry after a failed save; 0: none failed */
+    double step_s;                                      /* of a step: a moving mean */
+    double last_look;                                   /* for --persist-file */
+} Loop;
+
+/* Sequences that training has seen before this batch. */
+int64_t loop_samples_before(const Run *r, int64_t batch);
+
+/* ---- one step ---- */
+/* In fp16 stats->finite may be 0: the update was skipped, and training continues with a smaller loss scale. E_STOPPED:
+   the step is lost, the state before it is whole. */
+Status loop_step(Loop *l, Stats *stats);
+Status loop_record(Loop *l, const Stats *stats, double seconds);
+/* fp16: the batch is consumed, the step is not made: `step` counts updates (contracts.md 3). */
+void loop_record_skip(Loop *l);
+
+/* ---- between steps ---- */
+/* This rank's votes for the end of the step that runs. Rank 0 alone looks at the clock. */
+void loop_vote(Loop *l);
+/* Saves, and returns when the checkpoint is durable. Collective. */
+Status loop_save(Loop *l);
+/* The same on one rank alone, without the wait. */
+Status loop_save_alone(Loop *l);
+/* E_STOPPED after a durable save, where a signal, --max-time or --persist-file asks for it. */
+Status loop_stop_if_asked(Loop *l);
+Status loop_evaluate_if_due(Loop *l);
+/* Forms, evaluation, snapshot and save, each if it is due. */
+Status loop_between_steps(Loop *l);
+
+#endif

@@ -1,0 +1,147 @@
+/* `cairn vocab`: a WordPiece vocabulary from text files. From files named *.tsv only the text columns of GLUE's headers
+   are read (sentence, sentence1, sentence2, question …), so that a vocabulary is not made of column junk. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tasks/pretrain/pretrain.h"
+#include "text/text.h"
+#include "train/signals.h"
+
+#define MAX_COLUMNS 64
+
+static bool is_text_column(const char *name, size_t len)
+{
+    static const char *const names[] = {"sentence", "sentence1",  "sentence2", "question",  "question1", "question2",
+                                        "premise",  "hypothesis", "text",      "#1 String", "#2 String"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == len && strncmp(names[i], name, len) == 0) return true;
+    return false;
+}
+
+/* Which columns of a header line hold text; false if none does. */
+static bool text_columns(const char *line, size_t len, bool wanted[MAX_COLUMNS])
+{
+    bool any = false;
+    int column = 0;
+    for (size_t i = 0; i <= len && column < MAX_COLUMNS; column++) {
+        const char *tab = memchr(line + i, '\t', len - i);
+        size_t size = tab ? (size_t)(tab - line) - i : len - i;
+        wanted[column] = is_text_column(line + i, size);
+        any |= wanted[column];
+        i += size + 1;
+    }
+    return any;
+}
+
+static void add_columns(VocabTrainer *t, const char *line, size_t len, const bool wanted[MAX_COLUMNS])
+{
+    int column = 0;
+    for (size_t i = 0; i <= len && column < MAX_COLUMNS; column++) {
+        const char *tab = memchr(line + i, '\t', len - i);
+        size_t size = tab ? (size_t)(tab - line) - i : len - i;
+        if (wanted[column]) vocab_trainer_add(t, line + i, size);
+        i += size + 1;
+    }
+}
+
+static Status add_file(VocabTrainer *t, const char *path)
+{
+    FileMap map;
+    bool wanted[MAX_COLUMNS] = {false};
+    size_t suffix = strlen(path);
+    TRY(file_map(&map, path));
+    const char *text = (const char *)map.data;
+    int64_t bad = text_utf8_error(text, map.size);
+    if (bad >= 0) {
+        file_unmap(&map);
+        return fail(E_FORMAT, "%s: the byte at %lld is not UTF-8", path, (long long)bad);
+    }
+    size_t start = map.size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
+    bool table = suffix > 4 && strcmp(path + suffix - 4, ".tsv") == 0, first = true;
+    for (size_t i = start; i < map.size; first = false) {
+        const char *end = memchr(text + i, '\n', map.size - i);
+        size_t len = end ? (size_t)(end - text) - i : map.size - i, cut = len;
+        if (cut && text[i + cut - 1] == '\r') cut--;
+        if (table && first) {
+            table = text_columns(text + i, cut, wanted);
+            if (!table) vocab_trainer_add(t, text + i, cut); /* no header that is known: all of it is text */
+        } else if (table) {
+            add_columns(t, text + i, cut, wanted);
+        } else {
+            vocab_trainer_add(t, text + i, cut);
+        }
+        i += len + 1;
+    }
+    file_unmap(&map);
+    return OK;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Regular files of a folder but *.json (`cairn wiki` leaves its manifest there), by name, so that the vocabulary does
+ * not depend on the file system's order. */
+static Status add_folder(VocabTrainer *t, const char *path)
+{
+    DIR *dir = opendir(path);
+    char **names = NULL;
+    int n = 0, cap = 0;
+    Status status = OK;
+    if (!dir) return fail(E_IO, "%s: %m", path);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat info;
+        char *file = file_join(path, entry->d_name);
+        const char *ending = strrchr(entry->d_name, '.');
+        if (entry->d_name[0] == '.' || strcmp(ending ? ending : "", ".json") == 0 || stat(file, &info) != 0 ||
+            !S_ISREG(info.st_mode)) {
+            free(file);
+            continue;
+        }
+        MEM_GROW(names, n, cap);
+        names[n++] = file;
+    }
+    closedir(dir);
+    if (n == 0)
+        status = fail(E_FORMAT, "%s: no files in it", path);
+    else
+        qsort(names, (size_t)n, sizeof *names, by_name);
+    for (int i = 0; i < n && status == OK; i++)
+        status = *signals_stop()
+                     ? fail(E_STOPPED, "stopped; nothing is lost, the same command begins the vocabulary again")
+                     : add_file(t, names[i]);
+    for (int i = 0; i < n; i++) free(names[i]);
+    free(names);
+    return status;
+}
+
+/* --input is a list with commas of files and folders. */
+static Status add_inputs(VocabTrainer *t, const char *input)
+{
+    Status status = OK;
+    char *list = mem_strdup(input), *at = list;
+    for (char *path = strsep(&at, ","); path && status == OK; path = strsep(&at, ","))
+        status = file_is_directory(path) ? add_folder(t, path) : add_file(t, path);
+    free(list);
+    return status;
+}
+
+Status command_vocab(const Config *c)
+{
+    Vocab *vocab = NULL;
+    Status status = OK;
+    if (!*c->input || !*c->output) return fail(E_USAGE, "give --input FILE or folder, and --output vocab.txt");
+    TokenizerOptions text = {
+        .lower_case = strcmp(c->do_lower_case, "no") != 0, .strip_accents = -1, .split_chinese = true};
+    if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    VocabTrainer *t =
+        vocab_trainer_new((VocabTraining){.size = (int32_t)c->size, .min_count = c->min_count, .normalisation = text});
+    TRY_DONE(add_inputs(t, c->input));
+    TRY_DONE(vocab_trainer_finish(t, &vocab));
+    TRY_DONE(vocab_write(vocab, c->output));
+    log_info("%s: %d pieces", c->output, vocab_size(vocab));
+done:
+    vocab_trainer_free(t);
+    vocab_free(vocab);
+    return status;
+}

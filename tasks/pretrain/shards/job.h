@@ -1,0 +1,122 @@
+/* Inside `cairn shards`: text to shards in two passes, with an external shuffle between them.
+
+   Pass 1 takes the text in chunks of 16 MiB: a chunk's documents become token ids, are dealt to buckets by their number
+   (or, if their hash says so, to a bucket of the held-out part), and are written to one file, sorted by bucket. Pass 2
+   makes one shard of each bucket, and of each round of the dupe factor: it gathers the bucket's documents from all
+   chunk files, pairs and shuffles them. A thread holds one chunk or one bucket in memory. Both depend on the text and
+   the options alone, so the bytes are the same for any number of threads. */
+#ifndef CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
+#define CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "config/config.h"
+#include "data/documents.h"
+#include "data/hdf5_file.h"
+#include "text/text.h"
+
+#define SHARDS_SIZE        ((int64_t)4 << 20) /* of a shard by default: bytes of its text */
+#define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
+#define SHARDS_MEMORY      ((uint64_t)800 << 20) /* of all threads together */
+
+typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA } ShardsForm;
+
+typedef struct {
+    uint64_t size;
+    int64_t documents, eval_documents, sentences, tokens;
+    int64_t cut_lines, cut_documents, bad_lines; /* too long; not UTF-8 */
+    Digest digest;
+    bool done;
+} ShardsChunkResult;
+
+typedef struct {
+    uint64_t size;
+    int64_t sequences, tokens, masked;
+    Digest digest;
+    bool done;
+} ShardsResult;
+
+typedef struct {
+    int input;
+    uint64_t begin, end; /* bytes; the documents that begin after `begin`, up to the first after `end` */
+} ShardsChunk;
+
+typedef struct {
+    const char *dir;
+    char *unfinished; /* DIR/unfinished: chunk files and the journal */
+    char **inputs;    // (n_inputs)
+    uint64_t *sizes;  // (n_inputs)
+    int n_inputs;
+    uint64_t bytes; /* of text */
+    int threads;
+
+    Buf vocab_text; /* the file's bytes, copied beside the shards */
+    Vocab *vocab;
+    Tokenizer *tokenizer;
+    int id_bytes; /* of an id in a chunk file: 2 or 4 */
+    PairOptions pairs;
+    Masking masking;
+    bool is_static; /* masks are stored */
+    ShardsForm form;
+    int max_predictions;
+    double eval_fraction;
+    int buckets, eval_buckets, rounds;
+
+    uint64_t chunk_bytes;
+    ShardsChunk *chunks;        // (n_chunks)
+    ShardsChunkResult *chunked; // (n_chunks)
+    int n_chunks;
+    ShardsResult *shards; // (n_shards): rounds × buckets, then eval_buckets
+    int n_shards;
+
+    char identity[33]; /* digest of options and inputs */
+    FILE *journal;
+    const volatile sig_atomic_t *stop;
+    pthread_mutex_t lock; /* of the journal */
+} ShardsJob;
+
+/* A thread's own memory. Zero-initialise. */
+typedef struct {
+    char *window; /* of the text */
+    TokenIds ids;
+    Buf words; /* ids of a chunk, id_bytes each */
+    uint32_t *lengths;
+    size_t n_lengths, cap_lengths;
+    struct ShardsDocument *documents;
+    size_t n_documents, cap_documents;
+    Documents bucket;
+    Buf record;
+    Sequences sequences;
+    void *rows;      // (1024, max_length) about to be written, 4 bytes a number
+    int64_t *offset; // (1025)
+} ShardsWorker;
+void shards_worker_free(ShardsWorker *w);
+
+/* From options, vocabulary and text; nothing is written. Free it in any case. (options.c) */
+Status shards_job_init(ShardsJob *j, const Config *c);
+void shards_job_free(ShardsJob *j);
+
+/* Pass 1: chunk i to its file. (text.c) */
+Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r);
+char *shards_chunk_path(const ShardsJob *j, int i);
+/* All documents of a bucket, in the corpus's order. */
+Status shards_gather(ShardsJob *j, ShardsWorker *w, int bucket, Documents *d);
+
+/* Pass 2: shard i. (write.c) */
+Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r);
+char *shards_name(const ShardsJob *j, int i); /* below DIR */
+/* Bytes of a shard of so many sequences and tokens, about. */
+double shards_bytes(const ShardsJob *j, double sequences, double tokens);
+
+/* The journal, by which a run resumes, and the manifest. (journal.c) */
+/* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder is another
+   job's. *finished: all is there already. */
+Status shards_journal_open(ShardsJob *j, bool *finished);
+Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r);
+Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);
+Status shards_manifest(ShardsJob *j, const Config *c);
+void shards_journal_close(ShardsJob *j);
+
+#endif

@@ -1,0 +1,270 @@
+/* DIR/unfinished/progress.jsonl has a line for each finished chunk and shard, so that a stopped or killed run resumes.
+   DIR/manifest.json lists all shards. Formats: docs/files.md 8. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tasks/pretrain/shards/job.h"
+
+#define MOST_JOURNAL ((size_t)1 << 30)
+
+static char *journal_path(const ShardsJob *j) { return mem_printf("%s/progress.jsonl", j->unfinished); }
+
+/* ---- reading ---- */
+
+static bool same_file(const char *path, uint64_t size, const char *digest)
+{
+    Digest d;
+    uint64_t found;
+    char text[33];
+    if (file_size(path, &found) != OK || found != size || file_digest(path, &d, NULL) != OK) return false;
+    digest_format(d, text);
+    return strcmp(text, digest) == 0;
+}
+
+/* A file counts only if its bytes have the digest of the line. */
+static void take_line(ShardsJob *j, const Json *line)
+{
+    const char *digest = js_string(js_get(line, "xxh3_128"), "");
+    int64_t chunk = js_int(js_get(line, "chunk"), -1), shard = js_int(js_get(line, "shard"), -1);
+    uint64_t size = (uint64_t)js_int(js_get(line, "bytes"), 0);
+    char *path = NULL;
+    if (chunk >= 0 && chunk < j->n_chunks) {
+        path = shards_chunk_path(j, (int)chunk);
+        if (same_file(path, size, digest))
+            j->chunked[chunk] = (ShardsChunkResult){
+                .size = size,
+                .documents = js_int(js_get(line, "documents"), 0),
+                .eval_documents = js_int(js_get(line, "eval_documents"), 0),
+                .sentences = js_int(js_get(line, "sentences"), 0),
+                .tokens = js_int(js_get(line, "tokens"), 0),
+                .cut_lines = js_int(js_get(line, "cut_lines"), 0),
+                .cut_documents = js_int(js_get(line, "cut_documents"), 0),
+                .bad_lines = js_int(js_get(line, "bad_lines"), 0),
+                .done = true,
+            };
+    } else if (shard >= 0 && shard < j->n_shards) {
+        char *name = shards_name(j, (int)shard);
+        int64_t sequences = js_int(js_get(line, "sequences"), 0);
+        path = file_join(j->dir, name);
+        if (sequences == 0 || same_file(path, size, digest)) {
+            j->shards[shard] = (ShardsResult){.size = size,
+                                              .sequences = sequences,
+                                              .tokens = js_int(js_get(line, "tokens"), 0),
+                                              .masked = js_int(js_get(line, "masked"), 0),
+                                              .done = true};
+            if (sequences) file_digest(path, &j->shards[shard].digest, NULL);
+        }
+        free(name);
+    }
+    free(path);
+}
+
+static Status another_job(const ShardsJob *j, const char *path)
+{
+    return fail(
+        E_USAGE,
+        "%s belongs to other text, another vocabulary or other options; give another --output-dir, or remove %s", path,
+        j->dir);
+}
+
+/* Reads the journal's whole lines; *whole is their length. */
+static Status read_journal(ShardsJob *j, const char *path, size_t *whole)
+{
+    Buf text = {0};
+    Status status = OK;
+    bool first = true;
+    *whole = 0;
+    if (!file_exists(path)) return OK;
+    TRY_DONE(file_read(path, MOST_JOURNAL, &text));
+    for (char *at = text.data, *end; (end = memchr(at, '\n', text.len - (size_t)(at - text.data))); at = end + 1) {
+        Json *line;
+        if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* torn: the end of the journal */
+        bool ours = !first || strcmp(js_string(js_get(line, "made_of"), ""), j->identity) == 0;
+        if (ours && !first) take_line(j, line);
+        js_free(line);
+        if (!ours) TRY_DONE(another_job(j, path));
+        first = false;
+        *whole = (size_t)(end + 1 - text.data);
+    }
+done:
+    buf_free(&text);
+    return status;
+}
+
+/* A manifest lists all shards, so each must be there. */
+static Status read_manifest(ShardsJob *j, bool *finished)
+{
+    char *path = file_join(j->dir, "manifest.json");
+    Json *doc = NULL;
+    Status status = OK;
+    if (!file_exists(path)) goto done;
+    TRY_DONE(js_read(path, &doc));
+    if (strcmp(js_string(js_get(doc, "made_of"), ""), j->identity) != 0) TRY_DONE(another_job(j, path));
+    const Json *shards = js_get(doc, "shards");
+    for (size_t i = 0; i < js_size(shards); i++) {
+        const Json *shard = js_at(shards, i);
+        char *file = file_join(j->dir, js_string(js_get(shard, "name"), "?"));
+        uint64_t size = 0;
+        bool same = file_size(file, &size) == OK && size == (uint64_t)js_int(js_get(shard, "bytes"), -1);
+        if (!same) status = fail(E_CORRUPT, "%s: missing or damaged; remove %s and make it again", file, path);
+        free(file);
+        if (status != OK) goto done;
+    }
+    *finished = true;
+done:
+    js_free(doc);
+    free(path);
+    return status;
+}
+
+Status shards_journal_open(ShardsJob *j, bool *finished)
+{
+    char *path = journal_path(j);
+    size_t whole = 0;
+    Status status = OK;
+    *finished = false;
+    TRY_DONE(read_manifest(j, finished));
+    if (*finished) goto done;
+    TRY_DONE(read_journal(j, path, &whole));
+    TRY_DONE(file_make_directories(j->unfinished));
+    TRY_DONE(file_remove_temporaries(j->unfinished));
+    TRY_DONE(file_remove_temporaries(j->dir));
+    j->journal = fopen(path, "a");
+    if (!j->journal || ftruncate(fileno(j->journal), (off_t)whole) != 0) TRY_DONE(fail(E_IO, "%s: %m", path));
+    if (whole == 0) fprintf(j->journal, "{\"made_of\": \"%s\"}\n", j->identity);
+    if (fflush(j->journal) != 0) TRY_DONE(fail(E_IO, "%s: %m", path));
+done:
+    free(path);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* The line is on the disk before anything relies on it. */
+static Status add_line(ShardsJob *j, const char *line)
+{
+    pthread_mutex_lock(&j->lock);
+    bool good = fputs(line, j->journal) >= 0 && fflush(j->journal) == 0 && fdatasync(fileno(j->journal)) == 0;
+    Status status = good ? OK : fail(E_IO, "%s/progress.jsonl: %m", j->unfinished);
+    pthread_mutex_unlock(&j->lock);
+    return status;
+}
+
+Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r)
+{
+    Buf line = {0};
+    char digest[33];
+    digest_format(r->digest, digest);
+    buf_printf(&line,
+               "{\"chunk\": %d, \"documents\": %lld, \"eval_documents\": %lld, \"sentences\": %lld, \"tokens\": %lld, "
+               "\"cut_lines\": %lld, \"cut_documents\": %lld, \"bad_lines\": %lld, \"bytes\": %llu, \"xxh3_128\": "
+               "\"%s\"}\n",
+               i, (long long)r->documents, (long long)r->eval_documents, (long long)r->sentences, (long long)r->tokens,
+               (long long)r->cut_lines, (long long)r->cut_documents, (long long)r->bad_lines,
+               (unsigned long long)r->size, digest);
+    Status status = add_line(j, line.data);
+    buf_free(&line);
+    return status;
+}
+
+static void describe_shard(const ShardsResult *r, Buf *out)
+{
+    char digest[33];
+    digest_format(r->digest, digest);
+    buf_printf(out, "\"sequences\": %lld, \"tokens\": %lld, \"masked\": %lld, \"bytes\": %llu, \"xxh3_128\": \"%s\"}",
+               (long long)r->sequences, (long long)r->tokens, (long long)r->masked, (unsigned long long)r->size,
+               digest);
+}
+
+Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
+{
+    Buf line = {0};
+    buf_printf(&line, "{\"shard\": %d, ", i);
+    describe_shard(r, &line);
+    buf_puts(&line, "\n");
+    Status status = add_line(j, line.data);
+    buf_free(&line);
+    return status;
+}
+
+/* `folder` is DIR, or DIR/eval, whose manifest lists the shards in it alone (`only` is "eval/"). */
+static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, const char *only)
+{
+    Buf out = {0};
+    ShardsChunkResult sum = {0};
+    char digest[33], *path = file_join(folder, "manifest.json");
+    for (int i = 0; i < j->n_chunks; i++) {
+        sum.documents += j->chunked[i].documents;
+        sum.eval_documents += j->chunked[i].eval_documents;
+        sum.sentences += j->chunked[i].sentences;
+        sum.tokens += j->chunked[i].tokens;
+    }
+    digest_format(vocab_digest(j->vocab), digest);
+    buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
+               digest);
+    buf_printf(&out,
+               "  \"max_seq_length\": %d,\n  \"max_predictions\": %d,\n  \"mask_fraction\": ", j->pairs.max_length,
+               j->max_predictions);
+    buf_double(&out, c->mask_fraction);
+    buf_puts(&out, ",\n  \"short_seq_prob\": ");
+    buf_double(&out, c->short_seq_prob);
+    buf_puts(&out, ",\n  \"eval_fraction\": ");
+    buf_double(&out, c->eval_fraction);
+    buf_printf(&out,
+               ",\n  \"dupe_factor\": %d,\n  \"whole_words\": %s,\n  \"masking\": \"%s\",\n  \"layout\": \"%s\",\n  "
+               "\"do_lower_case\": \"%s\",\n  \"strip_accents\": \"%s\",\n  \"seed\": %lld,\n",
+               j->rounds, c->whole_words ? "true" : "false", j->is_static ? "static" : "dynamic", c->layout,
+               c->do_lower_case, c->strip_accents, (long long)c->seed);
+    buf_printf(&out,
+               "  \"text_bytes\": %llu,\n  \"documents\": %lld,\n  \"eval_documents\": %lld,\n  \"sentences\": "
+               "%lld,\n  \"text_tokens\": %lld,\n  \"shards\": [",
+               (unsigned long long)j->bytes, (long long)sum.documents, (long long)sum.eval_documents,
+               (long long)sum.sentences, (long long)sum.tokens);
+    for (int i = 0, listed = 0; i < j->n_shards; i++) {
+        if (j->shards[i].sequences == 0) continue;
+        char *name = shards_name(j, i);
+        if (strncmp(name, only, strlen(only)) == 0) {
+            buf_printf(&out, "%s\n    {\"name\": \"%s\", ", listed++ ? "," : "", name + strlen(only));
+            describe_shard(&j->shards[i], &out);
+        }
+        free(name);
+    }
+    buf_puts(&out, "\n  ]\n}\n");
+    Status status = file_write_durable(path, out.data, out.len);
+    buf_free(&out);
+    free(path);
+    return status;
+}
+
+static Status put_vocab(const char *folder, const Buf *text)
+{
+    char *path = file_join(folder, "vocab.txt");
+    Buf there = {0};
+    Status status = file_exists(path) ? file_read(path, SIZE_MAX, &there) : OK;
+    bool same = there.data && there.len == text->len && memcmp(there.data, text->data, text->len) == 0;
+    if (status == OK && !same) status = file_write_durable(path, text->data, text->len);
+    buf_free(&there);
+    free(path);
+    return status;
+}
+
+/* The same text and options give the same bytes on every machine. DIR's manifest comes last. */
+Status shards_manifest(ShardsJob *j, const Config *c)
+{
+    Status status = OK;
+    char *eval = file_join(j->dir, "eval");
+    TRY_DONE(put_vocab(j->dir, &j->vocab_text));
+    if (j->eval_buckets) TRY_DONE(put_vocab(eval, &j->vocab_text));
+    if (j->eval_buckets) TRY_DONE(write_manifest(j, c, eval, "eval/"));
+    TRY_DONE(write_manifest(j, c, j->dir, ""));
+done:
+    free(eval);
+    return status;
+}
+
+void shards_journal_close(ShardsJob *j)
+{
+    if (j->journal) fclose(j->journal);
+    j->journal = NULL;
+}

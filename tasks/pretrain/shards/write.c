@@ -1,0 +1,177 @@
+/* Pass 2: a shard from the documents of a bucket. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data.h"
+#include "data/shard_file.h"
+#include "tasks/pretrain/shards/job.h"
+
+#define SLICE      1024 /* rows written at once; of a gzip chunk too */
+#define GZIP_LEVEL 4
+
+/* A dataset of the file. `bytes` per number; `width` numbers per row, 0: lists. */
+typedef struct {
+    int column, bytes;
+    int64_t width;
+} Column;
+
+/* The datasets of a form, in the file's order. Ids of more than 32767 pieces need 4 bytes. */
+static int columns_of(const ShardsJob *j, Column out[6])
+{
+    int id = vocab_size(j->vocab) > INT16_MAX ? 4 : 2, place = j->pairs.max_length > INT16_MAX ? 4 : 2, n = 0;
+    int64_t length = j->pairs.max_length, most = j->max_predictions;
+    if (j->form == SHARDS_COMPACT) {
+        out[n++] = (Column){SHARD_INPUT_IDS, id, 0};
+        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, 0};
+        if (j->is_static) {
+            out[n++] = (Column){SHARD_MASKED_POSITIONS, place, 0};
+            out[n++] = (Column){SHARD_MASKED_IDS, id, 0};
+        }
+    } else if (j->is_static) {
+        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
+        out[n++] = (Column){SHARD_INPUT_MASK, 1, length};
+        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, length};
+        out[n++] = (Column){SHARD_MASKED_POSITIONS, 4, most};
+        out[n++] = (Column){SHARD_MASKED_IDS, 4, most};
+    } else {
+        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
+        out[n++] = (Column){SHARD_SPECIAL_POSITIONS, 4, 3};
+    }
+    out[n++] = (Column){SHARD_LABELS, 1, 1};
+    return n;
+}
+
+double shards_bytes(const ShardsJob *j, double sequences, double tokens)
+{
+    Column columns[6];
+    int n = columns_of(j, columns);
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bool masks = columns[i].column == SHARD_MASKED_POSITIONS || columns[i].column == SHARD_MASKED_IDS;
+        if (columns[i].width == 0)
+            bytes += sequences * (16 + 16 + 4) + tokens * columns[i].bytes * (masks ? 0.15 : 1);
+        else
+            bytes +=
+                sequences * (double)columns[i].width * columns[i].bytes * (columns[i].width > 1 ? 0.4 : 1); /* gzip's */
+    }
+    return bytes;
+}
+
+static void put(void *out, int bytes, int64_t at, int32_t value)
+{
+    if (bytes == 1)
+        ((int8_t *)out)[at] = (int8_t)value;
+    else if (bytes == 2)
+        ((int16_t *)out)[at] = (int16_t)value;
+    else
+        ((int32_t *)out)[at] = value;
+}
+
+/* Writes one row of a column to out[at …] and returns its count of numbers. */
+static int64_t put_row(const Column *f, const Examples *e, int64_t i, void *out, int64_t at)
+{
+    int64_t from = e->offset[i], length = e->offset[i + 1] - from, masks = e->masked_offset[i],
+            masked = e->masked_offset[i + 1] - masks, n = length;
+    int second = 0;
+    switch (f->column) {
+    case SHARD_INPUT_IDS:
+        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->ids[from + k]);
+        break;
+    case SHARD_INPUT_MASK:
+        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, 1);
+        break;
+    case SHARD_SEGMENT_IDS:
+        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->types[from + k]);
+        break;
+    case SHARD_MASKED_POSITIONS:
+        n = masked;
+        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->masked_place[masks + k]);
+        break;
+    case SHARD_MASKED_IDS:
+        n = masked;
+        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->masked_label[masks + k]);
+        break;
+    case SHARD_SPECIAL_POSITIONS:
+        n = 3;
+        while (e->types[from + second] == 0) second++;
+        put(out, f->bytes, at, 0);
+        put(out, f->bytes, at + 1, second - 1);
+        put(out, f->bytes, at + 2, (int32_t)length - 1);
+        break;
+    default:
+        n = 1;
+        put(out, f->bytes, at, e->label[i]);
+    }
+    for (int64_t k = n; k < f->width; k++) put(out, f->bytes, at + k, 0);
+    return f->width ? f->width : n;
+}
+
+static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const char *path)
+{
+    const Examples *e = &w->sequences.e;
+    Column columns[6];
+    Hdf5Spec specs[6];
+    Hdf5Writer *file = NULL;
+    Status status = OK;
+    int n = columns_of(j, columns);
+    Permutation order = permutation(j->pairs.seed, (uint32_t)shard, e->count);
+    for (int i = 0; i < n; i++)
+        specs[i] = (Hdf5Spec){shard_column_names[columns[i].column], columns[i].bytes, columns[i].width, 0};
+    if (!w->rows) w->rows = mem_array((size_t)SLICE * (size_t)j->pairs.max_length, sizeof(int32_t));
+    if (!w->offset) w->offset = mem_array(SLICE + 1, sizeof *w->offset);
+    TRY(hdf5_create(path, specs, n, e->count, j->form == SHARDS_NVIDIA ? GZIP_LEVEL : 0, SLICE, &file));
+    for (int64_t first = 0; first < e->count && status == OK; first += SLICE) {
+        int64_t rows = e->count - first < SLICE ? e->count - first : SLICE;
+        for (int i = 0; i < n && status == OK; i++) {
+            for (int64_t k = 0; k < rows; k++)
+                w->offset[k + 1] =
+                    w->offset[k] + put_row(&columns[i], e, permutation_at(&order, first + k), w->rows, w->offset[k]);
+            status = columns[i].width ? hdf5_write(file, i, first, rows, w->rows)
+                                      : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
+        }
+    }
+    if (status == OK) return hdf5_finish(file);
+    hdf5_abandon(file);
+    return status;
+}
+
+/* Bucket and round of a shard; true: it is held out. */
+static bool place_of(const ShardsJob *j, int shard, int *bucket, int *round)
+{
+    int trained = j->rounds * j->buckets;
+    bool held_out = shard >= trained;
+    *round = held_out ? 0 : shard / j->buckets;
+    *bucket = held_out ? j->buckets + shard - trained : shard % j->buckets;
+    return held_out;
+}
+
+char *shards_name(const ShardsJob *j, int i)
+{
+    int bucket, round;
+    return place_of(j, i, &bucket, &round) ? mem_printf("eval/part-%05d.hdf5", bucket - j->buckets)
+                                           : mem_printf("part-%05d.hdf5", i);
+}
+
+Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
+{
+    int bucket, round;
+    place_of(j, i, &bucket, &round);
+    *r = (ShardsResult){0};
+    TRY(shards_gather(j, w, bucket, &w->bucket));
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+    sequences_clear(&w->sequences);
+    sequences_reserve(&w->sequences, 0, w->bucket.tokens + w->bucket.tokens / 4, 0);
+    documents_sequences(&w->bucket, (uint32_t)round, &j->pairs, j->is_static ? &j->masking : NULL, &w->sequences);
+    const Examples *e = &w->sequences.e;
+    r->sequences = e->count;
+    r->tokens = e->offset[e->count];
+    r->masked = e->masked_offset[e->count];
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+    if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
+    char *name = shards_name(j, i), *path = file_join(j->dir, name);
+    Status status = write_rows(j, w, i, path);
+    if (status == OK) status = file_digest(path, &r->digest, &r->size);
+    free(name);
+    free(path);
+    return status;
+}

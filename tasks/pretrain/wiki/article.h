@@ -1,0 +1,43 @@
+/* From a batch of units to text: each article's sentences, one per line, and an empty line behind each article. */
+#ifndef CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
+#define CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "tasks/pretrain/wiki/cutter.h"
+
+/* X(field, what is counted) */
+#define WIKI_COUNT_LIST(X)                                                                                             \
+    X(pages, "pages of dumps, or documents")                                                                           \
+    X(redirects, "pages that only point to another")                                                                   \
+    X(other_namespaces, "pages that are no articles")                                                                  \
+    X(empty, "articles without a sentence")                                                                            \
+    X(articles, "articles written")                                                                                    \
+    X(sentences, "lines written")                                                                                      \
+    X(broken, "articles left out: not well-formed, not UTF-8, or never closed")                                        \
+    X(too_large, "articles left out: larger than --max-article")                                                       \
+    X(lost, "places at which a file was damaged or cut")                                                               \
+    X(read_bytes, "bytes of unpacked text read")                                                                       \
+    X(text_bytes, "bytes written")
+
+typedef struct {
+#define X(field, what) int64_t field;
+    WIKI_COUNT_LIST(X)
+#undef X
+} WikiCounts;
+void wiki_counts_add(WikiCounts *sum, const WikiCounts *more);
+
+/* What one thread needs; opened once per thread. */
+typedef struct ArticleMaker ArticleMaker;
+Status article_maker_open(ArticleMaker **maker, bool pages); /* E_FAIL: dumps cannot be read by this program */
+void article_maker_close(ArticleMaker *maker);               /* takes NULL */
+
+/* Appends the text of a batch to `text`, and what was left out, one line each ("page 'X' at byte 123: why"), to
+   `problems`; `counts` are of this batch alone, without read_bytes and lost. `namespaces`: as in wikitext.h. The result
+   depends on the arguments alone. */
+void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespaces, Buf *text, Buf *problems,
+                   WikiCounts *counts);
+
+#endif

@@ -1,0 +1,224 @@
+#include "tasks/pretrain/wiki/sentences.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/unicode_tables.h"
+#include "text/utf8.h"
+
+/* What a full stop after a word means. */
+typedef enum {
+    NEVER, /* no end: Mr. */
+    MAYBE, /* an end where the next word usually begins a sentence: Inc. The … */
+    NUMBER /* no end before a number: No. 5 */
+} Stop;
+
+typedef struct {
+    const char *word;
+    Stop stop;
+} Abbreviation;
+
+/* Lower case, without the last full stop; in byte order. */
+static const Abbreviation abbreviations[] = {
+    {"adm", NEVER},   {"al", MAYBE},    {"approx", NEVER}, {"apr", NUMBER}, {"art", NUMBER}, {"assn", MAYBE},
+    {"assoc", MAYBE}, {"asst", NEVER},  {"aug", NUMBER},   {"ave", MAYBE},  {"bde", MAYBE},  {"bldg", MAYBE},
+    {"blvd", MAYBE},  {"brig", NEVER},  {"bros", MAYBE},   {"ca", NEVER},   {"capt", NEVER}, {"cf", NEVER},
+    {"ch", NUMBER},   {"chap", NUMBER}, {"cmdr", NEVER},   {"co", MAYBE},   {"col", NEVER},  {"cont", MAYBE},
+    {"corp", MAYBE},  {"cpl", NEVER},   {"dec", NUMBER},   {"dept", MAYBE}, {"dr", NEVER},   {"e.g", NEVER},
+    {"ed", NEVER},    {"eds", NEVER},   {"eq", NEVER},     {"esp", NEVER},  {"esq", MAYBE},  {"est", MAYBE},
+    {"etc", MAYBE},   {"feb", NUMBER},  {"fig", NEVER},    {"figs", NEVER}, {"fl", NEVER},   {"fr", NEVER},
+    {"ft", MAYBE},    {"gen", NEVER},   {"gov", NEVER},    {"hon", NEVER},  {"i.e", NEVER},  {"inc", MAYBE},
+    {"incl", NEVER},  {"insp", NEVER},  {"jan", NUMBER},   {"jr", MAYBE},   {"jul", NUMBER}, {"jun", NUMBER},
+    {"lat", NEVER},   {"lb", MAYBE},    {"lbs", MAYBE},    {"lit", NEVER},  {"lt", NEVER},   {"ltd", MAYBE},
+    {"maj", NEVER},   {"mar", NUMBER},  {"messrs", NEVER}, {"mfg", MAYBE},  {"mgr", NEVER},  {"mme", NEVER},
+    {"mr", NEVER},    {"mrs", NEVER},   {"ms", NEVER},     {"mt", NEVER},   {"mts", NEVER},  {"no", NUMBER},
+    {"nos", NEVER},   {"nov", NUMBER},  {"oct", NUMBER},   {"op", NUMBER},  {"oz", MAYBE},   {"para", NUMBER},
+    {"pp", NEVER},    {"pres", NEVER},  {"prof", NEVER},   {"pt", NUMBER},  {"pvt", NEVER},  {"rd", MAYBE},
+    {"ref", NUMBER},  {"rep", NEVER},   {"resp", NEVER},   {"rev", NEVER},  {"sec", NUMBER}, {"sen", NEVER},
+    {"sep", NUMBER},  {"sept", NUMBER}, {"sgt", NEVER},    {"sq", NEVER},   {"sr", MAYBE},   {"ss", NEVER},
+    {"st", NEVER},    {"ste", NEVER},   {"trans", NEVER},  {"univ", NEVER}, {"viz", NEVER},  {"vol", NEVER},
+    {"vols", NEVER},  {"vs", NEVER},
+};
+
+/* Words that begin a sentence far more often than they go on one with a capital letter; in byte order. */
+static const char *const starters[] = {
+    "A",       "According", "After",  "All",    "Also",  "Although", "An",      "And",     "Another", "As",
+    "At",      "Because",   "Before", "Both",   "But",   "By",       "Despite", "During",  "Each",    "Early",
+    "Every",   "Few",       "For",    "From",   "He",    "Her",      "Here",    "His",     "How",     "However",
+    "I",       "If",        "In",     "It",     "Its",   "Later",    "Many",    "More",    "Most",    "My",
+    "No",      "Nor",       "Not",    "Now",    "Of",    "On",       "Once",    "One",     "Only",    "Or",
+    "Other",   "Our",       "Over",   "She",    "Since", "So",       "Some",    "Such",    "That",    "The",
+    "Their",   "Then",      "There",  "These",  "They",  "This",     "Those",   "Though",  "Thus",    "To",
+    "Today",   "Two",       "Under",  "Unlike", "Until", "Upon",     "We",      "What",    "When",    "Where",
+    "Whether", "Which",     "While",  "Who",    "Why",   "With",     "Within",  "Without", "Yet",     "You",
+};
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static int by_word(const void *key, const void *row) { return strcmp(key, ((const Abbreviation *)row)->word); }
+static int by_name(const void *key, const void *row) { return strcmp(key, *(const char *const *)row); }
+
+static bool is_starter(const char *next, const char *end)
+{
+    char word[12];
+    size_t n = 0;
+    while (next + n < end && isalpha((unsigned char)next[n]) && n < sizeof word - 1) n++;
+    if (n == 0 || (next + n < end && next[n] != ' ' && next[n] != ',' && next[n] != '\'')) return false;
+    memcpy(word, next, n);
+    word[n] = '\0';
+    return bsearch(word, starters, COUNT(starters), sizeof *starters, by_name) != NULL;
+}
+
+static bool is_upper(uint32_t c)
+{
+    if (c < 0x80) return c >= 'A' && c <= 'Z';
+    return c < 0x110000 && unicode_records[unicode_blocks[unicode_index[c / 128]][c % 128]].bits & UC_LOWER;
+}
+
+/* Can a sentence begin with this? Letters of scripts that know no capitals can. */
+static bool may_begin(uint32_t c)
+{
+    if (c < 0x80) return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$';
+    if (is_upper(c)) return true;
+    return !((c >= 0xDF && c <= 0x24F) || (c >= 0x370 && c <= 0x58F) || (c >= 0x1E00 && c <= 0x206F));
+}
+
+/* Bytes of the quotation mark or bracket at p, 0 if there is none; `closing` says which side. */
+static size_t bracket(const char *p, const char *end, bool closing)
+{
+    if (p >= end) return 0;
+    if (*p == '"' || *p == '\'') return 1;
+    if (closing ? (*p == ')' || *p == ']') : (*p == '(' || *p == '[')) return 1;
+    if (end - p >= 3 && memcmp(p, "\xe2\x80", 2) == 0) { /* ‘ ’ “ ” */
+        unsigned char c = (unsigned char)p[2];
+        if (closing ? c == 0x99 || c == 0x9d : c == 0x98 || c == 0x9c) return 3;
+    }
+    if (end - p >= 2 && p[0] == '\xc2' && p[1] == (closing ? '\xbb' : '\xab')) return 2; /* « » */
+    return 0;
+}
+
+/* Bytes of the full stop of another script at p: it ends a sentence whatever follows. */
+static size_t other_stop(const char *p, const char *end)
+{
+    static const char *const stops[] = {"\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f",
+                                        "\xe0\xa5\xa4", "\xd8\x9f",     "\xdb\x94"};
+    for (size_t i = 0; i < COUNT(stops); i++) {
+        size_t n = strlen(stops[i]);
+        if ((size_t)(end - p) >= n && memcmp(p, stops[i], n) == 0) return n;
+    }
+    return 0;
+}
+
+/* Does the full stop behind `word` (which lies in a sentence that begins at `begin`) end it, where `next` follows? */
+static bool stop_ends(const char *begin, const char *word, const char *stop, const char *next, const char *end)
+{
+    char lower[8];
+    size_t n = (size_t)(stop - word);
+    const char *at = word;
+    if (n == 0) return true;
+    uint32_t first = utf8_decode(&at, stop);
+    if (at == stop && (is_upper(first) || (first < 0x80 && isalpha((int)first)))) return is_starter(next, end); /* J. */
+    bool digits = true, dotted = false;
+    for (size_t i = 0; i < n; i++) {
+        digits &= isdigit((unsigned char)word[i]) != 0;
+        dotted |= i > 0 && word[i] == '.';
+    }
+    if (digits) return !(word == begin && n <= 3); /* "1. First of all" */
+    if (n < sizeof lower) {
+        for (size_t i = 0; i < n; i++) lower[i] = (char)tolower((unsigned char)word[i]);
+        lower[n] = '\0';
+        const Abbreviation *a = bsearch(lower, abbreviations, COUNT(abbreviations), sizeof *abbreviations, by_word);
+        if (a && a->stop == NEVER) return false;
+        if (a && a->stop == NUMBER) return next < end && !isdigit((unsigned char)*next);
+        if (a) return is_starter(next, end);
+    }
+    if (dotted && n <= 12 && !isdigit((unsigned char)word[0])) return is_starter(next, end); /* U.S. */
+    return true;
+}
+
+static bool has_letter(const char *p, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)p[i];
+        if (isalpha(c) || (c >= 0xC3 && c != 0xE2)) return true; /* U+2000 … U+2FFF are signs */
+    }
+    return false;
+}
+
+size_t sentences_append_one(const char *text, size_t len, Buf *out)
+{
+    size_t count = 0;
+    while (len > 0) {
+        size_t n = len;
+        if (n > SENTENCE_MOST) {
+            for (n = SENTENCE_MOST; n > 0 && text[n] != ' ';) n--;
+            if (n == 0) /* not even a space */
+                for (n = SENTENCE_MOST; n > SENTENCE_MOST - 4 && ((unsigned char)text[n] & 0xC0) == 0x80;) n--;
+        }
+        if (has_letter(text, n)) {
+            buf_append(out, text, n);
+            buf_append(out, "\n", 1);
+            count++;
+        }
+        text += n;
+        len -= n;
+        while (len > 0 && *text == ' ') text++, len--;
+    }
+    return count;
+}
+
+/* Bytes at which a boundary may lie. */
+static const bool boundary[256] = {['.'] = true,  ['!'] = true,  ['?'] = true,  [0xE2] = true, [0xE3] = true,
+                                   [0xEF] = true, [0xE0] = true, [0xD8] = true, [0xDB] = true};
+
+size_t sentences_append(const char *text, size_t len, Buf *out)
+{
+    const char *end = text + len, *begin = text, *p = text;
+    size_t count = 0;
+    while (p < end) {
+        while (p < end && !boundary[(unsigned char)*p]) p++;
+        if (p == end) break;
+        const char *stop = p;
+        size_t n = other_stop(p, end), other = n;
+        if (other) {
+            p += n;
+        } else {
+            for (;; p += n) { /* "?!", "...", "…" */
+                if (p < end && (*p == '.' || *p == '!' || *p == '?'))
+                    n = 1;
+                else if (end - p >= 3 && memcmp(p, "\xe2\x80\xa6", 3) == 0)
+                    n = 3;
+                else
+                    break;
+            }
+            if (p == stop) { /* another character with such a first byte */
+                p++;
+                continue;
+            }
+        }
+        bool single = *stop == '.' && p - stop == 1;
+        while ((n = bracket(p, end, true)) > 0) p += n;
+        if (p == end) break;
+        if (!other && *p != ' ') continue;
+        const char *after = p;
+        while (after < end && *after == ' ') after++;
+        const char *next = after;
+        while ((n = bracket(next, end, false)) > 0) next += n;
+        if (!other) {
+            const char *at = next;
+            if (next >= end || !may_begin(utf8_decode(&at, end))) continue;
+            if (single) {
+                const char *word = stop;
+                while (word > begin && word[-1] != ' ' && word[-1] != '(' && word[-1] != '[' && word[-1] != '"' &&
+                       stop - word < 32)
+                    word--;
+                if (!stop_ends(begin, word, stop, next, end)) continue;
+            }
+        }
+        count += sentences_append_one(begin, (size_t)(p - begin), out);
+        begin = p = after;
+    }
+    return count + sentences_append_one(begin, (size_t)(end - begin), out);
+}

@@ -1,0 +1,360 @@
+/* What the markup's words mean. Every table is in byte order, for bsearch. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tasks/pretrain/wiki/wikitext_internal.h"
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+typedef struct {
+    const char *name;
+    TagKind kind;
+} Tag;
+
+static const Tag tags[] = {
+    {"a", TAG_INLINE},
+    {"abbr", TAG_INLINE},
+    {"article", TAG_BREAK},
+    {"b", TAG_INLINE},
+    {"bdi", TAG_INLINE},
+    {"bdo", TAG_INLINE},
+    {"big", TAG_INLINE},
+    {"blockquote", TAG_BREAK},
+    {"br", TAG_SPACE},
+    {"caption", TAG_BREAK},
+    {"categorytree", TAG_DROP},
+    {"ce", TAG_DROP},
+    {"center", TAG_BREAK},
+    {"charinsert", TAG_DROP},
+    {"chem", TAG_DROP},
+    {"cite", TAG_INLINE},
+    {"code", TAG_INLINE},
+    {"data", TAG_INLINE},
+    {"dd", TAG_BREAK},
+    {"del", TAG_INLINE},
+    {"dfn", TAG_INLINE},
+    {"div", TAG_BREAK},
+    {"dl", TAG_BREAK},
+    {"dt", TAG_BREAK},
+    {"dynamicpagelist", TAG_DROP},
+    {"em", TAG_INLINE},
+    {"font", TAG_INLINE},
+    {"gallery", TAG_DROP},
+    {"graph", TAG_DROP},
+    {"h1", TAG_BREAK},
+    {"h2", TAG_BREAK},
+    {"h3", TAG_BREAK},
+    {"h4", TAG_BREAK},
+    {"h5", TAG_BREAK},
+    {"h6", TAG_BREAK},
+    {"hiero", TAG_DROP},
+    {"hr", TAG_BREAK},
+    {"i", TAG_INLINE},
+    {"imagemap", TAG_DROP},
+    {"img", TAG_INLINE},
+    {"includeonly", TAG_DROP},
+    {"indicator", TAG_DROP},
+    {"inputbox", TAG_DROP},
+    {"ins", TAG_INLINE},
+    {"kbd", TAG_INLINE},
+    {"languages", TAG_DROP},
+    {"li", TAG_BREAK},
+    {"listing", TAG_DROP},
+    {"mapframe", TAG_DROP},
+    {"maplink", TAG_DROP},
+    {"mark", TAG_INLINE},
+    {"math", TAG_MATH},
+    {"nobr", TAG_INLINE},
+    {"noinclude", TAG_INLINE},
+    {"nowiki", TAG_RAW},
+    {"ol", TAG_BREAK},
+    {"onlyinclude", TAG_INLINE},
+    {"p", TAG_BREAK},
+    {"phonos", TAG_DROP},
+    {"poem", TAG_BREAK},
+    {"pre", TAG_DROP},
+    {"q", TAG_INLINE},
+    {"rb", TAG_INLINE},
+    {"ref", TAG_DROP},
+    {"references", TAG_DROP},
+    {"rp", TAG_INLINE},
+    {"rss", TAG_DROP},
+    {"rt", TAG_INLINE},
+    {"rtc", TAG_INLINE},
+    {"ruby", TAG_INLINE},
+    {"s", TAG_INLINE},
+    {"samp", TAG_INLINE},
+    {"score", TAG_DROP},
+    {"script", TAG_DROP},
+    {"section", TAG_DROP},
+    {"seo", TAG_DROP},
+    {"small", TAG_INLINE},
+    {"source", TAG_DROP},
+    {"span", TAG_INLINE},
+    {"strike", TAG_INLINE},
+    {"strong", TAG_INLINE},
+    {"style", TAG_DROP},
+    {"sub", TAG_INLINE},
+    {"sup", TAG_INLINE},
+    {"syntaxhighlight", TAG_DROP},
+    {"table", TAG_TABLE},
+    {"tbody", TAG_BREAK},
+    {"td", TAG_BREAK},
+    {"templatedata", TAG_DROP},
+    {"templatestyles", TAG_DROP},
+    {"th", TAG_BREAK},
+    {"thead", TAG_BREAK},
+    {"time", TAG_INLINE},
+    {"timeline", TAG_DROP},
+    {"tr", TAG_BREAK},
+    {"translate", TAG_INLINE},
+    {"tt", TAG_INLINE},
+    {"tvar", TAG_INLINE},
+    {"u", TAG_INLINE},
+    {"ul", TAG_BREAK},
+    {"var", TAG_INLINE},
+    {"wbr", TAG_SPACE},
+};
+
+typedef struct {
+    const char *name;
+    uint32_t scalar;
+} Entity;
+
+/* HTML 4's, and apos. */
+static const Entity entities[] = {
+    {"AElig", 198},   {"Aacute", 193},  {"Acirc", 194},    {"Agrave", 192},  {"Alpha", 913},    {"Aring", 197},
+    {"Atilde", 195},  {"Auml", 196},    {"Beta", 914},     {"Ccedil", 199},  {"Chi", 935},      {"Dagger", 8225},
+    {"Delta", 916},   {"ETH", 208},     {"Eacute", 201},   {"Ecirc", 202},   {"Egrave", 200},   {"Epsilon", 917},
+    {"Eta", 919},     {"Euml", 203},    {"Gamma", 915},    {"Iacute", 205},  {"Icirc", 206},    {"Igrave", 204},
+    {"Iota", 921},    {"Iuml", 207},    {"Kappa", 922},    {"Lambda", 923},  {"Mu", 924},       {"Ntilde", 209},
+    {"Nu", 925},      {"OElig", 338},   {"Oacute", 211},   {"Ocirc", 212},   {"Ograve", 210},   {"Omega", 937},
+    {"Omicron", 927}, {"Oslash", 216},  {"Otilde", 213},   {"Ouml", 214},    {"Phi", 934},      {"Pi", 928},
+    {"Prime", 8243},  {"Psi", 936},     {"Rho", 929},      {"Scaron", 352},  {"Sigma", 931},    {"THORN", 222},
+    {"Tau", 932},     {"Theta", 920},   {"Uacute", 218},   {"Ucirc", 219},   {"Ugrave", 217},   {"Upsilon", 933},
+    {"Uuml", 220},    {"Xi", 926},      {"Yacute", 221},   {"Yuml", 376},    {"Zeta", 918},     {"aacute", 225},
+    {"acirc", 226},   {"acute", 180},   {"aelig", 230},    {"agrave", 224},  {"alefsym", 8501}, {"alpha", 945},
+    {"amp", 38},      {"and", 8743},    {"ang", 8736},     {"apos", 39},     {"aring", 229},    {"asymp", 8776},
+    {"atilde", 227},  {"auml", 228},    {"bdquo", 8222},   {"beta", 946},    {"brvbar", 166},   {"bull", 8226},
+    {"cap", 8745},    {"ccedil", 231},  {"cedil", 184},    {"cent", 162},    {"chi", 967},      {"circ", 710},
+    {"clubs", 9827},  {"cong", 8773},   {"copy", 169},     {"crarr", 8629},  {"cup", 8746},     {"curren", 164},
+    {"dArr", 8659},   {"dagger", 8224}, {"darr", 8595},    {"deg", 176},     {"delta", 948},    {"diams", 9830},
+    {"divide", 247},  {"eacute", 233},  {"ecirc", 234},    {"egrave", 232},  {"empty", 8709},   {"emsp", 8195},
+    {"ensp", 8194},   {"epsilon", 949}, {"equiv", 8801},   {"eta", 951},     {"eth", 240},      {"euml", 235},
+    {"euro", 8364},   {"exist", 8707},  {"fnof", 402},     {"forall", 8704}, {"frac12", 189},   {"frac14", 188},
+    {"frac34", 190},  {"frasl", 8260},  {"gamma", 947},    {"ge", 8805},     {"gt", 62},        {"hArr", 8660},
+    {"harr", 8596},   {"hearts", 9829}, {"hellip", 8230},  {"iacute", 237},  {"icirc", 238},    {"iexcl", 161},
+    {"igrave", 236},  {"image", 8465},  {"infin", 8734},   {"int", 8747},    {"iota", 953},     {"iquest", 191},
+    {"isin", 8712},   {"iuml", 239},    {"kappa", 954},    {"lArr", 8656},   {"lambda", 955},   {"lang", 9001},
+    {"laquo", 171},   {"larr", 8592},   {"lceil", 8968},   {"ldquo", 8220},  {"le", 8804},      {"lfloor", 8970},
+    {"lowast", 8727}, {"loz", 9674},    {"lrm", 8206},     {"lsaquo", 8249}, {"lsquo", 8216},   {"lt", 60},
+    {"macr", 175},    {"mdash", 8212},  {"micro", 181},    {"middot", 183},  {"minus", 8722},   {"mu", 956},
+    {"nabla", 8711},  {"nbsp", 160},    {"ndash", 8211},   {"ne", 8800},     {"ni", 8715},      {"not", 172},
+    {"notin", 8713},  {"nsub", 8836},   {"ntilde", 241},   {"nu", 957},      {"oacute", 243},   {"ocirc", 244},
+    {"oelig", 339},   {"ograve", 242},  {"oline", 8254},   {"omega", 969},   {"omicron", 959},  {"oplus", 8853},
+    {"or", 8744},     {"ordf", 170},    {"ordm", 186},     {"oslash", 248},  {"otilde", 245},   {"otimes", 8855},
+    {"ouml", 246},    {"para", 182},    {"part", 8706},    {"permil", 8240}, {"perp", 8869},    {"phi", 966},
+    {"pi", 960},      {"piv", 982},     {"plusmn", 177},   {"pound", 163},   {"prime", 8242},   {"prod", 8719},
+    {"prop", 8733},   {"psi", 968},     {"quot", 34},      {"rArr", 8658},   {"radic", 8730},   {"rang", 9002},
+    {"raquo", 187},   {"rarr", 8594},   {"rceil", 8969},   {"rdquo", 8221},  {"real", 8476},    {"reg", 174},
+    {"rfloor", 8971}, {"rho", 961},     {"rlm", 8207},     {"rsaquo", 8250}, {"rsquo", 8217},   {"sbquo", 8218},
+    {"scaron", 353},  {"sdot", 8901},   {"sect", 167},     {"shy", 173},     {"sigma", 963},    {"sigmaf", 962},
+    {"sim", 8764},    {"spades", 9824}, {"sub", 8834},     {"sube", 8838},   {"sum", 8721},     {"sup", 8835},
+    {"sup1", 185},    {"sup2", 178},    {"sup3", 179},     {"supe", 8839},   {"szlig", 223},    {"tau", 964},
+    {"there4", 8756}, {"theta", 952},   {"thetasym", 977}, {"thinsp", 8201}, {"thorn", 254},    {"tilde", 732},
+    {"times", 215},   {"trade", 8482},  {"uArr", 8657},    {"uacute", 250},  {"uarr", 8593},    {"ucirc", 251},
+    {"ugrave", 249},  {"uml", 168},     {"upsih", 978},    {"upsilon", 965}, {"uuml", 252},     {"weierp", 8472},
+    {"xi", 958},      {"yacute", 253},  {"yen", 165},      {"yuml", 255},    {"zeta", 950},     {"zwj", 8205},
+    {"zwnj", 8204},
+};
+
+typedef struct {
+    const char *name, *form;
+} KeptTemplate;
+
+/* Templates that stand for words of the sentence around them; all others leave nothing. Lower case. In a form, \1 and
+   \2 are the unnamed parameters. */
+static const KeptTemplate kept[] = {
+    {"'", "'"},
+    {"'s", "'s"},
+    {"a$", "A$\1"},
+    {"abbr", "\1"},
+    {"abbrlink", "\1"},
+    {"abbrv", "\1"},
+    {"angbr", "\1"},
+    {"angle bracket", "\1"},
+    {"as of", "As of \1"},
+    {"big", "\1"},
+    {"blockquote", "\1"},
+    {"bold", "\1"},
+    {"bquote", "\1"},
+    {"c$", "C$\1"},
+    {"c.", "c. \1"},
+    {"center", "\1"},
+    {"circa", "c. \1"},
+    {"code", "\1"},
+    {"color", "\2"},
+    {"convert", "\1 \2"},
+    {"cquote", "\1"},
+    {"cvt", "\1 \2"},
+    {"dash", "–"},
+    {"dot", " · "},
+    {"em", "\1"},
+    {"em dash", "—"},
+    {"en dash", "–"},
+    {"eur", "€\1"},
+    {"euro", "€\1"},
+    {"flag", "\1"},
+    {"flagcountry", "\1"},
+    {"formatnum", "\1"},
+    {"frac", "\1/\2"},
+    {"gbp", "£\1"},
+    {"hms", "HMS \1"},
+    {"ill", "\1"},
+    {"inr", "₹\1"},
+    {"interlanguage link", "\1"},
+    {"italic", "\1"},
+    {"lang", "\2"},
+    {"langx", "\2"},
+    {"larger", "\1"},
+    {"linktext", "\1"},
+    {"math", "\1"},
+    {"mdash", "—"},
+    {"middot", " · "},
+    {"mono", "\1"},
+    {"mvar", "\1"},
+    {"nbs", " "},
+    {"nbsp", " "},
+    {"ndash", "–"},
+    {"nihongo", "\1"},
+    {"nobold", "\1"},
+    {"nobr", "\1"},
+    {"nobreak", "\1"},
+    {"noitalic", "\1"},
+    {"nowiki", "\1"},
+    {"nowrap", "\1"},
+    {"number", "\1"},
+    {"okina", "ʻ"},
+    {"pi", "π"},
+    {"pound", "£"},
+    {"quotation", "\1"},
+    {"quote", "\1"},
+    {"rms", "RMS \1"},
+    {"sc", "\1"},
+    {"sfrac", "\1/\2"},
+    {"sic", "\1"},
+    {"small", "\1"},
+    {"smallcaps", "\1"},
+    {"smaller", "\1"},
+    {"snd", " – "},
+    {"spaced en dash", " – "},
+    {"spaced ndash", " – "},
+    {"spnd", " – "},
+    {"ss", "SS \1"},
+    {"strong", "\1"},
+    {"sub", "\1"},
+    {"sup", "\1"},
+    {"tooltip", "\1"},
+    {"transl", "\2"},
+    {"transliteration", "\2"},
+    {"us$", "US$\1"},
+    {"usd", "US$\1"},
+    {"uss", "USS \1"},
+    {"val", "\1"},
+    {"vanchor", "\1"},
+    {"var", "\1"},
+    {"visible anchor", "\1"},
+    {"zwj", ""},
+    {"£", "£\1"},
+    {"·", " · "},
+    {"–", "–"},
+    {"—", "—"},
+    {"€", "€\1"},
+};
+
+/* Sections without prose, to the next heading of the same or a higher level. Lower case. */
+static const char *const dropped_sections[] = {
+    "bibliografía",
+    "bibliographie",
+    "bibliography",
+    "citations",
+    "citations and notes",
+    "einzelnachweise",
+    "enlaces externos",
+    "explanatory notes",
+    "external link",
+    "external links",
+    "footnotes",
+    "further reading",
+    "gallery",
+    "general references",
+    "image gallery",
+    "liens externes",
+    "notes",
+    "notes and citations",
+    "notes and references",
+    "notes et références",
+    "primary sources",
+    "references",
+    "references and notes",
+    "referencias",
+    "secondary sources",
+    "see also",
+    "selected bibliography",
+    "sources",
+    "voir aussi",
+    "véase también",
+    "weblinks",
+    "works cited",
+};
+
+static int by_name(const void *key, const void *row) { return strcmp(key, *(const char *const *)row); }
+
+TagKind wikitext_tag(const char *name)
+{
+    const Tag *tag = bsearch(name, tags, COUNT(tags), sizeof *tags, by_name);
+    return tag ? tag->kind : TAG_NONE;
+}
+
+uint32_t wikitext_entity(const char *name)
+{
+    const Entity *entity = bsearch(name, entities, COUNT(entities), sizeof *entities, by_name);
+    return entity ? entity->scalar : 0;
+}
+
+const char *wikitext_kept_template(const char *name)
+{
+    const KeptTemplate *row = bsearch(name, kept, COUNT(kept), sizeof *kept, by_name);
+    return row ? row->form : NULL;
+}
+
+bool wikitext_dropped_section(const char *name)
+{
+    return bsearch(name, dropped_sections, COUNT(dropped_sections), sizeof *dropped_sections, by_name) != NULL;
+}
+
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        if (len == n && memcmp(p, name, n) == 0) return true;
+        p += len;
+    }
+    return false;
+}
+
+bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower)
+{
+    static const char *const files = "file,image,media,category,datei,bild,kategorie,fichier,catégorie,archivo,imagen,"
+                                     "categoría,immagine,categoria,ficheiro,imagem,bestand,afbeelding,categorie,plik,"
+                                     "grafika,kategoria,файл,изображение,категория,ファイル,画像,文件,图像,分类,simple";
+    if (in_list(files, name) || in_list(namespaces, name)) return true;
+    /* Languages: two or three small letters, then perhaps "-yue". */
+    size_t n = 0;
+    while (name[n] >= 'a' && name[n] <= 'z') n++;
+    if (!written_lower || n < 2 || n > 3 || in_list("doi,rfc,hdl,wmf,arx,oeis,bug,rev,mw", name)) return false;
+    for (const char *p = name + n; *p; p++)
+        if (*p != '-' && (*p < 'a' || *p > 'z')) return false;
+    return name[n] == '\0' || name[n] == '-';
+}

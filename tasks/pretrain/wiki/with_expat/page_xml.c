@@ -1,0 +1,184 @@
+#include "tasks/pretrain/wiki/page_xml.h"
+
+#include <expat.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum { FIELD_NONE, FIELD_TITLE, FIELD_NS, FIELD_TEXT, FIELD_NAMESPACE } Field;
+
+struct PageParser {
+    XML_Parser xml;
+    Page *page;
+    Buf *names; /* of a header; else NULL */
+    Field field;
+    int depth;
+    char ns[16]; /* digits of <ns> */
+    size_t ns_len;
+};
+
+static void append(Buf *b, const char *data, size_t len)
+{
+    if (len < b->cap && b->len < b->cap - len) { /* many short pieces: room is there most times */
+        memcpy(b->data + b->len, data, len);
+        b->data[b->len += len] = '\0';
+    } else {
+        buf_append(b, data, len);
+    }
+}
+
+static void header_start(PageParser *p, const char *name, const XML_Char **attributes)
+{
+    if (strcmp(name, "namespace") != 0) return;
+    for (; attributes[0]; attributes += 2) {
+        if (strcmp(attributes[0], "key") != 0) continue;
+        if (strcmp(attributes[1], "6") == 0 || strcmp(attributes[1], "14") == 0 || strcmp(attributes[1], "-2") == 0)
+            p->field = FIELD_NAMESPACE;
+    }
+}
+
+static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+    PageParser *p = arg;
+    p->depth++;
+    p->field = FIELD_NONE;
+    if (p->names) {
+        header_start(p, name, attributes);
+    } else if (p->depth == 2) { /* page/… */
+        if (strcmp(name, "title") == 0) {
+            p->field = FIELD_TITLE;
+        } else if (strcmp(name, "ns") == 0) {
+            p->field = FIELD_NS;
+            p->ns_len = 0;
+        } else if (strcmp(name, "redirect") == 0) {
+            p->page->redirect = true;
+            XML_StopParser(p->xml, XML_FALSE);
+        }
+    } else if (p->depth == 3 && strcmp(name, "text") == 0) { /* page/revision/text */
+        p->field = FIELD_TEXT;
+        p->page->text.len = 0;
+    }
+}
+
+static void XMLCALL on_end(void *arg, const XML_Char *name)
+{
+    PageParser *p = arg;
+    (void)name;
+    p->depth--;
+    if (p->field == FIELD_NS) {
+        p->ns[p->ns_len] = '\0';
+        if (strcmp(p->ns, "0") != 0) {
+            p->page->other = true;
+            XML_StopParser(p->xml, XML_FALSE);
+        }
+    }
+    p->field = FIELD_NONE;
+}
+
+/* ASCII alone; the names are compared with text lowered in the same way. */
+static void add_name(Buf *names, const XML_Char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];
+        if (c != ',') buf_append(names, &c, 1);
+    }
+    buf_puts(names, ",");
+}
+
+static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
+{
+    PageParser *p = arg;
+    size_t n = (size_t)len;
+    switch (p->field) {
+    case FIELD_TEXT:
+        append(&p->page->text, text, n);
+        break;
+    case FIELD_TITLE:
+        append(&p->page->title, text, n);
+        break;
+    case FIELD_NS:
+        if (n > sizeof p->ns - 1 - p->ns_len) n = sizeof p->ns - 1 - p->ns_len;
+        memcpy(p->ns + p->ns_len, text, n);
+        p->ns_len += n;
+        break;
+    case FIELD_NAMESPACE:
+        add_name(p->names, text, n);
+        break;
+    default:
+        break;
+    }
+}
+
+/* A dump has no document type; without one there are no entities to expand. */
+static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public,
+                               int internal)
+{
+    PageParser *p = arg;
+    (void)name, (void)system, (void)public, (void)internal;
+    XML_StopParser(p->xml, XML_FALSE);
+}
+
+Status page_parser_open(PageParser **parser)
+{
+    PageParser *p = mem_alloc(sizeof *p);
+    p->xml = XML_ParserCreate("UTF-8");
+    if (!p->xml) mem_exhausted(sizeof *p);
+    *parser = p;
+    return OK;
+}
+
+void page_parser_close(PageParser *parser)
+{
+    if (!parser) return;
+    XML_ParserFree(parser->xml);
+    free(parser);
+}
+
+void page_free(Page *page)
+{
+    buf_free(&page->title);
+    buf_free(&page->text);
+}
+
+static void begin(PageParser *p)
+{
+    XML_ParserReset(p->xml, "UTF-8");
+    XML_SetUserData(p->xml, p);
+    XML_SetElementHandler(p->xml, on_start, on_end);
+    XML_SetCharacterDataHandler(p->xml, on_text);
+    XML_SetStartDoctypeDeclHandler(p->xml, on_doctype);
+    p->field = FIELD_NONE;
+    p->depth = 0;
+}
+
+/* MediaWiki before 1.16 did not mark redirects in the XML. */
+static bool is_redirect(const Buf *text)
+{
+    const char *p = text->data, *end = p + text->len;
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\t')) p++;
+    return end - p >= 9 && strncasecmp(p, "#REDIRECT", 9) == 0;
+}
+
+Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, size_t *at)
+{
+    page->other = page->redirect = false;
+    page->title.len = page->text.len = 0;
+    begin(parser);
+    parser->page = page;
+    parser->names = NULL;
+    CHECK(len < (size_t)1 << 31, "a page of %zu bytes", len);
+    if (XML_Parse(parser->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && !page->other && !page->redirect) {
+        long offset = XML_GetCurrentByteIndex(parser->xml);
+        *at = offset > 0 ? (size_t)offset : 0;
+        return fail(E_FORMAT, "%s", XML_ErrorString(XML_GetErrorCode(parser->xml)));
+    }
+    if (page->text.len > 0 && is_redirect(&page->text)) page->redirect = true;
+    return OK;
+}
+
+void page_parse_header(PageParser *parser, const char *xml, size_t len, Buf *names)
+{
+    begin(parser);
+    parser->names = names;
+    XML_Parse(parser->xml, xml, len < (size_t)1 << 30 ? (int)len : 0, XML_FALSE);
+    parser->names = NULL;
+}

@@ -1,0 +1,376 @@
+/* run.json there and back, report.html, and `cairn report` over runs made here. */
+#include <math.h>
+
+#include "markup.h"
+#include "report/report.h"
+
+static const double memory[] = {787968, 3179008, 50331648, 1e10, 12};
+static const char config[] = "{\n  \"task\": \"MNLI\",\n  \"data-dir\": \"a<b> & \\\"c\\\"\"\n }";
+
+static RunSummary summary_of(const char *recompute)
+{
+    RunSummary s = {.task = "MNLI",
+                    .recompute = recompute,
+                    .precision = "f32",
+                    .backend = "oneDNN 2.6.3, \"avx2\" <2 threads> & more",
+                    .threads = 2,
+                    .steps = (int64_t)1 << 40,
+                    .final_loss = 0.1 + 0.2,
+                    .seq_per_s = 1.0 / 3,
+                    .tokens_per_s = 1234.5,
+                    .wall_s = 5e-324,
+                    .save_stall_s = 0.25,
+                    .planned_peak_bytes = (size_t)5 << 30,
+                    .measured_peak_bytes = ((size_t)5 << 30) - 7,
+                    .memory_series = memory,
+                    .n_memory = 5,
+                    .config_json = config};
+    summary_add_region(&s, "weights", 3406080);
+    summary_add_region(&s, "activations", (size_t)1 << 33);
+    summary_add_region(&s, "const", 1792);
+    summary_add_eval(&s, "dev_matched", "accuracy", 0.49333333333333335);
+    summary_add_eval(&s, "dev \"x\"", "f<1>&", 2.0 / 3);
+    return s;
+}
+
+static void write_steps(const char *dir, int n, int bad)
+{
+    Metrics *m;
+    assert_ok(metrics_open(&m, dir, 0));
+    for (int i = 1; i <= n; i++) {
+        StepRecord r = {.step = i, .loss = i == bad ? NAN : 1.0 / i, .lr = 1e-5 * i};
+        assert_ok(metrics_step(m, &r));
+    }
+    metrics_close(m);
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char *path = file_join(dir, name);
+    assert_ok(file_write_durable(path, text, strlen(text)));
+    free(path);
+}
+
+/* ---- run.json ---- */
+
+static void assert_values(const SummaryValue *a, int n, const SummaryValue *b, int m)
+{
+    assert_int_equal(n, m);
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(a[i].name, b[i].name);
+        assert_true(a[i].value == b[i].value);
+    }
+}
+
+static void test_summary_there_and_back(void **state)
+{
+    const char *dir = *state;
+    RunSummary s = summary_of("auto (none×4, full×8)");
+    RunRecord r;
+    write_steps(dir, 30, 4);
+    assert_ok(summary_write(dir, &s));
+    assert_ok(run_record_read(dir, &r));
+    assert_string_equal(r.s.task, s.task);
+    assert_string_equal(r.s.recompute, s.recompute);
+    assert_string_equal(r.s.precision, s.precision);
+    assert_string_equal(r.s.backend, s.backend);
+    assert_int_equal(r.s.threads, s.threads);
+    assert_int_equal(r.s.steps, s.steps);
+    const double given[] = {s.final_loss, s.seq_per_s, s.tokens_per_s, s.wall_s, s.save_stall_s},
+                 back[] = {r.s.final_loss, r.s.seq_per_s, r.s.tokens_per_s, r.s.wall_s, r.s.save_stall_s};
+    assert_memory_equal(given, back, sizeof given);
+    assert_int_equal(r.s.planned_peak_bytes, s.planned_peak_bytes);
+    assert_int_equal(r.s.measured_peak_bytes, s.measured_peak_bytes);
+    assert_values(r.s.regions, r.s.n_regions, s.regions, s.n_regions);
+    assert_values(r.s.evals, r.s.n_evals, s.evals, s.n_evals);
+    assert_int_equal(r.s.n_memory, 5);
+    assert_memory_equal(r.s.memory_series, memory, sizeof memory);
+    assert_string_equal(js_string(js_get(js_get(r.doc, "config"), "data-dir"), ""), "a<b> & \"c\"");
+
+    assert_int_equal(r.n_steps, 30);
+    for (int i = 0; i < 30; i++) {
+        assert_int_equal(r.steps[i], i + 1);
+        assert_true(i == 3 ? isnan(r.losses[i]) : r.losses[i] == 1.0 / (i + 1));
+        assert_true(r.rates[i] == 1e-5 * (i + 1));
+    }
+    assert_string_equal(r.loss_texts[1], "0.5");
+    assert_string_equal(r.loss_texts[3], "null");
+    run_record_free(&r);
+    run_record_free(&(RunRecord){0});
+}
+
+static void test_summary_is_removed(void **state)
+{
+    const char *dir = *state;
+    RunSummary s = summary_of("none");
+    char *path = file_join(dir, "run.json");
+    assert_ok(summary_remove(dir)); /* there is none */
+    assert_ok(summary_write(dir, &s));
+    assert_true(file_exists(path));
+    assert_ok(summary_remove(dir));
+    assert_false(file_exists(path));
+    free(path);
+}
+
+static void test_bad_records(void **state)
+{
+    const char *dir = *state;
+    static const char *const bad[] = {"{\"step\": 1, \"loss\": 1, \"lr\": 1}\n\n",
+                                      "{\"step\": 1, \"loss\": 1, \"lr\": 1}\nstep 2\n",
+                                      "{\"step\": 1, \"loss\": 1, \"lr\": 1}\n{\"step\": 2, \"lr\": 1}\n",
+                                      "{\"step\": 1, \"loss\": 1, \"lr\": 1}\n{\"step\": 2, \"loss\": 1}\n"};
+    RunSummary s = summary_of("none");
+    RunRecord r;
+    assert_status(run_record_read(dir, &r), E_IO);
+    assert_message("run.json");
+    assert_ok(summary_write(dir, &s));
+    assert_ok(run_record_read(dir, &r)); /* a run that only evaluated has no steps */
+    assert_int_equal(r.n_steps, 0);
+    run_record_free(&r);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(dir, "metrics.jsonl", bad[i]);
+        assert_status(run_record_read(dir, &r), E_FORMAT);
+        assert_message("metrics.jsonl: line 2");
+    }
+    write_text(dir, "run.json", "{\"format\": 1,");
+    assert_status(run_record_read(dir, &r), E_FORMAT);
+    assert_message("run.json");
+}
+
+/* ---- report.html ---- */
+
+typedef struct {
+    Buf text;
+    Markup m;
+} Page;
+
+static Page report_of(const char *dir, const RunSummary *s)
+{
+    Page p = {0};
+    char *path = file_join(dir, "report.html");
+    assert_ok(summary_write(dir, s));
+    assert_ok(report_write(dir, s));
+    assert_ok(file_read(path, 1 << 20, &p.text));
+    assert_int_equal(strncmp(p.text.data, "<!DOCTYPE html>\n", 16), 0);
+    markup_expect(p.text.data, &p.m);
+    assert_string_equal(p.m.elements[0].name, "html");
+    markup_expect_self_contained(&p.m);
+    int addresses = 0, charset = markup_find(&p.m, 0, "meta", NULL);
+    for (const char *at = p.text.data; (at = strstr(at, "http")); at++) addresses++;
+    assert_int_equal(addresses, markup_count(&p.m, "svg")); /* the name of the SVG namespace */
+    assert_string_equal(markup_attribute(&p.m.elements[charset], "charset"), "utf-8");
+    free(path);
+    return p;
+}
+
+static void page_free(Page *p)
+{
+    buf_free(&p->text);
+    markup_free(&p->m);
+}
+
+/* Each name once, with its value in the cell behind it. */
+static void assert_row(const Page *p, const char *name, const char *value)
+{
+    int at = markup_find(&p->m, 0, "td", name);
+    if (at < 0) fail_msg("no row \"%s\"", name);
+    assert_int_equal(markup_find(&p->m, at + 1, "td", name), -1);
+    assert_string_equal(p->m.elements[at + 1].text, value);
+    assert_int_equal(p->m.elements[at].parent, p->m.elements[at + 1].parent);
+}
+
+static bool shows(const Page *p, const char *text) { return markup_find(&p->m, 0, "text", text) >= 0; }
+
+static void test_report(void **state)
+{
+    const char *dir = *state;
+    RunSummary s = summary_of("half-attention");
+    s.steps = 30;
+    write_steps(dir, 30, 4);
+    Page p = report_of(dir, &s);
+    assert_true(markup_find(&p.m, 0, "title", "Cairn: MNLI") >= 0);
+    assert_row(&p, "dev_matched accuracy", "0.4933");
+    assert_row(&p, "dev \"x\" f<1>&", "0.6667");
+    assert_row(&p, "steps", "30");
+    assert_row(&p, "loss of the last step", "0.3");
+    assert_row(&p, "sequences/s", "0.3");
+    assert_row(&p, "tokens/s", "1234");
+    assert_row(&p, "weights", "3.2 MiB");
+    assert_row(&p, "activations", "8192.0 MiB");
+    assert_row(&p, "const", "1.8 KiB");
+    assert_row(&p, "peak of the process, planned", "5120.0 MiB");
+    assert_row(&p, "recompute", "half-attention");
+    assert_row(&p, "backend", s.backend);
+    assert_row(&p, "Cairn", CAIRN_VERSION);
+    int pre = markup_find(&p.m, 0, "pre", NULL);
+    assert_string_equal(p.m.elements[pre].text, config);
+
+    assert_int_equal(markup_count(&p.m, "svg"), 3);
+    assert_true(shows(&p, "Training loss") && shows(&p, "Learning rate") && shows(&p, "recompute half-attention"));
+    assert_true(shows(&p, "peak, 9536.7 MiB")); /* 1e10 bytes, the largest of the series */
+    assert_false(shows(&p, "no data"));
+    page_free(&p);
+}
+
+/* The smoothed loss goes on behind a step whose loss is not a number: it is one line from the first step to the last.
+ */
+static void test_report_smooths_over_gaps(void **state)
+{
+    const char *dir = *state;
+    RunSummary s = summary_of("none");
+    write_steps(dir, 30, 4);
+    Page p = report_of(dir, &s);
+    int lines[3], n = 0, svg = markup_find(&p.m, 0, "svg", NULL), next = markup_find(&p.m, svg + 1, "svg", NULL);
+    for (int i = svg; i < next; i++)
+        if (markup_attribute(&p.m.elements[i], "stroke-linejoin")) {
+            assert_true(n < 3);
+            lines[n++] = i;
+        }
+    assert_int_equal(n, 3); /* the loss in two pieces, and the smoothed one */
+    const char *d = markup_attribute(&p.m.elements[lines[2]], "d");
+    int points = 0;
+    for (; *d; d++) points += *d == 'M' || *d == 'L';
+    assert_int_equal(points, 30);
+    page_free(&p);
+}
+
+static void test_report_of_little(void **state)
+{
+    const char *dir = *state;
+    RunSummary s = summary_of("none");
+    s.n_memory = 0;
+    s.n_evals = s.n_regions = 0;
+    Page p = report_of(dir, &s); /* no metrics.jsonl */
+    assert_int_equal(markup_count(&p.m, "svg"), 2);
+    assert_true(shows(&p, "no data"));
+    page_free(&p);
+
+    write_steps(dir, 0, 0);
+    p = report_of(dir, &s);
+    assert_true(shows(&p, "no data"));
+    page_free(&p);
+
+    write_steps(dir, 1, 0);
+    s.n_memory = 1;
+    p = report_of(dir, &s);
+    assert_int_equal(markup_count(&p.m, "svg"), 3);
+    assert_int_equal(markup_count(&p.m, "circle"), 4); /* loss, smoothed loss, rate, memory */
+    assert_false(shows(&p, "no data"));
+    page_free(&p);
+
+    write_steps(dir, 1, 1); /* NaN at the only step */
+    p = report_of(dir, &s);
+    assert_true(shows(&p, "no data"));
+    page_free(&p);
+}
+
+static void test_report_escapes(void **state)
+{
+    const char *dir = *state;
+    static const char odd[] = "</title><script>alert(\"1\")</script>&amp;";
+    RunSummary s = summary_of(odd);
+    s.task = odd;
+    write_steps(dir, 3, 0);
+    Page p = report_of(dir, &s); /* which fails where there is a <script> */
+    assert_true(markup_find(&p.m, 0, "h1", odd) >= 0);
+    assert_row(&p, "recompute", odd);
+    page_free(&p);
+}
+
+/* ---- cairn report ---- */
+
+/* Ends with its exit code; `out` is what it printed on stdout and stderr. */
+static int cairn_report(const char *dir, const char *names, Buf *out)
+{
+    const char *cairn = getenv("CAIRN_BINARY");
+    if (!cairn) {
+        print_message("skipped: CAIRN_BINARY is not set\n");
+        skip();
+    }
+    char piece[1024], *command = mem_printf("cd '%s' && '%s' report %s --output-dir out 2>&1", dir, cairn, names);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
+    int wait_status = pclose(f);
+    assert_true(WIFEXITED(wait_status));
+    free(command);
+    return WEXITSTATUS(wait_status);
+}
+
+static void make_run(const char *dir, const char *name, const char *recompute, const char *metrics)
+{
+    RunSummary s = summary_of(recompute);
+    char *run = file_join(dir, name);
+    assert_ok(file_make_directories(run));
+    assert_ok(summary_write(run, &s));
+    write_text(run, "metrics.jsonl", metrics);
+    free(run);
+}
+
+static Page chart_of(const char *dir, const char *name)
+{
+    Page p = {0};
+    char *path = mem_printf("%s/out/%s", dir, name);
+    assert_ok(file_read(path, 1 << 20, &p.text));
+    markup_expect(p.text.data, &p.m);
+    markup_expect_self_contained(&p.m);
+    assert_ok(file_remove_tree(path));
+    free(path);
+    return p;
+}
+
+#define LINE(step, loss) "{\"step\": " step ", \"epoch\": 0, \"loss\": " loss ", \"lr\": 1e-05}\n"
+
+static void test_command(void **state)
+{
+    const char *dir = *state;
+    static const struct {
+        const char *metrics, *said;
+        int code;
+    } second[] = {{LINE("1", "0.5") LINE("2", "0.30000000000000004"), "losses: equal, bit for bit, over 2 steps", 0},
+                  {LINE("1", "0.5") LINE("2", "0.30000000000000003"),
+                   "the losses differ from step 2 on: 0.30000000000000004 in a, 0.30000000000000003 in b", 1},
+                  {LINE("1", "0.5") LINE("3", "0.30000000000000004"), "the losses differ from step 2 on", 1},
+                  {LINE("1", "0.5"), "a has 2 steps, b has 1", 1}};
+    make_run(dir, "a", "none", LINE("1", "0.5") LINE("2", "0.30000000000000004"));
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
+        Buf out = {0};
+        make_run(dir, "b", "full & \"more\"", second[i].metrics);
+        assert_int_equal(cairn_report(dir, "a b", &out), second[i].code);
+        if (!strstr(out.data, second[i].said)) fail_msg("\"%s\" is not in: %s", second[i].said, out.data);
+        assert_non_null(strstr(out.data, "activations (MiB)                           8192.0          8192.0\n"));
+        Page loss = chart_of(dir, "loss.svg"), peaks = chart_of(dir, "memory.svg"); /* in either case */
+        assert_true(shows(&loss, "none") && shows(&loss, "full & \"more\""));
+        assert_int_equal(shows(&loss, "equal, bit for bit"), second[i].code == 0);
+        assert_true(shows(&loss, "1") && !shows(&loss, "0")); /* steps begin with 1 */
+        assert_true(shows(&peaks, "none: peak 9536.7 MiB") && shows(&peaks, "full & \"more\": peak 9536.7 MiB"));
+        page_free(&loss);
+        page_free(&peaks);
+        buf_free(&out);
+    }
+    Buf out = {0};
+    assert_int_equal(cairn_report(dir, "a", &out), 0);
+    assert_null(strstr(out.data, "equal"));
+    Page loss = chart_of(dir, "loss.svg");
+    assert_false(shows(&loss, "equal, bit for bit"));
+    page_free(&loss);
+    out.len = 0;
+    assert_int_equal(cairn_report(dir, "a nowhere", &out), 1);
+    assert_non_null(strstr(out.data, "nowhere/run.json"));
+    buf_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_summary_there_and_back, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_summary_is_removed, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_records, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_smooths_over_gaps, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_of_little, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
