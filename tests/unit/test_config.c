@@ -247,8 +247,8 @@ static void test_unknown(void **state)
     assert_refused(parse(&c, "glue", "--", NULL), "unknown flag --");
     assert_refused(parse(&c, "glu", NULL), "unknown command 'glu'", "nearest is 'glue'");
     assert_refused(parse(&c, "glue", "--bach-size", "3", NULL), "`cairn glue --help`");
-    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is not a flag of `cairn vocab`", "nearest is --size",
-                   "`cairn vocab --help`");
+    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is not a flag of `cairn vocab`",
+                   "nearest is --size", "`cairn vocab --help`");
     char *argv[] = {(char *)"cairn", NULL};
     assert_refused(config_parse(&c, 1, argv, NULL), "no command");
 
