@@ -8,6 +8,8 @@
 #include "comm/comm_internal.h"
 #include "comm/store_internal.h"
 
+#define REPORT_S 5.0 /* for the launcher to take a report */
+
 static CommGroup *group_new(int size)
 {
     CommGroup *g = mem_alloc(sizeof *g);
@@ -24,6 +26,7 @@ static void report_loss(const CommGroup *g)
     if (!store_served(g->store) || !watch_verdict(g->watch, 0, &loss)) return;
     snprintf(name, sizeof name, STORE_LOST, g->rank);
     snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
+    store_hurry(g->store, REPORT_S); /* the launcher may be suspended */
     if (store_set(g->store, name, text, strlen(text)) != OK) log_debug("%s", status_message());
 }
 

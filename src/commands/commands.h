@@ -1,4 +1,4 @@
-/* What `cairn <command>` does. This room stands above the tasks, so it sees the table of tasks; the commands that make
+/* What `cairn <command>` does. This room is above the tasks and has their table; the commands that make
    pretraining's data are in tasks/pretrain, `launch` is in launch/. Each command checks the flags that it needs
    (E_USAGE), writes its result to stdout and messages to the log. */
 #ifndef CAIRN_COMMANDS_COMMANDS_H

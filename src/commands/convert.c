@@ -26,13 +26,12 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
     }
 }
 
-/* A table of what the file has, for reading and writing only: no head that trains has just these. Takes over `config`.
- */
+/* A model of exactly the tensors of the file, for reading and writing alone. Takes over `config`. */
 static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
 {
     Status status = OK;
     Model full = {0}, labelled = {0};
-    ModelConfig sizes = config; /* without what has to be freed */
+    ModelConfig sizes = config; /* without owned memory */
     sizes.extra = NULL;
     TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
     m->head = import_head(h);
@@ -50,7 +49,7 @@ done:
     return status;
 }
 
-/* ---- what goes beside the weights ---- */
+/* ---- files beside the weights ---- */
 
 static Status read_config(const Config *c, ModelConfig *config)
 {
@@ -138,7 +137,7 @@ Status command_convert(const Config *c)
     TRY_DONE(make_model(&heads, config, &m));
     TRY_DONE(read_vocab(c, m.config.vocab_size, &vocab, &lower_case));
     TRY_DONE(import_tokenizer_options(c->model, &lower_case, &strip_accents));
-    TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is taken for what config.json claims */
+    TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);

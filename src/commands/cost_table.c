@@ -105,7 +105,7 @@ void cost_table(const CostTable *t, Buf *out)
         buf_printf(out, "%-10s the other lanes work while compute does; it waits %.4f ms for them\n", "",
                    waits > 1e-9 ? waits * 1e3 : 0.0);
     print_row(out, "step", "in all", &all, all.seconds);
-    double useful = 0; /* what is recomputed is not */
+    double useful = 0; /* recomputed products do not count */
     for (int phase = 0; phase < N_PHASES; phase++)
         for (int op = 0; op < N_OPS && phase != PHASE_RECOMPUTE; op++) {
             double share = op == OP_ATTENTION_BWD ? 0.8 : 1; /* nor are the scores, made again in backward */

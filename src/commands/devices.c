@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* X(name, value, unit, reason): what predicted times rest on. Nobody has measured them here yet. A measurement
-   corrects its row. */
+/* X(name, value, unit, reason): assumptions of predicted times, not measured yet. A measurement corrects its row. */
 #define ASSUMPTION_LIST(X)                                                                                             \
     X(PRODUCT_SHARE, 0.80, "of the peak", "790 of 989 TFLOP/s is a large bf16 product on an H200")                     \
     X(F32_SHARE, 0.80, "of the peak", "products on the plain fp32 units; no tensor cores, no TF32")                    \

@@ -1,5 +1,5 @@
-/* GPUs that `cairn plan --device` knows without having them: a table of what their makers state, and the rates that
-   follow for the planner. Predictions, marked so wherever they are shown. */
+/* GPUs for `cairn plan --device`, which need not be here: a table of their makers' figures, and the planner's rates
+   derived from them. These are predictions, and every output marks them so. */
 #ifndef CAIRN_COMMANDS_DEVICES_H
 #define CAIRN_COMMANDS_DEVICES_H
 
@@ -21,9 +21,9 @@ typedef struct {
 Status device_find(const char *name, const DeviceSpec **device);
 
 void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates);
-/* What the predicted times rest on, a line each: name, value, unit, reason. */
+/* Assumptions of the predicted times, a line each: name, value, unit, reason. */
 void device_assumptions(const DeviceSpec *d, Buf *out);
-/* What --precision auto is there. */
+/* The type of --precision auto on that device. */
 Dtype device_compute(const DeviceSpec *d);
 double device_peak(const DeviceSpec *d, Dtype compute);
 /* Bytes of device memory that context and libraries take beside the plan. */

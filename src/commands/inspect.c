@@ -1,4 +1,4 @@
-/* `cairn inspect --model PATH [--ranks N]`: what is in a file of weights or a checkpoint. */
+/* `cairn inspect --model PATH [--ranks N]`: the contents of a file of weights or a checkpoint. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static const char *human(char out[32], double bytes)
 
 /* ---- tensors ---- */
 
-/* What the importer makes of a tensor. */
+/* The use of a tensor in the importer. */
 static const char *role(const TensorInfo *t, SourceName *s)
 {
     if ((t->name[0] == 'm' || t->name[0] == 'v') && t->name[1] == '.') { /* as checkpoints name them */
@@ -103,7 +103,7 @@ static void put_file(Buf *b, const TensorFile *f)
 
 /* ---- checkpoints ---- */
 
-/* What state.json says, one line a key; lists and objects only by their size. */
+/* state.json, one line a key; lists and objects only by their size. */
 static void put_state(Buf *b, const Json *state)
 {
     for (void *it = js_first(state); it; it = js_next(state, it)) {

@@ -17,6 +17,7 @@
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshots.h"
+#include "train/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
 
@@ -31,14 +32,14 @@ typedef struct {
     const DeviceSpec *device; /* NULL: this machine */
     Backend device_backend;   /* its table, not opened */
     Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
-    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights; NULL: all Y */
+    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights */
     Exchange exchange;        /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
     PlanTable table;
 } PlanRun;
 
-/* ---- what is planned ---- */
+/* ---- input ---- */
 
 /* --predictions plans pretraining, else --task is a task of GLUE. */
 static Status open_model(PlanRun *r)
@@ -55,18 +56,11 @@ static Status open_model(PlanRun *r)
     return model_init(&r->model, config, head);
 }
 
-/* What the LayerNorms of --model's weights keep; weights that cannot be read are no hindrance to a plan. */
+/* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */
 static void find_norm_forms(PlanRun *r)
 {
-    float *norms = NULL;
-    if (!*r->c->model) return;
-    if (import_check(r->c->model, &r->model, NULL) == OK && import_check(r->c->model, &r->model, &norms) == OK) {
-        r->norm_forms = mem_alloc((size_t)(2 * r->model.config.layers + 1));
-        model_norm_forms(&r->model, norms, r->norm_forms);
-    } else {
+    if (start_norm_forms(r->c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK)
         log_warn("%s; planned as if every LayerNorm kept its output", status_message());
-    }
-    free(norms);
 }
 
 static size_t weights_bytes(const PlanRun *r) { return (size_t)r->model.params.size * sizeof(float); }
@@ -200,7 +194,7 @@ static Status largest_batch(const RunPlan *of, int64_t *batch)
     return OK;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static Status print(Buf *out)
 {
@@ -224,7 +218,7 @@ static Status explain(PlanRun *r)
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
                            .mean = r->input.mean_length,
-                           .beside = r->input.packed ? r->input.beside : r->input.mean_length,
+                           .beside = plan_input_beside(&r->input),
                            .micros = plan.micros,
                            .sequences = (double)r->c->batch_size,
                            .policy = r->c->recompute,
@@ -247,10 +241,7 @@ static Status show_ranks(PlanRun *r)
     TRY_DONE(choose(r, r->c->recompute, &plan));
     TRY_DONE(snapshots_replicas(r->c, (int)r->c->ranks, &replicas));
     TRY_DONE(plan_ranks(&(PlanRanks){.config = r->c,
-                                     .request = run_plan_request(&plan, true),
-                                     .rates = r->input.rates,
-                                     .seq_len = r->input.packed ? r->input.beside : r->input.mean_length,
-                                     .micros = plan.micros,
+                                     .plan = &plan,
                                      .share = planner_share(r->c, (int)r->c->ranks),
                                      .replicas = replicas,
                                      .machine = r->table.machine}));
@@ -297,14 +288,12 @@ static Status show_policies(PlanRun *r)
     int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
     Buf out = {0};
     Status status = OK;
-    for (; n < n_policies; n++) {
-        TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
-        TRY_DONE(largest_batch(&rows[n].plan, &rows[n].max_batch));
-    }
+    for (; n < n_policies; n++) TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
     Status found = choose(r, "auto", &rows[n].plan);
-    if (found == OK) found = largest_batch(&rows[n].plan, &rows[n].max_batch);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);
     if (found == OK) n++;
+    /* Only now: a backend keeps primitives for every size that is tried, and a row counts what the process holds. */
+    for (int i = 0; i < n; i++) TRY_DONE(largest_batch(&rows[i].plan, &rows[i].max_batch));
     (r->c->json ? plan_table_json : plan_table_print)(&r->table, rows, n, &out);
     TRY_DONE(print(&out));
     if (*r->c->svg) { /* auto is one of the others, or close to it */

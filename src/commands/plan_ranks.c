@@ -39,8 +39,10 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     ModelTensors t;
     Exchange x = {0};
     Network n = *network;
-    CostRates rates = r->rates;
-    PlanRequest q = r->request;
+    const PlanInput *in = &r->plan->input;
+    CostRates rates = in->rates;
+    PlanRequest q = run_plan_request(r->plan, true);
+    double micros = r->plan->micros, beside = plan_input_beside(in);
     *row = (Row){.ranks = ranks};
     q.exchange = NULL;
     if (ranks > 1) {
@@ -50,11 +52,11 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     }
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);
-    double micro = plan_cost(&p, p.micro, &p.capacity, r->seq_len, &r->rates, NULL);
-    double last = plan_cost(&p, p.micro, &p.capacity, r->seq_len, &rates, each);
-    double update = plan_cost(&p, p.update, &p.capacity, r->seq_len, &rates, each + p.micro.count);
+    double micro = plan_cost(&p, p.micro, &p.capacity, beside, &in->rates, NULL);
+    double last = plan_cost(&p, p.micro, &p.capacity, beside, &rates, each);
+    double update = plan_cost(&p, p.update, &p.capacity, beside, &rates, each + p.micro.count);
     double reduce = sum_of(&p, p.micro, each, true), share = sum_of(&p, p.update, each + p.micro.count, true);
-    double before = (r->micros > 1 ? r->micros - 1 : 0) * micro, part = r->micros < 1 ? r->micros : 1;
+    double before = (micros > 1 ? micros - 1 : 0) * micro, part = micros < 1 ? micros : 1;
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
     row->exchange = p.region_bytes[REGION_COMM];
@@ -68,8 +70,8 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     row->efficiency = row->alone / row->step;
     /* k more micro-batches add the same to both */
     double more = ceil((GOAL * row->step - row->alone) / ((1 - GOAL) * micro) - 1e-9);
-    row->micros = ceil(r->micros) + (more > 0 ? more : 0);
-    row->batch = (int64_t)ceil(row->micros / (r->micros > 1 ? r->micros : 1) * (double)r->share) * ranks;
+    row->micros = ceil(micros) + (more > 0 ? more : 0);
+    row->batch = (int64_t)ceil(row->micros / (micros > 1 ? micros : 1) * (double)r->share) * ranks;
 done:
     plan_free(&p);
     exchange_free(&x);

@@ -1,4 +1,4 @@
-/* What `cairn plan` prints: a row per policy, for people, as JSON, as a drawing. */
+/* The output of `cairn plan`: a row per policy, as a table, as JSON, as a drawing. */
 #ifndef CAIRN_COMMANDS_PLAN_TABLE_H
 #define CAIRN_COMMANDS_PLAN_TABLE_H
 

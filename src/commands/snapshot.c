@@ -1,4 +1,4 @@
-/* `cairn snapshot list | persist | discard`: what runs left in host memory. */
+/* `cairn snapshot list | persist | discard`: snapshots of runs in host memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,7 +153,7 @@ static Status check_run(const Config *c, const HeldRun *run)
     return OK;
 }
 
-/* What is there already and as new. */
+/* E_FAIL if the newest checkpoint is newer than the snapshot. */
 static Status check_disk(const HeldRun *run)
 {
     CheckpointList list;

@@ -1,6 +1,6 @@
-/* The comm lane: a thread that sums over the ranks what the step's thread gives it, in the order in which it was given,
-   while that goes on computing. On a device, whose memory only the step's thread reaches, that thread does it itself,
-   when it waits. */
+/* The comm lane of an Exec with several ranks: it sums gradients over the ranks while backward runs, and shares what
+   each rank updated. One implementation exchanges the host's memory, the other queues collectives on the device's comm
+   lane, from GPU to GPU. */
 #ifndef CAIRN_EXEC_COMM_LANE_INTERNAL_H
 #define CAIRN_EXEC_COMM_LANE_INTERNAL_H
 
@@ -8,22 +8,21 @@
 
 typedef struct CommLane CommLane;
 
-/* What was summed, and when: seconds of clock_monotonic. */
-typedef struct {
-    InstrId instr;
-    double posted, begin, end;
-} CommLaneRecord;
+struct CommLane {
+    /* The gradients of REDUCE `i` are complete: sums them over all ranks, now or until `wait`. Collective. Before a
+       step's first sum the ranks meet. */
+    Status (*post)(CommLane *l, InstrId i, const RowCounts *rows);
+    /* SHARE `i`: each rank's part of a table or of the weights to all; the next instr may read it. Collective. */
+    Status (*share)(CommLane *l, InstrId i, const RowCounts *rows);
+    /* Until all that was posted has ended. `broken`: the range failed, so the other ranks may never come. Adds to the
+       Exec's comm_busy and comm_waited. */
+    Status (*wait)(CommLane *l, bool broken, const RowCounts *rows);
+    void (*close)(CommLane *l); /* after wait */
+};
 
-/* `most`: REDUCEs of a step. `memory` and `ranks` must live as long; `grads`, `stats`: where they lie in the backend's
-   memory. */
-Status comm_lane_open(CommLane **lane, const ExecRanks *ranks, const Memory *memory, float *grads, Stats *stats,
-                      int most);
-void comm_lane_close(CommLane *lane); /* after comm_lane_wait; takes NULL */
-/* What `bucket` (−1: the stats) is made of is complete. */
-void comm_lane_post(CommLane *lane, InstrId instr, int32_t bucket);
-/* Collective, at once; nothing may be posted. `x` is in the backend's memory. */
-Status comm_lane_share(CommLane *lane, float *x, bool weights);
-/* Until all that was posted is done, or could not be. The records are valid until the next post. */
-Status comm_lane_wait(CommLane *lane, const CommLaneRecord **records, int *n);
+/* `most`: REDUCEs of a step; `grads`, `stats`: in the backend's memory. `e` must outlive the lane. */
+Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLane **lane);
+/* Takes three event slots of the device, from e->n_events on. */
+Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lane);
 
 #endif

@@ -105,7 +105,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
         exec_free(e);
         return status;
     }
-    Status status = exec_open_comm(e);
+    Status status = exec_open_lane(e);
     if (status != OK) {
         exec_free(e);
         return status;
@@ -117,8 +117,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
 void exec_free(Exec *e)
 {
     if (!e) return;
-    comm_lane_close(e->comm);
-    device_lane_close(e->queue);
+    if (e->lane) e->lane->close(e->lane);
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph)
             e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);
@@ -217,15 +216,10 @@ static Status leave(const Exec *e, InstrId i)
     return e->events && e->events[i] != NONE ? d->event_record(d, e->events[i]) : OK;
 }
 
-static bool is_exchange(const Exec *e, InstrId i) { return op_is_exchange(e->plan->instrs[i].op); }
-
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (is_exchange(e, i)) {
-            TRY(exec_exchange(e, i));
-            continue;
-        }
+        if (op_is_exchange(e->plan->instrs[i].op)) continue; /* not in this micro-batch */
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(enter(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));
@@ -234,10 +228,7 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
     return OK;
 }
 
-static Status run_one(Exec *e, InstrId i, const RowCounts *rows)
-{
-    return is_exchange(e, i) ? exec_exchange(e, i) : e->ops[i]->run(&e->calls[i], rows);
-}
+static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return e->ops[i]->run(&e->calls[i], rows); }
 
 void exec_add_record(Exec *e, ExecRecord record, int mark)
 {
@@ -251,6 +242,7 @@ void exec_add_record(Exec *e, ExecRecord record, int mark)
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
 {
     Device *d = e->memory->backend->device;
+    if (!e->tracing) return run(e, i, rows);
     int mark = d && d->mark ? 1 + 2 * e->n_marks : 0;
     if (mark) TRY(d->mark(d, lane, mark));
     double issued = clock_monotonic();
@@ -273,7 +265,7 @@ static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
     }
     Status status = enter(e, i);
     int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE;
-    if (status == OK) status = e->tracing ? exec_run_noted(e, i, rows, lane, run_one) : run_one(e, i, rows);
+    if (status == OK) status = exec_run_noted(e, i, rows, lane, run_one);
     if (status == OK) status = leave(e, i);
     if (named) d->range_end(d);
     return status;
@@ -292,11 +284,8 @@ bool exec_watched(const Exec *e)
 static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
+        if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
-        if (e->plan->instrs[i].op == OP_REDUCE) {
-            TRY(exec_exchange(e, i));
-            continue;
-        }
         TRY(run_named(e, i, rows));
         if (e->options.check || e->options.poison) TRY(settle_lanes(e));
         if (e->options.check) TRY(check_finite(e, i, rows));
@@ -371,7 +360,6 @@ static Status end_lanes(const Exec *e, Status status)
     Device *d = e->memory->backend->device;
     if (status == OK) return d->lane(d, LANE_COMPUTE);
     char *why = mem_strdup(status_message());
-    if (e->queue) comm_device_abort(e->options.ranks->comm_device); /* it might wait for ever */
     if (d->lane(d, LANE_COMPUTE) == OK) (void)d->wait(d);
     status = fail(status, "%s", why);
     free(why);

@@ -28,21 +28,32 @@ size_t memory_total(const Memory *m);
 
 typedef struct Exec Exec;
 
-/* How REDUCEs are done. Beside the step's thread works one for the comm lane, so that sums travel while backward goes
-   on; of a device, gradients go through the host's memory, after the micro-batch, or from GPU to GPU. */
+/* Gradient buckets: pieces of the flat space whose gradients travel together, and which rank sums which elements. */
 typedef struct {
-    Comm *comm;              /* the lane's own */
-    CommDevice *comm_device; /* NULL, or sums go from GPU to GPU, queued on the device's comm lane; then `meet` is
-                           called on the step's thread, and exec_run waits until what a range exchanged has come */
-    const int64_t *starts;   // (buckets + 1): where gradient buckets begin
-    const Intervals *parts;  // (buckets, comm->size): who sums which elements of the flat space
+    int n, ranks;
+    int64_t *starts;  // (n + 1)
+    Intervals *parts; // (n, ranks); see gradient_parts
+    Intervals *sums; // (ranks): a sharded optimizer's parts of a table of block sums, a double being two elements; then
+                     // each rank gets the sums of its own parts only. NULL: all get all
     Dtype wire;
-    int n_buckets;
-    const Intervals *sums; // (comm->size): a sharded optimizer's, of a table of block sums: then each rank gets the
-                           // sums of its own parts alone. NULL: all get all
-    size_t
-        scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest bucket; a device's copy is behind it */
-    Status (*meet)(void *self); /* Collective: before the first sum of a step, on the lane's thread; may be NULL */
+    int64_t largest;      /* elements of a bucket, or of that table */
+    size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest; a device's copy is behind it */
+} GradientBuckets;
+
+static inline const Intervals *gradient_parts(const GradientBuckets *b, int bucket) // (ranks)
+{
+    return b->parts + (size_t)bucket * (size_t)b->ranks;
+}
+
+/* How REDUCEs and SHAREs are done: through the host's memory, by a thread beside the step's or, for a device, after the
+   micro-batch; or queued on the device's comm lane, from GPU to GPU. */
+typedef struct {
+    Comm *comm;              /* the lane's own; used through the host's memory */
+    CommDevice *comm_device; /* NULL: through the host's memory */
+    const GradientBuckets *buckets;
+    /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
+     */
+    Status (*meet)(void *self);
     void *self;
 } ExecRanks;
 

@@ -3,7 +3,6 @@
 #define CAIRN_EXEC_EXEC_INTERNAL_H
 
 #include "exec/comm_lane_internal.h"
-#include "exec/device_lane_internal.h"
 #include "exec/exec.h"
 
 /* A range in a row bucket, run before. */
@@ -34,10 +33,9 @@ struct Exec {
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
     int n_marks, cap_marks;
-    CommLane *comm;    /* where the host exchanges; NULL: the plan has no REDUCE, or … */
-    DeviceLane *queue; /* … the device does */
-    bool copies;       /* the copy lane has work */
-    bool reducing;     /* the micro-batch that runs is its step's last */
+    CommLane *lane; /* NULL: the plan has no REDUCE */
+    bool copies;    /* the copy lane has work */
+    bool reducing;  /* the micro-batch that runs is its step's last */
     double comm_busy, comm_waited;
 };
 
@@ -47,17 +45,15 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a trace or names */
-/* Runs an instr between two marks of a lane, and notes it. */
+/* Runs an instr; in a trace between two marks of a lane, and notes it. */
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run);
 void exec_add_record(Exec *e, ExecRecord record, int mark);
 
 /* ---- ranks.c ---- */
-Status exec_open_comm(Exec *e);
-/* Must the range be run in pieces, between what is exchanged? `rows` of exec_run_pieces may be NULL: there is nothing
-   to run between. */
+Status exec_open_lane(Exec *e);
+/* The range must run in pieces, between what is exchanged. `rows` of exec_run_pieces may be NULL: nothing runs between.
+ */
 bool exec_in_pieces(const Exec *e, Range range);
 Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows);
-/* Within a range: one that the host exchanges. */
-Status exec_exchange(const Exec *e, InstrId i);
 
 #endif

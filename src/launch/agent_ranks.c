@@ -15,36 +15,11 @@
 extern char **environ;
 
 /* Variables of other launchers that would give our ranks a rank. */
-static bool says_rank(const char *entry)
-{
-    static const char *const prefixes[] = {"OMPI_COMM_WORLD_",
-                                           "PMI_",
-                                           "PMIX_",
-                                           "MV2_COMM_WORLD_",
-                                           "MPI_LOCAL",
-                                           "PALS_",
-                                           "SLURM_STEP",
-                                           "SLURM_PROCID=",
-                                           "SLURM_LOCALID=",
-                                           "SLURM_NODEID=",
-                                           "SLURM_NTASKS",
-                                           "SLURM_NPROCS=",
-                                           "SLURM_TASK_PID=",
-                                           "SLURM_LAUNCH_NODE_IPADDR=",
-                                           "RANK=",
-                                           "WORLD_SIZE=",
-                                           "LOCAL_RANK=",
-                                           "LOCAL_WORLD_SIZE=",
-                                           "NODE_RANK=",
-                                           "GROUP_RANK=",
-                                           "MASTER_ADDR=",
-                                           "MASTER_PORT=",
-                                           "CAIRN_JOB_TOKEN=",
-                                           "CAIRN_RENDEZVOUS="};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0) return true;
-    return false;
-}
+static const char others[] =
+    "OMPI_COMM_WORLD_ PMI_ PMIX_ MV2_COMM_WORLD_ MPI_LOCAL PALS_ "
+    "SLURM_STEP SLURM_PROCID= SLURM_LOCALID= SLURM_NODEID= SLURM_NTASKS SLURM_NPROCS= "
+    "SLURM_TASK_PID= SLURM_LAUNCH_NODE_IPADDR= RANK= WORLD_SIZE= LOCAL_RANK= LOCAL_WORLD_SIZE= "
+    "NODE_RANK= GROUP_RANK= MASTER_ADDR= MASTER_PORT= CAIRN_JOB_TOKEN= CAIRN_RENDEZVOUS= ";
 
 /* The environment of a rank: ours without those variables, and the launcher's settings. */
 static char **environment_of(const Agent *a, const Child *c)
@@ -54,7 +29,7 @@ static char **environment_of(const Agent *a, const Child *c)
     char **all = mem_array((size_t)(n + a->n_settings + 3), sizeof *all);
     n = 0;
     for (char **e = environ; *e; e++) {
-        bool replaced = says_rank(*e);
+        bool replaced = variable_begins(*e, others);
         size_t name = strcspn(*e, "=") + 1;
         for (int i = 0; i < a->n_settings && !replaced; i++) replaced = strncmp(a->settings[i], *e, name) == 0;
         if (!replaced) all[n++] = mem_strdup(*e);

@@ -181,7 +181,7 @@ done:
 static bool has_tasks(const Sites *sites, bool *only)
 {
     const char *given = getenv("CAIRN_SSH");
-    char *words[4];
+    char *words[5];
     *only = given && (strcmp(given, "pbs_tmrsh") == 0 || strcmp(given, "pbsdsh") == 0);
     if (sites->from != SITES_OF_PBS || (given && *given && !*only) || !pbs_task_words("", words)) return false;
     for (char **w = words; *w; w++) free(*w);

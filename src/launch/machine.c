@@ -141,3 +141,10 @@ void machine_secret(char out[33])
     hash128_random(&bits);
     hash128_format(bits, out);
 }
+
+bool variable_begins(const char *entry, const char *prefixes)
+{
+    for (size_t n; (n = strcspn(prefixes, " ")) > 0; prefixes += n + strspn(prefixes + n, " "))
+        if (strncmp(entry, prefixes, n) == 0) return true;
+    return false;
+}

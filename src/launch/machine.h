@@ -33,4 +33,7 @@ void boot_id(char out[48]);
 /* 128 random bits in hex: the secret of a job. */
 void machine_secret(char out[33]);
 
+/* True: "NAME=VALUE" begins with one of the prefixes, which spaces separate. */
+bool variable_begins(const char *entry, const char *prefixes);
+
 #endif

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "launch/launch_internal.h"
+#include "launch/machine.h"
 
 extern char **environ;
 
@@ -17,27 +18,9 @@ static bool travels(const Launch *l, const char *entry)
 {
     static const char devices[] = "CUDA_VISIBLE_DEVICES=";
     if (l->sites.from != SITES_OF_FILE && strncmp(entry, devices, sizeof devices - 1) == 0) return false;
-    static const char *const starts[] = {"CAIRN_",
-                                         "NCCL_",
-                                         "GLOO_",
-                                         "CUDA_",
-                                         "OMP_",
-                                         "GOMP_",
-                                         "ONEDNN_",
-                                         "DNNL_",
-                                         "LD_LIBRARY_PATH=",
-                                         "LANG=",
-                                         "LC_",
-                                         "SGE_ROOT=",
-                                         "JOB_ID=",
-                                         "PBS_JOBID=",
-                                         "SLURM_JOB_ID=",
-                                         "RESTARTED=",
-                                         "SLURM_RESTART_COUNT=",
-                                         "XDG_CACHE_HOME="};
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
-        if (strncmp(entry, starts[i], strlen(starts[i])) == 0) return true;
-    return false;
+    return variable_begins(entry, "CAIRN_ NCCL_ GLOO_ CUDA_ OMP_ GOMP_ "
+                                  "ONEDNN_ DNNL_ LD_LIBRARY_PATH= LANG= LC_ SGE_ROOT= "
+                                  "JOB_ID= PBS_JOBID= SLURM_JOB_ID= RESTARTED= SLURM_RESTART_COUNT= XDG_CACHE_HOME= ");
 }
 
 static void tell_setting(Launch *l, Remote *r, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -74,16 +74,18 @@ void pbs_attach(const char *job)
     free(program);
 }
 
-bool pbs_task_words(const char *host, char *words[4])
+bool pbs_task_words(const char *host, char *words[5])
 {
     int n = 0;
     words[n] = find_program("pbs_tmrsh");
-    if (!words[n]) {
+    bool direct = words[n] != NULL;
+    if (!direct) {
         words[n] = find_program("pbsdsh");
         if (!words[n]) return false;
         words[++n] = mem_strdup("-h");
     }
     words[++n] = mem_strdup(host);
+    if (!direct) words[++n] = mem_strdup("--"); /* else getopt would take the program's own */
     words[++n] = NULL;
     return true;
 }

@@ -9,7 +9,7 @@
 void pbs_attach(const char *job);
 
 /* The words that run a program on a host of the job without ssh, to which the program and its arguments are appended;
-   the program has no standard input. At most 3, NULL at the end; caller frees each. False: PBS has no such program. */
-bool pbs_task_words(const char *host, char *words[4]);
+   the program has no standard input. At most 4, NULL at the end; caller frees each. False: PBS has no such program. */
+bool pbs_task_words(const char *host, char *words[5]);
 
 #endif

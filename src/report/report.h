@@ -66,8 +66,8 @@ typedef struct {
     bool from_zero;   /* the y axis takes in 0 */
     const char *note; /* small, at the end of the title's line; NULL: none */
 } Chart;
-/* Any text, UTF-8; what does not fit the picture's width is cut, with an ellipsis. However large n is, a series takes
-   400 KB at most, without gaps 60. */
+/* Texts are UTF-8; an ellipsis cuts a text that is wider than the picture. A series takes at most 400 KB for any n,
+   without gaps 60 KB. */
 void chart_svg(const Chart *chart, Buf *out);
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
 void markup_text(Buf *out, const char *s);

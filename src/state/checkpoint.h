@@ -44,12 +44,12 @@ typedef struct {
 } TrainingState;
 
 typedef struct {
-    int saved, failed;   /* checkpoints */
-    int64_t last_step;   /* of the newest durable one; −1: none yet */
-    double stood_s;      /* training stood still, in all saves together: waiting for the save before, copying, … */
-    double stood_most_s; /* … and in the one where it stood longest */
-    double background_s; /* writing beside training */
-    uint64_t bytes;      /* written, in all saves together */
+    int saved, failed;      /* checkpoints */
+    int64_t last_step;      /* of the newest durable one; −1: none yet */
+    double stalled_s;       /* training waited, in all saves together: for the previous save, copying, … */
+    double longest_stall_s; /* … and in the save where it waited longest */
+    double background_s;    /* writing beside training */
+    uint64_t bytes;         /* written, in all saves together */
 } SaverStats;
 
 /* Saves into one folder; one at a time. The caller owns `stats` (read it between calls) and calls from one thread. */

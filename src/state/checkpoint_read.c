@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/tensor_file.h"
 #include "state/checkpoint_internal.h"
-#include "state/tensor_file.h"
 
 #define BLOCK        ((size_t)1 << 20)
 #define MAX_MANIFEST ((size_t)1 << 20)

@@ -159,9 +159,9 @@ Status saver_begin(Saver *s, const TrainingState *state)
         take_outcome(s);
         status = s->last == OK ? OK : fail(s->last, "%s", s->last_message);
     }
-    double stood = clock_monotonic() - start;
-    s->stats.stood_s += stood;
-    if (stood > s->stats.stood_most_s) s->stats.stood_most_s = stood;
+    double stall = clock_monotonic() - start;
+    s->stats.stalled_s += stall;
+    if (stall > s->stats.longest_stall_s) s->stats.longest_stall_s = stall;
     return status;
 }
 

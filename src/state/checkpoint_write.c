@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/tensor_file.h"
 #include "state/checkpoint_internal.h"
-#include "state/tensor_file.h"
 
 typedef struct {
     const char *prefix;

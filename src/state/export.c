@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 /* ---- JSON with sorted keys ---- */
 

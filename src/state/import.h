@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "formats/tensor_file.h"
 #include "model/model.h"
-#include "state/tensor_file.h"
 
 /* ---- names ---- */
 typedef enum {

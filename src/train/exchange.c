@@ -7,7 +7,7 @@
 #define LEAST_BUCKETS 8         /* of a model that is small for --bucket-size: else all would come at the end */
 #define LEAST_BUCKET  (1 << 18) /* elements: smaller ones are not made for that */
 
-static void add_start(Exchange *x, int *cap, int64_t at)
+static void add_start(GradientBuckets *x, int *cap, int64_t at)
 {
     if (x->n > 0 && x->starts[x->n - 1] == at) return;
     MEM_GROW(x->starts, x->n, *cap);
@@ -16,7 +16,7 @@ static void add_start(Exchange *x, int *cap, int64_t at)
 
 /* A bucket ends where the next tensor would make it larger than it should be, and where the embeddings begin, whose
    gradients all come last; a tensor that is larger by itself is cut into pieces of the same number of norm blocks. */
-static void find_starts(Exchange *x, const ParamTable *params, int64_t most)
+static void find_starts(GradientBuckets *x, const ParamTable *params, int64_t most)
 {
     int cap = 0;
     add_start(x, &cap, 0);
@@ -39,52 +39,55 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
     int64_t most = bucket_bytes / (int64_t)sizeof(float), some = params->size / LEAST_BUCKETS;
     if (some < LEAST_BUCKET) some = LEAST_BUCKET;
     if (most > some) most = some;
-    *x = (Exchange){.ranks = ranks, .wire = wire};
-    find_starts(x, params, most > NORM_BLOCK ? most : NORM_BLOCK);
-    size_t count = (size_t)x->n * (size_t)ranks;
-    x->parts = mem_array(count, sizeof *x->parts);
+    *x = (Exchange){.buckets = {.ranks = ranks, .wire = wire}};
+    GradientBuckets *all = &x->buckets;
+    find_starts(all, params, most > NORM_BLOCK ? most : NORM_BLOCK);
+    size_t count = (size_t)all->n * (size_t)ranks;
+    all->parts = mem_array(count, sizeof *all->parts);
     x->intervals = mem_array(count, sizeof *x->intervals);
-    for (int b = 0; b < x->n; b++) {
-        int64_t begin = x->starts[b], end = x->starts[b + 1], from = begin;
+    for (int b = 0; b < all->n; b++) {
+        int64_t begin = all->starts[b], end = all->starts[b + 1], from = begin;
         for (int r = 0; r < ranks; r++) {
             size_t i = (size_t)b * (size_t)ranks + (size_t)r;
             int64_t to = slice_cut(params, begin, end, r, ranks);
             x->intervals[i] = (Interval){from, to};
-            x->parts[i] = (Intervals){.intervals = &x->intervals[i], .count = to > from, .size = to - from};
+            all->parts[i] = (Intervals){.intervals = &x->intervals[i], .count = to > from, .size = to - from};
             from = to;
         }
-        size_t bytes = comm_reduce_bytes(x->parts + (size_t)b * (size_t)ranks, ranks, wire);
-        if (bytes > x->scratch_bytes) x->scratch_bytes = bytes;
-        if (end - begin > x->largest) x->largest = end - begin;
+        size_t bytes = comm_reduce_bytes(gradient_parts(all, b), ranks, wire);
+        if (bytes > all->scratch_bytes) all->scratch_bytes = bytes;
+        if (end - begin > all->largest) all->largest = end - begin;
     }
-    x->scratch_bytes = (x->scratch_bytes + 63) / 64 * 64;
+    all->scratch_bytes = (all->scratch_bytes + 63) / 64 * 64;
 }
 
 void exchange_shard(Exchange *x, const ParamTable *params, int rank)
 {
+    GradientBuckets *all = &x->buckets;
     x->shard = true;
     x->rank = rank;
-    x->slices = mem_array((size_t)x->ranks, sizeof *x->slices);
-    x->sums = mem_array((size_t)x->ranks, sizeof *x->sums);
-    state_slices(params, x->starts, x->n, x->ranks, x->slices);
-    for (int r = 0; r < x->ranks; r++)
+    x->slices = mem_array((size_t)all->ranks, sizeof *x->slices);
+    all->sums = mem_array((size_t)all->ranks, sizeof *all->sums);
+    state_slices(params, all->starts, all->n, all->ranks, x->slices);
+    for (int r = 0; r < all->ranks; r++)
         for (int k = 0; k < x->slices[r].count; k++) {
             Interval v = x->slices[r].intervals[k];
-            intervals_add(&x->sums[r], 2 * optim_norm_blocks(params, v.begin), 2 * optim_norm_blocks(params, v.end));
+            intervals_add(&all->sums[r], 2 * optim_norm_blocks(params, v.begin), 2 * optim_norm_blocks(params, v.end));
         }
     int64_t table = 2 * optim_norm_blocks(params, params->size);
-    if (table > x->largest) x->largest = table;
-    size_t bytes = comm_reduce_bytes(x->sums, x->ranks, F32);
-    if (bytes > x->scratch_bytes) x->scratch_bytes = (bytes + 63) / 64 * 64;
+    if (table > all->largest) all->largest = table;
+    size_t bytes = comm_reduce_bytes(all->sums, all->ranks, F32);
+    if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
 }
 
 void exchange_free(Exchange *x)
 {
-    for (int r = 0; x->slices && r < x->ranks; r++) intervals_free(&x->slices[r]), intervals_free(&x->sums[r]);
+    GradientBuckets *all = &x->buckets;
+    for (int r = 0; x->slices && r < all->ranks; r++) intervals_free(&x->slices[r]), intervals_free(&all->sums[r]);
     free(x->slices);
-    free(x->sums);
-    free(x->starts);
-    free(x->parts);
     free(x->intervals);
+    free(all->starts);
+    free(all->parts);
+    free(all->sums);
     *x = (Exchange){0};
 }

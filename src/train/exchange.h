@@ -3,24 +3,18 @@
 #ifndef CAIRN_TRAIN_EXCHANGE_H
 #define CAIRN_TRAIN_EXCHANGE_H
 
-#include "comm/comm.h"
+#include "exec/exec.h"
 #include "model/params.h"
 #include "state/slices.h"
 
 typedef struct {
-    int n, ranks;        /* buckets */
-    int64_t *starts;     // (n + 1)
-    Intervals *parts;    // (n, ranks)
+    GradientBuckets buckets;
     Interval *intervals; // (n, ranks)
-    Dtype wire;
-    int64_t largest;      /* elements of a bucket, or of a table of norm blocks' sums */
-    size_t scratch_bytes; /* what a collective on the largest needs */
-    bool by_comm_device;  /* from GPU to GPU: nothing of it lies in the host's memory */
+    bool by_comm_device; /* from GPU to GPU: nothing of it lies in the host's memory */
     /* A sharded optimizer's: */
     bool shard;
     int rank;
     Intervals *slices; // (ranks): whose moments are where
-    Intervals *sums;   // (ranks): of a table of norm blocks' sums, a double being two elements
 } Exchange;
 
 /* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts;

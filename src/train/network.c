@@ -57,10 +57,10 @@ static double exchange_seconds(const void *network, Op op, double bytes)
 
 void network_rates(Network *n, const Exchange *x, CostRates *rates)
 {
-    n->ranks = x->ranks;
-    n->buckets = x->n;
+    n->ranks = x->buckets.ranks;
+    n->buckets = x->buckets.n;
     n->shard = x->shard;
-    n->wire = (double)dtype_size(x->wire);
+    n->wire = (double)dtype_size(x->buckets.wire);
     n->memory = rates->bytes;
     rates->exchange = exchange_seconds;
     rates->network = n;

@@ -88,7 +88,7 @@ static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 /* The machine's. */
 static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
 
-/* Of a step, from the mean length where sequences are packed. */
+/* Rows of a step on this rank, from the mean length where sequences are packed. */
 static double tokens_of_step(const Planner *g)
 {
     const PlanInput *in = input(g);
@@ -104,11 +104,9 @@ static void set_micro(Planner *g, int64_t tokens)
     g->plan->micros = micros < 1 ? 1 : micros;
 }
 
-static double beside(const Planner *g) { return input(g)->beside > 0 ? input(g)->beside : input(g)->mean_length; }
-
 static double step_seconds(const Planner *g)
 {
-    return search_step_seconds(&g->plan->train, &input(g)->rates, beside(g), g->plan->micros);
+    return search_step_seconds(&g->plan->train, &input(g)->rates, plan_input_beside(input(g)), g->plan->micros);
 }
 
 /* The best levels for this micro-batch. */
@@ -119,7 +117,7 @@ static Status search(const Planner *g, SearchResult *r)
                              .evaluation = input(g)->evaluation ? &g->plan->eval : NULL,
                              .accounts = &g->plan->accounts,
                              .rates = input(g)->rates,
-                             .seq_len = beside(g),
+                             .seq_len = plan_input_beside(input(g)),
                              .micros = g->plan->micros,
                              .offload = !b || backend_offloads(b)};
     problem.training.levels = NULL;
@@ -208,7 +206,7 @@ typedef struct {
     char policy[sizeof((RunPlan *)NULL)->policy];
 } Choice;
 
-/* The same on all ranks, whatever each has: what fits where least is free. */
+/* The same choice on all ranks: what fits the one with the least memory. */
 static Status choose(Planner *g, Ranks *ranks)
 {
     RunPlan *p = g->plan;
@@ -230,7 +228,7 @@ static Status choose(Planner *g, Ranks *ranks)
 
 /* ---- snapshots ---- */
 
-/* What earlier processes' snapshots hold of the machine is theirs to take again. */
+/* Snapshots of the run's earlier processes are in memory already and get replaced, so their bytes are free to take. */
 static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
 {
     machine(g)->snapshots = (size_t)bytes;
@@ -250,8 +248,8 @@ static bool can_stream(const PlanInput *in)
     return !device && !(in->exchange && in->exchange->shard);
 }
 
-/* Peaks of the plans that were made, without what can be given up for want of room: snapshots that no number of steps
-   asked for, then the save buffer. */
+/* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the
+   save buffer. */
 static void settle(Planner *g)
 {
     RunPlan *p = g->plan;
@@ -325,8 +323,8 @@ Status planner_refuse(const Config *c, const RunPlan *p)
 
 /* ---- all of it ---- */
 
-/* The backend makes what it keeps for a product (oneDNN's primitives, tens of MiB) when a plan of that capacity is
-   first made. A choice by memory needs to know it: so one plan, of the largest micro-batch, is made ahead. */
+/* A backend makes its primitives (oneDNN: tens of MiB) when a plan of a capacity is first made. A choice by memory must
+   count them, so one plan, of the largest micro-batch, is made ahead. */
 static Status count_primitives(Planner *g, int64_t tokens)
 {
     RunPlan *p = g->plan;
@@ -369,7 +367,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     uint64_t snapshots = 0;
     Planner g = {.c = c,
                  .plan = p,
-                 .share = planner_share(c, in->exchange ? in->exchange->ranks : 1),
+                 .share = planner_share(c, in->exchange ? in->exchange->buckets.ranks : 1),
                  .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;

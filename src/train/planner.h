@@ -19,7 +19,7 @@ MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batc
    looks at. plan->fits says whether it fits the accounts; E_MEMORY where a search finds none that does, with the
    smallest budget that would do. The caller frees the plan, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
-/* Says what was given up for want of room. */
+/* Warns of snapshots and a save buffer that were given up. */
 void planner_warn(const RunPlan *plan);
 /* E_MEMORY with what would fit, for a plan that does not. */
 Status planner_refuse(const Config *c, const RunPlan *plan);

@@ -35,7 +35,7 @@ static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
     if (x->by_comm_device) return 0;
-    return x->scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->largest * sizeof(float) : 0);
+    return x->buckets.scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
 /* 0: all. */
@@ -66,7 +66,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         plan_offload(p);
         free(none);
-        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->starts, r->exchange->n);
+        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
     plan_begin(p, t->stats, t->grads);
     if (r->training) {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/tensor_file.h"
 #include "state/checkpoint.h"
-#include "state/tensor_file.h"
 #include "train/recover.h"
 #include "train/start.h"
 #include "train/train.h"

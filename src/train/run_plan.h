@@ -27,6 +27,8 @@ typedef struct {
     CostRates rates;          /* of rank 0 */
 } PlanInput;
 
+static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
+
 typedef struct {
     PlanInput input;
     char policy[88];                 /* as it runs: "auto (none×8 lean×4)" */

@@ -132,8 +132,8 @@ double saving_reserve(const Saving *s)
     const SaverStats *stats = &s->saver.stats;
     double bytes = (double)checkpoint_bytes(&s->run->session.model->params);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
-    double seen = stats->saved ? (stats->stood_s + stats->background_s) / stats->saved : guess;
+    double seen = stats->saved ? (stats->stalled_s + stats->background_s) / stats->saved : guess;
     return 1 + 2 * seen;
 }
 
-double saving_longest_stall(const Saving *s) { return s->saver.stats.stood_most_s; }
+double saving_longest_stall(const Saving *s) { return s->saver.stats.longest_stall_s; }

@@ -53,17 +53,11 @@ static Status meet(void *self) { return ranks_meet(self); }
 
 static Status open_lane(Session *s)
 {
-    const Exchange *x = s->plan.input.exchange;
     if (!s->options.ranks || !s->plan.input.training) return OK;
     TRY(ranks_connect(s->options.ranks, &s->lane));
     s->exec_ranks = (ExecRanks){.comm = s->lane,
-                                .starts = x->starts,
-                                .parts = x->parts,
-                                .wire = x->wire,
-                                .n_buckets = x->n,
                                 .comm_device = s->options.comm_device,
-                                .sums = x->sums,
-                                .scratch_bytes = x->scratch_bytes,
+                                .buckets = &s->plan.input.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
     return OK;

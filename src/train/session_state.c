@@ -20,7 +20,7 @@ void session_free_filled(Session *s)
 
 static size_t array_bytes(const Session *s) { return (size_t)s->model->params.size * sizeof(float); }
 
-/* Where an array lies, in the backend's memory. */
+/* The address of an array, in the backend's memory. */
 static float *place_of(const Session *s, StateArray which)
 {
     float *start = s->memory.base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
@@ -43,7 +43,8 @@ static void copy_slice(float *space, float *slice, const Intervals *of, bool out
     }
 }
 
-/* This rank's own, as the host sees it: on a device that is a copy, made here (`read`) or to be written back. */
+/* This rank's slice in host memory. Of a device it is a copy, filled where `read` is set; return_slice writes it back.
+ */
 static Status borrow_slice(const Session *s, StateArray which, bool read, float **slice)
 {
     const Backend *b = s->options.backend;
@@ -181,7 +182,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
     return place_of(s, which);
 }
 
-/* Elements of the slice before this one. */
+/* The number of the slice's elements before `element`. */
 static int64_t place_in_slice(const Intervals *slice, int64_t element)
 {
     int64_t before = 0;
@@ -205,7 +206,7 @@ void session_read_done(const Session *s, const float *values)
     if (s->options.backend->device) free((void *)(uintptr_t)values);
 }
 
-/* Position of the first NaN or infinity; −1: there is none. */
+/* Position of the first NaN or infinity, or −1. */
 static int64_t first_not_finite(const float *x, int64_t n) // (n)
 {
     enum { BLOCK = 1024 };

@@ -28,7 +28,7 @@ struct Snapshots {
     bool pending;             /* begun, neither committed nor given up: the same on all ranks */
     SnapshotOutcome outcome;  /* of it, here */
     bool alone;               /* files of other numbers of ranks are gone */
-    double stood_now;         /* training waited for the one under way */
+    double stall_s;           /* training waited for the one under way */
     SnapshotStats stats;
 };
 
@@ -68,10 +68,10 @@ Status snapshots_replicas(const Config *c, int nodes, int *n)
 uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
 {
     enum { SMALL_FILES = 512 << 10 };
-    int ranks = x ? x->ranks : 1;
+    int ranks = x ? x->buckets.ranks : 1;
     uint64_t most = 0, sum = 0;
     Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
-    state_slices(params, x ? x->starts : NULL, x ? x->n : 0, ranks, slices);
+    state_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
     for (int r = 0; r < ranks; r++) {
         uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
         if (bytes > most) most = bytes;
@@ -118,7 +118,7 @@ static void find_slices(Snapshots *s)
         state_slices(&session->model->params, NULL, 0, 1, s->slices);
         return;
     }
-    state_slices(&session->model->params, x->starts, x->n, ranks, s->slices);
+    state_slices(&session->model->params, x->buckets.starts, x->buckets.n, ranks, s->slices);
 }
 
 static SnapshotPlace place_of(const Snapshots *s, int slice)
@@ -246,28 +246,30 @@ static bool goes_without(const Snapshots *s, Status status)
     return s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
 }
 
-/* On all ranks, or on none: E_STOPPED where auto goes on without. */
-static Status agree(Snapshots *s, Status mine)
+/* All ranks agree: on the first failure, or that one of them has no room and auto continues without. */
+static Status agree(Snapshots *s, Status mine, bool *room)
 {
     bool drop = goes_without(s, mine);
     int64_t good = !drop;
     if (drop) log_warn("no snapshots are taken: %s", status_message());
     TRY(ranks_all(s->ranks, drop ? OK : mine));
     TRY(ranks_least(s->ranks, &good));
-    return good ? OK : E_STOPPED;
+    *room = good;
+    return OK;
 }
 
-static Status open_everywhere(Snapshots *s)
+static Status open_everywhere(Snapshots *s, bool *room)
 {
     SnapshotClaim mine = {0};
-    TRY(agree(s, find_claim(s, &mine)));
+    TRY(agree(s, find_claim(s, &mine), room));
+    if (!*room) return OK;
     Status status = check_room(s, &mine);
-    if (goes_without(s, status)) {
-        if (ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
-        return E_STOPPED;
-    }
+    *room = !goes_without(s, status);
+    if (!*room && ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
+    if (!*room) return OK;
     TRY(status);
-    TRY(agree(s, open_files(s)));
+    TRY(agree(s, open_files(s), room));
+    if (!*room) return OK;
     int64_t newest = -s->generation;
     TRY(ranks_least(s->ranks, &newest));
     s->generation = -newest;
@@ -313,13 +315,13 @@ Status snapshots_open(Snapshots **out, Run *run)
         s->stats.every = s->wish.every;
         find_slices(s);
         status = find_copies(s);
-        if (status == OK) status = open_everywhere(s);
-        if (status == OK) {
+        bool room = false;
+        if (status == OK) status = open_everywhere(s, &room);
+        if (status == OK && room) {
             if (s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
             *out = s;
             return OK;
         }
-        if (status == E_STOPPED) status = OK; /* no room somewhere */
     }
     release(s, false);
     return status;
@@ -332,7 +334,7 @@ void snapshots_close(Snapshots *s, const Run *run, bool discard)
             "snapshots: %" PRId64 " taken, the last ones %" PRId64
             " steps apart; training waited %.3g s for all, %.3g s at most; the thread worked %.3g s, %.3g s of it on "
             "a processor; %.1f MiB",
-            s->stats.taken, s->stats.every, s->stats.stood_s, s->stats.stood_most_s, s->stats.seconds,
+            s->stats.taken, s->stats.every, s->stats.stalled_s, s->stats.longest_stall_s, s->stats.seconds,
             s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
     char *output = s ? mem_strdup(s->output) : snapshot_canonical(run->c->output_dir);
     release(s, discard);
@@ -350,10 +352,10 @@ static void reckon(Snapshots *s, double step_s)
     snapshot_cost(s->file, &processor, &seconds);
     s->stats.processor_s += processor;
     s->stats.seconds += seconds;
-    s->stats.stood_s += s->stood_now;
-    if (s->stood_now > s->stats.stood_most_s) s->stats.stood_most_s = s->stood_now;
+    s->stats.stalled_s += s->stall_s;
+    if (s->stall_s > s->stats.longest_stall_s) s->stats.longest_stall_s = s->stall_s;
     if (s->wish.every > 0) return;
-    double cost = s->stood_now + (s->run->session.options.backend->device ? 0 : processor);
+    double cost = s->stall_s + (s->run->session.options.backend->device ? 0 : processor);
     double every = step_s > 0 ? ceil(cost / (COST_MOST * step_s)) : 1;
     if (s->stats.every > 0) every = fmax(every, floor(0.7 * (double)s->stats.every)); /* one cheap one proves little */
     s->stats.every = every < 1 ? 1 : every > 1e9 ? (int64_t)1e9 : (int64_t)every;
@@ -395,7 +397,7 @@ static Status begin(Snapshots *s)
     TRY_DONE(snapshot_begin(s->file, &source, s->keep));
     s->pending = true;
     s->outcome = SNAPSHOT_BUSY;
-    s->stood_now = clock_monotonic() - start;
+    s->stall_s = clock_monotonic() - start;
 done:
     buf_free(&text);
     return status;
@@ -476,7 +478,7 @@ Status snapshots_step(Snapshots *s, double step_s)
         look(s, true);
         vote(s);
         TRY(ranks_meet(s->ranks));
-        s->stood_now += clock_monotonic() - start;
+        s->stall_s += clock_monotonic() - start;
         settle(s, step_s);
     }
     return begin(s);
@@ -487,7 +489,7 @@ void snapshots_settle(Snapshots *s)
     if (!s) return;
     double start = clock_monotonic();
     snapshot_wait_copied(s->file);
-    s->stood_now += clock_monotonic() - start;
+    s->stall_s += clock_monotonic() - start;
 }
 
 void snapshots_gather(Snapshots *s, Persist *held)

@@ -12,10 +12,10 @@ typedef struct Run Run; /* train/run.h */
 
 /* What snapshots in memory (train/snapshots.h) took, in this process. */
 typedef struct {
-    int64_t taken, every;         /* committed; steps between them at last */
-    double stood_s, stood_most_s; /* training waited: in all, and for one */
-    double processor_s, seconds;  /* of the thread, for all of them */
-    uint64_t bytes;               /* of the file */
+    int64_t taken, every;              /* committed; steps between them at last */
+    double stalled_s, longest_stall_s; /* training waited: in all, and for one */
+    double processor_s, seconds;       /* of the thread, for all of them */
+    uint64_t bytes;                    /* of the file */
 } SnapshotStats;
 
 /* Where training stands; what is in a checkpoint beside the tensors. */

@@ -113,7 +113,7 @@ CAIRN_TEST_NCCL_BREAKS=1:40 start 2 broken "${endless[@]}" --output-dir broken
 ended 77
 grep -q 'rank 1 on .*: NCCL failed (in the background: words of the twin: the test broke it)' broken.1 ||
     complain "NCCL's error is not told: $(tail -n 1 broken.1)"
-grep -q 'lost rank 1 on .*the connection of the data broke' broken.0 || complain "rank 0 does not say who: $(tail -n 1 broken.0)"
+grep -q 'lost rank 1 on .*its data connection broke' broken.0 || complain "rank 0 does not say who: $(tail -n 1 broken.0)"
 
 CAIRN_TEST_NCCL_BREAKS=1:0 start 2 apart "${glue[@]}" --output-dir apart --comm nccl
 ended 77

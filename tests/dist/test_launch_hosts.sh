@@ -47,6 +47,14 @@ PBS_NODEFILE=$work/pbs PBS_JOBID=17.server expect 0 launch --ranks 4 -- glue
 placed h1:0/4:0/2:node0 h1:1/4:1/2:node0 h2:2/4:0/2:node1 h2:3/4:1/2:node1
 PBS_NODEFILE=$work/pbs expect 0 launch -- glue # without GPUs: one for each host
 placed h1:0/2:0/1:node0 h2:1/2:0/1:node1
+printf 'h0\n' >pbs # a line for a host is no slot: its GPUs decide
+PBS_NODEFILE=$work/pbs CUDA_VISIBLE_DEVICES=0,1 expect 0 launch -- glue
+placed h0:0/2:0/2:node0 h0:1/2:1/2:node0
+says "h0 gets 2 ranks for its GPUs"
+printf 'h0\nh0\n' >pbs
+PBS_NODEFILE=$work/pbs CUDA_VISIBLE_DEVICES=0,1,2 expect 0 launch -- glue
+placed h0:0/2:0/2:node0 h0:1/2:1/2:node0
+says "h0 has 3 GPUs, but PBS_NODEFILE" "gives it 2 ranks"
 printf 'h2 4 all.q@h2 UNDEFINED\nh3 2 all.q@h3 UNDEFINED\n' >sge
 PE_HOSTFILE=$work/sge expect 0 launch --ranks 3 -- glue
 placed h2:0/3:0/2:node0 h2:1/3:1/2:node0 h3:2/3:0/1:node1

@@ -34,7 +34,7 @@ submit() {
     local name=$1 flags=$2
     shift 2
     user env -C "$source" "CAIRN_BINARY=$CAIRN_BINARY" "RESULTS_DIR=$share/$name" "RUN_FLAGS=$small $flags" \
-        "CAIRN_MAX_RESTARTS=${restarts:-3}" CUDA_VISIBLE_DEVICES= qsub -N "$name" -l select="${chunks:-2:ncpus=1:mpiprocs=1}" \
+        "CAIRN_MAX_RESTARTS=${restarts:-3}" "CUDA_VISIBLE_DEVICES=${devices:-}" qsub -N "$name" -l select="${chunks:-2:ncpus=1:mpiprocs=1}" \
         -l walltime="${walltime:-00:30:00}" "$@" "${script:-hpcai_scripts/job.pbs}"
 }
 # The output of all jobs of a name, finished or not.
@@ -96,6 +96,11 @@ without_ssh() {
     wait_over tasks
     says_so tasks "n2: ssh does not reach it" || complain "ssh was not refused: $(printed tasks)"
     says_so tasks "trained 20 steps" || complain "by pbs_tmrsh: $(printed tasks)"
+    lab in n1 root mount --bind /dev/null /opt/pbs/bin/pbs_tmrsh
+    submit tasks2 "--max-steps 5" >/dev/null
+    wait_over tasks2
+    says_so tasks2 "trained 5 steps" || complain "by pbsdsh: $(printed tasks2)"
+    lab in n1 root umount /opt/pbs/bin/pbs_tmrsh
     compgen -G "$source/.cairn-agents-*" && complain "the file for agents is left"
     none_left "without ssh"
     lab in n2 root /usr/sbin/sshd
@@ -151,6 +156,13 @@ faults() { # a killed rank, no starts left: the job comes back
     none_left "fault"
 }
 
+gpus() { # one line of PBS_NODEFILE for a host is no slot
+    chunks=1:ncpus=2:ngpus=2 devices=0,1 submit gpus "--max-steps 5 --backend cpu" >/dev/null
+    wait_over gpus
+    says_so gpus "n1 gets 2 ranks for its GPUs" || complain "no warning: $(printed gpus)"
+    says_so gpus "2 ranks on 1 host" || complain "not a rank for each GPU: $(printed gpus)"
+}
+
 array() {
     # shellcheck disable=SC2016 # job.sh puts the index in
     chunks=1:ncpus=1:mpiprocs=1 submit array '--max-steps 5 --seed $PBS_ARRAY_INDEX' -J 1-2 >/dev/null
@@ -184,5 +196,5 @@ limits() { # by PBS's hook, which is written for control groups of version 1 her
     none_left "exhausted"
 }
 
-for case in ${CAIRN_TEST_CASES:-past_walltime refused without_ssh suspended put_back faults array limits}; do "$case"; done
+for case in ${CAIRN_TEST_CASES:-past_walltime refused without_ssh suspended put_back faults gpus array limits}; do "$case"; done
 finish

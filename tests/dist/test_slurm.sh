@@ -54,6 +54,15 @@ wait_until 600 holds "$job.out" "was killed by SIGKILL; starting again on 2 host
     complain "the fault was not seen: $(cat "$job.out")"
 before=$(steps_of)
 wait_until 600 trained $((before + 5)) || complain "it did not go on after the fault: $(cat "$job.out")"
+# Suspended, all of it stands still, and then continues: nobody is blamed.
+scontrol suspend "$job" || complain "it cannot be suspended"
+sleep 5
+before=$(steps_of)
+sleep 5
+[ "$(steps_of)" -eq "$before" ] || complain "it trained while it was suspended"
+scontrol resume "$job"
+wait_until 600 trained $((before + 5)) || complain "it did not continue: $(cat "$job.out")"
+! holds "$job.out" "(2 of at most 3)" || complain "a suspended job was started again: $(cat "$job.out")"
 # Cancelled by the user: a signal for every process, then the end.
 scancel "$job"
 slurm_wait "$job" 600

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -69,7 +69,7 @@ static void test_every_gradient_once(void **state)
             int sums = 0, stats = 0;
             make_model(&m, (HeadKind)head);
             exchange_init(&x, &m.params, RANKS, BUCKET, F32);
-            assert_true(x.n > 5);
+            assert_true(x.buckets.n > 5);
             PlanRequest r = request(&m, &x, policies[w], levels);
             assert_ok(plan_make(&r, &p, &t, NULL));
             size_t covered = 0;
@@ -87,7 +87,7 @@ static void test_every_gradient_once(void **state)
                 covered += p.tensors[p.instrs[i].out[0]].bytes;
             }
             assert_int_equal(stats, 1);
-            assert_int_equal(sums, x.n);
+            assert_int_equal(sums, x.buckets.n);
             assert_int_equal(covered, (size_t)m.params.size * sizeof(float));
             plan_free(&p);
             exchange_free(&x);
@@ -175,7 +175,7 @@ static void test_slices_are_the_space(void **state)
                 for (int64_t e = own[s].offset; e < own[s].offset + own[s].size; e++) assert_int_equal(seen[e]++, 0);
                 sum += own[s].size;
             }
-            blocks += x.sums[rank].size / 2;
+            blocks += x.buckets.sums[rank].size / 2;
             free(own);
         }
         assert_int_equal(sum, held);

@@ -15,9 +15,10 @@ BEGIN {
     allow["src/comm"] = ""
     allow["src/launch"] = "config/ comm/"
     allow["src/exec"] = "plan/ comm/ kernels/backend.h"
-    allow["src/state"] = "model/ comm/"
+    allow["src/formats"] = ""
+    allow["src/state"] = "formats/ model/ comm/"
     allow["src/report"] = ""
-    allow["src/train"] = "config/ text/ data/ plan/ model/ optim/ comm/ exec/ state/ report/ kernels/op.h kernels/backend.h kernels/device.h"
+    allow["src/train"] = "config/ text/ data/ plan/ model/ optim/ comm/ exec/ state/ formats/ report/ kernels/op.h kernels/backend.h kernels/device.h"
     allow["src/commands"] = allow["src/train"] " train/ tasks/ launch/"
     allow["src"] = "config/ commands/ train/signals.h" # main.c
     allow["tasks"] = allow["src/train"] " train/"

@@ -71,7 +71,7 @@ MessageTimeout=60
 TCPTimeout=60
 MinJobAge=3600
 JobRequeue=1
-$(for ((i = 1; i <= n; i++)); do echo "NodeName=h$i NodeAddr=10.77.0.$i CPUs=20 Boards=1 SocketsPerBoard=1 CoresPerSocket=20 ThreadsPerCore=1 RealMemory=512"; done)
+$(for ((i = 1; i <= n; i++)); do echo "NodeName=h$i NodeAddr=10.77.0.$i CPUs=20 Boards=1 SocketsPerBoard=1 CoresPerSocket=20 ThreadsPerCore=1 RealMemory=65536"; done)
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 END
     export SLURM_CONF=$slurm/slurm.conf

@@ -26,7 +26,7 @@ expect 2 "$CAIRN_BINARY" wiki --input "$wiki"
 says --output-dir
 expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text --part-size 2MB
 says "other options"
-expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir x --max-article 12
+expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir x --max-article 12B
 expect 2 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir x --text-form lines
 expect 1 "$CAIRN_BINARY" wiki --input nowhere.xml --output-dir x
 says nowhere.xml

@@ -3,7 +3,7 @@
 #ifndef CAIRN_TESTS_FILE_BUILDERS_H
 #define CAIRN_TESTS_FILE_BUILDERS_H
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 static inline void put_le(Buf *b, uint64_t value, int bytes)
 {

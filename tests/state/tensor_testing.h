@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 #include "testing.h"
 
 #define GOLDEN "tests/golden/tensor_files/"

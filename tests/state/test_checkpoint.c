@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/time.h>
 
+#include "formats/tensor_file.h"
 #include "state/lock.h"
-#include "state/tensor_file.h"
 
 static char *place; /* this test's directory */
 
@@ -162,7 +162,7 @@ static void test_background(void **state)
     assert_int_equal(saver.stats.saved, 5);
     assert_int_equal(saver.stats.failed, 0);
     assert_int_equal(saver.stats.last_step, 5);
-    assert_true(saver.stats.background_s > 0 && saver.stats.stood_s >= saver.stats.stood_most_s);
+    assert_true(saver.stats.background_s > 0 && saver.stats.stalled_s >= saver.stats.longest_stall_s);
     assert_true(saver.stats.bytes > 5 * 3 * 650 * sizeof(float));
     saver_free(&saver);
     saver_free(&saver);

@@ -1,6 +1,6 @@
 /* Snappy's raw block format, decoding only. Source: format_description.txt of google/snappy: a varint with the decoded
    length, then literals and copies; the low two bits of a tag say which. */
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 /* The longest copy makes 64 bytes out of 3, so more than this is a lie. */
 #define SNAPPY_MAX_RATIO 22

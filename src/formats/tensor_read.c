@@ -1,7 +1,7 @@
 /* Reading the elements of an open tensor file: checksum first, then one walk over the strides, a row at a time. */
 #include <inttypes.h>
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 /* Copies or converts `n` elements, `stride` bytes apart in the file and side by side in `out`. */
 typedef void (*RowFn)(void *out, const uint8_t *in, int64_t stride, int64_t n);

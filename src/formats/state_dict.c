@@ -1,7 +1,7 @@
 /* From a pickle's values to tensors: which dict is the state_dict, and whether every tensor lies inside its storage. */
 #include <inttypes.h>
 
-#include "state/pickle.h"
+#include "formats/pickle.h"
 
 /* A tuple of integers. */
 static bool read_dims(const Pickle *p, PickleId tuple, int64_t *out, int *n)

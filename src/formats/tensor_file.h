@@ -10,8 +10,8 @@
    Every tensor of the file is listed, optimizer slots and global_step of a TF1 checkpoint too (strings are left out:
    they are not tensors of numbers); choosing among them is the importer's. Of a PyTorch file it is the dictionary under
    "model", "state_dict" or "model_state_dict", or else the top one. Bools are U8. */
-#ifndef CAIRN_STATE_TENSOR_FILE_H
-#define CAIRN_STATE_TENSOR_FILE_H
+#ifndef CAIRN_FORMATS_TENSOR_FILE_H
+#define CAIRN_FORMATS_TENSOR_FILE_H
 
 #include "base/base.h"
 

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "state/pickle.h"
+#include "formats/pickle.h"
 
 #define MAX_VERSION 10 /* of the archive's layout, as PyTorch 2 still reads it */
 

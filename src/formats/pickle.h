@@ -4,10 +4,10 @@
 
    Values live in one array and refer to each other by index, so cycles do no harm and nothing recurses. Texts point
    into the pickle's bytes, which must outlive the Pickle. */
-#ifndef CAIRN_STATE_PICKLE_H
-#define CAIRN_STATE_PICKLE_H
+#ifndef CAIRN_FORMATS_PICKLE_H
+#define CAIRN_FORMATS_PICKLE_H
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 typedef enum {
     PICKLE_NONE,

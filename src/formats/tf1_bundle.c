@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 #define MAGIC      UINT64_C(0xdb4775248b80fb57)
 #define FOOTER     48u

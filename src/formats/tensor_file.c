@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 #define MAX_SHARDS     4096
 #define MAX_NAME_BYTES 1024

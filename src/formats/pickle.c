@@ -1,4 +1,4 @@
-#include "state/pickle.h"
+#include "formats/pickle.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

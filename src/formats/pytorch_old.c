@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "state/pickle.h"
+#include "formats/pickle.h"
 
 #define PROTOCOL 1001
 

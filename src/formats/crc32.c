@@ -1,7 +1,7 @@
 /* CRC-32 (ISO 3309, reflected 0xEDB88320), eight bytes at a time with eight tables made on first use. */
 #include <pthread.h>
 
-#include "state/reader_internal.h"
+#include "formats/reader_internal.h"
 
 static uint32_t table[8][256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;

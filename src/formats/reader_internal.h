@@ -1,11 +1,11 @@
 /* What the readers of tensor files share: the open file, and the calls by which a format's reader fills it.
    Private to state/. Each <format>_read parses one file that is already mapped and adds its tensors. */
-#ifndef CAIRN_STATE_READER_INTERNAL_H
-#define CAIRN_STATE_READER_INTERNAL_H
+#ifndef CAIRN_FORMATS_READER_INTERNAL_H
+#define CAIRN_FORMATS_READER_INTERNAL_H
 
 #include <stdatomic.h>
 
-#include "state/tensor_file.h"
+#include "formats/tensor_file.h"
 
 /* One mapped file. A TF1 data shard that does not exist stays unmapped. */
 typedef struct {

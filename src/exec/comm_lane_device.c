@@ -1,0 +1,141 @@
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+typedef struct {
+    CommLane lane;
+    Exec *exec;
+    const ExecRanks *ranks;
+    Device *device;
+    float *grads; // (the flat space)
+    Stats *stats;
+    int32_t given, computed, queued; /* events: of enter; of both lanes when they are joined */
+    bool met;
+} DeviceLane;
+
+static DeviceLane *of(CommLane *l) { return (DeviceLane *)l; }
+
+/* The comm lane continues after all that the compute lane was given so far. */
+static Status enter(const DeviceLane *l)
+{
+    Device *d = l->device;
+    TRY(d->lane(d, LANE_COMPUTE));
+    TRY(d->event_record(d, l->given));
+    TRY(d->lane(d, LANE_COMM));
+    return d->event_wait(d, l->given);
+}
+
+/* The compute lane continues after all that was queued so far. */
+static Status join(const DeviceLane *l)
+{
+    Device *d = l->device;
+    TRY(d->lane(d, LANE_COMM));
+    TRY(d->event_record(d, l->queued));
+    TRY(d->lane(d, LANE_COMPUTE));
+    TRY(d->event_record(d, l->computed));
+    return d->event_wait(d, l->queued);
+}
+
+/* ---- collectives ---- */
+
+static Status sum_stats(const DeviceLane *l, void *stream)
+{
+    TRY(comm_device_sum(l->ranks->comm_device, l->stats->loss, 2, F64, stream));
+    return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
+}
+
+static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
+{
+    DeviceLane *l = of(e->lane);
+    const ExecRanks *r = l->ranks;
+    const GradientBuckets *b = r->buckets;
+    int32_t bucket = e->plan->instrs[i].attr.reduce.bucket;
+    void *stream = l->device->stream(l->device);
+    (void)rows;
+    if (!l->met && r->meet) TRY(r->meet(r->self));
+    l->met = true;
+    if (bucket < 0) return sum_stats(l, stream);
+    if (b->sums) return comm_device_sum_parts(r->comm_device, l->grads, gradient_parts(b, bucket), stream);
+    int64_t begin = b->starts[bucket], size = b->starts[bucket + 1] - begin;
+    return comm_device_sum(r->comm_device, l->grads + begin, (size_t)size, F32, stream);
+}
+
+static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
+{
+    const DeviceLane *l = of(e->lane);
+    const GradientBuckets *b = l->ranks->buckets;
+    void *stream = l->device->stream(l->device);
+    float *x = OUT(&e->calls[i], SHARE, x)->data;
+    (void)rows;
+    if (!e->plan->instrs[i].attr.share.weights)
+        return comm_device_gather_parts(l->ranks->comm_device, x, b->sums, stream);
+    for (int k = 0; k < b->n; k++)
+        TRY(comm_device_gather_parts(l->ranks->comm_device, x, gradient_parts(b, k), stream));
+    return OK;
+}
+
+static Status device_post(CommLane *lane, InstrId i, const RowCounts *rows)
+{
+    const DeviceLane *l = of(lane);
+    TRY(enter(l));
+    TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_sum));
+    return l->device->lane(l->device, LANE_COMPUTE);
+}
+
+static Status device_share(CommLane *lane, InstrId i, const RowCounts *rows)
+{
+    const DeviceLane *l = of(lane);
+    TRY(enter(l));
+    TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_share));
+    return join(l);
+}
+
+/* ---- waiting ---- */
+
+static Status computed(void *self, bool *done)
+{
+    const DeviceLane *l = self;
+    return l->device->event_done(l->device, l->computed, done);
+}
+
+static Status queued(void *self, bool *done)
+{
+    const DeviceLane *l = self;
+    return l->device->event_done(l->device, l->queued, done);
+}
+
+static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
+{
+    DeviceLane *l = of(lane);
+    (void)rows;
+    l->met = false;
+    if (broken) {
+        comm_device_abort(l->ranks->comm_device); /* it might wait for ever */
+        return OK;
+    }
+    TRY(join(l));
+    TRY(comm_device_wait(l->ranks->comm_device, computed, l));
+    double start = clock_monotonic();
+    TRY(comm_device_wait(l->ranks->comm_device, queued, l));
+    l->exec->comm_waited += clock_monotonic() - start;
+    return OK;
+}
+
+static void device_close(CommLane *lane) { free(lane); }
+
+Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lane)
+{
+    DeviceLane *l = mem_alloc(sizeof *l);
+    CHECK(e->events, "ranks on a device without lanes");
+    *l = (DeviceLane){.lane = {device_post, device_share, device_wait, device_close},
+                      .exec = e,
+                      .ranks = e->options.ranks,
+                      .device = e->memory->backend->device,
+                      .grads = grads,
+                      .stats = stats,
+                      .given = e->n_events,
+                      .computed = e->n_events + 1,
+                      .queued = e->n_events + 2};
+    *lane = &l->lane;
+    return OK;
+}

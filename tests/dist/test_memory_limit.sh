@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A control group's memory limit, as a scheduler sets it for a job: a plan obeys it, and a rank that the kernel kills
+# because of it is told as that, is not started again, and ends the launcher with 76.
+set -uo pipefail
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+skip() { echo "skipped: $1" && exit 77; }
+[ -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ] || skip "needs the gloo module"
+[ "$(id -u)" -eq 0 ] || skip "control groups need root"
+if [ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ]; then
+    group=/sys/fs/cgroup/memory/cairn-test-$$ limit=memory.limit_in_bytes
+elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null; then
+    group=/sys/fs/cgroup/cairn-test-$$ limit=memory.max
+fi
+mkdir "${group:=/nowhere/x}" 2>/dev/null || skip "there are no control groups with memory limits that can be made"
+trap 'sleep 0.2; rmdir "$group"; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
+echo $((100 << 20)) >"$group/$limit" || skip "no limit can be set"
+
+make_tiny_bert bert
+limited() { # limited FLAG...: two ranks within the group
+    expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout 300 "$CAIRN_BINARY" launch --ranks 2 \
+        --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
+        --output-dir "$2" --max-steps 3 "${@:3}"
+}
+limited 0 within
+big=(--padded --batch-size 2048 --micro-batch-tokens 131072)
+limited 76 refused "${big[@]}"
+says "MiB"
+[ ! -e refused/metrics.jsonl ] || complain "it trained although its plan does not fit"
+limited 76 killed "${big[@]}" --memory-budget 8GiB
+says "was killed by the kernel for memory: the limit there is 100 MiB"
+if grep -q "starting again" <<<"$output"; then complain "it was started again: $output"; fi
+finish
