@@ -214,6 +214,7 @@
     X("CAIRN_CPU_PRODUCTS", "library of the cpu backend's products: onednn or own")                                    \
     X("CAIRN_CPU_BF16", "emulate: compute bf16 slowly on a CPU without it")                                            \
     X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
+    X("CAIRN_CUDA_GRAPHS", "0: launch every op on a GPU by itself, without graphs")                                    \
     X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names its launch")                     \
     X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
     X("CAIRN_SSH",                                                                                                     \

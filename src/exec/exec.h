@@ -81,6 +81,11 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
    this rank has none, and does the sums alone. With one rank it is exec_run of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
+/* Ranges that became graphs, launches of these, and ranges that the device refused to capture, which run op by op. */
+typedef struct {
+    int64_t captured, replayed, refused;
+} ExecGraphs;
+ExecGraphs exec_graphs(const Exec *e);
 /* Seconds spent in sums since exec_init, and of these, those for which a micro-batch's end had to wait. */
 void exec_comm_seconds(const Exec *e, double *busy, double *waited);
 
