@@ -17,6 +17,8 @@
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 
+   `graphs`: ranges captured, launches of these, ranges that were refused and ran op by op.
+
    A line is written after each round of each policy, so that a later failure loses none. A policy that fails is
    reported
    ("kind": "failed") and left out of further rounds. `digest` is of the weights after all steps, `same_bits` false
@@ -62,6 +64,7 @@ typedef struct {
     double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
     Stats stats;
     Digest digest;
+    ExecGraphs graphs;
     int rounds;      /* measured */
     bool other_bits; /* two rounds ended with different weights */
     Status status;   /* of its last round; after a failure it is not measured again */
@@ -140,6 +143,7 @@ static void measure(Row *row)
     if (row->status == OK) row->status = time_steps(&r, row);
     if (row->status == OK) {
         row->rounds++;
+        row->graphs = exec_graphs(r.exec);
         row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
         row->kept = (double)plan_act_elements_per_token(&r.plan) / model.config.layers;
         row->total_bytes = (double)memory_total(&r.memory);
@@ -175,11 +179,13 @@ static void write_json(const Row *row, const Row *first)
             "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, \"context_bytes\": %zu, "
-            "\"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, \"rounds\": [",
+            "\"graphs\": [%lld, %lld, %lld], \"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
+            "\"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
             flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->kept, row->act_bytes,
-            row->total_bytes, context, row->stats.loss[0], row->stats.finite, digest,
+            row->total_bytes, context, (long long)row->graphs.captured, (long long)row->graphs.replayed,
+            (long long)row->graphs.refused, row->stats.loss[0], row->stats.finite, digest,
             same_bits(row, first) ? "true" : "false");
     for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
     fputs("]}\n", json);
@@ -310,6 +316,10 @@ int main(int argc, char **argv)
         if (!same)
             fprintf(stderr, "bench_step: %s ends with other weights than another round or %s\n", rows[i].name,
                     rows[0].name);
+        if (rows[i].graphs.refused)
+            fprintf(stderr,
+                    "bench_step: %s: %lld ranges were not captured and ran op by op (--verbose of a run says why)\n",
+                    rows[i].name, (long long)rows[i].graphs.refused);
         if (!rows[i].stats.finite) fprintf(stderr, "bench_step: %s: the gradient is not finite\n", rows[i].name);
         bad |= !same || !rows[i].stats.finite;
     }

@@ -131,10 +131,12 @@ static Device *cuda_device(void)
     d.pin = device_pin;
     d.unpin = device_unpin;
     d.stream = device_stream;
-    d.capture_begin = device_capture_begin;
-    d.capture_end = device_capture_end;
-    d.graph_launch = device_graph_launch;
-    d.graph_free = device_graph_free;
+    const char *graphs = getenv("CAIRN_CUDA_GRAPHS");
+    bool captured = !graphs || strcmp(graphs, "0") != 0;
+    d.capture_begin = captured ? device_capture_begin : NULL;
+    d.capture_end = captured ? device_capture_end : NULL;
+    d.graph_launch = captured ? device_graph_launch : NULL;
+    d.graph_free = captured ? device_graph_free : NULL;
     d.mark = device_mark;
     d.mark_times = device_mark_times;
     d.sample = cuda_sample;

@@ -17,6 +17,7 @@
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshots.h"
+#include "train/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
 
@@ -31,7 +32,7 @@ typedef struct {
     const DeviceSpec *device; /* NULL: this machine */
     Backend device_backend;   /* its table, not opened */
     Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
-    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights; NULL: all Y */
+    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights */
     Exchange exchange;        /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
@@ -58,15 +59,8 @@ static Status open_model(PlanRun *r)
 /* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */
 static void find_norm_forms(PlanRun *r)
 {
-    float *norms = NULL;
-    if (!*r->c->model) return;
-    if (import_check(r->c->model, &r->model, NULL) == OK && import_check(r->c->model, &r->model, &norms) == OK) {
-        r->norm_forms = mem_alloc((size_t)(2 * r->model.config.layers + 1));
-        model_norm_forms(&r->model, norms, r->norm_forms);
-    } else {
+    if (start_norm_forms(r->c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK)
         log_warn("%s; planned as if every LayerNorm kept its output", status_message());
-    }
-    free(norms);
 }
 
 static size_t weights_bytes(const PlanRun *r) { return (size_t)r->model.params.size * sizeof(float); }

@@ -1,5 +1,5 @@
-/* `cairn plan --ranks N`: memory saved by a sharded optimizer, time of the exchange, its part hidden behind backward, and
-   the efficiency against linear speed. */
+/* `cairn plan --ranks N`: memory saved by a sharded optimizer, time of the exchange, its part hidden behind backward,
+   and the efficiency against linear speed. */
 #ifndef CAIRN_COMMANDS_PLAN_RANKS_H
 #define CAIRN_COMMANDS_PLAN_RANKS_H
 

@@ -211,6 +211,7 @@
     X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
     X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
     X("CAIRN_SHARED_GPU", "1: several ranks may use one GPU, to try things out")                                       \
+    X("CAIRN_CUDA_GRAPHS", "0: launch every op on a GPU by itself, without graphs")                                    \
     X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
     X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
     X("CAIRN_SSH", "launch: starts a command on another host, in place of ssh; %h is the host, else it follows")       \

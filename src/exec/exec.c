@@ -311,8 +311,10 @@ static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
     return NULL;
 }
 
-/* Nothing is done while a graph is captured: what went wrong then is tried again plainly. */
-static Status capture(const Exec *e, Replay *r)
+ExecGraphs exec_graphs(const Exec *e) { return e->graphs; }
+
+/* No op runs while a graph is captured: after a failure the range runs op by op. */
+static Status capture(Exec *e, Replay *r)
 {
     Device *d = e->memory->backend->device;
     Status status = d->capture_begin(d);
@@ -328,8 +330,12 @@ static Status capture(const Exec *e, Replay *r)
             free(why);
         }
     }
-    if (status == OK) return d->graph_launch(d, r->graph);
+    if (status == OK) {
+        e->graphs.captured++;
+        return d->graph_launch(d, r->graph);
+    }
     if (status == E_STOPPED) return status;
+    e->graphs.refused++;
     log_debug("instrs %d to %d in %lld rows run one by one: %s", r->range.first, r->range.first + r->range.count - 1,
               (long long)r->rows.count[ROWS_TOKENS], status_message());
     r->graph = NULL;
@@ -344,6 +350,7 @@ static Status run_graph(Exec *e, Range range, const RowCounts *rows)
     if (!r || r->plain) return exec_run_plain(e, range, rows);
     if (!r->graph) return capture(e, r);
     if (stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
+    e->graphs.replayed++;
     return e->memory->backend->device->graph_launch(e->memory->backend->device, r->graph);
 }
 

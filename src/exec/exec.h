@@ -80,6 +80,11 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
    this rank has no micro-batch and takes part in the sums only. With one rank it is exec_run of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
+/* Ranges that became graphs, launches of these, and ranges that the device refused to capture, which run op by op. */
+typedef struct {
+    int64_t captured, replayed, refused;
+} ExecGraphs;
+ExecGraphs exec_graphs(const Exec *e);
 /* Seconds spent in sums since exec_init, and the part of them for which a micro-batch's end waited. */
 void exec_comm_seconds(const Exec *e, double *busy, double *waited);
 

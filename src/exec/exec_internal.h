@@ -28,6 +28,7 @@ struct Exec {
     TensorId *dead;
     Replay *replays; /* (n_replays) */
     int n_replays, cap_replays;
+    ExecGraphs graphs;
     bool tracing;
     ExecRecord *records; /* (n_records) */
     int n_records, cap_records;

@@ -25,9 +25,9 @@ typedef struct {
     size_t resident; /* bytes of this process that `held` counts; 0: the device is not here */
 } Accounts;
 
-/* Budgets and holdings of this process now. `asked` is --memory-budget, the first row's; 0: auto. `local_ranks` share the
-   free memory of the machine. `data_bytes` is memory that the task's data will still take, `weights_bytes` a copy of
-   the weights, which the machine holds for a while beside a device. `b` NULL: the machine's row alone. */
+/* Budgets and holdings of this process now. `asked` is --memory-budget, the first row's; 0: auto. `local_ranks` share
+   the free memory of the machine. `data_bytes` is memory that the task's data will still take, `weights_bytes` a copy
+   of the weights, which the machine holds for a while beside a device. `b` NULL: the machine's row alone. */
 void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
                       size_t weights_bytes);
 /* Counts memory that the process took since then: libraries keep primitives for plans that were made. */

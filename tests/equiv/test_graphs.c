@@ -196,6 +196,10 @@ static void test_replayed_steps_have_the_same_bits(void **state)
     assert_int_equal(fake.begun, 4);
     assert_int_equal(fake.launched, 4 * (STEPS - 1));
     assert_int_equal(fake.run, all);
+    ExecGraphs graphs = exec_graphs(f.run.exec);
+    assert_int_equal(graphs.captured, 4);
+    assert_int_equal(graphs.replayed, 4 * (STEPS - 2));
+    assert_int_equal(graphs.refused, 0);
     expect_plain_weights(&f);
     close_fixture(&f);
     assert_int_equal(fake.freed, 4);
@@ -217,6 +221,7 @@ static void test_what_cannot_be_captured_runs_plainly(void **state)
         assert_int_equal(fake.begun, 4);
         assert_int_equal(fake.made - fake.freed, way == 2 ? 3 : 0);
         assert_int_equal(fake.launched, way == 2 ? 3 * (STEPS - 1) : 0);
+        assert_int_equal(exec_graphs(f.run.exec).refused, way == 2 ? 1 : 4);
         expect_plain_weights(&f);
         close_fixture(&f);
         assert_int_equal(fake.made, fake.freed);
