@@ -97,6 +97,21 @@ static double processor_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Activation bytes per token that live from forward into backward. */
+static int64_t kept_bytes_per_token(const Plan *p)
+{
+    InstrId turn = p->micro.first; /* the last forward instr */
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
+        if (p->instrs[i].phase == PHASE_FORWARD) turn = i;
+    int64_t bytes = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region == REGION_ACT && x->rows.kind == ROWS_TOKENS && x->first <= turn && x->last > turn)
+            bytes += x->cols * (int64_t)dtype_size(x->dtype);
+    }
+    return bytes;
+}
+
 /* ---- measuring ---- */
 
 static Status read_result(Rig *r, Row *row)
@@ -145,7 +160,7 @@ static void measure(Row *row)
         row->rounds++;
         row->graphs = exec_graphs(r.exec);
         row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
-        row->kept = (double)plan_act_elements_per_token(&r.plan) / model.config.layers;
+        row->kept = (double)kept_bytes_per_token(&r.plan) / model.config.layers;
         row->total_bytes = (double)memory_total(&r.memory);
     } else {
         fprintf(stderr, "bench_step: %s: %s\n", row->name, status_message());

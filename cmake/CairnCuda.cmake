@@ -81,12 +81,13 @@ endfunction()
 function(cairn_cuda_flags flags)
   # 128: a loop that one instance of a template never reaches
   set(list -std=c++17 -O2 -lineinfo --fmad=false -diag-suppress 128 -D_GNU_SOURCE -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
+      -I${CMAKE_SOURCE_DIR}/kernels/cuda/gpu
       -Xcompiler=-fPIC,-ffp-contract=off,-Wall,-Wextra,-Wshadow -ccbin ${CMAKE_C_COMPILER})
   if(CAIRN_WERROR)
     list(APPEND list -Werror all-warnings -Xcompiler=-Werror)
   endif()
   if(HAVE_CUDNN)
-    list(APPEND list -DCAIRN_WITH_CUDNN -isystem ${CAIRN_CUDNN_INCLUDE})
+    list(APPEND list -isystem ${CAIRN_CUDNN_INCLUDE})
   endif()
   foreach(architecture ${CAIRN_CUDA_ARCHITECTURES})
     if(NOT architecture MATCHES "^([0-9]+[af]?)(-virtual)?$")
@@ -101,10 +102,21 @@ function(cairn_cuda_flags flags)
   set(${flags} "${list}" PARENT_SCOPE)
 endfunction()
 
+# The sources of kernels/cuda: cuDNN's, or what says that it is absent.
+function(cairn_cuda_sources list)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+  if(HAVE_CUDNN)
+    list(FILTER sources EXCLUDE REGEX "/sdpa_absent\\.cu$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/sdpa(_graph)?\\.cu$")
+  endif()
+  set(${list} "${sources}" PARENT_SCOPE)
+endfunction()
+
 # kernels/cuda/*.cu as the module cairn_cuda.so. It needs no CUDA library to be loaded: the runtime is inside, cuBLASLt and
 # the driver are looked for when the backend is opened. What ptxas says of each kernel is left in kernels/cuda/*.ptxas.
 function(cairn_cuda_backend)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+  cairn_cuda_sources(sources)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda)
   cairn_cuda_flags(flags)
   foreach(source ${sources})

@@ -6,7 +6,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
     cat <<'END'
-test.sh [release] [asan] [fuzz]
+test.sh [release] [asan] [fuzz] [deep]
 
 Installs what is missing, then builds and runs (default: all three stages)
   release  every test, with the preset `release` in build/
@@ -14,7 +14,9 @@ Installs what is missing, then builds and runs (default: all three stages)
   fuzz     every libFuzzer target for a few seconds on its seed corpus, in build-fuzz/
 A stage that fails does not keep the next from running. At the end stand the reasons of skipped tests and a table of
 what passed.
-  FUZZ_SECONDS  how long each fuzz target runs (default 4)
+  deep     with the stages beside it, or all three: more rounds of the tests that kill and damage at random, a minute
+           for each fuzz target
+  FUZZ_SECONDS  how long each fuzz target runs (default 4, deep 60)
   TEST_JOBS     tests that run at the same time (default 2)
 Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand, 75 stopped by a signal.
 END
@@ -25,7 +27,8 @@ for argument in "$@"; do
     case $argument in
     -h | --help) usage && exit 0 ;;
     release | asan | fuzz) stages+=("$argument") ;;
-    *) die 2 "unknown stage '$argument'; expected release, asan or fuzz" ;;
+    deep) export CAIRN_TEST_DEEP=1 FUZZ_SECONDS=${FUZZ_SECONDS:-60} ;;
+    *) die 2 "unknown stage '$argument'; expected release, asan, fuzz or deep" ;;
     esac
 done
 [ ${#stages[@]} -gt 0 ] || stages=(release asan fuzz)
@@ -43,10 +46,18 @@ run_ctest() {
 run_stage() {
     case $1 in
     release) build_preset release build && run_ctest release build ;;
-    asan) # the scripts and rules say nothing new under sanitizers; schedulers take long to start
-        export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-10} # a start takes long here
+    asan)
+        # Left out are scripts and rules, which say nothing new under sanitizers, schedulers, which take long to start,
+        # and, but for `deep`, runs of the whole program whose code other tests of this stage run too.
+        local left_out='^dist/(slurm|grid_engine|pbs'
+        if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
+            export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=256}
+        else
+            left_out+='|mpirun|slow_links|snapshot_plan|snapshot_room|snapshot_kills)$|^cuda_host/(glue'
+            export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-5} # a start takes long here
+        fi
         build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$' \
-            --exclude-regex '^dist/(slurm|grid_engine)$'
+            --exclude-regex "$left_out)\$"
         ;;
     fuzz)
         build_preset fuzz build-fuzz fuzz &&

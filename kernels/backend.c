@@ -74,7 +74,7 @@ static Status open_named(const char *name, const BackendOptions *options, Backen
     return open_one("ref", options, backend);
 }
 
-/* What was asked for and is not to be had. */
+/* Refuses wishes that the backend cannot fulfil. */
 static Status check_wishes(const Backend *b, const BackendOptions *options)
 {
     if (options->tf32 && !b->tf32)

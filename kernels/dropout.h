@@ -1,12 +1,12 @@
-/* Which values dropout drops: Philox counters as docs/contracts.md 4 defines them. Every backend asks here or must
-   give the same bits. Nothing is stored: forward, recompute and backward ask again. */
+/* Dropout masks by Philox counters (docs/contracts.md 4). Every backend calls these functions or must give the same
+   bits. No mask is stored: forward, recompute and backward compute it again. */
 #ifndef CAIRN_KERNELS_DROPOUT_H
 #define CAIRN_KERNELS_DROPOUT_H
 
 #include "base/philox.h"
 #include "kernels/op.h"
 
-/* One dropout site in one micro-batch. threshold 0: it is the identity, and no Philox call is made. */
+/* One dropout site in one micro-batch. threshold 0: the identity, without a Philox call. */
 typedef struct {
     uint64_t key;
     uint32_t c3, threshold;
@@ -41,7 +41,7 @@ CAIRN_DEVICE static inline float dropout_factor(const Dropout *d, const Philox4 
     return philox_draw16(draws, i) < d->threshold ? 0.0f : d->scale;
 }
 
-/* What to multiply `n` columns of a row with: 0 or scale. */
+/* Factors of `n` columns of a row: 0 or scale. */
 CAIRN_DEVICE static inline void dropout_row(float *factor, const Dropout *d, uint32_t position, uint32_t sequence,
                                             int64_t n)
 {
@@ -52,7 +52,7 @@ CAIRN_DEVICE static inline void dropout_row(float *factor, const Dropout *d, uin
     }
 }
 
-/* What to multiply the probabilities of one query with, over keys 0 … n−1 of its sequence. */
+/* Factors of one query's probabilities, over keys 0 … n−1 of its sequence. */
 CAIRN_DEVICE static inline void dropout_query(float *factor, const Dropout *d, uint32_t head, uint32_t sequence,
                                               int64_t query, int64_t n)
 {

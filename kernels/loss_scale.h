@@ -1,5 +1,6 @@
-/* fp16's loss scale, and what follows from the gradient's norm: the same lines in every backend. The scale lies beside
-   the moments on the device; losses read it there and GRAD_NORM moves it on, so that no step waits for the host. */
+/* fp16's loss scale, and the stats that follow from the gradient's norm, the same in every backend. The scale lies
+   beside the moments on the device, where losses read it and GRAD_NORM updates it, so that no step waits for the host.
+ */
 #ifndef CAIRN_KERNELS_LOSS_SCALE_H
 #define CAIRN_KERNELS_LOSS_SCALE_H
 
@@ -9,11 +10,11 @@
 #include "base/philox.h" /* CAIRN_DEVICE */
 #include "kernels/op.h"
 
-/* What losses multiply their gradients with; `scaling` is NULL but in fp16. */
+/* Factor of the losses' gradients; `scaling` is NULL except in fp16. */
 CAIRN_DEVICE static inline float loss_scale_of(const LossScaling *scaling) { return scaling ? scaling->scale : 1.0f; }
 
-/* After an update, or a skipped one: halved by an overflow, doubled after `growth_interval` updates without; 0: the
-   scale is fixed. */
+/* After an update or a skipped one: an overflow halves the scale, `growth_interval` updates without one double it;
+   growth_interval 0: fixed. */
 CAIRN_DEVICE static inline void loss_scale_next(LossScaling *s, bool finite, int32_t growth_interval)
 {
     if (growth_interval <= 0) return;
@@ -27,12 +28,12 @@ CAIRN_DEVICE static inline void loss_scale_next(LossScaling *s, bool finite, int
     }
 }
 
-/* `squares`: Σ of the squares of the gradients as they are, scaled. */
+/* `squares`: Σ of the squares of the scaled gradients. */
 CAIRN_DEVICE static inline void loss_scale_norm(Stats *stats, LossScaling *scaling, double squares, OpAttr attr)
 {
     double scale = (double)loss_scale_of(scaling), norm = sqrt(squares) / scale;
     double limit = (double)attr.grad_norm.max_norm, clip = limit > 0 && norm > limit ? norm / limit : 1.0;
-    bool finite = norm <= DBL_MAX; /* not so for infinity and NaN */
+    bool finite = norm <= DBL_MAX; /* false for infinity and NaN */
     stats->grad_norm = norm;
     stats->finite = finite;
     stats->grad_scale = finite ? (float)(1.0 / (scale * clip)) : 0.0f;

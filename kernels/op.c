@@ -96,7 +96,7 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
     case OP_LAMB: /* its second pass reads weights and u again */
         cost.bytes += 2 * operand_bytes(OUT(call, LAMB, weights), rows);
         break;
-    case OP_ADAMW: /* of a slice: what moments there are; gradients, and the others read and written */
+    case OP_ADAMW: /* of a slice: as long as its moments; gradients read, the others read and written */
         cost.bytes = 7 * operand_bytes(OUT(call, ADAMW, m), rows);
         break;
     case OP_LAMB_STEP:

@@ -92,7 +92,7 @@ typedef struct {
     int64_t extra; /* rows on top of the kind's count; all of them for ROWS_FIXED */
 } Rows;
 
-/* The bucket that a micro-batch runs in; `bucket` indexes what was prepared for it. */
+/* The rows of the bucket that a micro-batch runs in; `bucket` is its index among the prepared ones. */
 typedef struct {
     int64_t count[N_ROW_KINDS]; /* [ROWS_FIXED] is 0 */
     int32_t bucket;
@@ -100,7 +100,7 @@ typedef struct {
 
 static inline int64_t rows_in(Rows rows, const RowCounts *counts) { return counts->count[rows.kind] + rows.extra; }
 
-/* The INPUT tensor `ctl`: all that varies from step to step, read by kernels in device memory. */
+/* The INPUT tensor `ctl`: everything that varies from step to step. Kernels read it in device memory. */
 typedef struct {
     uint64_t dropout_key;               /* seed xor PHILOX_DROPOUT */
     uint32_t batch;                     /* global batches consumed before this one */
@@ -116,13 +116,13 @@ typedef struct {
     double loss[2];     /* Σ of row losses by slot: 0 task or MLM, 1 NSP; not divided by anything */
     int64_t correct[2]; /* rows whose largest logit is the label */
     double grad_norm;   /* before clipping, after unscaling */
-    float grad_scale;   /* what the optimizer multiplies gradients with */
+    float grad_scale;   /* factor of the gradients in the optimizer */
     int32_t finite;     /* 0: the update is skipped */
 } Stats;
 
 /* The MOMENT tensor `scaling` of fp16: state of the training, as the moments are. */
 typedef struct {
-    float scale;     /* what the losses' gradients are multiplied with */
+    float scale;     /* factor of the losses' gradients */
     int32_t good;    /* updates since it changed */
     int64_t skipped; /* updates skipped since training began */
 } LossScaling;
@@ -135,12 +135,12 @@ typedef struct {
     float decay;          /* weight decay, 0 where excluded */
     int32_t trust;        /* LAMB: 1 where its trust ratio applies */
     /* Of a slice; 0 else. */
-    int64_t shift;  /* from a place in the space to its place in m and v */
+    int64_t shift;  /* added to a place in the space gives its place in m and v */
     int64_t block;  /* the number of its first norm block among those of the whole space */
-    int64_t tensor; /* which of all segments it is a piece of */
+    int64_t tensor; /* index, among all segments, of the one it is a piece of */
 } Segment;
 
-/* An operand: what a plan says of a tensor, and where it is. */
+/* An operand: a tensor's shape from the plan, and its memory. */
 typedef struct {
     void *data; /* NULL: optional and absent (then cols is 0) */
     Dtype dtype;
@@ -148,7 +148,7 @@ typedef struct {
     int64_t cols;
 } Operand;
 
-/* An instr bound to memory. As a shape only (data NULL but cols set) it is also the question "how much scratch?". */
+/* An instr bound to memory. With shapes only (data NULL, cols set) it serves to ask for scratch. */
 typedef struct {
     Op op;
     OpAttr attr;
@@ -165,10 +165,10 @@ typedef struct {
 
 static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 
-/* Scratch bytes of a call at these row counts: a backend's function, given to the plan as a pointer. */
+/* Scratch bytes of a call at these row counts: a function of the backend, which the plan calls. */
 typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);
 
-/* Between ranks: no backend has them, exec/ runs them. */
+/* Ops between ranks: exec/ runs them, backends do not have them. */
 static inline bool op_is_exchange(Op op) { return op == OP_REDUCE || op == OP_SHARE; }
 
 /* ---- the table, made from OP_LIST ---- */
@@ -195,7 +195,7 @@ const Segment *op_segments(const Operand *segments, const RowCounts *rows, int64
    multiply-add) and bytes read and written. `seq_len` is the mean sequence length (attention's cost depends on it). */
 typedef struct {
     double product_flops, bytes;
-    double pass_bytes; /* of passes before or after the products, which hide behind none of them */
+    double pass_bytes; /* of passes before or after the products, which do not overlap with them */
 } OpCost;
 OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len);
 

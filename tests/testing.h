@@ -24,6 +24,7 @@
         _fail(__FILE__, __LINE__);                                                                                     \
     } while (0)
 
+#include "asan.h"
 #include "base/base.h"
 
 #define assert_ok(call)                                                                                                \
@@ -61,6 +62,13 @@ static inline int testing_tear_down(void **state)
     Status status = file_remove_tree((const char *)*state);
     free(*state);
     return status == OK ? 0 : -1;
+}
+
+/* Rounds of a test that repeats itself: `deep` under `test.sh deep`, else `quick`; half of `quick` under sanitizers. */
+static inline int testing_rounds(int quick, int deep)
+{
+    if (getenv("CAIRN_TEST_DEEP")) return deep;
+    return TESTING_ASAN ? (quick + 1) / 2 : quick;
 }
 
 /* Runs `work` in a child process, which exits with what it returns. Gives waitpid's status and, in `errors`, what the

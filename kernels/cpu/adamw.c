@@ -20,14 +20,14 @@ typedef struct {
     const float *grads;
     float *weights, *m, *v;
     int64_t n, total;
-} Work;
+} AdamwWork;
 
 #define GRAIN 64 /* elements: a tensor's alignment, and whole cache lines */
 
 /* The part's share of all elements, segment by segment. */
 static void update_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const AdamwWork *w = arg;
     AdamRange adam = w->adam;
     Span mine = cpu_span(w->total, GRAIN, part, cpu.threads);
     int64_t at = 0;
@@ -46,7 +46,7 @@ static void update_part(void *arg, int part)
 Status cpu_adamw(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, ADAMW, stats)->data;
-    Work w = {.adam = cpu_adam_of(call, stats), .grads = IN(call, ADAMW, grads)->data};
+    AdamwWork w = {.adam = cpu_adam_of(call, stats), .grads = IN(call, ADAMW, grads)->data};
     w.segments = op_segments(IN(call, ADAMW, segments), rows, &w.n);
     w.weights = OUT(call, ADAMW, weights)->data;
     w.m = OUT(call, ADAMW, m)->data;

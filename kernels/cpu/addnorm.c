@@ -7,11 +7,11 @@ typedef struct {
     float *dgamma, *dbeta; /* per part: (H), backward only */
     size_t each, line;
     CpuSpace space;
-} Work;
+} AddnormWork;
 
-static Work work_of(const OpCall *call, int64_t cols, bool backward)
+static AddnormWork addnorm_work(const OpCall *call, int64_t cols, bool backward)
 {
-    Work w = {.space.base = call->scratch};
+    AddnormWork w = {.space.base = call->scratch};
     w.each = cpu.vec->norm_scratch(cols);
     w.line = cpu_line((size_t)cols * sizeof(float));
     w.rows_scratch = cpu_take_parts(&w.space, w.each);
@@ -23,16 +23,16 @@ static Work work_of(const OpCall *call, int64_t cols, bool backward)
 size_t cpu_addnorm_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return work_of(call, IN(call, ADDNORM, d)->cols, false).space.bytes;
+    return addnorm_work(call, IN(call, ADDNORM, d)->cols, false).space.bytes;
 }
 
 size_t cpu_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return work_of(call, IN(call, ADDNORM_BWD, dy)->cols, true).space.bytes;
+    return addnorm_work(call, IN(call, ADDNORM_BWD, dy)->cols, true).space.bytes;
 }
 
-static void fill_common(const OpCall *call, NormRows *a, const Operand *x)
+static void addnorm_common(const OpCall *call, NormRows *a, const Operand *x)
 {
     a->gamma = IN_EITHER(call, ADDNORM, ADDNORM_BWD, gamma)->data;
     a->beta = IN_EITHER(call, ADDNORM, ADDNORM_BWD, beta)->data;
@@ -47,7 +47,7 @@ static void fill_common(const OpCall *call, NormRows *a, const Operand *x)
 
 static void forward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const AddnormWork *w = arg;
     Span rows = cpu_span(w->rows, 1, part, cpu.threads);
     cpu.vec->norm_fwd(&w->a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
 }
@@ -55,9 +55,9 @@ static void forward_part(void *arg, int part)
 Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *d = IN(call, ADDNORM, d), *x = IN(call, ADDNORM, x), *xhat = OUT(call, ADDNORM, xhat);
-    Work w = work_of(call, d->cols, false);
+    AddnormWork w = addnorm_work(call, d->cols, false);
     cpu_check_space(call, &w.space);
-    fill_common(call, &w.a, d);
+    addnorm_common(call, &w.a, d);
     w.rows = rows_in(d->rows, rows);
     w.a.d = d->data;
     w.a.x = operand_present(x) ? x->data : NULL;
@@ -70,7 +70,7 @@ Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
 
 static void backward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const AddnormWork *w = arg;
     Span rows = cpu_span(w->rows, 1, part, cpu.threads);
     NormRows a = w->a;
     a.dgamma = w->dgamma + (size_t)part * w->line / sizeof(float);
@@ -83,9 +83,9 @@ static void backward_part(void *arg, int part)
 Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, ADDNORM_BWD, dy), *dx = OUT(call, ADDNORM_BWD, dx);
-    Work w = work_of(call, dy->cols, true);
+    AddnormWork w = addnorm_work(call, dy->cols, true);
     cpu_check_space(call, &w.space);
-    fill_common(call, &w.a, dy);
+    addnorm_common(call, &w.a, dy);
     w.rows = rows_in(dy->rows, rows);
     w.a.kept = IN(call, ADDNORM_BWD, kept)->data;
     w.a.dy = dy->data;
@@ -105,11 +105,11 @@ typedef struct {
     const Operand *y, *xhat;
     const float *gamma, *beta; // (H)
     int64_t rows;
-} Affine;
+} AffineWork;
 
 static void affine_part(void *arg, int part)
 {
-    const Affine *a = arg;
+    const AffineWork *a = arg;
     Span rows = cpu_span(a->rows, 1, part, cpu.threads);
     cpu.vec->affine(cpu_row(a->y, rows.first), cpu_row(a->xhat, rows.first), a->gamma, a->beta, rows.end - rows.first,
                     a->y->cols, cpu_is_bf16(a->y->dtype));
@@ -117,7 +117,7 @@ static void affine_part(void *arg, int part)
 
 Status cpu_affine(const OpCall *call, const RowCounts *rows)
 {
-    Affine a = {.y = OUT(call, AFFINE, y), .xhat = IN(call, AFFINE, xhat)};
+    AffineWork a = {.y = OUT(call, AFFINE, y), .xhat = IN(call, AFFINE, xhat)};
     a.gamma = IN(call, AFFINE, gamma)->data;
     a.beta = IN(call, AFFINE, beta)->data;
     a.rows = rows_in(a.y->rows, rows);

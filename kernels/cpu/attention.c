@@ -12,11 +12,11 @@ typedef struct {
     const Operand *zero[2]; /* outputs whose rows in no sequence become 0 */
     void (*run)(const Attention *, const AttentionPart *, void *);
     CpuSpace space;
-} Work;
+} AttentionWork;
 
-static Work work_of(const OpCall *call, const RowCounts *rows)
+static AttentionWork attention_work(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.space.base = call->scratch};
+    AttentionWork w = {.space.base = call->scratch};
     const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv);
     bool backward = call->op == OP_ATTENTION_BWD;
     w.rows = rows_in(qkv->rows, rows);
@@ -31,13 +31,16 @@ static Work work_of(const OpCall *call, const RowCounts *rows)
     return w;
 }
 
-size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
+size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return attention_work(call, rows).space.bytes;
+}
 
 /* Of one head: products grow with the square of the length, packing and writing with the length. */
-static double cost_of(int64_t length) { return (double)length * (double)(length + 64); }
+static double attention_cost(int64_t length) { return (double)length * (double)(length + 64); }
 
-/* Sequences go row after row; what lies between them, and behind the last, is in no sequence. */
-static void clear_gaps(const Work *w)
+/* Sequences are in the order of their rows; rows between them and behind the last are in no sequence. */
+static void clear_gaps(const AttentionWork *w)
 {
     int64_t end = 0;
     for (int64_t s = 0; s <= w->n_seqs; s++) {
@@ -48,13 +51,13 @@ static void clear_gaps(const Work *w)
     }
 }
 
-static void run_part(void *arg, int part)
+static void attention_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const AttentionWork *w = arg;
     double low = w->cost * part / cpu.threads, high = w->cost * (part + 1) / cpu.threads, at = 0;
     for (int64_t s = 0; s < w->n_seqs; s++) {
         AttentionPart item = {.first = w->span[s][0], .length = w->span[s][1] - w->span[s][0]};
-        double cost = cost_of(item.length);
+        double cost = attention_cost(item.length);
         item.sequence = (uint32_t)w->index[s];
         for (item.head = 0; item.head < w->a.heads; item.head++, at += cost) {
             double middle = at + cost / 2;
@@ -65,7 +68,7 @@ static void run_part(void *arg, int part)
     if (part == cpu.threads - 1) clear_gaps(w);
 }
 
-static Status run(const OpCall *call, const RowCounts *rows, Work *w)
+static Status attention_run(const OpCall *call, const RowCounts *rows, AttentionWork *w)
 {
     const Operand *spans = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
     cpu_check_space(call, &w->space);
@@ -79,27 +82,27 @@ static Status run(const OpCall *call, const RowCounts *rows, Work *w)
               "attention: sequence %lld has rows %d to %d of %lld; expected it behind row %lld", (long long)s,
               w->span[s][0], w->span[s][1], (long long)w->rows, (long long)end);
         end = w->span[s][1];
-        w->cost += cost_of(end - w->span[s][0]) * (double)w->a.heads;
+        w->cost += attention_cost(end - w->span[s][0]) * (double)w->a.heads;
     }
-    cpu_parallel(run_part, w);
+    cpu_parallel(attention_part, w);
     return OK;
 }
 
 Status cpu_attention(const OpCall *call, const RowCounts *rows)
 {
-    Work w = work_of(call, rows);
+    AttentionWork w = attention_work(call, rows);
     w.zero[0] = OUT(call, ATTENTION, o);
     w.zero[1] = OUT(call, ATTENTION, lse);
     w.a.qkv = IN(call, ATTENTION, qkv)->data;
     w.a.o = w.zero[0]->data;
     w.a.lse = w.zero[1]->data;
     w.run = cpu.vec->attention_fwd;
-    return run(call, rows, &w);
+    return attention_run(call, rows, &w);
 }
 
 Status cpu_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
-    Work w = work_of(call, rows);
+    AttentionWork w = attention_work(call, rows);
     w.zero[0] = OUT(call, ATTENTION_BWD, dqkv);
     w.a.qkv = IN(call, ATTENTION_BWD, qkv)->data;
     w.a.o_in = IN(call, ATTENTION_BWD, o)->data;
@@ -107,5 +110,5 @@ Status cpu_attention_bwd(const OpCall *call, const RowCounts *rows)
     w.a.lse = IN(call, ATTENTION_BWD, lse)->data;
     w.a.dqkv = w.zero[0]->data;
     w.run = cpu.vec->attention_bwd;
-    return run(call, rows, &w);
+    return attention_run(call, rows, &w);
 }

@@ -45,7 +45,7 @@ static Status choose_isa(void)
         if (asked && *asked && strcmp(asked, isas[i].name) != 0) continue;
         if (!isas[i].here()) {
             if (!asked || !*asked) continue;
-            return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU has not got it; leave the variable unset", asked);
+            return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU does not have it; leave the variable unset", asked);
         }
         cpu.vec = isas[i].vec;
         return OK;
@@ -53,7 +53,7 @@ static Status choose_isa(void)
     return fail(E_USAGE, "CAIRN_CPU_ISA is '%s'; expected avx512_bf16, avx512, avx2 or generic", asked);
 }
 
-/* CAIRN_CPU_BF16=emulate computes in bf16 on any CPU, slowly, so that tests can see it done. */
+/* CAIRN_CPU_BF16=emulate computes bf16 slowly on any CPU, for tests. */
 static bool emulates_bf16(void)
 {
     const char *asked = getenv("CAIRN_CPU_BF16");
@@ -72,7 +72,7 @@ static Status choose_products(void)
     return OK;
 }
 
-/* Who makes products, forward and weight gradients, in the best type: part of the fingerprint. */
+/* Implementation of products, forward and weight gradients, in the best type: part of the fingerprint. */
 static const char *products_text(void)
 {
     Dtype best = cpu.bf16 ? BF16 : F32;
@@ -86,7 +86,7 @@ static const char *products_text(void)
 static Status cpu_open(Backend *b, const BackendOptions *options)
 {
     if (options->threads < 0 || options->threads > 1024)
-        return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for what the machine offers", options->threads);
+        return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for one per core", options->threads);
     __builtin_cpu_init();
     cpu.threads = options->threads ? options->threads : cpu_threads_offered();
     omp_set_dynamic(0);
@@ -154,7 +154,7 @@ Status cairn_backend_cpu(Backend *b)
     return OK;
 }
 
-/* ---- what the ops share ---- */
+/* ---- shared by the ops ---- */
 
 void cpu_parallel(void (*run)(void *arg, int part), void *arg)
 {
@@ -202,31 +202,32 @@ typedef struct {
     float *parts;
     int64_t rows, cols, stride;
     bool bf16;
-} Sums;
+} ColumnSums;
 
 static void sum_part(void *arg, int part)
 {
-    const Sums *s = arg;
+    const ColumnSums *s = arg;
     Span rows = cpu_span(s->rows, 1, part, cpu.threads);
     cpu.vec->column_sums(s->parts + part * s->stride, s->x, rows.first, rows.end, s->cols, s->bf16);
 }
 
 static void add_part(void *arg, int part)
 {
-    const Sums *s = arg;
+    const ColumnSums *s = arg;
     Span cols = cpu_span(s->cols, 64, part, cpu.threads);
     cpu.vec->add_parts(s->to, s->parts, cpu.threads, s->stride, cols.first, cols.end);
 }
 
 void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n)
 {
-    Sums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
+    ColumnSums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
     cpu_parallel(add_part, &s);
 }
 
 void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts)
 {
-    Sums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)), bf16};
+    ColumnSums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)),
+                    bf16};
     cpu_parallel(sum_part, &s);
     cpu_parallel(add_part, &s);
 }

@@ -1,4 +1,4 @@
-/* Private to kernels/cpu: what its files share. The backend `cpu` runs on this machine's cores: products through oneDNN
+/* Private to kernels/cpu: helpers of its files. The backend `cpu` runs on this machine's cores: products through oneDNN
    or, where oneDNN has no packed weights for this CPU, through our own tiles; everything else in vector code (vec/).
 
    Work is cut into cpu.threads parts whose bounds depend on sizes and that number alone, so that two runs with the same
@@ -10,10 +10,10 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/vec.h"
 
-/* Who multiplies: oneDNN where it serves (onednn.h), or, on demand, the one or the other for all that it can. */
+/* Implementation of products: oneDNN where it serves (onednn.h), or, on demand, one of the two wherever it can. */
 typedef enum { PRODUCTS_BEST, PRODUCTS_ONEDNN, PRODUCTS_OWN } ProductsBy;
 
-/* What was chosen when the backend was opened; one per process. */
+/* Choices made when the backend was opened; one per process. */
 typedef struct {
     int threads;
     const Vec *vec;

@@ -10,11 +10,11 @@ typedef struct {
     float *dtype, *dgamma, *dbeta; /* per part: (types, H), (H), (H) */
     size_t each, line, types_line;
     CpuSpace space;
-} Work;
+} EmbedWork;
 
-static Work work_of(const OpCall *call, int64_t n_rows, int64_t types)
+static EmbedWork embed_work_of(const OpCall *call, int64_t n_rows, int64_t types)
 {
-    Work w = {.space.base = call->scratch, .rows = n_rows};
+    EmbedWork w = {.space.base = call->scratch, .rows = n_rows};
     bool backward = call->op == OP_EMBED_BWD;
     int64_t cols = IN_EITHER(call, EMBED, EMBED_BWD, word)->cols;
     w.each = cpu.vec->norm_scratch(cols);
@@ -30,15 +30,15 @@ static Work work_of(const OpCall *call, int64_t n_rows, int64_t types)
     return w;
 }
 
-static Work work_for(const OpCall *call, const RowCounts *rows)
+static EmbedWork embed_work(const OpCall *call, const RowCounts *rows)
 {
-    return work_of(call, rows_in(IN_EITHER(call, EMBED, EMBED_BWD, ids)->rows, rows),
-                   rows_in(IN_EITHER(call, EMBED, EMBED_BWD, type)->rows, rows));
+    return embed_work_of(call, rows_in(IN_EITHER(call, EMBED, EMBED_BWD, ids)->rows, rows),
+                         rows_in(IN_EITHER(call, EMBED, EMBED_BWD, type)->rows, rows));
 }
 
-size_t cpu_embed_scratch(const OpCall *call, const RowCounts *rows) { return work_for(call, rows).space.bytes; }
+size_t cpu_embed_scratch(const OpCall *call, const RowCounts *rows) { return embed_work(call, rows).space.bytes; }
 
-static void fill_common(const OpCall *call, const RowCounts *rows, EmbedRows *a, int64_t real, const Operand *x)
+static void embed_common(const OpCall *call, const RowCounts *rows, EmbedRows *a, int64_t real, const Operand *x)
 {
     const Operand *ids = IN_EITHER(call, EMBED, EMBED_BWD, ids), *word = IN_EITHER(call, EMBED, EMBED_BWD, word);
     const Operand *pos = IN_EITHER(call, EMBED, EMBED_BWD, pos),
@@ -64,7 +64,7 @@ static void fill_common(const OpCall *call, const RowCounts *rows, EmbedRows *a,
 
 static void forward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const EmbedWork *w = arg;
     Span rows = cpu_span(w->rows, 1, part, cpu.threads);
     cpu.vec->embed_fwd(&w->a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
 }
@@ -72,10 +72,10 @@ static void forward_part(void *arg, int part)
 Status cpu_embed(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = OUT(call, EMBED, x);
-    Work w = work_for(call, rows);
+    EmbedWork w = embed_work(call, rows);
     cpu_check_space(call, &w.space);
     w.rows = cpu_real_rows(x, rows, op_ctl(call));
-    fill_common(call, rows, &w.a, w.rows, x);
+    embed_common(call, rows, &w.a, w.rows, x);
     w.a.beta = IN(call, EMBED, beta)->data;
     w.a.x = x->data;
     cpu_parallel(forward_part, &w);
@@ -88,7 +88,7 @@ Status cpu_embed(const OpCall *call, const RowCounts *rows)
 #define RADIX_BITS 11
 #define RADIX      (1 << RADIX_BITS)
 
-/* Tokens 0 … n−1 in the order of `key`, equal ones as they stand: a radix sort from the lowest digit up. */
+/* Tokens 0 … n−1 in the order of `key`, stable: a radix sort from the lowest digit up. */
 static void sort_tokens(int32_t *order, int32_t *spare, const int32_t *key, int64_t n, int64_t limit)
 {
     int passes = 0;
@@ -108,7 +108,7 @@ static void sort_tokens(int32_t *order, int32_t *spare, const int32_t *key, int6
 }
 
 /* A part's bounds in the sorted order, moved back to where a run of equal keys starts. */
-static int64_t run_start(const Work *w, int64_t at)
+static int64_t run_start(const EmbedWork *w, int64_t at)
 {
     if (at >= w->rows) return w->rows;
     while (at > 0 && w->a.index[w->a.order[at]] == w->a.index[w->a.order[at - 1]]) at--;
@@ -117,7 +117,7 @@ static int64_t run_start(const Work *w, int64_t at)
 
 static void backward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const EmbedWork *w = arg;
     Span even = cpu_span(w->rows, 1, part, cpu.threads);
     EmbedRows a = w->a;
     if (w->dtype) {
@@ -131,7 +131,7 @@ static void backward_part(void *arg, int part)
     cpu.vec->embed_bwd(&a, run_start(w, even.first), run_start(w, even.end), w->rows_scratch + (size_t)part * w->each);
 }
 
-static void add_table(Work *w, const int32_t *index, int64_t limit, float *dtable)
+static void add_table(EmbedWork *w, const int32_t *index, int64_t limit, float *dtable)
 {
     sort_tokens(w->order, w->spare, index, w->rows, limit);
     w->a.order = w->order;
@@ -143,10 +143,10 @@ static void add_table(Work *w, const int32_t *index, int64_t limit, float *dtabl
 Status cpu_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dx = IN(call, EMBED_BWD, dx);
-    Work w = work_for(call, rows);
+    EmbedWork w = embed_work(call, rows);
     cpu_check_space(call, &w.space);
     w.rows = cpu_real_rows(dx, rows, op_ctl(call));
-    fill_common(call, rows, &w.a, w.rows, dx);
+    embed_common(call, rows, &w.a, w.rows, dx);
     w.a.dx = dx->data;
     add_table(&w, w.a.ids, rows_in(IN(call, EMBED_BWD, word)->rows, rows), OUT(call, EMBED_BWD, dword)->data);
     int64_t types = rows_in(IN(call, EMBED_BWD, type)->rows, rows), line = (int64_t)(w.line / sizeof(float));

@@ -4,11 +4,11 @@ typedef struct {
     const Operand *from, *to;
     const int32_t *index;
     int64_t n, clear; /* rows to move; rows of `to` to clear before, or from n on */
-} Work;
+} GatherWork;
 
 static void gather_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GatherWork *w = arg;
     Span rows = cpu_span(w->n, 1, part, cpu.threads);
     size_t bytes = (size_t)w->to->cols * dtype_size(w->to->dtype);
     for (int64_t i = rows.first; i < rows.end; i++) memcpy(cpu_row(w->to, i), cpu_row(w->from, w->index[i]), bytes);
@@ -17,7 +17,7 @@ static void gather_part(void *arg, int part)
 Status cpu_gather(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, GATHER, x), *index = IN(call, GATHER, index), *y = OUT(call, GATHER, y);
-    Work w = {.from = x, .to = y, .index = index->data, .n = cpu_real_rows(y, rows, op_ctl(call))};
+    GatherWork w = {.from = x, .to = y, .index = index->data, .n = cpu_real_rows(y, rows, op_ctl(call))};
     cpu_check_index(index, w.n, rows_in(x->rows, rows), "gather: index");
     cpu_parallel(gather_part, &w);
     cpu_clear_rows(y, w.n, rows_in(y->rows, rows));
@@ -26,7 +26,7 @@ Status cpu_gather(const OpCall *call, const RowCounts *rows)
 
 static void clear_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GatherWork *w = arg;
     Span rows = cpu_span(w->clear, 1, part, cpu.threads);
     cpu_clear_rows(w->to, rows.first, rows.end);
 }
@@ -34,7 +34,7 @@ static void clear_part(void *arg, int part)
 /* Each part takes a range of columns of every row, so that equal indices add up in order. */
 static void scatter_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GatherWork *w = arg;
     Span cols = cpu_span(w->to->cols, 64, part, cpu.threads);
     size_t skip = (size_t)cols.first * dtype_size(w->to->dtype);
     if (cols.first == cols.end) return;
@@ -46,7 +46,7 @@ static void scatter_part(void *arg, int part)
 Status cpu_scatter(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, SCATTER, dy), *index = IN(call, SCATTER, index), *dx = OUT(call, SCATTER, dx);
-    Work w = {.from = dy, .to = dx, .index = index->data, .n = cpu_real_rows(dy, rows, op_ctl(call))};
+    GatherWork w = {.from = dy, .to = dx, .index = index->data, .n = cpu_real_rows(dy, rows, op_ctl(call))};
     int64_t n_x = rows_in(dx->rows, rows);
     cpu_check_index(index, w.n, n_x, "scatter: index");
     w.clear = operand_present(IN(call, SCATTER, add)) ? 0 : n_x;

@@ -6,13 +6,13 @@ typedef struct {
     int64_t n;
     bool bf16;
     GeluKind kind;
-} Work;
+} GeluWork;
 
 #define GRAIN 1024 /* elements */
 
 static void forward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GeluWork *w = arg;
     Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
     size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
     cpu.vec->gelu(w->g + from, w->pre + from, s.end - s.first, w->bf16, w->kind);
@@ -20,7 +20,7 @@ static void forward_part(void *arg, int part)
 
 static void backward_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GeluWork *w = arg;
     Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
     size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
     cpu.vec->gelu_bwd(w->dpre + from, w->g ? w->g + from : NULL, w->pre + from, w->dg + from, s.end - s.first, w->bf16,
@@ -30,7 +30,7 @@ static void backward_part(void *arg, int part)
 Status cpu_gelu(const OpCall *call, const RowCounts *rows)
 {
     const Operand *pre = IN(call, GELU, pre);
-    Work w = {.pre = pre->data, .g = OUT(call, GELU, g)->data, .n = rows_in(pre->rows, rows) * pre->cols};
+    GeluWork w = {.pre = pre->data, .g = OUT(call, GELU, g)->data, .n = rows_in(pre->rows, rows) * pre->cols};
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
     cpu_parallel(forward_part, &w);
@@ -40,7 +40,7 @@ Status cpu_gelu(const OpCall *call, const RowCounts *rows)
 Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *pre = IN(call, GELU_BWD, pre), *g = OUT(call, GELU_BWD, g);
-    Work w = {.pre = pre->data, .dg = IN(call, GELU_BWD, dg)->data, .dpre = OUT(call, GELU_BWD, dpre)->data};
+    GeluWork w = {.pre = pre->data, .dg = IN(call, GELU_BWD, dg)->data, .dpre = OUT(call, GELU_BWD, dpre)->data};
     w.g = operand_present(g) ? g->data : NULL;
     w.n = rows_in(pre->rows, rows) * pre->cols;
     w.bf16 = cpu_is_bf16(pre->dtype);

@@ -8,7 +8,7 @@ typedef struct {
     const Segment *segments;
     int64_t n, limit;
     double *sums; /* block by block, segment by segment */
-} Work;
+} GradNormWork;
 
 static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) / NORM_BLOCK; }
 
@@ -25,7 +25,7 @@ size_t cpu_grad_norm_scratch(const OpCall *call, const RowCounts *rows) { return
 
 static void sum_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GradNormWork *w = arg;
     int64_t total = 0, at = 0;
     for (int64_t i = 0; i < w->n; i++) total += blocks_of(&w->segments[i]);
     CHECK(total <= w->limit, "grad_norm: %lld blocks, scratch for %lld; segments overlap", (long long)total,
@@ -58,7 +58,7 @@ static double add_table(const Segment *segments, int64_t n, const double *sums, 
 
 Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.x = IN(call, GRAD_NORM, grads)->data, .sums = call->scratch};
+    GradNormWork w = {.x = IN(call, GRAD_NORM, grads)->data, .sums = call->scratch};
     const double *sums = IN(call, GRAD_NORM, sums)->data;
     w.segments = op_segments(IN(call, GRAD_NORM, segments), rows, &w.n);
     w.limit = (int64_t)(table_bytes(call, rows) / sizeof(double));
@@ -72,7 +72,7 @@ Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
 /* A slice's blocks lie in the table by their numbers; each thread takes its share of each segment's. */
 static void sum_slice_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const GradNormWork *w = arg;
     for (int64_t i = 0; i < w->n; i++) {
         const Segment *s = &w->segments[i];
         Span mine = cpu_span(blocks_of(s), 1, part, cpu.threads);
@@ -85,7 +85,7 @@ static void sum_slice_part(void *arg, int part)
 
 Status cpu_block_sums(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.x = IN(call, BLOCK_SUMS, x)->data, .sums = OUT(call, BLOCK_SUMS, sums)->data};
+    GradNormWork w = {.x = IN(call, BLOCK_SUMS, x)->data, .sums = OUT(call, BLOCK_SUMS, sums)->data};
     w.segments = op_segments(IN(call, BLOCK_SUMS, segments), rows, &w.n);
     cpu_parallel(sum_slice_part, &w);
     return OK;

@@ -1,4 +1,4 @@
-/* LAMB, in three passes over all parameters: the update u (kept where the gradient stood), the norms of p and u by
+/* LAMB, in three passes over all parameters: the update u (which replaces the gradient), the norms of p and u by
    blocks of 1024 elements, p −= rate·ratio·u. */
 #include <math.h>
 
@@ -12,13 +12,13 @@ typedef struct {
     double *p_sums, *u_sums; /* block by block, segment by segment */
     float *rates;            /* (n) */
     CpuSpace space;
-} Work;
+} LambWork;
 
 static int64_t blocks_of(const Segment *s) { return (s->size + NORM_BLOCK - 1) / NORM_BLOCK; }
 
-static Work work_of(const OpCall *call, const RowCounts *rows)
+static LambWork lamb_work(const OpCall *call, const RowCounts *rows)
 {
-    Work w = {.space.base = call->scratch};
+    LambWork w = {.space.base = call->scratch};
     const Operand *x = OUT(call, LAMB, weights);
     w.segments = op_segments(IN(call, LAMB, segments), rows, &w.n);
     int64_t limit = w.n + rows_in(x->rows, rows) * x->cols / NORM_BLOCK + 1;
@@ -29,10 +29,10 @@ static Work work_of(const OpCall *call, const RowCounts *rows)
     return w;
 }
 
-size_t cpu_lamb_scratch(const OpCall *call, const RowCounts *rows) { return work_of(call, rows).space.bytes; }
+size_t cpu_lamb_scratch(const OpCall *call, const RowCounts *rows) { return lamb_work(call, rows).space.bytes; }
 
 /* Calls `each` for the part's share of all blocks; `at` is the block's place in the tables. */
-static void each_block(const Work *w, int part, void (*each)(const Work *, int64_t, int64_t, int64_t, int64_t))
+static void each_block(const LambWork *w, int part, void (*each)(const LambWork *, int64_t, int64_t, int64_t, int64_t))
 {
     Span mine = cpu_span(w->blocks, 1, part, cpu.threads);
     int64_t at = 0;
@@ -46,7 +46,7 @@ static void each_block(const Work *w, int part, void (*each)(const Work *, int64
     }
 }
 
-static void update_block(const Work *w, int64_t segment, int64_t from, int64_t size, int64_t at)
+static void update_block(const LambWork *w, int64_t segment, int64_t from, int64_t size, int64_t at)
 {
     AdamRange adam = w->adam;
     adam.decay = w->segments[segment].decay;
@@ -56,7 +56,7 @@ static void update_block(const Work *w, int64_t segment, int64_t from, int64_t s
     w->u_sums[at] = cpu.vec->sum_squares(u, size);
 }
 
-static void descend_block(const Work *w, int64_t segment, int64_t from, int64_t size, int64_t at)
+static void descend_block(const LambWork *w, int64_t segment, int64_t from, int64_t size, int64_t at)
 {
     (void)at;
     cpu.vec->descend(w->weights + from, w->grads + from, w->rates[segment], size);
@@ -65,7 +65,7 @@ static void descend_block(const Work *w, int64_t segment, int64_t from, int64_t 
 static void update_part(void *arg, int part) { each_block(arg, part, update_block); }
 static void descend_part(void *arg, int part) { each_block(arg, part, descend_block); }
 
-static void set_rates(const Work *w)
+static void set_rates(const LambWork *w)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < w->n; i++) {
@@ -84,7 +84,7 @@ static void set_rates(const Work *w)
 Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB, stats)->data;
-    Work w = work_of(call, rows);
+    LambWork w = lamb_work(call, rows);
     int64_t limit = w.blocks;
     cpu_check_space(call, &w.space);
     w.adam = cpu_adam_of(call, stats);
@@ -111,11 +111,11 @@ typedef struct {
     float *weights, *m, *v, *grads;
     const float *rates; /* (all segments) */
     int64_t n;
-} SliceWork;
+} LambSliceWork;
 
 static void step_part(void *arg, int part)
 {
-    const SliceWork *w = arg;
+    const LambSliceWork *w = arg;
     AdamRange adam = w->adam;
     for (int64_t i = 0; i < w->n; i++) {
         const Segment *s = &w->segments[i];
@@ -131,7 +131,7 @@ static void step_part(void *arg, int part)
 Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB_STEP, stats)->data;
-    SliceWork w = {.adam = cpu_adam_of(call, stats), .weights = IN(call, LAMB_STEP, weights)->data};
+    LambSliceWork w = {.adam = cpu_adam_of(call, stats), .weights = IN(call, LAMB_STEP, weights)->data};
     w.segments = op_segments(IN(call, LAMB_STEP, segments), rows, &w.n);
     w.m = OUT(call, LAMB_STEP, m)->data;
     w.v = OUT(call, LAMB_STEP, v)->data;
@@ -142,7 +142,7 @@ Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
 
 static void descend_slice_part(void *arg, int part)
 {
-    const SliceWork *w = arg;
+    const LambSliceWork *w = arg;
     for (int64_t i = 0; i < w->n; i++) {
         const Segment *s = &w->segments[i];
         Span mine = cpu_span(s->size, NORM_BLOCK, part, cpu.threads);
@@ -173,7 +173,7 @@ Status cpu_lamb_descend(const OpCall *call, const RowCounts *rows)
     float *rates = call->scratch;
     int64_t n;
     const Segment *all = op_segments(IN(call, LAMB_DESCEND, all), rows, &n);
-    SliceWork w = {.rates = rates, .weights = OUT(call, LAMB_DESCEND, weights)->data};
+    LambSliceWork w = {.rates = rates, .weights = OUT(call, LAMB_DESCEND, weights)->data};
     w.segments = op_segments(IN(call, LAMB_DESCEND, segments), rows, &w.n);
     w.grads = IN(call, LAMB_DESCEND, u)->data;
     cpu_check_space(call, &(CpuSpace){.bytes = (size_t)n * sizeof(float)});

@@ -53,11 +53,11 @@ typedef struct {
     float *parts; /* of db */
     void *product;
     CpuSpace space;
-} Space;
+} LinearScratch;
 
-static Space space_of(const OpCall *call, const Product *p, int64_t n_rows)
+static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_t n_rows)
 {
-    Space s = {.space.base = call->scratch};
+    LinearScratch s = {.space.base = call->scratch};
     bool sums = p->kind == PRODUCT_GRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
     s.parts = cpu_take_parts(&s.space, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
     s.product = cpu_take(&s.space, product_scratch(p, n_rows, call->in[0].rows.kind != ROWS_TOKENS));
@@ -67,7 +67,7 @@ static Space space_of(const OpCall *call, const Product *p, int64_t n_rows)
 size_t cpu_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
     Product p = product_of(call);
-    return space_of(call, &p, rows_in(call->in[0].rows, rows)).space.bytes;
+    return linear_scratch(call, &p, rows_in(call->in[0].rows, rows)).space.bytes;
 }
 
 Status cpu_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
@@ -82,7 +82,7 @@ Status cpu_linear(const OpCall *call, const RowCounts *rows)
     const Operand *x = IN(call, LINEAR, x);
     int64_t n_rows = rows_in(x->rows, rows);
     Product p = forward_of(call);
-    Space s = space_of(call, &p, n_rows);
+    LinearScratch s = linear_scratch(call, &p, n_rows);
     cpu_check_space(call, &s.space);
     return product_run(&p, n_rows, x->data, IN(call, LINEAR, w)->data, IN(call, LINEAR, bias)->data,
                        OUT(call, LINEAR, y)->data, s.product);
@@ -93,7 +93,7 @@ Status cpu_linear_dgrad(const OpCall *call, const RowCounts *rows)
     const Operand *dy = IN(call, LINEAR_DGRAD, dy);
     int64_t n_rows = rows_in(dy->rows, rows);
     Product p = dgrad_of(call);
-    Space s = space_of(call, &p, n_rows);
+    LinearScratch s = linear_scratch(call, &p, n_rows);
     cpu_check_space(call, &s.space);
     return product_run(&p, n_rows, dy->data, IN(call, LINEAR_DGRAD, w)->data, NULL, OUT(call, LINEAR_DGRAD, dx)->data,
                        s.product);
@@ -104,7 +104,7 @@ Status cpu_linear_wgrad(const OpCall *call, const RowCounts *rows)
     const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
     int64_t n_rows = rows_in(x->rows, rows);
     Product p = wgrad_of(call);
-    Space s = space_of(call, &p, n_rows);
+    LinearScratch s = linear_scratch(call, &p, n_rows);
     cpu_check_space(call, &s.space);
     if (operand_present(db)) cpu_add_column_sums(db->data, dy->data, n_rows, p.n, cpu_is_bf16(dy->dtype), s.parts);
     return product_run(&p, n_rows, x->data, dy->data, NULL, OUT(call, LINEAR_WGRAD, dw)->data, s.product);

@@ -16,15 +16,15 @@ typedef struct {
     int64_t rows, real; /* of the bucket; those that hold something */
     bool training;
     CpuSpace space;
-} Space;
+} MlmXentScratch;
 
 static int64_t chunk_of(int64_t rows) { return rows < CHUNK ? rows : CHUNK; }
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-static Space space_of(const OpCall *call, const RowCounts *rows)
+static MlmXentScratch mlm_xent_scratch(const OpCall *call, const RowCounts *rows)
 {
-    Space s = {.space.base = call->scratch};
+    MlmXentScratch s = {.space.base = call->scratch};
     const Operand *h = IN(call, MLM_XENT, h);
     int64_t k = call->attr.loss.k, n = call->attr.loss.n;
     s.rows = rows_in(h->rows, rows);
@@ -46,9 +46,12 @@ static Space space_of(const OpCall *call, const RowCounts *rows)
 }
 
 /* Fits smaller buckets and what remains of the last chunk too: a product's scratch does for fewer rows. */
-size_t cpu_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
+size_t cpu_mlm_xent_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return mlm_xent_scratch(call, rows).space.bytes;
+}
 
-static Status prepare_rows(const Space *s, int64_t rows)
+static Status prepare_rows(const MlmXentScratch *s, int64_t rows)
 {
     TRY(product_prepare(&s->logits, rows));
     if (!s->training) return OK;
@@ -61,7 +64,7 @@ Status cpu_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_
     for (int i = 0; i < n_buckets; i++) {
         OpCall shape = *call;
         shape.scratch = NULL;
-        Space s = space_of(&shape, &buckets[i]);
+        MlmXentScratch s = mlm_xent_scratch(&shape, &buckets[i]);
         if (s.rows >= CHUNK) TRY(prepare_rows(&s, CHUNK));
         if (s.rows % CHUNK) TRY(prepare_rows(&s, s.rows % CHUNK));
     }
@@ -70,14 +73,14 @@ Status cpu_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_
 
 typedef struct {
     const OpCall *call;
-    const Space *s;
+    const MlmXentScratch *s;
     int64_t first, n; /* rows of the chunk */
-} Chunk;
+} MlmXentChunk;
 
 static void softmax_part(void *arg, int part)
 {
-    const Chunk *c = arg;
-    const Space *s = c->s;
+    const MlmXentChunk *c = arg;
+    const MlmXentScratch *s = c->s;
     const int32_t *labels = IN(c->call, MLM_XENT, labels)->data; // (M)
     float scale = op_ctl(c->call)->scale_masked * loss_scale_of(IN(c->call, MLM_XENT, scaling)->data);
     float *loss = OUT(c->call, MLM_XENT, loss)->data; // (M)
@@ -94,10 +97,10 @@ static void softmax_part(void *arg, int part)
     }
 }
 
-static Status run_chunk(const Chunk *c)
+static Status run_chunk(const MlmXentChunk *c)
 {
     const OpCall *call = c->call;
-    const Space *s = c->s;
+    const MlmXentScratch *s = c->s;
     const Operand *h = IN(call, MLM_XENT, h), *dh = OUT(call, MLM_XENT, dh), *dw = OUT(call, MLM_XENT, dw),
                   *db = OUT(call, MLM_XENT, db);
     Stats *stats = OUT(call, MLM_XENT, stats)->data;
@@ -122,14 +125,14 @@ static Status run_chunk(const Chunk *c)
    gradient 0. */
 Status cpu_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
-    Space s = space_of(call, rows);
+    MlmXentScratch s = mlm_xent_scratch(call, rows);
     cpu_check_space(call, &s.space);
     CHECK(call->attr.loss.classes <= call->attr.loss.n, "mlm_xent: %d words in a padded vocabulary of %lld",
           call->attr.loss.classes, (long long)call->attr.loss.n);
     CHECK(!s.training || operand_present(IN(call, MLM_XENT, wt)), "mlm_xent: dh needs the transposed copy wt");
     s.real = cpu_real_rows(IN(call, MLM_XENT, h), rows, op_ctl(call));
     for (int64_t first = 0; first < s.rows; first += CHUNK) {
-        Chunk c = {call, &s, first, s.rows - first < CHUNK ? s.rows - first : CHUNK};
+        MlmXentChunk c = {call, &s, first, s.rows - first < CHUNK ? s.rows - first : CHUNK};
         if (first < s.real) {
             TRY(run_chunk(&c));
             continue;

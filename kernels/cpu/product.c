@@ -24,11 +24,11 @@ typedef struct {
     const float *w;
     int64_t n, k, panels;
     bool transposed, bf16;
-} Packing;
+} ProductPacking;
 
 static void pack_part(void *arg, int part)
 {
-    const Packing *p = arg;
+    const ProductPacking *p = arg;
     Span panels = cpu_span(p->panels, 1, part, cpu.threads);
     cpu.vec->pack_weight(p->copy, p->w, p->n, p->k, p->transposed, p->bf16, panels.first, panels.end);
 }
@@ -36,7 +36,7 @@ static void pack_part(void *arg, int part)
 Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute)
 {
     if (by_onednn(PRODUCT_ROWS, compute, k, n)) return onednn_pack(copy, w, n, k, transposed, compute);
-    Packing p = {copy, w, n, k, cpu.vec->weight_panels(transposed ? k : n), transposed, cpu_is_bf16(compute)};
+    ProductPacking p = {copy, w, n, k, cpu.vec->weight_panels(transposed ? k : n), transposed, cpu_is_bf16(compute)};
     cpu_parallel(pack_part, &p);
     return OK;
 }
@@ -44,14 +44,14 @@ Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool trans
 /* The result is cut into down × across pieces, one per thread. */
 typedef struct {
     int down, across;
-} Grid;
+} ProductGrid;
 
 /* As many pieces as threads; down as long as a piece keeps `least` of `n`. */
-static Grid grid_of(int64_t n, int64_t least)
+static ProductGrid product_grid(int64_t n, int64_t least)
 {
     int down = cpu.threads;
     while (down > 1 && (cpu.threads % down != 0 || n / down < least)) down--;
-    return (Grid){down, cpu.threads / down};
+    return (ProductGrid){down, cpu.threads / down};
 }
 
 typedef struct {
@@ -59,14 +59,14 @@ typedef struct {
     RowProduct rows;
     GradProduct grad;
     int64_t n_rows;
-    Grid grid;
+    ProductGrid grid;
     char *scratch;
     size_t scratch_each;
-} Run;
+} ProductRun;
 
 static void rows_part(void *arg, int part)
 {
-    const Run *r = arg;
+    const ProductRun *r = arg;
     Span rows = cpu_span(r->n_rows, 1, part / r->grid.across, r->grid.down);
     Span panels = cpu_span(cpu.vec->weight_panels(r->p->n), 1, part % r->grid.across, r->grid.across);
     cpu.vec->rows_product(&r->rows, rows.first, rows.end, panels.first, panels.end,
@@ -75,7 +75,7 @@ static void rows_part(void *arg, int part)
 
 static void grad_part(void *arg, int part)
 {
-    const Run *r = arg;
+    const ProductRun *r = arg;
     Span k = cpu_span(r->p->k, 16, part / r->grid.across, r->grid.down);
     Span n = cpu_span(r->p->n, 1, part % r->grid.across, r->grid.across);
     cpu.vec->grad_product(&r->grad, n.first, n.end, k.first, k.end, r->scratch + (size_t)part * r->scratch_each);
@@ -109,7 +109,7 @@ Status product_prepare(const Product *p, int64_t rows) { return onednn_prepare(p
 static Status run_own(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                       void *scratch)
 {
-    Run r = {.p = p, .n_rows = rows, .scratch = scratch, .scratch_each = scratch_each(p)};
+    ProductRun r = {.p = p, .n_rows = rows, .scratch = scratch, .scratch_each = scratch_each(p)};
     bool bf16 = cpu_is_bf16(p->in);
     CHECK(bf16 || p->out == F32, "a product of f32 gives f32, not %s", dtype_name(p->out));
     if (p->kind == PRODUCT_ROWS) {
@@ -117,11 +117,11 @@ static Status run_own(const Product *p, int64_t rows, const void *a, const void 
         r.rows.x_bf16 = bf16;
         r.rows.y_bf16 = cpu_is_bf16(p->out);
         r.rows.add = p->add;
-        r.grid = grid_of(rows, 48);
+        r.grid = product_grid(rows, 48);
         cpu_parallel(rows_part, &r);
     } else {
         r.grad = (GradProduct){.x = a, .dy = b, .dw = c, .rows = rows, .k = p->k, .n = p->n, .bf16 = bf16};
-        r.grid = grid_of(p->k, 768);
+        r.grid = product_grid(p->k, 768);
         cpu_parallel(grad_part, &r);
     }
     return OK;

@@ -1,5 +1,5 @@
-/* Matrix products of the cpu backend, whoever computes them: oneDNN (onednn.h) or the tiles of vec/products.c, which
-   also take what is too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
+/* Matrix products of the cpu backend, by oneDNN (onednn.h) or by the tiles of vec/products.c, which also take products
+   too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
 #ifndef CAIRN_KERNELS_CPU_PRODUCT_H
 #define CAIRN_KERNELS_CPU_PRODUCT_H
 
@@ -22,10 +22,10 @@ size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 /* Packs w (n, k): for x·wᵀ, or, transposed, for dy·w. */
 Status product_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
 
-/* For products over up to `rows` rows: `any` number of them, or else multiples of 64 alone. Makes what all these need,
-   so that the memory it takes is known when the plan is. */
+/* For products over up to `rows` rows: `any` number of them, or else multiples of 64 alone. Creates the primitives of
+   all these, so that their memory is known when the plan is. */
 size_t product_scratch(const Product *p, int64_t rows, bool any);
-/* Makes what running with this number of rows needs, if product_scratch has not. */
+/* Creates the primitives for this number of rows, if product_scratch has not. */
 Status product_prepare(const Product *p, int64_t rows);
 /* ROWS: a = x, b = the copy, c = y. GRAD: a = x, b = dy, c = dw. */
 Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,

@@ -27,7 +27,7 @@ typedef struct {
     const float *gamma, *beta;              // (H)
     void *x;                                // (T, H)
     const void *dx;                         // (T, H)
-    const int32_t *order;                   // rows in the order they are to be taken; NULL: as they stand
+    const int32_t *order;                   // rows in the order to take them; NULL: from the first
     float *dtable;                          // word's or position's gradient
     const int32_t *index;                   // the row of dtable for each token: ids or pos
     float *dtype, *dgamma, *dbeta;          // this thread's partial sums; NULL: not wanted

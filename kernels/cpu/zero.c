@@ -3,11 +3,11 @@
 typedef struct {
     char *to;
     size_t bytes;
-} Work;
+} ZeroWork;
 
 static void zero_part(void *arg, int part)
 {
-    const Work *w = arg;
+    const ZeroWork *w = arg;
     Span bytes = cpu_span((int64_t)w->bytes, 4096, part, cpu.threads);
     memset(w->to + bytes.first, 0, (size_t)(bytes.end - bytes.first));
 }
@@ -15,7 +15,7 @@ static void zero_part(void *arg, int part)
 Status cpu_zero(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = OUT(call, ZERO, x);
-    Work w = {x->data, (size_t)(rows_in(x->rows, rows) * x->cols) * dtype_size(x->dtype)};
+    ZeroWork w = {x->data, (size_t)(rows_in(x->rows, rows) * x->cols) * dtype_size(x->dtype)};
     if (w.bytes < 65536)
         memset(w.to, 0, w.bytes);
     else

@@ -15,7 +15,7 @@ template <typename T> struct AddNorm {
     const float *gamma, *beta; // (H)
     const int32_t *pos, *seq;  // (T)
     const Ctl *ctl;
-    T *y, *xhat; // (T, H); y may stand where d stands, xhat may be absent
+    T *y, *xhat; // (T, H); y may lie in d's memory, xhat may be absent
     float *rstd; // (T)
     int64_t rows, cols;
     float eps;
@@ -90,7 +90,7 @@ template <typename T> struct AddNormBwd {
     const float *gamma, *beta; // (H)
     const int32_t *pos, *seq;  // (T)
     const Ctl *ctl;
-    T *dd, *dx;   // (T, H); dx may stand where dy stands, or be absent
+    T *dd, *dx;   // (T, H); dx may lie in dy's memory, or be absent
     float *parts; // (blocks, 2, H)
     int64_t rows, cols;
     RowDropout dropout;

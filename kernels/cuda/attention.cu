@@ -1,6 +1,6 @@
 /* ATTENTION: softmax(q·kᵀ·scale) with dropout, times v, in one pass over a sequence's keys. Scores never leave
    registers; a row's maximum and sum go along, and what is summed so far is rescaled when the maximum rises. The sum is
-   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores want them. */
+   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores need them. */
 #include "kernels/cuda/attention.cuh"
 
 #include "kernels/cuda/attention_cudnn.h"
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     float to_log2 = a.scale * LOG2_E;
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if (i == 0 && first < p.length) own.take(mine);
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
         CUDA_UNROLL
         for (int second = 0; second < 2; second++) {
             high[second] = attention_row_max(high[second]);
-            float shrink = attention_exp2((top[second] - high[second]) * to_log2);
+            float shrink = cuda_exp2((top[second] - high[second]) * to_log2);
             top[second] = high[second];
             base[second] = -top[second] * to_log2;
             total[second] *= shrink;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) {
                 int n = j / 4, r = j % 4;
-                x[t][n][r] = attention_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
+                x[t][n][r] = cuda_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
                 total[r / 2] += x[t][n][r];
             }
             if (a.threshold) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     Tile::store(mine, sum, factor, o + int64_t{p.start + first} * hidden, hidden, p.length - first, a);
 }
 
-template <typename T, int D> static Status run(const Attention<T> &a)
+template <typename T, int D> static Status attention_launch(const Attention<T> &a)
 {
     size_t shared = (ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
@@ -134,7 +134,9 @@ Status cuda_attention(const OpCall *call, const RowCounts *rows)
         Attention<T> a = attention_of<T>(call, rows);
         a.to = cuda_data<T>(OUT(call, ATTENTION, o));
         a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
-        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
+        return a.head_dim <= 32   ? attention_launch<T, 32>(a)
+               : a.head_dim <= 64 ? attention_launch<T, 64>(a)
+                                  : attention_launch<T, 128>(a);
     });
     return OK;
 }

@@ -1,4 +1,4 @@
-/* What attention's kernels share: which rows a block has, tiles in shared memory, products of tiles, dropout.
+/* Shared by attention's kernels: which rows a block has, tiles in shared memory, products of tiles, dropout.
 
    A block has one head of 64 neighbouring rows of one sequence, 16 rows a warp: its own rows (queries, or keys). The
    other side's rows of the sequence stream past in steps, two stages deep. Warps work on 16×16 tiles counted from the
@@ -15,13 +15,6 @@
 #define ATTENTION_THREADS  128
 #define ATTENTION_HEAD_DIM 128 /* largest */
 #define LOG2_E             1.4426950408889634f
-
-/* Before a loop: as it stands; unrolled it would take registers that others need. */
-#ifdef CAIRN_CUDA_HOST
-#    define ATTENTION_ROLL
-#else
-#    define ATTENTION_ROLL _Pragma("unroll 1")
-#endif
 
 template <typename T> struct Attention {
     const T *qkv;             // (T, 3H)
@@ -45,7 +38,7 @@ template <typename T> struct Attention {
 struct AttentionPlace {
     int32_t start, length;      /* of the sequence */
     int32_t first;              /* the block's first row in it; length or more: the block has none */
-    int32_t sequence;           /* in spans; −1: what lies before the first */
+    int32_t sequence;           /* in spans; −1: the rows before the first */
     int32_t gap_start, gap_end; /* rows of no sequence that this block clears */
 };
 
@@ -115,7 +108,7 @@ template <typename T, int D> struct AttentionTile {
     __device__ static inline void copy(T *tile, const T *from, int stride, int n, int room, const Attention<T> &a)
     {
         int rows = min((n + 15) / 16 * 16, room);
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += ATTENTION_THREADS) {
             int row = i / chunks, column = i % chunks * chunk;
             bool there = row < n && column < a.head_dim;
@@ -125,7 +118,7 @@ template <typename T, int D> struct AttentionTile {
                 continue;
             }
             *as_chunk(tile + at(row, column)) = {};
-            ATTENTION_ROLL
+            CUDA_ROLL
             for (int j = 0; there && j < chunk && column + j < a.head_dim; j++) tile[at(row, column) + j] = it[j];
         }
     }
@@ -156,7 +149,7 @@ template <typename T, int D> struct AttentionTile {
                 {from_float<T>(x[i][2 * second] * factor[second]),
                  from_float<T>(x[i][2 * second + 1] * factor[second])}};
         __syncwarp();
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
             int row = i / chunks, column = i % chunks * chunk;
             if (row < n) put(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
@@ -177,7 +170,7 @@ template <typename T, int D> struct AttentionTile {
     /* Zeros in this head's columns of rows [first, end) of x, by all threads. */
     __device__ static inline void clear(T *x, int stride, int first, int end, const Attention<T> &a)
     {
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += ATTENTION_THREADS)
             put(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
     }
@@ -231,7 +224,7 @@ template <int D, bool held> struct AttentionOwn<float, D, held> {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
         CUDA_UNROLL
         for (int i = 0; i < 8; i++) x[i / 4][i % 4] = 0;
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int column = 0; column < D; column += 4) {
             AttentionChunk<float> mine[2], theirs[4];
             CUDA_UNROLL
@@ -264,7 +257,7 @@ __device__ static inline void attention_add(float sum[D / 8][4], const float x[2
             mma_16x8x16<T>(sum[2 * i + 1], a, b + 2, sum[2 * i + 1]);
         }
     } else {
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int t = 0; t < 4; t++) /* lane 4·g + t holds the columns 8·n + 2·t + r of rows g, g + 8 of x */
             CUDA_UNROLL
         for (int k = 0; k < 4; k++) {
@@ -286,18 +279,6 @@ __device__ static inline void attention_add(float sum[D / 8][4], const float x[2
 }
 
 /* ---- values ---- */
-
-/* 2^x; exactly 0 far below. */
-__device__ static inline float attention_exp2(float x)
-{
-#ifdef CAIRN_CUDA_HOST
-    return std::exp2(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
 
 /* Columns from n on, n < 16, become −∞: no probability. */
 __device__ static inline void attention_mask(float x[2][4], int n)

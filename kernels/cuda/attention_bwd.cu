@@ -16,7 +16,7 @@ __device__ static inline float dot_of(const Attention<T> &a, const T *dout, cons
     constexpr int chunk = AttentionTile<T, D>::chunk;
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / 2;
     float dot = 0;
-    ATTENTION_ROLL
+    CUDA_ROLL
     for (int column = lane % 2 * chunk; row < n && column < a.head_dim; column += 2 * chunk) {
         const T *from = o + row * hidden + column;
         AttentionChunk<T> x = {};
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     }
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;
         if (i == 0) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
 
         const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
         int n_keys = min(p.length - i * Tile::step, Tile::step);
-        ATTENTION_ROLL
+        CUDA_ROLL
         for (int t = 0; t < Tile::step / 16; t++) {
             if (16 * t >= n_keys) continue;
             float x[2][4], dp[2][4];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) {
                 int n = j / 4, r = j % 4;
-                float prob = attention_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
+                float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lse[r / 2]));
                 float up = dropout.drops(draws, n, r) ? 0 : dp[n][r] * a.keep_scale;
                 x[n][r] = prob * (up - dot[r / 2]);
             }
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     float to_log2 = a.scale * LOG2_E;
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
-        __syncthreads(); /* stage i is here, and nobody reads stage i − 1 any more */
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         bool more = (i + 1) * Tile::step < p.length;
         if (more) copy_stage(i + 1);
         if (first < p.length) {
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
             const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
             const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
             int n_queries = min(p.length - i * Tile::step, Tile::step);
-            ATTENTION_ROLL
+            CUDA_ROLL
             for (int t = 0; t < Tile::step / 16; t++) {
                 if (16 * t >= n_queries) continue;
                 float x[2][4], dp[2][4];
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
                 CUDA_UNROLL
                 for (int j = 0; j < 8; j++) {
                     int n = j / 4, r = j % 4, query = 16 * t + 8 * n + 2 * c + r % 2;
-                    float prob = attention_exp2(fmaf(x[n][r], to_log2, -lses[query]));
+                    float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lses[query]));
                     bool dropped = dropout.drops(draws, n, r);
                     x[n][r] = dropped ? 0 : prob;
                     dp[n][r] = prob * ((dropped ? 0 : dp[n][r] * a.keep_scale) - dots[query]);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     Tile::store(my_v, sum_v, factor_v, dv + int64_t{p.start + first} * width, width, p.length - first, a);
 }
 
-template <typename T, int D> static Status run(const Attention<T> &a)
+template <typename T, int D> static Status attention_bwd_launch(const Attention<T> &a)
 {
     size_t shared = (2 * ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     size_t rows = 4 * AttentionTile<T, D>::step * sizeof(float);
@@ -229,7 +229,9 @@ Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
         a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
         a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
         a.dot = static_cast<float *>(call->scratch);
-        return a.head_dim <= 32 ? run<T, 32>(a) : a.head_dim <= 64 ? run<T, 64>(a) : run<T, 128>(a);
+        return a.head_dim <= 32   ? attention_bwd_launch<T, 32>(a)
+               : a.head_dim <= 64 ? attention_bwd_launch<T, 64>(a)
+                                  : attention_bwd_launch<T, 128>(a);
     });
     return OK;
 }

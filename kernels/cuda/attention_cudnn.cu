@@ -12,10 +12,10 @@
 
 typedef struct {
     int32_t *lengths, *qkv, *o, *lse;
-} Tables;
+} AttentionTables;
 
 __global__ void attention_tables_kernel(const int32_t (*span)[2], const Ctl *ctl, int32_t capacity, int32_t heads,
-                                        int32_t head_dim, Tables to)
+                                        int32_t head_dim, AttentionTables to)
 {
     int32_t s = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x), n = min(ctl->n_seqs, capacity);
     if (s > capacity) return;
@@ -29,17 +29,17 @@ __global__ void attention_tables_kernel(const int32_t (*span)[2], const Ctl *ctl
 typedef struct {
     uint32_t *data; // (rows, words); NULL: nothing to clear
     int32_t words;
-} Cleared;
+} ClearedRows;
 
 /* A block has a part of the gap before sequence blockIdx.x, or behind the last. */
 __global__ void attention_gaps_kernel(const int32_t (*span)[2], const Ctl *ctl, int32_t capacity, int32_t rows,
-                                      Cleared a, Cleared b)
+                                      ClearedRows a, ClearedRows b)
 {
     int32_t s = static_cast<int32_t>(blockIdx.x), n = min(ctl->n_seqs, capacity);
     if (s > n) return;
     int64_t first = s > 0 ? span[s - 1][1] : 0, end = s < n ? span[s][0] : rows;
     for (int i = 0; i < 2; i++) {
-        Cleared c = i ? b : a;
+        ClearedRows c = i ? b : a;
         if (!c.data) continue;
         for (int64_t at = first * c.words + blockIdx.y * THREADS + threadIdx.x; at < end * c.words;
              at += SLICES * THREADS)
@@ -47,14 +47,14 @@ __global__ void attention_gaps_kernel(const int32_t (*span)[2], const Ctl *ctl, 
     }
 }
 
-/* ---- what it takes ---- */
+/* ---- shapes and scratch ---- */
 
 bool attention_by_cudnn(const OpCall *call)
 {
     return sdpa_is_open() && dropout_threshold(call->attr.attention.dropout) == 0;
 }
 
-static SdpaShape shape_of(const OpCall *call, const RowCounts *rows)
+static SdpaShape sdpa_shape(const OpCall *call, const RowCounts *rows)
 {
     SdpaShape s = {};
     int64_t longest = call->attr.attention.longest;
@@ -72,34 +72,34 @@ static SdpaShape shape_of(const OpCall *call, const RowCounts *rows)
 /* Scratch: tables, sums (backward), workspace, each on 256 bytes. */
 typedef struct {
     size_t table, sums, workspace;
-} Room;
+} CudnnScratch;
 
-static Room room_of(const SdpaShape *s, const SdpaPlan *plan, const RowCounts *rows)
+static CudnnScratch cudnn_scratch(const SdpaShape *s, const SdpaPlan *plan, const RowCounts *rows)
 {
-    Room r = {};
+    CudnnScratch r = {};
     r.table = ALIGNED((size_t)(s->sequences + 1) * sizeof(int32_t));
     if (s->backward) r.sums = ALIGNED((size_t)rows->count[ROWS_TOKENS] * (size_t)s->heads * sizeof(float));
     r.workspace = ALIGNED(sdpa_workspace(plan));
     return r;
 }
 
-static size_t room_bytes(const Room *r) { return 256 + 4 * r->table + r->sums + r->workspace; }
+static size_t cudnn_scratch_bytes(const CudnnScratch *r) { return 256 + 4 * r->table + r->sums + r->workspace; }
 
-/* What is refused here is refused again, and said, by prepare. */
+/* 0 for a refused shape: prepare refuses it too, with the reason. */
 size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows)
 {
     const SdpaPlan *plan;
-    SdpaShape s = shape_of(call, rows);
+    SdpaShape s = sdpa_shape(call, rows);
     if (sdpa_plan(&s, &plan) != OK) return 0;
-    Room r = room_of(&s, plan, rows);
-    return room_bytes(&r);
+    CudnnScratch r = cudnn_scratch(&s, plan, rows);
+    return cudnn_scratch_bytes(&r);
 }
 
 Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     const SdpaPlan *plan;
     for (int i = 0; i < n; i++) {
-        SdpaShape s = shape_of(call, &buckets[i]);
+        SdpaShape s = sdpa_shape(call, &buckets[i]);
         int64_t rows = buckets[i].count[ROWS_TOKENS], width = 3 * (int64_t)s.heads * s.head_dim;
         if (rows > INT32_MAX / width)
             return fail(E_USAGE,
@@ -113,13 +113,7 @@ Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int
 
 /* ---- running ---- */
 
-#ifdef CAIRN_CUDA_HOST
-#    define SUBMIT(expression) cuda_host_submit([=]() -> Status { return expression; })
-#else
-#    define SUBMIT(expression) (expression)
-#endif
-
-static Cleared cleared(const Operand *to, int64_t columns)
+static ClearedRows cleared(const Operand *to, int64_t columns)
 {
     return {static_cast<uint32_t *>(to->data),
             static_cast<int32_t>(columns * static_cast<int64_t>(dtype_size(to->dtype)) / 4)};
@@ -146,12 +140,12 @@ static void operands(const OpCall *call, int64_t hidden, SdpaData *d)
 Status attention_cudnn(const OpCall *call, const RowCounts *rows)
 {
     const SdpaPlan *plan;
-    SdpaShape s = shape_of(call, rows);
+    SdpaShape s = sdpa_shape(call, rows);
     SdpaData d = {};
     TRY(sdpa_plan(&s, &plan));
-    Room r = room_of(&s, plan, rows);
-    CHECK(call->scratch_bytes >= room_bytes(&r), "attention by cuDNN needs %zu bytes of scratch, was given %zu",
-          room_bytes(&r), call->scratch_bytes);
+    CudnnScratch r = cudnn_scratch(&s, plan, rows);
+    CHECK(call->scratch_bytes >= cudnn_scratch_bytes(&r),
+          "attention by cuDNN needs %zu bytes of scratch, was given %zu", cudnn_scratch_bytes(&r), call->scratch_bytes);
     char *at = reinterpret_cast<char *>(ALIGNED(reinterpret_cast<uintptr_t>(call->scratch)));
     for (int i = SDPA_LENGTHS; i <= SDPA_LSE_OFFSETS; i++, at += r.table) d.tensor[i] = at;
     d.tensor[SDPA_SUMS] = at;
@@ -162,14 +156,15 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     const int32_t(*span)[2] = cuda_data<const int32_t[2]>(IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans));
     int32_t capacity = static_cast<int32_t>(s.sequences), n_rows = static_cast<int32_t>(rows->count[ROWS_TOKENS]);
     auto table = [&](int i) { return static_cast<int32_t *>(d.tensor[i]); };
-    Tables tables = {table(SDPA_LENGTHS), table(SDPA_QKV_OFFSETS), table(SDPA_O_OFFSETS), table(SDPA_LSE_OFFSETS)};
+    AttentionTables tables = {table(SDPA_LENGTHS), table(SDPA_QKV_OFFSETS), table(SDPA_O_OFFSETS),
+                              table(SDPA_LSE_OFFSETS)};
     TRY(CUDA_LAUNCH((attention_tables_kernel), static_cast<unsigned>(capacity / THREADS + 1), THREADS, 0, span,
                     op_ctl(call), capacity, s.heads, s.head_dim, tables));
     void *stream = cuda_stream();
-    TRY(SUBMIT(sdpa_run(plan, &d, stream)));
-    Cleared first =
+    TRY(CUDA_SUBMIT(sdpa_run(plan, &d, stream)));
+    ClearedRows first =
         s.backward ? cleared(OUT(call, ATTENTION_BWD, dqkv), 3 * hidden) : cleared(OUT(call, ATTENTION, o), hidden);
-    Cleared second = s.backward ? Cleared{} : cleared(OUT(call, ATTENTION, lse), s.heads);
+    ClearedRows second = s.backward ? ClearedRows{} : cleared(OUT(call, ATTENTION, lse), s.heads);
     return CUDA_LAUNCH((attention_gaps_kernel), dim3(static_cast<unsigned>(capacity + 1), SLICES), THREADS, 0, span,
                        op_ctl(call), capacity, n_rows, first, second);
 }

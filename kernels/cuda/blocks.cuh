@@ -14,7 +14,7 @@ template <bool WHOLE> __device__ static inline double lane_squares(const float *
     return sum;
 }
 
-/* chunks (table.chunks) from a table of block sums; 0 where a number is nobody's. */
+/* chunks (table.chunks) from a table of block sums; 0 for an unused number. */
 Status chunk_sums(double *chunks, const double *sums, const SegmentTable &table);
 
 #endif

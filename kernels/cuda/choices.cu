@@ -73,7 +73,7 @@ void choices_open(const char *about)
     kept.path = path_of(about);
     if (!kept.path || !file_exists(kept.path)) return;
     if (file_read(kept.path, MOST, &text) != OK || !text.data || !parse(text.data)) {
-        log_warn("%s is not a list of products of this GPU and library; algorithms are chosen anew", kept.path);
+        log_warn("%s is not a list of products of this GPU and library; algorithms are chosen again", kept.path);
         kept.choices.clear();
     }
     buf_free(&text);

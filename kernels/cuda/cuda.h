@@ -1,5 +1,5 @@
-/* The CUDA backend's ops: the table that table.cu fills Backend with, and what its files share. Host code here, device
-   code in the .cu files; kernels are written with kernel.cuh. Meanings: kernels/op.h and kernels/ref/. */
+/* The CUDA backend's table of ops. Host code here, device code in the .cu files, which include kernel.cuh. Meanings:
+   kernels/op_list.h and kernels/ref/. */
 #ifndef CAIRN_KERNELS_CUDA_CUDA_H
 #define CAIRN_KERNELS_CUDA_CUDA_H
 

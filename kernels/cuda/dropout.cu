@@ -6,7 +6,7 @@
 
 enum { THREADS = 128 };
 
-/* y may stand where x stands. */
+/* y may lie in x's memory. */
 template <typename T>
 __global__ void dropout_kernel(const T *x, const int32_t *seq_index, const Ctl *ctl, T *y, int64_t rows, int64_t cols,
                                RowDropout site, bool wide)

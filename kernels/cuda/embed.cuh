@@ -1,4 +1,4 @@
-/* What EMBED and its backward share: the tables, a token's rows of them, their normalised sum. */
+/* Shared by EMBED and its backward: the tables, a token's rows of them, their normalised sum. */
 #ifndef CAIRN_KERNELS_CUDA_EMBED_CUH
 #define CAIRN_KERNELS_CUDA_EMBED_CUH
 

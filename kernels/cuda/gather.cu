@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* Rows of `o` that hold something: what there is in the bucket, or fewer by ctl's count. */
+/* Real rows of `o`: those of the bucket, or fewer by ctl's count. */
 struct RealRows {
     int64_t all;
     RowKind kind;

@@ -65,7 +65,7 @@ __device__ static inline int64_t first_of(int u)
     return (((int64_t)blockIdx.x * PER + u) * THREADS + threadIdx.x) * GROUP;
 }
 
-/* g may stand where pre stands. */
+/* g may lie in pre's memory. */
 template <typename T, GeluKind KIND>
 __global__ void __launch_bounds__(THREADS) gelu_kernel(const T *pre, T *g, int64_t n, bool wide)
 {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(THREADS) gelu_kernel(const T *pre, T *g, int64
     }
 }
 
-/* dpre may stand where dg stands, g where pre stands; g may be absent. */
+/* dpre may lie in dg's memory, g in pre's; g may be absent. */
 template <typename T, GeluKind KIND>
 __global__ void __launch_bounds__(THREADS)
     gelu_bwd_kernel(const T *pre, const T *dg, T *dpre, T *g, int64_t n, bool wide)

@@ -1,4 +1,4 @@
-/* The gradient's norm over all segments and what the optimizer multiplies gradients with, all on the device. One pass
+/* The gradient's norm over all segments and the optimizer's factor for gradients, all on the device. One pass
    over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
 #include "kernels/cuda/blocks.cuh"
 

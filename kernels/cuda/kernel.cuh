@@ -1,6 +1,6 @@
-/* What every .cu file of the CUDA backend is written with. The same files are compiled by nvcc for GPUs and by the host
-   compiler for tests/cuda_host, where one fiber stands for each thread: so kernels use only what is declared here and
-   the CUDA builtins that tests/cuda_host/cuda_host.h lists (threadIdx …, __syncthreads, __syncwarp, __shfl_*_sync,
+/* Included by every .cu file of the CUDA backend. nvcc compiles the same files for GPUs, and the host compiler for
+   tests/cuda_host, where each thread is a fiber. So kernels use only the declarations of this header and the CUDA
+   builtins that tests/cuda_host/cuda_host.h lists (threadIdx …, __syncthreads, __syncwarp, __shfl_*_sync,
    __ballot_sync, __any_sync, the bf16 and fp16 types). No atomics on floating point: every sum has a fixed order.
 
    A kernel:    template <typename T> __global__ void gelu_kernel(const T *pre, T *g, int64_t n) { … }
@@ -8,49 +8,18 @@
    By type:     CUDA_BY_TYPE(operand->dtype, T, return …);
    Every launch goes to the compute stream of device.h and is checked; it returns a Status. The kernel's parentheses
    are part of the form. a·b + c is never contracted (nvcc --fmad=false, as everywhere in Cairn), so that two kernels
-   that write the same formula give the same bits; where one rounding is wanted, write fmaf. CUDA_UNROLL stands before a
-   loop. */
+   that write the same formula give the same bits; where one rounding is wanted, write fmaf. CUDA_UNROLL and CUDA_ROLL
+   come before a loop. */
 #ifndef CAIRN_KERNELS_CUDA_KERNEL_CUH
 #define CAIRN_KERNELS_CUDA_KERNEL_CUH
 
-#ifdef CAIRN_CUDA_HOST
-#    include "tests/cuda_host/cuda_host.h"
-#    define CUDA_UNROLL
-#else
-#    include <cuda_bf16.h>
-#    include <cuda_fp16.h>
-#    include <cuda_runtime.h>
-#    define CUDA_SHARED(type, name, ...) __shared__ type name __VA_ARGS__ /* CUDA_SHARED(float, sums, [32]) */
-#    define CUDA_SHARED_DYNAMIC(type, name)                                                                            \
-        extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                                             \
-        type *name = reinterpret_cast<type *>(cuda_shared_bytes)
-#    define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                              \
-        (!cuda_can_launch<(CUDA_STRIP kernel)>(grid, shared)                                                           \
-             ? OK                                                                                                      \
-             : (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),            \
-                cuda_launched(__FILE__, __LINE__)))
-#    define CUDA_STRIP(...) __VA_ARGS__
-#    define CUDA_UNROLL     _Pragma("unroll")
-#endif
+#include <cuda_platform.cuh> /* of gpu/, or of tests/cuda_host/ */
 
 extern "C" {
 #include "kernels/cuda/device.h"
 #include "kernels/dropout.h"
 #include "kernels/op.h"
 }
-
-#ifndef CAIRN_CUDA_HOST
-/* Every kernel that some CUDA_LAUNCH names is listed when the program starts. */
-template <auto kernel> struct CudaKernel {
-    static const bool listed;
-};
-template <auto kernel> const bool CudaKernel<kernel>::listed = cuda_list_kernel(reinterpret_cast<const void *>(kernel));
-template <auto kernel> static inline bool cuda_can_launch(dim3 grid, size_t shared)
-{
-    return CudaKernel<kernel>::listed &&
-           cuda_launchable(reinterpret_cast<const void *>(kernel), grid.x, grid.y, grid.z, shared);
-}
-#endif
 
 /* ---- operands ---- */
 
@@ -80,7 +49,7 @@ template <typename T> static inline T *cuda_data(const Operand *o) { return stat
         }                                                                                                              \
     } while (0)
 
-/* ---- values: computed in fp32 from what is stored, rounded once to nearest even ---- */
+/* ---- values: computed in fp32 from stored values, rounded once to nearest even ---- */
 
 __device__ static inline float to_float(float x) { return x; }
 __device__ static inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -89,7 +58,7 @@ template <typename T> __device__ static inline T from_float(float x);
 template <> __device__ inline float from_float<float>(float x) { return x; }
 template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ inline __half from_float<__half>(float x) { return __float2half_rn(x); }
-/* x as it will stand in a tensor of type T. */
+/* x rounded as in a tensor of type T. */
 template <typename T> __device__ static inline float rounded(float x) { return to_float(from_float<T>(x)); }
 
 /* Eight neighbouring values, loaded and stored at once: 16 bytes of bf16 or fp16, 32 of fp32. Needs that alignment. */

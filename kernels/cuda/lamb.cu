@@ -1,4 +1,4 @@
-/* LAMB (You et al., 2020) in two launches. The first makes Adam's update u where the gradient stood and leaves Σ p² and
+/* LAMB (You et al., 2020) in two launches. The first replaces the gradient by Adam's update u and leaves Σ p² and
    Σ u² of every chunk in scratch. In the second each thread block adds the sums of its own segment, all blocks of a
    segment in the same order, and takes its step of rate·‖p‖/‖u‖ along u. Bytes per parameter: 16 read and 12 written,
    then 8 read and 4 written. */

@@ -116,16 +116,16 @@ __global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, i
 
 /* ---- the op ---- */
 
-struct Space {
+struct MlmXentScratch {
     float *logits;    // (chunk, n): each row then its gradient
     uint8_t *correct; // (rows)
     void *workspace;
     size_t bytes;
 };
 
-struct Chunk {
+struct MlmXentChunk {
     const OpCall *call;
-    Space space;
+    MlmXentScratch space;
     int64_t rows, first, m; /* of the bucket; this chunk's */
     Dtype in;
 };
@@ -133,7 +133,7 @@ struct Chunk {
 static size_t line(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /* Scratch starts on 64 bytes, a workspace on 256. */
-static Space space_of(const OpCall *call, int64_t rows)
+static MlmXentScratch mlm_xent_scratch(const OpCall *call, int64_t rows)
 {
     unsigned char *base = reinterpret_cast<unsigned char *>(line(reinterpret_cast<uintptr_t>(call->scratch)));
     int64_t chunk = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
@@ -142,15 +142,15 @@ static Space space_of(const OpCall *call, int64_t rows)
             256 + workspace + logits + (size_t)rows};
 }
 
-static Chunk first_chunk(const OpCall *call, const RowCounts *rows)
+static MlmXentChunk first_chunk(const OpCall *call, const RowCounts *rows)
 {
     const Operand *h = IN(call, MLM_XENT, h);
     int64_t n = rows_in(h->rows, rows), chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
     int64_t even = chunks ? ((n + chunks - 1) / chunks + 63) / 64 * 64 : 0; /* no product is left with a few rows */
-    return {call, space_of(call, n), n, 0, even < n ? even : n, h->dtype};
+    return {call, mlm_xent_scratch(call, n), n, 0, even < n ? even : n, h->dtype};
 }
 
-static void next_chunk(Chunk *c)
+static void next_chunk(MlmXentChunk *c)
 {
     c->first += c->m;
     if (c->rows - c->first < c->m) c->m = c->rows - c->first;
@@ -163,18 +163,18 @@ struct Product {
     ProductData data;
 };
 
-static int64_t gradient_stride(const Chunk &c)
+static int64_t gradient_stride(const MlmXentChunk &c)
 {
     return c.call->attr.loss.n * (int64_t)(sizeof(float) / dtype_size(c.in));
 }
 
-/* Chunk's rows of h or dh */
-static void *rows_of(const Operand *o, const Chunk &c)
+/* MlmXentChunk's rows of h or dh */
+static void *rows_of(const Operand *o, const MlmXentChunk &c)
 {
     return o->data ? cuda_data<unsigned char>(o) + (size_t)(c.first * o->cols) * dtype_size(o->dtype) : NULL;
 }
 
-static Product product_of(const Chunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
+static Product product_of(const MlmXentChunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
 {
     Product p = {};
     p.shape.m = m, p.shape.n = n, p.shape.k = k;
@@ -185,7 +185,7 @@ static Product product_of(const Chunk &c, int64_t m, int64_t n, int64_t k, Dtype
     return p;
 }
 
-static Product logits_product(const Chunk &c)
+static Product logits_product(const MlmXentChunk &c)
 {
     const Operand *h = IN(c.call, MLM_XENT, h), *w = IN(c.call, MLM_XENT, w), *bias = IN(c.call, MLM_XENT, bias);
     Product p = product_of(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
@@ -197,14 +197,14 @@ static Product logits_product(const Chunk &c)
     return p;
 }
 
-static Product dh_product(const Chunk &c)
+static Product dh_product(const MlmXentChunk &c)
 {
     Product p = product_of(c, c.m, c.call->attr.loss.k, c.call->attr.loss.n, c.in);
     p.data.b = IN(c.call, MLM_XENT, w)->data, p.data.c = rows_of(OUT(c.call, MLM_XENT, dh), c);
     return p;
 }
 
-static Product dw_product(const Chunk &c)
+static Product dw_product(const MlmXentChunk &c)
 {
     Product p = product_of(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
     p.shape.a_transposed = p.shape.accumulate = true;
@@ -222,7 +222,7 @@ static Status run_product(const Product &p)
     return product_run(&p.shape, p.data.a, p.data.b, p.data.c, p.data.bias, p.data.workspace);
 }
 
-static Status prepare_chunk(const Chunk &c)
+static Status prepare_chunk(const MlmXentChunk &c)
 {
     TRY(prepare_product(logits_product(c)));
     if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(prepare_product(dh_product(c)));
@@ -233,7 +233,7 @@ static Status prepare_chunk(const Chunk &c)
 extern "C" Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
     for (int i = 0; i < n_buckets; i++) {
-        Chunk c = first_chunk(call, &buckets[i]);
+        MlmXentChunk c = first_chunk(call, &buckets[i]);
         for (int64_t last = 0; c.m > 0; next_chunk(&c)) {
             if (c.m != last) TRY(prepare_chunk(c));
             last = c.m;
@@ -242,7 +242,7 @@ extern "C" Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buc
     return OK;
 }
 
-template <typename T> static Status run_chunk(const Chunk &c, const LossRows &rows)
+template <typename T> static Status run_chunk(const MlmXentChunk &c, const LossRows &rows)
 {
     const Operand *dh = OUT(c.call, MLM_XENT, dh), *dw = OUT(c.call, MLM_XENT, dw), *db = OUT(c.call, MLM_XENT, db);
     bool training = operand_present(dh);
@@ -261,7 +261,7 @@ size_t cuda_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return
 
 Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
-    Chunk c = first_chunk(call, rows);
+    MlmXentChunk c = first_chunk(call, rows);
     LossRows loss = {c.space.logits,
                      cuda_data<const int32_t>(IN(call, MLM_XENT, labels)),
                      op_ctl(call),

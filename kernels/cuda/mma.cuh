@@ -1,6 +1,6 @@
 /* Tensor-core tiles: a warp multiplies a 16×16 tile by a 16×8 tile, its lanes holding pieces ("fragments") of each.
    Under nvcc one PTX instruction each (sm_80 on); in the host executor twins that exchange the fragments between lanes
-   (tests/cuda_host/mma_host.h) and sum k = 0 … 15 in order. All 32 lanes of a warp must call, together.
+   (tests/cuda_host/cuda_tiles.cuh) and sum k = 0 … 15 in order. All 32 lanes of a warp must call, together.
 
    Fragments (PTX ISA, mma.m16n8k16): lane = 4·g + t, g in 0..7, t in 0..3; a register holds two neighbouring values,
    the first in its low half.
@@ -49,72 +49,7 @@ template <typename T> __device__ static inline void mma_unpair(uint32_t bits, fl
     *high = to_float(pair[1]);
 }
 
-#ifdef CAIRN_CUDA_HOST
-#    include "tests/cuda_host/mma_host.h"
-#else
-/* d = a·b + c, in fp32; d may be c. */
-__device__ static inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
-__device__ static inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
-
-__device__ static inline uint32_t mma_shared_address(const void *p)
-{
-    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-__device__ static inline void mma_load4(uint32_t r[4], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
-__device__ static inline void mma_load4_transposed(uint32_t r[4], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
-__device__ static inline void mma_load2(uint32_t r[2], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
-__device__ static inline void mma_load2_transposed(uint32_t r[2], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
-
-__device__ static inline void copy_async(void *shared, const void *global, bool there = true)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(mma_shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(there ? 16 : 0)
-                 : "memory");
-}
-__device__ static inline void copy_async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
-template <int n> __device__ static inline void copy_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
-}
-#endif
+#include <cuda_tiles.cuh> /* of gpu/, or of tests/cuda_host/ */
 
 /* d = a·b + c for tiles of T. */
 template <typename T>

@@ -195,7 +195,7 @@ static cudaDataType_t type_of(Dtype dtype)
     return dtype == F32 ? CUDA_R_32F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-template <typename T> static Status set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, T value)
+template <typename T> static Status desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, T value)
 {
     return check(lt.cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof value), "describing a product");
 }
@@ -215,12 +215,12 @@ static Status describe(const ProductShape *s, bool bias_rounded, Prepared *p)
     TRY(check(
         lt.cublasLtMatmulDescCreate(&p->desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describing a product"));
-    TRY(set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    TRY(set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     if (s->bias == BIAS_ADDED) {
-        TRY(set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-        TRY(set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)type_of(bias_rounded ? s->out : F32)));
-        TRY(set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>((uintptr_t)ALIGNMENT)));
+        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)type_of(bias_rounded ? s->out : F32)));
+        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>((uintptr_t)ALIGNMENT)));
     }
     TRY(layout(&p->a, s->in, s->n, s->k, s->b_transposed, s->ldb));
     TRY(layout(&p->b, s->in, s->k, s->m, s->a_transposed, s->lda));
@@ -268,7 +268,7 @@ static int propose(const Prepared *p, cublasLtMatmulHeuristicResult_t found[CAND
     return kept;
 }
 
-static Status run(const ProductShape *s, const Prepared *p, const ProductData *d)
+static Status product_multiply(const ProductShape *s, const Prepared *p, const ProductData *d)
 {
     const float one = 1, beta = s->accumulate ? 1 : 0;
     if (p->maker == BY_LOOPS) {
@@ -286,7 +286,7 @@ static Status run(const ProductShape *s, const Prepared *p, const ProductData *d
                                          static_cast<T *>(room), s->n)));
             bias = room;
         }
-        TRY(set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
     }
     return check(lt.cublasLtMatmul(products.handle, p->desc, &one, d->b, p->a, d->a, p->b, &beta, d->c, p->c, d->c,
                                    p->c, &p->algorithm, d->workspace, products.workspace, (cudaStream_t)cuda_stream()),
@@ -304,12 +304,12 @@ static double seconds_of(const ProductShape *s, const Prepared *p, const Product
 {
     cudaStream_t stream = (cudaStream_t)cuda_stream();
     double best = -1;
-    if (run(s, p, d) != OK) return -1;
+    if (product_multiply(s, p, d) != OK) return -1;
     for (int round = 0; round < ROUNDS; round++) {
         float milliseconds = 0;
         if (cudaEventRecord(start, stream) != cudaSuccess) return -1;
         for (int i = 0; i < REPEAT; i++)
-            if (run(s, p, d) != OK) return -1;
+            if (product_multiply(s, p, d) != OK) return -1;
         if (cudaEventRecord(end, stream) != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
             cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess)
             return -1;
@@ -423,7 +423,7 @@ static Status choose(const ProductShape *s, const ProductData *d, Prepared *p)
     return d && n > 1 && choices_kept() ? time_all(s, p, d, found, n) : OK;
 }
 
-static Status prepare(const ProductShape *s, const ProductData *d, Prepared **prepared)
+static Status product_choose(const ProductShape *s, const ProductData *d, Prepared **prepared)
 {
     CHECK(s->out == s->in || s->out == F32, "a product of %s in %s", dtype_name(s->in), dtype_name(s->out));
     CHECK(!s->accumulate || s->bias == BIAS_NONE, "a product that accumulates adds no bias");
@@ -443,13 +443,13 @@ static bool empty(const ProductShape *s) { return s->m == 0 || s->n == 0 || s->k
 Status product_prepare(const ProductShape *s)
 {
     Prepared *p;
-    return empty(s) ? OK : prepare(s, NULL, &p);
+    return empty(s) ? OK : product_choose(s, NULL, &p);
 }
 
 Status product_prepare_on(const ProductShape *s, const ProductData *d)
 {
     Prepared *p;
-    return empty(s) ? OK : prepare(s, d, &p);
+    return empty(s) ? OK : product_choose(s, d, &p);
 }
 
 Status product_run(const ProductShape *s, const void *a, const void *b, void *c, const float *bias, void *workspace)
@@ -457,8 +457,8 @@ Status product_run(const ProductShape *s, const void *a, const void *b, void *c,
     Prepared *p;
     CHECK(s->k > 0 || s->accumulate || s->m == 0 || s->n == 0, "a product over nothing");
     if (empty(s)) return OK;
-    TRY(prepare(s, NULL, &p));
+    TRY(product_choose(s, NULL, &p));
     choices_save(); /* once, after the last bind */
     ProductData d = {a, b, c, bias, workspace};
-    return run(s, p, &d);
+    return product_multiply(s, p, &d);
 }

@@ -1,4 +1,4 @@
-/* What the kernels of rows share: a row of a (rows, cols) tensor held in the registers of one warp or one block, sums
+/* Shared by the kernels of rows: a row of a (rows, cols) tensor held in the registers of one warp or one block, sums
    over it, dropout of eight neighbouring columns, and column sums over rows.
 
    Columns are taken in groups of eight: 16 bytes of bf16 or fp16. Group i of a row's lane l begins at column
@@ -39,7 +39,7 @@ template <typename T> __device__ static inline void store_group(T *to, int64_t l
     }
 }
 
-/* As load8, of what no kernel that runs now writes: the compiler may move it before any store. */
+/* As load8, of memory that no running kernel writes: the compiler may move it before any store. */
 __device__ static inline void load8_constant(const float *from, float v[GROUP])
 {
     const float4 *p = reinterpret_cast<const float4 *>(from);
@@ -154,7 +154,7 @@ template <typename S> static inline unsigned rows_blocks(int64_t rows)
 
 /* ---- dropout ---- */
 
-/* What is known when a kernel is launched; the rest stands in ctl. */
+/* Known when a kernel is launched; the rest is in ctl. */
 struct RowDropout {
     uint32_t site, threshold;
     float scale;
@@ -201,7 +201,7 @@ __device__ static inline float row_normalise(float (&s)[S::groups][GROUP], int64
     return rstd;
 }
 
-/* dxhat = γ·dy → gradient of what was normalised, rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)). */
+/* dxhat = γ·dy → gradient of the normalised sum, rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)). */
 template <typename S>
 __device__ static inline void row_normalise_bwd(float (&dxhat)[S::groups][GROUP], const float (&xhat)[S::groups][GROUP],
                                                 float rstd, int64_t n, float *shared)
@@ -221,7 +221,7 @@ __device__ static inline void row_normalise_bwd(float (&dxhat)[S::groups][GROUP]
 
 /* ---- column sums ---- */
 
-/* dgamma and dbeta (cols) += the sums of parts (n, 2, cols) over n; what a kernel has left of γ's and β's gradients.
+/* dgamma and dbeta (cols) += the sums of parts (n, 2, cols) over n; the parts of γ's and β's gradients.
    In addnorm.cu. */
 Status rows_add_parts(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta);
 

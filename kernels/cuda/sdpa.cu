@@ -1,38 +1,19 @@
-/* See sdpa.h. Reading order: loading and plans; the graphs are in sdpa_graph.cu. Plain C++ without kernels. */
-#ifndef CAIRN_WITH_CUDNN
+/* See sdpa.h: loading and plans; the graphs are in sdpa_graph.cu. Plain C++ without kernels. A build without cuDNN has
+   sdpa_absent.cu instead. */
+#include <cuda_platform.cuh>
+#include <dlfcn.h>
+#include <map>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <string>
+#include <tuple>
 
-extern "C" {
-#    include "kernels/cuda/sdpa.h"
-}
+#include "kernels/cuda/sdpa_internal.h"
 
-Status sdpa_open(int, int)
-{
-    return fail(E_USAGE, "--attention cudnn: this build has no cuDNN: cudnn.h of 9.18.1 or newer was not there when it "
-                         "was configured (WITH_CUDNN). Use --attention own");
-}
-
-void sdpa_close(void) {}
-bool sdpa_is_open(void) { return false; }
-const char *sdpa_describe(void) { return ""; }
-Status sdpa_plan(const SdpaShape *, const SdpaPlan **) { return sdpa_open(0, 0); }
-size_t sdpa_workspace(const SdpaPlan *) { return 0; }
-Status sdpa_run(const SdpaPlan *, const SdpaData *, void *) { return sdpa_open(0, 0); }
-
-#else
-
-#    include <dlfcn.h>
-#    include <map>
-#    include <math.h>
-#    include <stdio.h>
-#    include <stdlib.h>
-#    include <string.h>
-#    include <string>
-#    include <tuple>
-
-#    include "kernels/cuda/sdpa_internal.h"
-
-#    define LIBRARY "libcudnn.so.9"
-#    define OLDEST  91801 /* packed sequences on every GPU from compute capability 8 on */
+#define LIBRARY "libcudnn.so.9"
+#define OLDEST  91801 /* packed sequences on every GPU from compute capability 8 on */
 static_assert(CUDNN_VERSION >= OLDEST, "cmake/CairnCuda.cmake refuses an older cudnn.h");
 
 struct SdpaPlan {
@@ -143,7 +124,7 @@ static Status propose(SdpaPlan *p, Descriptor graph, Descriptors *configs)
     return OK;
 }
 
-static Status plan_of(SdpaPlan *p, Descriptor config)
+static Status sdpa_plan_of(SdpaPlan *p, Descriptor config)
 {
     Descriptor d;
     int64_t n = 0, bytes = 0;
@@ -176,12 +157,12 @@ static Status build(SdpaPlan *p)
     for (size_t i = 0; i < configs.size() && !p->execution; i++) {
         bool fixed_order;
         TRY(look_at(p, configs[i], &fixed_order));
-        if (fixed_order) status = plan_of(p, configs[i]); /* the next may do */
+        if (fixed_order) status = sdpa_plan_of(p, configs[i]); /* the next may do */
     }
     return status;
 }
 
-/* What it does not do, before the library is asked. */
+/* Refuses known limits before the library is asked. */
 static Status refuse(const SdpaShape *s)
 {
     if (s->dtype != BF16 && s->dtype != F16)
@@ -264,11 +245,11 @@ static Status load(void)
                     "--attention cudnn: cuDNN cannot be loaded: %s. Install cuDNN 9 for this CUDA, name its folder in "
                     "LD_LIBRARY_PATH or the file in CAIRN_CUDNN, or use --attention own",
                     dlerror());
-#    define X(function)                                                                                                \
-        *reinterpret_cast<void **>(&sdpa_cudnn.function) = dlsym(library, #function);                                  \
-        if (!sdpa_cudnn.function) missing = #function;
+#define X(function)                                                                                                    \
+    *reinterpret_cast<void **>(&sdpa_cudnn.function) = dlsym(library, #function);                                      \
+    if (!sdpa_cudnn.function) missing = #function;
     CUDNN_LIST(X)
-#    undef X
+#undef X
     size_t version = sdpa_cudnn.cudnnGetVersion ? sdpa_cudnn.cudnnGetVersion() : 0;
     if (missing || version < OLDEST) {
         (void)dlclose(library);
@@ -285,27 +266,23 @@ static Status load(void)
     return OK;
 }
 
-#    ifdef CAIRN_CUDA_HOST
-/* Tests: the properties of a device that is not here, as cuDNN writes them. With them it plans, and cannot run. */
-static Status imagined_device(void)
+/* The properties of a device that is not here, as cuDNN writes them. With them it plans, and cannot run. */
+static Status imagine_device(void)
 {
-    const char *text = getenv("CAIRN_TEST_CUDNN_DEVICE");
+    const char *text = cuda_imagined_device();
     if (!text) return OK;
     TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &cudnn.device),
                    "a device"));
     TRY(sdpa_set(cudnn.device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, strlen(text) + 1, text));
     return sdpa_finish(cudnn.device, "a device's properties");
 }
-#    else
-static Status imagined_device(void) { return OK; }
-#    endif
 
 Status sdpa_open(int major, int minor)
 {
     if (cudnn.opened++ > 0) return OK;
     cudnn.major = major, cudnn.minor = minor;
     Status status = load();
-    if (status == OK) status = imagined_device();
+    if (status == OK) status = imagine_device();
     if (status == OK && !cudnn.device)
         status = sdpa_check(sdpa_cudnn.cudnnCreate(&cudnn.handle), "opening it for the device");
     if (status != OK) sdpa_close();
@@ -321,5 +298,3 @@ void sdpa_close(void)
     if (cudnn.handle) (void)sdpa_cudnn.cudnnDestroy(cudnn.handle);
     cudnn.device = NULL, cudnn.handle = NULL, cudnn.stream = NULL;
 }
-
-#endif

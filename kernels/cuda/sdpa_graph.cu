@@ -1,9 +1,7 @@
-/* The graphs of attention: see sdpa_internal.h. Reading order: forward and backward, at the end, then what stands
-   before them. */
-#ifdef CAIRN_WITH_CUDNN
-#    include "kernels/cuda/sdpa_internal.h"
+/* The graphs of attention: see sdpa_internal.h. Reading order: forward and backward, at the end, then upwards. */
+#include "kernels/cuda/sdpa_internal.h"
 
-#    define FIRST_VIRTUAL 100 /* number of a tensor that is in no memory */
+#define FIRST_VIRTUAL 100 /* number of a tensor that is in no memory */
 
 /* ---- tensors ---- */
 
@@ -11,7 +9,7 @@ typedef struct {
     int64_t size[4], stride[4]; /* sequences, heads, then rows and columns */
 } Extent;
 
-/* What a graph is built with: what was made so far, the tensors that stand for memory. */
+/* State of a graph that is being built: its descriptors so far, and the tensors in memory. */
 struct Builder {
     Descriptors *made, *operations;
     std::vector<int64_t> *numbers;
@@ -54,7 +52,7 @@ static Status describe(Builder *b, int64_t number, cudnnDataType_t type, Extent 
     return OK;
 }
 
-/* In no memory: what one operation gives to the next. */
+/* A virtual tensor, from one operation to the next. */
 static Status between(Builder *b, cudnnDataType_t type, Extent e, Descriptor *made)
 {
     return describe(b, b->next++, type, e, true, false, NULL, made);
@@ -75,7 +73,7 @@ static Status tensors(Builder *b, bool backward)
     Extent qkv = in_rows(b, 3 * hidden, b->d), o = in_rows(b, hidden, b->d);
     Extent rows = in_rows(b, b->heads, 1);
     TRY(in_memory(b, SDPA_Q, b->type, qkv, SDPA_QKV_OFFSETS));
-    /* backward's products want the transposed ones */
+    /* backward's products need the transposed ones */
     TRY(in_memory(b, SDPA_K, b->type, backward ? turned(qkv) : qkv, SDPA_QKV_OFFSETS));
     TRY(in_memory(b, SDPA_V, b->type, backward ? turned(qkv) : qkv, SDPA_QKV_OFFSETS));
     TRY(in_memory(b, SDPA_O, b->type, o, SDPA_O_OFFSETS));
@@ -91,7 +89,7 @@ static Status tensors(Builder *b, bool backward)
 
 /* ---- operations ---- */
 
-static Status add(Builder *b, Descriptor operation)
+static Status graph_add(Builder *b, Descriptor operation)
 {
     TRY(sdpa_finish(operation, "an operation"));
     b->operations->push_back(operation);
@@ -119,7 +117,7 @@ static Status pointwise(Builder *b, const Pointwise *w, Descriptor to)
     if (w->y) TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, w->y));
     if (w->chosen) TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, w->chosen));
     TRY(set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* x becomes `x mode y`, a new tensor of this type and extent. */
@@ -134,7 +132,7 @@ static Status apply(Builder *b, cudnnPointwiseMode_t mode, Descriptor *x, Descri
     return OK;
 }
 
-/* Keys and queries behind a sequence's end become what exp makes 0 of. */
+/* Scores of keys and queries behind a sequence's end get a value whose exp is 0. */
 static Status mask(Builder *b, Descriptor *x)
 {
     Descriptor inside[2], both, index, to;
@@ -159,7 +157,7 @@ static Status mask(Builder *b, Descriptor *x)
 /* c = x·y, where of m, n and k those in `bounded` end with the sequence. */
 enum { M = 1, N = 2, K = 4 };
 
-static Status product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int bounded)
+static Status graph_product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int bounded)
 {
     static const cudnnBackendAttributeName_t bounds[] = {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
                                                          CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
@@ -175,13 +173,13 @@ static Status product(Builder *b, Descriptor x, Descriptor y, Descriptor c, int 
     TRY(set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c));
     for (int i = 0; i < 3; i++)
         if (bounded >> i & 1) TRY(set(operation, bounds[i], b->real[SDPA_LENGTHS]));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 static Status product_of_scores(Builder *b, Descriptor x, Descriptor y, Descriptor *made)
 {
     TRY(between(b, CUDNN_DATA_FLOAT, scores(b), made));
-    return product(b, x, y, *made, M | N);
+    return graph_product(b, x, y, *made, M | N);
 }
 
 static Status row_sums(Builder *b, Descriptor *x)
@@ -197,7 +195,7 @@ static Status row_sums(Builder *b, Descriptor *x)
     TRY(set(operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, *x));
     TRY(set(operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to));
     *x = to;
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* The same values under another description. */
@@ -207,7 +205,7 @@ static Status seen_as(Builder *b, Descriptor x, Descriptor to)
     TRY(sdpa_make(b->made, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, &operation));
     TRY(set(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x));
     TRY(set(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* xᵀ, of scores, times y. */
@@ -216,7 +214,7 @@ static Status turned_product(Builder *b, Descriptor x, Descriptor y, Descriptor 
     Descriptor transposed;
     TRY(between(b, b->type, turned(scores(b)), &transposed));
     TRY(seen_as(b, x, transposed));
-    return product(b, transposed, y, to, M | K);
+    return graph_product(b, transposed, y, to, M | K);
 }
 
 /* ---- the graphs ---- */
@@ -239,7 +237,7 @@ static Status forward(Builder *b)
     Descriptor operation;
     TRY(sdpa_make(b->made, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, &operation));
     for (const auto &part : parts) TRY(set(operation, part.name, b->real[part.number]));
-    return add(b, operation);
+    return graph_add(b, operation);
 }
 
 /* P = exp(scale·q·kᵀ − lse), dV = Pᵀ·do, dS = scale·P∘(do·vᵀ − Σ do·o), dK = dSᵀ·q, dQ = dS·k. */
@@ -267,7 +265,7 @@ static Status backward(Builder *b)
     TRY(describe(b, b->next++, b->type, in_rows(b, 3 * b->heads * b->d, b->d), true, false, t[SDPA_QKV_OFFSETS],
                  &keys));
     TRY(seen_as(b, t[SDPA_K], keys));
-    return product(b, ds, keys, t[SDPA_DQ], M | K);
+    return graph_product(b, ds, keys, t[SDPA_DQ], M | K);
 }
 
 Status sdpa_operations(const SdpaShape *s, Descriptors *made, Descriptors *operations, std::vector<int64_t> *numbers)
@@ -279,4 +277,3 @@ Status sdpa_operations(const SdpaShape *s, Descriptors *made, Descriptors *opera
     TRY(tensors(&b, s->backward));
     return s->backward ? backward(&b) : forward(&b);
 }
-#endif

@@ -1,11 +1,11 @@
-/* What GRAD_NORM, ADAMW, LAMB and a sharded optimizer's ops share: how thread blocks find their parameters in the flat
+/* Shared by GRAD_NORM, ADAMW, LAMB and a sharded optimizer's ops: how thread blocks find their parameters in the flat
    space, and Adam's update.
 
    A launch has one thread block per chunk of 16384 elements, counted from each segment's start, and a warp per norm
    block of 1024 elements (docs/contracts.md 5). The segments lie in device memory in the order of their offsets,
    without overlap, so chunk b of segment i gets the number i + ⌊offset/16384⌋ + b: numbers of one segment end before
-   those of the next begin, the largest is known from the sizes of the table and of the space, and a few in between are
-   nobody's. Nothing is counted on the host. */
+   those of the next begin, the largest is known from the sizes of the table and of the space, and a few in between
+   are unused. The host counts nothing. */
 #ifndef CAIRN_KERNELS_CUDA_SEGMENTS_CUH
 #define CAIRN_KERNELS_CUDA_SEGMENTS_CUH
 
@@ -31,8 +31,7 @@ static inline SegmentTable segment_table(const Operand *segments, const Operand 
     return {table, (int32_t)n, (int32_t)chunks};
 }
 
-/* The flat arrays of an optimizer. Of a sharded one m and v are those of the slice: where they lie for a segment,
-   `shift` tells. */
+/* The flat arrays of an optimizer. Of a sharded one m and v are those of the slice, at a segment's `shift`. */
 struct FlatSpace {
     float *weights, *m, *v, *grads;
 };
@@ -47,7 +46,7 @@ __device__ static inline FlatSpace shifted(FlatSpace s, const Segment &segment)
 /* ---- a thread block's part ---- */
 
 struct SegmentChunk {
-    int64_t first, n; /* elements of the flat space; n is 0 where the number is nobody's */
+    int64_t first, n; /* elements of the flat space; n is 0 for an unused number */
     int32_t segment;
 };
 
@@ -93,7 +92,7 @@ struct alignas(16) Four {
     float v[4];
 };
 
-/* Where group i of a lane stands in its norm block. */
+/* Place of group i of a lane in its norm block. */
 __device__ static inline int lane_group(int i) { return 4 * (i * CUDA_WARP + (int)(threadIdx.x % CUDA_WARP)); }
 
 template <bool WHOLE> __device__ static inline Four load4(const float *from, int at, int n)

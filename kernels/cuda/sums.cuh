@@ -24,7 +24,8 @@ __device__ static inline double block_sum_double(double x, double *shared)
     return total;
 }
 
-/* Adds to a slot of stats what the threads of the only block hold: losses and numbers of right answers of some rows. */
+/* Adds the sums of the threads of the only block to a slot of stats: losses and numbers of right answers of some rows.
+ */
 __device__ static inline void block_add_stats(Stats *stats, int32_t slot, double loss, int64_t correct, double *shared)
 {
     double losses = block_sum_double(loss, shared), right = block_sum_double((double)correct, shared);

@@ -9,14 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#ifdef CAIRN_CUDA_HOST
-#    define CAIRN_CUDA_ENTRY cairn_backend_cuda_host
-#    define CAIRN_CUDA_NAME  "cuda_host"
-#else
-#    define CAIRN_CUDA_ENTRY cairn_backend_cuda
-#    define CAIRN_CUDA_NAME  "cuda"
-#endif
-
 extern "C" Status CAIRN_CUDA_ENTRY(Backend *b);
 
 const uint64_t cairn_module_abi = BACKEND_ABI;

@@ -9,7 +9,7 @@ enum { THREADS = 128 };
 static unsigned blocks_of(int64_t n) { return (unsigned)((n + THREADS * GROUP - 1) / (THREADS * GROUP)); }
 __device__ static inline int64_t first_of() { return ((int64_t)blockIdx.x * THREADS + threadIdx.x) * GROUP; }
 
-/* y may stand where x stands. */
+/* y may lie in x's memory. */
 template <typename T> __global__ void tanh_kernel(const T *x, T *y, int64_t n, bool wide)
 {
     float v[GROUP];
@@ -18,7 +18,7 @@ template <typename T> __global__ void tanh_kernel(const T *x, T *y, int64_t n, b
     store_group(y + first_of(), n - first_of(), wide, v);
 }
 
-/* dx = dy·(1 − y²), from the stored y; dx may stand where dy stands. */
+/* dx = dy·(1 − y²), from the stored y; dx may lie in dy's memory. */
 template <typename T> __global__ void tanh_bwd_kernel(const T *y, const T *dy, T *dx, int64_t n, bool wide)
 {
     float v[GROUP], dv[GROUP];

@@ -30,11 +30,11 @@ void ref_normalise_bwd(float *ds, const float *dy, const float *xhat, float rstd
 typedef struct {
     float *s, *buffer, *factor; // (H)
     RefSpace space;
-} Space;
+} AddnormScratch;
 
-static Space space_of(const OpCall *call)
+static AddnormScratch addnorm_scratch(const OpCall *call)
 {
-    Space s = {.space.base = call->scratch};
+    AddnormScratch s = {.space.base = call->scratch};
     int64_t n = IN(call, ADDNORM, d)->cols;
     s.s = ref_take_floats(&s.space, n);
     s.buffer = ref_take_floats(&s.space, n);
@@ -45,7 +45,7 @@ static Space space_of(const OpCall *call)
 size_t ref_addnorm_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call).space.bytes;
+    return addnorm_scratch(call).space.bytes;
 }
 
 Status ref_addnorm(const OpCall *call, const RowCounts *rows)
@@ -57,7 +57,7 @@ Status ref_addnorm(const OpCall *call, const RowCounts *rows)
     float *rstd = OUT(call, ADDNORM, rstd)->data; // (T)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
     bool from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
-    Space s = space_of(call);
+    AddnormScratch s = addnorm_scratch(call);
     ref_check_space(call, &s.space);
     int64_t n = d->cols;
     for (int64_t r = 0; r < rows_in(d->rows, rows); r++) {
@@ -95,11 +95,11 @@ typedef struct {
     float *dy, *xhat, *ds, *factor; // (H)
     double *dgamma, *dbeta;         // (H)
     RefSpace space;
-} GradSpace;
+} AddnormBwdScratch;
 
-static GradSpace grad_space_of(const OpCall *call)
+static AddnormBwdScratch addnorm_bwd_scratch(const OpCall *call)
 {
-    GradSpace s = {.space.base = call->scratch};
+    AddnormBwdScratch s = {.space.base = call->scratch};
     int64_t n = IN(call, ADDNORM_BWD, dy)->cols;
     s.dy = ref_take_floats(&s.space, n);
     s.xhat = ref_take_floats(&s.space, n);
@@ -113,7 +113,7 @@ static GradSpace grad_space_of(const OpCall *call)
 size_t ref_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return grad_space_of(call).space.bytes;
+    return addnorm_bwd_scratch(call).space.bytes;
 }
 
 /* ds is the gradient of s: dx is ds, dd is ds with the dropout applied again, each rounded from fp32. */
@@ -126,7 +126,7 @@ Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     const Operand *dd = OUT(call, ADDNORM_BWD, dd), *dx = OUT(call, ADDNORM_BWD, dx);
     float *dgamma = OUT(call, ADDNORM_BWD, dgamma)->data, *dbeta = OUT(call, ADDNORM_BWD, dbeta)->data; // (H)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
-    GradSpace s = grad_space_of(call);
+    AddnormBwdScratch s = addnorm_bwd_scratch(call);
     ref_check_space(call, &s.space);
     int64_t n = dy->cols;
     memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);

@@ -9,11 +9,11 @@ typedef struct {
     float *dq, *dk, *dv;          // (L, D)
     float *p, *dp, *factor, *row; // (L), (L), (L), (D)
     RefSpace space;
-} Space;
+} AttentionScratch;
 
-static Space space_of(const OpCall *call, const RowCounts *rows)
+static AttentionScratch attention_scratch(const OpCall *call, const RowCounts *rows)
 {
-    Space s = {.space.base = call->scratch};
+    AttentionScratch s = {.space.base = call->scratch};
     int64_t length = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
             d = call->attr.attention.head_dim;
     s.q = ref_take_floats(&s.space, length * d);
@@ -33,17 +33,20 @@ static Space space_of(const OpCall *call, const RowCounts *rows)
     return s;
 }
 
-size_t ref_attention_scratch(const OpCall *call, const RowCounts *rows) { return space_of(call, rows).space.bytes; }
+size_t ref_attention_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return attention_scratch(call, rows).space.bytes;
+}
 
 /* One head of one sequence. */
 typedef struct {
     int64_t first, length; /* rows */
     int32_t head;
     uint32_t sequence; /* index in the global batch */
-} Part;
+} AttentionPart;
 
 /* Columns [col, col + d) of the part's rows of x, to or from (length, d). */
-static void read_columns(float *to, const Operand *x, const Part *part, int64_t col, int64_t d)
+static void read_columns(float *to, const Operand *x, const AttentionPart *part, int64_t col, int64_t d)
 {
     for (int64_t i = 0; i < part->length; i++) {
         const float *from = ref_read(x, (part->first + i) * x->cols + col, d, to + i * d);
@@ -51,12 +54,12 @@ static void read_columns(float *to, const Operand *x, const Part *part, int64_t 
     }
 }
 
-static void write_columns(const Operand *x, const Part *part, int64_t col, int64_t d, const float *from)
+static void write_columns(const Operand *x, const AttentionPart *part, int64_t col, int64_t d, const float *from)
 {
     for (int64_t i = 0; i < part->length; i++) ref_write(x, (part->first + i) * x->cols + col, d, from + i * d);
 }
 
-static void read_qkv(const OpCall *call, Space *s, const Part *part)
+static void read_qkv(const OpCall *call, AttentionScratch *s, const AttentionPart *part)
 {
     const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv); // (T, 3H)
     int64_t d = call->attr.attention.head_dim, hidden = d * call->attr.attention.heads, col = part->head * d;
@@ -66,14 +69,14 @@ static void read_qkv(const OpCall *call, Space *s, const Part *part)
 }
 
 /* Scaled scores of query i into s->p. */
-static void scores(const OpCall *call, Space *s, const Part *part, int64_t i)
+static void scores(const OpCall *call, AttentionScratch *s, const AttentionPart *part, int64_t i)
 {
     int64_t d = call->attr.attention.head_dim;
     for (int64_t j = 0; j < part->length; j++)
         s->p[j] = ref_dot(s->q + i * d, s->k + j * d, d) * call->attr.attention.scale;
 }
 
-static void head_fwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
+static void head_fwd(const OpCall *call, AttentionScratch *s, const AttentionPart *part, const Dropout *dropout)
 {
     const Operand *o = OUT(call, ATTENTION, o);
     float *lse = OUT(call, ATTENTION, lse)->data; // (T, A)
@@ -95,7 +98,7 @@ static void head_fwd(const OpCall *call, Space *s, const Part *part, const Dropo
     }
 }
 
-static void head_bwd(const OpCall *call, Space *s, const Part *part, const Dropout *dropout)
+static void head_bwd(const OpCall *call, AttentionScratch *s, const AttentionPart *part, const Dropout *dropout)
 {
     const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv);
     const float *lse = IN(call, ATTENTION_BWD, lse)->data; // (T, A)
@@ -126,7 +129,7 @@ static void head_bwd(const OpCall *call, Space *s, const Part *part, const Dropo
 }
 
 static void each_head(const OpCall *call, const RowCounts *rows,
-                      void (*head)(const OpCall *, Space *, const Part *, const Dropout *))
+                      void (*head)(const OpCall *, AttentionScratch *, const AttentionPart *, const Dropout *))
 {
     const Operand *spans = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
     const int32_t(*span)[2] = spans->data;                                                // (S, 2)
@@ -134,13 +137,14 @@ static void each_head(const OpCall *call, const RowCounts *rows,
     Dropout dropout = dropout_of(op_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
     int64_t n_rows = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
             real = ref_real_rows(spans, rows, op_ctl(call));
-    Space s = space_of(call, rows);
+    AttentionScratch s = attention_scratch(call, rows);
     ref_check_space(call, &s.space);
     for (int64_t i = 0; i < real; i++) {
         CHECK(0 <= span[i][0] && span[i][0] <= span[i][1] && span[i][1] <= n_rows,
               "attention: sequence %lld has rows %d to %d of %lld", (long long)i, span[i][0], span[i][1],
               (long long)n_rows);
-        Part part = {.first = span[i][0], .length = span[i][1] - span[i][0], .sequence = (uint32_t)sequence[i]};
+        AttentionPart part = {
+            .first = span[i][0], .length = span[i][1] - span[i][0], .sequence = (uint32_t)sequence[i]};
         for (part.head = 0; part.head < call->attr.attention.heads; part.head++) head(call, &s, &part, &dropout);
     }
 }

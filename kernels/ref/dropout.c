@@ -4,11 +4,11 @@
 typedef struct {
     float *x, *factor; // (cols)
     RefSpace space;
-} Space;
+} DropoutScratch;
 
-static Space space_of(const OpCall *call)
+static DropoutScratch dropout_scratch(const OpCall *call)
 {
-    Space s = {.space.base = call->scratch};
+    DropoutScratch s = {.space.base = call->scratch};
     int64_t n = IN(call, DROPOUT, x)->cols;
     s.x = ref_take_floats(&s.space, n);
     s.factor = ref_take_floats(&s.space, n);
@@ -18,7 +18,7 @@ static Space space_of(const OpCall *call)
 size_t ref_dropout_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call).space.bytes;
+    return dropout_scratch(call).space.bytes;
 }
 
 Status ref_dropout(const OpCall *call, const RowCounts *rows)
@@ -26,7 +26,7 @@ Status ref_dropout(const OpCall *call, const RowCounts *rows)
     const Operand *x = IN(call, DROPOUT, x), *y = OUT(call, DROPOUT, y);
     const int32_t *sequence = IN(call, DROPOUT, seq_index)->data; // (S)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.dropout.dropout, call->attr.dropout.site);
-    Space s = space_of(call);
+    DropoutScratch s = dropout_scratch(call);
     ref_check_space(call, &s.space);
     int64_t n = x->cols;
     for (int64_t r = 0; r < rows_in(x->rows, rows); r++) {

@@ -6,11 +6,11 @@ typedef struct {
     float *s, *buffer, *factor, *ds; // (H)
     double *dgamma, *dbeta;          // (H); backward only
     RefSpace space;
-} Space;
+} EmbedScratch;
 
-static Space space_of(const OpCall *call)
+static EmbedScratch embed_scratch(const OpCall *call)
 {
-    Space s = {.space.base = call->scratch};
+    EmbedScratch s = {.space.base = call->scratch};
     int64_t n = IN_EITHER(call, EMBED, EMBED_BWD, word)->cols;
     s.s = ref_take_floats(&s.space, n);
     s.buffer = ref_take_floats(&s.space, n);
@@ -26,7 +26,7 @@ static Space space_of(const OpCall *call)
 size_t ref_embed_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call).space.bytes;
+    return embed_scratch(call).space.bytes;
 }
 
 /* The three table rows of token r, and its sum in s.s. */
@@ -34,7 +34,7 @@ typedef struct {
     int32_t word, position, type;
 } TableRows;
 
-static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, Space *s)
+static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, EmbedScratch *s)
 {
     const Operand *word = IN_EITHER(call, EMBED, EMBED_BWD, word),
                   *position = IN_EITHER(call, EMBED, EMBED_BWD, position),
@@ -60,7 +60,7 @@ Status ref_embed(const OpCall *call, const RowCounts *rows)
     const int32_t *sequence = IN(call, EMBED, seq)->data;                                   // (T)
     const Operand *x = OUT(call, EMBED, x);
     Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
-    Space s = space_of(call);
+    EmbedScratch s = embed_scratch(call);
     ref_check_space(call, &s.space);
     int64_t n = x->cols, real = ref_real_rows(x, rows, op_ctl(call));
     for (int64_t r = 0; r < real; r++) {
@@ -84,7 +84,7 @@ Status ref_embed_bwd(const OpCall *call, const RowCounts *rows)
     float *dtype = OUT(call, EMBED_BWD, dtype)->data;                                               // (types, H)
     float *dgamma = OUT(call, EMBED_BWD, dgamma)->data, *dbeta = OUT(call, EMBED_BWD, dbeta)->data; // (H)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
-    Space s = space_of(call);
+    EmbedScratch s = embed_scratch(call);
     ref_check_space(call, &s.space);
     int64_t n = dx->cols, real = ref_real_rows(dx, rows, op_ctl(call));
     memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);

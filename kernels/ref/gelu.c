@@ -45,7 +45,7 @@ Status ref_gelu_bwd(const OpCall *call, const RowCounts *rows)
     for (int64_t i = 0; i < n; i++) {
         float x = ref_load(pre, i), slope, open = gate(x, &slope);
         ref_store(dpre, i, ref_load(dg, i) * slope);
-        if (operand_present(g)) ref_store(g, i, x * open); /* may stand where pre stood */
+        if (operand_present(g)) ref_store(g, i, x * open); /* g may lie in pre's memory */
     }
     return OK;
 }

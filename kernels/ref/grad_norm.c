@@ -1,4 +1,4 @@
-/* The gradient's norm over all segments, and what the optimizer multiplies gradients with. */
+/* The gradient's norm over all segments, and the optimizer's factor for gradients. */
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 

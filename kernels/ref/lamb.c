@@ -1,4 +1,4 @@
-/* LAMB (You et al., 2020): AdamW's update, scaled per tensor by ‖p‖/‖u‖. u stands where the gradient stood. */
+/* LAMB (You et al., 2020): AdamW's update, scaled per tensor by ‖p‖/‖u‖. u replaces the gradient. */
 #include "kernels/ref/ref.h"
 
 Status ref_lamb(const OpCall *call, const RowCounts *rows)

@@ -4,27 +4,27 @@
 
 #define BLOCK 16 /* rows widened to fp32 at a time */
 
-/* ---- y = x·wᵀ (+ bias, or + what stands in y) ---- */
+/* ---- y = x·wᵀ (+ bias, or + y) ---- */
 
 typedef struct {
     float *x, *w, *y; // (BLOCK, k), (k), (BLOCK, n)
     RefSpace space;
-} Space;
+} LinearScratch;
 
-static Space space_of(const OpCall *call, int64_t k, int64_t n)
+static LinearScratch linear_scratch(const OpCall *call, int64_t k, int64_t n)
 {
-    Space s = {.space.base = call->scratch};
+    LinearScratch s = {.space.base = call->scratch};
     s.x = ref_take_floats(&s.space, BLOCK * k);
     s.w = ref_take_floats(&s.space, k);
     s.y = ref_take_floats(&s.space, BLOCK * n);
     return s;
 }
 
-/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add` adds to y what it holds. */
-static void product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
-                    const Operand *y, int64_t rows, int64_t k, int64_t n)
+/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add`: the product is added to y. */
+static void linear_product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
+                           const Operand *y, int64_t rows, int64_t k, int64_t n)
 {
-    Space s = space_of(call, k, n);
+    LinearScratch s = linear_scratch(call, k, n);
     ref_check_space(call, &s.space);
     for (int64_t first = 0; first < rows; first += BLOCK) {
         int64_t block = rows - first < BLOCK ? rows - first : BLOCK;
@@ -42,29 +42,29 @@ static void product(const OpCall *call, const Operand *x, const Operand *w, cons
 size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call, call->attr.linear.k, call->attr.linear.n).space.bytes;
+    return linear_scratch(call, call->attr.linear.k, call->attr.linear.n).space.bytes;
 }
 
 Status ref_linear(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, LINEAR, x), *bias = IN(call, LINEAR, bias);
-    product(call, x, IN(call, LINEAR, w), operand_present(bias) ? bias->data : NULL, false, OUT(call, LINEAR, y),
-            rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
+    linear_product(call, x, IN(call, LINEAR, w), operand_present(bias) ? bias->data : NULL, false, OUT(call, LINEAR, y),
+                   rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
     return OK;
 }
 
 size_t ref_linear_dgrad_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call, call->attr.linear.n, call->attr.linear.k).space.bytes;
+    return linear_scratch(call, call->attr.linear.n, call->attr.linear.k).space.bytes;
 }
 
 /* dx = dy·w: the same product with the transposed copy (k, n) */
 Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, LINEAR_DGRAD, dy);
-    product(call, dy, IN(call, LINEAR_DGRAD, w), NULL, operand_present(IN(call, LINEAR_DGRAD, add)),
-            OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
+    linear_product(call, dy, IN(call, LINEAR_DGRAD, w), NULL, operand_present(IN(call, LINEAR_DGRAD, add)),
+                   OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
     return OK;
 }
 
@@ -74,12 +74,12 @@ typedef struct {
     float *x, *dy; // (BLOCK, k), (BLOCK, n)
     double *db;    // (n)
     RefSpace space;
-} GradSpace;
+} LinearWgradScratch;
 
-static GradSpace grad_space_of(const OpCall *call)
+static LinearWgradScratch linear_wgrad_scratch(const OpCall *call)
 {
     int64_t k = call->attr.linear.k, n = call->attr.linear.n;
-    GradSpace s = {.space.base = call->scratch};
+    LinearWgradScratch s = {.space.base = call->scratch};
     s.x = ref_take_floats(&s.space, BLOCK * k);
     s.dy = ref_take_floats(&s.space, BLOCK * n);
     s.db = ref_take_doubles(&s.space, n);
@@ -89,7 +89,7 @@ static GradSpace grad_space_of(const OpCall *call)
 size_t ref_linear_wgrad_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return grad_space_of(call).space.bytes;
+    return linear_wgrad_scratch(call).space.bytes;
 }
 
 Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
@@ -97,7 +97,7 @@ Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
     const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
     float *dw = OUT(call, LINEAR_WGRAD, dw)->data; // (n, k)
     int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
-    GradSpace s = grad_space_of(call);
+    LinearWgradScratch s = linear_wgrad_scratch(call);
     ref_check_space(call, &s.space);
     memset(s.db, 0, (size_t)n * sizeof *s.db);
     for (int64_t first = 0; first < n_rows; first += BLOCK) {

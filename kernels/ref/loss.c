@@ -31,11 +31,11 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
 typedef struct {
     float *logits; // (C)
     RefSpace space;
-} Space;
+} XentScratch;
 
-static Space space_of(const OpCall *call)
+static XentScratch xent_scratch(const OpCall *call)
 {
-    Space s = {.space.base = call->scratch};
+    XentScratch s = {.space.base = call->scratch};
     s.logits = ref_take_floats(&s.space, IN(call, XENT, logits)->cols);
     return s;
 }
@@ -43,7 +43,7 @@ static Space space_of(const OpCall *call)
 size_t ref_xent_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call).space.bytes;
+    return xent_scratch(call).space.bytes;
 }
 
 static void check_classes(const OpCall *call, int64_t cols)
@@ -63,7 +63,7 @@ Status ref_xent(const OpCall *call, const RowCounts *rows)
     int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     bool training = operand_present(dlogits);
     float scale = ctl->scale_seqs * loss_scale_of(IN(call, XENT, scaling)->data);
-    Space s = space_of(call);
+    XentScratch s = xent_scratch(call);
     ref_check_space(call, &s.space);
     check_classes(call, cols);
     for (int64_t r = 0; r < real; r++) {

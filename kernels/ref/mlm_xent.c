@@ -10,11 +10,11 @@ typedef struct {
     float *h, *logits, *w; // (CHUNK, H), (CHUNK, classes), (max(H, classes))
     double *db;            // (classes)
     RefSpace space;
-} Space;
+} MlmXentScratch;
 
-static Space space_of(const OpCall *call)
+static MlmXentScratch mlm_xent_scratch(const OpCall *call)
 {
-    Space s = {.space.base = call->scratch};
+    MlmXentScratch s = {.space.base = call->scratch};
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes;
     s.h = ref_take_floats(&s.space, CHUNK * k);
     s.logits = ref_take_floats(&s.space, CHUNK * classes);
@@ -26,11 +26,11 @@ static Space space_of(const OpCall *call)
 size_t ref_mlm_xent_scratch(const OpCall *call, const RowCounts *rows)
 {
     (void)rows;
-    return space_of(call).space.bytes;
+    return mlm_xent_scratch(call).space.bytes;
 }
 
 /* h is (block, H); s->logits becomes (block, classes). */
-static void chunk_logits(const OpCall *call, Space *s, const float *h, int64_t block)
+static void chunk_logits(const OpCall *call, MlmXentScratch *s, const float *h, int64_t block)
 {
     const Operand *w = IN(call, MLM_XENT, w); // (V, H)
     const float *bias = IN(call, MLM_XENT, bias)->data;
@@ -41,8 +41,8 @@ static void chunk_logits(const OpCall *call, Space *s, const float *h, int64_t b
     }
 }
 
-/* dh, dw, db of a chunk whose logits have become their gradient. */
-static void chunk_gradients(const OpCall *call, Space *s, const float *h, int64_t first, int64_t block)
+/* dh, dw, db of a chunk; its logits hold their gradient by now. */
+static void chunk_gradients(const OpCall *call, MlmXentScratch *s, const float *h, int64_t first, int64_t block)
 {
     const Operand *wt = IN(call, MLM_XENT, wt), *dh = OUT(call, MLM_XENT, dh),
                   *dw = OUT(call, MLM_XENT, dw); // wt: (H, V)
@@ -75,7 +75,7 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
     CHECK(classes <= call->attr.loss.n, "mlm_xent: %lld classes in a padded vocabulary of %lld", (long long)classes,
           (long long)call->attr.loss.n);
     CHECK(!training || operand_present(wt), "mlm_xent: dh needs the transposed copy wt");
-    Space s = space_of(call);
+    MlmXentScratch s = mlm_xent_scratch(call);
     ref_check_space(call, &s.space);
     memset(s.db, 0, (size_t)classes * sizeof *s.db);
     for (int64_t first = 0; first < real; first += CHUNK) {

@@ -1,4 +1,4 @@
-/* OFFLOAD and FETCH: the compute lane copies where they stand in the plan, for this backend has no other lane. */
+/* OFFLOAD and FETCH. This backend has no copy lane: it copies in the order of the plan. */
 #include "kernels/ref/ref.h"
 
 Status ref_transfer(const OpCall *call, const RowCounts *rows)

@@ -1,4 +1,4 @@
-/* Private to kernels/ref: what its files share. Plain scalar loops in fp32 that say what each op means; sums over many
+/* Private to kernels/ref: helpers of its files. Plain scalar loops in fp32 define each op; sums over many
    values (LayerNorm statistics, norms, column sums) are double. Values are widened to fp32 when read and rounded once,
    to nearest even, when stored. One thread; no memory but call->scratch. */
 #ifndef CAIRN_KERNELS_REF_H
@@ -102,7 +102,7 @@ static inline float ref_load(const Operand *o, int64_t i)
 
 static inline void ref_store(const Operand *o, int64_t i, float x) { ref_write(o, i, 1, &x); }
 
-/* x as it will stand in a tensor of this type. */
+/* x rounded as in a tensor of this type. */
 static inline float ref_rounded(Dtype dtype, float x)
 {
     if (dtype == BF16) return bf16_to_f32(bf16_from_f32(x));

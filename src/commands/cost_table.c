@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-static const char *const phase_names[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
 static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
 
 /* Calls of one op in one phase, over a step. */
@@ -95,10 +94,10 @@ void cost_table(const CostTable *t, Buf *out)
         for (int op = 0; op < N_OPS; op++) {
             const Sum *s = &sums[phase][op];
             if (s->calls == 0) continue;
-            print_row(out, phase_names[phase], op_info((Op)op)->name, s, all.seconds);
+            print_row(out, phase_name((Phase)phase), op_info((Op)op)->name, s, all.seconds);
             add(&sum, s);
         }
-        if (sum.calls > 0) print_row(out, phase_names[phase], "in all", &sum, all.seconds);
+        if (sum.calls > 0) print_row(out, phase_name((Phase)phase), "in all", &sum, all.seconds);
     }
     for (int op = 0; op < N_OPS; op++)
         if (beside[op].calls > 0) print_row(out, "beside", op_info((Op)op)->name, &beside[op], all.seconds);

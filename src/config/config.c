@@ -47,8 +47,6 @@ const char *config_flag(int option)
     return o->flag;
 }
 
-const char *config_option_help(int option) { return config_table[option].help; }
-
 bool config_option_of(int option, Command command)
 {
     return strpbrk(config_table[option].commands, config_commands[command].letters) != NULL;
@@ -153,8 +151,8 @@ static Status parse_switch(const OptionInfo *o, const char *from, const char *te
     return bad_value(o, from, text, "true or false");
 }
 
-/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. A person who writes 16 means no 16 bytes: small numbers need a
-   unit, but in files, which Cairn writes too. */
+/* "16GiB", "500MB", "2G" (binary), bytes; "auto" is 0. 16 rarely means 16 bytes, so small numbers need a unit;
+   files, which Cairn writes too, may omit it. */
 static Status parse_size(const OptionInfo *o, const char *from, const char *text, ConfigSource source, int64_t *out)
 {
     static const struct {
@@ -305,7 +303,7 @@ static Status json_text(const char *path, const char *key, const Json *v, Buf *t
     return OK;
 }
 
-/* `read`: what was read before, or NULL; then it is read here. A pipe can be read only once. */
+/* `read`: the text if it was read before (a pipe can be read only once); NULL: it is read here. */
 static Status apply_file(Config *c, const char *path, Json **read)
 {
     Status status = OK;
@@ -323,7 +321,7 @@ static Status apply_file(Config *c, const char *path, Json **read)
         const char *key = js_key(it);
         int option = config_option(key);
         if (option == OPTION_config) {
-            status = fail(E_USAGE, "%s: '%s' stands only on the command line or in CAIRN_CONFIG", path, key);
+            status = fail(E_USAGE, "%s: '%s' is allowed only on the command line or in CAIRN_CONFIG", path, key);
             goto done;
         }
         if (option < 0) {
@@ -378,8 +376,8 @@ static Status apply_environment(Config *c, char **environment, bool only_config)
             char *nearest = mem_printf("CAIRN_%s", config_nearest(N_COMMANDS, lower));
             for (char *p = nearest; *p; p++) *p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
             Status status =
-                fail(E_USAGE, "the environment's %s is no option; the nearest is %s. Unset it, or mend its name", name,
-                     nearest);
+                fail(E_USAGE, "the environment's %s is not an option; the nearest is %s. Unset it, or correct its name",
+                     name, nearest);
             free(nearest);
             return status;
         }
@@ -419,12 +417,12 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
         return fail(E_USAGE, "unknown flag --%s; the nearest is --%s. `cairn %s --help` lists all", name,
                     config_nearest(c->command, name), command);
     if (!config_option_of(f->option, c->command))
-        return fail(E_USAGE, "--%s is no flag of `cairn %s`; the nearest is --%s. `cairn %s --help` lists all", name,
+        return fail(E_USAGE, "--%s is not a flag of `cairn %s`; the nearest is --%s. `cairn %s --help` lists all", name,
                     command, config_nearest(c->command, name), command);
     return OK;
 }
 
-/* `before`: the argument in front of it. `behind`: it stands behind a "--". */
+/* `before`: the argument in front of it. `behind`: it comes behind a "--". */
 static Status add_positional(Config *c, const char *before, char *arg, bool behind)
 {
     bool worth;
@@ -458,7 +456,7 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
 {
     bool seen[N_OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0 && *config_commands[c->command].positional) { /* what follows are no flags */
+        if (strcmp(argv[i], "--") == 0 && *config_commands[c->command].positional) { /* no flags follow */
             while (++i < argc && !only_config) TRY(add_positional(c, "", argv[i], true));
             break;
         }
@@ -522,7 +520,7 @@ static Status apply_sources(Config *c, int argc, char **argv, char **environment
     return apply_flags(c, argc, argv, false);
 }
 
-/* A preset may be named by any source, and stands below all of them: what they say is said again after it. */
+/* Any source may name a preset, which ranks below all of them: they are applied again after it. */
 static Status parse_again(Config *c, int argc, char **argv, char **environment, Json **read)
 {
     Config named = {.command = c->command, .preset = mem_strdup(c->preset)};

@@ -17,7 +17,7 @@
 /* X(id, name, its letters in options.h, positional arguments, help). A task's command begins its letters with '*'. */
 #define COMMAND_LIST(X)                                                                                                \
     X(GLUE, "glue", "*g", "", "fine-tune, evaluate and predict a GLUE task")                                           \
-    X(PLAN, "plan", "p", "", "show what a run will need, before anything is allocated")                                \
+    X(PLAN, "plan", "p", "", "show the memory and time of a run before anything is allocated")                         \
     X(CONVERT, "convert", "c", "", "turn any checkpoint into a Hugging Face directory")                                \
     X(INSPECT, "inspect", "i", "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
     X(VOCAB, "vocab", "v", "", "train a WordPiece vocabulary")                                                         \
@@ -26,7 +26,8 @@
     X(SHARDS, "shards", "s", "", "turn sentences into pretraining data")                                               \
     X(PRETRAIN, "pretrain", "*t", "", "pretrain BERT on shards: masked words and next sentences")                      \
     X(LAUNCH, "launch", "l", "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
-    X(SNAPSHOT, "snapshot", "n", "list|persist|discard", "look after what runs left in host memory")
+    X(SNAPSHOT, "snapshot", "n", "list|persist|discard",                                                               \
+      "list, save or discard snapshots that runs left in host memory")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,
@@ -35,10 +36,10 @@ typedef enum {
         N_COMMANDS
 } Command;
 
-/* What changing an option does to a run that goes on from a checkpoint. */
+/* Effect of a changed option on a run that resumes from a checkpoint. */
 typedef enum {
     EFFECT_NONE,  /* nothing */
-    EFFECT_BITS,  /* the last bits: it goes on, with a warning */
+    EFFECT_BITS,  /* other last bits: the run resumes with a warning */
     EFFECT_RESULT /* another run: refused without --override */
 } Effect;
 
@@ -72,18 +73,18 @@ typedef struct Config {
 } Config;
 
 /* argv[1] is the command. `environment` as in main's third argument; may be NULL. E_USAGE says what was expected and
-   found, also of a --config that is no JSON; E_IO that it cannot be read. */
+   found, also for a --config that is not JSON; E_IO: it cannot be read. */
 Status config_parse(Config *c, int argc, char **argv, char **environment);
 void config_free(Config *c); /* takes a zeroed one */
 
-/* A JSON object of the command's options; given back with --config it yields the same configuration. */
+/* A JSON object of the command's options; --config of it yields the same configuration. */
 void config_json(const Config *c, Buf *out);
-/* Text of `cairn --help` (command N_COMMANDS) or of a command's. */
+/* Text of `cairn --help` (command N_COMMANDS) or of a command's --help. */
 void config_help(Command command, Buf *out);
 
-/* Compares with a stored config_json: the `worst` effect of what differs, and, where it has one, what differs: first
-   what alters the result, then what alters bits, "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". What
-   one of the two does not know is passed over. E_CORRUPT: `stored` is no object. */
+/* Compares with a stored config_json. `worst` is the worst effect of the differences; `report` lists those with an
+   effect, first on the result, then on bits: "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". Options
+   that one of the two does not know are skipped. E_CORRUPT: `stored` is not an object. */
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
 /* The texts that --preset gives options. `name` "": without one. E_USAGE lists the presets. */
@@ -95,7 +96,6 @@ Status config_preset(const char *name, Preset *preset);
 /* The option with this flag name ("batch-size"), or −1. For tests and help. */
 int config_option(const char *flag);
 const char *config_flag(int option);
-const char *config_option_help(int option);
 bool config_option_of(int option, Command command);
 
 #endif

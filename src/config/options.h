@@ -2,8 +2,8 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, p plan, c convert, i
-   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot. A group's rows stand together; its
-   title stands in OPTION_GROUP_LIST below. */
+   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot. The rows of a group follow each
+   other; OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -19,175 +19,178 @@
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
     X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcs", "vocab.txt; default: the one beside --model")                   \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsn", "where everything is written")                      \
-    X(do_train, Switch, "false", 0, 0, "", "", NONE, "*", "train (pretrain does, unless --do-eval stands alone)")      \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsn", "folder for all output")                            \
+    X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
+      "train (the default of pretrain, unless --do-eval is given alone)")                                              \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
     X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
-      "dev and test splits, by name with commas; all of the task's")                                                   \
+      "dev and test splits by name, with commas; all: the task's")                                                     \
     X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gp", "custom task: header names of the text columns")        \
     X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: header name of the label column")             \
     X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp", "custom task: the labels in order, or regression")          \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
-      "a size and a recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original}; other flags "    \
-      "win")                                                                                                           \
+      "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original}; other flags take "   \
+      "precedence")                                                                                                    \
     X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*ps",                                                  \
-      "longest sequence, in tokens; longer ones are cut. pretrain: where it is not given, as the shards were made")    \
+      "longest sequence in tokens; longer ones are cut. pretrain: default is the length of the shards")                \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
-      "masked positions a sequence may have. plan: plans pretraining; 0: the task. pretrain: 0: 15 % of the longest")  \
+      "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
-      "lower-case the text; auto: as the model's tokenizer_config.json or the shards say, else yes")                   \
+      "lower-case the text; auto: as in the model's tokenizer_config.json or the shards, else yes")                    \
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
     X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*p", "sequences per step")                                \
     X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "*p",                                                  \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
-      "default: the step's, at most 16384")                                                                            \
+      "default: those of a step, at most 16384")                                                                       \
     X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*", "peak learning rate")                                 \
     X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*", "passes over the training data")                             \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "steps in all; 0: as --epochs says")                      \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "number of steps; 0: from --epochs")                      \
     X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*", "a fraction (0.1, 10%) or a count of steps (1000)")             \
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*",                                                         \
-      "linear, poly:P or constant; with -nvidia: their form that jumps at the end of warmup")                          \
+      "linear, poly:P or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")                     \
     X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*p", "update rule")                      \
-    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*", "correct the moments' bias (BERT itself does not)") \
+    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*", "correct the moments' bias (BERT does not)")        \
     X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*", "decay of the first moment")                         \
     X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*", "decay of the second moment")                     \
     X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*", "added to the root of the second moment")                    \
     X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
-    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*", "all dropout rates; -1: as config.json says")              \
-    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "next-sentence prediction beside the masked words")      \
+    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*", "all dropout rates; -1: those of config.json")             \
+    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "train next-sentence prediction too")                    \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
-      "as the shards hold it, or drawn anew in every epoch; auto: static where they hold masks")                       \
-    X(mask_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "ts", "words that dynamic masking chooses")            \
+      "static: the masks of the shards; dynamic: drawn again in every epoch; auto: static where the shards have "      \
+      "masks")                                                                                                         \
+    X(mask_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "ts",                                                  \
+      "fraction of the words that dynamic masking chooses")                                                            \
     X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "ts", "dynamic masking chooses whole words")                 \
     X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "t",                                           \
-      "with --model RUN: the optimizer's moments begin at 0, or go on from that run's checkpoint")                     \
+      "with --model RUN: the optimizer's moments begin at 0 or come from that run's checkpoint")                       \
     X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "t",                                                     \
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
-    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "of weights, order and dropout")             \
+    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "seed of weights, order and dropout")        \
     /* how */                                                                                                          \
     X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*p",                                 \
-      "compute type; auto: the fastest the backend has (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")   \
+      "compute type; auto: the backend's fastest (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")         \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "*p",                                           \
-      "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; not tried on a GPU yet); auto: own")            \
+      "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; untested on a GPU); auto: own")                 \
     X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "*",                                                         \
-      "fp16: dynamic (halved by an overflow, which skips the update), or a fixed scale")                               \
+      "fp16: dynamic (an overflow skips the update and halves it), or a fixed scale")                                  \
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*", "fp16: the dynamic scale at the start")   \
     X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*",                                  \
       "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*p",                                                             \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "*pws", "0: all that this process may use")                         \
+    X(threads, Count, "0", 0, 4096, "", "N", BITS, "*pws",                                                             \
+      "number of threads; 0: one for each core that this process may use")                                             \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*p",                                                         \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
-    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*p", "16GiB, 500MB, ...; auto: what the machine has free") \
+    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*p",                                                       \
+      "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*", "fill every tensor with NaN at its last use (for tests)")      \
     /* state */                                                                                                        \
     X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*",                                                        \
-      "save the training state so often; off: never by time")                                                          \
-    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*", "and every N steps; 0: never by count")                     \
+      "time between saves of the training state; off: never by time")                                                  \
+    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*", "save every N steps too; 0: never by count")                \
     X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*", "checkpoints to keep")                                         \
     X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*",                                                               \
-      "auto (from the newest in --output-dir), never, or a checkpoint's folder")                                       \
+      "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                          \
       "save and stop (exit code 75) before this much time has passed")                                                 \
-    X(override, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
-      "go on from a checkpoint although flags that alter the run changed")                                             \
+    X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
     /* watching */                                                                                                     \
-    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*", "steps between lines where there is no terminal")            \
+    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*", "steps between log lines, without a terminal")               \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
-      "evaluate every N training sequences; mlperf: as often as MLPerf's rules say")                                   \
+      "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
     X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*p",                                                  \
-      "sequences per evaluation batch; changes no figure")                                                             \
+      "sequences per evaluation batch; changes no result")                                                             \
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*", "read everything, plan, say what would be done, and end")     \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*", "read everything, plan, print what would run, and end")       \
     /* ranks */                                                                                                        \
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*",                                            \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*l",                                                         \
-      "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); "                       \
-      "auto: what the launcher says")                                                                                  \
+      "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
+      "launcher's environment")                                                                                        \
     X(iface, Text, "", 0, 0, "", "LIST", NONE, "*l",                                                                   \
-      "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the route to "  \
-      "the other hosts decides")                                                                                       \
+      "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
+      "the route to the other hosts")                                                                                  \
     X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*l",                                                   \
-      "how long ranks wait for each other at the start")                                                               \
-    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*l", "a rank that is silent for so long is lost")        \
+      "time that ranks wait for each other at the start")                                                              \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*l", "silence after which a rank counts as lost")        \
     X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*p",                                               \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
-    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "gradients between ranks")                          \
+    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*p",                                                        \
-      "gradients are exchanged in pieces of about so much, while backward goes on")                                    \
+      "approximate size of the pieces in which gradients are exchanged during backward")                               \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
-      "copy the state to host memory every K steps, 0: never; auto: as often as costs 1 % of the time, where there "   \
-      "are several ranks or a launcher")                                                                               \
+      "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
+      "or a launcher")                                                                                                 \
     X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*ln",                                                    \
-      "a memory-backed folder for it: the state outlives the process")                                                 \
+      "memory-backed folder for snapshots, which outlive the process")                                                 \
     X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*p",                                                      \
-      "other hosts that hold a copy of each rank's part; auto: 1 where there are several hosts")                       \
+      "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
     X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*",                                                             \
       "when this file appears, the state is saved to disk and the run stops")                                          \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
-      "plan for a device that is not here: h200, h100, b200, a100, v100")                                              \
+      "plan for a device that this host lacks: h200, h100, b200, a100, v100")                                          \
     X(lengths, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
-      "packed sequences of such lengths (lines: length, count) in place of full ones")                                 \
+      "plan for packed sequences of these lengths (lines: length, count) instead of full ones")                        \
     X(json, Switch, "false", 0, 0, "", "", NONE, "p", "print JSON")                                                    \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
     X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
-    X(pbs, Switch, "false", 0, 0, "", "", NONE, "p",                                                                   \
-      "print the lines of a PBS job that has room for --recompute's plan")                                             \
+    X(pbs, Switch, "false", 0, 0, "", "", NONE, "p", "print the lines of a PBS job that fits --recompute's plan")      \
     X(slurm, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Slurm")                                           \
     X(sge, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Grid Engine")                                       \
     X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
-      "launch: how many processes; inspect, plan: show it for so many ranks")                                          \
+      "launch: number of processes; inspect, plan: number of ranks to show")                                           \
     X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
-      "between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                                     \
+      "network between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                             \
     X(hosts, Text, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
-      "hosts to start on by ssh, a line each: NAME [slots=N]; default: what the scheduler gave, else this host")       \
-    X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "start again after a fault, so often at most")         \
-    X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks, and end")               \
+      "hosts to start on by ssh, a line each: NAME [slots=N]; default: those of the scheduler, else this host")        \
+    X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "restarts after faults, at most")                      \
+    X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and end")                \
     X(input, Text, "", 0, 0, "", "LIST", NONE, "vwst",                                                                 \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki), "  \
-      "a sentence per line (shards); pretrain: as wiki, to make shards from, in --output-dir, before training")        \
-    X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "about the size of a part file")                          \
-    X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are left out, and counted")             \
+      "a sentence per line (shards); pretrain: as wiki; shards are made from it in --output-dir before training")      \
+    X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "approximate size of a part file")                        \
+    X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
-      "of plain text: one sentence per line, or paragraphs; auto: by its look")                                        \
+      "form of plain text: one sentence per line, or paragraphs; auto: detected")                                      \
     X(layout, Choice, "compact", 0, 0, "compact nvidia", "WHAT", NONE, "s",                                            \
-      "rows of variable length, as MLPerf's, or NVIDIA's of fixed length")                                             \
+      "compact: rows of variable length, as MLPerf's; nvidia: of fixed length")                                        \
     X(short_seq_prob, Real, "0.1", 0, 1, "", "P", NONE, "s",                                                           \
-      "documents whose sequences are shorter, of random length")                                                       \
-    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "times that each document is used, in other pairs")       \
-    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "of the documents, held out in DIR/eval")                 \
-    X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "text in a shard, about")                                 \
-    X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "what to write: a folder (convert), a vocabulary (vocab)")       \
+      "fraction of documents with shorter sequences, of random length")                                                \
+    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "uses of each document, each time in other pairs")        \
+    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "fraction of the documents to hold out in DIR/eval")      \
+    X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
+    X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "path to write: a folder (convert), a vocabulary (vocab)")       \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
-    X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "pieces seen less often are not made")                       \
+    X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "least number of occurrences of a piece")                    \
     /* all */                                                                                                          \
     X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwsln", "read options from a JSON file")                         \
     X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln",                                                 \
-      "print the resolved configuration as such a file, and end")                                                      \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "say more")                                          \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "print the version, and end")
+      "print the resolved configuration as such a file and end")                                                       \
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "log more")                                          \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "print the version and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \
@@ -195,29 +198,30 @@
     X(max_seq_length, "Text")                                                                                          \
     X(batch_size, "Training")                                                                                          \
     X(precision, "Computing and memory")                                                                               \
-    X(save_every, "Saving and going on")                                                                               \
+    X(save_every, "Saving and resuming")                                                                               \
     X(log_every, "Watching and evaluating")                                                                            \
     X(comm, "Ranks and faults")                                                                                        \
     X(device, "Planning")                                                                                              \
     X(ranks, "Of this command")                                                                                        \
     X(config, "Of every command")
 
-/* X(name, what it does): CAIRN_ variables that are not options. So is every CAIRN_TEST_… */
+/* X(name, help): CAIRN_ variables that are not options. Every CAIRN_TEST_… is one, too. */
 #define VARIABLE_LIST(X)                                                                                               \
-    X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to see what equal bits cost")                         \
-    X("CAIRN_BACKEND_DIR", "where cairn_NAME.so of the backends are looked for first")                                 \
+    X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to measure the cost of equal bits")                   \
+    X("CAIRN_BACKEND_DIR", "folder searched first for the backends' cairn_NAME.so")                                    \
     X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
-    X("CAIRN_CPU_PRODUCTS", "who makes the cpu backend's products: onednn or own")                                     \
-    X("CAIRN_CPU_BF16", "emulate: bf16 on a CPU that has it not, slowly")                                              \
-    X("CAIRN_SHARED_GPU", "1: several ranks may use one GPU, to try things out")                                       \
+    X("CAIRN_CPU_PRODUCTS", "library of the cpu backend's products: onednn or own")                                    \
+    X("CAIRN_CPU_BF16", "emulate: compute bf16 slowly on a CPU without it")                                            \
+    X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
     X("CAIRN_CUDA_GRAPHS", "0: launch every op on a GPU by itself, without graphs")                                    \
-    X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names the one at fault")               \
+    X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names its launch")                     \
     X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
-    X("CAIRN_SSH", "launch: starts a command on another host, in place of ssh; %h is the host, else it follows")       \
-    X("CAIRN_JOB", "the name of a job to all its ranks, where no scheduler gives one")                                 \
-    X("CAIRN_JOB_TOKEN", "what lets a rank in among the others of its job; launch makes one")                          \
-    X("CAIRN_BINARY", "scripts and tests: the program to run, in place of building it")                                \
+    X("CAIRN_SSH",                                                                                                     \
+      "launch: command that starts another on a host, instead of ssh; %h is the host, else the host is appended")      \
+    X("CAIRN_JOB", "name of a job for all its ranks, without a scheduler that gives one")                              \
+    X("CAIRN_JOB_TOKEN", "secret that the ranks of a job share; launch makes one")                                     \
+    X("CAIRN_BINARY", "scripts and tests: program to run, instead of building one")                                    \
     X("CAIRN_SOURCE_DIR", "tests: the source folder")
 
 #endif

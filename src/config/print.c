@@ -122,7 +122,7 @@ void config_help(Command command, Buf *out)
     help_options(command, out);
     buf_puts(out,
              "\nA value comes from its flag, else from the environment (CAIRN_BATCH_SIZE for --batch-size), else from\n"
-             "--config's file, else it is the default in brackets. `--no-x` switches x off; `_` may stand for `-`.\n");
+             "--config's file, else from the default in brackets. `--no-x` switches x off; `_` may stand for `-`.\n");
 }
 
 /* The stored value as text, in the form config_value_text gives. */
@@ -153,7 +153,7 @@ static bool same_value(const OptionInfo *o, const char *a, const char *b, const 
     return js_real(stored, -1e300) == *(const double *)((const char *)now + o->offset);
 }
 
-/* Appends what differs among the options of one effect; whether any does. */
+/* Appends the differences of the options of one effect; returns whether there are any. */
 static bool list_differences(const Config *now, const Json *stored, Effect effect, Buf *report)
 {
     bool any = false;

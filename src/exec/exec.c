@@ -1,5 +1,5 @@
-/* Binding a plan and running it. The loop that trains is exec_run_plain; where the backend has graphs, what it ran
-   twice for a row bucket is replayed from then on. */
+/* Binding a plan and running it. The loop that trains is exec_run_plain. Where the device has graphs, a range is
+   captured at its second run in a row bucket and replayed from then on. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static Status bind_instr(Exec *e, InstrId i)
     return e->ops[i]->prepare(call, e->buckets, e->n_buckets);
 }
 
-/* The plan says who waits for whom; each that is waited for has an event. What the comm lane waits for has just run
-   when its turn comes, and is waited for then (ranks.c). */
+/* An event for each instr that another waits for. Instrs of the comm lane need none: the lane itself waits for the
+   instr before its turn. */
 static void make_events(Exec *e)
 {
     const Plan *p = e->plan;
@@ -156,7 +156,7 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         if (instr->out[k] == NONE) continue;
         const Tensor *t = &e->plan->tensors[instr->out[k]];
         if ((t->dtype != F32 && t->dtype != BF16 && t->dtype != F16) || t->region == REGION_COPY) continue;
-        if (t->region == REGION_HOST) continue; /* what it was copied from was looked at */
+        if (t->region == REGION_HOST) continue; /* its source was checked */
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
         Status status =
@@ -219,7 +219,7 @@ static Status leave(const Exec *e, InstrId i)
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
-        if (op_is_exchange(e->plan->instrs[i].op)) continue; /* not in this micro-batch */
+        if (op_is_exchange(e->plan->instrs[i].op)) continue; /* exec_run_pieces gives it to the lane */
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(enter(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));

@@ -1,4 +1,4 @@
-/* Executing a plan: memory of its regions, instrs bound to a backend's functions, and the loop that runs a range.
+/* Executes a plan: memory of its regions, instrs bound to a backend's functions, and the loop that runs a range.
 
    Memory is shared by the plans of a run (training, evaluation): each region has the size of the largest. An Exec is a
    plan bound to that memory; nothing is allocated or created after exec_init. */
@@ -73,20 +73,19 @@ void exec_set_check(Exec *e, bool check);
 /* The bucket for a micro-batch of that many rows; CHECKs that it fits the capacity. */
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
 /* Runs the instrs of a range, each lane's in order; all in order where the backend has one lane. On a device they are
-   launched: what fails there shows at a later call, at the latest when something is downloaded. Where the backend has
-   graphs, a range is captured when it is run for the second time in a bucket, and replayed from then on; not with
-   poison, check or a trace. */
+   launched only, so a failure shows at a later call, at the latest at a download. Where the device has graphs, a range
+   is captured at its second run in a bucket and replayed from then on, except with poison, check or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
 
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
-   this rank has none, and does the sums alone. With one rank it is exec_run of `micro`. */
+   this rank has no micro-batch and takes part in the sums only. With one rank it is exec_run of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
 /* Ranges that became graphs, launches of these, and ranges that the device refused to capture, which run op by op. */
 typedef struct {
     int64_t captured, replayed, refused;
 } ExecGraphs;
 ExecGraphs exec_graphs(const Exec *e);
-/* Seconds spent in sums since exec_init, and of these, those for which a micro-batch's end had to wait. */
+/* Seconds spent in sums since exec_init, and the part of them for which a micro-batch's end waited. */
 void exec_comm_seconds(const Exec *e, double *busy, double *waited);
 
 /* Where a tensor lies (host pointer only for host backends; else use upload and download). */
@@ -98,15 +97,15 @@ Status exec_download(Exec *e, TensorId t, void *data, size_t bytes);
 typedef struct {
     InstrId instr;
     RowCounts rows;
-    double begin, end;       /* on its lane */
-    double issued, returned; /* on the host: its function was called, and came back. The same where the host runs it */
+    double begin, end; /* on its lane */
+    double issued,
+        returned; /* on the host: its function was called, and returned. The same as begin and end on a host */
 } ExecRecord;
 
-/* From now on every instr that runs is noted, from the first record again. Nothing is waited for in between, and the
-   results are the same. */
+/* Discards earlier records and notes every instr from now on. Adds no waits and changes no result. */
 Status exec_trace_start(Exec *e);
-/* Ends that, waits for what was run, and gives the records in the order of issue; they are valid until the next start.
- */
+/* Ends the trace, waits for all instrs, and returns the records in the order of issue. They are valid until the next
+   start. */
 Status exec_trace_end(Exec *e, const ExecRecord **records, int *n); // (n)
 
 #endif

@@ -1,4 +1,4 @@
-/* Between the files of exec/. */
+/* Shared by the files of exec/. */
 #ifndef CAIRN_EXEC_EXEC_INTERNAL_H
 #define CAIRN_EXEC_EXEC_INTERNAL_H
 
@@ -10,7 +10,7 @@ typedef struct {
     Range range;
     RowCounts rows;
     void *graph;
-    bool plain; /* it could not be captured */
+    bool plain; /* capture failed */
 } Replay;
 
 struct Exec {
@@ -42,7 +42,7 @@ struct Exec {
 
 typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
-/* An instr, or a part of a range, as the options want it: in graphs, watched. */
+/* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a trace or names */

@@ -1,4 +1,4 @@
-/* What a plan exchanges with other ranks. Nothing of it is captured in a graph: the pieces in between are. */
+/* Exchanges with other ranks. Graphs hold the pieces between exchanges, never an exchange. */
 #include <stdlib.h>
 
 #include "exec/exec_internal.h"

@@ -13,19 +13,13 @@
 
 #include "base/cgroup.h"
 #include "base/socket.h"
+#include "base/test_switch.h"
 #include "launch/agent_internal.h"
 #include "launch/door.h"
 #include "launch/pbs.h"
 #include "launch/record.h"
 
 enum { MOST_PENDING = 1 << 20 /* bytes that wait for the launcher, before ranks wait */ };
-
-double agent_seconds(const char *variable, double seconds)
-{
-    const char *text = getenv(variable);
-    double given;
-    return text && clock_parse_duration(text, &given) == OK ? given : seconds;
-}
 
 /* ---- messages ---- */
 
@@ -115,7 +109,7 @@ static void lose_launcher(Agent *a, bool gone)
     a->ended = true;
     if (a->asleep) signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
-    a->kill_at = clock_monotonic() + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S);
+    a->kill_at = clock_monotonic() + test_seconds("AGENT_GRACE", AGENT_GRACE_S);
 }
 
 /* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. */

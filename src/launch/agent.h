@@ -17,7 +17,4 @@ Status agent_run(const Config *c);
 #define AGENT_STDOUT 3
 #define AGENT_STDERR 4
 
-/* `seconds`, unless a test shortens them by the environment's `variable`. */
-double agent_seconds(const char *variable, double seconds);
-
 #endif

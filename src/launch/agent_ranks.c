@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/test_switch.h"
 #include "launch/agent.h"
 #include "launch/agent_internal.h"
 #include "launch/record.h"
@@ -42,7 +43,7 @@ static char **environment_of(const Agent *a, const Child *c)
 /* This program, also if its file was replaced meanwhile. */
 static char *own_program(void)
 {
-    const char *other = getenv("CAIRN_TEST_PROGRAM");
+    const char *other = test_switch("PROGRAM");
     char path[4096];
     if (other) return mem_strdup(other);
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/test_switch.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
@@ -251,7 +252,7 @@ static void look(Launch *l)
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0 && !l->lost_at) l->lost_at = now;
-    double save = agent_seconds("CAIRN_TEST_SAVE_GRACE", SAVE_GRACE_S), notice = l->peer_timeout;
+    double save = test_seconds("SAVE_GRACE", SAVE_GRACE_S), notice = l->peer_timeout;
     bool ask =
         early || (l->failed_at && now > l->failed_at + FAIL_GRACE_S) || (l->lost_at && now > l->lost_at + notice + 5);
     if (ask && !l->terminated) {
@@ -262,7 +263,7 @@ static void look(Launch *l)
                                               : l->failed_at + l->lost_at;
     bool frozen = l->lost_at && last_end && now > last_end + FAIL_GRACE_S && only_frozen_left(l);
     bool late = frozen || (first && now > first + notice + save) ||
-                (l->stopped_at && now > l->stopped_at + agent_seconds("CAIRN_TEST_STOP_GRACE", STOP_GRACE_S));
+                (l->stopped_at && now > l->stopped_at + test_seconds("STOP_GRACE", STOP_GRACE_S));
     if ((late || *f->failure) && !l->killed) {
         if (late) log_warn("%d of %d ranks did not end in time, and are killed", f->running, f->n_ranks);
         l->killed = true;
@@ -292,7 +293,7 @@ static void forget_meeting(const Launch *l)
 static void end(Launch *l)
 {
     if (l->fleet.running == 0 && *l->rendezvous) forget_meeting(l);
-    fleet_end(&l->fleet, l->killed ? 5 : 5 + agent_seconds("CAIRN_TEST_AGENT_GRACE", AGENT_GRACE_S));
+    fleet_end(&l->fleet, l->killed ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
     store_server_close(l->store);
     l->store = NULL;
     output_close(l->output);

@@ -1,5 +1,5 @@
-/* BERT (Devlin et al. 2018), described once: parameters and forward instrs. Everything else about a run is a pass over
-   what stands here. Reading order: bert_emit at the end, then upwards. */
+/* BERT (Devlin et al. 2018), described once: parameters and forward instrs. Everything else in a run is a pass over
+   these. Reading order: bert_emit at the end, then upwards. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,12 +93,12 @@ static void dense(Emit *e, int layer, TensorId x, TensorId y, const char *hf, co
     linear(e, layer, x, y, weight, bias, name);
 }
 
-/* Where a LayerNorm's kept tensor belongs: the layer whose level decides, and the level that gives it up. */
+/* Owner of a LayerNorm's kept tensor: the layer whose level decides, and the level that gives it up. */
 typedef struct {
     int layer, drop;
 } Keep;
 
-/* y = LN(dropout(d) + x). What backward keeps is y itself or, in form XHAT, xhat, from which y is made again. */
+/* y = LN(dropout(d) + x). Backward keeps y or, in form XHAT, xhat, from which y is made again. */
 static TensorId addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId x, NormForm form, float p, uint32_t site,
                         const char *hf, const char *name)
 {

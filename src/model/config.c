@@ -1,4 +1,4 @@
-/* config.json and bert_config.json into sizes, refusing what is not BERT. */
+/* Sizes from config.json and bert_config.json; other models than BERT are refused. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "model/model.h"
 
 typedef struct {
-    const char *name; /* what errors call the text */
+    const char *name; /* name of the text in errors */
     const Json *root;
 } Source;
 

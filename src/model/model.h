@@ -16,15 +16,15 @@ typedef struct {
     char *extra; /* the source's JSON text, so that unknown keys are exported again; NULL if made by hand */
 } ModelConfig;
 
-/* `path`: the file, or a directory holding config.json or bert_config.json. Refuses what is not BERT, with the key:
-   other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown activations.
- */
+/* `path`: the file, or a directory with config.json or bert_config.json. Refuses other models than BERT and names the
+   key: other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown
+   activations. */
 Status model_config_read(const char *path, ModelConfig *config);
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
 void model_config_free(ModelConfig *config);
 
-/* "bert-tiny", -mini, -small, -medium, -base, -large: the sizes of Google's published models, with a vocabulary of that
-   many pieces. False: no such name. model_config_read knows them too (30522 pieces), where no file is called so. */
+/* "bert-tiny", -mini, -small, -medium, -base, -large: the sizes of Google's published models, with `vocab_size`
+   pieces. False: unknown name. model_config_read takes these names too (30522 pieces), unless a file has the name. */
 bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *config);
 
 typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING } HeadKind;
@@ -38,10 +38,10 @@ typedef struct {
     ModelConfig config;
     Head head;
     ParamTable params;
-    int32_t longest; /* tokens of a sequence at most; at first all positions */
+    int32_t longest; /* most tokens of a sequence; at first all positions */
 } Model;
 
-/* Takes over `config`'s memory. */
+/* Takes ownership of `config`'s memory. */
 Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
 
@@ -49,19 +49,19 @@ void model_free(Model *m);
 typedef struct {
     Dtype compute;
     bool training; /* dropout on, gradients and optimizer state planned, losses write their gradients */
-    bool twins; /* plan the copies that DGRAD reads; set it for evaluation too where it shares memory with training */
+    bool twins;    /* plan the copies that DGRAD reads; set also for an evaluation that shares memory with training */
     const uint8_t
         *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
-    int64_t moments; /* elements of m, and of v: a slice's; 0: the whole space */
+    int64_t moments; /* elements of m, and of v, for a slice; 0: the whole space */
 } EmitOptions;
 
-/* Tensors the host talks to; NONE where a head does not have them. */
+/* Tensors that the host reads or writes; NONE where a head does not have them. */
 typedef struct {
     TensorId ids, types, pos, seq;    /* (T) I32; seq: index of the row's sequence in the global batch */
     TensorId spans, seq_index, first; /* (S,2), (S), (S) I32; first: each sequence's first row */
     TensorId labels;                  /* (S) I32, F32 for regression, next-sentence labels for pretraining */
-    TensorId masked, masked_labels;   /* (M) I32: rows, and the ids that were there */
+    TensorId masked, masked_labels;   /* (M) I32: rows, and their ids before masking */
     TensorId ctl;
     TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
     TensorId mlm_loss;                                       /* (M) F32 */

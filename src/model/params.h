@@ -18,12 +18,12 @@ typedef struct {
     int64_t offset;     /* elements from the start of the space */
     Init init;
     bool decay;    /* weight decay applies: not to biases and LayerNorm */
-    bool head;     /* belongs to a task head: may be missing on import, and is then initialised */
+    bool head;     /* of a task head: initialised where an import lacks it */
     int16_t layer; /* −1 outside layers */
 } Param;
 
 /* Parameters that lie side by side (query, key, value) form a group: its start is a multiple of PARAM_ALIGN, its
-   members follow without a gap; for hidden sizes that are a multiple of 64 that is the same thing. */
+   members follow without a gap; with hidden sizes that are a multiple of 64 every member is aligned. */
 typedef struct {
     Param *params;
     int count, cap;
@@ -37,11 +37,11 @@ static inline int64_t param_exported(const Param *p) { return p->rows * p->cols;
 int params_find(const ParamTable *t, const char *name); /* −1 if absent */
 void params_free(ParamTable *t);
 /* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest,
-   element), so the values depend on nothing but seed, name and place. Gaps and pad rows are 0. */
+   element), so the values depend on seed, name and place alone. Gaps and pad rows are 0. */
 void params_init(const ParamTable *t, uint64_t seed, float *weights);
 void params_zero(const ParamTable *t, float *weights); /* all of t->size */
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
-/* Row i of parameter `p` becomes what its row from[i] was; `from` (rows) is a permutation. */
+/* Row from[i] of parameter `p` moves to row i; `from` (rows) is a permutation. */
 void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights);
 /* Digest of names, shapes and offsets. */
 Digest params_digest(const ParamTable *t);

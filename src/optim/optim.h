@@ -13,18 +13,19 @@ typedef struct {
     OptimizerKind kind;
     float beta1, beta2, eps, weight_decay, max_grad_norm;
     bool bias_correction;
-    float loss_scale;     /* fp16: what it begins with */
-    int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: it is fixed */
+    float loss_scale;     /* fp16: the initial scale */
+    int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: fixed */
 } Optimizer;
 
 /* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
-   slice of the flat space, cut at norm blocks and tensors' starts: each rank holds the moments of its own, updates it
-   and gives the weights to all; its segments are another CONST tensor, *own. */
+   slice of the flat space, cut at norm blocks and tensors' starts, each rank holds the moments of its slice, updates it
+   and sends its weights to all; the slice's segments are another CONST tensor, *own. */
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own);
-/* The segments of a slice, at most params.count + slice->count; returns how many. */
+/* Fills the segments of a slice, at most params.count + slice->count; returns their number. */
 int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own);
-int64_t optim_norm_blocks(const ParamTable *params, int64_t before); /* of tensors, up to this place in the space */
+/* Number of norm blocks of all tensors up to a place in the space. */
+int64_t optim_norm_blocks(const ParamTable *params, int64_t before);
 /* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2);
 
@@ -35,7 +36,7 @@ typedef struct {
     double power; /* poly:P */
     double learning_rate;
     int64_t warmup_steps, total_steps;
-    int64_t warmup_start; /* the step at which warmup begins; negative: it is partly over when training begins */
+    int64_t warmup_start; /* the step at which warmup begins; negative: training begins within it */
     bool nvidia;          /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
 } Schedule;
 

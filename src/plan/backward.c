@@ -11,7 +11,7 @@ typedef struct {
     InstrId *producer; /* (forward tensors): the forward instr that writes it, or NONE */
     InstrId *delayed;  /* LINEAR instrs whose WGRAD waits for the GELU_BWD that makes their input again */
     int n_delayed;
-} Pass;
+} Backward;
 
 /* "l3.qkv" → "l3.dqkv". */
 static void grad_name(const char *name, char out[48])
@@ -22,7 +22,7 @@ static void grad_name(const char *name, char out[48])
 }
 
 /* A new activation that holds a gradient of `t`. */
-static TensorId grad_tensor(Pass *pass, TensorId t)
+static TensorId grad_tensor(Backward *pass, TensorId t)
 {
     const Tensor of = pass->p->tensors[t];
     char name[48];
@@ -32,7 +32,7 @@ static TensorId grad_tensor(Pass *pass, TensorId t)
     return g;
 }
 
-static TensorId param_grad(const Pass *pass, TensorId param)
+static TensorId param_grad(const Backward *pass, TensorId param)
 {
     if (param == NONE) return NONE;
     TensorId g = pass->p->tensors[param].grad;
@@ -40,25 +40,25 @@ static TensorId param_grad(const Pass *pass, TensorId param)
     return g;
 }
 
-static bool wants_grad(const Pass *pass, TensorId t) { return t != NONE && pass->producer[t] != NONE; }
+static bool wants_grad(const Backward *pass, TensorId t) { return t != NONE && pass->producer[t] != NONE; }
 
-static void emit(Pass *pass, Op op, const Instr *f, InstrId origin, OpAttr attr, const TensorId *in,
+static void emit(Backward *pass, Op op, const Instr *f, InstrId origin, OpAttr attr, const TensorId *in,
                  const TensorId *out)
 {
     InstrId b = plan_emit(pass->p, op, PHASE_BACKWARD, f->layer, attr, in, out);
     pass->p->instrs[b].origin = origin;
 }
 
-static void emit_wgrad(Pass *pass, InstrId i)
+static void emit_wgrad(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[LINEAR_IN_x], pass->grad[f.out[LINEAR_OUT_y]]),
          IDS(param_grad(pass, f.in[LINEAR_IN_w]), param_grad(pass, f.in[LINEAR_IN_bias])));
 }
 
-/* The weight gradient goes first, so that the input can die; after a GELU it waits, because the GELU's backward may
-   have to make that input again. */
-static void backward_linear(Pass *pass, InstrId i)
+/* The weight gradient goes first, so that the input's memory is free. After a GELU it waits, because the GELU's
+   backward may have to make that input again. */
+static void backward_linear(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId x = f.in[LINEAR_IN_x], w = f.in[LINEAR_IN_w], dy = pass->grad[f.out[LINEAR_OUT_y]];
@@ -74,7 +74,7 @@ static void backward_linear(Pass *pass, InstrId i)
     pass->grad[x] = dx;
 }
 
-static void backward_gelu(Pass *pass, InstrId i)
+static void backward_gelu(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId pre = f.in[GELU_IN_pre], g = f.out[GELU_OUT_g], dpre = grad_tensor(pass, pre);
@@ -91,7 +91,7 @@ static void backward_gelu(Pass *pass, InstrId i)
     pass->n_delayed = kept;
 }
 
-static void backward_addnorm(Pass *pass, InstrId i)
+static void backward_addnorm(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId d = f.in[ADDNORM_IN_d], x = f.in[ADDNORM_IN_x], y = f.out[ADDNORM_OUT_y];
@@ -108,7 +108,7 @@ static void backward_addnorm(Pass *pass, InstrId i)
     if (x != NONE) pass->grad[x] = dx;
 }
 
-static void backward_attention(Pass *pass, InstrId i)
+static void backward_attention(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId qkv = f.in[ATTENTION_IN_qkv], o = f.out[ATTENTION_OUT_o], dqkv = grad_tensor(pass, qkv);
@@ -119,7 +119,7 @@ static void backward_attention(Pass *pass, InstrId i)
     pass->grad[qkv] = dqkv;
 }
 
-static void backward_embed(Pass *pass, InstrId i)
+static void backward_embed(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId word = f.in[EMBED_IN_word], position = f.in[EMBED_IN_position], type = f.in[EMBED_IN_type];
@@ -131,7 +131,7 @@ static void backward_embed(Pass *pass, InstrId i)
              param_grad(pass, beta)));
 }
 
-static void backward_instr(Pass *pass, InstrId i)
+static void backward_instr(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId x, y, g;
@@ -183,10 +183,10 @@ static void backward_instr(Pass *pass, InstrId i)
 void plan_backward(Plan *p)
 {
     int32_t n_tensors = p->n_tensors, n_instrs = p->n_instrs;
-    Pass pass = {.p = p,
-                 .grad = mem_array((size_t)n_tensors, sizeof(TensorId)),
-                 .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
-                 .delayed = mem_array((size_t)n_instrs, sizeof(InstrId))};
+    Backward pass = {.p = p,
+                     .grad = mem_array((size_t)n_tensors, sizeof(TensorId)),
+                     .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
+                     .delayed = mem_array((size_t)n_instrs, sizeof(InstrId))};
     for (TensorId t = 0; t < n_tensors; t++) pass.grad[t] = pass.producer[t] = NONE;
     for (InstrId i = 0; i < n_instrs; i++)
         for (int k = 0; k < OP_MAX_OUT; k++)

@@ -108,17 +108,3 @@ void plan_explain(const Plan *p, Buf *out)
     explain_range(p, "micro", p->micro, true, out);
     explain_range(p, "update", p->update, false, out);
 }
-
-int64_t plan_act_elements_per_token(const Plan *p)
-{
-    InstrId turn = p->micro.first; /* the last forward instr */
-    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
-        if (p->instrs[i].phase == PHASE_FORWARD) turn = i;
-    int64_t elements = 0;
-    for (TensorId t = 0; t < p->n_tensors; t++) {
-        const Tensor *x = &p->tensors[t];
-        if (x->region == REGION_ACT && x->rows.kind == ROWS_TOKENS && x->first <= turn && x->last > turn)
-            elements += x->cols * (int64_t)dtype_size(x->dtype);
-    }
-    return elements;
-}

@@ -1,4 +1,4 @@
-/* When each activation is alive, and which may lie in the memory of one that dies where it is born. */
+/* The life of each activation, and which may lie in the memory of one that ends where it begins. */
 #include <stdlib.h>
 
 #include "plan/plan.h"
@@ -9,8 +9,8 @@ static void touch(Tensor *t, InstrId first, InstrId last)
     if (last > t->last) t->last = last;
 }
 
-/* Instr i works on its tensors from `first` to `last` of the compute lane: one of another lane at any time from after
-   what its lane has waited for until before somebody waits for it. `begun`: see plan_liveness. */
+/* Instr i works on its tensors from `first` to `last` of the compute lane: one of another lane at any time after the
+   instr that its lane has waited for and before the compute lane waits for it. `begun`: see plan_liveness. */
 static void when(const Plan *p, InstrId i, InstrId begun[N_LANES], InstrId *first, InstrId *last)
 {
     const Instr *instr = &p->instrs[i];

@@ -1,21 +1,22 @@
-/* The offload pass: what backward wants of a layer only much later waits for it in the host's memory. OFFLOAD stands
-   right after the instr that makes a layer's input, so that the copy has the time of the layer itself; FETCH stands
-   where backward begins to use the input of the layer above, so that it has the time of that layer's backward.
+/* The offload pass: layers' inputs wait for backward in the host's memory. OFFLOAD comes right after the instr that
+   makes a layer's input, so the copy has the time of the layer itself. FETCH comes where backward begins to use the
+   input of the layer above, so it has the time of that layer's backward.
 
-   Who waits: OFFLOAD for the instr that makes the input; the instr that makes the input of the layer DEPTH further on
-   for OFFLOAD, whose memory it may take; FETCH for the instr before it, as the memory that it writes may have been used
-   up to there; the first instr that reads what was fetched for FETCH. The copy lane is joined within the range. */
+   Waits: OFFLOAD waits for the instr that makes the input. The instr that makes the input of the layer DEPTH further on
+   may take its memory and waits for OFFLOAD. FETCH waits for the instr before it, up to which its memory may be in use.
+   The first instr that reads the fetched tensor waits for FETCH. The compute lane has waited for all copies when the
+   range ends. */
 #include <stdlib.h>
 
 #include "plan/rewrite.h"
 
-#define DEPTH 2 /* layers' inputs that may be on their way to the host at the same time */
+#define DEPTH 2 /* inputs that may be copied to the host at the same time */
 
 typedef struct {
-    TensorId input;       /* what the layer keeps at `full`: wide, and given up only by `inner`; NONE */
-    InstrId made, wanted; /* old instrs: that writes it; the first of backward that reads it; NONE */
+    TensorId input;       /* kept at `full`: wide, and given up only by `inner`; NONE */
+    InstrId made, wanted; /* old instrs: its writer; the first of backward that reads it; NONE */
     bool offloaded;
-    int next_fetch; /* another layer whose FETCH stands at the same place, or NONE */
+    int next_fetch; /* another layer with a FETCH at the same place, or NONE */
     TensorId host, back;
     InstrId offload, fetch; /* new instrs, or NONE so far */
 } Layer;
@@ -25,7 +26,7 @@ typedef struct {
     Rewrite r;
     Layer *layers;     /* (n_layers) */
     int *maker;        /* (old instrs): the layer whose input it makes, or NONE */
-    int *fetch_before; /* (old instrs): the first layer whose FETCH stands before it, or NONE */
+    int *fetch_before; /* (old instrs): the first layer with a FETCH before it, or NONE */
     int *layer_of;     /* (tensors): the offloaded layer whose input it is, or NONE */
     InstrId last;      /* new: the compute lane's last instr */
     InstrId awaited;   /* new: the last OFFLOAD, until it is waited for; else NONE */
@@ -63,7 +64,7 @@ static void find_uses(Offload *pass)
     }
 }
 
-/* From the top: a layer's FETCH stands where backward first reads the input of the nearest layer above that has one. */
+/* From the top: a layer's FETCH comes where backward first reads the input of the nearest layer above that has one. */
 static void choose(Offload *pass)
 {
     InstrId above = NONE;
@@ -108,7 +109,7 @@ static void emit_fetch(Offload *pass, int l)
     plan_wait_for(p, &p->instrs[layer->fetch], pass->last);
 }
 
-/* Backward reads what was fetched; the first to do so waits for it. */
+/* Backward reads the fetched tensor; its first reader waits for FETCH. */
 static void read_back(Offload *pass, Instr *instr)
 {
     for (int k = 0; k < OP_MAX_IN; k++) {

@@ -147,7 +147,7 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call)
 
 /* ---- bind ---- */
 
-/* Scratch where no backend is at hand (`cairn plan --device`): generous sizes in the manner of the cpu backend. */
+/* Scratch without a backend (`cairn plan --device`): generous sizes, as those of the cpu backend. */
 static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
 {
     size_t n_rows = (size_t)rows_in(call->in[0].rows, rows), cols = (size_t)call->in[0].cols;

@@ -8,7 +8,7 @@
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
    per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
 
-   plan/ is pure C11 and knows no BERT: it sees ops, shapes, and on each tensor the level at which it is given up. */
+   plan/ is pure C11 and does not know BERT: it sees ops, shapes, and each tensor's level at which it is given up. */
 #ifndef CAIRN_PLAN_PLAN_H
 #define CAIRN_PLAN_PLAN_H
 
@@ -19,7 +19,7 @@ typedef int32_t TensorId;
 typedef int32_t InstrId;
 #define NONE (-1)
 
-/* Where a tensor lies. X(name, printed name) */
+/* Memory regions: X(name, printed name). */
 #define REGION_LIST(X)                                                                                                 \
     X(INPUT, "input")      /* written by the host before a micro-batch */                                              \
     X(OUTPUT, "output")    /* read by the host: logits, losses, stats */                                               \
@@ -32,7 +32,7 @@ typedef int32_t InstrId;
     X(SCRATCH, "scratch")  /* one instr at a time */                                                                   \
     X(SAVE, "save")        /* copy of the state that is being written to disk */                                       \
     X(HOST, "host")        /* offloaded activations */                                                                 \
-    X(COMM, "exchange")    /* what is under way between ranks: host memory always */
+    X(COMM, "exchange")    /* buffers of exchanges between ranks: host memory always */
 
 typedef enum {
 #define X(name, text) REGION_##name,
@@ -43,11 +43,11 @@ typedef enum {
 const char *region_name(Region r);
 
 typedef enum { PHASE_BEGIN, PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_UPDATE, N_PHASES } Phase;
-/* Instrs of one lane run in order, those of different lanes at the same time, but for what they wait for. */
+/* Instrs of one lane run in order. Lanes run at the same time, except where an instr waits for another lane's. */
 typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM, N_LANES } Lane;
 
-/* How much a layer gives up between forward and backward, lightest first. A tensor is recomputed if its layer's level
-   is at or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
+/* Recompute level of a layer: how much it gives up between forward and backward, lightest first. A tensor is recomputed
+   if its layer's level is at or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
 typedef enum {
     LEVEL_NONE,      /* keeps x qkv o y1 pre g */
     LEVEL_LEAN,      /* gives up g */
@@ -67,12 +67,12 @@ typedef struct {
     Rows rows;
     int64_t cols;
     Region region;
-    int16_t layer;        /* whose level decides; NONE outside layers */
+    int16_t layer;        /* the layer whose level decides; NONE outside layers */
     int8_t drop;          /* lowest level at which it is given up */
     TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
     TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
-    TensorId original;    /* of a recomputed, offloaded or fetched tensor: what it stands for; of a copy: its parameter;
-                             else NONE */
+    TensorId original;    /* of a recomputed, offloaded or fetched tensor: the tensor it stands for; of a copy: its
+                             parameter; else NONE */
     TensorId shares;      /* set by liveness: lies in the memory of this tensor; else NONE */
     InstrId first, last;  /* set by liveness, within micro: first write, last use */
     size_t bytes, offset; /* at capacity; offset in the region, bytes from its start */
@@ -85,7 +85,7 @@ typedef struct {
     Lane lane;
     int16_t layer; /* NONE outside layers */
     TensorId in[OP_MAX_IN], out[OP_MAX_OUT];
-    InstrId wait[2]; /* instrs of other lanes that must have finished; NONE */
+    InstrId wait[2]; /* instrs of other lanes that must have ended; NONE */
     InstrId origin;  /* of a recomputed or backward instr: the forward instr; else NONE */
     size_t scratch;  /* bytes at capacity, set by bind */
 } Instr;
@@ -116,16 +116,15 @@ static inline Rows rows_of(RowKind kind) { return (Rows){kind, 0}; }
 
 TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t cols, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* Appends an instr with its operands by position; lists end with PLAN_END; NONE leaves an optional one out. CHECKs
-   the count and that required operands are there. */
+/* Appends an instr. Operands are in the order of op_list.h; lists end with PLAN_END; NONE leaves an optional one out.
+   CHECKs the count and the required operands. */
 #define PLAN_END (-2)
 #define IDS(...) ((const TensorId[]){__VA_ARGS__, PLAN_END})
 #define NO_IDS   ((const TensorId[]){PLAN_END})
 InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
-/* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` as the backend says. */
+/* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` comes from the backend. */
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
-/* Closes `micro` (all instrs so far), then appends `begin`: clears stats and, where there are any (not NONE),
- * gradients. */
+/* Closes `micro` (all instrs so far), then appends `begin`, which clears stats and gradients (NONE: there are none). */
 void plan_begin(Plan *p, TensorId stats, TensorId grads);
 /* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
 void plan_pack(Plan *p);
@@ -140,19 +139,19 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call);
    consumers its gradient is written by the first and accumulated in place by the others. */
 void plan_backward(Plan *p);
 
-/* What to give up per layer. `levels` is (n_layers). Inserts RECOMPUTE instrs before the backward instr that first
-   needs them and points backward at the new tensors. */
+/* Gives up activations by the layers' `levels` (n_layers): inserts RECOMPUTE instrs before the backward instr that
+   first needs them and points backward at the new tensors. */
 void plan_recompute(Plan *p, const uint8_t *levels);
 
-/* After plan_recompute. What layers at LEVEL_OFFLOAD keep is copied to the host by OFFLOAD as soon as it is made, and
-   back by FETCH one layer before backward wants it, both on the copy lane; in between its memory is free. The topmost
-   layer's stays where it is: backward begins with it. */
+/* After plan_recompute. OFFLOAD copies the kept input of each layer at LEVEL_OFFLOAD to the host as soon as it is made;
+   FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in
+   between. The topmost layer's input stays, because backward begins with it. */
 void plan_offload(Plan *p);
 
 /* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space
    `grads` (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that
    writes the last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds
-   to them. They run in a step's last micro-batch alone; the comm lane is joined where `micro` ends. */
+   to them. They run in a step's last micro-batch only; the compute lane waits for the comm lane where `micro` ends. */
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n);
 
 /* A recompute policy as the user names it. */
@@ -177,16 +176,17 @@ void policy_format(Policy policy, char out[24]);
 /* Fills (n_layers) levels. Not for POLICY_AUTO. */
 void policy_levels(Policy policy, int n_layers, uint8_t *levels);
 
-/* Scratch of every instr from the backend. NULL: the table of estimates, and the plan is marked not exact. */
+/* Sets the scratch of every instr. `scratch_of` returns the backend's function; NULL: estimates, and the plan is marked
+   not exact. */
 void plan_bind(Plan *p, OpScratch *(*scratch_of)(void *context, Op op), void *context);
 
 void plan_liveness(Plan *p); /* first, last, shares */
 void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into the smallest gap */
-/* Walks the plan with symbolic memory and checks that every read sees the value that was written for it, that nothing
-   live overlaps, that every accumulated tensor was begun, that lanes wait. E_FAIL names instr and tensor. */
+/* Walks the plan with symbolic memory. Checks that every read sees the value written for it, that live tensors do not
+   overlap, that accumulated tensors were cleared, and that lanes wait. E_FAIL names instr and tensor. */
 Status plan_verify(const Plan *p);
 
-/* ---- what it costs ---- */
+/* ---- cost ---- */
 
 /* Where a GPU's time differs from a roofline; the rows of commands/devices.c give the reasons. */
 typedef struct {
@@ -199,14 +199,14 @@ typedef struct {
     int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
 } GpuRates;
 
-/* A roofline: what a machine does per second. */
+/* A roofline: a machine's rates. */
 typedef struct {
     double product_flops; /* of matrix products in the plan's compute type */
     double bytes;         /* of memory traffic */
     double overhead;      /* seconds per instr */
-    char source[96];      /* where the rates come from, for people */
-    /* Attention's, where it is not product_flops (0): on long sequences, forward and backward; a sequence of n tokens
-       reaches n / (n + half_length) of it. */
+    char source[96];      /* origin of the rates, for people */
+    /* Attention's rate on long sequences, forward and backward; 0: product_flops. A sequence of n tokens reaches
+       n / (n + half_length) of it. */
     double attention_flops[2], half_length;
     double link_out, link_in; /* bytes between device and pinned host memory: OFFLOAD, FETCH; 0: as other traffic */
     /* Of REDUCE and SHARE: seconds for a tensor of so many bytes. NULL: none. */
@@ -215,32 +215,26 @@ typedef struct {
     const GpuRates *gpu; /* NULL: as the roofline */
 } CostRates;
 
-/* The time of an instr: the larger of products and traffic, then its passes over memory, then the overhead. */
+/* An instr takes the larger of products and traffic, plus its passes over memory, plus the overhead. */
 typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, BOUND_NETWORK, N_BOUNDS } CostBound;
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
-                      CostBound *bound); /* seconds; `bound`: which of the three takes most */
-/* Predicted seconds of a range at these rows: an instr begins when its lane is free and what it waits for has ended;
-   the range takes as long as the lane that ends last. `seq_len` is the mean length of a sequence; where lengths differ,
-   the mean length of a token's sequence. `per_instr` (range.count) may be NULL. */
+                      CostBound *bound); /* seconds; `bound`: the largest part */
+/* Predicted seconds of a range at these rows. An instr begins when its lane is free and the instrs it waits for have
+   ended; the range takes as long as the lane that ends last. `seq_len` is the mean length of a sequence; where lengths
+   differ, the mean length of a token's sequence. `per_instr` (range.count) may be NULL. */
 double plan_cost(const Plan *p, Range range, const RowCounts *rows, double seq_len, const CostRates *rates,
                  double *per_instr);
 
-/* ---- looking at it ---- */
+/* ---- printing ---- */
 const char *phase_name(Phase p);
 const char *lane_name(Lane l);
-/* "linear l0.qkv": the op and what it makes. */
+/* "linear l0.qkv": the op and its first output. */
 #define PLAN_NAME_MAX 80
 void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX]);
-void plan_explain(const Plan *p, Buf *out);         /* every instr with tensors, offsets and live bytes */
-size_t plan_live_bytes(const Plan *p, InstrId i);   /* ACT bytes live while instr i runs */
-int64_t plan_act_elements_per_token(const Plan *p); /* kept between forward and backward: for tests */
+void plan_explain(const Plan *p, Buf *out);       /* every instr with tensors, offsets and live bytes */
+size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr i runs */
 
-/* One series of memory over the instrs of `micro`, for a drawing. */
-typedef struct {
-    const char *name;
-    const double *bytes; /* (n) */
-    int n;
-} MemorySeries;
-void plan_memory_series(const Plan *p, double **bytes, int *n); /* live ACT + scratch; caller frees */
+/* For a drawing: live ACT + scratch at each instr of `micro`, (n). The caller frees. */
+void plan_memory_series(const Plan *p, double **bytes, int *n);
 
 #endif

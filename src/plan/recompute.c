@@ -1,5 +1,5 @@
-/* The recompute pass: what a layer gave up is made again just before backward first needs it, by copies of the forward
-   instrs with the same attributes (the same dropout site above all), so that not a bit differs. */
+/* The recompute pass: just before backward first needs a tensor that its layer gave up, a copy of the forward instr
+   makes it again. The copy has the same attributes, above all the same dropout site, so every bit is the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool given_up(const Recompute *pass, TensorId t)
 
 static TensorId materialize(Recompute *pass, TensorId t);
 
-/* y = γ·xhat + β where xhat was kept: cheaper than the whole AddNorm. */
+/* y = γ·xhat + β from a kept xhat, which is cheaper than the whole ADDNORM. */
 static void affine_again(Recompute *pass, const Instr *f, InstrId origin)
 {
     TensorId xhat = f->out[ADDNORM_OUT_xhat], y = f->out[ADDNORM_OUT_y];

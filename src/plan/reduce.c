@@ -1,5 +1,5 @@
-/* The reduce pass: gradients travel while backward goes on. A bucket's REDUCE stands right after the instr that writes
-   the last of its gradients and waits for it; as buckets are in backward order, so are their REDUCEs. Nothing in
+/* The reduce pass: gradients are exchanged during backward. A bucket's REDUCE comes right after the instr that writes
+   the last of its gradients, and waits for it. Buckets are in backward order, and so are their REDUCEs. Nothing in
    `micro` reads a sum: the range's end waits for the comm lane. */
 #include <stdlib.h>
 
@@ -42,7 +42,7 @@ static ReducePiece bucket_piece(Plan *p, TensorId grads, int bucket, int64_t beg
     return (ReducePiece){t, last_writer(p, REGION_GRAD, at, at + p->tensors[t].bytes), bucket};
 }
 
-/* The stats lie where layout puts them: the same tensor, not a range of a region. */
+/* Layout places the stats, so they are compared as a tensor, not as a range of a region. */
 static InstrId last_stats(const Plan *p, TensorId stats)
 {
     for (InstrId i = p->n_instrs - 1; i >= 0; i--)
@@ -60,7 +60,7 @@ void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts,
     Rewrite r;
     rewrite_begin(&r, p);
     int next = 0;
-    for (; next <= n && pieces[next].after == NONE; next++) {} /* nobody writes there: nothing to exchange */
+    for (; next <= n && pieces[next].after == NONE; next++) {} /* no instr writes there: nothing to exchange */
     for (InstrId i = 0; i < r.n; i++) {
         InstrId kept = rewrite_keep(&r, i, rewrite_old(&r, i));
         for (; next <= n && pieces[next].after == i; next++) {

@@ -1,5 +1,5 @@
-/* What passes share that insert instrs: the plan's instrs are taken away, and each is appended again, with the new ones
-   in between. Private to plan/. */
+/* Shared by passes that insert instrs: they take the plan's instrs away and append them again, with new ones in
+   between. Private to plan/. */
 #ifndef CAIRN_PLAN_REWRITE_H
 #define CAIRN_PLAN_REWRITE_H
 
@@ -14,7 +14,7 @@ typedef struct {
 
 void rewrite_begin(Rewrite *r, Plan *p); /* rewrite_end frees */
 void rewrite_end(Rewrite *r);
-/* Old instr i, by its new references: its origin and waits must have been kept before. */
+/* Old instr i with its origin and waits translated; those must have been kept before. */
 Instr rewrite_old(const Rewrite *r, InstrId i);
 /* Appends old instr i, as the caller changed it. */
 InstrId rewrite_keep(Rewrite *r, InstrId i, Instr instr);

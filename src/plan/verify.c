@@ -1,16 +1,16 @@
-/* The verifier. It trusts no pass: it walks the instrs with a symbolic memory of its own and looks whether every read
-   finds the value that was written for it, however fast each lane goes. */
+/* The verifier trusts no pass. It walks the instrs with a symbolic memory of its own and checks that every read finds
+   the value written for it, however fast each lane runs. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
 
-/* How far each lane has come: the number of its last instr that has ended, counted as they run, from 1. */
+/* Progress of each lane: the number of its last ended instr, counted from 1 as they run. */
 typedef struct {
     int32_t ended[N_LANES];
 } Clock;
 
-/* Who touched a tensor last, lane by lane; NONE. */
+/* The last instr of each lane that touched a tensor; NONE. */
 typedef struct {
     InstrId by[N_LANES];
 } Touched;
@@ -21,17 +21,17 @@ typedef struct {
     bool *written;  /* (tensors): was written by an instr of this pass over the plan */
     TensorId *live; /* the valid tensors that the plan places */
     int n_live;
-    Range range;     /* the one that runs */
+    Range range;     /* the current one */
     int32_t n_ran;   /* instrs, of all ranges */
     int32_t *number; /* (instrs): 0 before it ran */
     InstrId last[N_LANES];
-    Clock lane[N_LANES]; /* what has ended for certain when a lane's next instr begins */
-    Clock *after;        /* (instrs): what has ended when it ends */
-    InstrId *writer;     /* (tensors): who wrote it; NONE */
+    Clock lane[N_LANES]; /* instrs that have surely ended when a lane's next begins */
+    Clock *after;        /* (instrs): instrs that have ended when it ends */
+    InstrId *writer;     /* (tensors): its last writer; NONE */
     Touched *touched;    /* (tensors) */
     TensorId *shared;    /* (n_shared): tensors that other lanes than compute touched */
     int n_shared;
-} Memory;
+} Verify;
 
 static bool overlap(const Tensor *a, const Tensor *b)
 {
@@ -53,10 +53,10 @@ static bool host_owned(const Tensor *t)
            t->region == REGION_COPY || t->region == REGION_MOMENT;
 }
 
-/* ---- lanes: what happens in which order ---- */
+/* ---- lanes: order ---- */
 
 /* True if instr `other` has ended when instr i begins, whatever the lanes do. */
-static bool before(const Memory *m, InstrId other, InstrId i)
+static bool before(const Verify *m, InstrId other, InstrId i)
 {
     return other == NONE || m->number[other] <= m->lane[m->p->instrs[i].lane].ended[m->p->instrs[other].lane];
 }
@@ -67,7 +67,7 @@ static void join(Clock *a, const Clock *b)
         if (b->ended[l] > a->ended[l]) a->ended[l] = b->ended[l];
 }
 
-static Status races(const Memory *m, InstrId i, TensorId t, InstrId other)
+static Status races(const Verify *m, InstrId i, TensorId t, InstrId other)
 {
     const Plan *p = m->p;
     return fail(E_FAIL,
@@ -77,7 +77,7 @@ static Status races(const Memory *m, InstrId i, TensorId t, InstrId other)
                 op_info(p->instrs[other].op)->name, lane_name(p->instrs[other].lane));
 }
 
-static void touch(Memory *m, InstrId i, TensorId t)
+static void touch(Verify *m, InstrId i, TensorId t)
 {
     Lane lane = m->p->instrs[i].lane;
     bool first = lane != LANE_COMPUTE;
@@ -86,7 +86,7 @@ static void touch(Memory *m, InstrId i, TensorId t)
     m->touched[t].by[lane] = i;
 }
 
-static Status check_unused(const Memory *m, InstrId i, TensorId t, TensorId other)
+static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId other)
 {
     if (!overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
     for (int l = 0; l < N_LANES; l++)
@@ -94,8 +94,8 @@ static Status check_unused(const Memory *m, InstrId i, TensorId t, TensorId othe
     return OK;
 }
 
-/* Nobody may still use the memory that is written. For the compute lane that can only be another lane. */
-static Status check_free(const Memory *m, InstrId i, TensorId t)
+/* No instr may still use the memory that is written. For the compute lane only other lanes can. */
+static Status check_free(const Verify *m, InstrId i, TensorId t)
 {
     if (m->p->instrs[i].lane == LANE_COMPUTE) {
         for (int s = 0; s < m->n_shared; s++) TRY(check_unused(m, i, t, m->shared[s]));
@@ -105,7 +105,7 @@ static Status check_free(const Memory *m, InstrId i, TensorId t)
     return OK;
 }
 
-static Status begin_instr(Memory *m, InstrId i)
+static Status begin_instr(Verify *m, InstrId i)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -123,7 +123,7 @@ static Status begin_instr(Memory *m, InstrId i)
     return OK;
 }
 
-static void end_instr(Memory *m, InstrId i)
+static void end_instr(Verify *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     m->lane[instr->lane].ended[instr->lane] = m->number[i] = ++m->n_ran;
@@ -136,7 +136,7 @@ static void end_instr(Memory *m, InstrId i)
 }
 
 /* When a range begins, no other lane is known to have waited for anything. */
-static void begin_range(Memory *m, Range range)
+static void begin_range(Verify *m, Range range)
 {
     m->range = range;
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
@@ -144,7 +144,7 @@ static void begin_range(Memory *m, Range range)
 
 /* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. For the
    comm lane exec waits there. */
-static Status end_range(Memory *m)
+static Status end_range(Verify *m)
 {
     join(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
@@ -156,11 +156,11 @@ static Status end_range(Memory *m)
 
 /* ---- values ---- */
 
-static Status check_read(const Memory *m, InstrId i, TensorId t)
+static Status check_read(const Verify *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
     if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
-    for (int s = 0; s < m->n_shared; s++) { /* what another lane writes in the same place, under another name */
+    for (int s = 0; s < m->n_shared; s++) { /* another lane may write the same place under another name */
         InstrId writer = m->writer[m->shared[s]];
         if (overlap(x, &m->p->tensors[m->shared[s]]) && !before(m, writer, i)) return races(m, i, t, writer);
     }
@@ -169,7 +169,7 @@ static Status check_read(const Memory *m, InstrId i, TensorId t)
     return m->valid[t] ? OK : bad(m->p, i, t, "is read after its memory was given to another tensor");
 }
 
-static Status check_write(Memory *m, InstrId i, int k)
+static Status check_write(Verify *m, InstrId i, int k)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -208,7 +208,7 @@ static Status check_write(Memory *m, InstrId i, int k)
     return OK;
 }
 
-/* What comes back from the host must stand for what went there. */
+/* A fetched tensor must stand for the one that was offloaded. */
 static Status check_transfer(const Plan *p, InstrId i)
 {
     const Instr *instr = &p->instrs[i];
@@ -224,7 +224,7 @@ static Status check_transfer(const Plan *p, InstrId i)
     return out->bytes == in->bytes ? OK : bad(p, i, to, "has another size than the one that is copied");
 }
 
-static Status check_instr(Memory *m, InstrId i)
+static Status check_instr(Verify *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     if (instr->scratch > m->p->region_bytes[REGION_SCRATCH])
@@ -263,7 +263,7 @@ Status plan_verify(const Plan *p)
 {
     Status status = OK;
     size_t n = (size_t)p->n_tensors;
-    Memory m = {.p = p,
+    Verify m = {.p = p,
                 .valid = mem_array(n, sizeof(bool)),
                 .written = mem_array(n, sizeof(bool)),
                 .live = mem_array(n + 1, sizeof(TensorId)),

@@ -1,5 +1,5 @@
-/* How ranks exchange gradients: the buckets of the flat space, and who sums which part of each. Follows from sizes,
-   number of ranks and --bucket-size alone, so that it is the same everywhere. */
+/* Exchange of gradients: the buckets of the flat space, and the part of each that a rank sums. It follows from sizes,
+   world size and --bucket-size only, so all ranks compute the same. */
 #ifndef CAIRN_TRAIN_EXCHANGE_H
 #define CAIRN_TRAIN_EXCHANGE_H
 
@@ -17,10 +17,10 @@ typedef struct {
     Intervals *slices; // (ranks): whose moments are where
 } Exchange;
 
-/* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin at tensors' starts;
-   what alone is larger is cut at norm blocks. */
+/* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin where tensors begin.
+   A tensor larger than a bucket is cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
-/* For a sharded optimizer, after that. */
+/* After exchange_init, for a sharded optimizer. */
 void exchange_shard(Exchange *x, const ParamTable *params, int rank);
 void exchange_free(Exchange *x); /* takes a zeroed one */
 

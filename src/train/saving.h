@@ -10,16 +10,16 @@ typedef struct Saving Saving;
 void saving_state(const Run *run, Buf *out);
 
 Status saving_open(Saving **saving, const Run *run);
-/* Before moments are collected into the save buffer: waits for the save before, which writes from there. */
+/* Before moments are collected into the save buffer: waits for the previous save, which writes from there. */
 void saving_settle(Saving *s);
-/* What is to be saved, for the host: where it lies, or, of a device, a copy in the save buffer, made now; that waits
-   for the save before. A survivor without a save buffer (only rank 0 has one) gets copies of their own. `weights`
-   (params.size) may be looked at until saving_begin. */
+/* Makes the state readable by the host. On a host backend it stays in place. On a device it is copied into the save
+   buffer, after the previous save ended; a survivor without a save buffer (only rank 0 has one) allocates copies.
+   `weights` (params.size) is valid until saving_begin. */
 Status saving_fetch(Saving *s, const float **weights);
-/* Starts saving what was fetched; returns once training may change the tensors again. A save that fails is reported and
-   the one before stays good. */
+/* Starts saving the fetched state; returns when training may change the tensors again. A failed save is reported, and
+   the previous checkpoint stays. */
 Status saving_begin(Saving *s);
-/* Once after a save beside training came to a bad end (which was reported): its step is not on disk. Between steps. */
+/* True once after a failed background save (already reported): its step is not on disk. Between steps. */
 bool saving_failed(Saving *s);
 /* Waits for the last save; its status. */
 Status saving_wait(Saving *s);

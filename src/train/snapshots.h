@@ -11,40 +11,40 @@
 
 typedef struct Snapshots Snapshots;
 
-/* How often, by --snapshot-steps. E_USAGE for what is no number. */
+/* The interval of --snapshot-steps. E_USAGE: not a number. */
 typedef struct {
     bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
     int64_t every;          /* steps; 0: measured */
 } SnapshotWish;
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 
-/* Memory of the machine that a rank takes, with `copies` of other hosts' slices: slices (of the rank that has most) ×
-   two generations, a little too much rather than too little. `x` NULL: one rank. `all` (may be NULL): of all. */
+/* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
+   up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
 uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
-/* --snapshot-replicas where there are so many hosts. E_USAGE for what is no number, and for more than other hosts. */
+/* --snapshot-replicas on `hosts` hosts. E_USAGE: not a number, or more than the other hosts. */
 Status snapshots_replicas(const Config *c, int hosts, int *n);
-/* What they will take on this rank; 0: none are taken. */
+/* Bytes that snapshots will take on this rank; 0: none are taken. */
 Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
                       uint64_t *bytes);
 
-/* Collective. *s is NULL where none are taken. A run that does not go on from where it was (--resume never or FOLDER)
-   makes what lies in memory of the run before another run's. */
+/* Collective. *s is NULL where no snapshots are taken. A run that does not resume automatically (--resume never or
+   FOLDER) gets a new key, so snapshots of the earlier run are not its own. */
 Status snapshots_open(Snapshots **s, Run *run);
-/* Collective. Between two steps: notes what is complete, and begins the next one where it is due. `step_s`: what a step
- * takes. */
+/* Collective, between two steps: commits a complete snapshot and begins the next where it is due. `step_s`: seconds of
+   a step. */
 Status snapshots_step(Snapshots *s, double step_s); /* takes NULL */
 /* Before the meeting of the step `step`: this rank's votes. */
 void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
 void snapshots_settle(Snapshots *s); /* takes NULL */
 
-/* A rank was lost: what this host's memory holds of the run (train/persist.h), own slices, those of the host's other
-   ranks, dead or alive, and copies. Waits for the thread, which has nobody left to wait for. Takes NULL: nothing. */
+/* After a lost rank: all slices of the run in this host's memory (train/persist.h), those of dead ranks and copies
+   included. Waits for the thread. NULL has none. */
 void snapshots_gather(Snapshots *s, Persist *held);
 
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 
-/* `discard`: the state is on disk, so what this run has in memory goes, of earlier processes too. Takes NULL. */
+/* `discard`: the state is on disk, so the run's snapshots are removed, those of earlier processes too. Takes NULL. */
 void snapshots_close(Snapshots *s, const Run *run, bool discard);
 
 #endif

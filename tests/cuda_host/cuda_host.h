@@ -1,4 +1,4 @@
-/* The CUDA of the host executor: what kernels/cuda/kernel.cuh includes when CAIRN_CUDA_HOST is defined, so that the .cu
+/* The CUDA of the host executor: what the .cu sources see through cuda_platform.cuh, so that the .cu
    sources are C++ of the host compiler. One fiber stands for each thread, one block runs at a time, warps have 32
    lanes. Not for speed: for proof without a GPU. Each launch runs its blocks, and each step of a block its threads, in
    another order, so that a missing barrier shows; the seed is CAIRN_TEST_FIBER_SEED (default 1). Shared memory is all

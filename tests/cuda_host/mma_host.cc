@@ -1,4 +1,4 @@
-#include "cuda_host/mma_host.h"
+#include "cuda_host/cuda_tiles.cuh"
 
 #include <vector>
 

@@ -95,10 +95,7 @@ grep -q -e '--wire bf16: NCCL would also add in bf16' bf16.1 || complain "--wire
 
 # A rank that is killed while the other waits for its sums; one whose NCCL fails.
 start 2 killed "${endless[@]}" --output-dir killed
-for ((i = 0; i < 600; i++)); do
-    [ "$(losses killed 2>/dev/null | wc -l)" -ge 3 ] && break
-    sleep 0.05
-done
+wait_until 30 reached killed 3 || complain "killed does not get to its third step"
 since=$SECONDS
 kill -KILL -- "$(pgrep -P "${ranks[1]}")"
 code=0

@@ -16,20 +16,6 @@ export CUDA_VISIBLE_DEVICES= # one rank to a host
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 
-# wait_until SECONDS COMMAND...: true as soon as the command is.
-wait_until() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.05
-    done
-}
-
-# Is process $1 there, and no zombie?
-alive() { [ -r "/proc/$1/stat" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
-gone() { ! alive "$1"; }
-
 # all_gone FILE...: the processes whose numbers stand in these files have ended, within 10 s.
 all_gone() {
     local file pid

@@ -39,18 +39,11 @@ pause() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
 snapshots_left() { find "$memory" -mindepth 1 -name 'cairn-*' | wc -l; }
 
-# wait_until CONDITION…: evaluates it until it is true, a minute at most.
-wait_until() {
-    local tries=0
-    until eval "$1"; do
-        sleep 0.01
-        tries=$((tries + 1))
-        if [ "$tries" -ge 6000 ]; then
-            complain "this never came: $1"
-            tail -n 20 log* 2>/dev/null
-            return
-        fi
-    done
+# await COMMAND...: as wait_until, a minute at most; complains where it never comes.
+await() {
+    wait_until 60 "$@" && return
+    complain "this never came: $*"
+    tail -n 20 log* 2>/dev/null
 }
 
 # start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; LOG.RANK
@@ -75,8 +68,7 @@ end_ranks() {
     local r
     codes=()
     for r in "${!ranks[@]}"; do
-        timeout 100 tail --pid="${ranks[r]}" -f /dev/null
-        if kill -0 "${ranks[r]}" 2>/dev/null; then
+        if ! wait_until 100 gone "${ranks[r]}"; then
             complain "rank $r hangs: $(tail -qn 3 ./*."$r")"
             kill -9 "${ranks[r]}"
         fi

@@ -11,12 +11,7 @@ peer_timeout=3 # of ranks.sh
 
 # under_way DIR: waits until the run there has made 3 steps
 under_way() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ] && return
-        sleep 0.05
-    done
-    complain "$1 does not get to its third step"
+    wait_until 30 reached "$1" 3 || complain "$1 does not get to its third step"
 }
 
 # survivors LOST SECONDS LOG: the others end with 77 within so many seconds of $since, and name it

@@ -57,10 +57,7 @@ near once stage
 mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
     --save-every 0)
 start 2 killed "${mem[@]}" --output-dir killed --max-steps 100000
-for ((i = 0; i < 600; i++)); do
-    [ "$(losses killed 2>/dev/null | wc -l)" -ge 4 ] && break
-    sleep 0.05
-done
+wait_until 30 reached killed 4 || complain "killed does not get to its fourth step"
 for pid in "${ranks[@]}"; do kill -KILL -- "$(pgrep -P "$pid")" || true; done
 for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 at=$(($(losses killed | wc -l) + 2))

@@ -15,11 +15,10 @@ exec 2>/dev/null # the shell speaks of every process that was killed
 
 make_case
 steps=40
-run=("${task[@]}" --max-steps "$steps" --bucket-size 4KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
+run=("${task[@]}" --max-steps "$steps" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
-# shellcheck disable=SC2317 # wait_until calls it
-reached() { [ "$(steps_in "$1")" -ge "$2" ] || ! kill -0 "${ranks[0]}"; }
+# shellcheck disable=SC2317 # by await
+advanced() { reached "$@" || gone "${ranks[0]}"; }
 
 # start_hosts LOG FLAG...: a rank on each host, which has its own memory.
 start_hosts() {
@@ -44,7 +43,7 @@ cables=()
 lay() {
     "$cable" "to$1" "c$1" 2 0.01 "$((RANDOM + 1))" >"cable$1" &
     cables[$1]=$!
-    wait_until "grep -q joined cable$1"
+    await holds "cable$1" "joined"
 }
 for i in 1 2; do
     ip link set "to$i" nomaster
@@ -68,7 +67,7 @@ most=0
 for fault in kill cut freeze cut kill; do
     victim=$((RANDOM % 2))
     start_hosts log --output-dir hurt
-    wait_until "reached hurt $(($(steps_in hurt) + 4))"
+    await advanced hurt $(($(steps_in hurt) + 4))
     pause 200
     begin=$SECONDS
     case $fault in
@@ -77,7 +76,7 @@ for fault in kill cut freeze cut kill; do
     cut) kill -9 "${cables[victim + 1]}" ;;
     esac
     if [ "$fault" = freeze ]; then
-        timeout 60 tail --pid="${ranks[1 - victim]}" -f /dev/null
+        wait_until 60 gone "${ranks[1 - victim]}"
         kill -9 "${ranks[victim]}"
     fi
     end_ranks

@@ -27,8 +27,6 @@ submit() { (cd -- "$source_dir" && RESULTS_DIR=$work/results sbatch --parsable -
 steps_of() { wc -l 2>/dev/null <"$work/results/MNLI/metrics.jsonl" || echo 0; }
 # shellcheck disable=SC2317 # by wait_until
 trained() { [ "$(steps_of)" -gt "$1" ]; }
-# shellcheck disable=SC2317 # by wait_until
-holds() { grep -qF -- "$2" "$1" 2>/dev/null; }
 
 # srun alone: ranks find each other by Slurm's variables.
 expect 0 timeout 600 srun -N2 "$CAIRN_BINARY" glue --do-train "${small[@]}" --max-steps 6 --output-dir "$work/by-srun"

@@ -11,11 +11,8 @@ skip_without_gloo
 within_hosts 2 "$0" "$@"
 
 make_case
-run=("${task[@]}" --max-steps 60 --bucket-size 4KiB --peer-timeout 3 --connect-timeout 20)
+run=("${task[@]}" --max-steps 60 --bucket-size 16KiB --peer-timeout 3 --connect-timeout 20)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
-# shellcheck disable=SC2317 # wait_until calls it
-reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
 
 # start_hosts LOG FLAG...: ranks 0 and 1 on h1, 2 and 3 on h2. Each host has its own memory.
 start_hosts() {
@@ -42,7 +39,7 @@ for lost in 1 2; do
     for shard in none optimizer; do
         out=out$lost$shard
         start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
-        wait_until "reached $out 14"
+        await reached "$out" 14
         kill -9 "${ranks[@]}"
         end_ranks
         [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 8 ] || complain "not four slices and four copies: $(find "$memory")"
@@ -62,7 +59,7 @@ done
 # A host is lost, and those on the other one write a checkpoint at once: of slices of their own and of copies. Without
 # copies they say what they lack.
 start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
-wait_until "reached left 9"
+await reached left 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
 end_ranks
 [ "${codes[*]}" = "137 137 77 77" ] || { complain "${codes[*]} after host 1 was lost" && tail -n 3 log.*; }
@@ -74,7 +71,7 @@ end_ranks
 grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not go on from step $step" && cat log.0; }
 same_run whole left 60
 start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
-wait_until "reached single 9"
+await reached single 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
 end_ranks
 grep -q 'Nothing is saved, .* lacks of 4 slices number 0, 1' log.2 || { complain "what host 2 lacks is not said" && tail -n 2 log.2; }
@@ -82,7 +79,7 @@ rm -rf -- "$memory/h1" "$memory/h2"
 
 # one host is cut off for good: its ranks and the others end with 77; what it held counts again when it is back
 start_hosts log --output-dir cut --snapshot-steps 3
-wait_until "reached cut 8"
+await reached cut 8
 ip link set to2 down
 end_ranks
 [ "${codes[*]}" = "77 77 77 77" ] || { complain "${codes[*]} after the cable was cut" && tail -n 3 log.*; }

@@ -4,16 +4,13 @@
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 
-kills_wanted=140
+kills_wanted=$(quick_or_deep 50 140) memory_wanted=$(quick_or_deep 7 20)
 make_case
 run=("${task[@]}" --max-steps 60) long=("${task[@]}" --max-steps 4000)
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir whole --snapshot-steps 0
-# shellcheck disable=SC2317 # wait_until calls it
-reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
 
 kills=0 from_memory=0 rounds=0
-while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt 20 ]; } && [ "$rounds" -lt 40 ]; do
+while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt "$memory_wanted" ]; } && [ "$rounds" -lt 40 ]; do
     rounds=$((rounds + 1))
     out=killed$rounds every=$((rounds % 4 + 1)) tries=0 behind=
     while :; do
@@ -36,12 +33,15 @@ while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt 20 ]; } && [ "$
     [ "$(snapshots_left)" -eq 0 ] || complain "a finished run left its snapshot: $(ls "$memory")"
 done
 echo "$kills kills in $rounds runs, $from_memory starts went on from memory"
-{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge 20 ]; } || complain "too few kills met a snapshot"
+{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge "$memory_wanted" ]; } || complain "too few kills met a snapshot"
+
+# shellcheck disable=SC2317 # by await
+saved_once() { compgen -G 'told/checkpoint-*[0-9]/manifest.json' >/dev/null; }
 
 # What is lost is said: at most the steps since the last snapshot.
 "$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
 child=$!
-wait_until 'reached told 23'
+await reached told 23
 kill -9 "$child"
 wait "$child" 2>/dev/null
 before=$(steps_in told)
@@ -49,21 +49,21 @@ expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
 says "$(readlink -f told)" dead
 "$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
 child=$!
-wait_until "grep -q 'resuming from' log"
+await holds log 'resuming from'
 step=$(sed -n 's/^memory ([^)]*) holds step \([0-9]*\) of this run.*/\1/p' log)
 lost=$(sed -n 's/.*there is no checkpoint: \([0-9]*\) steps* \(is\|are\) lost.*/\1/p' log)
 { [ "$((step + lost))" -eq "$before" ] && [ "$((step % 5))" -eq 0 ]; } || { complain "step $step, lost $lost, made $before" && cat log; }
 
 # Disk is behind memory: it is saved there soon after the first new snapshot, whatever --save-every says; once.
-wait_until "find told -path '*-[0-9]*[0-9]/manifest.json' -o -path '*-[0-9]/manifest.json' | grep -q ."
+await saved_once
 saved=$(find told -name 'checkpoint-*' -printf '%f\n')
 saved=${saved#checkpoint-}
 { [ "$saved" -gt "$step" ] && [ "$saved" -le "$((step + 15))" ]; } || complain "went on from $step, saved step $saved"
-wait_until "reached told $((saved + 20))"
+await reached told "$((saved + 20))"
 [ "$(find told -name 'checkpoint-*' -printf '%f\n')" = "checkpoint-$saved" ] || complain "saved again: $(ls told)"
 
 # While it lives: it is listed as alive, not discarded, not persisted.
-wait_until "reached told $((before + 6))"
+await reached told "$((before + 6))"
 expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
 says "alive"
 expect 1 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir told
@@ -76,7 +76,7 @@ kill -9 "$child"
 wait "$child" 2>/dev/null
 "$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 --persist-file error.txt >/dev/null 2>log &
 child=$!
-wait_until "grep -q 'resuming from' log"
+await holds log 'resuming from'
 touch error.txt
 code=0
 wait "$child" || code=$?
@@ -87,7 +87,7 @@ wait "$child" || code=$?
 # Another run's: removed and made again, the folder is another run; --resume never begins another, too.
 "$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
 child=$!
-wait_until 'reached other 5'
+await reached other 5
 kill -9 "$child"
 wait "$child" 2>/dev/null
 mv other gone
@@ -98,7 +98,7 @@ same_run whole other 60
 rm -rf other gone
 "$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
 child=$!
-wait_until 'reached other 5'
+await reached other 5
 kill -9 "$child"
 wait "$child" 2>/dev/null
 expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --snapshot-steps 0 --resume never --max-steps 3
@@ -109,7 +109,7 @@ if grep -q '^memory' <<<"$output"; then complain "a snapshot from before --resum
 rm -rf other
 "$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
 child=$!
-wait_until 'reached other 5'
+await reached other 5
 kill -9 "$child"
 wait "$child" 2>/dev/null
 expect 2 "$CAIRN_BINARY" "${long[@]}" --output-dir other --seed 9
@@ -122,7 +122,7 @@ says "resuming from the snapshot of step"
 rm -rf other
 "$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
 child=$!
-wait_until 'reached other 5'
+await reached other 5
 kill -9 "$child"
 wait "$child" 2>/dev/null
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir other
@@ -130,7 +130,7 @@ checkpoint=$(cat .stdout)
 step=${checkpoint##*-}
 "$CAIRN_BINARY" "${long[@]}" --output-dir saved --save-steps "$step" --keep 1000 >/dev/null 2>log &
 child=$!
-wait_until "[ -e saved/checkpoint-$step ]"
+await test -e "saved/checkpoint-$step"
 kill -9 "$child"
 wait "$child" 2>/dev/null
 sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"keep": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "$checkpoint/state.json" >a.json

@@ -18,7 +18,7 @@ for n in 2 3; do
     plan=$(planned "$n" snapshot)
     [ "$(planned "$n" snapshot_copies)" -eq "$plan" ] || complain "copies at $n ranks: $(cat .stdout)"
     start_ranks "$n" log "${task[@]}" --bucket-size 64KiB --max-steps 100000 --snapshot-steps 1 --output-dir "out$n"
-    wait_until "[ -s out$n/metrics.jsonl ]"
+    await test -s "out$n/metrics.jsonl"
     kill -9 "${ranks[@]}"
     end_ranks
     [ "$(snapshots_left)" -eq "$n" ] || complain "$(snapshots_left) files of $n ranks"

@@ -21,7 +21,7 @@ for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; don
 
 # What one rank takes, in KiB.
 start_ranks 2 log "${task[@]}" --max-steps 100000 --bucket-size 4KiB --snapshot-steps 1 --output-dir measured
-wait_until '[ -s measured/metrics.jsonl ]'
+await test -s measured/metrics.jsonl
 one=$(du -k "$memory"/cairn-*-2-0-0.snapshot | cut -f1)
 kill -9 "${ranks[@]}"
 end_ranks

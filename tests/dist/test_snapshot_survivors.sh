@@ -7,18 +7,15 @@ skip_without_gloo
 exec 2>/dev/null # the shell speaks of every process that was killed
 
 make_case
-run=("${task[@]}" --bucket-size 4KiB --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0)
-steps_in() { if [ -s "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
-# shellcheck disable=SC2317 # wait_until calls it
-reached() { [ "$(steps_in "$1")" -ge "$2" ]; }
+run=("${task[@]}" --bucket-size 16KiB --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0)
 checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '\n' ' '; }
 
 # lose OUT LOST FLAG...: three ranks, of which those in LOST are killed; the others end with 77.
 lose() {
     local out=$1 lost=$2 r
     shift 2
-    start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" "$@"
-    wait_until "reached $out 9"
+    start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir "$out" "$@"
+    await reached "$out" 9
     for r in $lost; do kill -9 "${ranks[r]}"; done
     end_ranks
     for r in 0 1 2; do
@@ -29,13 +26,13 @@ lose() {
     done
 }
 
-start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir whole --snapshot-steps 0
+start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir whole --snapshot-steps 0
 end_ranks
 [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
 
 # Where the store goes with rank 0 those that are left take turns at the folder: one saves, the other finds it saved.
 lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1
-[ "$(grep -l 'of 200 is saved in' log.1 log.2 | wc -l)" -eq 1 ] || { complain "not one rank saved" && tail -n 2 log.*; }
+[ "$(grep -l 'of 120 is saved in' log.1 log.2 | wc -l)" -eq 1 ] || { complain "not one rank saved" && tail -n 2 log.*; }
 [ "$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)" -eq 1 ] || { complain "the other did not wait" && tail -n 2 log.*; }
 [ "$(grep -c 'what can be saved is saved now' log.1)" -eq 1 ] || complain "the loss is not told at once"
 
@@ -43,21 +40,21 @@ for lost in 0 2 "0 1"; do
     out=sharded${lost// /}
     lose "$out" "$lost" --shard optimizer --snapshot-steps 3
     made=$(steps_in "$out")
-    step=$(sed -n 's/.*Step \([0-9]*\) of 200 is saved in .*/\1/p' log.? | head -n 1)
+    step=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in .*/\1/p' log.? | head -n 1)
     { [ -n "$step" ] && [ "$step" -le "$made" ] && [ "$((made - step))" -le 6 ]; } ||
         { complain "step '$step' of $made was saved after $lost was lost" && tail -n 2 log.*; }
     [ "$(checkpoints "$out")" = "checkpoint-$step " ] || complain "$out has $(checkpoints "$out")instead of step $step"
     rm -f "$memory"/cairn-*
-    start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir "$out" --shard optimizer --snapshot-steps 3
+    start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir "$out" --shard optimizer --snapshot-steps 3
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after $lost was lost" && tail -n 3 log.*; }
-    grep -q "^resuming from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
-    same_run whole "$out" 200
+    grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+    same_run whole "$out" 120
 done
 
 # A slice that is not there is named; without snapshots nothing can be saved.
 start_ranks 3 log "${run[@]}" --max-steps 100000 --output-dir lacking --shard optimizer --snapshot-steps 3
-wait_until "reached lacking 9"
+await reached lacking 9
 rm -f "$memory"/cairn-*-3-1-1.snapshot
 kill -9 "${ranks[1]}"
 end_ranks
@@ -76,10 +73,10 @@ lose persisted "${lost[*]}" --shard optimizer --snapshot-steps 3
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir persisted
 step=$(sed 's/.*-//' .stdout)
 rm -f "$memory"/cairn-*
-start_ranks 3 log "${run[@]}" --max-steps 200 --output-dir persisted --shard optimizer --snapshot-steps 3
+start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir persisted --shard optimizer --snapshot-steps 3
 end_ranks
-grep -q "^resuming from .*checkpoint-$step: step $step of 200" log.0 || { complain "it did not go on from step $step" && cat log.0; }
-same_run whole persisted 200
+grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+same_run whole persisted 120
 
 # A device's memory only copies reach, and only rank 0 has a buffer for them.
 if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
@@ -90,7 +87,7 @@ if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
     lose survived "0 1" --snapshot-steps 0
-    step=$(sed -n 's/.*Step \([0-9]*\) of 200 is saved in .*/\1/p' log.2)
+    step=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in .*/\1/p' log.2)
     [ -n "$step" ] || { complain "rank 2 saved nothing of its device" && tail -n 2 log.2; }
     start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir survived --snapshot-steps 0 --override
     end_ranks

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <time.h>
 
-enum { KILLS = 200, STEPS = 40 };
+enum { STEPS = 40 };
 
 typedef struct {
     char *dir, *binary;
@@ -206,7 +206,7 @@ static void run_with_kills(Fixture *f, const char *out, uint32_t window_us)
 static void test_killed_runs_end_the_same(void **state)
 {
     Fixture *f = *state;
-    for (int run = 0; f->kills < KILLS; run++) {
+    for (int run = 0; f->kills < testing_rounds(60, 200); run++) {
         char out[32];
         snprintf(out, sizeof out, "killed%d", run);
         run_with_kills(f, out, 60000);
@@ -222,7 +222,7 @@ static void test_signals_save_and_stop(void **state)
     static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
     Fixture *f = *state;
     int stopped = 0;
-    for (int run = 0; run < 8; run++) {
+    for (int run = 0; run < testing_rounds(4, 8); run++) {
         char out[32];
         snprintf(out, sizeof out, "signalled%d", run);
         char *arguments = mem_printf("%s%s", RUN, out);
@@ -247,7 +247,7 @@ static void test_signals_save_and_stop(void **state)
         free(arguments);
     }
     print_message("stopped %d times\n", stopped);
-    assert_true(stopped > 8);
+    assert_true(stopped > 4);
 }
 
 /* --max-time ends the run early, with a state. */

@@ -70,7 +70,6 @@ function own(room, path) {
 function check_ours(room,    n, i, parts) {
     if (header !~ /\//) return refuse("is not written with its folder (\"base/base.h\")")
     if (index(header, "base/") == 1 || own(room, file)) return
-    if (file ~ /^kernels\/cuda\// && index(header, "tests/cuda_host/") == 1) return # CUDA's twin on the host
     if (header ~ /_internal\.h$/) return refuse("is internal to its folder")
     n = split(allow[room], parts, " ")
     for (i = 1; i <= n; i++) {

@@ -56,7 +56,7 @@ yes|kernels/cpu/linear.c:1:#include "kernels/cpu/cpu.h"
 yes|kernels/cpu/linear.c:1:#include "kernels/op.h"
 no|kernels/cpu/linear.c:1:#include "kernels/ref/ref.h"
 no|kernels/ref/linear.c:1:#include "plan/plan.h"
-yes|kernels/cuda/kernel.cuh:1:#    include "tests/cuda_host/cuda_host.h"
+no|kernels/cuda/kernel.cuh:1:#    include "tests/cuda_host/cuda_host.h"
 no|kernels/cpu/vec.h:1:#include "tests/cuda_host/cuda_host.h"
 yes|tests/cuda_host/cuda_host.h:1:#include <cuda_bf16.h>
 no|tests/ops/harness.h:1:#include <cuda_bf16.h>

@@ -43,6 +43,60 @@ has_file() {
     for path in "$@"; do [ -s "$path" ] || complain "$path is missing or empty"; done
 }
 
+# quick_or_deep QUICK DEEP: the second under `test.sh deep`.
+quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$1"; fi; }
+
+# ---- waiting: without a process, for a poll that forks costs more than the program it waits for ----
+
+exec {nap_from}<> <(:)
+nap() { read -rt 0.01 -u "$nap_from" || true; }
+
+# wait_until SECONDS COMMAND...: true as soon as the command is.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        nap
+    done
+}
+
+# holds FILE TEXT: the file has the text in it.
+holds() {
+    local whole=
+    [ -s "$1" ] || return 1
+    IFS= read -rd '' whole <"$1" || true
+    [[ $whole == *"$2"* ]]
+}
+
+# count_lines FILE: sets `lines`; 0 where the file is missing.
+count_lines() {
+    local rows_read=()
+    [ ! -s "$1" ] || mapfile rows_read <"$1"
+    lines=${#rows_read[@]}
+    if [ "$lines" -gt 0 ] && [[ ${rows_read[-1]} != *$'\n' ]]; then lines=$((lines - 1)); fi
+}
+
+# steps_in DIR; reached DIR N: steps that a run has made.
+steps_in() {
+    local lines
+    count_lines "$1/metrics.jsonl"
+    echo "$lines"
+}
+reached() {
+    local lines
+    count_lines "$1/metrics.jsonl"
+    [ "$lines" -ge "$2" ]
+}
+
+# Is process $1 there, and no zombie?
+alive() {
+    local stat
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    [[ ${stat##*) } != Z* ]]
+}
+gone() { ! alive "$1"; }
+
 # The losses of a run, in the digits they were written with.
 losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 

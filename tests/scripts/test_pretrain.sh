@@ -61,6 +61,9 @@ for tokens in 512 128 64; do
     paste <(losses "split $tokens") <(losses "split 512") | near 1e-5 || complain "micro-batches of $tokens: other losses"
 done
 
+# shellcheck disable=SC2317 # by wait_until
+advanced() { reached "$2" "$3" || gone "$1"; }
+
 # Stopped by SIGTERM at random moments, killed between saves: the same bits. Steps have several micro-batches.
 long=("${small[@]}" --max-steps 60 --micro-batch-tokens 128 --save-steps 7)
 run 0 straight "${long[@]}"
@@ -69,12 +72,8 @@ for signal in TERM KILL; do
     for _ in $(seq 40); do
         "$CAIRN_BINARY" pretrain --vocab vocab.txt --max-seq-length 32 --threads 1 --backend ref --output-dir "$signal" \
             "${long[@]}" >/dev/null 2>notes </dev/null &
-        pid=$! have=$(grep -c . "$signal/metrics.jsonl" 2>/dev/null || true)
-        for _ in $(seq 3000); do # some steps more than there are
-            now=$(grep -c . "$signal/metrics.jsonl" 2>/dev/null || true)
-            [ "${now:-0}" -lt $((${have:-0} + 8 + RANDOM % 9)) ] && kill -0 "$pid" 2>/dev/null || break
-            sleep 0.01
-        done
+        pid=$!
+        wait_until 60 advanced "$pid" "$signal" $(($(steps_in "$signal") + 8 + RANDOM % 9)) || complain "$signal: no steps"
         code=0
         kill "-$signal" "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || code=$?

@@ -60,10 +60,7 @@ awk '/<page>/ {pages = 1} !pages {print} pages && !/<\/mediawiki>/ {body = body 
      END {for (i = 0; i < 100; i++) printf "%s", body; print "</mediawiki>"}' "$dump" >large.xml
 "$CAIRN_BINARY" pretrain --model-config model.json --max-steps 1000000000 --input large.xml --output-dir stopped 2>notes &
 job=$!
-for _ in $(seq 3000); do
-    if grep -q 'large.xml: MediaWiki' notes; then break; fi
-    sleep 0.01
-done
+wait_until 60 holds notes 'large.xml: MediaWiki' || complain "it does not begin"
 kill -TERM "$job"
 code=0
 wait "$job" || code=$?

@@ -29,20 +29,12 @@ wait
 END2
 chmod +x bin/cmake bin/cairn
 export WORK=$work
-# shellcheck disable=SC2317 # by wait_until
-gone() { [ ! -r "/proc/$1/stat" ] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
-wait_until() { # wait_until SECONDS COMMAND...
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.05; done
-}
-
 # stopped SIGNAL CODE WHAT COMMAND...: the script gets the signal once its work has begun
 stopped() {
     local name=$1 wanted=$2 what=$3 code=0 pid script
     shift 3
     rm -f pids begun
-    env -u CAIRN_BINARY PATH="$work/bin:$PATH" "$@" >log 2>&1 &
+    env -u CAIRN_BINARY --default-signal=HUP PATH="$work/bin:$PATH" "$@" >log 2>&1 &
     script=$!
     wait_until 60 test -e begun || { complain "$what does not begin: $(cat log)" && return; }
     kill -s "$name" "$script"

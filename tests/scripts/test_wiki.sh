@@ -47,7 +47,7 @@ for threads in 1 2 2; do
     job=$!
     for _ in $(seq 400); do
         if grep -q 'large.xml: MediaWiki' notes && compgen -G 'halted/part-*.txt' >/dev/null; then break; fi
-        sleep 0.01
+        nap
     done
     kill -TERM "$job" 2>/dev/null || true
     code=0

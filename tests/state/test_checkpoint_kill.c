@@ -6,8 +6,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-enum { KILLS = 240 };
-
 static char *place; /* this test's directory */
 
 /* Reports of the child, in shared memory, so that they survive it. */
@@ -76,6 +74,7 @@ static void await_save(const Told *told, pid_t child)
 static void test_kill_at_random(void **state)
 {
     (void)state;
+    const int kills = testing_rounds(80, 240);
     int inside = 0, left = 0, before = 0, after = 0;
     uint64_t random = (uint64_t)getpid() * 2654435761u + 1;
     Told *told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -85,7 +84,7 @@ static void test_kill_at_random(void **state)
     for (int i = 0; i < 5; i++) assert_ok(sample_save(place, i, 1));
     double save = (clock_monotonic() - start) / 5;
     assert_ok(file_remove_tree(place));
-    for (int i = 0; i < KILLS; i++) {
+    for (int i = 0; i < kills; i++) {
         int wait_status;
         told->saving = 0;
         pid_t child = fork();
@@ -108,8 +107,8 @@ static void test_kill_at_random(void **state)
     print_message(
         "%d kills, %d inside a save, %d left something unfinished; the last durable state was found %d times, a "
         "newer one %d times; step %lld\n",
-        KILLS, inside, left, before, after, (long long)told->durable);
-    assert_true(inside >= KILLS / 10 && left >= KILLS / 20);
+        kills, inside, left, before, after, (long long)told->durable);
+    assert_true(inside >= kills / 10 && left >= kills / 20);
     munmap(told, sizeof *told);
 }
 

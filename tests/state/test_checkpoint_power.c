@@ -276,12 +276,11 @@ typedef struct {
     int before, after, bad; /* which state was found */
 } Outcome;
 
-enum { VARIANTS = 24 };
-
 /* Saves (step, batch) over what is in `out`, whose newest batch is `old`, and loses power everywhere. */
 static Outcome lose_power(int64_t old, int64_t step, int64_t batch, bool ignore_fsync)
 {
     Outcome outcome = {0};
+    const int variants = testing_rounds(8, 24);
     uint64_t random = 99;
     Node *root = take_in(out);
     calls_watch(CALLS_WRITING | 1u << CALL_OPEN, 0, 0);
@@ -292,7 +291,7 @@ static Outcome lose_power(int64_t old, int64_t step, int64_t batch, bool ignore_
     assert_true(trace.count > 30);
     for (int i = 0; i <= trace.count; i++) {
         if (i > 0) play(root, &trace.items[i - 1], ignore_fsync);
-        for (int k = 0; k < VARIANTS; k++) {
+        for (int k = 0; k < variants; k++) {
             materialise(root, after, &random);
             Loaded got = sample_load(NULL, after);
             bool whole = got.status == OK && got.equal;
@@ -316,7 +315,7 @@ static void test_another_step(void **state)
     print_message("power lost: %d times the state before, %d times the new one, %d times none\n", o.before, o.after,
                   o.bad);
     assert_int_equal(o.bad, 0);
-    assert_true(o.before > 500 && o.after > 50);
+    assert_true(o.before > 20 * testing_rounds(8, 24) && o.after > 2 * testing_rounds(8, 24));
 }
 
 static void test_the_same_step(void **state)
@@ -327,7 +326,7 @@ static void test_the_same_step(void **state)
     print_message("power lost: %d times the state before, %d times the new one, %d times none\n", o.before, o.after,
                   o.bad);
     assert_int_equal(o.bad, 0);
-    assert_true(o.before > 500 && o.after > 50);
+    assert_true(o.before > 20 * testing_rounds(8, 24) && o.after > 2 * testing_rounds(8, 24));
 }
 
 static void test_that_fsync_matters(void **state)
@@ -336,7 +335,7 @@ static void test_that_fsync_matters(void **state)
     assert_ok(sample_save(out, 7, 1));
     Outcome o = lose_power(7, 8, 8, true);
     print_message("a disk that ignores fsync: %d of %d states do not load\n", o.bad, o.before + o.after + o.bad);
-    assert_true(o.bad > 20);
+    assert_true(o.bad > testing_rounds(8, 24));
 }
 
 /* The order itself, in the words of the calls. */

@@ -1,5 +1,6 @@
 /* The rules of config/config.h: where a value comes from, what is refused and with which advice, what help says,
    and what a change of options does to a run. Values: test_config_values.c. */
+#include "config/table.h"
 #include "config_testing.h"
 
 #include <ftw.h>
@@ -246,8 +247,8 @@ static void test_unknown(void **state)
     assert_refused(parse(&c, "glue", "--", NULL), "unknown flag --");
     assert_refused(parse(&c, "glu", NULL), "unknown command 'glu'", "nearest is 'glue'");
     assert_refused(parse(&c, "glue", "--bach-size", "3", NULL), "`cairn glue --help`");
-    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is no flag of `cairn vocab`", "nearest is --size",
-                   "`cairn vocab --help`");
+    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is not a flag of `cairn vocab`",
+                   "nearest is --size", "`cairn vocab --help`");
     char *argv[] = {(char *)"cairn", NULL};
     assert_refused(config_parse(&c, 1, argv, NULL), "no command");
 
@@ -365,10 +366,10 @@ static void test_help_text(void **state)
             char *line = mem_printf("\n  --%s ", config_flag(i));
             const char *first = strstr(help.data, line);
             assert_int_equal(first != NULL, config_option_of(i, (Command)command));
-            assert_true(strlen(config_option_help(i)) >= 6);
+            assert_true(strlen(config_table[i].help) >= 6);
             if (first) {
                 assert_null(strstr(first + 1, line));
-                char *word = mem_strdup(config_option_help(i)); /* its text follows, before the next flag */
+                char *word = mem_strdup(config_table[i].help); /* its text follows, before the next flag */
                 word[strcspn(word, " ")] = '\0';
                 const char *next = strstr(first + 1, "\n  --"), *text = strstr(first + strlen(line), word);
                 assert_true(text && (!next || text < next));

@@ -1,4 +1,4 @@
-/* What attention's forward and backward share: packing of a head's rows, products of packed operands, and the scratch
+/* Shared by attention's forward and backward: packing of a head's rows, products of packed operands, and the scratch
    of one thread. Queries go in blocks of BLOCK (whole dropout tiles and whole product tiles), keys in blocks of SPAN.
  */
 #ifndef CAIRN_KERNELS_CPU_VEC_ATTENTION_H

@@ -16,11 +16,11 @@ typedef struct {
     uint16_t *draws;              // (BLOCK, draw_step)
     int64_t draw_step;
     size_t bytes;
-} Space;
+} AttentionBwdScratch;
 
-static Space space_of(const Attention *a, const Sizes *z, void *scratch)
+static AttentionBwdScratch attention_bwd_scratch_of(const Attention *a, const Sizes *z, void *scratch)
 {
-    Space s = {.draw_step = round_up(z->span, 16) + 4 * VL};
+    AttentionBwdScratch s = {.draw_step = round_up(z->span, 16) + 4 * VL};
     char *base = scratch;
     int64_t keys = round_up(z->span, TILE_ROWS), block_units = depth_units(BLOCK, a->bf16);
     s.kt = take(&base, &s.bytes, z->span_cols * z->d_units);
@@ -50,15 +50,15 @@ typedef struct {
     const Attention *a;
     const AttentionPart *part;
     Sizes z;
-    Space s;
+    AttentionBwdScratch s;
     int64_t hidden;
-} Work;
+} AttentionBwdWork;
 
-INLINE Rows_ input_rows(const Work *k, int which, int64_t row, bool bf16)
+INLINE Rows_ input_rows(const AttentionBwdWork *k, int which, int64_t row, bool bf16)
 {
     return rows_at(k->a->qkv, 3 * k->hidden, k->part->first + row, which * k->hidden + k->part->head * k->z.d, bf16);
 }
-INLINE Rows_ head_rows(const Work *k, const void *x, int64_t row, bool bf16)
+INLINE Rows_ head_rows(const AttentionBwdWork *k, const void *x, int64_t row, bool bf16)
 {
     return rows_at(x, k->hidden, k->part->first + row, k->part->head * k->z.d, bf16);
 }
@@ -76,8 +76,8 @@ typedef struct {
     vf p, ds;
 } Pair;
 
-INLINE Pair combine(const Work *k, const float *score, const float *dp, const uint16_t *draws, float lse, float delta,
-                    int64_t left)
+INLINE Pair combine(const AttentionBwdWork *k, const float *score, const float *dp, const uint16_t *draws, float lse,
+                    float delta, int64_t left)
 {
     vf p = exp_(fma_(load(score), splat(k->a->scale), splat(-lse)));
     if (left < VL) p = (vf)((vi)p & first_lanes(left));
@@ -90,13 +90,13 @@ INLINE Pair combine(const Work *k, const float *score, const float *dp, const ui
     return (Pair){dropped, p * (grad - splat(delta)) * splat(k->a->scale)};
 }
 
-INLINE float lse_of(const Work *k, int64_t query)
+INLINE float lse_of(const AttentionBwdWork *k, int64_t query)
 {
     return k->a->lse[(k->part->first + query) * k->a->heads + k->part->head];
 }
 
 /* The block's scores and dP become P∘m and dS, in place. */
-INLINE void combine_f32(const Work *k, const Window *w, int64_t cols, bool drop)
+INLINE void combine_f32(const AttentionBwdWork *k, const Window *w, int64_t cols, bool drop)
 {
     for (int64_t i = 0; i < w->queries; i++) {
         float *p = k->s.p + i * cols, *ds = k->s.ds + i * cols, lse = lse_of(k, w->query + i);
@@ -112,7 +112,7 @@ INLINE void combine_f32(const Work *k, const Window *w, int64_t cols, bool drop)
 
 /* The same in bf16: P∘m and dS in units of two queries, dS also row by row for dq. A unit row is written where a row of
    scores has been read. */
-INLINE void combine_bf16(const Work *k, const Window *w, int64_t cols, bool drop)
+INLINE void combine_bf16(const AttentionBwdWork *k, const Window *w, int64_t cols, bool drop)
 {
     for (int64_t i = 0; i < w->queries; i += 2) {
         bool two = i + 1 < w->queries;
@@ -137,11 +137,11 @@ INLINE void combine_bf16(const Work *k, const Window *w, int64_t cols, bool drop
     }
 }
 
-/* One block of queries against the packed block of keys; dq's sums stand from row `offset` of s.dq on. */
-INLINE void block(const Work *k, const Window *w, int64_t offset, bool bf16)
+/* One block of queries against the packed block of keys; dq's sums begin at row `offset` of s.dq. */
+INLINE void block(const AttentionBwdWork *k, const Window *w, int64_t offset, bool bf16)
 {
     const Sizes *z = &k->z;
-    const Space *s = &k->s;
+    const AttentionBwdScratch *s = &k->s;
     int64_t cols = round_up(w->keys, TILE_COLS), rows = round_up(w->queries, TILE_ROWS);
     int64_t key_rows = round_up(w->keys, TILE_ROWS), depth = depth_units(w->queries, bf16);
     Rows_ q = input_rows(k, 0, w->query, bf16), dout = head_rows(k, k->a->dout, w->query, bf16);
@@ -172,7 +172,7 @@ INLINE void block(const Work *k, const Window *w, int64_t offset, bool bf16)
                  depth_units(w->keys, bf16), rows, z->d_cols, bf16);
 }
 
-INLINE void pack_keys(const Work *k, const Window *w, bool bf16)
+INLINE void pack_keys(const AttentionBwdWork *k, const Window *w, bool bf16)
 {
     pack_transposed(k->s.kt, input_rows(k, 1, w->key, bf16), w->keys, k->z.d, bf16);
     pack_transposed(k->s.vt, input_rows(k, 2, w->key, bf16), w->keys, k->z.d, bf16);
@@ -180,7 +180,7 @@ INLINE void pack_keys(const Work *k, const Window *w, bool bf16)
 }
 
 /* Rows [row, row + n) of dq (which 0), dk (1) or dv (2). */
-INLINE void write_rows(const Work *k, int which, int64_t row, int64_t n, const float *from, bool bf16)
+INLINE void write_rows(const AttentionBwdWork *k, int which, int64_t row, int64_t n, const float *from, bool bf16)
 {
     int64_t step = 3 * k->hidden, col = which * k->hidden + k->part->head * k->z.d;
     for (int64_t i = 0; i < n; i++)
@@ -189,7 +189,7 @@ INLINE void write_rows(const Work *k, int which, int64_t row, int64_t n, const f
                      load(from + i * k->z.d_cols + j));
 }
 
-INLINE void each_block(const Work *k, Window *w, int64_t first, int64_t end, bool bf16)
+INLINE void each_block(const AttentionBwdWork *k, Window *w, int64_t first, int64_t end, bool bf16)
 {
     for (w->query = first; w->query < end; w->query += BLOCK) {
         w->queries = at_most(end - w->query, BLOCK);
@@ -202,7 +202,7 @@ INLINE void each_block(const Work *k, Window *w, int64_t first, int64_t end, boo
 INLINE void backward(const Attention *a, const AttentionPart *part, void *scratch, bool bf16)
 {
     Sizes z = sizes_of(a);
-    Work k = {a, part, z, space_of(a, &z, scratch), a->heads * z.d};
+    AttentionBwdWork k = {a, part, z, attention_bwd_scratch_of(a, &z, scratch), a->heads * z.d};
     int64_t n = part->length;
     bool one_pass = n <= SPAN;
     for (int64_t key = 0; key < n; key += SPAN) {
@@ -236,5 +236,5 @@ void V(attention_bwd)(const Attention *a, const AttentionPart *part, void *scrat
 size_t V(attention_bwd_scratch)(const Attention *a)
 {
     Sizes z = sizes_of(a);
-    return space_of(a, &z, NULL).bytes;
+    return attention_bwd_scratch_of(a, &z, NULL).bytes;
 }

@@ -10,11 +10,11 @@ typedef struct {
     uint16_t *draws;     // (BLOCK, draw_step)
     int64_t draw_step;
     size_t bytes;
-} Space;
+} AttentionFwdScratch;
 
-static Space space_of(const Attention *a, const Sizes *z, void *scratch)
+static AttentionFwdScratch attention_fwd_scratch_of(const Attention *a, const Sizes *z, void *scratch)
 {
-    Space s = {.draw_step = round_up(z->span, 16) + 4 * VL};
+    AttentionFwdScratch s = {.draw_step = round_up(z->span, 16) + 4 * VL};
     char *base = scratch;
     int64_t queries = z->spans ? SPAN : BLOCK;
     s.k = take(&base, &s.bytes, z->span_cols * z->d_units);
@@ -28,13 +28,13 @@ static Space space_of(const Attention *a, const Sizes *z, void *scratch)
     return s;
 }
 
-/* What of a sequence is being worked on. */
+/* The current part of a sequence. */
 typedef struct {
     int64_t query, queries, key, keys;
     bool first; /* the first block of keys */
 } Window;
 
-/* One query's scores become probabilities, not yet divided by their sum; what stands in `o` is brought to the new
+/* One query's scores become probabilities, not yet divided by their sum; `o` is rescaled to the new
    maximum. Columns behind the keys become 0. In bf16 the probabilities are written over the scores. */
 INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, const Window *w, int64_t cols, float *max,
                         float *sum, float *o, int64_t d_cols, bool bf16)
@@ -70,8 +70,8 @@ INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, con
     *sum = (w->first ? 0 : *sum) + sum_lanes(total);
 }
 
-INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z, const Space *s, const Window *w,
-                  int64_t offset, bool bf16)
+INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z, const AttentionFwdScratch *s,
+                  const Window *w, int64_t offset, bool bf16)
 {
     int64_t hidden = a->heads * z->d, cols = round_up(w->keys, TILE_COLS), rows = round_up(w->queries, TILE_ROWS);
     float *o = s->o + offset * z->d_cols;
@@ -89,9 +89,9 @@ INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z,
              rows, z->d_cols, bf16);
 }
 
-/* o and lse of queries [query, query + queries), whose sums stand from row `offset` of s->o on. */
-INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z, const Space *s, int64_t query,
-                   int64_t queries, int64_t offset, bool bf16)
+/* o and lse of queries [query, query + queries), whose sums begin at row `offset` of s->o. */
+INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z, const AttentionFwdScratch *s,
+                   int64_t query, int64_t queries, int64_t offset, bool bf16)
 {
     int64_t hidden = a->heads * z->d;
     for (int64_t i = 0; i < queries; i++) {
@@ -107,7 +107,7 @@ INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z
 INLINE void forward(const Attention *a, const AttentionPart *part, void *scratch, bool bf16)
 {
     Sizes z = sizes_of(a);
-    Space s = space_of(a, &z, scratch);
+    AttentionFwdScratch s = attention_fwd_scratch_of(a, &z, scratch);
     int64_t hidden = a->heads * z.d, n = part->length, group = n > SPAN ? SPAN : BLOCK;
     for (int64_t query = 0; query < n; query += group) {
         int64_t group_end = at_most(query + group, n);
@@ -138,5 +138,5 @@ void V(attention_fwd)(const Attention *a, const AttentionPart *part, void *scrat
 size_t V(attention_fwd_scratch)(const Attention *a)
 {
     Sizes z = sizes_of(a);
-    return space_of(a, &z, NULL).bytes;
+    return attention_fwd_scratch_of(a, &z, NULL).bytes;
 }

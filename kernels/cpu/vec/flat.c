@@ -72,7 +72,7 @@ double V(sum_squares)(const float *x, int64_t n)
     return total;
 }
 
-/* m and v move on; p −= rate·u, or, where u is asked for, u alone is written (it may stand where g stands). */
+/* Updates m and v; p −= rate·u, or, where u is wanted, u alone is written (it may lie in g's memory). */
 void V(adam)(float *p, float *m, float *v, const float *g, float *u, int64_t n, const AdamRange *a)
 {
     for (int64_t i = 0; i < n; i += VL) {
@@ -97,7 +97,7 @@ void V(descend)(float *p, const float *u, float rate, int64_t n)
         store_at(p, i, n - i, false, fma_(splat(-rate), load_at(u, i, n - i, false), load_at(p, i, n - i, false)));
 }
 
-/* Loss of one row; where `gradient` is given (in the compute type; it may stand where the logits stand) it becomes
+/* Loss of one row; where `gradient` is given (in the compute type; it may lie in the logits' memory) it becomes
    (softmax − onehot)·scale over the classes and 0 in the columns behind them. A negative label is none. */
 float V(softmax_row)(void *gradient, float *logits, int64_t classes, int64_t cols, int32_t label, float scale,
                      bool bf16, bool *correct)

@@ -56,7 +56,7 @@ INLINE void backward(void *dpre, void *g, const void *pre, const void *dg, int64
         vf x = load_at(pre, i, n - i, bf16), dy = load_at(dg, i, n - i, bf16);
         Gate at = gate(x, kind, true);
         store_at(dpre, i, n - i, bf16, dy * at.slope);
-        if (g) store_at(g, i, n - i, bf16, x * at.gate); /* may stand where pre stood */
+        if (g) store_at(g, i, n - i, bf16, x * at.gate); /* g may lie in pre's memory */
     }
 }
 

@@ -47,7 +47,7 @@ INLINE float normalise(float *s, int64_t n, vf total, float eps)
     return rstd;
 }
 
-/* ds = rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)) of element j on; dxhat stands in `s->a`, xhat in `s->b`. */
+/* ds = rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)) from element j on; dxhat is in `s->a`, xhat in `s->b`. */
 typedef struct {
     vf rstd, mean, mean_dot;
 } Slope;

@@ -74,7 +74,7 @@ INLINE vh narrow(vf x) { return (vh)_mm512_cvtneps_pbh((__m512)x); }
 INLINE vh narrow(vf x) { return __builtin_convertvector(round_bf16(x) >> 16, vh); }
 #endif
 
-/* x as it will stand in a tensor of this type. */
+/* x rounded as in a tensor of this type. */
 INLINE vf rounded(vf x, bool bf16) { return bf16 ? widen(narrow(x)) : x; }
 
 INLINE vf load(const float *p) { return *(const vf_mem *)p; }

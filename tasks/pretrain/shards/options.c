@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/test_switch.h"
 #include "tasks/pretrain/shards/job.h"
 #include "train/signals.h"
 
@@ -68,7 +69,7 @@ static Status find_text(ShardsJob *j, const char *list)
             add_input(j, mem_strdup(path));
     free(copy);
     if (status != OK) return status;
-    const char *small = getenv("CAIRN_TEST_SHARDS_CHUNK"); /* tests have less text than a chunk */
+    const char *small = test_switch("SHARDS_CHUNK"); /* tests have less text than a chunk */
     j->chunk_bytes = small ? strtoull(small, NULL, 10) : SHARDS_CHUNK_BYTES;
     j->sizes = mem_array((size_t)j->n_inputs, sizeof *j->sizes);
     for (int i = 0; i < j->n_inputs; i++) {

@@ -1,8 +1,9 @@
-/* Twins of the PTX in kernels/cuda/mma.cuh, which includes this and says what they mean. */
-#ifndef CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
-#define CAIRN_TESTS_CUDA_HOST_MMA_HOST_H
+/* Twins of the PTX in kernels/cuda/gpu/cuda_tiles.cuh; kernels/cuda/mma.cuh includes one of the two and says what they
+   mean. */
+#ifndef CAIRN_TESTS_CUDA_HOST_TILES_CUH
+#define CAIRN_TESTS_CUDA_HOST_TILES_CUH
 
-#include "tests/cuda_host/cuda_host.h"
+#include "cuda_host/cuda_host.h"
 
 void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
                       CudaHostPlace at = CudaHostPlace::here());

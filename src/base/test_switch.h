@@ -1,0 +1,8 @@
+/* Switches that only tests set: variables CAIRN_TEST_<name> of the environment. Product code reads them here alone. */
+#ifndef CAIRN_BASE_TEST_SWITCH_H
+#define CAIRN_BASE_TEST_SWITCH_H
+
+const char *test_switch(const char *name);             /* its text, or NULL */
+double test_seconds(const char *name, double seconds); /* its duration, or `seconds` */
+
+#endif

@@ -1,0 +1,20 @@
+/* What the .cu files take from the host executor; kernels/cuda/gpu/cuda_platform.cuh is its twin for nvcc. */
+#ifndef CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
+#define CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
+
+#include "cuda_host/cuda_host.h"
+
+#define CUDA_UNROLL
+#define CUDA_ROLL
+/* The call runs when the lane gets there, as a launch does. */
+#define CUDA_SUBMIT(expression) cuda_host_submit([=]() -> Status { return expression; })
+
+static inline float cuda_exp2(float x) { return std::exp2(x); }
+
+#define CAIRN_CUDA_ENTRY cairn_backend_cuda_host
+#define CAIRN_CUDA_NAME  "cuda_host"
+
+/* JSON as cuDNN writes it: cuDNN then plans for a device that is not here, and cannot run. */
+static inline const char *cuda_imagined_device(void) { return getenv("CAIRN_TEST_CUDNN_DEVICE"); }
+
+#endif
