@@ -293,7 +293,7 @@ folder and all paths must be the same on all hosts (a shared file system).
   --ranks N       processes in all (default: one per GPU, or per host where there are none); --batch-size is that of all
   --max-restarts  how often to start again after a fault (default 3)
 
-    qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4,place=scatter     # and then, on the first node:
+    qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4:mem=64gb,place=scatter # and then, on the first node:
     ./hpcai_scripts/$self $example
 
 Exit codes: as $script; 77: a host or a rank was lost, and no start was left; 99 for 75 under Grid Engine.
