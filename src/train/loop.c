@@ -1,5 +1,5 @@
-/* The loop. One turn is one step, then all that is due: metrics, evaluation, a save, the end. All that varies is in
-   TrainProgress, so that a run can stop and resume at any turn. */
+/* The loop. One turn is one step, then the due work: metrics, evaluation, a save, the end. TrainProgress holds all
+   state that changes, so a run can stop and resume at any turn. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static Status turn(Loop *l)
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic();
     Status status = loop_step(l, &stats);
-    if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; the state before it is saved */
+    if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
     TRY(status);
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
@@ -28,8 +28,8 @@ static Status turn(Loop *l)
     return loop_between_steps(l);
 }
 
-/* After a value that is not finite, the weights of the last update are saved if they are finite; else the checkpoint
-   before stays. */
+/* After a value that is not finite, saves the weights of the last update if they are finite; else the previous
+   checkpoint stays. */
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
@@ -42,12 +42,12 @@ static Status end_not_finite(Loop *l)
     log_error("step %lld is not saved: %s", (long long)l->progress->step, status_message());
     return fail(
         E_NUMERIC,
-        "training stopped: a value is not finite (see above). The last good state is the newest checkpoint that "
-        "%s held before, if it held one",
+        "training stopped: a value is not finite (see above). The last good state is the newest earlier checkpoint "
+        "in %s, if it has one",
         l->run->c->output_dir);
 }
 
-/* A surviving rank saves: from memory (`set`), or the state that it holds. */
+/* A surviving rank saves a generation from memory (`set`), or its own state. */
 static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
 {
     Loop *l = loop;
@@ -60,7 +60,7 @@ static Status persist_alone(void *loop, const SnapshotList *list, const Snapshot
     return saving_wait(l->saving);
 }
 
-/* Files and display of rank 0. */
+/* Opens rank 0's files and display. */
 static Status open_outputs(Loop *l)
 {
     Run *run = l->run;
@@ -72,13 +72,13 @@ static Status open_outputs(Loop *l)
     return OK;
 }
 
-/* Time of the exchange of gradients, and the part of it that backward hides. */
+/* Logs the time of the gradient exchange, and the part that backward hides. */
 static void log_exchange(const Loop *l)
 {
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
     exec_comm_seconds(l->run->session.train, &busy, &waited);
     if (!l->ranks || steps < 1) return;
-    if (l->run->session.options.comm_device) /* a profile has the time of the exchange itself */
+    if (l->run->session.options.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;
     log_info("between ranks: %.3g s of each step, %.0f %% of it hidden behind backward", busy / steps,
@@ -98,7 +98,8 @@ Status train_run(Run *run)
               .last_save = clock_monotonic()};
     size_t batch = (size_t)run->c->batch_size;
     MicroCapacity cap = run->session.plan.micro;
-    cap.tokens = run->session.plan.train.capacity.count[ROWS_TOKENS]; /* a little more, for rows to be whole buckets */
+    cap.tokens =
+        run->session.plan.train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
     micro_batch_init(&l.micro, cap);
     l.index = mem_array(batch, sizeof *l.index);
     l.order = mem_array(batch, sizeof *l.order);

@@ -7,9 +7,9 @@
 #include "train/result.h"
 #include "train/signals.h"
 
-#define SAVE_AGAIN  60.0 /* seconds from a save that failed to the next try */
-#define BEHIND_MOST 60.0 /* seconds after a start out of memory to the first save, at most */
-#define FORMS_EVERY 1000 /* steps between looks at the LayerNorms' forms (contracts.md 5) */
+#define SAVE_AGAIN  60.0 /* seconds from a failed save to the retry */
+#define BEHIND_MOST 60.0 /* seconds from resuming from memory to the first save, at most */
+#define FORMS_EVERY 1000 /* steps between checks of the LayerNorms' forms (contracts.md 5) */
 
 int64_t loop_samples_before(const Run *r, int64_t batch)
 {
@@ -59,7 +59,7 @@ Status loop_save(Loop *l)
     return ranks_follow(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
 }
 
-/* A failed save in the middle of training is retried soon: the checkpoint before is still good, and the next save may
+/* A failed save in the middle of training is retried soon: the previous checkpoint is still good, and the next save may
    succeed. */
 static Status save_meanwhile(Loop *l)
 {
@@ -72,8 +72,8 @@ static Status save_meanwhile(Loop *l)
     return OK;
 }
 
-/* A run that resumed from memory is ahead of the disk, and its first snapshot discards the one it resumed from. So a
-   save to disk comes soon, unless saves are off until the end (`behind` is false then). */
+/* A run that resumed from memory is ahead of the disk, and its first snapshot discards the snapshot that it resumed
+   from. So a save to disk comes soon, unless saves are off until the end (`behind` is false then). */
 static bool save_due_behind(const Loop *l, double now)
 {
     if (!l->behind || l->save_again > 0 || l->progress->step == l->first_step) return false;
@@ -93,7 +93,7 @@ static bool save_due_by_steps(const Loop *l)
     return every > 0 && l->progress->step % every == 0 && l->saved_step != l->progress->step;
 }
 
-/* Also due where a run resumes that was stopped before this evaluation, and after batches whose update was skipped. */
+/* Also due when a run resumes that stopped before this evaluation, and after batches with a skipped update. */
 static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 {
     const TrainProgress *p = l->progress;
@@ -106,7 +106,7 @@ static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progress->step, l->progress->batch); }
 
 /* --max-time leaves too little for another step and a save. A process makes at least one step, whatever its limit, so
-   that runs with a short limit come to an end too. */
+   that runs with a short limit make progress too. */
 static bool time_is_up(const Loop *l)
 {
     double limit = l->run->c->max_time, next = l->slowest_step;
@@ -115,7 +115,7 @@ static bool time_is_up(const Loop *l)
     return clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit;
 }
 
-/* Looks once a second at most, because the file's folder may be on a file server. */
+/* Checks once a second at most, because the file's folder may be on a file server. */
 static bool persist_asked(Loop *l)
 {
     const char *path = l->run->c->persist_file;
@@ -134,7 +134,7 @@ void loop_vote(Loop *l)
     if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
     if (!ranks_first(l->ranks)) return;
     if (save_due_by_clock(l)) ranks_vote(l->ranks, VOTE_SAVE);
-    double limit = l->run->c->max_time, next = 2 * l->slowest_step; /* the rest of this one, and another */
+    double limit = l->run->c->max_time, next = 2 * l->slowest_step; /* the rest of this step, and another */
     if (evaluation_due_at(l, p->step + 1, p->batch + 1)) next += l->slowest_evaluation;
     if (limit > 0 && clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit)
         ranks_vote(l->ranks, VOTE_TIME);
@@ -164,7 +164,7 @@ done:
     return status;
 }
 
-/* Saves; the message has the reason of the stop. */
+/* Saves, then returns E_STOPPED with the reason of the stop. */
 static Status stop(Loop *l, const char *why)
 {
     TRY(loop_save(l));

@@ -13,9 +13,9 @@ static void fill(Loop *l, int64_t m)
                run->session.model->config.pad_token_id);
 }
 
-/* Finds the tensor where a gradient first was not finite. The update was skipped, so the weights are as before the
-   step. Each micro-batch starts from a clear gradient, so that its findings are its own. With ranks each searches its
-   own micro-batches; the finding of the lowest rank is reported. */
+/* Finds the first tensor whose gradient is not finite. The update was skipped, so the weights are those before the
+   step. Each micro-batch starts from a zero gradient, which keeps its findings separate. With several ranks each
+   searches its own micro-batches; the message is that of the lowest rank. */
 static Status find_own_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
@@ -37,7 +37,7 @@ static Status find_bad(Loop *l)
 static Status explain_not_finite(Loop *l, int64_t step)
 {
     LossScaling *scaling = &l->run->session.scaling;
-    *scaling = l->before; /* of the state that is saved */
+    *scaling = l->before; /* of the saved state */
     Status status = find_bad(l);
     if (session_scale_is_dynamic(&l->run->session))
         return status_context(status,
@@ -56,7 +56,7 @@ static Status take_batch(Loop *l)
     const Run *run = l->run;
     const MicroCapacity *cap = &run->session.plan.micro;
     TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
-    bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may have none, or not of all */
+    bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may lack labels, or some of them */
     l->n_tokens = l->n_masked = l->n_labelled = 0;
     for (int64_t i = 0; i < l->n_seqs; i++) {
         l->n_tokens += example_length(l->examples, l->index[i]);
@@ -98,7 +98,7 @@ Status loop_step(Loop *l, Stats *stats)
     return stats->finite || goes_on ? OK : explain_not_finite(l, step);
 }
 
-/* The step's loss from its sums: what its gradient is of. */
+/* The step's loss from its sums: the function whose gradient the step uses. */
 static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 {
     const Head *head = &l->run->session.model->head;
@@ -114,7 +114,8 @@ static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
     r->loss = r->mlm_loss + (isnan(r->nsp_loss) ? 0 : r->nsp_loss);
 }
 
-/* Asking a device is a call to its driver: every step at first, while libraries still set up what they do late. */
+/* Querying a device is a driver call. So query every step at first, while libraries still allocate lazily, and every
+   100 steps later. */
 static void measure_peak(const Loop *l)
 {
     TrainProgress *p = l->progress;
@@ -158,7 +159,7 @@ void loop_record_skip(Loop *l)
 {
     const LossScaling *now = &l->run->session.scaling;
     l->progress->batch++;
-    log_info(
-        "step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next has %.0f",
-        (long long)l->progress->step + 1, (double)l->before.scale, (long long)now->skipped, (double)now->scale);
+    log_info("step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next step "
+             "uses %.0f",
+             (long long)l->progress->step + 1, (double)l->before.scale, (long long)now->skipped, (double)now->scale);
 }

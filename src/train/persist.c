@@ -35,7 +35,7 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, const cha
     Saver saver = {0};
     TrainingState state = {.params = params, .step = set->step};
     if (room < bytes)
-        return fail(E_MEMORY, "a checkpoint is put together in %.1f MiB of memory, %.1f MiB are free",
+        return fail(E_MEMORY, "assembling a checkpoint takes %.1f MiB of memory, %.1f MiB are free",
                     (double)bytes / (1 << 20), (double)room / (1 << 20));
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) arrays[a] = mem_array((size_t)params->size, sizeof(float));
     snapshot_assemble(list, set, arrays);

@@ -14,11 +14,11 @@
 
 extern char **environ;
 
-#define BEAT_S    1.0 /* between signs of life, at most */
+#define BEAT_S    1.0 /* between heartbeats, at most */
 #define PIECE     ((size_t)64 << 20)
 #define TEXT_SIZE 2048
 
-/* What the ranks' threads add up. */
+/* The words that the ranks' threads sum. */
 enum { READY, ENDING, WHO, HURRY, VOTES, N_WORDS = VOTES + N_VOTES };
 
 struct Ranks {
@@ -28,9 +28,9 @@ struct Ranks {
     int sharing; /* ranks of this host that may use the same cores */
     pthread_t thread;
     bool running;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the following members */
     pthread_cond_t changed;
-    int64_t came, met; /* meetings that this rank came to; that all did */
+    int64_t came, met; /* meetings that this rank reached; that all ranks reached */
     double mine[N_VOTES];
     bool agreed[N_VOTES];
     atomic_bool hurry;
@@ -51,7 +51,7 @@ Status ranks_connect(Ranks *r, Comm **comm)
     return comm_dup(r->comm, comm);
 }
 
-/* ---- the thread that keeps up ---- */
+/* ---- the heartbeat thread ---- */
 
 static const int signal_of[] = {
     [VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2};
@@ -66,7 +66,7 @@ static void fill_words(const Ranks *r, double words[N_WORDS])
     words[HURRY] = signal != 0;
     if (r->came == r->met) return;
     memcpy(words + VOTES, r->mine, sizeof r->mine);
-    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* also one that came while it waits here */
+    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* also one received during this wait */
         if (signal && signal_of[v] == signal) words[VOTES + v] = 1;
 }
 
@@ -75,9 +75,9 @@ static void take_words(Ranks *r, const double words[N_WORDS])
     atomic_store(&r->hurry, words[HURRY] > 0);
     if (words[ENDING] > 0 && !r->ending) {
         if (words[ENDING] > 1)
-            r->status = fail(E_PEER, "%.0f other ranks ended: each says why", words[ENDING]);
+            r->status = fail(E_PEER, "%.0f other ranks ended: see their messages", words[ENDING]);
         else
-            r->status = fail(E_PEER, "%s ended: it says why", comm_peer_name(r->comm, (int)words[WHO]));
+            r->status = fail(E_PEER, "%s ended: see its message", comm_peer_name(r->comm, (int)words[WHO]));
         return;
     }
     if ((int)words[READY] < r->comm->size) return;
@@ -121,7 +121,7 @@ static Status start_thread(Ranks *r)
 {
     thread_lock_init(&r->lock, &r->changed);
     r->running = thread_start(&r->thread, keep_up, r) == 0;
-    return r->running ? OK : fail(E_MEMORY, "the thread that keeps up with the other ranks cannot be started");
+    return r->running ? OK : fail(E_MEMORY, "cannot start the thread that exchanges heartbeats with the other ranks");
 }
 
 Status ranks_meet(Ranks *r)
@@ -186,7 +186,7 @@ int ranks_threads(const Ranks *r, int asked)
     return share > 0 ? share : 1;
 }
 
-/* ---- do they want the same ---- */
+/* ---- comparison of options ---- */
 
 static bool is_one_of(const char *flag, const char *const *list, size_t n)
 {
@@ -195,7 +195,7 @@ static bool is_one_of(const char *flag, const char *const *list, size_t n)
     return false;
 }
 
-/* Options that may be another's on another rank: places, what this machine has, what is only said. */
+/* Options that may differ between ranks: paths, properties of the machine, output. */
 static bool own_option(const char *flag)
 {
     static const char *const own[] = {"output-dir",   "model-config", "vocab",       "threads",       "backend",
@@ -205,7 +205,7 @@ static bool own_option(const char *flag)
     return is_one_of(flag, own, sizeof own / sizeof *own);
 }
 
-/* Places too, but whether one is given decides what is done. */
+/* Paths too, but all ranks must agree on whether each is given. */
 static const char *const places[] = {"data-dir", "model", "eval-dir", "input", "submission"};
 enum { N_PLACES = sizeof places / sizeof *places };
 
@@ -221,7 +221,7 @@ static char *value_text(const Json *v)
     }
 }
 
-/* Which of the places are given on some ranks alone. */
+/* Finds the paths that only some ranks were given. */
 static Status compare_places(Comm *comm, const Json *doc, bool differ[N_PLACES])
 {
     uint8_t mine[N_PLACES], *all = mem_array((size_t)comm->size, sizeof mine);
@@ -233,7 +233,7 @@ static Status compare_places(Comm *comm, const Json *doc, bool differ[N_PLACES])
     return status;
 }
 
-/* Before anything that depends on them. */
+/* Runs before anything that depends on the options. */
 static Status agree_on_options(Comm *comm, const Config *c)
 {
     Buf text = {0};
@@ -245,7 +245,7 @@ static Status agree_on_options(Comm *comm, const Config *c)
     char *flags[N_OPTIONS], *values[N_OPTIONS];
     config_json(c, &text);
     TRY_DONE(js_parse("the configuration", text.data, text.len, &doc));
-    /* Another version has other options. */
+    /* Compare versions first: another version has other options. */
     TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
     TRY_DONE(compare_places(comm, doc, differ));
     for (void *it = js_first(doc); it && n < N_OPTIONS; it = js_next(doc, it)) {
@@ -273,14 +273,14 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
     World world;
     Status status = OK;
     *ranks = NULL;
-    char *wrong = mem_strdup(status_message()); /* where the use is */
+    char *wrong = mem_strdup(status_message()); /* of `use` */
     Status found = world_find(environ, &world);
     if (found != OK || world.size == 1) {
         if (use != OK) (void)fail(use, "%s", wrong);
         free(wrong);
         return use != OK ? use : found;
     }
-    if (use != OK) log_warn("%s; the other ranks are told", wrong);
+    if (use != OK) log_warn("%s; notifying the other ranks", wrong);
     Ranks *r = mem_alloc(sizeof *r);
     CommOptions options = {.transport = c->comm,
                            .rendezvous = c->rendezvous,
@@ -313,7 +313,7 @@ void ranks_end(Ranks *r, Status how)
 {
     if (!r || !r->running) return;
     char *message = mem_strdup(status_message());
-    if (how == OK || how == E_STOPPED) (void)ranks_meet(r); /* who is not done yet may take long */
+    if (how == OK || how == E_STOPPED) (void)ranks_meet(r); /* slower ranks may take long */
     pthread_mutex_lock(&r->lock);
     r->ending = true;
     pthread_cond_broadcast(&r->changed);
@@ -334,14 +334,14 @@ void ranks_close(Ranks *r)
     free(r);
 }
 
-/* ---- what is exchanged beside gradients ---- */
+/* ---- exchanges other than gradients ---- */
 
 typedef struct {
     int32_t status;
     char text[TEXT_SIZE];
 } Said;
 
-/* What rank `who` says, on all. */
+/* Shares rank `who`'s status and message with all. */
 static Status say(Ranks *r, Status mine, int who)
 {
     Said said = {.status = (int32_t)mine};
@@ -447,17 +447,17 @@ Status ranks_least(Ranks *r, int64_t *n)
     return status;
 }
 
-/* ---- do they agree ---- */
+/* ---- comparison of values ---- */
 
 Status ranks_same(Ranks *r, const char *name, const char *value)
 {
     if (!r) return OK;
     TRY(ranks_meet(r));
     Status status = comm_agree(r->comm, &(CommFact){name, value}, 1);
-    return status == E_USAGE ? fail(E_FAIL, "ranks that must be equal are not: %s", status_message()) : status;
+    return status == E_USAGE ? fail(E_FAIL, "ranks that must agree differ: %s", status_message()) : status;
 }
 
-/* The backend, without its threads: those may be another number on each rank. */
+/* The backend without its thread count, which may differ between ranks. */
 static void computing(const Backend *b, char out[192])
 {
     snprintf(out, 192, "%s: %s", b->name, b->device ? "" : b->describe);

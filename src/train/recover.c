@@ -9,7 +9,7 @@
 
 #define PIECE ((size_t)64 << 20) /* bytes of a message between ranks */
 
-/* ---- what rank 0 knows of the run ---- */
+/* ---- the run, from rank 0 ---- */
 
 typedef struct {
     Digest run;
@@ -26,9 +26,9 @@ static Status find_run(const char *output_dir, int64_t disk, Wanted *w)
     return snapshot_run(output_dir, false, false, &w->run);
 }
 
-/* ---- what all ranks have ---- */
+/* ---- the snapshots of all ranks ---- */
 
-/* Does this rank look? Of the ranks of a host that name the same folder, the first. */
+/* Whether this rank searches: the first of a host's ranks with the same folder does. */
 static Status looks(Ranks *ranks, const char *dir, bool *mine)
 {
     typedef struct {
@@ -47,7 +47,7 @@ static Status looks(Ranks *ranks, const char *dir, bool *mine)
     return status;
 }
 
-/* Every rank's pieces, on all. */
+/* Collects every rank's pieces on all ranks. */
 static Status exchange_pieces(Ranks *ranks, SnapshotPiece **pieces, int *count)
 {
     size_t bytes = (size_t)*count * sizeof **pieces;
@@ -56,7 +56,7 @@ static Status exchange_pieces(Ranks *ranks, SnapshotPiece **pieces, int *count)
     return OK;
 }
 
-/* The last step that metrics.jsonl tells of; 0: none. */
+/* The last step in metrics.jsonl; 0: none. */
 static int64_t last_step(const char *output_dir)
 {
     char *path = file_join(output_dir, "metrics.jsonl"), tail[4096];
@@ -106,7 +106,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     if (!snapshot_run_known(w.run)) goto done;
     TRY_DONE(looks(ranks, config->snapshot_dir, &mine));
     if (mine && snapshot_find(config->snapshot_dir, w.output, &m->list) != OK)
-        log_warn("%s: nothing is taken from there", status_message());
+        log_warn("%s: ignoring snapshots there", status_message());
     snapshot_list_warn(&m->list, w.run);
     snapshot_pieces(&m->list, w.run, ranks_rank(ranks), &pieces, &count, &cap);
     TRY_DONE(exchange_pieces(ranks, &pieces, &count));
@@ -116,7 +116,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
         if (ranks_first(ranks)) say(config, output_dir, m, w.disk);
         *memory = m;
         m = NULL;
-    } else if (m->set.generation && mine) { /* the disk has it, or more */
+    } else if (m->set.generation && mine) { /* the disk has this step or a later one */
         if (snapshot_remove(config->snapshot_dir, w.output, 0, NULL, NULL) != OK) log_warn("%s", status_message());
     }
 done:
@@ -134,7 +134,7 @@ void recover_free(struct TrainMemory *m)
     free(m);
 }
 
-/* ---- its contents ---- */
+/* ---- contents of the snapshot ---- */
 
 Status recover_state(const struct TrainMemory *m, Ranks *ranks, Buf *text)
 {
@@ -231,7 +231,7 @@ Status recover_load(const struct TrainMemory *m, Session *s)
     const ParamTable *params = &s->model->params;
     if (!digest_equal(params_digest(params), m->set.pieces[0].params))
         return fail(E_FORMAT,
-                    "the snapshot of step %lld is of a model with other tensors. Use another --output-dir, or "
+                    "the snapshot of step %lld belongs to a model with other tensors. Use another --output-dir, or "
                     "--resume never",
                     (long long)m->set.step);
     for (StateArray a = 0; ranks_first(s->options.ranks) && a < N_STATE_ARRAYS; a++) {

@@ -1,4 +1,4 @@
-/* Going on from a checkpoint: which one, whether this run may, and its contents. */
+/* Resuming: finds the checkpoint or snapshot, checks that it belongs to this run, and loads it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,11 @@ static void read_progress(const Json *doc, TrainResume *r)
     for (int i = 0; i < r->n_forms; i++) r->norm_forms[i] = (uint8_t)js_int(js_at(forms, (size_t)i), 0);
 }
 
-/* Members of a fingerprint whose change alters the run; of the others only the last bits depend. */
+/* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {
     const char *key, *what;
 } altering[] = {{"data", "the training examples or the vocabulary (by digest)"},
-                {"origin", "the weights or sizes it started from (by digest)"},
+                {"origin", "the initial weights or sizes (by digest)"},
                 {"precision", "--precision"}};
 
 static const char *alters(const char *key)
@@ -47,7 +47,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
     Buf bits = {0}, result = {0};
     TRY_DONE(js_parse("the fingerprint of this run", now_text, strlen(now_text), &now));
     for (void *it = js_first(now); it; it = js_next(now, it)) {
-        bool ranks = strcmp(js_key(it), "ranks") == 0; /* older checkpoints are of one */
+        bool ranks = strcmp(js_key(it), "ranks") == 0; /* older checkpoints lack it and come from one rank */
         const char *was = js_string(js_get(stored, js_key(it)), ranks ? "1" : "nothing"),
                    *is = js_string(js_value(it), "");
         if (strcmp(was, is) == 0) continue;
@@ -75,18 +75,18 @@ static Status compare_config(const Config *config, const Json *stored, const cha
     Buf report = {0};
     Status status = config_difference(config, stored, &worst, &report);
     if (status == OK && worst == EFFECT_RESULT && !config->override)
-        status = fail(
-            E_USAGE,
-            "%s was made with other flags, which would alter the run: %s. Give the same flags, another --output-dir, "
-            "--resume never, or --override",
-            path, report.data);
+        status = fail(E_USAGE,
+                      "%s was made with other flags, and these would alter the run: %s. Give the same flags, another "
+                      "--output-dir, "
+                      "--resume never, or --override",
+                      path, report.data);
     else if (status == OK && worst != EFFECT_NONE)
         log_warn("resuming from %s with other flags: %s", path, report.data);
     buf_free(&report);
     return status;
 }
 
-/* --resume FOLDER: training there would take the place of another run that the output folder holds. */
+/* --resume FOLDER: refuses an output folder with checkpoints of another run, which training would replace. */
 static Status check_foreign(const char *checkpoint, const char *output_dir)
 {
     Status status = OK;
@@ -97,11 +97,11 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
     if (strcmp(parent, out) == 0) goto done;
     status = checkpoint_newest(output_dir, &state, &newest);
     if (status == OK && !newest) goto done;
-    status =
-        fail(E_USAGE,
-             "--resume %s: %s holds checkpoints of its own, which would be lost. Use another --output-dir; to go on "
-             "from the newest of these, --resume auto",
-             checkpoint, output_dir);
+    status = fail(
+        E_USAGE,
+        "--resume %s: %s holds checkpoints of its own, which would be lost. Use another --output-dir, or --resume auto "
+        "to resume from the newest of these",
+        checkpoint, output_dir);
 done:
     buf_free(&state);
     free(newest);
@@ -111,7 +111,7 @@ done:
     return status;
 }
 
-/* state.json and the folder's name of what rank 0 found. */
+/* On rank 0: finds the checkpoint, its folder and its state.json. */
 static Status find_alone(const Config *config, const char *output_dir, Buf *text, TrainResume *r, char **corrupt)
 {
     Status status = OK;
@@ -119,15 +119,16 @@ static Status find_alone(const Config *config, const char *output_dir, Buf *text
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
         status = checkpoint_newest(output_dir, text, &r->dir);
-        if (status == E_CORRUPT) { /* memory may help */
+        if (status == E_CORRUPT) { /* a snapshot may replace it */
             *corrupt = mem_strdup(status_message());
             return OK;
         }
     } else {
         if (!file_is_directory(config->resume))
-            TRY_DONE(fail(E_USAGE,
-                          "--resume '%s': expected auto, never, or the folder of a checkpoint; there is no such folder",
-                          config->resume));
+            TRY_DONE(
+                fail(E_USAGE,
+                     "--resume '%s': expected auto, never, or the folder of a checkpoint; this folder does not exist",
+                     config->resume));
         TRY_DONE(check_foreign(config->resume, output_dir));
         TRY_DONE(checkpoint_verify(config->resume, text, NULL));
         r->dir = mem_strdup(config->resume);
@@ -136,7 +137,7 @@ done:
     return status;
 }
 
-/* Collective: rank 0's checkpoint, if it found one, to all. */
+/* Collective: sends rank 0's checkpoint, if any, to all. */
 static Status take_checkpoint(Ranks *ranks, Buf *text, TrainResume *r)
 {
     Buf dir = {0};
@@ -150,7 +151,7 @@ static Status take_checkpoint(Ranks *ranks, Buf *text, TrainResume *r)
     return status;
 }
 
-/* The step in a state.json's text; −1 where it tells none. */
+/* The step in a state.json's text; −1 if missing. */
 static int64_t step_in(const char *path, const Buf *text)
 {
     Json *doc = NULL;
@@ -202,7 +203,8 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
     return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name);
 }
 
-/* Checkpoints of other precisions have none: the scale begins as in a new run. A fixed scale is the flag's. */
+/* Checkpoints of other precisions lack a loss scale, which then begins as in a new run. A fixed scale comes from the
+   flag. */
 static Status load_scaling(const Json *state, Session *s)
 {
     const Json *stored = js_get(state, "loss_scale");
@@ -229,7 +231,7 @@ Status train_load(TrainResume *r, Session *s)
     TRY(load_scaling(r->state, s));
     if (r->memory) {
         TRY(recover_load(r->memory, s));
-        recover_free(r->memory); /* it is mapped: no longer than needed */
+        recover_free(r->memory); /* unmaps the snapshots as soon as possible */
         r->memory = NULL;
     } else {
         TRY(ranks_follow(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
@@ -260,8 +262,8 @@ Status train_check_output(const char *dir)
         if (file_exists(path))
             status =
                 fail(E_USAGE,
-                     "%s is there already, and no training of Cairn wrote it here; this run would put another model "
-                     "in its place. Use another --output-dir",
+                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
+                     "Use another --output-dir",
                      path);
         free(path);
     }

@@ -11,8 +11,8 @@ struct Saving {
     const Run *run;
     Saver saver;
     const float *fetched[N_STATE_ARRAYS]; // (params.size) each
-    bool own;                             /* they are copies, to be freed: of a device, without a save buffer */
-    double stopped;                       /* when training stopped for it */
+    bool own;                             /* copies from a device, freed here, if there is no save buffer */
+    double stopped;                       /* when training stopped for the save */
 };
 
 void saving_state(const Run *run, Buf *out)
@@ -77,7 +77,7 @@ Status saving_fetch(Saving *s, const float **weights)
     s->own = device && !buffer;
     if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
     if (device || session_sharded(session))
-        (void)saver_wait(&s->saver); /* where that one failed, the saver has said so: this save makes up for it */
+        (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
         float *room = buffer ? buffer + a * session->model->params.size : NULL;
         if (a != STATE_WEIGHTS && session_sharded(session))
@@ -104,7 +104,7 @@ Status saving_begin(Saving *s)
                            .state_size = text.len,
                            .files = s->run->files,
                            .n_files = s->run->n_files};
-    Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when all is written */
+    Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
     drop_fetched(s);
     buf_free(&text);
     return status;

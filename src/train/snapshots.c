@@ -12,7 +12,7 @@
 #include "train/saving.h"
 #include "train/snapshot_room.h"
 
-#define COST_MOST 0.01 /* of the time, where --snapshot-steps is auto */
+#define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
 
 struct Snapshots {
     const Run *run;
@@ -20,15 +20,15 @@ struct Snapshots {
     Ranks *ranks;
     Intervals *slices; // (ranks)
     Snapshot *file;
-    SnapshotCopies copies;    /* on other hosts; count 0: none are made */
+    SnapshotCopies copies;    /* on other hosts; count 0: none */
     Digest key;               /* of the run, in snapshot files */
-    char *output;             /* canonical, as rank 0 knows it */
+    char *output;             /* canonical, from rank 0 */
     int64_t generation, keep; /* the newest begun; the newest committed */
     int64_t begun;            /* the step of the newest begun; −1: none */
-    bool pending;             /* begun, neither committed nor given up: the same on all ranks */
-    SnapshotOutcome outcome;  /* of it, here */
-    bool alone;               /* files of other numbers of ranks are gone */
-    double stall_s;           /* training waited for the one under way */
+    bool pending;             /* begun, neither committed nor dropped: the same on all ranks */
+    SnapshotOutcome outcome;  /* of the pending one, on this rank */
+    bool alone;               /* files of other world sizes are removed */
+    double stall_s;           /* wait of training for the one in progress */
     SnapshotStats stats;
 };
 
@@ -49,7 +49,7 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
     return OK;
 }
 
-/* Hosts are known when ranks have met. */
+/* `nodes` is known only after the ranks have met. */
 Status snapshots_replicas(const Config *c, int nodes, int *n)
 {
     const char *text = c->snapshot_replicas;
@@ -60,7 +60,7 @@ Status snapshots_replicas(const Config *c, int nodes, int *n)
     if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
         return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
     if (number >= nodes && number > 0)
-        return fail(E_USAGE, "--snapshot-replicas %ld takes %ld hosts, the ranks are on %d", number, number + 1, nodes);
+        return fail(E_USAGE, "--snapshot-replicas %ld needs %ld hosts, the ranks are on %d", number, number + 1, nodes);
     *n = (int)number;
     return OK;
 }
@@ -101,13 +101,11 @@ static Status check_kind(const char *dir)
 {
     bool memory;
     TRY(snapshot_memory_backed(dir, &memory));
-    if (!memory)
-        log_warn("--snapshot-dir %s is no memory (tmpfs): snapshots are as slow as its disk, and flushed as it likes",
-                 dir);
+    if (!memory) log_warn("--snapshot-dir %s is not a tmpfs: snapshots will be written to disk, at its speed", dir);
     return OK;
 }
 
-/* Whose elements: with ranks a part of every bucket, as a sharded optimizer has them. */
+/* The slices: with several ranks a part of every bucket, as in a sharded optimizer. */
 static void find_slices(Snapshots *s)
 {
     const Session *session = &s->run->session;
@@ -135,7 +133,7 @@ static SnapshotPlace place_of(const Snapshots *s, int slice)
                            .n_files = s->run->n_files};
 }
 
-/* What this rank takes, and what is free for it. */
+/* This rank's demand, and the memory free for it. */
 static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
     const Run *run = s->run;
@@ -143,7 +141,7 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     const Comm *c = ranks_comm(s->ranks);
     int rank = ranks_rank(s->ranks);
     uint64_t small = 0;
-    if (run->session.plan.snapshots_given_up) return fail(E_MEMORY, "there is no room for them");
+    if (run->session.plan.snapshots_given_up) return fail(E_MEMORY, "the plan has no room for them");
     for (int i = 0; i < run->n_files; i++) small += run->files[i].size;
     TRY(check_kind(run->c->snapshot_dir));
     TRY(snapshot_claim(run->c->snapshot_dir, c ? c->node : 0, mine));
@@ -167,7 +165,7 @@ static const char *host_of(void *context, int rank)
     return name ? name + strlen(" on ") : "this host";
 }
 
-/* Collective: the same on all ranks, before any of them takes memory. */
+/* Collective: same result on all ranks, before any rank allocates. */
 static Status check_room(Snapshots *s, const SnapshotClaim *mine)
 {
     SnapshotClaim *all = mem_array((size_t)ranks_size(s->ranks), sizeof *all);
@@ -216,8 +214,8 @@ done:
     return status;
 }
 
-/* The run's number and place, as rank 0 has them. Training that begins anew, or from a checkpoint that was named, makes
-   what lies in memory another run's. */
+/* The run's number and folder, from rank 0. --resume never and --resume FOLDER give the folder a new number, so
+   existing snapshots belong to another run. */
 static Status find_run(Snapshots *s, bool wanted)
 {
     const Config *config = s->run->c;
@@ -246,7 +244,7 @@ static bool goes_without(const Snapshots *s, Status status)
     return s->wish.automatic && status != OK && status != E_FAIL && status != E_PEER;
 }
 
-/* All ranks agree: on the first failure, or that one of them has no room and auto continues without. */
+/* All ranks agree on the first failure, or on continuing without snapshots if one of them has no room in auto mode. */
 static Status agree(Snapshots *s, Status mine, bool *room)
 {
     bool drop = goes_without(s, mine);
@@ -276,7 +274,7 @@ static Status open_everywhere(Snapshots *s, bool *room)
     return OK;
 }
 
-/* A file without a generation is of no use to anybody, and holds memory. */
+/* Discards a file without a generation, which would only occupy memory. */
 static void close_file(Snapshot *file, bool discard)
 {
     if (discard || (file && snapshot_newest(file) == 0))
@@ -288,7 +286,7 @@ static void close_file(Snapshot *file, bool discard)
 static void release(Snapshots *s, bool discard)
 {
     if (!s) return;
-    close_file(s->file, discard); /* its thread uses the others */
+    close_file(s->file, discard); /* first, because its thread uses the others */
     for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
     comm_close(s->copies.comm);
     copies_free(&s->copies);
@@ -344,8 +342,8 @@ void snapshots_close(Snapshots *s, const Run *run, bool discard)
 
 /* ---- how often ---- */
 
-/* The copy takes memory traffic and a core from those who compute: what its thread used counts in full, and what
-   training waited. So many steps apart that it is within COST_MOST. */
+/* The copy takes memory bandwidth and a core from computing, so its cost is the thread's processor time plus the wait
+   of training. Chooses an interval that keeps the cost within COST_MOST. */
 static void reckon(Snapshots *s, double step_s)
 {
     double processor, seconds;
@@ -357,11 +355,12 @@ static void reckon(Snapshots *s, double step_s)
     if (s->wish.every > 0) return;
     double cost = s->stall_s + (s->run->session.options.backend->device ? 0 : processor);
     double every = step_s > 0 ? ceil(cost / (COST_MOST * step_s)) : 1;
-    if (s->stats.every > 0) every = fmax(every, floor(0.7 * (double)s->stats.every)); /* one cheap one proves little */
+    if (s->stats.every > 0)
+        every = fmax(every, floor(0.7 * (double)s->stats.every)); /* a single cheap snapshot proves little */
     s->stats.every = every < 1 ? 1 : every > 1e9 ? (int64_t)1e9 : (int64_t)every;
 }
 
-/* By the steps alone, or as rank 0 reckons. */
+/* With a fixed interval by the step alone; with auto by rank 0's estimate. */
 static bool due(const Snapshots *s, int64_t step)
 {
     if (s->wish.every > 0) return step % s->wish.every == 0 && step != s->begun;
@@ -403,13 +402,13 @@ done:
     return status;
 }
 
-/* What has become of the one under way, here. */
+/* Polls the snapshot in progress on this rank. */
 static void look(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
     if (s->outcome == SNAPSHOT_FAILED)
-        log_warn("the snapshot of step %" PRId64 " is dropped, on all ranks; the one before stays: %s", s->begun,
+        log_warn("the snapshot of step %" PRId64 " is discarded on all ranks; the previous one stays: %s", s->begun,
                  status_message());
 }
 
@@ -430,7 +429,7 @@ void snapshots_vote(Snapshots *s, int64_t step)
     if (s->wish.every == 0 && ranks_first(s->ranks) && due(s, step)) ranks_vote(s->ranks, VOTE_SNAPSHOT);
 }
 
-/* The generation is whole: it is what a fault goes back to. */
+/* The generation is whole: after a fault the run resumes from it. */
 static void commit(Snapshots *s, double step_s)
 {
     s->keep = s->generation;
@@ -440,12 +439,12 @@ static void commit(Snapshots *s, double step_s)
         if (s->copies.items[i].file) snapshot_commit(s->copies.items[i].file, s->keep);
     reckon(s, step_s);
     if (s->alone) return;
-    s->alone = true; /* what was left by another number of ranks has served */
+    s->alone = true; /* files of another world size are no longer needed */
     if (snapshot_remove(s->run->c->snapshot_dir, s->output, ranks_size(s->ranks), NULL, NULL) != OK)
         log_warn("%s", status_message());
 }
 
-/* What the ranks agreed on at the last meeting. */
+/* Applies the votes of the last meeting. */
 static void settle(Snapshots *s, double step_s)
 {
     if (!s->pending) return;
@@ -473,7 +472,7 @@ Status snapshots_step(Snapshots *s, double step_s)
     if (!s->ranks) look(s, false);
     settle(s, step_s);
     if (!is_due) return OK;
-    if (s->pending) { /* its copy was made long ago; what is left of it is short, or lies on the way to other hosts */
+    if (s->pending) { /* its copy ended long ago; the rest is short, or a transfer to other hosts */
         double start = clock_monotonic();
         look(s, true);
         vote(s);

@@ -19,7 +19,7 @@ static char *find_vocabulary(const Config *c, const char *folder)
     return *c->model ? import_find_vocab(c->model) : NULL;
 }
 
-/* What manifest.json of `cairn shards` tells of the text in them. */
+/* The text options in the manifest.json of `cairn shards`. */
 typedef struct {
     bool there, lower_case;
     int strip_accents; /* as in TokenizerOptions */
@@ -66,15 +66,15 @@ Status start_check_shards(const StartText *t, const char *folder)
     digest_format(vocab_digest(t->vocab), vocab);
     if (*s.vocab && strcmp(s.vocab, vocab) != 0)
         return fail(E_USAGE,
-                    "%s: its manifest.json says that its shards were made with another vocabulary than %s; give that "
-                    "one as --vocab",
+                    "%s: according to its manifest.json, its shards use another vocabulary than %s; give their "
+                    "vocabulary as --vocab",
                     folder, t->path);
     bool shards_strip = strips(s.lower_case, s.strip_accents), strip = strips(o->lower_case, o->strip_accents);
     if (s.lower_case == o->lower_case && shards_strip == strip) return OK;
     return fail(E_USAGE,
                 "%s: its manifest.json says that its text was made with --do-lower-case %s --strip-accents %s; the "
-                "flags or the model's tokenizer_config.json say %s and %s. The model would read other text than it is "
-                "trained on: give flags that agree, or make the shards again",
+                "flags or the model's tokenizer_config.json say %s and %s. Training and use of the model would then "
+                "differ: give flags that agree, or make the shards again",
                 folder, s.lower_case ? "yes" : "no", shards_strip ? "yes" : "no", o->lower_case ? "yes" : "no",
                 strip ? "yes" : "no");
 }
@@ -87,7 +87,7 @@ static Status choose_options(const Config *c, const char *folder, TokenizerOptio
     int strip = UNSAID, unsaid = UNSAID;
     ShardsText s = {0};
     if (folder) TRY(read_manifest(folder, &s));
-    if (*c->model) { /* what it leaves as it was, it does not say */
+    if (*c->model) { /* a value left unchanged is absent from the model's files */
         TRY(import_tokenizer_options(c->model, &from_model, &strip));
         TRY(import_tokenizer_options(c->model, &other, &unsaid));
     }
@@ -104,9 +104,9 @@ Status start_text(const Config *c, const char *folder, StartText *t)
     *t = (StartText){.options = {.lower_case = true, .strip_accents = -1, .split_chinese = true}};
     t->path = find_vocabulary(c, folder);
     if (!t->path && *c->model)
-        return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give the folder of a model, or --vocab FILE",
+        return fail(E_USAGE, "--model %s has no vocab.txt beside it; give the folder of a model, or --vocab FILE",
                     c->model);
-    if (!t->path) return fail(E_USAGE, "there is no vocabulary: give --vocab FILE");
+    if (!t->path) return fail(E_USAGE, "no vocabulary: give --vocab FILE");
     TRY(choose_options(c, folder, &t->options));
     TRY(vocab_read(t->path, &t->vocab));
     if (folder) TRY(start_check_shards(t, folder));
@@ -123,17 +123,19 @@ void start_text_free(StartText *t)
 
 /* ---- the model ---- */
 
-/* A vocabulary belongs to a model that has an embedding for each piece; some trainers pad to a multiple of 8 or 64. */
+/* The model must have one embedding per piece; some trainers pad the number to a multiple of 8 or 64. */
 static Status check_vocabulary(const StartText *t, int rows, const char *config_path)
 {
     int pieces = vocab_size(t->vocab);
     if (pieces == rows) return OK;
     if (rows != (pieces + 7) / 8 * 8 && rows != (pieces + 63) / 64 * 64)
-        return fail(E_USAGE,
-                    "%s has %d pieces, but 'vocab_size' in %s is %d: they do not belong together. Give the vocabulary "
-                    "that the model was made with, as --vocab",
-                    t->path, pieces, config_path, rows);
-    log_warn("%s has %d pieces, %s embeddings for %d: taken for padding", t->path, pieces, config_path, rows);
+        return fail(
+            E_USAGE,
+            "%s has %d pieces, but 'vocab_size' in %s is %d: expected the same. Give the model's own vocabulary "
+            "as --vocab",
+            t->path, pieces, config_path, rows);
+    log_warn("%s has %d pieces, %s has embeddings for %d: the rest counts as padding", t->path, pieces, config_path,
+             rows);
     return OK;
 }
 
@@ -143,9 +145,8 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
     if (!path)
         return fail(E_USAGE,
-                    *c->model
-                        ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
-                        : "there is no model%s: give --model DIR (weights), or --model-config FILE for random weights",
+                    *c->model ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
+                              : "no model%s: give --model DIR (weights), or --model-config FILE for random weights",
                     c->model);
     Status status = OK;
     if (file_exists(path) || !model_config_named(path, vocab_size(t->vocab), &config))
@@ -173,7 +174,7 @@ static Status find_forms(const Config *c, const Model *m, const TrainResume *res
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
     if (train_found(resume) && resume->n_forms != n)
-        return fail(E_FORMAT, "%s: was saved from another model, of %d layers; this one has %d", resume->name,
+        return fail(E_FORMAT, "%s: was saved from another model with %d layers; this one has %d", resume->name,
                     resume->n_forms / 2, m->config.layers);
     if (train_found(resume)) {
         memcpy(forms, resume->norm_forms, (size_t)n);

@@ -10,14 +10,14 @@
 #include "state/snapshot.h"
 #include "train/ranks.h"
 
-#define SAVE_MOST 30.0 /* seconds that the others wait for the one that saves: a launcher may end all when one ends */
-#define WAIT_MOST 5.0  /* seconds for the others to say that they live */
-#define LOCK_MOST 10.0 /* seconds for the folder: where the store went with rank 0, all that are left try to save */
+#define SAVE_MOST 30.0 /* seconds that the others wait for the saving rank: a launcher may end all when one ends */
+#define WAIT_MOST 5.0  /* seconds for the others to announce themselves */
+#define LOCK_MOST 10.0 /* seconds for the folder's lock: if the store died with rank 0, all survivors try to save */
 
 #define SAVED "survivors-saved"
 
-/* The lowest rank that can save and says so in time, with the step that it has; `able`: this one can. NONE: there is
-   none. Where the store is lost too each takes itself for it: *deaf. */
+/* The lowest rank that announces in time that it can save, and its step; `able`: this rank can. NONE: no rank can. If
+   the store is lost too (*deaf), each able rank elects itself. */
 static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step, bool *deaf)
 {
     int most = able ? c->rank : c->size, last = able ? c->rank : NONE;
@@ -42,14 +42,15 @@ static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step
     return last;
 }
 
-/* On another host the folder of that name may be another one. */
+/* Compares run numbers, because the same path may be another folder on another host. */
 static bool same_folder(const char *output_dir, Digest run)
 {
     Digest here;
     return snapshot_run(output_dir, false, false, &here) == OK && snapshot_run_known(here) && digest_equal(here, run);
 }
 
-/* Is a good checkpoint of a later step there? Others saved it, or the run was started again while this rank was away.
+/* Whether a good checkpoint of a later step exists: another rank saved it, or the run was restarted while this rank was
+   frozen.
  */
 static bool went_beyond(const char *output_dir, int64_t step, int64_t *newest)
 {
@@ -64,7 +65,7 @@ static bool went_beyond(const char *output_dir, int64_t step, int64_t *newest)
     return beyond;
 }
 
-/* Nobody need wait for this rank any longer. */
+/* Releases the ranks that wait for this one. */
 static void announce(Comm *c)
 {
     if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
@@ -73,14 +74,14 @@ static void announce(Comm *c)
 typedef struct {
     const Run *run;
     Saving *saving;
-    bool sharded; /* nobody holds the whole state: what memory holds is saved */
+    bool sharded; /* no rank holds the whole state, so the save comes from memory */
     Persist held;
-    int64_t step; /* that this one can save */
+    int64_t step; /* that this rank can save */
     FolderLock lock;
-    Buf why; /* text for people: who does it, or why nobody here does */
+    Buf why; /* text for the user: the rank that saves, or the reason why none does */
 } Survivor;
 
-/* What no rank that lives can save. */
+/* Explains why no surviving rank can save. */
 static void say_nobody(Survivor *s)
 {
     if (!s->sharded)
@@ -96,12 +97,11 @@ static void say_nobody(Survivor *s)
                    "run resumes from the memory of all hosts together, or else from the newest checkpoint",
                    s->held.missing.data);
     else
-        buf_puts(&s->why,
-                 "Nothing is saved, because each rank has moments of its own and no snapshot was taken: the next run "
-                 "resumes from the newest checkpoint");
+        buf_puts(&s->why, "Nothing is saved, because the moments are sharded and no snapshot was taken: the next run "
+                          "resumes from the newest checkpoint");
 }
 
-/* What rank 0 saves in the background comes first: it may be newer, and saves into the folder one at a time. */
+/* Waits for rank 0's save in the background, which may be newer; the folder takes one save at a time. */
 static bool saved_already(Survivor *s)
 {
     int64_t newest;
@@ -111,7 +111,7 @@ static bool saved_already(Survivor *s)
     return true;
 }
 
-/* Is it this rank that saves? */
+/* Whether this rank saves; if so, it holds the folder's lock. */
 static bool claim(Survivor *s)
 {
     Comm *c = ranks_comm(s->run->ranks);
@@ -151,7 +151,7 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
     Comm *c = ranks_comm(run->ranks);
     Survivor s = {.run = run, .saving = saving, .sharded = session_sharded(&run->session), .step = run->progress.step};
     *saved = false;
-    log_warn("%s; what can be saved is saved now", lost);
+    log_warn("%s; saving the run's state if possible", lost);
     if (c->store) store_hurry(c->store, WAIT_MOST);
     if (s.sharded) {
         snapshots_gather(snapshots, &s.held);

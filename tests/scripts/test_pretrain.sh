@@ -332,7 +332,7 @@ says "bare/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
 # The same words in another order: told by the manifest, else by the first token, also where no masks are drawn.
 tac vocab.txt >turned.txt
 run 2 bad "${small[@]}" --vocab turned.txt
-says "masked: its manifest.json says that its shards were made with another vocabulary than turned.txt"
+says "masked: according to its manifest.json, its shards use another vocabulary than turned.txt"
 run 1 bad "${small[@]}" --data-dir bare --vocab turned.txt --masking static
 says "bare/part-00000.hdf5" "made with another one?"
 mkdir broken && cp masked/part-* broken/ && printf 'no shard' >broken/part-99999.hdf5
