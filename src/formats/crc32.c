@@ -1,4 +1,4 @@
-/* CRC-32 (ISO 3309, reflected 0xEDB88320), eight bytes at a time with eight tables made on first use. */
+/* CRC-32 (ISO 3309, reflected 0xEDB88320), eight bytes at a time with eight tables built on first use. */
 #include <pthread.h>
 
 #include "formats/reader_internal.h"

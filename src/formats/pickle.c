@@ -12,7 +12,7 @@
 
 typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER } Call;
 
-/* Everything a pickle may refer to by name. Storage types can only stand in a persistent id. */
+/* The names that a pickle may refer to. Storage types are valid only inside a persistent id. */
 static const struct {
     const char *module, *name;
     Call call;
@@ -56,7 +56,7 @@ static PickleValue *value(const Machine *m, PickleId id) { return &m->p->values[
 static Status take(Machine *m, uint64_t n, const uint8_t **bytes)
 {
     if (n > m->size - m->at)
-        return fail(E_FORMAT, "%" PRIu64 " bytes expected, only %zu are left: truncated", n, m->size - m->at);
+        return fail(E_FORMAT, "%" PRIu64 " bytes expected, only %zu left: truncated", n, m->size - m->at);
     *bytes = m->data + m->at;
     m->at += (size_t)n;
     return OK;
@@ -133,7 +133,7 @@ static Status append(Machine *m, PickleId list, const PickleId *items, uint32_t 
     if (n > MAX_ITEMS - m->p->items) return fail(E_FORMAT, "more than %u items in lists and dicts", MAX_ITEMS);
     m->p->items += n;
     uint32_t need = v->list.count + n;
-    if (need > v->list.capacity) { /* exactly what a tuple needs; lists that grow further double */
+    if (need > v->list.capacity) { /* exactly the size of a tuple; lists that grow further double */
         v->list.capacity = v->list.capacity > need / 2 ? 2 * v->list.capacity : need;
         v->list.items = mem_resize(v->list.items, v->list.capacity, sizeof *v->list.items);
     }
@@ -164,7 +164,7 @@ static Status push_long(Machine *m, uint64_t len)
     return push_integer(m, PICKLE_INT, (int64_t)v);
 }
 
-/* The items above the mark, or one pair or item, go into the list or dict under them. */
+/* Moves the items above the mark, or one pair or item, into the list or dict under them. */
 static Status extend(Machine *m, PickleKind kind, uint32_t from)
 {
     uint32_t n = m->n_stack - from, floor = m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0;
@@ -173,7 +173,7 @@ static Status extend(Machine *m, PickleKind kind, uint32_t from)
     if (value(m, target)->kind != kind)
         return fail(E_FORMAT, "expected %s under the items, found %s", kind_names[kind],
                     kind_names[value(m, target)->kind]);
-    if (kind == PICKLE_DICT && n % 2 != 0) return fail(E_FORMAT, "a key without its value");
+    if (kind == PICKLE_DICT && n % 2 != 0) return fail(E_FORMAT, "a key without a value");
     TRY(append(m, target, m->stack + from, n));
     m->n_stack = from;
     return OK;
@@ -208,7 +208,7 @@ static Status memo_get(Machine *m, uint64_t slot)
     return push(m, m->memo[slot]);
 }
 
-/* --- globals and what may be done with them --- */
+/* --- globals and the calls allowed on them --- */
 
 static Status push_global(Machine *m, const char *module, size_t module_len, const char *name, size_t name_len)
 {
@@ -219,10 +219,11 @@ static Status push_global(Machine *m, const char *module, size_t module_len, con
         return push_value(m, (PickleValue){.kind = PICKLE_GLOBAL, .dtype = globals[i].dtype, .global = i});
     }
     char a[128], b[128];
-    return fail(E_FORMAT,
-                "it asks for '%s.%s', which is not on the list of what a state_dict is made of (nothing was executed); "
-                "save only model.state_dict(), or convert the file to safetensors where it came from",
-                reader_quote(a, module, module_len), reader_quote(b, name, name_len));
+    return fail(
+        E_FORMAT,
+        "it asks for '%s.%s', which is not on the list of names that a state_dict needs (nothing was executed); "
+        "save only model.state_dict(), or convert the file to safetensors at its origin",
+        reader_quote(a, module, module_len), reader_quote(b, name, name_len));
 }
 
 static Status take_line(Machine *m, const char **text, size_t *len)
@@ -269,7 +270,7 @@ static Status call_ordered_dict(Machine *m, const PickleValue *args)
     if (args->list.count > 0) {
         const PickleValue *pairs = item(m, args, 0, PICKLE_LIST);
         if (!pairs || args->list.count > 1)
-            return fail(E_FORMAT, "OrderedDict with other arguments than a list of pairs");
+            return fail(E_FORMAT, "OrderedDict: expected a list of pairs as its argument");
         list = *pairs;
     }
     TRY(push_value(m, (PickleValue){.kind = PICKLE_DICT}));
@@ -277,7 +278,7 @@ static Status call_ordered_dict(Machine *m, const PickleValue *args)
     for (uint32_t i = 0; i < list.list.count; i++) {
         const PickleValue *pair = value(m, list.list.items[i]);
         if ((pair->kind != PICKLE_LIST && pair->kind != PICKLE_TUPLE) || pair->list.count != 2)
-            return fail(E_FORMAT, "OrderedDict: item %u is no pair", i);
+            return fail(E_FORMAT, "OrderedDict: item %u is not a pair", i);
         TRY(append(m, dict, pair->list.items, 2));
     }
     return OK;
@@ -298,7 +299,7 @@ static Status call_rebuild_tensor(Machine *m, const PickleValue *args)
     return push_value(m, v);
 }
 
-/* _rebuild_parameter(tensor, requires_grad, backward_hooks) is the tensor. */
+/* _rebuild_parameter(tensor, requires_grad, backward_hooks) returns the tensor. */
 static Status call_rebuild_parameter(Machine *m, const PickleValue *args)
 {
     if (!item(m, args, 0, PICKLE_TENSOR) || args->list.count != 3)
@@ -323,7 +324,7 @@ static Status reduce(Machine *m)
     case CALL_NOTHING:
         break;
     }
-    return fail(E_FORMAT, "it calls '%s.%s', which may only name the type of a storage", globals[g].module,
+    return fail(E_FORMAT, "it calls '%s.%s', which is valid only as the type of a storage", globals[g].module,
                 globals[g].name);
 }
 
@@ -347,7 +348,7 @@ static Status persistent_id(Machine *m)
     if (!what || !type || !key || !count || !pickle_is_text(m->p, t.list.items[0], "storage") || t.list.count > 6)
         return fail(E_FORMAT, "a persistent id is not ('storage', type, key, location, count)");
     if (globals[type->global].call != CALL_NOTHING)
-        return fail(E_FORMAT, "'%s.%s' is no type of a storage", globals[type->global].module,
+        return fail(E_FORMAT, "'%s.%s' is not a storage type", globals[type->global].module,
                     globals[type->global].name);
     if (count->integer < 0) return fail(E_FORMAT, "a storage of %" PRId64 " elements", count->integer);
     PickleValue v = {.kind = PICKLE_STORAGE, .dtype = type->dtype};
@@ -359,7 +360,7 @@ static Status persistent_id(Machine *m)
         const PickleValue *part = view ? item(m, view, 2, PICKLE_INT) : NULL;
         if (!offset || !part || offset->integer < 0 || part->integer < 0 || part->integer > count->integer ||
             offset->integer > count->integer - part->integer)
-            return fail(E_FORMAT, "the view of a storage of %" PRId64 " elements lies outside of it", count->integer);
+            return fail(E_FORMAT, "the view of a storage of %" PRId64 " elements exceeds the storage", count->integer);
         v.storage.view_offset = offset->integer;
         v.storage.view_count = part->integer;
     }
@@ -397,7 +398,7 @@ static Status check_protocol(uint64_t protocol)
     return fail(E_FORMAT, "protocol %" PRIu64 ", expected at most 5", protocol);
 }
 
-/* One opcode. Those with an argument in the pickle have its width in `widths`. */
+/* Executes one opcode. `widths` has the argument's width of those with an argument. */
 static Status step(Machine *m, uint8_t op)
 {
     static const uint8_t widths[256] = {
@@ -479,7 +480,7 @@ static Status step(Machine *m, uint8_t op)
     case 'j':
         return memo_get(m, n); /* LONG_BINGET */
     default:
-        return fail(E_FORMAT, "opcode 0x%02x is not on the list of what a state_dict needs", op);
+        return fail(E_FORMAT, "opcode 0x%02x is not on the list of opcodes that a state_dict needs", op);
     }
 }
 
@@ -496,7 +497,7 @@ Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size
         TRY_DONE(step(&m, *op));
     }
     TRY_DONE(pop(&m, root));
-    if (m.n_stack > 0 || m.n_marks > 0) status = fail(E_FORMAT, "%u values are left over at its end", m.n_stack);
+    if (m.n_stack > 0 || m.n_marks > 0) status = fail(E_FORMAT, "%u values remain on the stack at its end", m.n_stack);
     *at = m.at;
 done:
     free(m.stack);

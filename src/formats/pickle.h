@@ -1,8 +1,8 @@
-/* A reader of Python pickles that knows only what a state_dict is made of. It builds plain values from an allow-list of
+/* A reader of Python pickles, limited to the elements of a state_dict. It builds plain values from an allow-list of
    opcodes and of globals; nothing is imported, called or executed. Source: Lib/pickletools.py of CPython (opcodes),
    torch/serialization.py (persistent ids). Private to state/.
 
-   Values live in one array and refer to each other by index, so cycles do no harm and nothing recurses. Texts point
+   Values are in one array and refer to each other by index, so cycles are harmless and nothing recurses. Texts point
    into the pickle's bytes, which must outlive the Pickle. */
 #ifndef CAIRN_FORMATS_PICKLE_H
 #define CAIRN_FORMATS_PICKLE_H
@@ -15,7 +15,7 @@ typedef enum {
     PICKLE_INT,
     PICKLE_LONG, /* an integer beyond 64 bits: its bytes, little-endian two's complement */
     PICKLE_STRING,
-    PICKLE_OTHER, /* a float, bytes: parsed, of no use here */
+    PICKLE_OTHER, /* a float, bytes: parsed and ignored */
     PICKLE_TUPLE,
     PICKLE_LIST,
     PICKLE_DICT, /* an OrderedDict too */
@@ -45,7 +45,7 @@ typedef struct {
         struct {
             PickleId key;
             int64_t count;                   /* elements of the whole storage */
-            int64_t view_offset, view_count; /* the part of it that is meant (old form), else 0 and count */
+            int64_t view_offset, view_count; /* the selected part (old form), else 0 and count */
         } storage;
         struct {
             PickleId storage, dims, strides; /* dims, strides: tuples of INT */
@@ -60,15 +60,15 @@ typedef struct {
     uint32_t items; /* in all lists together */
 } Pickle;
 
-/* Reads the pickle at data[*at], moves `at` behind it; `root` is its value. May be called again for the next pickle of
-   a file: values are kept, memos are not. Messages begin with `path` and tell the byte of `data`. */
+/* Reads the pickle at data[*at] and moves `at` past it; `root` is its value. The caller may call it again for the next
+   pickle of a file: values are kept, memos are not. Messages begin with `path` and name the byte of `data`. */
 Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size, size_t *at, PickleId *root);
 void pickle_free(Pickle *p); /* takes a zeroed one */
-/* The value under a string key of a dict; PICKLE_ABSENT if missing or no dict. */
+/* The value under a string key of a dict; PICKLE_ABSENT if missing or not a dict. */
 PickleId pickle_get(const Pickle *p, PickleId dict, const char *key);
 bool pickle_is_text(const Pickle *p, PickleId id, const char *text);
 
-/* Where a reader finds a storage's bytes in the file: `offset` of its first element, `sum` as in TensorInfo. */
+/* Location of a storage's bytes in the file: `offset` of its first element, `sum` as in TensorInfo. */
 typedef Status (*StorageFind)(void *context, const Pickle *p, const PickleValue *storage, uint64_t *offset, int *sum);
 
 /* Adds the tensors of a state_dict: the dict under "model", "state_dict" or "model_state_dict" of `root`, else root. */

@@ -1,5 +1,5 @@
 /* PyTorch's files before 1.6 (and _use_new_zipfile_serialization=False): five pickles (a magic number, the protocol,
-   facts about the machine, the object, the keys of its storages), then for each key 8 bytes of element count and the
+   machine properties, the object, the keys of its storages), then for each key an 8-byte element count and the
    elements. Source: _legacy_save in torch/serialization.py. There are no checksums. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ typedef struct {
     size_t key_len;
     int64_t count;
     Dtype dtype;
-    uint64_t offset; /* of the elements in the file; 0 before it is known */
+    uint64_t offset; /* of the elements in the file; 0 until known */
 } OldStorage;
 
 typedef struct {
@@ -62,7 +62,7 @@ static int compare_keys(const void *a, const void *b)
     return order != 0 ? order : (x->key_len > y->key_len) - (x->key_len < y->key_len);
 }
 
-/* Every storage that the object's pickle refers to, once. */
+/* Collects every storage of the object's pickle once. */
 static Status list_storages(Old *o)
 {
     const Pickle *p = &o->pickle;
@@ -81,7 +81,7 @@ static Status list_storages(Old *o)
         if (unique == 0 || compare_keys(s, last) != 0)
             o->storages[unique++] = *s;
         else if (s->count != last->count || s->dtype != last->dtype)
-            return fail(E_FORMAT, "%s: storage '%s' is given two sizes or types", o->path,
+            return fail(E_FORMAT, "%s: storage '%s' has two sizes or types", o->path,
                         reader_quote(quoted, s->key, s->key_len));
     }
     o->n_storages = unique;
@@ -124,7 +124,7 @@ static Status place_storages(Old *o, PickleId keys)
         o->at += 8 + (size_t)(count * element);
     }
     if (o->at != o->size)
-        return fail(E_FORMAT, "%s: %zu bytes are left over after the last storage", o->path, o->size - o->at);
+        return fail(E_FORMAT, "%s: %zu bytes follow the last storage; expected none", o->path, o->size - o->at);
     return OK;
 }
 
@@ -135,8 +135,7 @@ static Status find_storage(void *context, const Pickle *p, const PickleValue *st
     const OldStorage *s = find_key(o, key);
     char quoted[128];
     if (!s || s->offset == 0)
-        return fail(E_FORMAT, "the file does not hold its storage '%s'",
-                    reader_quote(quoted, key->text.data, key->text.len));
+        return fail(E_FORMAT, "the file lacks its storage '%s'", reader_quote(quoted, key->text.data, key->text.len));
     *offset = s->offset;
     *sum = -1;
     return OK;

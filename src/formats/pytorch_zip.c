@@ -1,19 +1,19 @@
 /* PyTorch's files since 1.6: a zip of stored entries NAME/data.pkl (the pickle) and NAME/data/KEY (a storage each).
    Source: APPNOTE.TXT of PKWARE (zip, zip64), caffe2/serialize/inline_container.h of PyTorch. The central directory
-   says where and how long; the local headers are checked against it. */
+   gives places and sizes; the local headers must match it. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "formats/pickle.h"
 
-#define MAX_VERSION 10 /* of the archive's layout, as PyTorch 2 still reads it */
+#define MAX_VERSION 10 /* of the archive's layout, the newest that PyTorch 2 reads */
 
 typedef struct {
     const char *name;
     size_t name_len;
     uint64_t header, offset, bytes; /* of the local header; of the data */
     uint32_t crc, flags;
-    int sum; /* index of its checksum in the TensorFile, −1 before it is needed */
+    int sum; /* index of its checksum in the TensorFile, −1 until needed */
 } ZipEntry;
 
 typedef struct {
@@ -43,7 +43,7 @@ static Status find_end(const Zip *z, uint64_t *at)
     return fail(E_FORMAT, "%s: a zip file without its directory at the end: truncated", z->path);
 }
 
-/* Fields of 16 and 32 bits are all ones where the zip64 record holds the number. */
+/* Fields of 16 and 32 bits are all ones if the zip64 record holds the number. */
 static bool agrees(uint64_t small, uint64_t limit, uint64_t wide) { return small == limit || small == wide; }
 
 static Status read_end(Zip *z)
@@ -114,18 +114,17 @@ static bool find_zip64(const uint8_t *extra, uint64_t len, const uint8_t **field
     return true;
 }
 
-/* Where the data begins, after the local header has been compared with the directory's entry. */
+/* Returns the start of the data, after comparing the local header with the directory's entry. */
 static Status check_local(const Zip *z, ZipEntry *e, uint32_t method, const char *quoted)
 {
     if (e->header > z->directory || z->directory - e->header < 30)
-        return fail(E_FORMAT, "%s: entry '%s': its header at byte %" PRIu64 " lies outside of the file's data", z->path,
+        return fail(E_FORMAT, "%s: entry '%s': its header at byte %" PRIu64 " is outside the file's data", z->path,
                     quoted, e->header);
     const uint8_t *p = z->data + e->header;
     uint64_t room = z->directory - e->header - 30, name_len = reader_le16(p + 26), extra_len = reader_le16(p + 28);
     if (memcmp(p, "PK\3\4", 4) != 0 || reader_le16(p + 8) != method || name_len != e->name_len || name_len > room ||
         memcmp(p + 30, e->name, name_len) != 0 || extra_len > room - name_len)
-        return fail(E_FORMAT,
-                    "%s: entry '%s': the header at byte %" PRIu64 " is not the one that the directory describes",
+        return fail(E_FORMAT, "%s: entry '%s': the header at byte %" PRIu64 " differs from the directory's entry",
                     z->path, quoted, e->header);
     room -= name_len + extra_len;
     if (e->bytes > room)
@@ -192,24 +191,24 @@ static Status read_directory(Zip *z)
     at = z->directory;
     for (; (uint64_t)z->count < z->n_entries; z->count++) TRY(read_entry(z, &at, &z->entries[z->count]));
     if (at != z->end)
-        return fail(E_FORMAT, "%s: %" PRIu64 " bytes are left over after the last zip directory entry", z->path,
+        return fail(E_FORMAT, "%s: %" PRIu64 " bytes follow the last zip directory entry; expected none", z->path,
                     z->end - at);
     qsort(z->entries, (size_t)z->count, sizeof *z->entries, compare_places);
     for (int i = 1; i < z->count; i++)
         if (z->entries[i].header < z->entries[i - 1].offset + z->entries[i - 1].bytes)
-            return fail(E_FORMAT, "%s: entry '%s' overlaps the one before", z->path,
+            return fail(E_FORMAT, "%s: entry '%s' overlaps the previous one", z->path,
                         reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
     qsort(z->entries, (size_t)z->count, sizeof *z->entries, compare_names);
     for (int i = 1; i < z->count; i++)
         if (compare_names(&z->entries[i - 1], &z->entries[i]) == 0)
-            return fail(E_FORMAT, "%s: entry '%s' stands twice in the zip file", z->path,
+            return fail(E_FORMAT, "%s: entry '%s' occurs twice in the zip file", z->path,
                         reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
     return OK;
 }
 
 /* --- the archive --- */
 
-/* The entry PREFIX + `folder` + `name`; NULL if there is none. */
+/* The entry PREFIX + `folder` + `name`; NULL if missing. */
 static ZipEntry *find_entry(const Zip *z, const char *folder, const char *name, size_t name_len)
 {
     Buf full = {0};
@@ -251,7 +250,7 @@ static Status check_crc(const Zip *z, const ZipEntry *e)
                             : "the file is damaged");
 }
 
-/* The small entries that say how the rest is to be read. Files of older versions lack "byteorder". */
+/* Checks the small entries that describe the format. Files of older versions lack "byteorder". */
 static Status check_header_entries(const Zip *z)
 {
     const ZipEntry *order = find_entry(z, "", "byteorder", 9), *version = find_entry(z, "", "version", 7);
@@ -282,7 +281,7 @@ static Status find_storage(void *context, const Pickle *p, const PickleValue *st
     char quoted[128];
     ZipEntry *e = find_entry(z, "data/", key->text.data, key->text.len);
     reader_quote(quoted, key->text.data, key->text.len);
-    if (!e) return fail(E_FORMAT, "there is no entry 'data/%s' for its storage", quoted);
+    if (!e) return fail(E_FORMAT, "the entry 'data/%s' of its storage is missing", quoted);
     uint64_t element = dtype_size(storage->dtype);
     if ((uint64_t)storage->storage.count > e->bytes / element || (uint64_t)storage->storage.count * element != e->bytes)
         return fail(E_FORMAT, "its storage 'data/%s' has %" PRIu64 " bytes, the pickle says %" PRId64 " elements of %s",

@@ -1,5 +1,5 @@
-/* What the readers of tensor files share: the open file, and the calls by which a format's reader fills it.
-   Private to state/. Each <format>_read parses one file that is already mapped and adds its tensors. */
+/* Shared by the readers of tensor files: the open file, and the calls with which a format's reader fills it. Private to
+   formats/. Each <format>_read parses one file already mapped, and adds its tensors. */
 #ifndef CAIRN_FORMATS_READER_INTERNAL_H
 #define CAIRN_FORMATS_READER_INTERNAL_H
 
@@ -54,7 +54,7 @@ Status pytorch_zip_read(TensorFile *f, int shard);
 Status pytorch_old_read(TensorFile *f, int shard);
 Status tf1_bundle_read(TensorFile *f, const char *prefix);
 
-/* CRC-32 as zip has it (polynomial 0xEDB88320). */
+/* CRC-32 as in zip (polynomial 0xEDB88320). */
 uint32_t crc32_zip(const void *data, size_t len);
 
 /* Decodes one raw Snappy block. Fails (false) on anything wrong; never reads or writes outside. */

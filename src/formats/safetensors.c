@@ -1,6 +1,6 @@
 /* safetensors: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, the data.
    Source: the format section of huggingface/safetensors. Read as strictly as its own library does: the ranges are
-   contiguous, without holes and overlaps, and end where the file ends. The writer makes the same. */
+   contiguous, without holes and overlaps, and end at the end of the file. The writer writes the same form. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -27,10 +27,10 @@ static void add_metadata(TensorFile *f, const char *key, const char *value)
 
 static Status read_metadata(TensorFile *f, const char *path, const Json *object)
 {
-    if (js_kind(object) != JSON_KIND_OBJECT) return fail(E_FORMAT, "%s: __metadata__ is no JSON object", path);
+    if (js_kind(object) != JSON_KIND_OBJECT) return fail(E_FORMAT, "%s: __metadata__ is not a JSON object", path);
     for (void *it = js_first(object); it; it = js_next(object, it)) {
         if (js_kind(js_value(it)) != JSON_KIND_STRING)
-            return fail(E_FORMAT, "%s: __metadata__: the value of '%s' is no string", path, js_key(it));
+            return fail(E_FORMAT, "%s: __metadata__: the value of '%s' is not a string", path, js_key(it));
         add_metadata(f, js_key(it), js_string(js_value(it), ""));
     }
     return OK;
@@ -48,7 +48,7 @@ static bool read_integers(const Json *array, int64_t *out, int max, int *n)
     return true;
 }
 
-/* `start`, `room`: where the data begins in the file, and its bytes. */
+/* `start`, `room`: start of the data in the file, and its bytes. */
 static Status read_entry(TensorFile *f, int shard, const char *name, const Json *v, uint64_t start, uint64_t room)
 {
     const char *path = f->shards[shard].path;
@@ -64,7 +64,7 @@ static Status read_entry(TensorFile *f, int shard, const char *name, const Json 
     while (k < N_NAMES && strcmp(js_string(type, ""), dtypes[k].name) != 0) k++;
     if (k == N_NAMES)
         return fail(E_FORMAT, "%s: tensor '%s': dtype is '%s', expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
-                    path, quoted, js_string(type, "no string"));
+                    path, quoted, js_string(type, "not a string"));
     if (!read_integers(shape, dims, TENSOR_MAX_DIMS, &n_dims))
         return fail(E_FORMAT, "%s: tensor '%s': shape must be an array of at most %d integers, 0 or more", path, quoted,
                     TENSOR_MAX_DIMS);
@@ -74,7 +74,7 @@ static Status read_entry(TensorFile *f, int shard, const char *name, const Json 
     if ((uint64_t)ends[1] > room)
         return fail(E_FORMAT,
                     "%s: tensor '%s' ends at byte %" PRId64 " of the data, the file has only %" PRIu64
-                    ": it is truncated, or its header lies",
+                    ": it is truncated, or its header is wrong",
                     path, quoted, ends[1], room);
     TensorInfo *t;
     TRY(reader_add_tensor(f, shard, path, name, strlen(name), dtypes[k].dtype, dims, n_dims, &t));

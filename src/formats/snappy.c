@@ -1,8 +1,8 @@
 /* Snappy's raw block format, decoding only. Source: format_description.txt of google/snappy: a varint with the decoded
-   length, then literals and copies; the low two bits of a tag say which. */
+   length, then literals and copies; the low two bits of a tag select the kind. */
 #include "formats/reader_internal.h"
 
-/* The longest copy makes 64 bytes out of 3, so more than this is a lie. */
+/* The densest input is a copy of 64 bytes encoded in 3, so a larger claim is false. */
 #define SNAPPY_MAX_RATIO 22
 
 bool snappy_length(const uint8_t *data, size_t len, size_t *decoded, size_t *header)

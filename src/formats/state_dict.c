@@ -1,4 +1,4 @@
-/* From a pickle's values to tensors: which dict is the state_dict, and whether every tensor lies inside its storage. */
+/* From a pickle's values to tensors: finds the state_dict, and checks that every tensor is inside its storage. */
 #include <inttypes.h>
 
 #include "formats/pickle.h"
@@ -17,8 +17,8 @@ static bool read_dims(const Pickle *p, PickleId tuple, int64_t *out, int *n)
     return true;
 }
 
-/* Whether offset, dims and strides stay within `room` elements. `last`: the last element that they reach, for messages;
-   −1 if it overflows or a number is negative. */
+/* Whether offset, dims and strides stay within `room` elements. `last`: the last element reached, for messages; −1 on
+   overflow or a negative number. */
 static bool inside(int64_t offset, const TensorInfo *t, const int64_t *strides, int64_t room, int64_t *last)
 {
     int64_t reach, at = offset;
@@ -84,16 +84,17 @@ Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root,
     const PickleValue *dict = &p->values[choose_dict(p, root)];
     int before = f->count;
     if (dict->kind != PICKLE_DICT)
-        return fail(E_FORMAT, "%s: the pickle's top value is no dict; expected a state_dict (names to tensors)", path);
+        return fail(E_FORMAT, "%s: the pickle's top value is not a dict; expected a state_dict (names to tensors)",
+                    path);
     for (uint32_t i = 0; i + 1 < dict->list.count; i += 2) {
         const PickleValue *key = &p->values[dict->list.items[i]], *v = &p->values[dict->list.items[i + 1]];
         if (v->kind != PICKLE_TENSOR) continue; /* epoch counters and the like */
         if (key->kind != PICKLE_STRING)
-            return fail(E_FORMAT, "%s: a tensor's key in the state_dict is no string", path);
+            return fail(E_FORMAT, "%s: a tensor's key in the state_dict is not a string", path);
         TRY(add_tensor(f, shard, p, key, v, find, context));
     }
     if (f->count > before) return OK;
     return fail(E_FORMAT,
-                "%s: no tensor by name, neither at the top nor under 'model', 'state_dict' or 'model_state_dict'",
+                "%s: found no named tensor at the top level or under 'model', 'state_dict' or 'model_state_dict'",
                 path);
 }

@@ -1,4 +1,4 @@
-/* Opening: which format is it, which files belong to it, and what every reader shares. Reading is in tensor_read.c. */
+/* Opening: finds the format and the files, and has the parts shared by all readers. Reading is in tensor_read.c. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -65,7 +65,7 @@ Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char 
                     TENSOR_MAX_DIMS);
 
     TensorInfo t = {.dtype = dtype, .n_dims = n_dims, .shard = shard, .sum = -1, .count = 1};
-    int64_t bytes = (int64_t)dtype_size(dtype); /* with every 0 taken as 1, so that strides cannot overflow either */
+    int64_t bytes = (int64_t)dtype_size(dtype); /* counts a 0 as 1, so that strides cannot overflow either */
     for (int d = n_dims - 1; d >= 0; d--) {
         int64_t dim = dims[d];
         if (dim < 0)
@@ -109,7 +109,7 @@ static bool begins_with(const FileMap *m, const char *bytes, size_t n)
     return m->size >= n && memcmp(m->data, bytes, n) == 0;
 }
 
-/* One self-contained file, known by its content; the suffix only decides what an unreadable one should have been. */
+/* One self-contained file, identified by its content; the suffix serves only the message for an unreadable one. */
 static Status read_single(TensorFile *f, const char *path)
 {
     int shard;
@@ -151,7 +151,7 @@ static Status list_files(const char *path, const Json *map, const char ***files,
         if (!name || !*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             return fail(E_FORMAT,
                         "%s: weight_map gives tensor '%s' %s%s%s; expected the name of a file beside the index", path,
-                        js_key(it), name ? "'" : "", name ? name : "no string", name ? "'" : "");
+                        js_key(it), name ? "'" : "", name ? name : "a value that is not a string", name ? "'" : "");
         names[used++] = name;
     }
     qsort(names, used, sizeof *names, compare_strings);
@@ -169,7 +169,7 @@ static int compare_names(const void *a, const void *b, void *file)
     return strcmp(infos[*(const int *)a].name, infos[*(const int *)b].name);
 }
 
-/* The sorted list for tensor_file_find; a name that stands twice shows here. */
+/* Sorts the names for tensor_file_find and detects duplicates. */
 static Status sort_names(TensorFile *f)
 {
     f->by_name = mem_array((size_t)f->count, sizeof *f->by_name);
@@ -178,13 +178,13 @@ static Status sort_names(TensorFile *f)
     for (int i = 1; i < f->count; i++) {
         const TensorInfo *a = &f->infos[f->by_name[i - 1]], *b = &f->infos[f->by_name[i]];
         if (strcmp(a->name, b->name) == 0)
-            return fail(E_FORMAT, "%s: tensor '%s' stands twice (the other in '%s')", f->shards[b->shard].path, b->name,
+            return fail(E_FORMAT, "%s: tensor '%s' occurs twice (also in '%s')", f->shards[b->shard].path, b->name,
                         file_basename(f->shards[a->shard].path));
     }
     return OK;
 }
 
-/* Both ways: the index names every tensor of the files, and the files hold every tensor of the index. */
+/* Checks both directions: the index names every tensor of the files, and the files hold every tensor of the index. */
 static Status compare_with_index(const TensorFile *f, const char *path, const Json *map)
 {
     for (int i = 0; i < f->count; i++) {
@@ -192,8 +192,8 @@ static Status compare_with_index(const TensorFile *f, const char *path, const Js
         const char *listed = js_string(js_get(map, name), NULL);
         if (!listed)
             return fail(E_FORMAT,
-                        "%s: weight_map lacks tensor '%s', which '%s' holds: index and files are not of one save", path,
-                        name, file);
+                        "%s: weight_map lacks tensor '%s', which '%s' holds: index and files are from different saves",
+                        path, name, file);
         if (strcmp(listed, file) != 0)
             return fail(E_FORMAT, "%s: weight_map looks for tensor '%s' in '%s', it is in '%s'", path, name, listed,
                         file);
@@ -241,7 +241,7 @@ done:
     return status;
 }
 
-/* "p.index", "p.data-00000-of-00001" → "p" (caller frees); NULL if it is neither. */
+/* "p.index", "p.data-00000-of-00001" → "p" (caller frees); NULL for other names. */
 static char *tf1_prefix(const char *path)
 {
     size_t n = strlen(path), digits = strlen(".data-00000-of-00001");
@@ -268,7 +268,7 @@ static Status read_path(TensorFile *f, const char *path)
     else if (file_exists(index))
         status = read_tf1(f, path);
     else
-        status = fail(E_IO, "%s: no such file; there is no TensorFlow checkpoint '%s' either", path, index);
+        status = fail(E_IO, "%s: no such file, and no TensorFlow checkpoint '%s'", path, index);
     free(prefix);
     free(index);
     return status;
@@ -302,7 +302,7 @@ static Status find_in_directory(const char *directory, char **path)
     TRY(find_tf1_index(directory, path, &n));
     if (n == 1) return OK;
     if (n > 1)
-        return fail(E_FORMAT, "%s: %d TensorFlow checkpoints (.index files) lie here; give the prefix of one of them",
+        return fail(E_FORMAT, "%s: holds %d TensorFlow checkpoints (.index files); give the prefix of one of them",
                     directory, n);
     return fail(E_IO,
                 "%s: holds none of model.safetensors, model.safetensors.index.json, pytorch_model.bin, "

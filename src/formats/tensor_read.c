@@ -3,7 +3,7 @@
 
 #include "formats/reader_internal.h"
 
-/* Copies or converts `n` elements, `stride` bytes apart in the file and side by side in `out`. */
+/* Copies or converts `n` elements, `stride` bytes apart in the file and contiguous in `out`. */
 typedef void (*RowFn)(void *out, const uint8_t *in, int64_t stride, int64_t n);
 
 #define CONVERT_ROW(NAME, TYPE, TO_F32)                                                                                \
@@ -70,8 +70,8 @@ static Status verify_sum(const TensorFile *f, const TensorInfo *t)
     return OK;
 }
 
-/* Walks the tensor in row-major order. `out_element`: bytes that `row` writes per element. The dimensions that lie side
-   by side in the file, seen from the last, make one row. */
+/* Walks the tensor in row-major order. `out_element`: bytes that `row` writes per element. The trailing dimensions that
+   are contiguous in the file form one row. */
 static void walk(const TensorInfo *t, const uint8_t *base, RowFn row, uint8_t *out, size_t out_element)
 {
     int64_t element = (int64_t)dtype_size(t->dtype), n = 1, stride = 1, index[TENSOR_MAX_DIMS] = {0};

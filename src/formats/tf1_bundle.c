@@ -12,7 +12,7 @@
 #define MAX_KEY    1024u
 #define MAX_SHARDS 4096u
 
-/* Bytes still to be read. */
+/* The unread bytes. */
 typedef struct {
     const uint8_t *p;
     uint64_t left;
@@ -79,13 +79,13 @@ typedef struct {
     int n_blocks, blocks_capacity;
     uint64_t n_shards;
     bool has_header;
-    int *shard_of; /* (n_shards) in the TensorFile, by TensorFlow's number; −1 before it is needed */
+    int *shard_of; /* (n_shards) in the TensorFile, by TensorFlow's number; −1 until needed */
 } Bundle;
 
 /* Called for every entry of a block, keys ascending. The bytes live until the next block is loaded. */
 typedef Status (*EntryFn)(Bundle *b, const char *key, size_t key_len, Cursor value);
 
-/* The contents of a block, unpacked if need be, after its CRC has been checked. */
+/* Returns the contents of a block, CRC checked and unpacked if needed. */
 static Status load_block(Bundle *b, uint64_t offset, uint64_t size, Cursor *block)
 {
     uint64_t room = b->map.size - FOOTER;
@@ -111,20 +111,21 @@ static Status load_block(Bundle *b, uint64_t offset, uint64_t size, Cursor *bloc
     b->unpacked = NULL;
     if (snappy_length(p, (size_t)size, &decoded, &header)) b->unpacked = mem_alloc(decoded);
     if (!b->unpacked || !snappy_decode(p, (size_t)size, b->unpacked, decoded))
-        return fail(E_FORMAT, "%s: the block at byte %" PRIu64 " is no valid Snappy data", b->path, offset);
+        return fail(E_FORMAT, "%s: the block at byte %" PRIu64 " is not valid Snappy data", b->path, offset);
     *block = (Cursor){b->unpacked, decoded};
     return OK;
 }
 
-/* Entries: lengths of the part shared with the key before, of the rest, of the value, as varints; the rest; the value.
-   Then the restart points, which only a search needs. `last` is the key before, over all blocks of a kind: keys ascend.
+/* Entries: lengths of the part shared with the previous key, of the rest, of the value, as varints; the rest; the
+   value. Then the restart points, which only a search needs. `last` is the previous key over all blocks of a kind,
+   because keys ascend.
  */
 static Status walk_block(Bundle *b, Cursor block, Buf *last, bool *any, EntryFn entry)
 {
     char quoted[128];
     uint64_t restarts = block.left >= 4 ? reader_le32(block.p + block.left - 4) : UINT64_MAX;
     if (block.left < 4 || restarts > (block.left - 4) / 4)
-        return fail(E_FORMAT, "%s: a block of %" PRIu64 " bytes does not hold its restart points", b->path, block.left);
+        return fail(E_FORMAT, "%s: a block of %" PRIu64 " bytes lacks its restart points", b->path, block.left);
     block.left -= 4 * (restarts + 1);
     for (bool fresh = true; block.left > 0; fresh = false) {
         uint64_t shared, rest, length;
@@ -153,11 +154,11 @@ static Status add_block(Bundle *b, const char *key, size_t key_len, Cursor value
     Handle h;
     char quoted[128];
     if (!take_varint(&value, &h.offset) || !take_varint(&value, &h.size) || value.left > 0)
-        return fail(E_FORMAT, "%s: the index entry '%s' is no place of a block", b->path,
+        return fail(E_FORMAT, "%s: the index entry '%s' is not the place of a block", b->path,
                     reader_quote(quoted, key, key_len));
     const Handle *before = b->n_blocks ? &b->blocks[b->n_blocks - 1] : NULL;
     if (before && (h.offset < before->offset || h.offset - before->offset < before->size))
-        return fail(E_FORMAT, "%s: the block of '%s' does not lie behind the one before it", b->path,
+        return fail(E_FORMAT, "%s: the block of '%s' does not follow the previous block", b->path,
                     reader_quote(quoted, key, key_len));
     MEM_GROW(b->blocks, b->n_blocks, b->blocks_capacity);
     b->blocks[b->n_blocks++] = h;
@@ -195,7 +196,7 @@ static Status read_header(Bundle *b, Cursor value)
     return OK;
 }
 
-/* BundleEntryProto, and of its shape (TensorShapeProto) only what matters. */
+/* BundleEntryProto, and the needed fields of its shape (TensorShapeProto). */
 typedef struct {
     uint64_t type, shard, offset, size, crc; /* fields 1, 3, 4, 5, 6 */
     int64_t dims[TENSOR_MAX_DIMS];           /* field 2 */
@@ -217,7 +218,7 @@ static bool parse_shape(Cursor shape, Entry *e)
             if (d.id == 1 && d.wire == 0) size = (int64_t)d.number;
         }
         if (e->n_dims < TENSOR_MAX_DIMS) e->dims[e->n_dims] = size;
-        if (e->n_dims <= TENSOR_MAX_DIMS) e->n_dims++; /* one too many is noticed later */
+        if (e->n_dims <= TENSOR_MAX_DIMS) e->n_dims++; /* an excess is detected later */
     }
     return true;
 }
@@ -248,7 +249,7 @@ static const struct {
 #define N_TYPES   (sizeof types / sizeof *types)
 #define DT_STRING 7
 
-/* The data file of TensorFlow's number, mapped on first need. An absent one is an error when it is read. */
+/* The data file with TensorFlow's number, mapped on first use. A missing file is an error when it is read. */
 static Status find_shard(Bundle *b, uint64_t number, int *shard)
 {
     if (b->shard_of[number] < 0) {
@@ -300,8 +301,8 @@ static Status add_tensor(Bundle *b, const char *name, size_t name_len, const Ent
     if (s->mapped && (e->size > s->map.size || e->offset > s->map.size - e->size))
         return fail(E_FORMAT,
                     "%s: tensor '%s' is %" PRIu64 " bytes at %" PRIu64
-                    ", the file has only %zu: it is truncated, or the "
-                    "index lies",
+                    ", the file has only %zu: it is truncated, or "
+                    "the index is wrong",
                     s->path, quoted, e->size, e->offset, s->map.size);
     t->offset = e->offset;
     if (!e->has_crc) return fail(E_FORMAT, "%s: tensor '%s' has no CRC-32C", b->path, quoted);
@@ -314,7 +315,7 @@ static Status read_entry(Bundle *b, const char *key, size_t key_len, Cursor valu
     Entry e;
     char quoted[128];
     if (key_len == 0) return read_header(b, value); /* the smallest key, so the first */
-    if (!b->has_header) return fail(E_FORMAT, "%s: a table, but its first key is no header of a checkpoint", b->path);
+    if (!b->has_header) return fail(E_FORMAT, "%s: a table, but its first key is not a checkpoint's header", b->path);
     if (!parse_entry(value, &e))
         return fail(E_FORMAT, "%s: tensor '%s': its entry (BundleEntryProto) does not parse", b->path,
                     reader_quote(quoted, key, key_len));
@@ -328,7 +329,7 @@ static Status read_footer(const Bundle *b, Handle *index)
     Handle meta;
     if (b->map.size < FOOTER || reader_le64(b->map.data + b->map.size - 8) != MAGIC)
         return fail(E_FORMAT,
-                    "%s: %zu bytes that do not end with a TensorFlow table's magic number: truncated, or no index",
+                    "%s: %zu bytes that do not end with a TensorFlow table's magic number: truncated, or not an index",
                     b->path, b->map.size);
     Cursor c = {b->map.data + b->map.size - FOOTER, FOOTER - 8};
     if (take_varint(&c, &meta.offset) && take_varint(&c, &meta.size) && take_varint(&c, &index->offset) &&

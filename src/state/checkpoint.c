@@ -25,7 +25,7 @@ bool checkpoint_parse_name(const char *name, int64_t *step, const char **suffix)
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
     const char *digits = name + sizeof prefix - 1;
     size_t n = strspn(digits, "0123456789");
-    if (n == 0 || n > 18 || (n > 1 && digits[0] == '0')) return false; /* as checkpoint_path writes them */
+    if (n == 0 || n > 18 || (n > 1 && digits[0] == '0')) return false; /* as written by checkpoint_path */
     *step = strtoll(digits, NULL, 10);
     *suffix = digits + n;
     return true;
@@ -82,7 +82,7 @@ void checkpoint_list_free(CheckpointList *list)
 
 /* ---- Removal ---- */
 
-/* The manifest first, so that what remains of an interrupted removal cannot pass for a checkpoint. */
+/* The manifest goes first, so that the rest of an interrupted removal cannot pass for a checkpoint. */
 static Status remove_nameless(const char *path)
 {
     char *manifest = file_join(path, CHECKPOINT_MANIFEST);
@@ -120,7 +120,7 @@ done:
 
 uint64_t checkpoint_bytes(const ParamTable *params)
 {
-    enum { HEADER = 160, SMALL = 64 * 1024 }; /* of a tensor beside its name; manifest, state.json and blocks */
+    enum { HEADER = 160, SMALL = 64 * 1024 }; /* per tensor beside its name; manifest, state.json and blocks */
     uint64_t bytes = SMALL;
     for (int i = 0; i < params->count; i++) {
         const Param *p = &params->params[i];

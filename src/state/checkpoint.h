@@ -1,24 +1,24 @@
-/* Checkpoints: training state on disk, whole or not there (docs/design.md, idea 9; docs/contracts.md 7 and 8).
+/* Checkpoints: training state on disk, whole or absent (docs/design.md, idea 9; docs/contracts.md 7 and 8).
 
-   OUT/checkpoint-<step>/ is a model folder of its own:
+   OUT/checkpoint-<step>/ is a complete model folder:
      model.safetensors      weights, fp32, Hugging Face's names and shapes, without the vocabulary's pad rows
      optimizer.safetensors  "m.<name>" and "v.<name>", fp32, the same shapes
      state.json             everything else; its text is the caller's
      …                      the caller's small files: config.json, vocab.txt …
      manifest.json          last: step, and every other file's name, size and XXH3-128 digest; ends with its own digest
-   Tensors stand in the order of the flat space, whole and by name: no world size is in it. Nothing in the first file
-   tells time, host or path.
+   Tensors are in the order of the flat space, whole and by name, so a checkpoint does not depend on the world size.
+   model.safetensors contains no time, host or path.
 
    Saving writes checkpoint-<step>.tmp, makes every file durable, the manifest last, renames the folder to its name,
-   flushes OUT, and only then removes older ones. So at every moment at least one good checkpoint is there, once there
-   was one. A checkpoint that is removed loses its name first (it becomes .tmp), then its manifest. Folders named .tmp
-   are never read. checkpoint-<step>.old is one that is being replaced by another of the same step; it counts as long as
-   it is there. One process per OUT (state/lock.h).
+   flushes OUT, and only then removes older ones. So after the first save OUT holds a good checkpoint at every moment.
+   Removal first renames a checkpoint to .tmp, then deletes its manifest, then the rest. Readers ignore folders named
+   .tmp. checkpoint-<step>.old is being replaced by another checkpoint of the same step; readers accept it until it is
+   removed. One process per OUT (state/lock.h).
 
-   Reading verifies sizes and digests while it reads: once, straight into the caller's memory.
+   Reading goes once through each file, straight into the caller's memory, and verifies sizes and digests on the way.
 
-   Errors: E_CORRUPT damaged (also missing files, and media that cannot be read); E_FORMAT whole, but of another model,
-   with a list of what differs; E_IO everything the system refuses. Every message names the path. */
+   Errors: E_CORRUPT for damage, missing files and unreadable media; E_FORMAT for an intact checkpoint of another model,
+   with a list of the differences; E_IO for any refusal of the system. Every message names the path. */
 #ifndef CAIRN_STATE_CHECKPOINT_H
 #define CAIRN_STATE_CHECKPOINT_H
 
@@ -35,7 +35,7 @@
 typedef struct {
     const ParamTable *params;
     int64_t step;
-    const float *weights, *m, *v; // (params->size) each; they may lie in the saver's buffer already, in this order
+    const float *weights, *m, *v; // (params->size) each; may be in the saver's buffer already, in this order
     double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
     const char *state;            /* JSON text for state.json */
     size_t state_size;
@@ -45,14 +45,14 @@ typedef struct {
 
 typedef struct {
     int saved, failed;      /* checkpoints */
-    int64_t last_step;      /* of the newest durable one; −1: none yet */
-    double stalled_s;       /* training waited, in all saves together: for the previous save, copying, … */
-    double longest_stall_s; /* … and in the save where it waited longest */
+    int64_t last_step;      /* step of the newest durable checkpoint; −1: none yet */
+    double stalled_s;       /* total wait of training: for the previous save, copying, … */
+    double longest_stall_s; /* longest wait of one save */
     double background_s;    /* writing beside training */
     uint64_t bytes;         /* written, in all saves together */
 } SaverStats;
 
-/* Saves into one folder; one at a time. The caller owns `stats` (read it between calls) and calls from one thread. */
+/* Saves into one folder, one save at a time. The caller reads `stats` between calls, and calls from one thread. */
 typedef struct {
     SaverStats stats;
     /* private */
@@ -60,34 +60,33 @@ typedef struct {
     int keep;
     float *buffer; // (3, params->size)
     pthread_t thread;
-    bool running, finished; /* a thread is there; its work is done (under `lock`) */
+    bool running, finished; /* the thread exists; its work is done (under `lock`) */
     pthread_mutex_t lock;
     struct Save *save;
     Status last;
     char *last_message;
 } Saver;
 
-/* Makes `out` if it is not there, and removes what killed processes left in it. `keep` checkpoints are kept, all if 0.
-   `buffer` has room for 3 · params->size floats (the plan's SAVE region) and belongs to the saver until saver_free;
-   NULL: saving streams from the state itself while training stands. */
+/* Creates `out` if it is missing, and removes leftovers of killed processes. Keeps the newest `keep` checkpoints, all
+   if 0. `buffer` has room for 3 · params->size floats (the plan's SAVE region) and belongs to the saver until
+   saver_free; NULL: saving streams from the state itself while training waits. */
 Status saver_init(Saver *s, const char *out, int keep, float *buffer);
-/* Waits for a save that is under way. With a buffer: copies everything and returns, a thread does the rest; a failure
-   shows in saver_wait, and as a warning. Without: returns when it is durable, or why it is not (and warns, too). After
-   a failure the checkpoints of before are still there. Where that step is saved already with the same state.json and
-   small files, nothing is written; other steps beyond it, which can only be of a run that went another way, are
-   removed. */
+/* Waits for a save in progress. With a buffer it copies everything and returns, and a thread writes; saver_wait and a
+   warning report a failure. Without a buffer it returns when the checkpoint is durable, or with the error (and a
+   warning). A failure leaves the earlier checkpoints in place. Writes nothing if the step is saved already with the
+   same state.json and small files. Removes later steps, which can only belong to a run that took another course. */
 Status saver_begin(Saver *s, const TrainingState *state);
-/* True while a save is under way. Takes notice of one that ended: figures, and the warning where it failed. */
+/* True while a save is in progress. After a save has ended, updates `stats` and warns of a failure. */
 bool saver_poll(Saver *s);
-/* Waits; the outcome of the last save (OK if there was none), with its message. */
+/* Waits; returns the status of the last save (OK without one), with its message. */
 Status saver_wait(Saver *s);
 void saver_free(Saver *s); /* waits; takes a zeroed one */
 
-/* Bytes of one checkpoint on disk, without the small files (a few more than it takes). */
+/* Bytes of one checkpoint on disk without the small files, rounded up a little. */
 uint64_t checkpoint_bytes(const ParamTable *params);
-/* E_IO, with both figures, if fewer than `bytes` are free where `directory` lies or would lie. */
+/* E_IO, with both figures, if the file system of `directory` (which need not exist yet) has fewer than `bytes` free. */
 Status checkpoint_check_space(const char *directory, uint64_t bytes);
-/* Removes what killed processes left in `out`: checkpoint-*.tmp. A missing `out` is fine. */
+/* Removes leftovers of killed processes in `out`: checkpoint-*.tmp. A missing `out` is fine. */
 Status checkpoint_remove_leftovers(const char *out);
 
 /* ---- reading ---- */
@@ -103,23 +102,23 @@ typedef struct {
     int count, cap;
 } CheckpointList;
 
-/* Everything in `out` that has a checkpoint's name, whole or not. A missing `out` gives none. */
+/* All folders in `out` with a checkpoint's name, whole or not. A missing `out` gives none. */
 Status checkpoint_find(const char *out, CheckpointList *list);
 void checkpoint_list_free(CheckpointList *list); /* takes a zeroed one */
 
 /* One checkpoint into the flat space. `m` and `v` may both be NULL: optimizer.safetensors is then not opened. Gaps and
-   the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. After a failure the arrays and `state`
-   hold nothing of use. */
+   the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. A failure leaves the arrays and
+   `state` undefined. */
 Status checkpoint_load(const char *path, const ParamTable *params, float *weights, float *m, float *v, Buf *state);
-/* Reads every byte and compares digests; keeps state.json's text in `state` and the step (both may be NULL). */
+/* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
 Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
 
-/* The newest good one in `out`: damaged ones are named in warnings, and the one before is taken. `*path` is NULL (and
-   the Status OK) where there is none at all; the caller frees it. Some there, none of them good: E_CORRUPT. Any other
-   error (another model, no permission) ends the search. */
+/* Loads the newest good checkpoint in `out`. Warns of each damaged one and tries the one before it. `*path`, which the
+   caller frees, is NULL (and the Status OK) if `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other error
+   (another model, no permission) ends the search. */
 Status checkpoint_load_newest(const char *out, const ParamTable *params, float *weights, float *m, float *v, Buf *state,
                               char **path);
-/* The same without tensors, for who must know the state before there is room for them: all digests are compared. */
+/* The same without tensors, for a caller that needs the state before it allocates them. Compares all digests. */
 Status checkpoint_newest(const char *out, Buf *state, char **path);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the files of checkpoint*.c share. Private to state/. */
+/* Shared by checkpoint*.c. Private to state/. */
 #ifndef CAIRN_STATE_CHECKPOINT_INTERNAL_H
 #define CAIRN_STATE_CHECKPOINT_INTERNAL_H
 
@@ -28,9 +28,9 @@ typedef struct {
 bool manifest_name_valid(const char *name);
 void manifest_add(Manifest *m, const char *name, uint64_t size, Digest digest);
 const ManifestFile *manifest_find(const Manifest *m, const char *name); /* NULL if absent */
-/* The one text of a manifest. Reading accepts exactly this, so every changed byte is noticed. */
+/* The canonical text of a manifest. Reading accepts exactly this text, so it detects every changed byte. */
 void manifest_render(const Manifest *m, Buf *out);
-/* `path` is for messages. E_CORRUPT for everything that manifest_render would not have written. */
+/* `path` is for messages. E_CORRUPT for any text that manifest_render would not write. */
 Status manifest_parse(const char *path, const char *text, size_t len, Manifest *m);
 void manifest_free(Manifest *m); /* takes a zeroed one */
 
@@ -39,7 +39,7 @@ void manifest_free(Manifest *m); /* takes a zeroed one */
 char *checkpoint_path(const char *out, int64_t step, const char *suffix); /* caller frees */
 /* "checkpoint-120" and "checkpoint-120.old"; `suffix` points into `name`. */
 bool checkpoint_parse_name(const char *name, int64_t *step, const char **suffix);
-/* Durably takes away the name, then the manifest, then the rest. */
+/* Durably removes the name, then the manifest, then the rest. */
 Status checkpoint_remove(const char *out, const CheckpointInfo *c);
 
 /* ---- reading (checkpoint_read.c) ---- */
@@ -49,8 +49,8 @@ Status checkpoint_read_manifest(const char *path, Manifest *m);
 
 /* ---- writing (checkpoint_write.c) ---- */
 
-/* Makes `t` durable in `out` and removes what is older. `bytes` (adds) is what was written. `note` gets a text for
-   people (caller frees) where something beside the save itself went wrong. */
+/* Makes `t` durable in `out` and removes older checkpoints. Adds the bytes written to `bytes`. `note` receives a text
+   for the user (caller frees) if a step other than the save itself failed. */
 Status checkpoint_write(const char *out, const TrainingState *t, int keep, uint64_t *bytes, char **note);
 
 #endif

@@ -1,4 +1,4 @@
-/* manifest.json: which files make a checkpoint, with sizes and digests, and a digest of the manifest itself. */
+/* manifest.json: the files of a checkpoint with sizes and digests, and a digest of the manifest itself. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ void manifest_render(const Manifest *m, Buf *out)
     buf_printf(out, "  \"xxh3_128_of_the_lines_above\": \"%s\"\n}\n", hex);
 }
 
-/* 32 hexadecimal digits, as digest_format writes them. */
+/* 32 hexadecimal digits, as written by digest_format. */
 static bool parse_digest(const char *s, Digest *d)
 {
     uint64_t half[2] = {0, 0};

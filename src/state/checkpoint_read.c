@@ -1,4 +1,4 @@
-/* Reading a checkpoint: every byte goes through the digest once, on its way to where it belongs. */
+/* Reading a checkpoint: every byte passes through the digest once, on its way to its destination. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 typedef void (*Sink)(void *context, uint64_t offset, const uint8_t *data, size_t len);
 
-/* What is damage, and what is only the system's refusal: a checkpoint that one may not read is not a corrupt one. */
+/* Tells damage (E_CORRUPT) from a refusal of the system (E_IO): an unreadable checkpoint need not be corrupt. */
 static Status read_failed(const char *path, const char *what)
 {
     bool damage = errno == ENOENT || errno == ENOTDIR || errno == EISDIR || errno == EIO || errno == EUCLEAN;
@@ -52,7 +52,7 @@ static ssize_t read_some(int fd, void *out, size_t len)
     return n;
 }
 
-/* Gives all of it to `sink` (may be NULL), then says whether it was right. */
+/* Passes the whole file to `sink` (may be NULL), then verifies its size and digest. */
 static Status read_verified(const char *path, const ManifestFile *f, Sink sink, void *context)
 {
     Status status = OK;
@@ -66,7 +66,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink sink, 
         ssize_t n = read_some(fd, block, BLOCK);
         if (n < 0) TRY_DONE(read_failed(path, "read"));
         if (n == 0) break;
-        if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: it grew while it was read", path));
+        if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));
         digest_update(digest, block, (size_t)n);
         if (sink) sink(context, at, block, (size_t)n);
         at += (uint64_t)n;
@@ -110,7 +110,7 @@ static Status read_manifest_text(const char *dir, const char *path, Buf *text)
     char block[4096];
     if (stat(path, &st) != 0) {
         if (errno == ENOENT || errno == ENOTDIR)
-            return fail(E_CORRUPT, "%s: there is no %s: not a whole checkpoint of Cairn", dir, CHECKPOINT_MANIFEST);
+            return fail(E_CORRUPT, "%s: %s is missing: not a complete Cairn checkpoint", dir, CHECKPOINT_MANIFEST);
         return read_failed(path, "examine");
     }
     if (st.st_size > (off_t)MAX_MANIFEST)
@@ -206,7 +206,7 @@ static int by_place(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* One array of the flat space, and how its tensors are called. */
+/* One array of the flat space, and the prefix of its tensors' names. */
 typedef struct {
     const char *prefix;
     float *values; // (params->size)
@@ -233,7 +233,7 @@ static void print_shape(char out[64], const int64_t *dims, int n)
         snprintf(out, 64, "of %d dimensions", n);
 }
 
-/* Where in the file is `name`, and is it what the model expects there? */
+/* Finds `name` in the file and compares its type and shape with the model's. */
 static const TensorInfo *match(const TensorFile *file, const char *name, const Param *p, Differences *d)
 {
     const int64_t dims[2] = {p->rows, p->cols};
@@ -264,7 +264,7 @@ static bool expected_somewhere(const ParamTable *params, const Array *arrays, in
     return false;
 }
 
-/* Fills `s` with where each tensor's bytes go. */
+/* Fills `s` with the destination of each tensor's bytes. */
 static void map_tensors(const TensorFile *file, const ParamTable *params, const Array *arrays, int n, Scatter *s,
                         Differences *d)
 {
@@ -286,7 +286,7 @@ static void map_tensors(const TensorFile *file, const ParamTable *params, const 
     if (s->count > 0) qsort(s->pieces, (size_t)s->count, sizeof *s->pieces, by_place);
 }
 
-/* Zero between the tensors, and in the pad rows. */
+/* Zeros the gaps between tensors, and the pad rows. */
 static void clear_gaps(const ParamTable *params, float *values)
 {
     int64_t end = 0;
@@ -298,7 +298,7 @@ static void clear_gaps(const ParamTable *params, float *values)
     }
 }
 
-/* The header is read through a mapping, where a medium that fails would end the process: read it once before. */
+/* The header is read through a mapping, where a media error would kill the process. So read it once before. */
 static Status touch_header(const char *path, uint64_t size)
 {
     Status status = OK;
@@ -327,7 +327,7 @@ static Status read_tensors(const char *dir, const ManifestFile *f, const ParamTa
     if (status == E_FORMAT) status = fail(E_CORRUPT, "%s: damaged", status_message());
     if (status != OK) goto done;
     map_tensors(file, params, arrays, n, &s, &d);
-    if (d.count > 0) { /* another model, or a damaged header? */
+    if (d.count > 0) { /* either another model or a damaged header */
         TRY_DONE(read_verified(path, f, NULL, NULL));
         TRY_DONE(fail(E_FORMAT, "%s: was saved from another model; %d tensors differ%s:%s", path, d.count,
                       d.count > 12 ? ", the first are" : "", d.text.data));
@@ -347,7 +347,7 @@ Status checkpoint_load(const char *dir, const ParamTable *params, float *weights
     Status status = OK;
     Manifest manifest;
     const Array model[] = {{"", weights}}, moments[] = {{"m.", m}, {"v.", v}};
-    CHECK(!m == !v, "checkpoint_load wants both moments or none");
+    CHECK(!m == !v, "checkpoint_load needs both moments or neither");
     TRY(checkpoint_read_manifest(dir, &manifest));
     TRY_DONE(read_small(dir, &manifest, state));
     TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_MODEL), params, model, 1));
@@ -379,8 +379,8 @@ static Status search(const char *out, const ParamTable *params, float *weights, 
     }
     if (list.count > 0 && !*path)
         TRY_DONE(fail(E_CORRUPT,
-                      "%s: none of the %d checkpoints there is whole (the newest is %s); put a good one in place, or "
-                      "begin anew in another output folder",
+                      "%s: all %d checkpoints are damaged (the newest is %s); restore a good one, or "
+                      "start over in another output folder",
                       out, list.count, list.items[0].path));
 done:
     checkpoint_list_free(&list);

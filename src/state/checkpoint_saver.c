@@ -1,4 +1,4 @@
-/* Saving beside training: copy, go on, let a thread write. */
+/* Saving in the background: copy the state, return to training, and let a thread write. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "state/checkpoint_internal.h"
 
-/* One save under way. It owns copies of everything but the floats, which lie in the saver's buffer. */
+/* A save in progress. It owns copies of everything but the floats, which are in the saver's buffer. */
 struct Save {
     TrainingState state;
     ModelFile *files;
@@ -20,7 +20,7 @@ struct Save {
     uint64_t bytes;
 };
 
-/* ---- Copying with several threads: one core does not reach what the memory can do ---- */
+/* ---- Copying with several threads: one core does not saturate the memory ---- */
 
 typedef struct {
     float *to;
@@ -103,7 +103,7 @@ static void *save_thread(void *arg)
     return NULL;
 }
 
-/* Notes the outcome of s->save, and forgets it. */
+/* Records the outcome of s->save, and frees it. */
 static void take_outcome(Saver *s)
 {
     struct Save *save = s->save;
@@ -119,7 +119,7 @@ static void take_outcome(Saver *s)
     } else {
         s->stats.failed++;
         s->last_message = mem_strdup(save->message);
-        log_warn("checkpoint-%" PRId64 " could not be saved, what was saved before stays: %s", save->state.step,
+        log_warn("checkpoint-%" PRId64 " could not be saved, earlier checkpoints stay: %s", save->state.step,
                  save->message);
         if (save->note) log_warn("and: %s", save->note);
     }

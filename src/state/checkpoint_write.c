@@ -1,4 +1,4 @@
-/* Writing a checkpoint: aside, digests, manifest last, rename, flush; then the removal of older ones. */
+/* Writing a checkpoint: files and digests into a .tmp folder, manifest last, rename, flush, removal of older ones. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct {
 static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const Array *arrays, int n,
                             Manifest *m, uint64_t *bytes)
 {
-    static const char *const metadata[] = {"format", "pt"}; /* Hugging Face's reader asks for it */
+    static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
     Status status = OK;
     SafetensorsWriter *w = NULL;
     Digest digest;
@@ -36,7 +36,7 @@ static Status write_tensors(const char *dir, const char *name, const ParamTable 
     TRY_DONE(safetensors_writer_open(&w, path, infos, count, metadata, 1));
     for (int a = 0; a < n; a++)
         for (int i = 0; i < params->count; i++) {
-            const Param *p = &params->params[i]; /* pad rows come last in memory, and stay out */
+            const Param *p = &params->params[i]; /* pad rows come last in memory, and are not written */
             TRY_DONE(
                 safetensors_writer_write(w, arrays[a].values + p->offset, (size_t)param_exported(p) * sizeof(float)));
         }
@@ -63,7 +63,7 @@ static Status write_small(const char *dir, const char *name, const void *data, s
     return status;
 }
 
-/* The lines of the manifest that are known before anything is written: state.json and the caller's files. */
+/* Adds the manifest lines known before writing: state.json and the caller's files. */
 static Status list_small(const TrainingState *t, Manifest *m)
 {
     m->step = t->step;
@@ -72,20 +72,20 @@ static Status list_small(const TrainingState *t, Manifest *m)
         const ModelFile *f = &t->files[i];
         if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || strcmp(f->name, CHECKPOINT_MODEL) == 0 ||
             strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0)
-            return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or is there twice", f->name);
+            return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or was given twice", f->name);
         manifest_add(m, f->name, f->size, digest_of(f->data, f->size));
     }
     return OK;
 }
 
-/* Everything into the new folder `dir`, the manifest last. */
+/* Writes everything into the new folder `dir`, the manifest last. */
 static Status write_folder(const char *dir, const TrainingState *t, const Manifest *small, uint64_t *bytes)
 {
     Status status = OK;
     Manifest m = {.step = t->step};
     Buf text = {0};
     const Array model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}};
-    if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot make the folder: %m", dir));
+    if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot create the folder: %m", dir));
     TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m, bytes));
     TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m, bytes));
     TRY_DONE(write_small(dir, CHECKPOINT_STATE, t->state, t->state_size, bytes));
@@ -109,7 +109,7 @@ static bool has_manifest(const char *path)
     return there;
 }
 
-/* What stands under the name already. */
+/* State of the path that the new checkpoint will take. */
 typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Standing;
 
 static Status examine(const char *path, const Manifest *small, Standing *standing)
@@ -134,19 +134,19 @@ static Status examine(const char *path, const Manifest *small, Standing *standin
     return status == E_CORRUPT ? OK : status;
 }
 
-/* The folder gets its name. What stands there steps aside first, and is found there if this goes no further. */
+/* Renames into place. An existing checkpoint becomes .old first, so that a crash here leaves one of the two. */
 static Status publish(const char *temporary, const char *path, const char *aside, Standing standing)
 {
     if (standing != ABSENT) {
         if (standing == FOREIGN && file_exists(aside))
-            return fail(E_IO, "%s: no checkpoint of Cairn, and in the way of one; move it somewhere else", path);
-        TRY(file_remove_tree(aside)); /* left over from such a replacement: `path` is whole, and newer */
+            return fail(E_IO, "%s: not a Cairn checkpoint, but at a checkpoint's path; move it elsewhere", path);
+        TRY(file_remove_tree(aside)); /* left by an earlier replacement: `path` is whole, and newer */
         TRY(file_rename(path, aside));
     }
     return file_rename(temporary, path);
 }
 
-/* Whatever is not among the `keep` newest. Steps beyond the one just saved belong to a run that went another way. */
+/* Removes all but the `keep` newest. Steps beyond the one just saved belong to a run that took another course. */
 static Status remove_older(const char *out, int64_t step, int keep)
 {
     Status status = OK;

@@ -11,7 +11,7 @@
 
 static void indent(Buf *b, int depth) { buf_printf(b, "\n%*s", 2 * depth, ""); }
 
-/* A number that is read back as a real one: "1.0", not "1". */
+/* A number that reads back as a real: "1.0", not "1". */
 static void put_real(Buf *b, double x)
 {
     size_t start = b->len;
@@ -84,7 +84,7 @@ static void put_value(Buf *b, const Json *v, int depth)
     }
 }
 
-/* ---- a document being made: keys with their values as text ---- */
+/* ---- a document under construction: keys with their values as text ---- */
 
 typedef struct {
     char *key, *value;
@@ -102,7 +102,7 @@ static Entry *find_entry(const Document *d, const char *key)
     return NULL;
 }
 
-/* Takes over `value`'s memory; an older value of the key goes. */
+/* Takes ownership of `value`; replaces an older value of the key. */
 static void set(Document *d, const char *key, Buf value)
 {
     Entry *e = find_entry(d, key);
@@ -147,7 +147,7 @@ static void set_int(Document *d, const char *key, int64_t n)
 
 static void set_bool(Document *d, const char *key, bool value) { set_raw(d, key, value ? "true" : "false"); }
 
-/* The shortest decimal that gives the float again. */
+/* The shortest decimal that reads back as the same float. */
 static void set_float(Document *d, const char *key, float x)
 {
     char text[32];
@@ -186,7 +186,7 @@ static void finish(Document *d, Buf *out)
 
 /* ---- config.json ---- */
 
-/* Keys of the source that would be wrong here: places, and what the head and the fp32 weights now say. */
+/* Keys of the source that would be wrong here: paths, and values that the head and the fp32 weights determine. */
 static const char *const dropped[] = {"_name_or_path", "_commit_hash", "dtype",    "quantization_config",
                                       "num_labels",    "id2label",     "label2id", "problem_type"};
 
@@ -210,7 +210,8 @@ static void keep_source(Document *d, const Json *source)
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) drop(d, dropped[i]);
 }
 
-/* Real settings: the source's text stays where it says the same. `fallback`: what its absence, or null, means. */
+/* Real-valued settings: keeps the source's text if it has the same value. `fallback`: the value of an absent key or
+   null. */
 static void set_sizes(Document *d, const ModelConfig *c, const Json *source)
 {
     const struct {
@@ -265,8 +266,8 @@ static Status set_labels(Document *d, const Model *m, const ExportText *text, co
         names[i] = label_name(m, text, source, i);
         for (int k = 0; k < i && status == OK; k++)
             if (strcmp(names[i], names[k]) == 0)
-                status = fail(E_FAIL, "config.json: the classes %d and %d are both called '%s'; names must differ", k,
-                              i, names[i]);
+                status = fail(E_FAIL, "config.json: classes %d and %d are both named '%s'; names must differ", k, i,
+                              names[i]);
         buf_printf(&to_name, "%s\n    \"%d\": ", i ? "," : "", i);
         buf_json(&to_name, names[i]);
         buf_puts(&to_id, i ? ",\n    " : "\n    ");
@@ -333,7 +334,7 @@ static void make_tokenizer(const Model *m, const ExportText *text, Buf *out)
     finish(&d, out);
 }
 
-/* Takes the text's memory. */
+/* Takes ownership of the text. */
 static ModelFile file_of(const char *name, Buf *text)
 {
     ModelFile file = {name, text->data, text->len};

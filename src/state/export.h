@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "state/model_file.h"
 
-/* What goes beside the weights. Everything is the caller's. */
+/* Inputs for the files beside the weights. The caller owns everything. */
 typedef struct {
     const char *vocab; // (vocab_len) the text of vocab.txt, one piece per line; NULL: no tokenizer is written
     size_t vocab_len;
@@ -23,16 +23,17 @@ typedef struct {
 
 #define EXPORT_MAX_FILES 4
 
-/* config.json and, with a vocabulary, the three files of the tokenizer. Keys of the config that the model came with are
-   kept, except those that name a place or another head's labels. E_FORMAT: that config is not JSON any more; E_FAIL:
-   two classes have one name. */
+/* config.json and, with a vocabulary, the three files of the tokenizer. Keeps the keys of the model's source config,
+   except paths and another head's labels. E_FORMAT: the source config is not valid JSON; E_FAIL: two classes have one
+   name. */
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count);
 void export_files_free(ModelFile *files, int count); /* takes zeroed ones */
 
 /* model.safetensors, durably, tensors in order of name. `digest` may be NULL. */
 Status export_weights(const char *path, const Model *m, const float *weights, Digest *digest);
 
-/* All of it into `directory`, which is made if need be; each file durably, the weights last. Other files stay. */
+/* Writes all files into `directory`, which it creates if needed; each file durably, the weights last. Other files stay.
+ */
 Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* The strict way from a tensor file into the parameter space: match every name, judge every shape, then read. */
+/* Strict import of a tensor file into the parameter space: match every name, check every shape, then read. */
 #include "state/import.h"
 
 #include <inttypes.h>
@@ -22,12 +22,12 @@ static const char *const kind_names[] = {
 static const char *const format_names[] = {
     [TENSORS_SAFETENSORS] = "safetensors", [TENSORS_PYTORCH] = "PyTorch", [TENSORS_TF1] = "TensorFlow 1"};
 
-/* Heads come whole or not at all. */
+/* A head must be complete or absent. */
 static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* What the file offers for one parameter; −1: nothing. */
+/* The file's tensors for one parameter; −1: none. */
 typedef struct {
     int tensor, copy; /* copy: a tied duplicate */
     bool transpose, from_copy;
@@ -101,7 +101,7 @@ static void match_tensor(Import *im, int i)
     if (s.kind == SOURCE_WEIGHT) im->matches[p].transpose = s.transpose;
 }
 
-/* ---- judging shapes ---- */
+/* ---- checking shapes ---- */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -140,7 +140,7 @@ static void judge(Import *im, const Param *p, int tensor, bool transpose)
         add_line(im->report, IMPORT_SHAPE, info->name, "%s, expected %s", found, expected);
 }
 
-/* A classifier for another number of labels: another task's, so this one is new. */
+/* A classifier for another number of labels belongs to another task, so this one is initialised. */
 static bool other_labels(const Import *im)
 {
     const ParamTable *t = &im->model->params;
@@ -159,7 +159,7 @@ static int group_of(const char *name)
     return -1;
 }
 
-/* Every parameter gets its line, or what is wrong with it. */
+/* Reports every parameter, or its error. */
 static void judge_params(Import *im)
 {
     const ParamTable *t = &im->model->params;
@@ -240,7 +240,7 @@ static bool all_finite(const float *x, int64_t n)
     return !bad;
 }
 
-/* `x` in the order and with the columns of the file; `n` elements of it count. */
+/* `x` is in the order and with the columns of the file; checks its first `n` elements. */
 static Status check_finite(const Import *im, const TensorInfo *info, const float *x, int64_t n)
 {
     if (all_finite(x, n)) return OK;
@@ -267,7 +267,7 @@ static void transpose(float *out, const float *in, int64_t rows, int64_t cols)
                 for (int64_t c = c0; c < cols && c < c0 + TILE; c++) out[r * cols + c] = in[c * rows + r];
 }
 
-/* Pad rows of the file, which may hold anything, are overwritten by ours. */
+/* Zeros the file's pad rows, which may hold anything. */
 static Status read_param(const Import *im, const Param *p, const Match *m, float *w)
 {
     const TensorInfo *info = tensor_file_info(im->file, m->tensor);
@@ -295,7 +295,7 @@ static Status compare_copy(const Import *im, const Param *p, int copy, const flo
     for (int64_t i = 0; i < param_exported(p); i++) {
         if (other[i] == w[i]) continue;
         status = fail(E_FORMAT,
-                      "%s: tensor '%s' should be '%s' again, but at [%" PRId64 ", %" PRId64 "] it is %.9g, not %.9g; "
+                      "%s: tensor '%s' must equal '%s', but at [%" PRId64 ", %" PRId64 "] it is %.9g, not %.9g; "
                       "Cairn trains tied decoders only",
                       im->report->path, info->name, p->name, i / p->cols, i % p->cols, (double)other[i], (double)w[i]);
         goto done;
@@ -325,7 +325,8 @@ static Status read_params(const Import *im, uint64_t seed, float *weights)
     return OK;
 }
 
-/* Opens the file and finds each parameter in it; no number is read. import_close whatever comes of it. */
+/* Opens the file and finds each parameter in it, without reading elements. The caller calls import_close, also after an
+   error. */
 static Status import_open(Import *im, const char *path)
 {
     const Model *m = im->model;
@@ -398,7 +399,7 @@ void import_report_log(const ImportReport *r)
     log_info("weights: %d tensors, %" PRId64 " parameters from %s (%s)", r->n[IMPORT_LOADED], r->parameters, r->path,
              format_names[r->format]);
     log_kind(r, IMPORT_NEW, "new, initialised at random");
-    log_kind(r, IMPORT_UNUSED, "not used, of heads that this model has not");
+    log_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)");
     log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
 }
 
@@ -420,7 +421,7 @@ void import_report_free(ImportReport *r)
     *r = (ImportReport){0};
 }
 
-/* ---- what lies beside the weights ---- */
+/* ---- files beside the weights ---- */
 
 static char *find_beside(const char *path, const char *const *names, size_t n)
 {

@@ -5,11 +5,11 @@
      prefixes `module.`, `model.`, `_orig_mod.` in any number; `bert.` or not (a BertModel saved alone)
      LayerNorm.gamma, .beta; `dense_act` for `dense`
      bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights
-   Left aside, and listed in the report: position_ids, optimizer slots and counters, heads that the model does not have.
-   cls.predictions.decoder is the word embedding again: it must be equal to it.
+   Ignored, and listed in the report: position_ids, optimizer slots and counters, heads that the model does not have.
+   cls.predictions.decoder is a copy of the word embedding and must equal it.
 
    A vocabulary may have exactly the model's size, or that size rounded up to a multiple of 8 or 64 (as trainers pad
-   it): the pad rows are dropped. */
+   it): the import drops the pad rows. */
 #ifndef CAIRN_STATE_IMPORT_H
 #define CAIRN_STATE_IMPORT_H
 
@@ -22,9 +22,9 @@
 
 /* ---- names ---- */
 typedef enum {
-    SOURCE_WEIGHT,  /* by its name a parameter of some BERT */
+    SOURCE_WEIGHT,  /* named like a parameter of some BERT */
     SOURCE_TIED,    /* a second copy of the parameter `name` */
-    SOURCE_IGNORED, /* no parameter; `why` says what it is */
+    SOURCE_IGNORED, /* not a parameter; `why` describes it */
     SOURCE_UNKNOWN
 } SourceKind;
 
@@ -38,14 +38,14 @@ typedef struct {
 
 void import_name(const char *name, SourceName *out);
 
-/* The heads that a file has anything of. */
+/* Heads of which a file has at least one tensor. */
 typedef struct {
     bool pooler, predictions, next_sentence;
-    int64_t labels; /* rows of the classifier; 0: there is none */
+    int64_t labels; /* rows of the classifier; 0: no classifier */
 } ImportHeads;
 
-Status import_find_heads(const TensorFile *file, ImportHeads *heads); /* E_FORMAT: a classifier that is no matrix */
-Head import_head(const ImportHeads *heads); /* the classifier before pretraining, where a file has both */
+Status import_find_heads(const TensorFile *file, ImportHeads *heads); /* E_FORMAT: a classifier that is not a matrix */
+Head import_head(const ImportHeads *heads); /* a classifier takes precedence over pretraining heads */
 
 /* ---- weights ---- */
 /* X(kind, column of the table) */
@@ -69,29 +69,29 @@ typedef enum {
 
 typedef struct {
     ImportKind kind;
-    char *name;   /* of the parameter where there is one, else of the file's tensor */
+    char *name;   /* of the parameter if one matches, else of the file's tensor */
     char *detail; /* "expected (768, 768)", "optimizer slot"; may be "" */
 } ImportLine;
 
-/* What became of each parameter of the model and each tensor of the file, in the order of the parameter table and then
-   of the file. Zero-initialise; import_report_free. */
+/* The outcome for each parameter of the model and each tensor of the file, in the order of the parameter table, then of
+   the file. Zero-initialise; import_report_free. */
 typedef struct {
-    char *path; /* of the file that was read */
+    char *path; /* of the file read */
     TensorFormat format;
     ImportLine *lines;
     int count, cap;
     int n[N_IMPORT_KINDS];
-    int64_t parameters; /* numbers that were loaded */
+    int64_t parameters; /* elements loaded */
 } ImportReport;
 
 /* Fills `weights` (m->params.size), gaps and pad rows with 0. Parameters of a head that the file lacks as a whole, and
-   a classifier for another number of labels, are initialised as new by `seed`: see report->n[IMPORT_NEW]; who evaluates
-   must refuse that. Errors: E_IO; E_FORMAT after a table of log_error lines (all that is missing, unexpected, wrongly
-   shaped), or where a decoder differs from the embedding; E_NUMERIC for NaN and infinity, naming tensor and index.
-   After an error the weights are undefined. `report` is filled either way and may be NULL. Takes at most one tensor's
-   memory besides. */
+   a classifier for another number of labels, are initialised from `seed` and counted in report->n[IMPORT_NEW];
+   evaluation must refuse them. Errors: E_IO; E_FORMAT after a table of log_error lines (missing, unexpected and wrongly
+   shaped tensors), or if a decoder differs from the embedding; E_NUMERIC for NaN and infinity, naming tensor and index.
+   After an error the weights are undefined. `report` is filled either way and may be NULL. Allocates at most one
+   tensor's memory besides. */
 Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report);
-/* The same judgement without reading the weights. `norms` may be NULL; else it becomes a parameter space (params.size,
+/* The same checks without reading the weights. `norms` may be NULL; else it becomes a parameter space (params.size,
    zeros never touched) that holds the LayerNorms' parameters alone, for model_norm_forms; the caller frees, also after
    an error. */
 Status import_check(const char *path, const Model *m, float **norms);
@@ -99,14 +99,15 @@ bool import_report_loaded(const ImportReport *report, const char *parameter); /*
 void import_report_log(const ImportReport *report);                           /* a few log_info lines */
 void import_report_free(ImportReport *report);
 
-/* ---- what lies beside the weights ---- */
+/* ---- files beside the weights ---- */
 /* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
 char *import_find_config(const char *path); /* config.json or bert_config.json */
 char *import_find_vocab(const char *path);  /* vocab.txt */
-/* id2label of the config.json beside `path`, in order; n 0 where it says nothing. import_labels_free. */
+/* id2label of the config.json beside `path`, in order; n is 0 if the config has none. import_labels_free. */
 Status import_labels(const char *path, char ***labels, int *n);
 void import_labels_free(char **labels, int n);
-/* From tokenizer_config.json in the same directory; what it does not say stays. strip_accents: −1 as lower_case. */
+/* From tokenizer_config.json in the same directory; absent keys leave the values unchanged. strip_accents: −1 as
+   lower_case. */
 Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whatever a trainer called a tensor, into the name of the parameter table. */
+/* Translates the tensor names of other trainers into names of the parameter table. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,12 +8,12 @@ static const char *const wrappers[] = {"module.", "model.", "_orig_mod."};
 static const char *const encoder_parts[] = {"embeddings.", "encoder.", "pooler."};
 static const char *const head_parts[] = {"classifier.", "cls.", "bert.pooler.", "qa_outputs."};
 
-/* TensorFlow: what optimizers add, as the last part of a name or as the whole of it. */
+/* TensorFlow: names that optimizers add, as the last part of a name or as the whole name. */
 static const char *const slots[] = {
     "adam_m", "adam_v", "Adam", "Adam_1", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"};
 static const char *const counters[] = {"global_step", "beta1_power", "beta2_power", "current_loss_scale", "good_steps"};
 
-/* Buffers that Hugging Face once saved: 0, 1, 2 … and zeros. */
+/* Buffers that older Hugging Face versions saved: 0, 1, 2 … and zeros. */
 static const char *const buffers[] = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
 
 static const struct {
@@ -23,7 +23,7 @@ static const struct {
     {"cls.predictions.decoder.bias", "cls.predictions.bias"},
 };
 
-/* A part of a name and what it is called here. */
+/* A part of a name and its equivalent here. */
 static const struct {
     const char *theirs, *ours;
     bool transpose;
@@ -50,7 +50,7 @@ static bool listed(const char *s, const char *const *list, size_t n)
     return false;
 }
 
-/* A name being put together; what does not fit makes it unknown. */
+/* A name under construction; an overlong one becomes unknown. */
 typedef struct {
     char text[sizeof((SourceName *)0)->name];
     size_t len;
@@ -127,7 +127,7 @@ static void from_pytorch(const char *name, Name *n)
     }
     for (size_t i = 0; i < COUNT(encoder_parts); i++)
         if (starts_with(name, encoder_parts[i])) puts_part(n, "bert");
-    bool norm = false; /* the part before was LayerNorm */
+    bool norm = false; /* the previous part was LayerNorm */
     while (*name && !n->full) {
         size_t len = strcspn(name, ".");
         const char *part = name;

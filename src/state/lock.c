@@ -11,7 +11,7 @@
 
 enum { POLL_NS = 50000000, WAIT_S = 10, WAIT_BATCH_S = 60 };
 
-/* "process 123 on host n01", as the holder wrote it. */
+/* "process 123 on host n01", as written by the holder. */
 static void read_holder(int fd, char *text, size_t size)
 {
     ssize_t n = pread(fd, text, size - 1, 0);
@@ -25,7 +25,7 @@ static void write_holder(int fd)
     char host[256] = "", text[320];
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "?");
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
-    /* only for the message above: without it the lock holds all the same */
+    /* only for the message above; the lock holds without it */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) log_debug("cannot write into the lock: %m");
 }
 
@@ -43,7 +43,7 @@ static int lock_until(int fd, double end)
     }
 }
 
-/* `say`: whether a wait is worth a line. */
+/* `say`: log a wait. */
 static Status take(FolderLock *lock, const char *folder, double seconds, bool say)
 {
     Status status = OK;

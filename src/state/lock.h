@@ -12,13 +12,13 @@ typedef struct {
     int fd;
 } FolderLock;
 
-/* Locks `folder`, which is made if it is missing. While another process (or another FolderLock) holds the lock, this
-   says so once and waits up to 10 s, because a killed process keeps its lock until it is torn down. In a batch job it
-   waits up to 60 s, because a requeued job may start while the ranks of the last start still save. A signal with a
-   handler ends the wait. Still held: E_FAIL, in a batch job E_STOPPED; the message names process and host. On a file
-   system without locks this warns, and `held` stays false. */
+/* Locks `folder`, which it creates if missing. While another process (or another FolderLock) holds the lock, this says
+   so once and waits up to 10 s, because a killed process keeps its lock until it is torn down. In a batch job it waits
+   up to 60 s, because a requeued job may start while the ranks of the last start still save. A signal with a handler
+   ends the wait. Still held: E_FAIL, in a batch job E_STOPPED; the message names process and host. On a file system
+   without locks this warns, and `held` stays false. */
 Status lock_take(FolderLock *lock, const char *folder);
-/* The same without a word, with a wait of at most `seconds` and with E_FAIL. */
+/* The same without messages, with a wait of at most `seconds`; returns E_FAIL if the lock is still held. */
 Status lock_take_within(FolderLock *lock, const char *folder, double seconds);
 void lock_release(FolderLock *lock); /* takes a zeroed one */
 

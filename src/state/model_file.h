@@ -1,11 +1,10 @@
-/* A file to be written beside a model's weights: config.json, vocab.txt … Exports, checkpoints and snapshots take the
-   same ones. */
+/* A file beside a model's weights: config.json, vocab.txt … Exports, checkpoints and snapshots share the type. */
 #ifndef CAIRN_STATE_MODEL_FILE_H
 #define CAIRN_STATE_MODEL_FILE_H
 
 #include <stddef.h>
 
-/* Names are letters, digits, '.', '_', '-', at most 127 of them, and begin with no dot. */
+/* Names are letters, digits, '.', '_', '-', at most 127 of them, and do not begin with a dot. */
 typedef struct {
     const char *name;
     const void *data; // (size)

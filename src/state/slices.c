@@ -1,7 +1,7 @@
 #include "state/slices.h"
 
-/* The cut nearest to `ideal`: a tensor's start, or a whole number of norm blocks behind it. What lies between the last
-   block of a tensor and the next tensor belongs to that block. */
+/* The cut nearest to `ideal`: a tensor's start, or a whole number of norm blocks after it. Padding after the last block
+   of a tensor belongs to that block. */
 static int64_t nearest_cut(const ParamTable *t, int64_t begin, int64_t end, int64_t ideal)
 {
     int low = 0, high = t->count - 1; /* the last tensor that starts at or before `ideal` */
@@ -40,7 +40,7 @@ void state_slices(const ParamTable *params, const int64_t *buckets, int n_bucket
     for (int r = 0; r < ranks; r++) slices[r] = (Intervals){0};
     for (int b = 0; b < n_buckets; b++) {
         int64_t begin = buckets[b], end = b + 1 < n_buckets ? buckets[b + 1] : params->size, from = begin;
-        CHECK(begin <= end, "bucket %d begins behind its end", b);
+        CHECK(begin <= end, "bucket %d begins after its end", b);
         for (int r = 0; r < ranks; r++) {
             int64_t to = slice_cut(params, begin, end, r, ranks);
             intervals_add(&slices[r], from, to);

@@ -33,8 +33,8 @@ Status snapshot_run(const char *output, bool create, bool fresh, Digest *run)
     if (!fresh && file_exists(path)) {
         TRY_DONE(file_read(path, 64, &text));
         if (parse_hex(text.data, text.len, run)) goto done;
-        log_warn("%s: expected 32 hexadecimal digits, found something else; what lies in memory of this run is not "
-                 "used",
+        log_warn("%s: expected 32 hexadecimal digits, found something else; ignoring this run's snapshots "
+                 "in memory",
                  path);
     }
     if (!create) goto done;
@@ -73,7 +73,7 @@ char *snapshot_name(const char *output, int world, int slice, int holder)
     return name;
 }
 
-/* ---- Locks: of the open file, so that they end with the process, and other ranks' threads see them ---- */
+/* ---- Locks: of the open file, so that they end with the process and exclude other ranks' threads ---- */
 
 static struct flock whole(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
 
@@ -107,7 +107,7 @@ uint64_t snapshot_slot_size(int64_t slice_size)
 
 uint64_t snapshot_bytes(const ParamTable *params, const Intervals *part, uint64_t file_bytes)
 {
-    enum { TENSOR = 136, FILES = 32 * 136 + 24 }; /* as snapshot_fixed.c writes them, for at most 32 files */
+    enum { TENSOR = 136, FILES = 32 * 136 + 24 }; /* as written by snapshot_fixed.c, for at most 32 files */
     uint64_t fixed = FILES + (uint64_t)part->count * sizeof(Interval) + (uint64_t)params->count * TENSOR;
     return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(part->size);
 }

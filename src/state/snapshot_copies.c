@@ -24,7 +24,7 @@ void copies_free(SnapshotCopies *c)
     *c = (SnapshotCopies){0};
 }
 
-/* First the generation, or 0 for one that is not whole, behind which nothing comes. */
+/* Sends the generation, then the slot; for a slot that is not whole only a 0. */
 static Status send_one(const SnapshotCopies *c, int to, const Snapshot *own, int slot, bool whole)
 {
     int64_t generation = whole ? c->generation : 0;

@@ -1,4 +1,4 @@
-/* The fixed part of a snapshot's file: whose elements, which tensors, the run's small files. */
+/* The fixed part of a snapshot file: the slice's intervals, the table of tensors, the run's small files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +105,7 @@ static Status parse_tensors(Cursor *c, int64_t n, int64_t params_size, SnapshotF
     f->params = (ParamTable){.params = mem_array((size_t)n, sizeof *f->params.params), .size = params_size};
     for (int64_t i = 0; i < n; i++) {
         (void)take(c, &t, sizeof t);
-        if (!tensor_valid(&t, end, params_size)) return fail(E_FORMAT, "tensor %lld is not one", (long long)i);
+        if (!tensor_valid(&t, end, params_size)) return fail(E_FORMAT, "tensor %lld is not valid", (long long)i);
         Param *p = &f->params.params[f->params.count++];
         memcpy(p->name, t.name, sizeof t.name);
         p->rows = t.rows;
@@ -126,7 +126,7 @@ static Status parse_files(Cursor *c, int64_t n, SnapshotFixed *f)
     for (int64_t i = 0; i < n; i++) {
         (void)take(c, &file, sizeof file);
         if (!memchr(file.name, '\0', sizeof file.name) || !manifest_name_valid(file.name))
-            return fail(E_FORMAT, "file %lld has no name that a checkpoint's file may have", (long long)i);
+            return fail(E_FORMAT, "file %lld has a name that is not valid in a checkpoint", (long long)i);
         f->files[f->n_files++] = (ModelFile){.name = mem_strdup(file.name), .size = file.size};
     }
     for (int i = 0; i < f->n_files; i++) {

@@ -1,12 +1,12 @@
-/* The layout of a snapshot's file, and what the files of snapshot*.c share. Private to state/.
+/* The layout of a snapshot file, shared by snapshot*.c. Private to state/.
 
        page 0    SnapshotHeader: never changes
-       page 1    SnapshotOwner: who holds it now; for people, under no digest
+       page 1    SnapshotOwner: the current holder; for people, without a digest
        page 2 …  the fixed part: intervals, tensors, small files (snapshot_fixed.c)
        slot 0    SnapshotMark in a page; the state's text; weights, m, v; each begins on a page
        slot 1    the same
 
-   Numbers are as the processor has them: the file never leaves memory of machines of one kind, and `order` tells. */
+   Numbers are in native byte order, because the file never leaves machines of one kind; `order` records it. */
 #ifndef CAIRN_STATE_SNAPSHOT_INTERNAL_H
 #define CAIRN_STATE_SNAPSHOT_INTERNAL_H
 
@@ -18,7 +18,7 @@
 #define SNAPSHOT_ORDER   0x01020304u
 #define SNAPSHOT_SUFFIX  ".snapshot"
 #define SNAPSHOT_STATE   ((uint64_t)64 << 10) /* room for the state's text */
-#define SNAPSHOT_RANKS   1000000              /* most of a world */
+#define SNAPSHOT_RANKS   1000000              /* maximum world size */
 
 typedef struct {
     char magic[8];
@@ -42,7 +42,7 @@ typedef struct {
     int64_t step;
     double stamp;
     uint64_t state_bytes;
-    Digest payload; /* of the text and the arrays, without the room between */
+    Digest payload; /* of the text and the arrays, without the gaps between them */
     Digest digest;  /* of everything before, and of the header's digest without its holder */
     uint64_t committed;
 } SnapshotMark;
@@ -55,7 +55,7 @@ typedef struct {
     int n_files;
 } SnapshotFixed;
 
-/* A file in memory, checked but for its slots. */
+/* A file in memory, checked except for its slots. */
 typedef struct SnapshotView {
     const uint8_t *data;
     size_t size;
@@ -73,18 +73,18 @@ uint64_t snapshot_slot_size(int64_t slice_size);
 bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot);
 
 void snapshot_fixed_render(const SnapshotPlace *place, Buf *out);
-/* E_FORMAT for everything that render would not have written. */
+/* E_FORMAT for any bytes that snapshot_fixed_render would not write. */
 Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_size, int64_t slice_size,
                             SnapshotFixed *fixed);
 void snapshot_fixed_free(SnapshotFixed *fixed);
 
-/* The bytes of a file: E_FORMAT says what is wrong. `view` points into them. */
+/* Checks the bytes of a file; E_FORMAT with the fault. `view` points into them. */
 Status snapshot_view(const uint8_t *data, size_t size, SnapshotView *view);
 void snapshot_view_free(SnapshotView *view); /* takes a zeroed one */
 
 /* "cairn-0-0123456789abcdef-4-0-0.snapshot"; caller frees. */
 char *snapshot_name(const char *output, int world, int slice, int holder);
-/* How the names of a run's files begin; `output` NULL: of every run of this user. */
+/* The prefix of a run's file names; `output` NULL: of every run of this user. */
 char *snapshot_prefix(const char *output);
 bool snapshot_locked(int fd); /* by another process */
 bool snapshot_lock(int fd);

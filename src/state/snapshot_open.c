@@ -1,4 +1,4 @@
-/* Making a snapshot's file, or going on with one. */
+/* Creates a snapshot file, or reuses an existing one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,13 +22,15 @@ Status snapshot_memory_backed(const char *dir, bool *memory)
 {
     struct statfs fs;
     if (statfs(dir, &fs) != 0)
-        return fail(E_IO, "--snapshot-dir %s: %m. Make the folder, name another (a tmpfs), or --snapshot-steps 0", dir);
+        return fail(E_IO,
+                    "--snapshot-dir %s: %m. Create the folder, choose another (a tmpfs), or give --snapshot-steps 0",
+                    dir);
     long type = (long)fs.f_type;
     *memory = type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == (long)HUGETLBFS_MAGIC;
     return OK;
 }
 
-/* ---- what the file must be ---- */
+/* ---- the expected file ---- */
 
 static void describe(const SnapshotPlace *p, const Buf *fixed, SnapshotHeader *h)
 {
@@ -95,7 +97,7 @@ uint64_t snapshot_held(const SnapshotPlace *p)
 
 /* ---- the file ---- */
 
-/* A process that was just killed may not be quite gone. */
+/* A process that was just killed may still be exiting. */
 static Status lock(const char *path, int fd)
 {
     for (int tries = 0; tries < 50; tries++) {
@@ -117,12 +119,12 @@ static Status no_room(const char *path, const char *dir, uint64_t bytes)
     uint64_t available = 0;
     int error = errno;
     if (error != ENOSPC && error != EDQUOT && error != ENOMEM)
-        return fail(E_IO, "%s: cannot make %.1f MiB of it: %s", path, (double)bytes / (1 << 20), strerror(error));
+        return fail(E_IO, "%s: cannot allocate %.1f MiB: %s", path, (double)bytes / (1 << 20), strerror(error));
     (void)file_free_bytes(dir, &available);
     return fail(
         E_MEMORY,
         "--snapshot-dir %s: a snapshot takes %.1f MiB here, %.1f MiB are free. Enlarge it (mount -o "
-        "remount,size=…; of a container: --shm-size), name another tmpfs, use more ranks, or --snapshot-steps 0",
+        "remount,size=…; of a container: --shm-size), choose another tmpfs, use more ranks, or give --snapshot-steps 0",
         dir, (double)bytes / (1 << 20), (double)available / (1 << 20));
 }
 
@@ -135,8 +137,8 @@ static Status check_room(const char *path, const char *dir, uint64_t bytes)
     return no_room(path, dir, bytes);
 }
 
-/* Made aside under a name that no reader takes. All its memory is claimed now: a tmpfs that fills up later must not end
-   the process. */
+/* Created under a name that readers ignore, then renamed. Allocates all memory now, because a tmpfs that fills up later
+   would kill the process. */
 static Status make(const SnapshotPlace *p, const SnapshotHeader *want, const Buf *fixed, const char *path, int *out)
 {
     Status status = OK;
@@ -145,9 +147,9 @@ static Status make(const SnapshotPlace *p, const SnapshotHeader *want, const Buf
     (void)unlink(aside);
     TRY_DONE(check_room(path, p->dir, want->bytes));
     fd = open(aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot make the file: %m", aside));
+    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot create the file: %m", aside));
     TRY_DONE(lock(aside, fd));
-    if (fchmod(fd, 0600) != 0) TRY_DONE(fail(E_IO, "%s: cannot make it private: %m", aside));
+    if (fchmod(fd, 0600) != 0) TRY_DONE(fail(E_IO, "%s: cannot make the file private: %m", aside));
     errno = posix_fallocate(fd, 0, (off_t)want->bytes);
     if (errno != 0) TRY_DONE(no_room(path, p->dir, want->bytes));
     if (pwrite(fd, fixed->data, fixed->len, 2 * (off_t)SNAPSHOT_PAGE) != (ssize_t)fixed->len ||
@@ -165,12 +167,14 @@ done:
     return status;
 }
 
-/* What lies there is of another run, or damaged. */
+/* Removes a file that is damaged or of another run. */
 static Status take_away(const char *path, int fd)
 {
-    if (!acceptable(fd, 0)) return fail(E_IO, "%s: in the way, and not a file of yours alone; remove it", path);
+    if (!acceptable(fd, 0))
+        return fail(E_IO, "%s: expected a regular file that only you can access, found something else; remove it",
+                    path);
     TRY(lock(path, fd));
-    return unlink(path) == 0 ? OK : fail(E_IO, "%s: cannot remove what another run left: %m", path);
+    return unlink(path) == 0 ? OK : fail(E_IO, "%s: cannot remove the file of another run: %m", path);
 }
 
 static Status open_file(const SnapshotPlace *p, const SnapshotHeader *want, const Buf *fixed, const char *path,

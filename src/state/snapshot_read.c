@@ -1,5 +1,5 @@
-/* Reading snapshots: what a folder holds, which generation is whole, and putting it together. Nothing here trusts what
-   a file says before its digest was compared. */
+/* Reads snapshots: lists a folder's files, chooses a whole generation and assembles it. Nothing here trusts a file's
+   contents before comparing their digest. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,24 +17,24 @@
 
 static Status check_header(const SnapshotHeader *h, size_t size)
 {
-    if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof h->magic) != 0) return fail(E_FORMAT, "no snapshot of Cairn");
+    if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof h->magic) != 0) return fail(E_FORMAT, "not a Cairn snapshot");
     if (h->order != SNAPSHOT_ORDER) return fail(E_FORMAT, "written on a machine of another byte order");
     if (h->version != SNAPSHOT_VERSION)
-        return fail(E_FORMAT, "of version %u; this program reads version %d", h->version, SNAPSHOT_VERSION);
+        return fail(E_FORMAT, "version %u; this program reads version %d", h->version, SNAPSHOT_VERSION);
     if (!digest_equal(h->digest, snapshot_header_digest(h))) return fail(E_FORMAT, "its header is damaged");
     if (h->world < 1 || h->world > SNAPSHOT_RANKS || h->slice < 0 || h->slice >= h->world || h->holder < 0 ||
         h->holder >= h->world)
-        return fail(E_FORMAT, "slice %d of %d ranks, held by rank %d: impossible", h->slice, h->world, h->holder);
+        return fail(E_FORMAT, "slice %d of %d ranks, held by rank %d: not valid", h->slice, h->world, h->holder);
     if (h->bytes != size)
         return fail(E_FORMAT, "has %zu bytes, its header says %" PRIu64 ": cut short", size, h->bytes);
     if (h->params_size < 1 || h->slice_size < 0 || h->slice_size > h->params_size || h->params_size > INT64_MAX / 64 ||
         memchr(h->output, '\0', sizeof h->output) == NULL)
-        return fail(E_FORMAT, "its header is impossible");
+        return fail(E_FORMAT, "its header is not valid");
     uint64_t at = 2 * SNAPSHOT_PAGE;
     if (h->fixed_bytes > size || at + snapshot_round(h->fixed_bytes) != h->slot_offset[0] ||
         h->slot_offset[1] != h->slot_offset[0] + snapshot_slot_size(h->slice_size) ||
         h->bytes != h->slot_offset[1] + snapshot_slot_size(h->slice_size))
-        return fail(E_FORMAT, "its parts lie where they cannot");
+        return fail(E_FORMAT, "the places of its parts are not valid");
     return OK;
 }
 
@@ -73,7 +73,7 @@ static void read_slots(SnapshotFile *f, const SnapshotView *v)
     }
 }
 
-/* Another user could have put it there. */
+/* Guards against files of other users. */
 static Status check_owner(const struct stat *st)
 {
     if (!S_ISREG(st->st_mode)) return fail(E_FORMAT, "not a regular file");
@@ -103,7 +103,7 @@ done:
     return status;
 }
 
-/* What is wrong with it is in `why`. */
+/* Sets `why` if the file cannot be used. */
 static void read_file(SnapshotFile *f)
 {
     Status status = open_view(f);
@@ -201,22 +201,22 @@ void snapshot_list_warn(const SnapshotList *list, Digest run)
     for (int i = 0; i < list->count; i++) {
         const SnapshotFile *f = &list->files[i];
         if (f->why) {
-            log_warn("%s: left aside: %s", f->path, f->why);
+            log_warn("%s: ignored: %s", f->path, f->why);
             continue;
         }
         if (!digest_equal(f->run, run)) {
-            log_warn("%s: left aside: it is of another run that had this output folder", f->path);
+            log_warn("%s: ignored: it belongs to an earlier run in this output folder", f->path);
             continue;
         }
         for (int s = 0; s < SNAPSHOT_SLOTS; s++)
             if (!f->slots[s].whole && f->slots[s].generation != 0)
-                log_warn("%s: generation %" PRId64 " of slice %d is left aside: its digest does not fit (torn or "
+                log_warn("%s: generation %" PRId64 " of slice %d is ignored: its digest does not match (torn or "
                          "damaged)",
                          f->path, f->slots[s].generation, f->slice);
     }
 }
 
-/* ---- Which generation ---- */
+/* ---- Choice of a generation ---- */
 
 void snapshot_pieces(const SnapshotList *list, Digest run, int rank, SnapshotPiece **pieces, int *count, int *cap)
 {
@@ -248,14 +248,14 @@ static bool same_generation(const SnapshotPiece *a, const SnapshotPiece *b)
            digest_equal(a->params, b->params);
 }
 
-/* By step first: a run that went on from an older state, or without one that held the newest numbers, counts
-   generations anew from what it found, and what it has made since is worth more. */
+/* Compares steps first. A run that resumed from an older state, or without the host that held the newest numbers,
+   restarts the count below them, so a larger number may be older. */
 static bool newer(const SnapshotPiece *a, const SnapshotPiece *b)
 {
     return a->step != b->step ? a->step > b->step : a->generation > b->generation;
 }
 
-/* All slices of the generation that `first` belongs to. Of several copies the first one listed. */
+/* Collects all slices of `first`'s generation. Takes the first of several copies. */
 static bool gather(const SnapshotPiece *pieces, int count, const SnapshotPiece *first, SnapshotSet *set, Buf *missing)
 {
     int n = 0;
@@ -272,7 +272,7 @@ static bool gather(const SnapshotPiece *pieces, int count, const SnapshotPiece *
     }
     if (n < first->world) {
         if (missing) {
-            buf_printf(missing, "%sgeneration %" PRId64 " (step %" PRId64 ") lacks of %d slices",
+            buf_printf(missing, "%sgeneration %" PRId64 " (step %" PRId64 ") of %d slices lacks",
                        missing->len ? "; " : "", first->generation, first->step, first->world);
             for (int s = 0, shown = 0; s < first->world && shown < 8; s++)
                 if (!there[s]) buf_printf(missing, "%s %d", shown++ ? "," : " number", s);
@@ -290,7 +290,7 @@ void snapshot_choose(const SnapshotPiece *pieces, int count, const Digest *param
     *set = (SnapshotSet){0};
     for (int i = 0; i < count; i++)
         if (pieces[i].generation > set->newest) set->newest = pieces[i].generation;
-    for (;;) { /* downwards; in each every kind there is */
+    for (;;) { /* in descending order; each step tries every kind of generation */
         const SnapshotPiece *next = NULL;
         for (int i = 0; i < count; i++)
             if ((!last || newer(last, &pieces[i])) && (!next || newer(&pieces[i], next))) next = &pieces[i];
@@ -369,7 +369,7 @@ const ModelFile *snapshot_files(const SnapshotFile *f, int *count)
 
 /* ---- Removal ---- */
 
-/* A file in the making, or a snapshot: gone, if nobody holds it. */
+/* Removes an unfinished file or a snapshot, unless a process holds it. */
 static Status remove_dead(const char *path, bool *gone)
 {
     struct stat st;
@@ -386,7 +386,7 @@ static Status remove_dead(const char *path, bool *gone)
     return status;
 }
 
-/* The world in "…-<world>-<slice>-<holder>.snapshot"; 0: not such a name. */
+/* The world in "…-<world>-<slice>-<holder>.snapshot"; 0: another kind of name. */
 static int name_world(const char *path)
 {
     const char *at = strrchr(path, '/');

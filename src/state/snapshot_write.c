@@ -1,6 +1,6 @@
-/* Copying the state into a slot beside training. The order of writes to a slot is what a kill relies on: first it is
-   invalid, then its contents change, then it gets a digest that fits. A process that dies takes no write back and
-   leaves none out, so plain stores do. */
+/* Copies the state into a slot in the background. Safety under a kill depends on the order of writes to a slot: mark it
+   invalid, change its contents, then store the matching digest. A dying process neither reverts nor skips a store, so
+   plain stores suffice. */
 #include "state/snapshot_writer_internal.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static float *slot_array(const Snapshot *s, int slot, int array)
     return (float *)(void *)(s->data + s->header->slot_offset[slot] + snapshot_array_offset(s->header, array));
 }
 
-/* Stores before it stay before those after it. */
+/* Orders stores before the call ahead of those after it. */
 static void in_order(void) { atomic_thread_fence(memory_order_seq_cst); }
 
 static void invalidate(Snapshot *s, int slot)
@@ -40,13 +40,13 @@ static int other_slot(const Snapshot *s, int64_t keep)
     if (keep > 0 && a->generation == (uint64_t)keep) return 1;
     if (keep > 0 && b->generation == (uint64_t)keep) return 0;
     if (a->generation == 0 || b->generation == 0) return a->generation == 0 ? 0 : 1;
-    if (a->step != b->step) return a->step < b->step ? 0 : 1; /* as readers choose (snapshot_choose) */
+    if (a->step != b->step) return a->step < b->step ? 0 : 1; /* as readers do (snapshot_choose) */
     return a->generation < b->generation ? 0 : 1;
 }
 
 /* ---- the thread ---- */
 
-/* An exponent of all ones is infinite or not a number: one more carries into the sign, which was taken away. */
+/* An exponent of all ones is an infinity or NaN; adding one to it carries into the cleared sign bit. */
 static bool all_finite(const float *x, size_t n)
 {
     uint32_t carried = 0;
@@ -54,7 +54,7 @@ static bool all_finite(const float *x, size_t n)
     return carried < 0x80000000;
 }
 
-/* One array: copied, and digested while it is in the cache. */
+/* Copies one array, and digests each block while it is in the cache. */
 static bool copy_array(Snapshot *s, int array, DigestStream *digest)
 {
     enum { BLOCK = 1 << 15 }; /* elements */
@@ -152,7 +152,7 @@ static void *thread(void *arg)
     return NULL;
 }
 
-/* Where no thread starts, the work is done where it is begun. */
+/* If no thread can be started, the caller does the work itself. */
 void snapshot_start_thread(Snapshot *s)
 {
     thread_lock_init(&s->lock, &s->changed);
@@ -192,7 +192,7 @@ static Status fetch_all(Snapshot *s)
 
 Status snapshot_begin(Snapshot *s, const SnapshotSource *source, int64_t keep)
 {
-    CHECK(!s->work, "snapshot_begin before the one before was collected");
+    CHECK(!s->work, "snapshot_begin before the previous outcome was polled");
     CHECK(source->generation > 0 && source->generation != keep, "generation %" PRId64, source->generation);
     if (source->state_size > SNAPSHOT_STATE)
         return fail(E_FAIL, "the state's text has %zu bytes; a snapshot has room for %" PRIu64, source->state_size,
@@ -257,7 +257,7 @@ void snapshot_cost(const Snapshot *s, double *processor_s, double *clock_s)
 
 int64_t snapshot_newest(const Snapshot *s) { return s->newest; }
 
-/* ---- slots that come from elsewhere ---- */
+/* ---- slots received from other ranks ---- */
 
 uint64_t snapshot_slot_bytes(const Snapshot *s) { return snapshot_slot_size(s->header->slice_size); }
 
@@ -270,7 +270,7 @@ int snapshot_receive_begin(Snapshot *s, int64_t keep)
     return slot;
 }
 
-/* What comes is a slot that is whole already, its mark first; so the mark is kept out until the rest is there. */
+/* A received slot begins with its mark, whose digest matches only once the contents are complete. */
 uint8_t *snapshot_receive_room(Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
 
 Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
@@ -281,5 +281,5 @@ Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
         return OK;
     }
     invalidate(s, slot);
-    return fail(E_CORRUPT, "%s: what came of generation %" PRId64 " is not whole", s->path, generation);
+    return fail(E_CORRUPT, "%s: the received copy of generation %" PRId64 " is not whole", s->path, generation);
 }

@@ -1,4 +1,4 @@
-/* A snapshot's file that is being written: what snapshot_open.c and snapshot_write.c share. Private to state/. */
+/* A snapshot file being written, shared by snapshot_open.c and snapshot_write.c. Private to state/. */
 #ifndef CAIRN_STATE_SNAPSHOT_WRITER_INTERNAL_H
 #define CAIRN_STATE_SNAPSHOT_WRITER_INTERNAL_H
 
@@ -22,7 +22,7 @@ struct Snapshot {
     pthread_cond_t changed;
     /* under `lock` */
     bool work, copied, finished, closing;
-    /* the generation under way; the thread's while `work` */
+    /* the generation in progress; owned by the thread while `work` is true */
     SnapshotSource source;
     int slot;
     Status status;

@@ -8,7 +8,7 @@
 typedef struct {
     SnapshotList list;
     SnapshotSet set; /* generation 0: none is complete */
-    Buf missing;     /* the gaps of newer generations: "generation 7 (step 21) lacks of 4 slices number 0, 1" */
+    Buf missing;     /* the gaps of newer generations: "generation 7 (step 21) of 4 slices lacks number 0, 1" */
 } Persist;
 
 /* `output`: the run's canonical output folder. Other processes may still write: a complete generation stays until all

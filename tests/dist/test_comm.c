@@ -252,7 +252,7 @@ static void test_tcp_store(void **state)
     Ranks ranks = ranks_of(3, "tcp://127.0.0.1");
     ranks_run(&ranks, bytes_work);
     ranks.options.rendezvous = "auto";
-    snprintf(ranks.world.master, sizeof ranks.world.master, "localhost");
+    snprintf(ranks.world.master, sizeof ranks.world.master, "127.0.0.1");
     ranks_run(&ranks, sums_work);
     ranks = ranks_of(2, "auto"); /* one host: this user's own folder */
     ranks.world.local_size = 2;

@@ -106,7 +106,7 @@ static int work(Comm *c, void *arg)
     h.damage = c->rank == w->damage;
     outcome = take(own, &h.copies, good, 3, 1);
     require(outcome == (c->rank == w->damage ? SNAPSHOT_COMPLETE : SNAPSHOT_FAILED));
-    if (c->rank != w->damage) require(strstr(status_message(), "what came of generation 3 is not whole"));
+    if (c->rank != w->damage) require(strstr(status_message(), "the received copy of generation 3 is not whole"));
     require(whole_in(w, c->rank, 3) == RANKS - 1 && whole_in(w, c->rank, 1) == RANKS);
     require(comm_barrier(c) == OK);
     require(take(own, &h.copies, good, 4, 1) == SNAPSHOT_COMPLETE && whole_in(w, c->rank, 4) == RANKS);

@@ -59,10 +59,10 @@ rm -f "$memory"/cairn-*-3-1-1.snapshot
 kill -9 "${ranks[1]}"
 end_ranks
 [ "${codes[*]}" = "77 137 77" ] || complain "${codes[*]} after a slice was taken away"
-grep -q 'Nothing is saved, .* lacks of 3 slices number 1' log.0 || { complain "the slice that is missing is not named" && tail -n 2 log.0; }
+grep -q 'Nothing is saved, .* of 3 slices lacks number 1' log.0 || { complain "the slice that is missing is not named" && tail -n 2 log.0; }
 [ -z "$(checkpoints lacking)" ] || complain "lacking has $(checkpoints lacking)"
 expect 79 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir lacking
-says 'no generation is whole' 'lacks of 3 slices number 1'
+says 'no generation is whole' 'of 3 slices lacks number 1'
 rm -f "$memory"/cairn-*
 lose none 1 --shard optimizer --snapshot-steps 0
 grep -q 'no snapshot was taken: the next run resumes from the newest checkpoint' log.0 || { complain "no reason" && tail -n 2 log.0; }

@@ -217,9 +217,10 @@ crash)
 in) enter "$@" ;;
 stop)
     kill -9 "$(cat "$L/lab.top")" 2>/dev/null
-    for c in $controllers; do
-        for h in $hosts; do find "/sys/fs/cgroup/$c/$group/$h" -depth -type d -exec rmdir {} \; 2>/dev/null; done
-        rmdir "/sys/fs/cgroup/$c/$group" 2>/dev/null
+    for ((i = 0; i < 100; i++)); do # processes that were killed may keep their groups for a while
+        find /sys/fs/cgroup/*/"$group" -depth -type d -exec rmdir {} \; 2>/dev/null
+        compgen -G "/sys/fs/cgroup/*/$group" >/dev/null || break
+        sleep 0.1
     done
     true
     ;;

@@ -400,7 +400,7 @@ static void test_background_failure(void **state)
     assert_ok(sample_save(place, 7, 1));
     assert_int_equal(testing_child(fail_in_background, NULL, &errors), 0);
     assert_non_null(
-        strstr(errors.data, "warning: checkpoint-8 could not be saved, what was saved before stays: 'no/name'"));
+        strstr(errors.data, "warning: checkpoint-8 could not be saved, earlier checkpoints stay: 'no/name'"));
     sample_assert_newest(place, 8);
     buf_free(&errors);
 }

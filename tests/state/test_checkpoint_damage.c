@@ -187,7 +187,7 @@ static void test_swapped_folders(void **state)
     got = sample_load(NULL, place);
     assert_status(got.status, E_CORRUPT);
     assert_int_equal(status_exit_code(got.status), 79);
-    assert_message("none of the 2 checkpoints there is whole (the newest is");
+    assert_message("all 2 checkpoints are damaged (the newest is");
     assert_message(newer);
     assert_status(checkpoint_newest(place, NULL, &path), E_CORRUPT);
     assert_null(path);

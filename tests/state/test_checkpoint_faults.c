@@ -194,7 +194,7 @@ static void test_reading_fails(void **state)
     Loaded got = sample_load(NULL, place);
     calls_stop();
     assert_status(got.status, E_CORRUPT);
-    assert_message("none of the 2 checkpoints there is whole");
+    assert_message("all 2 checkpoints are damaged");
 }
 
 int main(void)

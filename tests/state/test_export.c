@@ -209,7 +209,7 @@ static void test_labels_in_the_config(void **state)
     ModelFile files[EXPORT_MAX_FILES];
     int n;
     assert_status(export_files(&m, &(ExportText){.labels = twice, .n_labels = 3}, files, &n), E_FAIL);
-    assert_message("the classes 0 and 2 are both called 'yes'");
+    assert_message("classes 0 and 2 are both named 'yes'");
     export_files_free(files, n);
     model_free(&m);
 }

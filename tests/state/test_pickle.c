@@ -78,9 +78,9 @@ static void test_allowed_globals_misused(void **state)
     EXPECT_PICKLE_REFUSED("ctorch\nFloatStorage\n)R", "it calls 'torch.FloatStorage'");
     EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\nNR", "expected a tuple, found None");
     EXPECT_PICKLE_REFUSED("N)R", "expected a global, found None");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\nK\1\x85R", "other arguments than a list of pairs");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n]K\1a\x85R", "item 0 is no pair");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n]]K\1aa\x85R", "item 0 is no pair");
+    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\nK\1\x85R", "expected a list of pairs as its argument");
+    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n]K\1a\x85R", "item 0 is not a pair");
+    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n]]K\1aa\x85R", "item 0 is not a pair");
     EXPECT_PICKLE_REFUSED("ctorch._utils\n_rebuild_tensor_v2\n)R", "_rebuild_tensor_v2: expected");
     EXPECT_PICKLE_REFUSED("ctorch._utils\n_rebuild_parameter\n)R", "_rebuild_parameter: expected");
     EXPECT_PICKLE_REFUSED("}Nb", "expected a dict, found None");
@@ -92,16 +92,16 @@ static void test_allowed_globals_misused(void **state)
                           "a persistent id is not");
     EXPECT_PICKLE_REFUSED("(U\7storageccollections\nOrderedDict\nU\1"
                           "0U\3cpuK\6tQ",
-                          "is no type of a storage");
+                          "is not a storage type");
     EXPECT_PICKLE_REFUSED("(U\7storagectorch\nFloatStorage\nU\1"
                           "0U\3cpuJ\xff\xff\xff\xfftQ",
                           "a storage of -1 elements");
     EXPECT_PICKLE_REFUSED("(U\7storagectorch\nFloatStorage\nU\1"
                           "0U\3cpuK\6U\1vK\4K\3\x87tQ",
-                          "lies outside of it");
+                          "exceeds the storage");
     EXPECT_PICKLE_REFUSED("(U\7storagectorch\nFloatStorage\nU\1"
                           "0U\3cpuK\6K\1tQ",
-                          "lies outside of it");
+                          "exceeds the storage");
 }
 
 static void test_broken_machines(void **state)
@@ -111,7 +111,7 @@ static void test_broken_machines(void **state)
     EXPECT_PICKLE_REFUSED("NNa", "expected a list under the items, found None");
     EXPECT_PICKLE_REFUSED("h\7", "memo slot 7 holds nothing");
     EXPECT_PICKLE_REFUSED("]r\xff\xff\xff\xff", "memo slot 4294967295 in so small a pickle");
-    EXPECT_PICKLE_REFUSED("}(Nu", "a key without its value");
+    EXPECT_PICKLE_REFUSED("}(Nu", "a key without a value");
     EXPECT_PICKLE_REFUSED("(a", "a list is missing under the items");
     EXPECT_PICKLE_REFUSED("N(s", "a dict is missing under the items");
     EXPECT_PICKLE_REFUSED("(q\1", "the stack is empty");
@@ -123,7 +123,7 @@ static void test_broken_machines(void **state)
     EXPECT_PICKLE_REFUSED("\x95\xff\xff\xff\xff\xff\xff\xff\xff", "a frame of 18446744073709551615 bytes");
     EXPECT_PICKLE_REFUSED("\x80\6", "protocol 6");
     EXPECT_PICKLE_REFUSED("NN", "expected a dict under the items, found");
-    EXPECT_PICKLE_REFUSED("}.", "values are left over at its end");
+    EXPECT_PICKLE_REFUSED("}.", "values remain on the stack at its end");
     Buf deep = {0};
     for (int i = 0; i < 101; i++) buf_puts(&deep, "(");
     expect_pickle_refused(deep.data, deep.len, "nested deeper than 100");
@@ -247,7 +247,7 @@ static void test_names(void **state)
     }
     buf_puts(&pickle, "u.");
     Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24);
-    expect_refused(path, zip.data, zip.len, "tensor 'same' stands twice");
+    expect_refused(path, zip.data, zip.len, "tensor 'same' occurs twice");
     buf_free(&zip);
     static const char *const bad[] = {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                                       "a\tb", "\x7f",     "\xe2\x82",     ""};
@@ -266,7 +266,7 @@ static void test_names(void **state)
     pickle_tensor(&pickle, "FloatStorage", "0", 6, 0, 1, (int64_t[]){1}, (int64_t[]){1});
     buf_puts(&pickle, "s.");
     zip = pytorch_zip_of(pickle.data, pickle.len, 24);
-    expect_refused(path, zip.data, zip.len, "key in the state_dict is no string");
+    expect_refused(path, zip.data, zip.len, "key in the state_dict is not a string");
     buf_free(&zip);
     buf_free(&pickle);
 }

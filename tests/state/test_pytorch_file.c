@@ -120,8 +120,8 @@ static void test_storages_that_do_not_fit(void **state)
         int64_t count;
         const char *part;
     } cases[] = {
-        {"FloatStorage", "1", 6, "tensor 't': there is no entry 'data/1' for its storage"},
-        {"FloatStorage", "../0", 6, "there is no entry 'data/../0'"},
+        {"FloatStorage", "1", 6, "tensor 't': the entry 'data/1' of its storage is missing"},
+        {"FloatStorage", "../0", 6, "the entry 'data/../0' of its storage is missing"},
         {"FloatStorage", "0", 7, "its storage 'data/0' has 24 bytes, the pickle says 7 elements of f32"},
         {"FloatStorage", "0", 5, "24 bytes"},
         {"FloatStorage", "0", INT64_MAX, "24 bytes"},
@@ -172,10 +172,10 @@ static void test_old_form_storages(void **state)
     (void)state;
     expect_old(6, 6, "0", 6, 24, NULL);
     expect_old(6, 6, "0", 6, 23, "only 23 bytes are left: the file is truncated");
-    expect_old(6, 6, "0", 6, 25, "1 bytes are left over");
+    expect_old(6, 6, "0", 6, 25, "1 bytes follow the last storage");
     expect_old(6, 6, "0", 5, 24, "has 5 elements, the pickle says 6");
-    expect_old(6, 5, "0", 6, 24, "storage '0' is given two sizes or types");
-    expect_old(6, 6, "", 6, 24, "bytes are left over");
+    expect_old(6, 5, "0", 6, 24, "storage '0' has two sizes or types");
+    expect_old(6, 6, "", 6, 24, "bytes follow the last storage");
     expect_old(6, 6, "00", 6, 24, "storage key 1 is listed twice");
     expect_old(6, 6, "01", 6, 24, "storage key 1 is unknown");
     expect_old(INT64_MAX, INT64_MAX, "0", INT64_MAX, 24, "claims 9223372036854775807 elements");
@@ -268,16 +268,16 @@ static void test_broken_zips(void **state)
         {false, 10, 8, 2, "is compressed (method 8)"},
         {false, 20, 23, 4, "is compressed"},
         {false, 20, 0xffffffff, 4, "extra fields do not fit"},
-        {false, 42, 0, 4, "is not the one that the directory describes"},
-        {false, 42, 0x7fffffff, 4, "lies outside of the file's data"},
-        {false, 28, 7, 2, "is not the one that the directory describes"},
+        {false, 42, 0, 4, "differs from the directory's entry"},
+        {false, 42, 0x7fffffff, 4, "is outside the file's data"},
+        {false, 28, 7, 2, "differs from the directory's entry"},
         {false, 0, 0, 1, "no zip directory entry at byte"},
         {false, 28, 0xffff, 2, "is cut off"},
         {false, 32, 1, 2, "is cut off"},
-        {true, 0, 0, 1, "is not the one that the directory describes"},
-        {true, 8, 8, 2, "is not the one that the directory describes"},
-        {true, 26, 7, 2, "is not the one that the directory describes"},
-        {true, 28, 0xffff, 2, "is not the one that the directory describes"},
+        {true, 0, 0, 1, "differs from the directory's entry"},
+        {true, 8, 8, 2, "differs from the directory's entry"},
+        {true, 26, 7, 2, "differs from the directory's entry"},
+        {true, 28, 0xffff, 2, "differs from the directory's entry"},
         {true, 28, 1, 2, "only 23 lie before the directory"},
         {true, 14, 0, 4, "differ from those in the directory"},
         {true, 18, 23, 4, "differ from those in the directory"},
@@ -301,7 +301,7 @@ static void test_broken_zips(void **state)
         const char *part;
     } ends[] = {
         {4, 1, 2, "in several parts"},
-        {10, 1, 2, "are left over after the last zip directory entry"},
+        {10, 1, 2, "bytes follow the last zip directory entry"},
         {10, 3, 2, "claims 3 entries in"},
         {10, 0xffff, 2, "the zip64 end record is missing"},
         {12, 1, 4, "the zip directory claims 1 bytes"},
@@ -355,14 +355,14 @@ static void test_strange_archives(void **state)
     ARCHIVE("without an entry NAME/data.pkl", 1, LIST("data.pkl"), LIST("N."));
     ARCHIVE("without an entry NAME/data.pkl", 1, LIST("a/b/data.pkl"), LIST("N."));
     ARCHIVE("two entries NAME/data.pkl", 2, LIST("x/data.pkl", "y/data.pkl"), LIST("N.", "N."));
-    ARCHIVE("stands twice", 2, LIST("x/data.pkl", "x/data.pkl"), LIST("N.", "N."));
+    ARCHIVE("occurs twice", 2, LIST("x/data.pkl", "x/data.pkl"), LIST("N.", "N."));
     ARCHIVE("byte order is 'big'", 2, LIST("x/data.pkl", "x/byteorder"), LIST("}.", "big"));
     ARCHIVE("archive version '11", 2, LIST("x/data.pkl", "x/version"), LIST("}.", "11\n"));
     ARCHIVE("archive version ''", 2, LIST("x/data.pkl", "x/version"), LIST("}.", ""));
     ARCHIVE("the pickle ends at byte 2 of 3", 1, LIST("x/data.pkl"), LIST("}.N"));
-    ARCHIVE("top value is no dict", 1, LIST("x/data.pkl"), LIST("N."));
-    ARCHIVE("no tensor by name", 1, LIST("x/data.pkl"), LIST("}."));
-    ARCHIVE("no tensor by name", 1, LIST("x/data.pkl"), LIST("}U\5model}s."));
+    ARCHIVE("top value is not a dict", 1, LIST("x/data.pkl"), LIST("N."));
+    ARCHIVE("found no named tensor", 1, LIST("x/data.pkl"), LIST("}."));
+    ARCHIVE("found no named tensor", 1, LIST("x/data.pkl"), LIST("}U\5model}s."));
     ARCHIVE("truncated", 1, LIST("x/data.pkl"), LIST(""));
     expect_refused(path, "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22, "without an entry");
     expect_refused(path, "PK\3\4", 4, "without its directory");

@@ -162,7 +162,7 @@ static void test_the_generation_before_stays(void **state)
     assert_int_equal(write_rank(w, 0, s, 2, 1), SNAPSHOT_COMPLETE);
     assert_int_equal(write_rank(w, 2, s, 2, 1), SNAPSHOT_COMPLETE);
     assert_int_equal(read_step(w->dir, w->output, &missing), 7);
-    assert_non_null(strstr(missing.data, "generation 2 (step 8) lacks of 3 slices number 1"));
+    assert_non_null(strstr(missing.data, "generation 2 (step 8) of 3 slices lacks number 1"));
     assert_int_equal(write_rank(w, 1, s, 2, 1), SNAPSHOT_COMPLETE); /* whole without a commit mark, too */
     assert_int_equal(step_of(w), 8);
     buf_free(&missing);
@@ -206,7 +206,7 @@ static void test_a_later_step_wins_over_a_higher_number(void **state)
     assert_int_equal(set.step, 60);
     assert_int_equal(set.generation, 5); /* of one step the larger number */
     assert_int_equal(set.newest, 20);    /* the next one is 21 all the same */
-    assert_string_equal(missing.data, "generation 6 (step 80) lacks of 2 slices number 1");
+    assert_string_equal(missing.data, "generation 6 (step 80) of 2 slices lacks number 1");
     snapshot_set_free(&set);
     buf_free(&missing);
     snapshot_choose(pieces, 3, NULL, &set, NULL);

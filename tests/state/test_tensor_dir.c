@@ -93,7 +93,7 @@ static void test_order_in_a_directory(void **state)
     put_golden("c.ckpt.data-00001-of-00002", "snappy.ckpt.data-00001-of-00002");
     expect_opens("", "c.ckpt.index", TENSORS_TF1, 61);
     put_golden("d.ckpt.index", "snappy.ckpt.index");
-    expect_fails("", E_FORMAT, "2 TensorFlow checkpoints (.index files) lie here; give the prefix");
+    expect_fails("", E_FORMAT, "holds 2 TensorFlow checkpoints (.index files); give the prefix");
     put_golden("pytorch_model-1.bin", "parameters.pt");
     put_text("pytorch_model.bin.index.json", "{\"metadata\":{},\"weight_map\":{\"weight\":\"pytorch_model-1.bin\"}}");
     expect_opens("", "pytorch_model.bin.index.json", TENSORS_PYTORCH, 1);
@@ -117,7 +117,7 @@ static void test_spellings_of_a_tf1_prefix(void **state)
     expect_opens("c.ckpt", "c.ckpt", TENSORS_TF1, 61);
     expect_opens("c.ckpt.index", "c.ckpt.index", TENSORS_TF1, 61);
     expect_opens("c.ckpt.data-00001-of-00002", "c.ckpt.data-00001-of-00002", TENSORS_TF1, 61);
-    expect_fails("c", E_IO, "no such file; there is no TensorFlow checkpoint");
+    expect_fails("c", E_IO, "no such file, and no TensorFlow checkpoint");
     expect_fails("absent.index", E_IO, "absent.index: cannot open");
 }
 
@@ -171,7 +171,7 @@ static void test_sharded(void **state)
         {"[1]", "expected \"weight_map\"", E_FORMAT},
         {"{\"weight_map\":[]}", "expected \"weight_map\"", E_FORMAT},
         {"{\"weight_map\":{}}", "expected \"weight_map\"", E_FORMAT},
-        {"{\"weight_map\":{\"a\":1}}", "gives tensor 'a' no string", E_FORMAT},
+        {"{\"weight_map\":{\"a\":1}}", "gives tensor 'a' a value that is not a string", E_FORMAT},
         {"{\"weight_map\":{\"a\":\"\"}}", "gives tensor 'a' ''", E_FORMAT},
         {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "the name of a file beside the index", E_FORMAT},
         {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "the name of a file beside the index", E_FORMAT},
@@ -183,7 +183,7 @@ static void test_sharded(void **state)
         {"{\"weight_map\":{\"a\":\"s2.safetensors\",\"b\":\"s1.safetensors\"}}",
          "looks for tensor 'a' in 's2.safetensors', it is in 's1.safetensors'", E_FORMAT},
         {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"weight\":\"x.bin\"}}", "has another format than", E_FORMAT},
-        {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"A\":\"s1copy.safetensors\"}}", "tensor 'a' stands twice",
+        {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"A\":\"s1copy.safetensors\"}}", "tensor 'a' occurs twice",
          E_FORMAT},
         {"{\"weight_map\"", "not valid JSON", E_FORMAT},
     };

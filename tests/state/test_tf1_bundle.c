@@ -316,7 +316,7 @@ static void test_lying_headers(void **state)
     Buf b = {0};
     expect_table(&b, "a table without entries");
     put_entry(&b, "t", 1, 0, NULL, 0, 0, 4, "", 0);
-    expect_table(&b, "its first key is no header");
+    expect_table(&b, "its first key is not a checkpoint's header");
     buf_free(&b);
 }
 
@@ -375,14 +375,14 @@ static void expect_block(const char *contents, size_t len, uint8_t type, const c
 static void test_broken_blocks(void **state)
 {
     (void)state;
-    expect_block("\0\0\0", 3, 0, "does not hold its restart points");
-    expect_block("\1\0\0\0", 4, 0, "does not hold its restart points");
-    expect_block("\xff\xff\xff\xff", 4, 0, "does not hold its restart points");
+    expect_block("\0\0\0", 3, 0, "lacks its restart points");
+    expect_block("\1\0\0\0", 4, 0, "lacks its restart points");
+    expect_block("\xff\xff\xff\xff", 4, 0, "lacks its restart points");
     expect_block("\0\0\0", 4, 0, "a table without entries");
     expect_block("\4\x0c\0\0\0", 6, 1, "a table without entries"); /* the same four bytes, as Snappy */
     expect_block("\0\0\0", 4, 2, "has compression 2, expected 0 (none) or 1 (Snappy)");
-    expect_block("\xff\xff\xff\xff\x0f\0\0\0", 8, 1, "is no valid Snappy data"); /* claims 4 GiB */
-    expect_block("\5\x0c\0\0\0", 6, 1, "is no valid Snappy data");
+    expect_block("\xff\xff\xff\xff\x0f\0\0\0", 8, 1, "is not valid Snappy data"); /* claims 4 GiB */
+    expect_block("\5\x0c\0\0\0", 6, 1, "is not valid Snappy data");
 
     /* An index that names places outside of the file, or nothing. */
     Buf out = {0}, index = {0}, handle = {0}, places = {0};
@@ -409,7 +409,7 @@ static void test_broken_blocks(void **state)
     table_block(&out, &places, "\0\0\0", 4, 0);
     table_block(&out, &places, index.data, index.len, 0);
     table_footer(&out, &places);
-    expect_refused(path, out.data, out.len, "the index entry 'k' is no place of a block");
+    expect_refused(path, out.data, out.len, "the index entry 'k' is not the place of a block");
     memset(out.data + out.len - 48, 0xff, 40);
     expect_refused(path, out.data, out.len, "the table's footer does not parse");
     buf_free(&out);

@@ -297,7 +297,7 @@ static void test_taken_port(void **state)
     int port = ntohs(a.sin_port);
     assert_ok(store_serve(&w, true, port, "", &server));
     assert_true(store_server_port(server) > port);
-    char *where = mem_printf("served://localhost:%d", port);
+    char *where = mem_printf("served://127.0.0.1:%d", port);
     Opening o = {.world = w, .where = where};
     open_one(&o); /* the first port accepts and says nothing */
     assert_status(o.status, OK);
