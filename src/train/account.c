@@ -6,8 +6,19 @@
    test holds it to that. */
 #define PROCESS_RESERVE ((size_t)12 << 20)
 
+/* Of a device's free memory, for what CUDA takes beside the plan later: granularity of allocations, kernels that are
+   loaded late, graphs. An estimate: no GPU has shown it yet. */
+#define DEVICE_MARGIN ((size_t)256 << 20)
+
 #define ALL_REGIONS  ((1u << N_REGIONS) - 1)
 #define HOST_REGIONS (1u << REGION_SAVE | 1u << REGION_HOST | 1u << REGION_COMM)
+
+/* Free bytes less the margin, which is at most a 64th of a small device. */
+static size_t device_room(size_t available, size_t total)
+{
+    size_t margin = total / 64 < DEVICE_MARGIN ? total / 64 : DEVICE_MARGIN;
+    return available > margin ? available - margin : 0;
+}
 
 static Account device_row(size_t asked, size_t free_bytes, size_t context)
 {
@@ -33,7 +44,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
         b->device->memory(b->device, &total, &available, &context);
         machine.regions = HOST_REGIONS;
         machine.held += weights_bytes;
-        *a = (Accounts){2, {device_row(asked, available + context, context), machine}, resident};
+        *a = (Accounts){2, {device_row(asked, device_room(available, total) + context, context), machine}, resident};
         return;
     }
     if (asked) {
