@@ -1,5 +1,5 @@
-# Sourced by the other scripts of this folder: installs missing packages, builds, finds the program. It never changes the
-# working directory, so relative paths in flags keep the user's meaning.
+# Sourced by the other scripts of this folder: installs missing packages, builds, finds the program. It never changes
+# the working directory, so relative paths in flags keep the user's meaning.
 # shellcheck shell=bash
 
 cairn_root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -96,7 +96,7 @@ require_installed() {
 
 # ---- signals ----
 
-# run_alone COMMAND...: runs it in its own process group, forwards signals to the whole group, and returns its exit code.
+# run_alone COMMAND...: runs it in its own process group, forwards signals to that group, and returns its exit code.
 # After a signal it kills the rest of the group. `stopped` is that signal, else empty. Without this the shell would end
 # at a signal, and its child would keep running.
 run_alone() {
@@ -208,8 +208,8 @@ fill_config() {
     fill_output "$(printf "$folder" "$(resolved task)")" "$@"
 }
 
-# Without a given output folder chooses $1 in RESULTS_DIR: then `default_output` is its path, else empty. The rest: flags
-# for cairn. Needs `config`, and resolves it again.
+# Without a given output folder chooses $1 in RESULTS_DIR: then `default_output` is its path, else empty. The rest:
+# flags for cairn. Needs `config`, and resolves it again.
 fill_output() {
     local folder=$1
     shift
@@ -242,8 +242,8 @@ make_room() {
 
 # ---- many ranks ----
 
-# take_launch_flags FLAG...: splits the flags into launch_flags (for `cairn launch`) and other_flags. `multinode`: whether
-# `cairn launch` starts the ranks.
+# take_launch_flags FLAG...: splits the flags into launch_flags (for `cairn launch`) and other_flags. `multinode`:
+# whether `cairn launch` starts the ranks.
 take_launch_flags() {
     launch_flags=() other_flags=()
     multinode=${multinode:-false}
@@ -275,7 +275,7 @@ start_cairn() {
     exec "$cairn" "$@"
 }
 
-# run_multinode SCRIPT EXAMPLE FLAG...: runs SCRIPT of this folder on all hosts of a job; --help shows the flags EXAMPLE.
+# run_multinode SCRIPT EXAMPLE FLAG...: runs SCRIPT of this folder on all hosts of a job; --help shows EXAMPLE.
 run_multinode() {
     local script=$1 example=$2 self argument
     self=$(basename -- "$0")
@@ -290,7 +290,7 @@ those of --hosts; else on this host. Call it once, on the first host: it starts 
 Slurm by srun, under Grid Engine by qrsh), forwards signals, restarts after a fault, and leaves no process behind. The
 source folder and all paths must be the same on all hosts (a shared file system).
   --hosts FILE    other hosts, one line each: NAME [slots=N]
-  --ranks N       world size (default: one rank per GPU, or per host without GPUs); --batch-size is for all ranks together
+  --ranks N       world size (default: one rank per GPU, or per host without GPUs); --batch-size is for all ranks
   --max-restarts  restarts after a fault, at most (default 3)
 
     qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4:mem=64gb,place=scatter # and then, on the first node:

@@ -18,8 +18,8 @@ the bundled sample (tasks/glue/sample), a vocabulary made from it and a small BE
                       full/, loss.svg and memory.svg. Those of an earlier quickstart are removed first.
 Further flags go to both runs: quickstart.sh --max-steps 100
 
---task pretrain makes text, vocabulary and shards from the bundled dump (tasks/pretrain/sample), pretrains a tiny BERT on
-them, evaluates it on held-out articles, and prints a summary of each stage. Results go to
+--task pretrain makes text, vocabulary and shards from the bundled dump (tasks/pretrain/sample), pretrains a tiny BERT
+on them, evaluates it on held-out articles, and prints a summary of each stage. Results go to
 $RESULTS_DIR/quickstart-pretrain: text/, vocab.txt, shards/, run/ (the model), loss.svg and memory.svg.
 Exit codes: 0 done (and losses equal), 1 failed, 2 usage, 75 stopped by a signal.
 END
