@@ -1,5 +1,5 @@
-# Sourced by the scripts beside it: installs what is missing, builds, finds the program. Nothing here changes the
-# caller's working directory, so relative paths in flags mean what they mean to the user.
+# Sourced by the other scripts of this folder: installs missing packages, builds, finds the program. It never changes the
+# working directory, so relative paths in flags keep the user's meaning.
 # shellcheck shell=bash
 
 cairn_root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -10,8 +10,8 @@ die() { # die EXIT_CODE MESSAGE
     exit "$1"
 }
 
-# ---- what must be installed ----
-# Each package stands beside a check for what is needed of it, so that what was installed by other ways counts too.
+# ---- required packages ----
+# Each package has a check for the file or program that the build needs, so other ways of installing it count too.
 
 has_program() { command -v "$1" >/dev/null; }
 has_library() { has_program pkg-config && pkg-config --exists "$1"; }
@@ -27,7 +27,7 @@ has_fuzzer() {
     return "$found"
 }
 
-# The package with clang's sanitizer and fuzzer libraries: it has had two names.
+# The package with clang's sanitizer and fuzzer libraries: its name depends on the version.
 clang_runtime_package() {
     local version
     version=$(clang --version | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
@@ -59,7 +59,7 @@ missing_for_tests() {
     has_library cmocka || echo libcmocka-dev
     has_program clang || echo clang
     has_program clang-format || echo clang-format
-    has_program ip || echo iproute2 # hosts that are network namespaces
+    has_program ip || echo iproute2 # hosts as network namespaces
     has_program mpirun || echo openmpi-bin
     has_shared_library libjemalloc.so.2 || echo libjemalloc2 # Grid Engine's daemons
     if has_program clang && ! has_fuzzer; then
@@ -74,16 +74,16 @@ install_packages() {
     local as_root=()
     is_debian || die 2 "install these first (names as in Debian), then run this again: $*"
     if [ "$(id -u)" -ne 0 ]; then
-        has_program sudo || die 2 "neither root nor sudo; have these installed, then run this again: $*"
+        has_program sudo || die 2 "neither root nor sudo; ask an administrator to install these, then run this again: $*"
         as_root=(sudo)
     fi
     say "installing: $*"
-    "${as_root[@]}" apt-get update -q >&2 || die 1 "apt-get update failed; it was to install: $*"
+    "${as_root[@]}" apt-get update -q >&2 || die 1 "apt-get update failed; not installed: $*"
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >&2 ||
         die 1 "apt-get could not install: $*"
 }
 
-# require_installed build|tests. Twice, because clang's libraries can only be named when clang is there.
+# require_installed build|tests. Installs in two rounds, because the name of clang's libraries depends on clang.
 require_installed() {
     local round packages
     for round in 1 2 3; do
@@ -96,19 +96,19 @@ require_installed() {
 
 # ---- signals ----
 
-# run_alone COMMAND...: runs it in a process group of its own, hands on the signals that come meanwhile to all of that
-# group, and returns its exit code when it has ended; what is left of the group then goes too. `stopped` is the signal
-# that asked for the end, else empty. A shell would end at a signal at once, and its child would go on.
+# run_alone COMMAND...: runs it in its own process group, forwards signals to the whole group, and returns its exit code.
+# After a signal it kills the rest of the group. `stopped` is that signal, else empty. Without this the shell would end
+# at a signal, and its child would keep running.
 run_alone() {
     local code=0 again group name hurry=false
     stopped=
-    set -m # the next job has a group
+    set -m # the next job gets its own group
     "$@" </dev/null &
     group=$!
     set +m
-    # shellcheck disable=SC2064 # the number is that of now
+    # shellcheck disable=SC2064 # expands the number now
     for name in HUP INT TERM USR1 USR2; do trap "stopped=$name hurry=true; kill -s $name -- -$group 2>/dev/null" "$name"; done
-    # Under Grid Engine it means: save and go on.
+    # Under Grid Engine USR1 asks for a save, not for the end.
     if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then trap 'hurry=true' USR1; fi
     wait "$group" 2>/dev/null || code=$?
     while $hurry; do # `wait` returns when a trap has run, too
@@ -121,7 +121,7 @@ run_alone() {
     return "$code"
 }
 
-# Ends the script where a signal came while it had nothing to save: run it again to go on.
+# Ends the script if a signal came while there was nothing to save.
 end_if_stopped() {
     local code=75
     [ -n "$stopped" ] || return 0
@@ -141,7 +141,7 @@ configure_and_build() { # configure_and_build PRESET FOLDER LOG [CMAKE_FLAG]... 
 }
 
 # build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails. A signal ends
-# it, with all of its processes, and the script.
+# the build, all its processes and the script.
 build_preset() {
     local preset=$1 folder=$cairn_root/$2 generator=() targets=() log code=0
     shift 2
@@ -159,7 +159,7 @@ build_preset() {
     fi
 }
 
-# Sets `cairn` to the program: $CAIRN_BINARY where that is set, else build/cairn, built now.
+# Sets `cairn` to the program: $CAIRN_BINARY if set, else build/cairn, which it builds first.
 find_cairn() {
     cairn=${CAIRN_BINARY:-}
     if [ -z "$cairn" ]; then
@@ -167,7 +167,7 @@ find_cairn() {
         build_preset release build program || exit 1
         cairn=$cairn_root/build/cairn
     fi
-    [ -x "$cairn" ] || die 2 "$cairn is not there or cannot be run"
+    [ -x "$cairn" ] || die 2 "$cairn is missing or not executable"
 }
 
 # ---- configuration ----
@@ -178,11 +178,11 @@ resolved() { sed -n "s/^  \"$1\": \"\(.*\)\",\{0,1\}\$/\1/p" <<<"$config"; }
 # The command whose flags the script passes on.
 cairn_command=glue
 
-# Sets `config` to what $cairn_command makes of these flags, the environment and --config. Ends with cairn's own message
-# and exit code where it refuses them.
+# Sets `config` to the configuration that $cairn_command resolves from these flags, the environment and --config. Ends
+# with cairn's message and exit code if it refuses them.
 resolve_config() { config=$(CAIRN_PRINT_CONFIG=true "$cairn" "$cairn_command" "$@") || exit; }
 
-# Is --output-dir among these flags? The environment gives way to a flag alone.
+# Whether these flags contain --output-dir: only a flag overrides the environment.
 names_output() {
     local CAIRN_OUTPUT_DIR=$'not\tgiven'
     export CAIRN_OUTPUT_DIR
@@ -190,8 +190,8 @@ names_output() {
     [ "$(resolved output-dir)" = results ]
 }
 
-# GLUE fine-tuning and evaluation: options that neither flag, environment nor file gave come from BERT_DIR, GLUE_DIR and
-# RESULTS_DIR. $1: what the output folder is called, "%s" being the task; the rest: flags for cairn.
+# GLUE fine-tuning and evaluation: takes options that flags, environment and file leave open from BERT_DIR, GLUE_DIR and
+# RESULTS_DIR. $1: the output folder's name, with "%s" for the task; the rest: flags for cairn.
 fill_config() {
     local folder=$1
     shift
@@ -208,8 +208,8 @@ fill_config() {
     fill_output "$(printf "$folder" "$(resolved task)")" "$@"
 }
 
-# Where no output folder is named, it is $1 in RESULTS_DIR: then `default_output` is its path, else empty. The rest:
-# flags for cairn. Needs `config`, and resolves it anew.
+# Without a given output folder chooses $1 in RESULTS_DIR: then `default_output` is its path, else empty. The rest: flags
+# for cairn. Needs `config`, and resolves it again.
 fill_output() {
     local folder=$1
     shift
@@ -223,7 +223,7 @@ fill_output() {
 
 # ---- an earlier run in the default output folder ----
 
-# Whether the finished run in folder $1 had the flags of $config, but for those that say where things go and how to look.
+# Whether the finished run in folder $1 had the flags of $config, except for paths, resuming, saving and logging.
 same_run() {
     local options='^  "[a-z0-9-]+": '
     local ignored='"(output-dir|resume|override|log-every|save-every|save-steps|keep|max-time|verbose|dry-run)"'
@@ -242,8 +242,8 @@ make_room() {
 
 # ---- many ranks ----
 
-# take_launch_flags FLAG...: what `cairn launch` is to know goes to launch_flags, all else to other_flags. `multinode`:
-# whether it is to start the ranks.
+# take_launch_flags FLAG...: splits the flags into launch_flags (for `cairn launch`) and other_flags. `multinode`: whether
+# `cairn launch` starts the ranks.
 take_launch_flags() {
     launch_flags=() other_flags=()
     multinode=${multinode:-false}
@@ -267,7 +267,7 @@ take_launch_flags() {
     esac
 }
 
-# start_cairn COMMAND FLAG...: becomes the program, or its launcher where there are to be many ranks.
+# start_cairn COMMAND FLAG...: executes the program, or with $multinode its launcher.
 start_cairn() {
     if $multinode; then
         exec "$cairn" launch "${launch_flags[@]}" -- "$@"
@@ -275,7 +275,7 @@ start_cairn() {
     exec "$cairn" "$@"
 }
 
-# run_multinode SCRIPT EXAMPLE FLAG...: SCRIPT of this folder on all hosts of a job; EXAMPLE are flags, for --help.
+# run_multinode SCRIPT EXAMPLE FLAG...: runs SCRIPT of this folder on all hosts of a job; --help shows the flags EXAMPLE.
 run_multinode() {
     local script=$1 example=$2 self argument
     self=$(basename -- "$0")
@@ -285,19 +285,19 @@ run_multinode() {
         cat <<END
 $self [--ranks N] [--hosts FILE] [--max-restarts K] [any flag of $script]...
 
-$script on every host of the job it is called in: of PBS (PBS_NODEFILE), Grid Engine (PE_HOSTFILE) or Slurm; or
-of --hosts; else on this one. Call it once, on the first host: it starts the ranks on the others (by ssh; under Slurm by
-srun, under Grid Engine by qrsh), hands signals on, starts again after a fault, and leaves no process behind. The source
-folder and all paths must be the same on all hosts (a shared file system).
-  --hosts FILE    other hosts: a line each, NAME [slots=N]
-  --ranks N       processes in all (default: one per GPU, or per host where there are none); --batch-size is that of all
-  --max-restarts  how often to start again after a fault (default 3)
+Runs $script on every host of the current job of PBS (PBS_NODEFILE), Grid Engine (PE_HOSTFILE) or Slurm; or on
+those of --hosts; else on this host. Call it once, on the first host: it starts the ranks on the others (by ssh; under
+Slurm by srun, under Grid Engine by qrsh), forwards signals, restarts after a fault, and leaves no process behind. The
+source folder and all paths must be the same on all hosts (a shared file system).
+  --hosts FILE    other hosts, one line each: NAME [slots=N]
+  --ranks N       world size (default: one rank per GPU, or per host without GPUs); --batch-size is for all ranks together
+  --max-restarts  restarts after a fault, at most (default 3)
 
     qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4:mem=64gb,place=scatter # and then, on the first node:
     ./hpcai_scripts/$self $example
 
-Exit codes: as $script; 77: a host or a rank was lost, and no start was left; 99 for 75 under Grid Engine.
-docs/cluster.md tells the rest.
+Exit codes: as $script; 77: a host or a rank was lost after the last restart; 99 for 75 under Grid Engine.
+See docs/cluster.md for details.
 END
         return 0
     done

@@ -8,11 +8,11 @@ usage() {
     cat <<'END'
 eval.sh [--task NAME] --model DIR [any flag of `cairn glue`]...
 
-Builds Cairn if need be and evaluates (--do-eval) a fine-tuned model on the task's dev sets.
-  BERT_DIR     --model where that is not given
-  GLUE_DIR     --data-dir where that is not given: the task's TSV files, or a folder of its name with them
+Builds Cairn if needed and evaluates (--do-eval) a fine-tuned model on the task's dev sets.
+  BERT_DIR     default of --model
+  GLUE_DIR     default of --data-dir: the task's TSV files, or a folder with the task's name that contains them
   RESULTS_DIR  results go to $RESULTS_DIR/TASK-eval unless --output-dir is given (default: results/ in the source
-               folder), beside those of the training run and not over them
+               folder), so those of the training run stay
 
     ./hpcai_scripts/eval.sh --task MNLI --model "$RESULTS_DIR/MNLI"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job in one command: BERT fine-tuned and evaluated twice, without recompute and with, compared in one table. Or,
-# with --task pretrain: from a Wikipedia dump to a pretrained BERT, through every stage.
+# The main job in one command: fine-tunes and evaluates BERT without recompute and with it, and compares both in a
+# table. With --task pretrain: runs every stage from a Wikipedia dump to a pretrained BERT.
 set -euo pipefail
 # shellcheck source=hpcai_scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -10,16 +10,16 @@ usage() {
 quickstart.sh [--task MNLI] [any flag of `cairn glue`]...
 quickstart.sh --task pretrain [any flag of `cairn pretrain`]...
 
-Installs what is missing, builds, fine-tunes and evaluates MNLI with --recompute none and with --recompute full, and
+Installs missing packages, builds, fine-tunes and evaluates MNLI with --recompute none and with --recompute full, and
 prints both side by side: losses (equal bit for bit), accuracy, memory, speed. It needs no download: by default it uses
 the bundled sample (tasks/glue/sample), a vocabulary made from it and a small BERT from random weights.
-  BERT_DIR, GLUE_DIR  set both to do the same with real weights and real data
+  BERT_DIR, GLUE_DIR  set both to use real weights and real data
   RESULTS_DIR         results go to $RESULTS_DIR/quickstart (default: results/ in the source folder): the runs none/ and
                       full/, loss.svg and memory.svg. Those of an earlier quickstart are removed first.
 Further flags go to both runs: quickstart.sh --max-steps 100
 
---task pretrain takes the bundled dump (tasks/pretrain/sample) to text, vocabulary and shards, pretrains a tiny BERT on
-them, evaluates it on articles that were held out, and prints what each stage did. Results go to
+--task pretrain makes text, vocabulary and shards from the bundled dump (tasks/pretrain/sample), pretrains a tiny BERT on
+them, evaluates it on held-out articles, and prints a summary of each stage. Results go to
 $RESULTS_DIR/quickstart-pretrain: text/, vocab.txt, shards/, run/ (the model), loss.svg and memory.svg.
 Exit codes: 0 done (and losses equal), 1 failed, 2 usage, 75 stopped by a signal.
 END
@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
 done
 set -- "${flags[@]}"
 
-# run_cairn COMMAND...: a signal reaches it, and ends the script when it has saved.
+# run_cairn COMMAND...: forwards a signal to the program, and ends the script after the program's save.
 run_cairn() {
     local code=0
     run_alone "$cairn" "$@" || code=$?
@@ -69,13 +69,13 @@ quickstart_mnli() {
 
 # ---- pretraining, from a dump ----
 
-# number FILE KEY: of our own JSON, the first.
+# number FILE KEY: the first number under KEY in JSON that Cairn wrote.
 number() { sed -n "s/.*\"$2\": *\([-+0-9.eE]*\).*/\1/p" "$1" | head -n 1; }
 
 # The mean of KEY over the first or last 20 steps: mean_of head|tail KEY METRICS
 mean_of() { sed -n "s/.*\"$2\": *\([^,}]*\).*/\1/p" "$3" | "$1" -n 20 | awk '{ sum += $1 } END { printf "%.4f", sum / NR }'; }
 
-# What guessing without looking reaches: the share of the commonest word (a stop counts as one).
+# The baseline of a blind guess: the share of the commonest word (a full stop counts as a word).
 commonest_word() {
     cat "$1"/part-*.txt | tr '[:upper:]' '[:lower:]' | sed 's/[^[:alnum:][:space:]]/ & /g' | tr -s '[:space:]' '\n' |
         awk 'NF { n++; if (++seen[$0] > seen[best]) best = $0 } END { printf "%.4f %s\n", seen[best] / n, best }'
@@ -117,7 +117,7 @@ show_pretraining() {
     row "the model" "$2/run: cairn pretrain --do-eval --model, run_glue.sh --model, Hugging Face"
 }
 
-# ---- which ----
+# ---- choice of the task ----
 
 case $task in
 MNLI)

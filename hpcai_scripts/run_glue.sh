@@ -8,12 +8,11 @@ usage() {
     cat <<'END'
 run_glue.sh [--task NAME] [--recompute POLICY] [--batch-size N] [any flag of `cairn glue`]...
 
-Builds Cairn if need be, fine-tunes (--do-train) and evaluates (--do-eval; switch either off with --no-do-...).
-  BERT_DIR     --model where that is not given: config.json, vocab.txt and weights
-  GLUE_DIR     --data-dir where that is not given: the task's TSV files, or a folder of its name with them
+Builds Cairn if needed, fine-tunes (--do-train) and evaluates (--do-eval; switch either off with --no-do-...).
+  BERT_DIR     default of --model: config.json, vocab.txt and weights
+  GLUE_DIR     default of --data-dir: the task's TSV files, or a folder with the task's name that contains them
   RESULTS_DIR  results go to $RESULTS_DIR/TASK unless --output-dir is given (default: results/ in the source folder).
-               An unfinished run found there is continued. A finished one with other flags first moves to TASK.1,
-               TASK.2, ...
+               Resumes an unfinished run found there. Moves a finished run with other flags to TASK.1, TASK.2, ...
 
     ./hpcai_scripts/run_glue.sh --task MNLI --recompute none --batch-size 24
     ./hpcai_scripts/run_glue.sh --task MNLI --recompute half-attention --batch-size 48

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrains BERT in two phases: short sequences first, long ones from there.
+# Pretrains BERT in two phases: short sequences first, then long ones from phase 1's model.
 set -euo pipefail
 # shellcheck source=hpcai_scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -8,16 +8,16 @@ usage() {
     cat <<'END'
 run_pretraining.sh --phase 1|2 --data-dir DIR --model-config SIZE|FILE [any flag of `cairn pretrain`]...
 
-Builds Cairn if need be and pretrains with the recipe of the phase (--preset bert-SIZE-phase1 or -phase2: LAMB, 7038
-steps of 65536 sequences of 128 tokens, then 1563 of 32768 of 512). Every flag given wins over the recipe.
+Builds Cairn if needed and pretrains with the recipe of the phase (--preset bert-SIZE-phase1 or -phase2: LAMB, 7038
+steps of 65536 sequences of 128 tokens, then 1563 of 32768 of 512). Flags override the recipe.
   --phase         1: from random weights, or --model. 2: from phase 1's model in RESULTS_DIR, or --model
-  --data-dir      HDF5 shards of that phase's length (`cairn shards` makes them), or in its place
-  --input         a Wikipedia dump or text: shards are made from it first, in the output folder
-  --model-config  tiny, mini, small, medium, base, large, or a config.json; phase 2 has it from its model
-  --vocab         vocab.txt the shards were made with, unless it lies beside them or beside --model
+  --data-dir      HDF5 shards with the phase's sequence length, made by `cairn shards`; or instead
+  --input         a Wikipedia dump or text, from which it first makes shards in the output folder
+  --model-config  tiny, mini, small, medium, base, large, or a config.json; phase 2 takes it from its model
+  --vocab         the shards' vocab.txt, unless it is beside them or beside --model
   RESULTS_DIR     results go to $RESULTS_DIR/pretrain-phase1 and -phase2 unless --output-dir is given (default: results/
-                  in the source folder). An unfinished run found there is continued. A finished one with other flags
-                  first moves to pretrain-phase1.1, ...
+                  in the source folder). Resumes an unfinished run found there. Moves a finished run with other flags
+                  to pretrain-phase1.1, ...
 
     ./hpcai_scripts/run_pretraining.sh --phase 1 --data-dir phase1/ --model-config large --vocab vocab.txt
     ./hpcai_scripts/run_pretraining.sh --phase 2 --data-dir phase2/
@@ -29,7 +29,7 @@ memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn pretrain --help`
 END
 }
 
-# A size by its short name, unless a file is called so.
+# Expands a size's short name, unless a file has that name.
 full_size() {
     case $1 in
     tiny | mini | small | medium | base | large) if [ -e "$1" ]; then echo "$1"; else echo "bert-$1"; fi ;;
@@ -58,7 +58,7 @@ done
 case $phase in
 1 | 2) ;;
 '') die 2 "give --phase 1 or --phase 2" ;;
-*) die 2 "--phase $phase: there are 1 and 2" ;;
+*) die 2 "--phase $phase: expected 1 or 2" ;;
 esac
 
 find_cairn
@@ -67,12 +67,12 @@ resolve_config "${flags[@]}"
 if [ "$phase" = 2 ] && [ -z "$(resolved model)" ]; then
     first=${RESULTS_DIR:-$cairn_root/results}/pretrain-phase1
     [ -e "$first/model.safetensors" ] ||
-        die 2 "phase 2 starts from phase 1's model, and $first has none; finish phase 1, or give --model"
+        die 2 "phase 2 starts from phase 1's model, but $first has none; finish phase 1, or give --model"
     say "starting from phase 1's model in $first"
     export CAIRN_MODEL=$first
     resolve_config "${flags[@]}"
 fi
-# The recipes of all sizes are the same; what --model-config or the model says of the size stands above a preset.
+# The recipes of all sizes are the same; the size from --model-config or the model overrides the preset's.
 model_config=$(resolved model-config) size=bert-large
 case $model_config in bert-*) [ -e "$model_config" ] || size=$model_config ;; esac
 if [ -z "$model_config" ] && [ -z "$(resolved preset)" ]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test there is.
+# Runs all tests.
 set -euo pipefail
 # shellcheck source=hpcai_scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -8,17 +8,16 @@ usage() {
     cat <<'END'
 test.sh [release] [asan] [fuzz] [deep]
 
-Installs what is missing, then builds and runs (default: all three stages)
+Installs missing packages, then builds and runs (default: all three stages)
   release  every test, with the preset `release` in build/
   asan     the tests of C code once more under AddressSanitizer and UBSan, in build-asan/
   fuzz     every libFuzzer target for a few seconds on its seed corpus, in build-fuzz/
-A stage that fails does not keep the next from running. At the end stand the reasons of skipped tests and a table of
-what passed.
-  deep     with the stages beside it, or all three: more rounds of the tests that kill and damage at random, a minute
-           for each fuzz target
-  FUZZ_SECONDS  how long each fuzz target runs (default 4, deep 60)
-  TEST_JOBS     tests that run at the same time (default 2)
-Exit codes: 0 all passed, 1 something failed, 2 usage or something to install by hand, 75 stopped by a signal.
+The next stage runs even if one fails. The output ends with the reasons of skipped tests and a table of the results.
+  deep     more rounds of the tests that kill and damage at random, and a minute for each fuzz target; for the stages
+           given, or all three
+  FUZZ_SECONDS  seconds for each fuzz target (default 4, deep 60)
+  TEST_JOBS     parallel tests (default 2)
+Exit codes: 0 all passed, 1 something failed, 2 usage or a package to install by hand, 75 stopped by a signal.
 END
 }
 
@@ -47,14 +46,14 @@ run_stage() {
     case $1 in
     release) build_preset release build && run_ctest release build ;;
     asan)
-        # Left out are scripts and rules, which say nothing new under sanitizers, schedulers, which take long to start,
-        # and, but for `deep`, runs of the whole program whose code other tests of this stage run too.
+        # Excludes scripts and rules, where sanitizers find nothing new, schedulers, which start slowly, and, without
+        # `deep`, runs of the whole program whose code other tests of this stage cover.
         local left_out='^dist/(slurm|grid_engine|pbs'
         if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
             export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=256}
         else
             left_out+='|mpirun|slow_links|snapshot_plan|snapshot_room|snapshot_kills)$|^cuda_host/(glue'
-            export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-5} # a start takes long here
+            export CAIRN_TEST_FAULTS=${CAIRN_TEST_FAULTS:-5} # starting is slow here
         fi
         build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$' \
             --exclude-regex "$left_out)\$"
@@ -67,10 +66,10 @@ run_stage() {
     esac
 }
 
-# The line of a stage's log that tells most.
+# The summary line of a stage's log.
 outcome() { grep -aE '^[0-9]+% tests passed|^all [0-9]+ targets' "$cairn_root/$1/test.log" 2>/dev/null | tail -n 1; }
 
-# The reasons of stage $1's skipped tests, a line each with the tests, and of those that were not even built.
+# The reasons of stage $1's skipped and unbuilt tests, one line per reason with its tests.
 skipped() {
     local folder=$cairn_root/$2
     sed -n "s/^-- \\(.*\\(left out\\|is not built\\|is not tested\\).*\\)/  $1: \\1/p" "$folder/build.log" 2>/dev/null
@@ -99,7 +98,7 @@ for stage in "${stages[@]}"; do
     before=$SECONDS
     verdict=passed
     say "== $stage =="
-    # In a subshell its settings stay its own. `set -e` does not reach into a condition: hence the && above.
+    # run_alone's subshell keeps the stage's settings local. A condition disables `set -e`, hence the && above.
     run_alone run_stage "$stage" || verdict=FAILED
     end_if_stopped "in the stage $stage"
     [ "$verdict" = passed ] || failed=1
