@@ -8,9 +8,8 @@
    their gradients exactly 0 (docs/contracts.md 2).
 
    <OP>_OPERANDS(IN, OUT, op) lists inputs, then outputs, as IN(op, name) or IN(op, name, marks). Marks, combined by
-   "|": OPTIONAL            may be absent ADDED               accumulated into MAY_SHARE(op, x)    may lie in the memory
-   of input x MUST_SHARE(op, x)   must lie there, where x is present: the kernel adds in place CTL                 the
-   step's `ctl` */
+   "+": OPTIONAL, may be absent; ADDED, is accumulated into; MAY_SHARE(op, x), may lie in the memory of input x;
+   MUST_SHARE(op, x), must lie there where x is present, because the kernel adds in place; CTL, the step's `ctl`. */
 #ifndef CAIRN_KERNELS_OP_LIST_H
 #define CAIRN_KERNELS_OP_LIST_H
 

@@ -53,7 +53,9 @@ static Status open_model(PlanRun *r)
     free(path);
     TRY(status);
     TRY(commands_task(c->predictions > 0 ? COMMAND_PRETRAIN : COMMAND_GLUE)->head(c, &head));
-    return model_init(&r->model, config, head);
+    TRY(model_init(&r->model, config, head));
+    r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
+    return OK;
 }
 
 /* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */

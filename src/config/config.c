@@ -88,7 +88,8 @@ static int distance(const char *a, const char *b)
     return row[n];
 }
 
-const char *config_nearest(Command command, const char *name)
+/* The flag of a command (N_COMMANDS: of any) most like `name`. */
+static const char *nearest_flag(Command command, const char *name)
 {
     int best = -1, least = 1 << 20;
     char wanted[64];
@@ -325,8 +326,8 @@ static Status apply_file(Config *c, const char *path, Json **read)
             goto done;
         }
         if (option < 0) {
-            status = fail(E_USAGE, "%s: unknown option '%s'; the nearest is '%s'", path, key,
-                          config_nearest(N_COMMANDS, key));
+            status =
+                fail(E_USAGE, "%s: unknown option '%s'; the nearest is '%s'", path, key, nearest_flag(N_COMMANDS, key));
             goto done;
         }
         if (seen[option]) {
@@ -373,7 +374,7 @@ static Status apply_environment(Config *c, char **environment, bool only_config)
         int option = config_option(lower);
         if (only_config && option != OPTION_config) continue;
         if (option < 0) {
-            char *nearest = mem_printf("CAIRN_%s", config_nearest(N_COMMANDS, lower));
+            char *nearest = mem_printf("CAIRN_%s", nearest_flag(N_COMMANDS, lower));
             for (char *p = nearest; *p; p++) *p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
             Status status =
                 fail(E_USAGE, "the environment's %s is not an option; the nearest is %s. Unset it, or correct its name",
@@ -415,10 +416,10 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
     const char *command = config_commands[c->command].name;
     if (f->option < 0)
         return fail(E_USAGE, "unknown flag --%s; the nearest is --%s. `cairn %s --help` lists all", name,
-                    config_nearest(c->command, name), command);
+                    nearest_flag(c->command, name), command);
     if (!config_option_of(f->option, c->command))
         return fail(E_USAGE, "--%s is not a flag of `cairn %s`; the nearest is --%s. `cairn %s --help` lists all", name,
-                    command, config_nearest(c->command, name), command);
+                    command, nearest_flag(c->command, name), command);
     return OK;
 }
 

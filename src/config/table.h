@@ -34,7 +34,5 @@ const char *config_group(int option);
 /* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
    help text with the default in brackets. Both are appended. */
 void config_option_usage(int option, char separator, Buf *value, Buf *text);
-/* The flag of a command (N_COMMANDS: of any) most like `name`. */
-const char *config_nearest(Command command, const char *name);
 
 #endif

@@ -15,7 +15,7 @@ struct CommLane {
     /* SHARE `i`: each rank's part of a table or of the weights to all; the next instr may read it. Collective. */
     Status (*share)(CommLane *l, InstrId i, const RowCounts *rows);
     /* Until all that was posted has ended. `broken`: the range failed, so the other ranks may never come. Adds to the
-       Exec's comm_busy and comm_waited. */
+       Exec's comm_waited, and where the host sums to comm_busy. */
     Status (*wait)(CommLane *l, bool broken, const RowCounts *rows);
     void (*close)(CommLane *l); /* after wait */
 };

@@ -28,7 +28,7 @@ static Status connect(Ranks *ranks, Backend *b, CommDevice **device)
 {
     Status own = comm_device_open(ranks_comm(ranks), device);
     TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* nothing can be said to the others then; they know who it is */
-    b->device->settle(b->device);
+    if (b->device->settle) b->device->settle(b->device);
     size_t len = strlen(b->describe);
     snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
     if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*device));

@@ -34,7 +34,8 @@ Status planner_policy(const Config *c, const Backend *b, Policy *policy)
 
 int64_t planner_share(const Config *c, int ranks) { return (c->batch_size + ranks - 1) / ranks; }
 
-Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
+/* Tokens of a micro-batch by --micro-batch-tokens, of so many sequences; 0 for "auto". */
+static Status micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
 {
     int64_t share = sequences * max_length;
     const char *text = c->micro_batch_tokens;
@@ -347,7 +348,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     const PlanInput *in = &p->input;
     int64_t tokens;
     TRY(planner_policy(g->c, in->backend, &g->policy));
-    TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
+    TRY(micro_tokens(g->c, g->share, in->max_length, &tokens));
     if (tokens) set_micro(g, tokens);
     TRY(count_primitives(g, tokens));
     if (g->own_snapshots) take_snapshots(g, ranks, snapshots);

@@ -10,8 +10,6 @@
 Status planner_policy(const Config *c, const Backend *b, Policy *policy);
 /* Sequences of a step that one rank gets at most. */
 int64_t planner_share(const Config *c, int ranks);
-/* Tokens of a micro-batch by --micro-batch-tokens, of `share` sequences; 0 for "auto". */
-Status planner_micro_tokens(const Config *c, int64_t share, int64_t max_length, int64_t *tokens);
 /* The room that a micro-batch of so many tokens has, out of `batch` sequences. */
 MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch);
 

@@ -14,6 +14,12 @@
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
 
+/* The interval of --snapshot-steps. */
+typedef struct {
+    bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
+    int64_t every;          /* steps; 0: measured */
+} SnapshotWish;
+
 struct Snapshots {
     const Run *run;
     SnapshotWish wish;
@@ -32,7 +38,8 @@ struct Snapshots {
     SnapshotStats stats;
 };
 
-Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
+/* E_USAGE: not a number. */
+static Status find_wish(const Config *c, int ranks, SnapshotWish *wish)
 {
     const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
     *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
@@ -89,7 +96,7 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *par
     SnapshotWish wish;
     int copies;
     *bytes = 0;
-    TRY(snapshots_wish(c, ranks_size(ranks), &wish));
+    TRY(find_wish(c, ranks_size(ranks), &wish));
     TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
     if (wish.wanted) *bytes = snapshots_rank_bytes(params, x, copies, NULL);
     return OK;
@@ -306,7 +313,7 @@ Status snapshots_open(Snapshots **out, Run *run)
                      .generation = progress->snapshot_newest,
                      .keep = progress->snapshot_kept,
                      .begun = -1};
-    Status status = snapshots_wish(run->c, ranks_size(s->ranks), &s->wish);
+    Status status = find_wish(run->c, ranks_size(s->ranks), &s->wish);
     if (status == OK) status = find_run(s, s->wish.wanted || s->ranks);
     progress->run = s->key;
     if (status == OK && s->wish.wanted) {

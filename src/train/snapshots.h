@@ -11,13 +11,6 @@
 
 typedef struct Snapshots Snapshots;
 
-/* The interval of --snapshot-steps. E_USAGE: not a number. */
-typedef struct {
-    bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
-    int64_t every;          /* steps; 0: measured */
-} SnapshotWish;
-Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
-
 /* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
    up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
 uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);

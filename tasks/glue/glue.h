@@ -134,8 +134,6 @@ Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, 
 Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
                   const GlueSplit *split);
 void glue_examples_free(GlueExamples *examples); /* takes a zeroed one */
-/* The path glue_read uses; caller frees. */
-char *glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split);
 
 /* ---- metrics (metrics.c) ---- */
 

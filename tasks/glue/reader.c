@@ -320,7 +320,8 @@ done:
     return status;
 }
 
-char *glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split)
+/* The caller frees. */
+static char *split_path(const char *dir, const GlueTask *task, const GlueSplit *split)
 {
     for (int i = 0; i < 2 && task->folders[i]; i++) {
         char *folder = file_join(dir, task->folders[i]);
@@ -336,7 +337,7 @@ Status glue_read(GlueExamples *x, const char *dir, const GlueTask *task, const G
     Status status = OK;
     FileMap map = {0};
     *x = (GlueExamples){0};
-    char *path = glue_split_path(dir, task, split);
+    char *path = split_path(dir, task, split);
     if (!file_exists(path)) {
         status = fail(E_IO,
                       "task %s needs %s for its split '%s', and there is no such file; --data-dir is the folder that "
