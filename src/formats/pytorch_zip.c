@@ -128,10 +128,10 @@ static Status check_local(const Zip *z, ZipEntry *e, uint32_t method, const char
                     z->path, quoted, e->header);
     room -= name_len + extra_len;
     if (e->bytes > room)
-        return fail(E_FORMAT, "%s: entry '%s' claims %" PRIu64 " bytes, only %" PRIu64 " lie before the directory",
+        return fail(E_FORMAT, "%s: entry '%s' claims %" PRIu64 " bytes, only %" PRIu64 " precede the directory",
                     z->path, quoted, e->bytes, room);
     uint32_t crc = reader_le32(p + 14), packed = reader_le32(p + 18), bytes = reader_le32(p + 22);
-    bool later = reader_le16(p + 6) & 8; /* the numbers follow the data; here stand zeros, or the true ones */
+    bool later = reader_le16(p + 6) & 8; /* the numbers follow the data; these fields are zeros or the same numbers */
     if (!(later && crc == 0 && packed == 0 && bytes == 0) &&
         (crc != e->crc || !agrees(packed, 0xffffffff, e->bytes) || !agrees(bytes, 0xffffffff, e->bytes)))
         return fail(E_FORMAT, "%s: entry '%s': size or CRC-32 in its header differ from those in the directory",

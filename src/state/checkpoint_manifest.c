@@ -75,7 +75,7 @@ static Status parse_file(const char *path, const Json *entry, Manifest *m)
     const char *name = js_string(js_get(entry, "name"), "");
     int64_t size = js_int(js_get(entry, "bytes"), -1);
     if (!manifest_name_valid(name) || manifest_find(m, name))
-        return fail(E_CORRUPT, "%s: file %d has no usable name of its own: damaged", path, m->count);
+        return fail(E_CORRUPT, "%s: the name of file %d is not valid or occurs twice: damaged", path, m->count);
     if (size < 0 || !parse_digest(js_string(js_get(entry, "xxh3_128"), ""), &digest))
         return fail(E_CORRUPT, "%s: no size and digest for '%s': damaged", path, name);
     manifest_add(m, name, (uint64_t)size, digest);

@@ -146,7 +146,7 @@ done:
     return status;
 }
 
-/* All files but the tensors; state.json's text goes to `state`. */
+/* Reads all files except the tensors; stores state.json's text in `state`. */
 static Status read_small(const char *dir, const Manifest *m, Buf *state)
 {
     if (state && state->data) state->len = 0;

@@ -41,7 +41,7 @@ static Status explain_not_finite(Loop *l, int64_t step)
     Status status = find_bad(l);
     if (session_scale_is_dynamic(&l->run->session))
         return status_context(status,
-                              "step %lld: the gradient is not finite even at loss scale %.0f, the least there is (%lld "
+                              "step %lld: the gradient is not finite even at loss scale %.0f, the minimum (%lld "
                               "updates were skipped since training began)",
                               (long long)step, (double)scaling->scale, (long long)scaling->skipped);
     if (scaling->scale > 0)

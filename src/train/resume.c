@@ -97,11 +97,11 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
     if (strcmp(parent, out) == 0) goto done;
     status = checkpoint_newest(output_dir, &state, &newest);
     if (status == OK && !newest) goto done;
-    status = fail(
-        E_USAGE,
-        "--resume %s: %s holds checkpoints of its own, which would be lost. Use another --output-dir, or --resume auto "
-        "to resume from the newest of these",
-        checkpoint, output_dir);
+    status =
+        fail(E_USAGE,
+             "--resume %s: %s holds other checkpoints, which would be lost. Use another --output-dir, or --resume auto "
+             "to resume from the newest of these",
+             checkpoint, output_dir);
 done:
     buf_free(&state);
     free(newest);

@@ -278,7 +278,7 @@ static void test_broken_zips(void **state)
         {true, 8, 8, 2, "differs from the directory's entry"},
         {true, 26, 7, 2, "differs from the directory's entry"},
         {true, 28, 0xffff, 2, "differs from the directory's entry"},
-        {true, 28, 1, 2, "only 23 lie before the directory"},
+        {true, 28, 1, 2, "only 23 precede the directory"},
         {true, 14, 0, 4, "differ from those in the directory"},
         {true, 18, 23, 4, "differ from those in the directory"},
         {true, 22, 25, 4, "differ from those in the directory"},
