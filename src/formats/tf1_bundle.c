@@ -300,8 +300,7 @@ static Status add_tensor(Bundle *b, const char *name, size_t name_len, const Ent
     const TensorShard *s = &f->shards[shard];
     if (s->mapped && (e->size > s->map.size || e->offset > s->map.size - e->size))
         return fail(E_FORMAT,
-                    "%s: tensor '%s' is %" PRIu64 " bytes at %" PRIu64
-                    ", the file has only %zu: it is truncated, or "
+                    "%s: tensor '%s' is %" PRIu64 " bytes at %" PRIu64 ", the file has only %zu: it is truncated, or "
                     "the index is wrong",
                     s->path, quoted, e->size, e->offset, s->map.size);
     t->offset = e->offset;
