@@ -292,7 +292,7 @@ int main(int argc, char **argv)
         return 2;
     }
     must(model_config_read(argv[optind], &config));
-    if (want.dropout >= 0) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = want.dropout;
+    model_config_set_dropout(&config, want.dropout);
     must(model_init(&model, config, want.predictions ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, 3}));
     if (!want.lengths && want.length < model.longest) model.longest = (int32_t)want.length;
     must(backend_open(want.backend, &(BackendOptions){.attention = want.attention}, &backend));

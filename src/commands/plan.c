@@ -53,6 +53,7 @@ static Status open_model(PlanRun *r)
     free(path);
     TRY(status);
     TRY(commands_task(c->predictions > 0 ? COMMAND_PRETRAIN : COMMAND_GLUE)->head(c, &head));
+    model_config_set_dropout(&config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, config, head));
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
     return OK;

@@ -131,6 +131,11 @@ bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *c)
     return false;
 }
 
+void model_config_set_dropout(ModelConfig *config, float rate)
+{
+    if (rate >= 0) config->hidden_dropout = config->attention_dropout = config->classifier_dropout = rate;
+}
+
 Status model_config_read(const char *path, ModelConfig *c)
 {
     static const char *const names[] = {"config.json", "bert_config.json"};

@@ -20,6 +20,8 @@ typedef struct {
    key: other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown
    activations. */
 Status model_config_read(const char *path, ModelConfig *config);
+/* Sets all three dropout rates; a negative rate keeps those of the file. */
+void model_config_set_dropout(ModelConfig *config, float rate);
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
 void model_config_free(ModelConfig *config);
 

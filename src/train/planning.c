@@ -35,7 +35,8 @@ static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
     if (x->by_comm_device) return 0;
-    return x->buckets.scratch_bytes + (backend_own_memory(r->backend) ? (size_t)x->buckets.largest * sizeof(float) : 0);
+    return x->buckets.scratch_bytes +
+           (backend_own_memory(r->backend) || r->one_copy ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
 /* 0: all. */

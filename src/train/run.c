@@ -68,8 +68,9 @@ static Status find_carried(Run *r)
 
 static Status take_output(Run *r)
 {
-    TRY(file_make_directories(r->c->output_dir));
-    TRY(lock_take(&r->lock, r->c->output_dir));
+    Status status = lock_take(&r->lock, r->c->output_dir);
+    if (status == E_FAIL && *signals_stop()) return fail(E_STOPPED, "stopped while the output folder was locked");
+    TRY(status);
     return start_clean(r->c->output_dir);
 }
 

@@ -151,8 +151,7 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
     Status status = OK;
     if (file_exists(path) || !model_config_named(path, vocab_size(t->vocab), &config))
         TRY_DONE(model_config_read(path, &config));
-    if (c->dropout >= 0)
-        config.hidden_dropout = config.attention_dropout = config.classifier_dropout = (float)c->dropout;
+    model_config_set_dropout(&config, (float)c->dropout);
     TRY_DONE(model_init(m, config, head));
     if (max_length > m->config.positions)
         TRY_DONE(fail(E_USAGE,
