@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     file_open_standard();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, with its name and place */
     Status status = run(argc, argv);
-    if (status == OK) return fflush(stdout) == 0 ? 0 : 1;
+    if (status == OK) return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
     log_printf(status == E_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
     if (status == E_STOPPED && signals_under_grid_engine()) return 99; /* Grid Engine: put it in the queue again */
     return status_exit_code(status);

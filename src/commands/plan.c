@@ -262,6 +262,8 @@ static Status show_job(PlanRun *r)
     Status status = OK;
     int replicas;
     bool device = r->accounts.n > 1;
+    if (c->pbs + c->slurm + c->sge + c->json > 1)
+        return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another thing");
     JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
                               : c->slurm ? JOB_SLURM
                                          : JOB_GRID_ENGINE,
@@ -284,6 +286,18 @@ done:
     return status;
 }
 
+/* Rows of one table count the same process: what it holds once a plan was made, primitives included. */
+static Status count_process(PlanRun *r)
+{
+    RunPlan first = {0};
+    Status status = choose(r, policy_names[0], &first);
+    if (status == OK && r->accounts.resident)
+        r->accounts.row[r->accounts.n - 1].held = first.accounts.row[first.accounts.n - 1].held;
+    r->accounts.resident = 0; /* a later row adds nothing to it */
+    run_plan_free(&first);
+    return status;
+}
+
 static Status show_policies(PlanRun *r)
 {
     PlanRow rows[N_POLICY_NAMES + 1] = {0};
@@ -291,6 +305,7 @@ static Status show_policies(PlanRun *r)
     int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
     Buf out = {0};
     Status status = OK;
+    TRY_DONE(count_process(r));
     for (; n < n_policies; n++) TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
     Status found = choose(r, "auto", &rows[n].plan);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);

@@ -62,7 +62,7 @@
     X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*", "added to the root of the second moment")                    \
     X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
-    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*p", "all dropout rates; -1: those of config.json")             \
+    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*p", "all dropout rates; -1: those of config.json")            \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "train next-sentence prediction too")                    \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
       "static: the masks of the shards; dynamic: drawn again in every epoch; auto: static where the shards have "      \

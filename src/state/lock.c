@@ -29,7 +29,7 @@ static void write_holder(int fd)
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) log_debug("cannot write into the lock: %m");
 }
 
-/* flock until `end` (clock_monotonic): 0, or errno. */
+/* flock until `end` (clock_monotonic): 0, or errno; EINTR where a signal ended the wait. */
 static int lock_until(int fd, double end)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
@@ -38,7 +38,8 @@ static int lock_until(int fd, double end)
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return errno;
-        if (interrupted || clock_monotonic() >= end) return EWOULDBLOCK;
+        if (interrupted) return EINTR;
+        if (clock_monotonic() >= end) return EWOULDBLOCK;
         interrupted = nanosleep(&pause, NULL) != 0;
     }
 }
@@ -68,7 +69,9 @@ static Status take(FolderLock *lock, const char *folder, double seconds, bool sa
         write_holder(fd);
         *lock = (FolderLock){.held = true, .fd = fd};
         fd = -1;
-    } else if (error == EWOULDBLOCK) {
+    } else if (error == EINTR && say) {
+        status = fail(E_STOPPED, "stopped while waiting for %s, which uses %s; nothing is lost", holder, folder);
+    } else if (error == EWOULDBLOCK || error == EINTR) {
         read_holder(fd, holder, sizeof holder);
         status =
             fail(E_FAIL, "%s: this output folder is in use by %s; wait for it to end, or choose another --output-dir",

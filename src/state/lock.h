@@ -15,8 +15,8 @@ typedef struct {
 /* Locks `folder`, which it creates if missing. While another process (or another FolderLock) holds the lock, this says
    so once and waits up to 10 s, because a killed process keeps its lock until it is torn down. In a batch job it waits
    up to 60 s, because a requeued job may start while the ranks of the last start still save. A signal with a handler
-   ends the wait. Still held: E_FAIL, in a batch job E_STOPPED; the message names process and host. On a file system
-   without locks this warns, and `held` stays false. */
+   ends the wait with E_STOPPED. Still held: E_FAIL, in a batch job E_STOPPED; the message names process and host. On a
+   file system without locks this warns, and `held` stays false. */
 Status lock_take(FolderLock *lock, const char *folder);
 /* The same without messages, with a wait of at most `seconds`; returns E_FAIL if the lock is still held. */
 Status lock_take_within(FolderLock *lock, const char *folder, double seconds);

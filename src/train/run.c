@@ -68,9 +68,7 @@ static Status find_carried(Run *r)
 
 static Status take_output(Run *r)
 {
-    Status status = lock_take(&r->lock, r->c->output_dir);
-    if (status == E_FAIL && *signals_stop()) return fail(E_STOPPED, "stopped while the output folder was locked");
-    TRY(status);
+    TRY(lock_take(&r->lock, r->c->output_dir));
     return start_clean(r->c->output_dir);
 }
 
