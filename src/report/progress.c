@@ -2,10 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "base/live_line.h"
 #include "report/report.h"
 
 #define WARM_UP   2 /* steps left out of rates */
@@ -21,33 +19,11 @@ struct Progress {
     char line[512];
 };
 
-static Progress *shown; /* the one that the log must step aside for */
-
-static void clear_line(void)
-{
-    if (shown && shown->line[0]) fputs("\r\033[K", stderr);
-}
-
-static void draw_line(void)
-{
-    struct winsize size;
-    int columns = 80;
-    if (!shown || !shown->line[0]) return;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
-    fprintf(stderr, "\r\033[K%.*s", columns - 1, shown->line);
-    fflush(stderr);
-}
-
 Progress *progress_open(int64_t total_steps, int64_t first_step, int64_t every)
 {
     Progress *p = mem_alloc(sizeof *p);
-    const char *term = getenv("TERM");
     *p = (Progress){.total = total_steps, .first = first_step, .every = every};
-    p->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
-    if (p->live) {
-        shown = p;
-        log_set_hook(clear_line, draw_line);
-    }
+    p->live = live_line_open(p->line);
     return p;
 }
 
@@ -82,7 +58,7 @@ void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_t
         if (!last && now - p->last_draw < REDRAW_S) return;
         p->last_draw = now;
         describe(p, r);
-        draw_line();
+        live_line_draw();
     } else if (last || r->step % p->every == 0) {
         describe(p, r);
         log_info("%s", p->line);
@@ -92,10 +68,6 @@ void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_t
 void progress_close(Progress *p)
 {
     if (!p) return;
-    if (p->live) {
-        log_set_hook(NULL, NULL);
-        if (p->line[0]) fputc('\n', stderr);
-        shown = NULL;
-    }
+    if (p->live) live_line_close(true);
     free(p);
 }

@@ -1,42 +1,18 @@
 #include "tasks/pretrain/stage_progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "base/live_line.h"
 
 #define LIVE_S  0.2
 #define QUIET_S 30.0
 
-static StageProgress *shown; /* the line that log messages interrupt */
-
-static void clear_line(void)
-{
-    if (shown && shown->line[0]) fputs("\r\033[K", stderr);
-}
-
-static void draw_line(void)
-{
-    struct winsize size;
-    int columns = 80;
-    if (!shown || !shown->line[0]) return;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
-    fprintf(stderr, "\r\033[K%.*s", columns - 1, shown->line);
-    fflush(stderr);
-}
-
 void stage_progress_open(StageProgress *p)
 {
-    const char *term = getenv("TERM");
     *p = (StageProgress){.started = clock_monotonic(), .first_done = -1};
     p->last = p->started;
-    p->live = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
-    if (!p->live) return;
-    shown = p;
-    log_set_hook(clear_line, draw_line);
+    p->live = live_line_open(p->line);
 }
 
 bool stage_progress_due(StageProgress *p) { return clock_monotonic() - p->last >= (p->live ? LIVE_S : QUIET_S); }
@@ -53,18 +29,14 @@ void stage_progress_show(StageProgress *p, double done, const char *what)
     if (rate > 0) clock_format_duration((1 - done) / rate, left, sizeof left);
     snprintf(p->line, sizeof p->line, "%5.1f %%  %s  eta=%s", 100 * done, what, left);
     if (p->live)
-        draw_line();
+        live_line_draw();
     else
         log_info("%s", p->line);
 }
 
 void stage_progress_close(StageProgress *p)
 {
-    if (p->live && shown == p) {
-        log_set_hook(NULL, NULL);
-        if (p->line[0]) fputs("\r\033[K", stderr);
-        shown = NULL;
-    }
+    if (p->live) live_line_close(false);
     p->live = false;
 }
 
