@@ -44,5 +44,5 @@ awk -v o="$one" -v a="$all" -v b="$both" 'BEGIN { exit !(o > 1 && a > 3.5 * o &&
 expect 0 "$CAIRN_BINARY" plan --model-config config.json --ranks 4 --backend ref --max-seq-length 32 --batch-size 8 --snapshot-replicas 0
 if grep -q 'on other hosts' .stdout; then complain "copies that are not wanted: $output"; fi
 expect 2 "$CAIRN_BINARY" plan --model-config config.json --ranks 4 --backend ref --max-seq-length 32 --snapshot-replicas 4
-says '--snapshot-replicas 4 takes 5 hosts'
+says '--snapshot-replicas 4 needs 5 hosts'
 exit $((failures > 0))
