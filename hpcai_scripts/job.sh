@@ -117,7 +117,7 @@ array_variable() {
 }
 
 # read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, in which quotes and backslashes count as in a shell
-# and nothing is expanded, and to the arguments. In an array "$" and the name of the index's variable is the index.
+# (but no backslash within quotes) and nothing is expanded, and to the arguments. In an array "$" and the name of the index's variable is the index.
 read_flags() {
     local text=${RUN_FLAGS:-} name
     flags=()
@@ -210,16 +210,16 @@ quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then printf '%s' "$1"; else p
 # The job's script as a file that stays: job.pbs, or where the user submitted another one, a copy of it. PBS runs a copy
 # of its own. In an array the copy asks for no array.
 pbs_script() {
-    local mine=hpcai_scripts/job.pbs folder=$PWD copy given
+    local mine=hpcai_scripts/job.pbs folder=$PWD copy given same
     [ -w "$folder" ] || folder=$HOME
     copy=$folder/$PBS_JOBNAME.${PBS_JOBID%%[!0-9]*}.pbs
     given=$(sed '/^#PBS *-J/d' "$0" 2>/dev/null)
-    if [[ $given != *$'\n#PBS'* ]] || [ "$given" = "$(cat "$mine")" ]; then
-        echo "$mine"
-    else
-        printf '%s\n' "$given" >"$copy"
-        echo "$copy"
-    fi
+    [[ $given == *$'\n#PBS'* ]] || given=$(cat "$mine")
+    for same in "$mine" "$folder/$PBS_JOBNAME".*.pbs; do # an earlier job may have left its copy
+        if [ "$given" = "$(cat "$same" 2>/dev/null)" ]; then echo "$same" && return; fi
+    done
+    printf '%s\n' "$given" >"$copy"
+    echo "$copy"
 }
 
 # pbs_again ARGUMENT...: a job that ended with 75 or 77 comes back, by qrerun, which few sites give to users, else as a
