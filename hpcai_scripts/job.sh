@@ -117,7 +117,8 @@ array_variable() {
 }
 
 # read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, in which quotes and backslashes count as in a shell
-# (but no backslash within quotes) and nothing is expanded, and to the arguments. In an array "$" and the name of the index's variable is the index.
+# (but no backslash within quotes) and nothing is expanded, and to the arguments. In an array "$" and the name of the
+# index's variable is the index.
 read_flags() {
     local text=${RUN_FLAGS:-} name
     flags=()
