@@ -77,15 +77,17 @@ seconds_used() { ps -o etimes= -p $$ | tr -d ' '; }
 
 # Seconds that the scheduler still leaves this job; nothing where there is none, or no limit.
 seconds_left() {
-    local limit='' used
+    local limit='' used answered=true
     used=$(seconds_used)
     if [ -n "${SLURM_JOB_ID:-}" ]; then
-        limit=$(ask squeue -h -j "$SLURM_JOB_ID" -o %L) used=0
+        limit=$(ask squeue -h -j "$SLURM_JOB_ID" -o %L) || answered=false
+        used=0
     elif [ -n "${PBS_JOBID:-}" ]; then
-        limit=${PBS_WALLTIME:-$(ask qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')}
+        limit=${PBS_WALLTIME:-$(ask qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')} || answered=false
     elif under_grid_engine; then
-        limit=$(ask qstat -j "$JOB_ID" | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p')
+        limit=$(ask qstat -j "$JOB_ID" | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p') || answered=false
     fi
+    $answered || say "the scheduler does not say how much time is left; set CAIRN_MAX_TIME for a stop before its limit"
     limit=$(as_seconds "$limit")
     [ -z "$limit" ] || echo $((limit - used))
 }
@@ -115,7 +117,8 @@ array_variable() {
 }
 
 # read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, in which quotes and backslashes count as in a shell
-# and nothing is expanded, and to the arguments. In an array "$" and the name of the index's variable is the index.
+# (but no backslash within quotes) and nothing is expanded, and to the arguments. In an array "$" and the name of the
+# index's variable is the index.
 read_flags() {
     local text=${RUN_FLAGS:-} name
     flags=()
@@ -153,23 +156,26 @@ pbs_job() { ask qstat -f "$PBS_JOBID" | sed -e ':join' -e '$!N' -e 's/\n\t//' -e
 pbs_value() { sed -n "s/^ *$1 = //p" <<<"$job" | head -n 1; }
 
 # Sets `resubmission` to a line for a shell that submits the same job again, to begin after this one: with the
-# resources, queue, project and name that it has now, and with the variables that the run depends on.
+# resources, queue, project and name that it has now, and with the variables that the run depends on. Fails if qstat
+# does not answer.
 # $1: the job's script; the rest: the arguments of the submission.
 pbs_resubmission() {
-    local script=$1 name value queue select='' words=() names=() settings=(cd "$PWD" '&&')
+    local script=$1 job given name value queue select='' words=() names=() settings=()
     shift
-    local job
     job=$(pbs_job)
+    [ -n "$job" ] || return 1
+    given="$(grep '^#PBS' "$script") $(pbs_value Submit_arguments)"
     # Where nobody gave select, the server made it of whole-job resources. A site may refuse it then.
-    if grep -q 'select=' <<<"$(grep '^#PBS' "$script") $(pbs_value Submit_arguments)"; then select=$(pbs_value Resource_List.select); fi
+    if [[ $given == *select=* ]]; then select=$(pbs_value Resource_List.select); fi
     while IFS= read -r name; do
         value=$(pbs_value "Resource_List\\.$name")
         case $name in
         nodect | neednodes) continue ;;
         select | place) [ -n "$select" ] || continue ;;
-        *) [[ ! "+1:$select" =~ [:+]$name= ]] || continue ;; # a sum over the chunks of select
+        *) # Beside select qsub refuses sums over its chunks and defaults of the site.
+            [ -z "$select" ] || [[ $given =~ ([[:space:],]|-l)$name= ]] || continue
+            ;;
         esac
-        [ -z "$select" ] || [ "$name" != mpiprocs ] || continue
         words+=(-l "$name=$value")
     done < <(sed -n 's/^ *Resource_List\.\([^ ]*\) = .*/\1/p' <<<"$job")
     queue=${PBS_O_QUEUE:-$(pbs_value queue)} # as submitted; a routing queue's destination may take no jobs itself
@@ -183,7 +189,7 @@ pbs_resubmission() {
         words+=("-${name%%:*}" "$value")
     done
     value=$(pbs_value Output_Path)
-    [[ ${value##*/} =~ \.o[0-9]+(\.[0-9]+|)$ ]] || words+=(-o "$value") # the default has the job's number
+    [ -z "$value" ] || [[ ${value##*/} =~ \.o[0-9]+(\.[0-9]+|)$ ]] || words+=(-o "$value") # the default has the job's number
     # A job of an array is submitted alone, and nothing can depend on its end.
     [[ $PBS_JOBID == *\[* ]] || words+=(-W "depend=afterany:$PBS_JOBID")
     for value in "$@"; do # no PBS but Torque takes arguments
@@ -191,30 +197,30 @@ pbs_resubmission() {
         RUN_FLAGS="${RUN_FLAGS:-} $value"
     done
     for name in BERT_DIR GLUE_DIR RESULTS_DIR RUN_SCRIPT RUN_FLAGS RUN_FAULTS "$(array_variable)" "${!CAIRN_@}"; do
-        if [ -z "$name" ] || [ -z "${!name:-}" ]; then continue; fi
+        if [ -z "$name" ] || [ -z "${!name:-}" ] || [ "$name" = CAIRN_JOB_TOKEN ]; then continue; fi # a secret
         settings+=("$name=$(quoted "${!name}")")
         names+=("$name")
     done
-    resubmission="${settings[*]} qsub"
+    resubmission="cd $(quoted "$PWD") && ${settings[*]} qsub"
     for value in "${words[@]}" -v "$(IFS=, && echo "${names[*]}")" "$script"; do resubmission+=" $(quoted "$value")"; done
 }
 
 # The word as a shell reads it back, with quotes only where it needs them.
-quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then echo "$1"; else echo "${1@Q}"; fi; }
+quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then printf '%s' "$1"; else printf '%s' "${1@Q}"; fi; }
 
 # The job's script as a file that stays: job.pbs, or where the user submitted another one, a copy of it. PBS runs a copy
 # of its own. In an array the copy asks for no array.
 pbs_script() {
-    local mine=hpcai_scripts/job.pbs folder=$PWD copy given
+    local mine=hpcai_scripts/job.pbs folder=$PWD copy given same
     [ -w "$folder" ] || folder=$HOME
     copy=$folder/$PBS_JOBNAME.${PBS_JOBID%%[!0-9]*}.pbs
     given=$(sed '/^#PBS *-J/d' "$0" 2>/dev/null)
-    if [[ $given != *$'\n#PBS'* ]] || [ "$given" = "$(cat "$mine")" ]; then
-        echo "$mine"
-    else
-        printf '%s\n' "$given" >"$copy"
-        echo "$copy"
-    fi
+    [[ $given == *$'\n#PBS'* ]] || given=$(cat "$mine")
+    for same in "$mine" "$folder/$PBS_JOBNAME".*.pbs; do # an earlier job may have left its copy
+        if [ "$given" = "$(cat "$same" 2>/dev/null)" ]; then echo "$same" && return; fi
+    done
+    printf '%s\n' "$given" >"$copy"
+    echo "$copy"
 }
 
 # pbs_again ARGUMENT...: a job that ended with 75 or 77 comes back, by qrerun, which few sites give to users, else as a
@@ -232,7 +238,10 @@ pbs_again() {
         say "job.pbs: ended with $code; qrerun has put it back into the queue"
         return
     fi
-    pbs_resubmission "$(pbs_script)" "$@"
+    if ! pbs_resubmission "$(pbs_script)" "$@"; then
+        say "job.pbs: ended with $code, and cannot be put back ($refused). qstat does not answer, so submit it again yourself."
+        return
+    fi
     if submitted=$(bash -c "$resubmission" 2>&1); then
         say "job.pbs: ended with $code; submitted again as $submitted ($refused):"
         say "$resubmission"

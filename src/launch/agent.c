@@ -96,6 +96,7 @@ static void signal_ranks(Agent *a, int number)
 
 static void kill_ranks(Agent *a)
 {
+    a->killing = true;
     for (int i = 0; i < a->n_children; i++)
         if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
 }
@@ -112,10 +113,12 @@ static void lose_launcher(Agent *a, bool gone)
     a->kill_at = clock_monotonic() + test_seconds("AGENT_GRACE", AGENT_GRACE_S);
 }
 
-/* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. */
+/* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. Older kernels only count how often the
+   limit was reached, so a kill by this agent is none for memory. */
 static size_t exhausted(Agent *a)
 {
     uint64_t before = a->killed;
+    if (a->killing) return 0;
     a->killed = cgroup_memory_kills("");
     if (a->killed == before) return 0;
     size_t limit = cgroup_limit_bytes("");

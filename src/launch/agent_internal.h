@@ -20,6 +20,7 @@ typedef struct {
     bool deaf;        /* nobody reads our messages */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
+    bool killing;     /* SIGKILL too */
     uint64_t killed;  /* the kernel's count of kills for memory, when last read */
     bool asleep;      /* the launcher is suspended, and the ranks with it */
     double turned;    /* when this process last waited */

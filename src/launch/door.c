@@ -13,13 +13,20 @@
 #include "comm/siphash.h"
 #include "launch/machine.h"
 
-#define ANSWER_S 3 /* for the other side to answer: strangers may hold the launcher up for so long */
+#define ANSWER_S   3  /* limit of the other side's answer; a stranger can hold the launcher up for so long */
+#define LAUNCHER_S 30 /* limit of the launcher's answer, which strangers can delay */
 
-/* Over the connection: each side's random part, the agent's number, and each side's proof. */
+/* The input of a proof: each side's random part, the agent's number, and the side. */
 typedef struct {
     Hash128 agent, launcher;
     int32_t number, side;
 } Knock;
+
+/* The agent's answer to the launcher's random part. One message, so one time limit counts for all of it. */
+typedef struct {
+    Hash128 random, proof;
+    int32_t number;
+} Answer;
 
 static Hash128 proof(const char *secret, Knock k, char side)
 {
@@ -30,9 +37,9 @@ static Hash128 proof(const char *secret, Knock k, char side)
 static bool put(int s, const void *data, size_t size) { return send(s, data, size, MSG_NOSIGNAL) == (ssize_t)size; }
 static bool get(int s, void *data, size_t size) { return recv(s, data, size, MSG_WAITALL) == (ssize_t)size; }
 
-static void limit(int s)
+static void limit(int s, int seconds)
 {
-    struct timeval patience = {.tv_sec = ANSWER_S};
+    struct timeval patience = {.tv_sec = seconds};
     fcntl(s, F_SETFL, fcntl(s, F_GETFL) & ~O_NONBLOCK);
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -84,16 +91,16 @@ void door_close(Door *d)
 int door_admit(const Door *d, int *number)
 {
     Knock k = {0};
-    Hash128 shown;
+    Answer answer;
     int s = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
     if (s < 0) return -1;
-    limit(s);
+    limit(s, ANSWER_S);
     hash128_random(&k.launcher);
-    if (put(s, &k.launcher, sizeof k.launcher) && get(s, &k.agent, sizeof k.agent) &&
-        get(s, &k.number, sizeof k.number) && get(s, &shown, sizeof shown) &&
-        hash128_equal(shown, proof(d->secret, k, 'a'))) {
+    if (put(s, &k.launcher, sizeof k.launcher) && get(s, &answer, sizeof answer)) {
+        k.agent = answer.random;
+        k.number = answer.number;
         Hash128 mine = proof(d->secret, k, 'l');
-        if (put(s, &mine, sizeof mine)) {
+        if (hash128_equal(answer.proof, proof(d->secret, k, 'a')) && put(s, &mine, sizeof mine)) {
             *number = k.number;
             return s;
         }
@@ -126,9 +133,9 @@ static bool knock(int s, const char *secret, int number)
     Hash128 shown;
     hash128_random(&k.agent);
     if (!get(s, &k.launcher, sizeof k.launcher)) return false;
-    Hash128 mine = proof(secret, k, 'a');
-    return put(s, &k.agent, sizeof k.agent) && put(s, &k.number, sizeof k.number) && put(s, &mine, sizeof mine) &&
-           get(s, &shown, sizeof shown) && hash128_equal(shown, proof(secret, k, 'l'));
+    Answer answer = {.random = k.agent, .proof = proof(secret, k, 'a'), .number = number};
+    return put(s, &answer, sizeof answer) && get(s, &shown, sizeof shown) &&
+           hash128_equal(shown, proof(secret, k, 'l'));
 }
 
 Status door_enter(const char *path, int number, int *connection)
@@ -147,7 +154,7 @@ Status door_enter(const char *path, int number, int *connection)
         int s = socket_connect(&at, &reason);
         if (reason == EINPROGRESS) reason = socket_connected(s, ANSWER_S);
         if (s < 0) continue;
-        limit(s);
+        limit(s, LAUNCHER_S);
         if (!reason && !knock(s, secret, number)) reason = EPROTO;
         if (!reason)
             *connection = s;

@@ -322,10 +322,11 @@ static bool start_as_task(Fleet *f, Remote *r)
     return status == OK;
 }
 
-/* Admits agents that PBS started. */
+/* Admits agents that PBS started. Closes the door when all of them have come. */
 static void admit(Fleet *f)
 {
     int number, connection;
+    bool expected = false;
     while (f->door.path && (connection = door_admit(&f->door, &number)) >= 0) {
         Remote *r = number >= 0 && number < f->n_remotes ? &f->remotes[number] : NULL;
         int second = r && r->site->by_task && !r->entered && !r->lost ? fcntl(connection, F_DUPFD_CLOEXEC, 0) : -1;
@@ -339,6 +340,11 @@ static void admit(Fleet *f)
         wire_reader_close(&r->said);
         wire_reader(&r->said, second);
     }
+    for (int i = 0; i < f->n_remotes; i++) {
+        const Remote *r = &f->remotes[i];
+        expected = expected || (r->site->by_task && !r->entered && !r->lost);
+    }
+    if (!expected && f->door.path) door_close(&f->door);
 }
 
 static void hear(Fleet *f, Remote *r, double silence_s)

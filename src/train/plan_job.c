@@ -74,6 +74,9 @@ void plan_job(const JobNeeds *n, Buf *out)
     if (n->kind == JOB_PBS) put_pbs(n, hosts, out);
     if (n->kind == JOB_SLURM) put_slurm(n, hosts, out);
     if (n->kind == JOB_GRID_ENGINE) put_grid_engine(n, out);
+    if (n->kind != JOB_GRID_ENGINE && hosts * n->per_host != n->ranks)
+        buf_printf(out, "# these hosts have slots for %lld ranks: give --ranks %lld to the run\n",
+                   (long long)(hosts * n->per_host), (long long)n->ranks);
     buf_printf(out, "# memory of a host, %lld rank%s: each %.2f GiB for the run and %.2f GiB for snapshots",
                (long long)n->per_host, n->per_host == 1 ? "" : "s", gib(n->run), gib(n->snapshots));
     if (n->gpus) buf_printf(out, " and %.0f GiB for CUDA (an estimate)", gib(CUDA_BYTES));

@@ -144,8 +144,8 @@ put_back() { # by the server, while old ranks may still save: the new start wait
     wait_over again
 }
 
-faults() { # a killed rank, no starts left: the job comes back
-    restarts=0 submit fault "$endless" >/dev/null
+faults() { # a killed rank, no starts left: the job comes back, also with chunks to which the server adds ncpus
+    chunks=2:mpiprocs=1 restarts=0 submit fault "$endless" >/dev/null
     begun fault
     lab in n2 root pkill -KILL -x cairn
     wait_until 120 says_so fault "ended with 77; submitted again as" || complain "after 77: $(printed fault | tail -n 5)"
