@@ -46,9 +46,10 @@ run_stage() {
     case $1 in
     release) build_preset release build && run_ctest release build ;;
     asan)
-        # Excludes scripts and rules, where sanitizers find nothing new, schedulers, which start slowly, and, without
-        # `deep`, runs of the whole program whose code other tests of this stage cover.
-        local left_out='^dist/(slurm|grid_engine|pbs'
+        # Excludes scripts and rules, where sanitizers find nothing new, schedulers, which start slowly, a memory limit,
+        # which the sanitizer's own memory exceeds, and, without `deep`, runs of the whole program whose code other tests
+        # of this stage cover.
+        local left_out='^dist/(slurm|grid_engine|pbs|memory_limit'
         if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
             export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=256}
         else
