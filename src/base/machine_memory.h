@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Bytes a new allocation may use: MemAvailable, or what is left below the process's cgroup limit if that is less. */
+/* Bytes a new allocation may use: MemAvailable, or the room below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);

@@ -25,7 +25,7 @@ Status store_set(Store *s, const char *name, const void *data, size_t size);
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
 /* Shortens the wait for a server's answer: the server itself may be lost. */
 void store_hurry(Store *s, double answer_s);
-void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes what is left of the run */
+void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes its files */
 /* Removes what a job's ranks left there. All of them must have ended, and no other job may have this name and token. */
 void store_forget(const World *world, const char *where, const char *token);
 

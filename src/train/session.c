@@ -81,7 +81,7 @@ done:
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.comm_device); /* what is left of a step that failed */
+    comm_device_abort(s->options.comm_device); /* sums of a failed step may be pending */
     unbind(s);
     session_free_filled(s);
     memory_free(&s->memory);

@@ -226,7 +226,7 @@ done:
 static Status find_run(Snapshots *s, bool wanted)
 {
     const Config *config = s->run->c;
-    bool anew = strcmp(config->resume, "auto") != 0;
+    bool fresh = strcmp(config->resume, "auto") != 0;
     Status status = OK;
     Buf path = {0};
     if (ranks_first(s->ranks)) {
@@ -234,7 +234,7 @@ static Status find_run(Snapshots *s, bool wanted)
         buf_puts(&path, canonical);
         free(canonical);
         status = snapshot_run(config->output_dir, wanted, false, &s->key);
-        if (status == OK && anew && snapshot_run_known(s->key))
+        if (status == OK && fresh && snapshot_run_known(s->key))
             status = snapshot_run(config->output_dir, true, true, &s->key);
     }
     TRY_DONE(ranks_follow(s->ranks, status));

@@ -117,14 +117,14 @@ suspended() {
     [ "$(steps_of suspended)" -eq "$before" ] || complain "it trained while it was suspended"
     lab in h0 root qsig -s resume "$job"
     wait_until 60 trained suspended $((before + 20)) || complain "it does not continue: $(printed suspended)"
-    says_so suspended "starting again" && complain "somebody was blamed: $(printed suspended)"
+    says_so suspended "starting again" && complain "a rank was blamed: $(printed suspended)"
     before=$(steps_of suspended)
     lab in n1 root pkill -TSTP -f 'cairn launch --max' # as Slurm suspends, or a terminal
     wait_until 20 stopped_all || complain "ranks do not stop with the launcher: '$(states)'"
     sleep 20
     lab in n1 root pkill -CONT -f 'cairn launch --max'
     wait_until 60 trained suspended $((before + 20)) || complain "it does not continue after SIGTSTP: $(printed suspended)"
-    says_so suspended "starting again" && complain "somebody was blamed after SIGTSTP: $(printed suspended)"
+    says_so suspended "starting again" && complain "a rank was blamed after SIGTSTP: $(printed suspended)"
     user qdel "$job"
     wait_over suspended
     compgen -G "$share/suspended/MNLI/checkpoint-*/manifest.json" >/dev/null || complain "qdel: no checkpoint"
