@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/gpus.h"
 #include "train/setup.h"
 
 static struct {
@@ -71,11 +70,11 @@ static double time_sum(void *x, size_t count, int repeats)
     Device *d = setup.backend->device;
     must(ranks_meet(setup.ranks));
     double start = clock_monotonic();
-    must(d->lane(d, LANE_COMM));
+    must(d->choose_lane(d, LANE_COMM));
     for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.comm_device, x, count, F32, d->stream(d)));
     must(d->event_record(d, 0));
     must(comm_device_wait(setup.comm_device, first_event, d));
-    must(d->lane(d, LANE_COMPUTE));
+    must(d->choose_lane(d, LANE_COMPUTE));
     return (clock_monotonic() - start) / repeats;
 }
 
@@ -206,7 +205,7 @@ static void open_all(const char *path)
     if (!setup.ranks) must(fail(E_USAGE, "there is one rank alone: set RANK, WORLD_SIZE and so on"));
     must(setup_backend(&config, &setup));
     must(setup_optimizer(&config, &setup.optimizer));
-    must(gpus_connect(&config, setup.ranks, setup.backend, &setup.comm_device));
+    must(setup_comm_device(&config, setup.ranks, setup.backend, &setup.comm_device));
     exchange_init(&setup.exchange, &model.params, ranks_size(setup.ranks), config.bucket_size, F32);
     setup.exchange.by_comm_device = true;
     if (strcmp(want.shard, "optimizer") == 0) exchange_shard(&setup.exchange, &model.params, ranks_rank(setup.ranks));

@@ -12,8 +12,11 @@
    --steps N            timed in a round, after 3 others; default 1, after 1 other
    --product N          size of the large product, N × N × N; default 8192 on a device, 1024 × 768 × 3072 else
    --ops                times every distinct instr of the first policy's plan, back to back
+   --kernels FILE       --ops also as a kernels.csv, for cairn plan --costs
    --json FILE          appends one line per policy, and per op
    --name TEXT          what the lines are called
+
+   A policy with "+audit" behind its name is trained with --audit recompute.
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 
@@ -240,13 +243,19 @@ static void print_rows(const Row *rows, int n, MachineRates machine)
 static int parse(int argc, char **argv, Row *rows)
 {
     static const char *const usual[] = {"none", "lean", "ffn", "selective", "half-attention", "full"};
-    static const struct option flags[] = {
-        {"backend", required_argument, NULL, 'b'}, {"predictions", required_argument, NULL, 'p'},
-        {"lengths", required_argument, NULL, 'l'}, {"optimizer", required_argument, NULL, 'o'},
-        {"steps", required_argument, NULL, 's'},   {"product", required_argument, NULL, 'P'},
-        {"ops", no_argument, NULL, 'O'},           {"json", required_argument, NULL, 'j'},
-        {"name", required_argument, NULL, 'n'},    {"attention", required_argument, NULL, 'a'},
-        {"dropout", required_argument, NULL, 'd'}, {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {{"backend", required_argument, NULL, 'b'},
+                                          {"predictions", required_argument, NULL, 'p'},
+                                          {"lengths", required_argument, NULL, 'l'},
+                                          {"optimizer", required_argument, NULL, 'o'},
+                                          {"steps", required_argument, NULL, 's'},
+                                          {"product", required_argument, NULL, 'P'},
+                                          {"ops", no_argument, NULL, 'O'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"name", required_argument, NULL, 'n'},
+                                          {"attention", required_argument, NULL, 'a'},
+                                          {"dropout", required_argument, NULL, 'd'},
+                                          {"kernels", required_argument, NULL, 'k'},
+                                          {NULL, 0, NULL, 0}};
     int n = 0;
     for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
         if (flag == 'b') want.backend = optarg;
@@ -257,6 +266,7 @@ static int parse(int argc, char **argv, Row *rows)
         if (flag == 'P') want.product = atoll(optarg);
         if (flag == 'O') want.ops = true;
         if (flag == 'j') want.json = optarg;
+        if (flag == 'k') want.kernels = optarg;
         if (flag == 'n') want.name = optarg;
         if (flag == 'a' && strcmp(optarg, "cudnn") == 0) want.attention = ATTENTION_CUDNN;
         if (flag == 'd') want.dropout = (float)atof(optarg);
@@ -285,7 +295,8 @@ int main(int argc, char **argv)
     int n = parse(argc, argv, rows);
     if (n == 0) {
         fputs("use: bench_step [--backend NAME] [--predictions N] [--lengths FILE] [--optimizer NAME] [--steps N] "
-              "[--attention KIND] [--dropout P] [--product N] [--ops] [--json FILE] [--name TEXT] CONFIG.json [batch] "
+              "[--attention KIND] [--dropout P] [--product N] [--ops] [--kernels FILE] [--json FILE] [--name TEXT] "
+              "CONFIG.json [batch] "
               "[length] [rounds] [fp32|bf16] "
               "[policy]...\n",
               stderr);

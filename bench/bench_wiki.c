@@ -30,7 +30,7 @@ static Status read_input(Input *in, const char *path)
     Status status = OK;
     bool end = false, full = true;
     cutter_init(&c, FORM_UNKNOWN, (size_t)4 << 20);
-    TRY_DONE(text_file_open(&file, path));
+    TRY_DONE(text_file_open(&file, path, "text"));
     while (!end) {
         TRY_DONE(text_file_next(file, &piece, &end));
         text_piece_unpack(&piece, true);
@@ -68,12 +68,11 @@ static void report(const char *what, double *seconds, int n, size_t bytes)
 static Status from_memory(const Input *in, int passes)
 {
     double seconds[MOST_PASSES];
-    ArticleMaker *maker = NULL;
+    ArticleMaker *maker = article_maker_new();
     PageParser *parser = NULL;
     Page page = {0};
     Buf text = {0}, problems = {0};
     Status status = OK;
-    TRY_DONE(article_maker_open(&maker, true));
     TRY_DONE(page_parser_open(&parser));
     bool pages = in->n > 0 && in->batches[0].form == FORM_PAGES;
     for (int pass = 0; pages && pass < passes; pass++) {
@@ -102,7 +101,7 @@ static Status from_memory(const Input *in, int passes)
     report("to sentences, one core", seconds, passes, in->bytes);
     printf("%.1f MB in, %.1f MB of text out\n", (double)in->bytes * 1e-6, (double)out * 1e-6);
 done:
-    article_maker_close(maker);
+    article_maker_free(maker);
     page_parser_close(parser);
     page_free(&page);
     buf_free(&text);
@@ -124,6 +123,7 @@ static Status whole_command(const char *path, int threads)
     if (child == 0) {
         log_set_level(LOG_WARN);
         WikiOptions o = {.input = path,
+                         .column = "text",
                          .output_dir = folder,
                          .threads = threads,
                          .part_size = 100000000,

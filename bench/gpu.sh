@@ -20,8 +20,8 @@ gpu.sh [--part smoke|ours|peer|tests|report]... [flags]     (default: all parts,
 
   --build DIR     a folder that holds the built program (default: build-gpu, which is built here)
   --libs DIR      unpacked packages (DIR/usr/lib/..., DIR/usr/include) for what this machine lacks, to build and to run
-  --results DIR   takes gpu-<GPU>-<part>.jsonl, written as they come, and the chosen products (default: $OUT where that
-                  is a folder, else bench/results)
+  --results DIR   takes gpu-<GPU>-<part>.jsonl, written as they come, gpu-<GPU>-<case>-kernels.csv for
+                  `cairn plan --costs`, and the chosen products (default: $OUT where that is a folder, else bench/results)
   --products DIR  chosen products (products-*.txt) of an earlier call: without them two calls may differ in bits
   --lengths DIR   holds other tables of lengths than bench/lengths
   --python FILE   a Python with PyTorch and Transformers (default: python3)
@@ -312,12 +312,13 @@ END
 }
 
 test_ranks() {
-    local shard
+    local shard before=$failures
     find_ranks || return 0
     for shard in none optimizer; do # fails if the ranks' weights differ
         cap=60 run_test "ranks-$shard" env "${rank_flags[@]}" bash "$work/ranks" 2 "$build/bench_gpus" --backend "$backend" \
             --precision fp32 --shard "$shard" --most 1 --steps "$(few 1 5)" "$work/tiny.json" "$(few 1 8)" 16
     done
+    [ "$gpus" -gt 1 ] || failures=$before # NCCL does not support ranks that share a GPU: no verdict
 }
 
 # Sums between all GPUs, and how a step of one rank on each compares with one alone.
@@ -471,7 +472,7 @@ our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     wanted step "$name" "$(few 5 40)" || return 0
     set_case "$@" || return 0
     [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
-    [ -z "$ops" ] || flags+=("$ops")
+    [ -z "$ops" ] || flags+=("$ops" --kernels "$results/gpu-$gpu-$name-kernels.csv")
     [ -z "$dry" ] || flags+=(--product 64)
     # shellcheck disable=SC2206 # words
     flags+=(${more:-})

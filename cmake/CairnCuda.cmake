@@ -1,5 +1,5 @@
-# The cuda backend's compiler. nvcc is called by commands of our own: CMake's CUDA language would have to be there before
-# anything is known, and cannot say for one source which architectures are compiled for and what ptxas reports.
+# The cuda backend's compiler. Custom commands call nvcc, because CMake's CUDA language must be enabled before nvcc is
+# known to exist, and cannot set the architectures and keep ptxas's report for one source.
 #
 # CAIRN_CUDA_ARCHITECTURES: NN for machine code of sm_NN, NN-virtual for PTX that newer GPUs compile when they load it.
 
@@ -19,7 +19,7 @@ function(cairn_find_cuda found why)
   find_library(CAIRN_CUBLASLT cublasLt HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib) # only to know its folder
   foreach(part CAIRN_CUBLASLT_INCLUDE CAIRN_CUDART)
     if(NOT ${part})
-      set(${why} "${CAIRN_NVCC} is there, but of its toolkit cublasLt.h or libcudart_static.a is not" PARENT_SCOPE)
+      set(${why} "${CAIRN_NVCC} exists, but its toolkit lacks cublasLt.h or libcudart_static.a" PARENT_SCOPE)
       return()
     endif()
   endforeach()
@@ -35,7 +35,7 @@ function(cairn_find_cuda found why)
     set(CAIRN_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPUs the cuda backend is compiled for" FORCE)
   endif()
 
-  # Does it compile, with this host compiler, for these? Asked once per answer.
+  # Try nvcc with this host compiler and these architectures, once for each combination.
   set(question "${CAIRN_NVCC} ${CMAKE_C_COMPILER} ${CAIRN_CUDA_ARCHITECTURES}")
   if(NOT CAIRN_CUDA_TRIED STREQUAL question)
     set(source ${CMAKE_BINARY_DIR}/CMakeFiles/try_cuda.cu)
@@ -77,9 +77,9 @@ function(cairn_find_cudnn found why)
   set(${found} ON PARENT_SCOPE)
 endfunction()
 
-# --fmad=false: what a kernel computes is what stands there, as with -ffp-contract=off elsewhere.
+# --fmad=false: a·b + c is never contracted, as with -ffp-contract=off elsewhere.
 function(cairn_cuda_flags flags)
-  # 128: a loop that one instance of a template never reaches
+  # 128: a loop that one instance of a template cannot reach
   set(list -std=c++17 -O2 -lineinfo --fmad=false -diag-suppress 128 -D_GNU_SOURCE -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
       -I${CMAKE_SOURCE_DIR}/kernels/cuda/gpu
       -Xcompiler=-fPIC,-ffp-contract=off,-Wall,-Wextra,-Wshadow -ccbin ${CMAKE_C_COMPILER})
@@ -102,21 +102,27 @@ function(cairn_cuda_flags flags)
   set(${flags} "${list}" PARENT_SCOPE)
 endfunction()
 
-# The sources of kernels/cuda: cuDNN's, or what says that it is absent.
-function(cairn_cuda_sources list)
+# The sources of kernels/cuda, for the toolkit whose headers are in the folder <headers>. For a library that is absent
+# there is another file: *_absent.cu.
+function(cairn_cuda_sources list headers)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
   if(HAVE_CUDNN)
     list(FILTER sources EXCLUDE REGEX "/sdpa_absent\\.cu$")
   else()
     list(FILTER sources EXCLUDE REGEX "/sdpa(_graph)?\\.cu$")
   endif()
+  if(EXISTS ${headers}/nvtx3/nvToolsExt.h)
+    list(FILTER sources EXCLUDE REGEX "/nvtx_absent\\.cu$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/nvtx\\.cu$")
+  endif()
   set(${list} "${sources}" PARENT_SCOPE)
 endfunction()
 
 # kernels/cuda/*.cu as the module cairn_cuda.so. It needs no CUDA library to be loaded: the runtime is inside, cuBLASLt and
-# the driver are looked for when the backend is opened. What ptxas says of each kernel is left in kernels/cuda/*.ptxas.
+# the driver are loaded when the backend is opened. ptxas' reports are in kernels/cuda/*.ptxas.
 function(cairn_cuda_backend)
-  cairn_cuda_sources(sources)
+  cairn_cuda_sources(sources ${CAIRN_CUBLASLT_INCLUDE})
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda)
   cairn_cuda_flags(flags)
   foreach(source ${sources})

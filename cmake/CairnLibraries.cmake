@@ -22,7 +22,7 @@ function(cairn_with name description)
   endif()
 endfunction()
 
-# Sets HAVE_<name> from WITH_<name> and whether it was found, and says so.
+# Sets HAVE_<name> from WITH_<name> and whether the library was found, and prints it.
 function(cairn_decide name found hint)
   if(WITH_${name} STREQUAL "OFF")
     set(have OFF)
@@ -35,6 +35,18 @@ function(cairn_decide name found hint)
   endif()
   set(HAVE_${name} ${have} PARENT_SCOPE)
   message(STATUS "${name}: ${have}")
+endfunction()
+
+# The same for a library without pkg-config; if it is used, its target is cairn::<target>.
+function(cairn_decide_library name target found hint includes libraries)
+  cairn_decide(${name} ${found} "${hint}")
+  set(HAVE_${name} ${HAVE_${name}} PARENT_SCOPE)
+  if(HAVE_${name})
+    add_library(cairn_lib${target} INTERFACE)
+    target_include_directories(cairn_lib${target} SYSTEM INTERFACE ${includes})
+    target_link_libraries(cairn_lib${target} INTERFACE ${libraries})
+    add_library(cairn::${target} ALIAS cairn_lib${target})
+  endif()
 endfunction()
 
 cairn_with(ONEDNN "oneDNN matrix products: the cpu backend")
@@ -54,13 +66,7 @@ set(onednn_found OFF)
 if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY AND OpenMP_C_FOUND)
   set(onednn_found ON)
 endif()
-cairn_decide(ONEDNN ${onednn_found} "libdnnl-dev and OpenMP")
-if(HAVE_ONEDNN)
-  add_library(cairn_dnnl INTERFACE)
-  target_include_directories(cairn_dnnl SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-  target_link_libraries(cairn_dnnl INTERFACE ${DNNL_LIBRARY})
-  add_library(cairn::dnnl ALIAS cairn_dnnl)
-endif()
+cairn_decide_library(ONEDNN dnnl ${onednn_found} "libdnnl-dev and OpenMP" "${DNNL_INCLUDE_DIR}" "${DNNL_LIBRARY}")
 
 # Debian's name is hdf5-serial where other variants are installed beside it.
 pkg_search_module(hdf5 QUIET IMPORTED_TARGET hdf5-serial>=1.10.2 hdf5>=1.10.2)
@@ -69,12 +75,12 @@ if(HAVE_HDF5)
   add_library(cairn::hdf5 ALIAS PkgConfig::hdf5)
 endif()
 
-# Sanitizers and coverage see the kernels through the host executor (tests/cuda_host); AUTO leaves the real ones out there.
+# Builds with sanitizers or coverage run the kernels on the host executor (tests/cuda_host); AUTO leaves the backend out.
 set(cuda_found OFF)
 if(WITH_CUDA STREQUAL "OFF")
   set(cuda_why "WITH_CUDA=OFF")
 elseif(WITH_CUDA STREQUAL "AUTO" AND (CAIRN_ASAN OR CAIRN_COVERAGE OR CAIRN_FUZZ))
-  set(cuda_why "sanitizers, coverage and fuzzing go without")
+  set(cuda_why "builds for sanitizers, coverage and fuzzing leave it out")
 else()
   cairn_find_cuda(cuda_found cuda_why)
 endif()
@@ -83,15 +89,15 @@ if(NOT cuda_found AND NOT WITH_CUDA STREQUAL "ON")
 endif()
 cairn_decide(CUDA ${cuda_found} "the CUDA toolkit (nvcc, cublasLt.h, libcudart_static.a; ${cuda_why})")
 
-# Of cuDNN only the header is needed: the library is looked for when it is asked for. The host executor is built with it
-# too, where there is no nvcc.
+# Only cuDNN's header is needed: --attention cudnn loads the library. The host executor is built with it too, where nvcc
+# is missing.
 cairn_find_cudnn(cudnn_found cudnn_why)
 if(NOT cudnn_found AND WITH_CUDNN STREQUAL "AUTO")
   message(STATUS "--attention cudnn is not built: ${cudnn_why}")
 endif()
 cairn_decide(CUDNN ${cudnn_found} "cuDNN 9.18.1 or newer for developers (cudnn.h; ${cudnn_why})")
 
-# What `cairn wiki` reads with: libraries of the system, each behind one file (tasks/pretrain/wiki/with_*).
+# Libraries of `cairn wiki`, each behind one file (tasks/pretrain/wiki/with_*).
 function(cairn_plain_library name target header library hint)
   find_path(${name}_HEADER ${header})
   find_library(${name}_LIBRARY_FILE ${library})
@@ -99,20 +105,14 @@ function(cairn_plain_library name target header library hint)
   if(${name}_HEADER AND ${name}_LIBRARY_FILE)
     set(found ON)
   endif()
-  cairn_decide(${name} ${found} "${hint}")
+  cairn_decide_library(${name} ${target} ${found} "${hint}" "${${name}_HEADER}" "${${name}_LIBRARY_FILE}")
   set(HAVE_${name} ${HAVE_${name}} PARENT_SCOPE)
-  if(HAVE_${name})
-    add_library(cairn_${target} INTERFACE)
-    target_include_directories(cairn_${target} SYSTEM INTERFACE ${${name}_HEADER})
-    target_link_libraries(cairn_${target} INTERFACE ${${name}_LIBRARY_FILE})
-    add_library(cairn::${target} ALIAS cairn_${target})
-  endif()
 endfunction()
 cairn_plain_library(EXPAT expat expat.h expat libexpat1-dev)
 cairn_plain_library(BZ2 bz2 bzlib.h bz2 libbz2-dev)
 cairn_plain_library(ZLIB zlib zlib.h z zlib1g-dev)
 
-# What ranks talk by. Gloo's module is C++; its own CMake files name a target `gloo`.
+# Transports of ranks. Gloo's module is C++; its own CMake files name a target `gloo`.
 include(CheckLanguage)
 find_path(GLOO_INCLUDE_DIR gloo/rendezvous/context.h)
 find_library(GLOO_LIBRARY gloo)
@@ -123,15 +123,9 @@ if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY AND NOT WITH_GLOO STREQUAL "OFF")
     set(gloo_found ON)
   endif()
 endif()
-cairn_decide(GLOO ${gloo_found} "libgloo-dev and a C++ compiler")
-if(HAVE_GLOO)
-  add_library(cairn_libgloo INTERFACE)
-  target_include_directories(cairn_libgloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
-  target_link_libraries(cairn_libgloo INTERFACE ${GLOO_LIBRARY})
-  add_library(cairn::gloo ALIAS cairn_libgloo)
-endif()
+cairn_decide_library(GLOO gloo ${gloo_found} "libgloo-dev and a C++ compiler" "${GLOO_INCLUDE_DIR}" "${GLOO_LIBRARY}")
 
-# NCCL's header wants CUDA's. Its module is compiled as C; it runs where there are GPUs.
+# NCCL's header includes CUDA's. Its module is compiled as C; it runs where there are GPUs.
 set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)
 find_path(NCCL_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${cuda_places} PATH_SUFFIXES include)
@@ -140,10 +134,5 @@ set(nccl_found OFF)
 if(NCCL_INCLUDE_DIR AND NCCL_CUDA_INCLUDE_DIR AND NCCL_LIBRARY)
   set(nccl_found ON)
 endif()
-cairn_decide(NCCL ${nccl_found} "NCCL (nccl.h, libnccl.so) and the CUDA toolkit's headers")
-if(HAVE_NCCL)
-  add_library(cairn_libnccl INTERFACE)
-  target_include_directories(cairn_libnccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR} ${NCCL_CUDA_INCLUDE_DIR})
-  target_link_libraries(cairn_libnccl INTERFACE ${NCCL_LIBRARY})
-  add_library(cairn::nccl ALIAS cairn_libnccl)
-endif()
+cairn_decide_library(NCCL nccl ${nccl_found} "NCCL (nccl.h, libnccl.so) and the CUDA toolkit's headers"
+                     "${NCCL_INCLUDE_DIR};${NCCL_CUDA_INCLUDE_DIR}" "${NCCL_LIBRARY}")

@@ -17,7 +17,7 @@ option(CAIRN_FUZZ "Build the libFuzzer targets (clang)" OFF)
 
 add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
                     -fno-math-errno -ffp-contract=off)
-# No -ffast-math: the same source must give the same bits. Contraction is written out where a kernel wants it.
+# No -ffast-math: the same source must give the same bits. Kernels that need fused operations call them.
 if(CAIRN_WERROR)
   add_compile_options(-Werror)
 endif()

@@ -1,4 +1,4 @@
-# cairn_library(name DIR d... [USES other...] [EXTERNAL lib...] [EXCEPT file...]): every .c of a folder, but those named, as
+# cairn_library(name DIR d... [USES other...] [EXTERNAL lib...] [EXCEPT file...]): every .c of a folder except those named, as
 # one static library cairn_<name>.
 function(cairn_library name)
   cmake_parse_arguments(ARG "" "" "DIR;USES;EXTERNAL;EXCEPT" ${ARGN})
@@ -20,7 +20,7 @@ function(cairn_library name)
   target_link_libraries(cairn_${name} PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
 endfunction()
 
-# A program that loads backends: it exports its symbols and holds all of base and kernels, whether it uses it itself or not.
+# A program that loads backends: it exports its symbols and contains all of base and kernels, which the modules use.
 function(cairn_host target)
   set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive cairn_base cairn_kernels -Wl,--no-whole-archive)

@@ -108,7 +108,7 @@ run_alone() {
     set +m
     # shellcheck disable=SC2064 # expands the number now
     for name in HUP INT TERM USR1 USR2; do trap "stopped=$name hurry=true; kill -s $name -- -$group 2>/dev/null" "$name"; done
-    # Under Grid Engine USR1 asks for a save, not for the end.
+    # Under Grid Engine USR1 requests a save, not the end.
     if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then trap 'hurry=true' USR1; fi
     wait "$group" 2>/dev/null || code=$?
     while $hurry; do # `wait` returns when a trap has run, too
@@ -121,23 +121,46 @@ run_alone() {
     return "$code"
 }
 
-# Ends the script if a signal came while there was nothing to save.
+# Ends the script if a signal arrived while there was nothing to save.
 end_if_stopped() {
     local code=75
     [ -n "$stopped" ] || return 0
     if [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; then code=99; fi
-    die "$code" "stopped by SIG$stopped $1; nothing is lost, the same command begins again"
+    die "$code" "stopped by SIG$stopped $1; nothing is lost, the same command starts again"
 }
 
 # ---- build ----
+
+# show_build LOG: appends the build's output to LOG, and shows how far it is: a line that changes on a terminal, else a
+# line for each quarter.
+show_build() {
+    local line percent shown=-1 step=25
+    [ ! -t 2 ] || step=1
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$1"
+        if [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then # ninja
+            percent=$((100 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+        elif [[ $line =~ ^\[\ *([0-9]+)%\] ]]; then # make
+            percent=${BASH_REMATCH[1]}
+        else
+            continue
+        fi
+        percent=$((percent - percent % step))
+        [ "$percent" -gt "$shown" ] || continue
+        shown=$percent
+        if [ -t 2 ]; then printf '\r\033[K%d %% built' "$percent" >&2; else say "$percent % built"; fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+}
 
 configure_and_build() { # configure_and_build PRESET FOLDER LOG [CMAKE_FLAG]... -- [TARGET_FLAG]...
     local preset=$1 folder=$2 log=$3 generator=()
     shift 3
     while [ "$1" != -- ]; do generator+=("$1") && shift; done
     shift
-    (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 &&
-        cmake --build "$folder" --parallel "$(nproc)" "$@" >>"$log" 2>&1
+    (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 || return
+    cmake --build "$folder" --parallel "$(nproc)" "$@" 2>&1 | show_build "$log"
+    return "${PIPESTATUS[0]}"
 }
 
 # build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails. A signal ends
@@ -151,7 +174,7 @@ build_preset() {
     log=$folder/build.log
     say "building $preset in $folder (its log: build.log)"
     run_alone configure_and_build "$preset" "$folder" "$log" "${generator[@]}" -- "${targets[@]}" || code=$?
-    end_if_stopped "while it was built"
+    end_if_stopped "during the build"
     if [ "$code" -ne 0 ]; then
         tail -n 60 "$log" >&2
         say "building $preset failed"

@@ -1,4 +1,4 @@
-# Sourced by job.pbs, job.slurm and job.sge, in the source folder: the part that all schedulers share.
+# Sourced by job.pbs, job.slurm and job.sge in the source folder: their common part.
 # shellcheck shell=bash disable=SC2034 # `code` and `forwarded` are for the job files
 
 # shellcheck source=hpcai_scripts/common.sh
@@ -8,8 +8,8 @@ under_grid_engine() { [ -n "${SGE_ROOT:-}" ] && [ -n "${JOB_ID:-}" ]; }
 
 # ---- signals ----
 
-# run_forwarding COMMAND...: runs it, hands on the signals that come meanwhile, and returns its exit code. A shell would
-# else end at a signal before its child, or sleep through it. $forwarded says afterwards whether a signal came.
+# run_forwarding COMMAND...: runs it, forwards signals to it, and returns its exit code. Without this the shell would end
+# at a signal before its child, or ignore it. `forwarded`: whether a signal arrived.
 run_forwarding() {
     local code=0 again name child signalled=false came='' stop_code=75
     if under_grid_engine; then stop_code=99; fi
@@ -17,9 +17,9 @@ run_forwarding() {
     if [ -z "${early_signal:-}" ]; then
         "$@" &
         child=$!
-        # shellcheck disable=SC2064 # the number is that of now
+        # shellcheck disable=SC2064 # expands the number now
         for name in TERM INT USR1 USR2; do trap "signalled=true came=$name; kill -s $name $child 2>/dev/null" "$name"; done
-        [ -z "${early_signal:-}" ] || kill -s "$early_signal" "$child" 2>/dev/null || true # it came just now
+        [ -z "${early_signal:-}" ] || kill -s "$early_signal" "$child" 2>/dev/null || true # it arrived meanwhile
         wait "$child" || code=$?
     fi
     while $signalled; do # `wait` returns when a trap has run, too
@@ -32,26 +32,26 @@ run_forwarding() {
     [ -n "$came" ] || return "$code"
     forwarded=true
     case ${child:+$code} in
-    '' | 138 | 140 | 143) # ended by it before it could listen
-        say "stopped by SIG$came before anything began; nothing is lost, the same command begins again"
+    '' | 138 | 140 | 143) # the signal ended it before it had handlers
+        say "stopped by SIG$came before the run began; nothing is lost, the same command starts it"
         return "$stop_code"
         ;;
     esac
     return "$code"
 }
 
-# From here on until run_forwarding a signal is remembered: a scheduler's may come early.
+# Records signals until run_forwarding, because a scheduler's may arrive early.
 note_signals() {
     local name
     early_signal=
-    # shellcheck disable=SC2064 # the name is that of now
+    # shellcheck disable=SC2064 # expands the name now
     for name in TERM INT USR1 USR2; do trap "early_signal=$name" "$name"; done
 }
 
 # ---- the time limit ----
 
-# ask COMMAND...: its output. A busy scheduler may not answer at once, so it has five tries.
-ask() {
+# ask_scheduler COMMAND...: prints its output. Tries five times, because a busy scheduler may not answer at once.
+ask_scheduler() {
     local try
     for try in 1 2 3 4 5; do
         "$@" 2>/dev/null && return
@@ -60,7 +60,7 @@ ask() {
     return 1
 }
 
-# "1-02:03:04", "02:03:04", "03:04" or "4" as seconds; nothing for anything else.
+# as_seconds TEXT: prints "1-02:03:04", "02:03:04", "03:04" or "4" in seconds; nothing for other texts.
 as_seconds() {
     local days=0 text=$1 part total=0
     case $text in *-*) days=${text%%-*} text=${text#*-} ;; esac
@@ -75,24 +75,24 @@ as_seconds() {
 
 seconds_used() { ps -o etimes= -p $$ | tr -d ' '; }
 
-# Seconds that the scheduler still leaves this job; nothing where there is none, or no limit.
+# Prints the seconds until the scheduler's limit; nothing without a scheduler or a limit.
 seconds_left() {
     local limit='' used answered=true
     used=$(seconds_used)
     if [ -n "${SLURM_JOB_ID:-}" ]; then
-        limit=$(ask squeue -h -j "$SLURM_JOB_ID" -o %L) || answered=false
+        limit=$(ask_scheduler squeue -h -j "$SLURM_JOB_ID" -o %L) || answered=false
         used=0
     elif [ -n "${PBS_JOBID:-}" ]; then
-        limit=${PBS_WALLTIME:-$(ask qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')} || answered=false
+        limit=${PBS_WALLTIME:-$(ask_scheduler qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')} || answered=false
     elif under_grid_engine; then
-        limit=$(ask qstat -j "$JOB_ID" | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p') || answered=false
+        limit=$(ask_scheduler qstat -j "$JOB_ID" | sed -n 's/^hard resource_list:.*h_rt=\([0-9:]*\).*/\1/p') || answered=false
     fi
-    $answered || say "the scheduler does not say how much time is left; set CAIRN_MAX_TIME for a stop before its limit"
+    $answered || say "the scheduler does not answer a query for the time left; set CAIRN_MAX_TIME to stop before its limit"
     limit=$(as_seconds "$limit")
     [ -z "$limit" ] || echo $((limit - used))
 }
 
-# Ends the run a minute before the scheduler would, unless the user set CAIRN_MAX_TIME.
+# Ends the run a minute before the scheduler's limit, unless the user set CAIRN_MAX_TIME.
 obey_time_limit() {
     local left stop
     own_limit=false
@@ -102,12 +102,12 @@ obey_time_limit() {
     if [ "$left" -gt 120 ]; then stop=$((left - 60)); else stop=$((left / 2 + 1)); fi
     export CAIRN_MAX_TIME=${stop}s
     own_limit=true
-    say "the scheduler leaves this job $left s; it will stop by itself after $stop s"
+    say "this job has $left s left; Cairn stops after $stop s, with a checkpoint"
 }
 
 # ---- the run ----
 
-# The scheduler's variable with the index of this job in its array; nothing outside of an array.
+# Prints the name of the scheduler's variable with this job's index in its array; nothing outside an array.
 array_variable() {
     local name value
     for name in PBS_ARRAY_INDEX PBS_ARRAYID SLURM_ARRAY_TASK_ID SGE_TASK_ID; do
@@ -116,14 +116,14 @@ array_variable() {
     done
 }
 
-# read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, in which quotes and backslashes count as in a shell
-# (but no backslash within quotes) and nothing is expanded, and to the arguments. In an array "$" and the name of the
-# index's variable is the index.
+# read_flags ARGUMENT...: sets `flags` to the words of RUN_FLAGS, then the arguments. Quotes and backslashes in RUN_FLAGS
+# work as in a shell (but a backslash within quotes does not), and nothing is expanded. In an array "$" with the name of
+# the index's variable becomes the index.
 read_flags() {
     local text=${RUN_FLAGS:-} name
     flags=()
     if [ -n "${text//[[:space:]]/}" ]; then
-        xargs -r printf '%s\n' <<<"$text" >/dev/null 2>&1 || die 2 "RUN_FLAGS has a quote without its end: $text"
+        xargs -r printf '%s\n' <<<"$text" >/dev/null 2>&1 || die 2 "RUN_FLAGS has an unmatched quote: $text"
         mapfile -d '' -t flags < <(xargs -r printf '%s\0' <<<"$text")
     fi
     flags+=("$@")
@@ -131,8 +131,8 @@ read_flags() {
     [ -z "$name" ] || flags=("${flags[@]//\$$name/${!name}}")
 }
 
-# run_job ARGUMENT...: RUN_SCRIPT of this folder with RUN_FLAGS and the arguments, within the time limit. Sets `code` to
-# its exit code, and `forwarded`. The jobs of an array have a folder of results each, by index.
+# run_job ARGUMENT...: runs RUN_SCRIPT of this folder with RUN_FLAGS and the arguments, within the time limit. Sets `code`
+# to its exit code, and `forwarded`. Each job of an array has its own results folder, named by index.
 run_job() {
     local script=hpcai_scripts/${RUN_SCRIPT:-run_glue_multinode.sh} name
     note_signals
@@ -149,30 +149,29 @@ run_job() {
 
 # ---- PBS ----
 
-# The job as `qstat -f` shows it, a line per attribute, or nothing.
-pbs_job() { ask qstat -f "$PBS_JOBID" | sed -e ':join' -e '$!N' -e 's/\n\t//' -e 't join' -e P -e D; }
+# Prints the job as `qstat -f` shows it, one line per attribute, or nothing.
+pbs_job() { ask_scheduler qstat -f "$PBS_JOBID" | sed -e ':join' -e '$!N' -e 's/\n\t//' -e 't join' -e P -e D; }
 
-# pbs_value ATTRIBUTE: its value in $job.
+# pbs_value ATTRIBUTE: prints its value in $job.
 pbs_value() { sed -n "s/^ *$1 = //p" <<<"$job" | head -n 1; }
 
-# Sets `resubmission` to a line for a shell that submits the same job again, to begin after this one: with the
-# resources, queue, project and name that it has now, and with the variables that the run depends on. Fails if qstat
-# does not answer.
-# $1: the job's script; the rest: the arguments of the submission.
+# pbs_resubmission SCRIPT ARGUMENT...: sets `resubmission` to a shell command that submits the same job again, to begin
+# after this one, with its current resources, queue, project and name, and with the variables that the run depends on.
+# The arguments are those of the submission. Fails if qstat does not answer.
 pbs_resubmission() {
     local script=$1 job given name value queue select='' words=() names=() settings=()
     shift
     job=$(pbs_job)
     [ -n "$job" ] || return 1
     given="$(grep '^#PBS' "$script") $(pbs_value Submit_arguments)"
-    # Where nobody gave select, the server made it of whole-job resources. A site may refuse it then.
+    # Without a given select the server made one from whole-job resources, which the site may refuse.
     if [[ $given == *select=* ]]; then select=$(pbs_value Resource_List.select); fi
     while IFS= read -r name; do
         value=$(pbs_value "Resource_List\\.$name")
         case $name in
         nodect | neednodes) continue ;;
         select | place) [ -n "$select" ] || continue ;;
-        *) # Beside select qsub refuses sums over its chunks and defaults of the site.
+        *) # With select, qsub refuses sums over its chunks and defaults of the site.
             [ -z "$select" ] || [[ $given =~ ([[:space:],]|-l)$name= ]] || continue
             ;;
         esac
@@ -190,9 +189,9 @@ pbs_resubmission() {
     done
     value=$(pbs_value Output_Path)
     [ -z "$value" ] || [[ ${value##*/} =~ \.o[0-9]+(\.[0-9]+|)$ ]] || words+=(-o "$value") # the default has the job's number
-    # A job of an array is submitted alone, and nothing can depend on its end.
+    # A job of an array is resubmitted alone, and no job can depend on its end.
     [[ $PBS_JOBID == *\[* ]] || words+=(-W "depend=afterany:$PBS_JOBID")
-    for value in "$@"; do # no PBS but Torque takes arguments
+    for value in "$@"; do # of all PBS only Torque accepts arguments
         value=\'${value//\'/\'\\\'\'}\'
         RUN_FLAGS="${RUN_FLAGS:-} $value"
     done
@@ -205,11 +204,11 @@ pbs_resubmission() {
     for value in "${words[@]}" -v "$(IFS=, && echo "${names[*]}")" "$script"; do resubmission+=" $(quoted "$value")"; done
 }
 
-# The word as a shell reads it back, with quotes only where it needs them.
+# quoted WORD: prints it for a shell, with quotes only if needed.
 quoted() { if [[ $1 =~ ^[A-Za-z0-9_./:=,@+-]+$ ]]; then printf '%s' "$1"; else printf '%s' "${1@Q}"; fi; }
 
-# The job's script as a file that stays: job.pbs, or where the user submitted another one, a copy of it. PBS runs a copy
-# of its own. In an array the copy asks for no array.
+# Prints the path of the job's script: job.pbs, or a copy of the script that the user submitted, because PBS runs a
+# temporary copy of it. The copy requests no array.
 pbs_script() {
     local mine=hpcai_scripts/job.pbs folder=$PWD copy given same
     [ -w "$folder" ] || folder=$HOME
@@ -223,15 +222,15 @@ pbs_script() {
     echo "$copy"
 }
 
-# pbs_again ARGUMENT...: a job that ended with 75 or 77 comes back, by qrerun, which few sites give to users, else as a
-# new job. A job without progress does so ten times at most: one that ended with 77, or with 75 within five minutes.
+# pbs_again ARGUMENT...: requeues a job that ended with 75 or 77, by qrerun, which few sites allow to users, else as a new
+# job. A job without progress (77, or 75 within five minutes) is requeued at most ten times.
 pbs_again() {
     local refused submitted resubmission
-    if $own_limit; then unset CAIRN_MAX_TIME; fi # it was for this job; qsub -V would take it along
+    if $own_limit; then unset CAIRN_MAX_TIME; fi # it holds for this job only, and qsub -V would pass it on
     case $code in 75 | 77) ;; *) return ;; esac
     if [ "$code" -eq 75 ] && [ "$(seconds_used)" -ge 300 ]; then RUN_FAULTS=0; else RUN_FAULTS=$((${RUN_FAULTS:-0} + 1)); fi
     if [ "$RUN_FAULTS" -gt 10 ]; then
-        say "job.pbs: ended with $code; ten starts in a row came to nothing, so it does not come back"
+        say "job.pbs: ended with $code; ten starts in a row made no progress, so it is not submitted again"
         return
     fi
     if refused=$(qrerun "$PBS_JOBID" 2>&1); then
@@ -239,14 +238,14 @@ pbs_again() {
         return
     fi
     if ! pbs_resubmission "$(pbs_script)" "$@"; then
-        say "job.pbs: ended with $code, and cannot be put back ($refused). qstat does not answer, so submit it again yourself."
+        say "job.pbs: ended with $code; qrerun refused ($refused), and qstat does not answer. Submit the job again to resume."
         return
     fi
     if submitted=$(bash -c "$resubmission" 2>&1); then
         say "job.pbs: ended with $code; submitted again as $submitted ($refused):"
         say "$resubmission"
     else
-        say "job.pbs: ended with $code, and can neither be put back ($refused) nor be submitted from here ($submitted)."
-        say "To go on, type on a login node: $resubmission"
+        say "job.pbs: ended with $code; qrerun refused ($refused), and so did qsub from this host ($submitted)."
+        say "To resume, run on a login node: $resubmission"
     fi
 }

@@ -15,7 +15,7 @@ prints both side by side: losses (equal bit for bit), accuracy, memory, speed. I
 the bundled sample (tasks/glue/sample), a vocabulary made from it and a small BERT from random weights.
   BERT_DIR, GLUE_DIR  set both to use real weights and real data
   RESULTS_DIR         results go to $RESULTS_DIR/quickstart (default: results/ in the source folder): the runs none/ and
-                      full/, loss.svg and memory.svg. Those of an earlier quickstart are removed first.
+                      full/, report.html, loss.svg and memory.svg. Those of an earlier quickstart are removed first.
 Further flags go to both runs: quickstart.sh --max-steps 100
 
 --task pretrain makes text, vocabulary and shards from the bundled dump (tasks/pretrain/sample), pretrains a tiny BERT
@@ -111,9 +111,9 @@ show_pretraining() {
     row "loss, first and last 20 steps" "$(mean_of head loss "$4"), $(mean_of tail loss "$4")"
     row "of that masked words" "$(mean_of head mlm_loss "$4"), $(mean_of tail mlm_loss "$4")"
     row "on the held-out articles:" "$(number "$3" eval_samples) sequences, $(number "$3" eval_masked_words) masked words"
-    row "  masked words guessed right" "$(printf '%.4f' "$(number "$3" eval_mlm_accuracy)")  (always \"$word\": $share)"
+    row "  masked words predicted right" "$(printf '%.4f' "$(number "$3" eval_mlm_accuracy)")  (always \"$word\": $share)"
     row "  loss of masked words" "$(printf '%.4f' "$(number "$3" eval_mlm_loss)")"
-    row "  next sentences told right" "$(printf '%.4f' "$(number "$3" eval_nsp_accuracy)")"
+    row "  next sentences classified right" "$(printf '%.4f' "$(number "$3" eval_nsp_accuracy)")"
     row "the model" "$2/run: cairn pretrain --do-eval --model, run_glue.sh --model, Hugging Face"
 }
 

@@ -18,9 +18,9 @@ static Status check_name(const char *name)
     return OK;
 }
 
-/* OpenMP's threads spin while they wait for each other. Beside another busy process that costs far more than it saves
-   (a small BERT trained 5 times slower), so they give way early, unless the user said how they should wait. libgomp
-   reads this when it is loaded. */
+/* OpenMP's threads spin while they wait for each other. Beside another busy process this costs far more than it saves
+   (a small BERT trained 5 times slower), so they yield early unless the user set a policy. libgomp reads the variable
+   when it is loaded. */
 static void yield_when_waiting(void)
 {
     if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "1000", 0);
@@ -66,7 +66,7 @@ done:
 static Status open_named(const char *name, const BackendOptions *options, Backend **backend)
 {
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
-    if (options->attention == ATTENTION_CUDNN) return open_one("cuda", options, backend); /* or say why not */
+    if (options->attention == ATTENTION_CUDNN) return open_one("cuda", options, backend); /* or its refusal */
     if (open_one("cuda", options, backend) == OK) return OK;
     log_debug("%s", status_message());
     if (open_one("cpu", options, backend) == OK) return OK;
@@ -74,8 +74,8 @@ static Status open_named(const char *name, const BackendOptions *options, Backen
     return open_one("ref", options, backend);
 }
 
-/* Refuses wishes that the backend cannot fulfil. */
-static Status check_wishes(const Backend *b, const BackendOptions *options)
+/* Refuses options that the backend lacks. */
+static Status check_options(const Backend *b, const BackendOptions *options)
 {
     if (options->tf32 && !b->tf32)
         return fail(E_USAGE,
@@ -96,7 +96,7 @@ Status backend_open(const char *name, const BackendOptions *options, Backend **b
     if (!options) options = &none;
     *backend = NULL;
     TRY(open_named(name, options, backend));
-    Status status = check_wishes(*backend, options);
+    Status status = check_options(*backend, options);
     if (status == OK) return OK;
     backend_close(*backend);
     *backend = NULL;

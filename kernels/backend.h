@@ -11,8 +11,8 @@
 #include "kernels/op.h"
 
 typedef Status OpRun(const OpCall *call, const RowCounts *rows);
-/* Makes what the op needs for every bucket (primitives, algorithms). Called while nothing in the call's outputs and
-   scratch is needed: it may write there, to time what it chooses from. Operands have room for the largest bucket. */
+/* Prepares the op for every bucket (primitives, algorithms). Called while the call's outputs and scratch hold nothing
+   that is needed: it may write there to time the candidates. Operands have room for the largest bucket. */
 typedef Status OpPrepare(const OpCall *call, const RowCounts *buckets, int n_buckets);
 
 /* An op of a backend. All NULL: the backend has no such op. */
@@ -37,11 +37,11 @@ static inline Status no_prepare(const OpCall *call, const RowCounts *buckets, in
     return OK;
 }
 
-/* Who makes ATTENTION: the backend as it thinks best, its own kernels, or cuDNN's. */
+/* Implementation of ATTENTION: the backend's choice, its own kernels, or cuDNN. */
 typedef enum { ATTENTION_AUTO, ATTENTION_OWN, ATTENTION_CUDNN } AttentionKind;
 
 typedef struct {
-    int threads;    /* 0: what the machine offers this process */
+    int threads;    /* 0: the cores that this process may use */
     int local_rank; /* chooses the device */
     bool tf32;      /* fp32 products may round their operands to TF32; backend_open refuses it where there are none */
     AttentionKind attention; /* as tf32 */
@@ -55,7 +55,7 @@ typedef struct Backend {
                    const BackendOptions *options); /* E_USAGE with the reason if it cannot run here */
     void (*close)(struct Backend *b);
 
-    /* Compute types it runs fast (best first; the default precision is the first) and those it can run at all. */
+    /* Whether it runs in a compute type, and the fastest type, which is the default precision. */
     bool (*supports)(const struct Backend *b, Dtype compute, char *why_not, size_t size);
     Dtype (*best_compute)(const struct Backend *b);
 
@@ -66,14 +66,19 @@ typedef struct Backend {
 
     Device *device; /* NULL: the ops work in the host's memory, and are done when they return */
 
-    /* Instead of open: scratch answers as on a device of this compute capability (its major number), which need not be
-       here. NULL: scratch depends on no device. */
+    /* Choices that `prepare` made by timing, as text for the same backend of another rank, which takes them before it
+       binds a plan. NULL: nothing is timed. */
+    void (*give_choices)(Buf *text);
+    void (*take_choices)(const Buf *text);
+
+    /* Instead of open: scratch is computed as on a device of this compute capability (its major number), which may be
+       absent. NULL: scratch depends on no device. */
     void (*imagine)(int major);
 
     /* After open: */
     bool tf32, cudnn; /* fp32 products are TF32's; attention without dropout is cuDNN's */
     int threads;
-    char describe[160]; /* library versions, instruction set, threads: part of the fingerprint */
+    char describe[160]; /* library versions, instruction set: part of the fingerprint */
 } Backend;
 
 /* A module exports `const uint64_t cairn_module_abi = BACKEND_ABI`: one that was built with other tables is refused. */
@@ -82,11 +87,11 @@ typedef struct Backend {
      (uint64_t)N_OPS)
 extern const uint64_t cairn_module_abi;
 
-/* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens; that there is no cuda is nothing to speak
-   of. `why` of a refusal is in the status message. */
+/* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens, with a warning for ref alone. The status
+   message has the reason of a refusal. */
 Status backend_open(const char *name, const BackendOptions *options, Backend **backend);
 void backend_close(Backend *b);
-/* The table of a backend that is not opened: for plans of a device that is not here. Only bucket, copy_bytes, supports,
+/* The table of a backend that is not opened, for plans of an absent device. Only bucket, copy_bytes, supports,
    imagine and the ops' scratch may be called. E_USAGE where this build has no such module. */
 Status backend_table(const char *name, Backend *table);
 
@@ -96,15 +101,12 @@ void backend_release(const Backend *b, void *p, size_t bytes);
 /* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
 Status backend_upload(const Backend *b, void *to, const void *from, size_t bytes);
 Status backend_download(const Backend *b, void *to, const void *from, size_t bytes);
-Status backend_wait(const Backend *b); /* until every op that was called is done; E_FAIL says what failed */
+Status backend_wait(const Backend *b); /* until every op that was called has ended; E_FAIL: one failed */
 
-/* It has memory of its own: of what a run takes there, and of what the machine is asked for, there are two accounts. */
-static inline bool backend_own_memory(const Backend *b) { return b && b->device; }
+/* Whether it can offload: a lane copies while another computes. */
+static inline bool backend_offloads(const Backend *b) { return b && b->device && b->device->choose_lane; }
 
-/* It can offload: a lane copies while another computes. */
-static inline bool backend_offloads(const Backend *b) { return b && b->device && b->device->lane; }
-
-/* What products are made in, for people and fingerprints: TF32 is a way to make those of F32. */
+/* Precision of products, for people and fingerprints: TF32 is one of F32's. */
 static inline const char *backend_precision(const Backend *b, Dtype compute)
 {
     return b && b->tf32 && compute == F32 ? "tf32" : dtype_name(compute);

@@ -24,19 +24,19 @@ struct Device {
     void (*release)(Device *d, void *p, size_t bytes);
     Status (*upload)(Device *d, void *to, const void *from, size_t bytes);
     Status (*download)(Device *d, void *to, const void *from, size_t bytes);
-    Status (*wait)(Device *d); /* until all lanes are idle; E_FAIL says what failed */
+    Status (*wait)(Device *d); /* until all lanes are idle; E_FAIL: one failed */
     /* Bytes of the device, free when it was opened, taken by its context and libraries; bytes that this process takes
-       now. `settle` measures `memory` once more, before any region is allocated; NULL: it need not. */
+       now. `measure_memory` measures `memory` again, before any region is allocated; NULL: not needed. */
     void (*memory)(Device *d, size_t *total, size_t *available, size_t *context);
     size_t (*used)(Device *d);
-    void (*settle)(Device *d);
+    void (*measure_memory)(Device *d);
 
-    /* Lanes beside the compute lane, which work at the same time. `lane` chooses the lane of the ops, records and waits
-       that follow. An event marks the place where its lane was when it was last recorded; a lane that waits for it
-       continues only after that. Slots are small numbers. `pin` returns host memory for OFFLOAD and FETCH: zeroed,
-       4096-byte aligned. `stream` is the chosen lane's (cudaStream_t), for collectives. All NULL where there is one
-       lane: then everything runs in the order of the plan, and nothing can be offloaded. */
-    Status (*lane)(Device *d, int lane);
+    /* Lanes beside the compute lane, which work at the same time. `choose_lane` chooses the lane of the ops, records
+       and waits that follow. An event marks the place where its lane was when it was last recorded; a lane that waits
+       for it continues only after that. Slots are small numbers. `pin` returns host memory for OFFLOAD and FETCH:
+       zeroed, 4096-byte aligned. `stream` is the chosen lane's (cudaStream_t), for collectives. All NULL where there is
+       one lane: then everything runs in the order of the plan, and nothing can be offloaded. */
+    Status (*choose_lane)(Device *d, int lane);
     Status (*event_record)(Device *d, int slot);
     Status (*event_wait)(Device *d, int slot);
     Status (*event_done)(Device *d, int slot, bool *done); /* never waits */
@@ -57,7 +57,7 @@ struct Device {
        0 … n − 1 and returns seconds of clock_monotonic. */
     Status (*mark)(Device *d, int lane, int slot);
     Status (*mark_times)(Device *d, double *seconds, int n); // (n)
-    /* On any one thread at a time. E_FAIL says why the state cannot be read. */
+    /* On any one thread at a time. E_FAIL, with the reason: the state cannot be read. */
     Status (*sample)(Device *d, DeviceSample *s);
     /* Names for an external profiler (NVTX); they nest. */
     void (*range_begin)(Device *d, const char *name);

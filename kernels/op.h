@@ -63,6 +63,7 @@ typedef union {
     struct {
         int32_t slot;    /* which of stats.loss and stats.correct */
         int32_t classes; /* real columns of the logits; MLM: real vocabulary */
+        float smoothing; /* XENT */
         int64_t k, n;    /* MLM_XENT: hidden size, padded vocabulary */
     } loss;
     struct {
@@ -82,6 +83,9 @@ typedef union {
     struct {
         bool weights; /* by buckets; else a table of block sums */
     } share;
+    struct {
+        int32_t tensor; /* whose sums `again` are: its number in the plan */
+    } compare;
 } OpAttr;
 
 /* Row counts of tensors are symbols until a micro-batch arrives. */
@@ -120,6 +124,12 @@ typedef struct {
     int32_t finite;     /* 0: the update is skipped */
 } Stats;
 
+/* The OUTPUT tensor `audit`: differences that COMPAREs found, cleared at a step's start. */
+typedef struct {
+    int64_t rows;        /* that differ, in all comparisons */
+    int64_t tensor, row; /* of the first difference; without meaning where `rows` is 0 */
+} AuditFound;
+
 /* The MOMENT tensor `scaling` of fp16: state of the training, as the moments are. */
 typedef struct {
     float scale;     /* factor of the losses' gradients */
@@ -134,10 +144,9 @@ typedef struct {
     int64_t offset, size; /* elements */
     float decay;          /* weight decay, 0 where excluded */
     int32_t trust;        /* LAMB: 1 where its trust ratio applies */
-    /* Of a slice; 0 else. */
-    int64_t shift;  /* added to a place in the space gives its place in m and v */
-    int64_t block;  /* the number of its first norm block among those of the whole space */
-    int64_t tensor; /* index, among all segments, of the one it is a piece of */
+    int64_t shift;        /* of a slice: added to a place in the space gives its place in m and v; else 0 */
+    int64_t block;        /* the number of its first norm block among those of the whole space */
+    int64_t tensor;       /* index, among all segments, of the one that it is or, in a slice, is a piece of */
 } Segment;
 
 /* An operand: a tensor's shape from the plan, and its memory. */
@@ -168,8 +177,9 @@ static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 /* Scratch bytes of a call at these row counts: a function of the backend, which the plan calls. */
 typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);
 
-/* Ops between ranks: exec/ runs them, backends do not have them. */
+/* Ops between ranks: exec/ runs them, backends do not have them. Of all ranks, and of neighbours in a pipeline. */
 static inline bool op_is_exchange(Op op) { return op == OP_REDUCE || op == OP_SHARE; }
+static inline bool op_is_link(Op op) { return op == OP_SEND || op == OP_RECEIVE; }
 
 /* ---- the table, made from OP_LIST ---- */
 typedef struct {

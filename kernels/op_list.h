@@ -1,5 +1,5 @@
-/* The ops of a plan, one paragraph each: what it computes, its operands with their shapes, what may share memory, and
-   its source. Code in kernels/ref/ is the exact meaning.
+/* The ops of a plan, one paragraph each: formula, operands with their shapes, outputs that may share memory, and
+   source. Code in kernels/ref/ is the exact meaning.
 
    Letters: T tokens of a micro-batch, S sequences, M masked positions, R any of them; H hidden, F feed-forward, A
    heads, V padded vocabulary, C classes, P elements of the flat parameter space. "c" is the compute type (F32, BF16 or
@@ -46,7 +46,12 @@
     X(BLOCK_SUMS, "block_sums")                                                                                        \
     X(LAMB_STEP, "lamb_step")                                                                                          \
     X(LAMB_DESCEND, "lamb_descend")                                                                                    \
-    X(SHARE, "share")
+    X(SHARE, "share")                                                                                                  \
+    X(DIGEST, "digest")                                                                                                \
+    X(BCE, "bce")                                                                                                      \
+    X(COMPARE, "compare")                                                                                              \
+    X(SEND, "send")                                                                                                    \
+    X(RECEIVE, "receive")
 
 /* clang-format off */
 
@@ -133,14 +138,19 @@
 /* ---- losses: a row's loss; gradients of Σ loss · ctl's scale · scaling.scale (1 without `scaling`, which fp16 alone
    has); stats.loss[slot] += Σ loss. Rows beyond the real count have loss and gradient 0. ---- */
 
-/* XENT: cross-entropy of softmax(logits). A negative label counts as none: loss and gradient 0, not correct. logits
-   (S, C) F32, labels (S); dlogits (S, C) c, in training; loss (S). */
+/* XENT: cross-entropy of softmax(logits), against 1 − smoothing for the label and smoothing / classes for all (Szegedy
+   et al., 2016). A negative label counts as none: loss and gradient 0, not correct. logits (S, C) F32, labels (S);
+   dlogits (S, C) c, in training; loss (S). */
 #define XENT_OPERANDS(IN, OUT, op)                                                                                     \
     IN(op, logits) IN(op, labels) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL) OUT(op, dlogits, OPTIONAL) OUT(op, loss)  \
     OUT(op, stats, ADDED)
 
 /* MSE: (logits[0] − label)². As XENT, with labels (S) F32. */
 #define MSE_OPERANDS(IN, OUT, op) XENT_OPERANDS(IN, OUT, op)
+
+/* BCE: the mean over the classes of −y·log σ(x) − (1 − y)·log(1 − σ(x)), for several labels at once. As XENT, with
+   labels (S, classes) F32, each 0 or 1; a row is correct where x > 0 for exactly its labels. */
+#define BCE_OPERANDS(IN, OUT, op) XENT_OPERANDS(IN, OUT, op)
 
 /* MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, of which one chunk of rows at a time is stored; their XENT
    and, in training, dh, dw and db at once. h, dh (M, H) c; w (V, H), a compute copy; wt its transposed copy, from which
@@ -195,6 +205,11 @@
    Source: ZeRO, stage 1 (Rajbhandari et al., 2020). */
 #define SHARE_OPERANDS(IN, OUT, op) OUT(op, x, ADDED)
 
+/* SEND, RECEIVE: the boundary of a stage, or its gradient, to and from the neighbouring stage of a pipeline. x (T, H) c.
+   exec/ runs them; no backend has them. Source: GPipe (Huang et al., 2019). */
+#define SEND_OPERANDS(IN, OUT, op) IN(op, x)
+#define RECEIVE_OPERANDS(IN, OUT, op) OUT(op, x)
+
 /* ---- a sharded optimizer: `segments` are the pieces of this rank's slice, `all` those of the whole space ---- */
 
 /* BLOCK_SUMS: the sums of squares of the slice's norm blocks, each at its number among all blocks. x (P); sums (blocks)
@@ -210,6 +225,17 @@
 #define LAMB_DESCEND_OPERANDS(IN, OUT, op)                                                                             \
     IN(op, u) IN(op, segments) IN(op, all) IN(op, p_sums) IN(op, u_sums) IN(op, ctl, CTL) IN(op, stats)                \
     OUT(op, weights, ADDED)
+
+/* ---- checks ---- */
+
+/* DIGEST: sums[r] = the sum of word_mix over the 8-byte words of row r, modulo 2^64 (kernels/word_mix.h). Zeros fill up
+   a row's last word. Words are numbered through the tensor, so the sum of all sums is a digest of the whole. Integers
+   only: the same bits on every backend. x (R, any), of any type; sums (R) I64. */
+#define DIGEST_OPERANDS(IN, OUT, op) IN(op, x) OUT(op, sums)
+
+/* COMPARE: counts the rows in which the sums `first` and `again` differ, in audit.rows; the first COMPARE that finds one
+   notes the tensor of its attribute and the row. first, again (R) I64. */
+#define COMPARE_OPERANDS(IN, OUT, op) IN(op, first) IN(op, again) OUT(op, audit, ADDED)
 
 /* clang-format on */
 

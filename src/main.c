@@ -3,17 +3,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/terminal.h"
 #include "commands/commands.h"
 #include "config/config.h"
 #include "train/signals.h"
 
 extern char **environ;
 
-static void print(Buf *text)
+/* As wide as the terminal, between what is narrow and what is hard to read. */
+static void help(Command command, Buf *text)
 {
-    fputs(text->data, stdout);
-    buf_free(text);
+    enum { NARROW = 60, WIDE = 100 };
+    int columns = terminal_columns(STDOUT_FILENO);
+    columns = columns < NARROW ? NARROW : columns > WIDE ? WIDE : columns;
+    config_help(command, columns, terminal_colours(STDOUT_FILENO), text);
 }
 
 static Status run(int argc, char **argv)
@@ -21,22 +26,23 @@ static Status run(int argc, char **argv)
     Config c = {0};
     Buf text = {0};
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
-        config_help(N_COMMANDS, &text);
-        print(&text);
+        help(N_COMMANDS, &text);
+        buf_print(&text);
         return OK;
     }
     if (argc >= 2 && strcmp(argv[1], "--version") == 0) return printf("cairn %s\n", CAIRN_VERSION), OK;
     TRY(config_parse(&c, argc, argv, environ));
     Status status = OK;
     if (c.verbose) log_set_level(LOG_DEBUG);
+    if (c.repeated.len) log_debug("given more than once, so that the last value counts: %s", c.repeated.data);
     if (c.help) {
-        config_help(c.command, &text);
-        print(&text);
+        help(c.command, &text);
+        buf_print(&text);
     } else if (c.version) {
         printf("cairn %s\n", CAIRN_VERSION);
     } else if (c.print_config) {
         config_json(&c, &text);
-        print(&text);
+        buf_print(&text);
     } else {
         status = commands_run(&c);
     }
@@ -49,8 +55,11 @@ int main(int argc, char **argv)
     file_open_standard();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, with its name and place */
     Status status = run(argc, argv);
-    if (status == OK) return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
-    log_printf(status == E_STOPPED ? LOG_INFO : LOG_ERROR, "%s", status_message());
-    if (status == E_STOPPED && signals_under_grid_engine()) return 99; /* Grid Engine: put it in the queue again */
+    if (status == OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = fail(E_IO, "cannot write to the standard output: %m");
+    if (status == OK) return 0;
+    bool again = status == E_STOPPED || status == E_BUSY;
+    log_printf(again ? LOG_INFO : LOG_ERROR, "%s", status_message());
+    if (again && signals_under_grid_engine()) return 99; /* Grid Engine requeues the job */
     return status_exit_code(status);
 }

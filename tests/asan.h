@@ -1,5 +1,5 @@
-/* Whether this is a build with AddressSanitizer (TESTING_ASAN; given where a file itself is not checked), and its marks
-   on memory that must not be touched, which are nothing elsewhere. */
+/* TESTING_ASAN: whether this is a build with AddressSanitizer (the build may set it for a file that is not checked).
+   Its marks on memory that must not be touched do nothing in other builds. */
 #ifndef CAIRN_TESTS_ASAN_H
 #define CAIRN_TESTS_ASAN_H
 

@@ -1,4 +1,4 @@
-/* A device over the host's memory, which does everything at once: for tests to change. */
+/* A device over the host's memory that completes every call immediately. Tests replace parts of it. */
 #ifndef CAIRN_TESTS_NEAR_DEVICE_H
 #define CAIRN_TESTS_NEAR_DEVICE_H
 

@@ -1,5 +1,5 @@
-/* What test programs share: cmocka beside base (both have a macro `fail`; base's wins, tests use fail_msg), a directory
-   of their own, and a child process for what must end a process. */
+/* Shared by test programs: cmocka beside base (both have a macro `fail`; base's remains, tests use fail_msg), a
+   directory for each test, and a child process for calls that end a process. */
 #ifndef CAIRN_TESTS_TESTING_H
 #define CAIRN_TESTS_TESTING_H
 
@@ -64,6 +64,10 @@ static inline int testing_tear_down(void **state)
     return status == OK ? 0 : -1;
 }
 
+/* Whether a sanitizer slows the test down and no long version was asked for: repetitions that reach no other code and
+   no other memory are left out. */
+static inline bool testing_brief(void) { return TESTING_ASAN && !getenv("CAIRN_TEST_DEEP"); }
+
 /* Rounds of a test that repeats itself: `deep` under `test.sh deep`, else `quick`; half of `quick` under sanitizers. */
 static inline int testing_rounds(int quick, int deep)
 {
@@ -93,6 +97,37 @@ static inline int testing_child(int (*work)(void *), void *arg, Buf *errors)
     close(ends[0]);
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     return wait_status;
+}
+
+/* Writes a file of a directory, with the folders in `name`. */
+static inline void testing_write(const char *directory, const char *name, const char *text)
+{
+    char *path = file_join(directory, name), *folder = file_directory(path);
+    assert_ok(file_make_directories(folder));
+    assert_ok(file_write_durable(path, text, strlen(text)));
+    free(path);
+    free(folder);
+}
+
+/* Whether the bytes of a file contain `text`. */
+static inline bool testing_file_has(const char *path, const char *text)
+{
+    Buf bytes = {NULL, 0, 0};
+    assert_ok(file_read(path, SIZE_MAX, &bytes));
+    bool has = memmem(bytes.data, bytes.len, text, strlen(text)) != NULL;
+    buf_free(&bytes);
+    return has;
+}
+
+static inline void testing_same_file(const char *dir_a, const char *a, const char *dir_b, const char *b)
+{
+    char *path_a = file_join(dir_a, a), *path_b = file_join(dir_b, b);
+    Digest x, y;
+    assert_ok(file_digest(path_a, &x, NULL));
+    assert_ok(file_digest(path_b, &y, NULL));
+    if (!digest_equal(x, y)) fail_msg("%s and %s differ", path_a, path_b);
+    free(path_a);
+    free(path_b);
 }
 
 /* A small generator for test data (xorshift64*). Start with any number but 0. */

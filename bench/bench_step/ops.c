@@ -137,24 +137,23 @@ static int slower_first(const void *a, const void *b)
     return p < q ? 1 : p > q ? -1 : 0;
 }
 
-static void print_kind(const Kind *k, double whole)
+static void print_kind(const Kind *k, double whole, FILE *csv)
 {
-    static const char *const phases[N_PHASES] = {"begin", "forward", "recompute", "backward", "update"};
-    const char *op = op_info(k->call.op)->name;
+    const char *op = op_info(k->call.op)->name, *phase = phase_name(k->phase);
     long long in = k->call.in[0].cols, out = k->call.out[0].cols;
     double bytes = k->cost.bytes + k->cost.pass_bytes;
     if (k->call.op == OP_LINEAR || k->call.op == OP_LINEAR_DGRAD || k->call.op == OP_LINEAR_WGRAD) {
         in = k->call.attr.linear.k;
         out = k->call.attr.linear.n;
     }
-    printf("%-10s %-14s %6lld %6lld %6d %10.4f %9.2f %9.1f %6.2f%%\n", phases[k->phase], op, in, out, k->times,
-           k->seconds * 1e3, k->cost.product_flops / k->seconds * 1e-12, bytes / k->seconds * 1e-9,
-           100 * k->times * k->seconds / whole);
+    printf("%-10s %-14s %6lld %6lld %6d %10.4f %9.2f %9.1f %6.2f%%\n", phase, op, in, out, k->times, k->seconds * 1e3,
+           k->cost.product_flops / k->seconds * 1e-12, bytes / k->seconds * 1e-9, 100 * k->times * k->seconds / whole);
+    if (csv) fprintf(csv, "%s,%s,%lldx%lld,%d,%.9g\n", op, phase, out, in, k->times, k->times * k->seconds);
     if (!json) return;
     fprintf(json,
             "{\"kind\": \"op\", \"case\": \"%s\", \"phase\": \"%s\", \"op\": \"%s\", \"in\": %lld, \"out\": %lld, "
             "\"calls\": %d, \"seconds\": %.9g, \"flops\": %.9g, \"bytes\": %.9g}\n",
-            want.name, phases[k->phase], op, in, out, k->times, k->seconds, k->cost.product_flops, bytes);
+            want.name, phase, op, in, out, k->times, k->seconds, k->cost.product_flops, bytes);
 }
 
 void measure_ops(const char *policy, double step)
@@ -188,7 +187,10 @@ void measure_ops(const char *policy, double step)
     qsort(kinds, (size_t)n, sizeof *kinds, slower_first);
     printf("\ninstrs of %s, each %d times back to back\n%-10s %-14s %6s %6s %6s %10s %9s %9s %7s\n", policy, repeat,
            "phase", "op", "in", "out", "calls", "ms", "TFLOP/s", "GB/s", "share");
-    for (int k = 0; k < n; k++) print_kind(&kinds[k], whole);
+    FILE *csv = want.kernels ? fopen(want.kernels, "we") : NULL;
+    if (csv) fputs("op,phase,shape,calls,seconds\n", csv);
+    for (int k = 0; k < n; k++) print_kind(&kinds[k], whole, csv);
+    if (want.kernels && (!csv || fclose(csv) != 0)) must(fail(E_IO, "cannot write %s", want.kernels));
     printf("in all %.3f ms; the step took %.3f ms: %.2f %% of it between instrs\n", whole * 1e3, step * 1e3,
            100 * (1 - whole / step));
     if (json)

@@ -24,7 +24,11 @@ Status rig_open(Rig *r, const char *policy_name)
                              .weight_decay = 0.01f,
                              .max_grad_norm = 1},
                .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
-    TRY(policy_parse(policy_name, &policy));
+    const char *audited = strstr(policy_name, "+audit");
+    char *name = audited ? mem_strndup(policy_name, (size_t)(audited - policy_name)) : mem_strdup(policy_name);
+    Status parsed = policy_parse(name, &policy);
+    free(name);
+    TRY(parsed);
     Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
     uint8_t *levels = mem_alloc((size_t)model.config.layers);
     policy_levels(policy, model.config.layers, levels);
@@ -34,6 +38,7 @@ Status rig_open(Rig *r, const char *policy_name)
                            .training = true,
                            .capacity = capacity,
                            .levels = levels,
+                           .audit = audited != NULL,
                            .optimizer = r->optimizer};
     Status status = plan_make(&request, &r->plan, &r->t, segments);
     if (status == OK) status = place(r, segments);

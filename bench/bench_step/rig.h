@@ -10,7 +10,7 @@
 #include "train/planning.h"
 
 typedef struct {
-    const char *backend, *lengths, *optimizer, *json, *name;
+    const char *backend, *lengths, *optimizer, *json, *kernels, *name;
     int64_t batch, length, predictions;
     int64_t product; /* size of the machine's large product; 0: by the kind of machine */
     int rounds, steps;

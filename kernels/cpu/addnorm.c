@@ -4,32 +4,32 @@ typedef struct {
     NormRows a;
     int64_t rows;
     char *rows_scratch;    /* per part: vec->norm_scratch */
-    float *dgamma, *dbeta; /* per part: (H), backward only */
+    float *dgamma, *dbeta; /* per block: (H), backward only */
     size_t each, line;
-    CpuSpace space;
+    HostScratch space;
 } AddnormWork;
 
-static AddnormWork addnorm_work(const OpCall *call, int64_t cols, bool backward)
+static AddnormWork addnorm_work(const OpCall *call, int64_t rows, int64_t cols, bool backward)
 {
-    AddnormWork w = {.space.base = call->scratch};
+    AddnormWork w = {.space.base = call->scratch, .rows = rows};
     w.each = cpu.vec->norm_scratch(cols);
     w.line = cpu_line((size_t)cols * sizeof(float));
     w.rows_scratch = cpu_take_parts(&w.space, w.each);
-    w.dgamma = cpu_take_parts(&w.space, backward ? w.line : 0);
-    w.dbeta = cpu_take_parts(&w.space, backward ? w.line : 0);
+    w.dgamma = cpu_take_sums(&w.space, rows, backward ? w.line : 0);
+    w.dbeta = cpu_take_sums(&w.space, rows, backward ? w.line : 0);
     return w;
 }
 
 size_t cpu_addnorm_scratch(const OpCall *call, const RowCounts *rows)
 {
-    (void)rows;
-    return addnorm_work(call, IN(call, ADDNORM, d)->cols, false).space.bytes;
+    const Operand *d = IN(call, ADDNORM, d);
+    return addnorm_work(call, rows_in(d->rows, rows), d->cols, false).space.bytes;
 }
 
 size_t cpu_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
-    (void)rows;
-    return addnorm_work(call, IN(call, ADDNORM_BWD, dy)->cols, true).space.bytes;
+    const Operand *dy = IN(call, ADDNORM_BWD, dy);
+    return addnorm_work(call, rows_in(dy->rows, rows), dy->cols, true).space.bytes;
 }
 
 static void addnorm_common(const OpCall *call, NormRows *a, const Operand *x)
@@ -48,17 +48,16 @@ static void addnorm_common(const OpCall *call, NormRows *a, const Operand *x)
 static void forward_part(void *arg, int part)
 {
     const AddnormWork *w = arg;
-    Span rows = cpu_span(w->rows, 1, part, cpu.threads);
+    CpuSpan rows = cpu_span(w->rows, 1, part, cpu.threads);
     cpu.vec->norm_fwd(&w->a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
 }
 
 Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *d = IN(call, ADDNORM, d), *x = IN(call, ADDNORM, x), *xhat = OUT(call, ADDNORM, xhat);
-    AddnormWork w = addnorm_work(call, d->cols, false);
-    cpu_check_space(call, &w.space);
+    AddnormWork w = addnorm_work(call, rows_in(d->rows, rows), d->cols, false);
+    host_check_scratch(call, w.space.bytes);
     addnorm_common(call, &w.a, d);
-    w.rows = rows_in(d->rows, rows);
     w.a.d = d->data;
     w.a.x = operand_present(x) ? x->data : NULL;
     w.a.y = OUT(call, ADDNORM, y)->data;
@@ -71,22 +70,24 @@ Status cpu_addnorm(const OpCall *call, const RowCounts *rows)
 static void backward_part(void *arg, int part)
 {
     const AddnormWork *w = arg;
-    Span rows = cpu_span(w->rows, 1, part, cpu.threads);
-    NormRows a = w->a;
-    a.dgamma = w->dgamma + (size_t)part * w->line / sizeof(float);
-    a.dbeta = w->dbeta + (size_t)part * w->line / sizeof(float);
-    memset(a.dgamma, 0, w->line);
-    memset(a.dbeta, 0, w->line);
-    cpu.vec->norm_bwd(&a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
+    CpuSpan mine = cpu_span(cpu_blocks(w->rows), 1, part, cpu.threads);
+    for (int64_t b = mine.first; b < mine.end; b++) {
+        CpuSpan rows = cpu_block(w->rows, b);
+        NormRows a = w->a;
+        a.dgamma = w->dgamma + (size_t)b * w->line / sizeof(float);
+        a.dbeta = w->dbeta + (size_t)b * w->line / sizeof(float);
+        memset(a.dgamma, 0, w->line);
+        memset(a.dbeta, 0, w->line);
+        cpu.vec->norm_bwd(&a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
+    }
 }
 
 Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, ADDNORM_BWD, dy), *dx = OUT(call, ADDNORM_BWD, dx);
-    AddnormWork w = addnorm_work(call, dy->cols, true);
-    cpu_check_space(call, &w.space);
+    AddnormWork w = addnorm_work(call, rows_in(dy->rows, rows), dy->cols, true);
+    host_check_scratch(call, w.space.bytes);
     addnorm_common(call, &w.a, dy);
-    w.rows = rows_in(dy->rows, rows);
     w.a.kept = IN(call, ADDNORM_BWD, kept)->data;
     w.a.dy = dy->data;
     w.a.rstd = IN(call, ADDNORM_BWD, rstd)->data;
@@ -94,8 +95,8 @@ Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     w.a.dx = operand_present(dx) ? dx->data : NULL;
     cpu_parallel(backward_part, &w);
     int64_t stride = (int64_t)(w.line / sizeof(float));
-    cpu_add_parts(OUT(call, ADDNORM_BWD, dgamma)->data, w.dgamma, stride, dy->cols);
-    cpu_add_parts(OUT(call, ADDNORM_BWD, dbeta)->data, w.dbeta, stride, dy->cols);
+    cpu_add_blocks(OUT(call, ADDNORM_BWD, dgamma)->data, w.dgamma, w.rows, stride, dy->cols);
+    cpu_add_blocks(OUT(call, ADDNORM_BWD, dbeta)->data, w.dbeta, w.rows, stride, dy->cols);
     return OK;
 }
 
@@ -110,8 +111,8 @@ typedef struct {
 static void affine_part(void *arg, int part)
 {
     const AffineWork *a = arg;
-    Span rows = cpu_span(a->rows, 1, part, cpu.threads);
-    cpu.vec->affine(cpu_row(a->y, rows.first), cpu_row(a->xhat, rows.first), a->gamma, a->beta, rows.end - rows.first,
+    CpuSpan rows = cpu_span(a->rows, 1, part, cpu.threads);
+    cpu.vec->affine(host_row(a->y, rows.first), host_row(a->xhat, rows.first), a->gamma, a->beta, rows.end - rows.first,
                     a->y->cols, cpu_is_bf16(a->y->dtype));
 }
 

@@ -11,7 +11,7 @@ typedef struct {
     size_t each;
     const Operand *zero[2]; /* outputs whose rows in no sequence become 0 */
     void (*run)(const Attention *, const AttentionPart *, void *);
-    CpuSpace space;
+    HostScratch space;
 } AttentionWork;
 
 static AttentionWork attention_work(const OpCall *call, const RowCounts *rows)
@@ -46,7 +46,7 @@ static void clear_gaps(const AttentionWork *w)
     for (int64_t s = 0; s <= w->n_seqs; s++) {
         int64_t next = s < w->n_seqs ? w->span[s][0] : w->rows;
         for (int i = 0; i < 2; i++)
-            if (w->zero[i]) cpu_clear_rows(w->zero[i], end, next);
+            if (w->zero[i]) host_clear_rows(w->zero[i], end, next);
         if (s < w->n_seqs) end = w->span[s][1];
     }
 }
@@ -71,10 +71,10 @@ static void attention_part(void *arg, int part)
 static Status attention_run(const OpCall *call, const RowCounts *rows, AttentionWork *w)
 {
     const Operand *spans = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
-    cpu_check_space(call, &w->space);
+    host_check_scratch(call, w->space.bytes);
     w->span = spans->data;
     w->index = IN_EITHER(call, ATTENTION, ATTENTION_BWD, seq_index)->data;
-    w->n_seqs = cpu_real_rows(spans, rows, op_ctl(call));
+    w->n_seqs = host_real_rows(spans, rows, op_ctl(call));
     w->a.dropout = dropout_of(op_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
     int64_t end = 0;
     for (int64_t s = 0; s < w->n_seqs; s++) {

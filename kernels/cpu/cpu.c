@@ -1,4 +1,4 @@
-/* Opening the backend: which instruction set, how many threads, oneDNN or not; and the table. */
+/* Opening the backend: instruction set, number of threads, oneDNN or own products; and the table. */
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
@@ -18,7 +18,7 @@ const uint64_t cairn_module_abi = BACKEND_ABI;
 typedef struct {
     const char *name; /* for CAIRN_CPU_ISA */
     const Vec *vec;
-    bool (*here)(void);
+    bool (*supported)(void);
 } Isa;
 
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -43,7 +43,7 @@ static Status choose_isa(void)
     const char *asked = getenv("CAIRN_CPU_ISA");
     for (int i = 0; i < N_ISAS; i++) {
         if (asked && *asked && strcmp(asked, isas[i].name) != 0) continue;
-        if (!isas[i].here()) {
+        if (!isas[i].supported()) {
             if (!asked || !*asked) continue;
             return fail(E_USAGE, "CAIRN_CPU_ISA=%s: this CPU does not have it; leave the variable unset", asked);
         }
@@ -72,10 +72,12 @@ static Status choose_products(void)
     return OK;
 }
 
+static Dtype best_type(void) { return cpu.bf16 ? BF16 : F32; }
+
 /* Implementation of products, forward and weight gradients, in the best type: part of the fingerprint. */
 static const char *products_text(void)
 {
-    Dtype best = cpu.bf16 ? BF16 : F32;
+    Dtype best = best_type();
     bool rows = onednn_serves(PRODUCT_ROWS, best), grads = onednn_serves(PRODUCT_GRAD, best);
     if (cpu.products == PRODUCTS_ONEDNN || (cpu.products == PRODUCTS_BEST && rows && grads))
         return onednn_implementation();
@@ -96,8 +98,10 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     TRY(choose_products());
     cpu.bf16 = has_avx512_bf16() || emulates_bf16();
     b->threads = cpu.threads;
-    snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s, %d thread%s", onednn_version(),
-             products_text(), cpu.vec->name, cpu.threads, cpu.threads == 1 ? "" : "s");
+    size_t n = (size_t)snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s", onednn_version(),
+                                products_text(), cpu.vec->name);
+    if (product_threads_matter(best_type()))
+        snprintf(b->describe + n, sizeof b->describe - n, ", weight gradients of %d threads", cpu.threads);
     return OK;
 }
 
@@ -127,7 +131,7 @@ static bool cpu_supports(const Backend *b, Dtype compute, char *why_not, size_t 
 static Dtype cpu_best_compute(const Backend *b)
 {
     (void)b;
-    return cpu.bf16 ? BF16 : F32;
+    return best_type();
 }
 
 static size_t cpu_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transposed)
@@ -162,15 +166,6 @@ void cpu_parallel(void (*run)(void *arg, int part), void *arg)
     for (int part = omp_get_thread_num(); part < cpu.threads; part += omp_get_num_threads()) run(arg, part);
 }
 
-int64_t cpu_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl)
-{
-    int64_t all = rows_in(o->rows, rows), real = all;
-    if (o->rows.kind == ROWS_TOKENS) real = ctl->n_tokens;
-    if (o->rows.kind == ROWS_SEQS) real = ctl->n_seqs;
-    if (o->rows.kind == ROWS_MASKED) real = ctl->n_masked;
-    return real < all ? real : all;
-}
-
 bool cpu_is_bf16(Dtype dtype)
 {
     CHECK(dtype == F32 || dtype == BF16, "the cpu backend computes in f32 and bf16, not %s", dtype_name(dtype));
@@ -185,21 +180,10 @@ void cpu_check_index(const Operand *index, int64_t n, int64_t limit, const char 
               (long long)limit - 1);
 }
 
-void cpu_clear_rows(const Operand *o, int64_t first, int64_t end)
-{
-    if (first < end) memset(cpu_row(o, first), 0, (size_t)((end - first) * o->cols) * dtype_size(o->dtype));
-}
-
-void cpu_check_space(const OpCall *call, const CpuSpace *space)
-{
-    CHECK(call->scratch_bytes >= space->bytes, "%s needs %zu bytes of scratch, was given %zu", op_info(call->op)->name,
-          space->bytes, call->scratch_bytes);
-}
-
 typedef struct {
     float *to;
     const void *x;
-    float *parts;
+    float *blocks;
     int64_t rows, cols, stride;
     bool bf16;
 } ColumnSums;
@@ -207,27 +191,30 @@ typedef struct {
 static void sum_part(void *arg, int part)
 {
     const ColumnSums *s = arg;
-    Span rows = cpu_span(s->rows, 1, part, cpu.threads);
-    cpu.vec->column_sums(s->parts + part * s->stride, s->x, rows.first, rows.end, s->cols, s->bf16);
+    CpuSpan mine = cpu_span(cpu_blocks(s->rows), 1, part, cpu.threads);
+    for (int64_t b = mine.first; b < mine.end; b++) {
+        CpuSpan rows = cpu_block(s->rows, b);
+        cpu.vec->column_sums(s->blocks + b * s->stride, s->x, rows.first, rows.end, s->cols, s->bf16);
+    }
 }
 
 static void add_part(void *arg, int part)
 {
     const ColumnSums *s = arg;
-    Span cols = cpu_span(s->cols, 64, part, cpu.threads);
-    cpu.vec->add_parts(s->to, s->parts, cpu.threads, s->stride, cols.first, cols.end);
+    CpuSpan cols = cpu_span(s->cols, 64, part, cpu.threads);
+    cpu.vec->add_blocks(s->to, s->blocks, cpu_blocks(s->rows), s->stride, cols.first, cols.end);
 }
 
-void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n)
+void cpu_add_blocks(float *to, const float *blocks, int64_t rows, int64_t stride, int64_t n)
 {
-    ColumnSums s = {.to = to, .parts = (float *)parts, .cols = n, .stride = stride};
-    cpu_parallel(add_part, &s);
+    ColumnSums s = {.to = to, .blocks = (float *)blocks, .rows = rows, .cols = n, .stride = stride};
+    if (rows > 0) cpu_parallel(add_part, &s);
 }
 
-void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts)
+void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *blocks)
 {
-    ColumnSums s = {sums, x, parts, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)),
+    ColumnSums s = {sums, x, blocks, rows, cols, (int64_t)(cpu_line((size_t)cols * sizeof(float)) / sizeof(float)),
                     bf16};
     cpu_parallel(sum_part, &s);
-    cpu_parallel(add_part, &s);
+    cpu_add_blocks(sums, blocks, rows, s.stride, cols);
 }

@@ -1,16 +1,15 @@
 /* Private to kernels/cpu: helpers of its files. The backend `cpu` runs on this machine's cores: products through oneDNN
    or, where oneDNN has no packed weights for this CPU, through our own tiles; everything else in vector code (vec/).
 
-   Work is cut into cpu.threads parts whose bounds depend on sizes and that number alone, so that two runs with the same
-   number of threads give the same bits. Nothing is allocated while an op runs. */
+   Work is cut into cpu.threads parts. A sum over rows is made in blocks of CPU_BLOCK_ROWS rows, block after block, so
+   that no result depends on the number of threads. Nothing is allocated while an op runs. */
 #ifndef CAIRN_KERNELS_CPU_H
 #define CAIRN_KERNELS_CPU_H
 
-#include "base/base.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/vec.h"
 
-/* Implementation of products: oneDNN where it serves (onednn.h), or, on demand, one of the two wherever it can. */
+/* Implementation of products: oneDNN where it serves (onednn.h), or always the one asked for where it can. */
 typedef enum { PRODUCTS_BEST, PRODUCTS_ONEDNN, PRODUCTS_OWN } ProductsBy;
 
 /* Choices made when the backend was opened; one per process. */
@@ -22,21 +21,33 @@ typedef struct {
 } Cpu;
 extern Cpu cpu;
 
-int cpu_threads_offered(void); /* cores of this process's affinity mask, less what the cgroup's quota forbids */
+int cpu_threads_offered(void); /* cores of this process's affinity mask, within the cgroup's quota */
 
 /* Calls run(arg, part) for every part 0 … cpu.threads − 1, each in one thread, and returns when all are done. */
 void cpu_parallel(void (*run)(void *arg, int part), void *arg);
 
 typedef struct {
     int64_t first, end;
-} Span;
+} CpuSpan;
 
 /* Part `part` of [0, n) cut into `parts` pieces at multiples of `grain`. */
-static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
+static inline CpuSpan cpu_span(int64_t n, int64_t grain, int part, int parts)
 {
     int64_t grains = (n + grain - 1) / grain, first = grains * part / parts * grain;
     int64_t end = grains * (part + 1) / parts * grain;
-    return (Span){first < n ? first : n, end < n ? end : n};
+    return (CpuSpan){first < n ? first : n, end < n ? end : n};
+}
+
+/* Rows that are summed as one block. */
+#define CPU_BLOCK_ROWS 64
+
+static inline int64_t cpu_blocks(int64_t rows) { return (rows + CPU_BLOCK_ROWS - 1) / CPU_BLOCK_ROWS; }
+
+/* Block `block` of [0, rows). */
+static inline CpuSpan cpu_block(int64_t rows, int64_t block)
+{
+    int64_t first = block * CPU_BLOCK_ROWS, end = first + CPU_BLOCK_ROWS;
+    return (CpuSpan){first, end < rows ? end : rows};
 }
 
 /* X(op, run, scratch, prepare): the ops that differ from ref's. The rest (one small row per sequence) stay ref's. */
@@ -44,7 +55,7 @@ static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
     X(EMBED, cpu_embed, cpu_embed_scratch, no_prepare)                                                                 \
     X(EMBED_BWD, cpu_embed_bwd, cpu_embed_scratch, no_prepare)                                                         \
     X(LINEAR, cpu_linear, cpu_linear_scratch, cpu_linear_prepare)                                                      \
-    X(LINEAR_DGRAD, cpu_linear_dgrad, cpu_linear_scratch, cpu_linear_prepare)                                          \
+    X(LINEAR_DGRAD, cpu_linear, cpu_linear_scratch, cpu_linear_prepare)                                                \
     X(LINEAR_WGRAD, cpu_linear_wgrad, cpu_linear_scratch, cpu_linear_prepare)                                          \
     X(ATTENTION, cpu_attention, cpu_attention_scratch, no_prepare)                                                     \
     X(ATTENTION_BWD, cpu_attention_bwd, cpu_attention_scratch, no_prepare)                                             \
@@ -63,7 +74,8 @@ static inline Span cpu_span(int64_t n, int64_t grain, int part, int parts)
     X(ZERO, cpu_zero, no_scratch, no_prepare)                                                                          \
     X(BLOCK_SUMS, cpu_block_sums, no_scratch, no_prepare)                                                              \
     X(LAMB_STEP, cpu_lamb_step, no_scratch, no_prepare)                                                                \
-    X(LAMB_DESCEND, cpu_lamb_descend, cpu_lamb_descend_scratch, no_prepare)
+    X(LAMB_DESCEND, cpu_lamb_descend, cpu_lamb_descend_scratch, no_prepare)                                            \
+    X(DIGEST, cpu_digest, no_scratch, no_prepare)
 
 #define X(op, run, scratch, prepare)                                                                                   \
     OpRun run;                                                                                                         \
@@ -74,46 +86,41 @@ CPU_LIST(X)
 
 /* ---- operands ---- */
 
-static inline void *cpu_row(const Operand *o, int64_t row)
-{
-    return (char *)o->data + (size_t)(row * o->cols) * dtype_size(o->dtype);
-}
-void cpu_clear_rows(const Operand *o, int64_t first, int64_t end);
-
-/* Rows of an operand that hold something: those of the bucket, less the ones beyond ctl's count. */
-int64_t cpu_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl);
 /* Whether activations of this type are BF16; CHECKs that it is one the vector code computes in. */
 bool cpu_is_bf16(Dtype dtype);
 /* Checks that each of the n indices is in [0, limit). */
 void cpu_check_index(const Operand *index, int64_t n, int64_t limit, const char *what);
 
-/* ---- scratch: laid out by one function, for counting (base NULL) and for running ---- */
+/* ---- scratch ---- */
 
-typedef struct {
-    char *base;
-    size_t bytes;
-} CpuSpace;
+static inline size_t cpu_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+/* One piece of `each` bytes (a multiple of 64) for every part. */
+static inline void *cpu_take_parts(HostScratch *s, size_t each) { return host_take(s, cpu.threads, each); }
 
-static inline void *cpu_take(CpuSpace *space, size_t bytes)
+/* One piece of `each` bytes (a multiple of 64) for the sums of every block of so many rows. */
+static inline void *cpu_take_sums(HostScratch *s, int64_t rows, size_t each)
 {
-    void *p = space->base ? space->base + space->bytes : NULL;
-    space->bytes += (bytes + 63) / 64 * 64;
-    return p;
+    return host_take(s, cpu_blocks(rows), each);
 }
 
-/* One piece of `each` bytes (a multiple of 64) for every part. */
-static inline void *cpu_take_parts(CpuSpace *space, size_t each) { return cpu_take(space, each * (size_t)cpu.threads); }
-static inline size_t cpu_line(size_t bytes) { return (bytes + 63) / 64 * 64; }
-void cpu_check_space(const OpCall *call, const CpuSpace *space);
-
-/* Σ over rows of x (rows, cols) added to sums (cols): each part's rows, then part after part. Scratch: cpu_take_parts
+/* Σ over rows of x (rows, cols) added to sums (cols): each block's rows, then block after block. Scratch: cpu_take_sums
    of cpu_line(cols · 4) bytes. */
-void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *parts);
-/* to += the same range of every part's piece, `stride` floats apart. */
-void cpu_add_parts(float *to, const float *parts, int64_t stride, int64_t n);
+void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *blocks);
+/* to (n) += the sums of all blocks of so many rows, `stride` floats apart. */
+void cpu_add_blocks(float *to, const float *blocks, int64_t rows, int64_t stride, int64_t n);
 
 /* ---- the flat parameter space ---- */
 
-AdamRange cpu_adam_of(const OpCall *call, const Stats *stats);
+typedef struct {
+    Adam adam;
+    const Segment *segments; // (n)
+    int64_t n;
+    float *weights, *m, *v, *grads;
+    bool keep_u;             /* into grads; else the weights descend by it */
+    double *p_sums, *u_sums; /* of norm blocks, by number; NULL: not wanted */
+} CpuUpdate;
+void cpu_update(const CpuUpdate *w);
+/* CHECKs that the numbers of all norm blocks are below `most`. */
+void cpu_check_blocks(const Segment *segments, int64_t n, int64_t most, const char *op);
 
 #endif

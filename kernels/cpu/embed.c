@@ -1,5 +1,5 @@
-/* The backward computes each token's gradient twice: once in the order of word ids, once in that of positions. A thread
-   owns whole runs of equal ids, so table rows are written by one thread only, in the order of the tokens. */
+/* The backward computes each token's gradient twice: once in the order of word ids, once in that of positions. A block
+   has whole runs of equal ids, so table rows are written by one thread only, in the order of the tokens. */
 #include "kernels/cpu/cpu.h"
 
 typedef struct {
@@ -7,9 +7,9 @@ typedef struct {
     int64_t rows;
     char *rows_scratch;            /* per part: vec->norm_scratch */
     int32_t *order, *spare;        /* (T) */
-    float *dtype, *dgamma, *dbeta; /* per part: (types, H), (H), (H) */
+    float *dtype, *dgamma, *dbeta; /* per block: (types, H), (H), (H) */
     size_t each, line, types_line;
-    CpuSpace space;
+    HostScratch space;
 } EmbedWork;
 
 static EmbedWork embed_work_of(const OpCall *call, int64_t n_rows, int64_t types)
@@ -22,11 +22,11 @@ static EmbedWork embed_work_of(const OpCall *call, int64_t n_rows, int64_t types
     w.types_line = cpu_line((size_t)(types * cols) * sizeof(float));
     w.rows_scratch = cpu_take_parts(&w.space, w.each);
     if (!backward) return w;
-    w.order = cpu_take(&w.space, (size_t)n_rows * sizeof(int32_t));
-    w.spare = cpu_take(&w.space, (size_t)n_rows * sizeof(int32_t));
-    w.dtype = cpu_take_parts(&w.space, w.types_line);
-    w.dgamma = cpu_take_parts(&w.space, w.line);
-    w.dbeta = cpu_take_parts(&w.space, w.line);
+    w.order = host_take(&w.space, n_rows, sizeof(int32_t));
+    w.spare = host_take(&w.space, n_rows, sizeof(int32_t));
+    w.dtype = cpu_take_sums(&w.space, n_rows, w.types_line);
+    w.dgamma = cpu_take_sums(&w.space, n_rows, w.line);
+    w.dbeta = cpu_take_sums(&w.space, n_rows, w.line);
     return w;
 }
 
@@ -65,7 +65,7 @@ static void embed_common(const OpCall *call, const RowCounts *rows, EmbedRows *a
 static void forward_part(void *arg, int part)
 {
     const EmbedWork *w = arg;
-    Span rows = cpu_span(w->rows, 1, part, cpu.threads);
+    CpuSpan rows = cpu_span(w->rows, 1, part, cpu.threads);
     cpu.vec->embed_fwd(&w->a, rows.first, rows.end, w->rows_scratch + (size_t)part * w->each);
 }
 
@@ -73,13 +73,13 @@ Status cpu_embed(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = OUT(call, EMBED, x);
     EmbedWork w = embed_work(call, rows);
-    cpu_check_space(call, &w.space);
-    w.rows = cpu_real_rows(x, rows, op_ctl(call));
+    host_check_scratch(call, w.space.bytes);
+    w.rows = host_real_rows(x, rows, op_ctl(call));
     embed_common(call, rows, &w.a, w.rows, x);
     w.a.beta = IN(call, EMBED, beta)->data;
     w.a.x = x->data;
     cpu_parallel(forward_part, &w);
-    cpu_clear_rows(x, w.rows, rows_in(x->rows, rows));
+    host_clear_rows(x, w.rows, rows_in(x->rows, rows));
     return OK;
 }
 
@@ -107,7 +107,7 @@ static void sort_tokens(int32_t *order, int32_t *spare, const int32_t *key, int6
     }
 }
 
-/* A part's bounds in the sorted order, moved back to where a run of equal keys starts. */
+/* A block's bounds in the sorted order, moved back to where a run of equal keys starts. */
 static int64_t run_start(const EmbedWork *w, int64_t at)
 {
     if (at >= w->rows) return w->rows;
@@ -118,17 +118,21 @@ static int64_t run_start(const EmbedWork *w, int64_t at)
 static void backward_part(void *arg, int part)
 {
     const EmbedWork *w = arg;
-    Span even = cpu_span(w->rows, 1, part, cpu.threads);
-    EmbedRows a = w->a;
-    if (w->dtype) {
-        a.dtype = w->dtype + (size_t)part * w->types_line / sizeof(float);
-        a.dgamma = w->dgamma + (size_t)part * w->line / sizeof(float);
-        a.dbeta = w->dbeta + (size_t)part * w->line / sizeof(float);
-        memset(a.dtype, 0, w->types_line);
-        memset(a.dgamma, 0, w->line);
-        memset(a.dbeta, 0, w->line);
+    CpuSpan mine = cpu_span(cpu_blocks(w->rows), 1, part, cpu.threads);
+    for (int64_t b = mine.first; b < mine.end; b++) {
+        CpuSpan even = cpu_block(w->rows, b);
+        EmbedRows a = w->a;
+        if (w->dtype) {
+            a.dtype = w->dtype + (size_t)b * w->types_line / sizeof(float);
+            a.dgamma = w->dgamma + (size_t)b * w->line / sizeof(float);
+            a.dbeta = w->dbeta + (size_t)b * w->line / sizeof(float);
+            memset(a.dtype, 0, w->types_line);
+            memset(a.dgamma, 0, w->line);
+            memset(a.dbeta, 0, w->line);
+        }
+        cpu.vec->embed_bwd(&a, run_start(w, even.first), run_start(w, even.end),
+                           w->rows_scratch + (size_t)part * w->each);
     }
-    cpu.vec->embed_bwd(&a, run_start(w, even.first), run_start(w, even.end), w->rows_scratch + (size_t)part * w->each);
 }
 
 static void add_table(EmbedWork *w, const int32_t *index, int64_t limit, float *dtable)
@@ -144,16 +148,16 @@ Status cpu_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dx = IN(call, EMBED_BWD, dx);
     EmbedWork w = embed_work(call, rows);
-    cpu_check_space(call, &w.space);
-    w.rows = cpu_real_rows(dx, rows, op_ctl(call));
+    host_check_scratch(call, w.space.bytes);
+    w.rows = host_real_rows(dx, rows, op_ctl(call));
     embed_common(call, rows, &w.a, w.rows, dx);
     w.a.dx = dx->data;
     add_table(&w, w.a.ids, rows_in(IN(call, EMBED_BWD, word)->rows, rows), OUT(call, EMBED_BWD, dword)->data);
     int64_t types = rows_in(IN(call, EMBED_BWD, type)->rows, rows), line = (int64_t)(w.line / sizeof(float));
-    cpu_add_parts(OUT(call, EMBED_BWD, dtype)->data, w.dtype, (int64_t)(w.types_line / sizeof(float)),
-                  types * dx->cols);
-    cpu_add_parts(OUT(call, EMBED_BWD, dgamma)->data, w.dgamma, line, dx->cols);
-    cpu_add_parts(OUT(call, EMBED_BWD, dbeta)->data, w.dbeta, line, dx->cols);
+    cpu_add_blocks(OUT(call, EMBED_BWD, dtype)->data, w.dtype, w.rows, (int64_t)(w.types_line / sizeof(float)),
+                   types * dx->cols);
+    cpu_add_blocks(OUT(call, EMBED_BWD, dgamma)->data, w.dgamma, w.rows, line, dx->cols);
+    cpu_add_blocks(OUT(call, EMBED_BWD, dbeta)->data, w.dbeta, w.rows, line, dx->cols);
     w.dtype = NULL; /* these are done */
     add_table(&w, w.a.pos, rows_in(IN(call, EMBED_BWD, position)->rows, rows), OUT(call, EMBED_BWD, dposition)->data);
     return OK;

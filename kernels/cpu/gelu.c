@@ -13,7 +13,7 @@ typedef struct {
 static void forward_part(void *arg, int part)
 {
     const GeluWork *w = arg;
-    Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
+    CpuSpan s = cpu_span(w->n, GRAIN, part, cpu.threads);
     size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
     cpu.vec->gelu(w->g + from, w->pre + from, s.end - s.first, w->bf16, w->kind);
 }
@@ -21,7 +21,7 @@ static void forward_part(void *arg, int part)
 static void backward_part(void *arg, int part)
 {
     const GeluWork *w = arg;
-    Span s = cpu_span(w->n, GRAIN, part, cpu.threads);
+    CpuSpan s = cpu_span(w->n, GRAIN, part, cpu.threads);
     size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
     cpu.vec->gelu_bwd(w->dpre + from, w->g ? w->g + from : NULL, w->pre + from, w->dg + from, s.end - s.first, w->bf16,
                       w->kind);

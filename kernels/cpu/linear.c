@@ -1,66 +1,32 @@
 /* The products of a linear layer. x is (rows, k), y (rows, n), the weight (n, k). */
 #include "kernels/cpu/product.h"
 
-static Product forward_of(const OpCall *call)
-{
-    return (Product){
-        .kind = PRODUCT_ROWS,
-        .k = call->attr.linear.k,
-        .n = call->attr.linear.n,
-        .in = IN(call, LINEAR, x)->dtype,
-        .out = OUT(call, LINEAR, y)->dtype,
-        .bias = operand_present(IN(call, LINEAR, bias)),
-    };
-}
-
-/* dx = dy·w: the same product, from n to k. */
-static Product dgrad_of(const OpCall *call)
-{
-    return (Product){
-        .kind = PRODUCT_ROWS,
-        .k = call->attr.linear.n,
-        .n = call->attr.linear.k,
-        .in = IN(call, LINEAR_DGRAD, dy)->dtype,
-        .out = OUT(call, LINEAR_DGRAD, dx)->dtype,
-        .add = operand_present(IN(call, LINEAR_DGRAD, add)),
-    };
-}
-
-static Product wgrad_of(const OpCall *call)
-{
-    return (Product){
-        .kind = PRODUCT_GRAD,
-        .k = call->attr.linear.k,
-        .n = call->attr.linear.n,
-        .in = IN(call, LINEAR_WGRAD, x)->dtype,
-        .out = F32,
-    };
-}
-
 static Product product_of(const OpCall *call)
 {
+    int64_t k = call->attr.linear.k, n = call->attr.linear.n;
+    Dtype in = call->in[0].dtype, out = call->out[0].dtype;
     switch (call->op) {
     case OP_LINEAR:
-        return forward_of(call);
-    case OP_LINEAR_DGRAD:
-        return dgrad_of(call);
+        return (Product){PRODUCT_ROWS, k, n, in, out, .bias = operand_present(IN(call, LINEAR, bias))};
+    case OP_LINEAR_DGRAD: /* the same product, from n to k */
+        return (Product){PRODUCT_ROWS, n, k, in, out, .add = operand_present(IN(call, LINEAR_DGRAD, add))};
     default:
-        return wgrad_of(call);
+        return (Product){PRODUCT_GRAD, k, n, in, F32, .bias = false};
     }
 }
 
 typedef struct {
-    float *parts; /* of db */
+    float *sums; /* of db */
     void *product;
-    CpuSpace space;
+    HostScratch space;
 } LinearScratch;
 
 static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_t n_rows)
 {
     LinearScratch s = {.space.base = call->scratch};
     bool sums = p->kind == PRODUCT_GRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
-    s.parts = cpu_take_parts(&s.space, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
-    s.product = cpu_take(&s.space, product_scratch(p, n_rows, call->in[0].rows.kind != ROWS_TOKENS));
+    s.sums = cpu_take_sums(&s.space, n_rows, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
+    s.product = host_take(&s.space, 1, product_scratch(p, n_rows, call->in[0].rows.kind != ROWS_TOKENS));
     return s;
 }
 
@@ -77,35 +43,25 @@ Status cpu_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_bu
     return OK;
 }
 
+/* LINEAR, and LINEAR_DGRAD with the other copy of the weight. */
 Status cpu_linear(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = IN(call, LINEAR, x);
+    const Operand *x = &call->in[0];
     int64_t n_rows = rows_in(x->rows, rows);
-    Product p = forward_of(call);
+    Product p = product_of(call);
     LinearScratch s = linear_scratch(call, &p, n_rows);
-    cpu_check_space(call, &s.space);
-    return product_run(&p, n_rows, x->data, IN(call, LINEAR, w)->data, IN(call, LINEAR, bias)->data,
-                       OUT(call, LINEAR, y)->data, s.product);
-}
-
-Status cpu_linear_dgrad(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *dy = IN(call, LINEAR_DGRAD, dy);
-    int64_t n_rows = rows_in(dy->rows, rows);
-    Product p = dgrad_of(call);
-    LinearScratch s = linear_scratch(call, &p, n_rows);
-    cpu_check_space(call, &s.space);
-    return product_run(&p, n_rows, dy->data, IN(call, LINEAR_DGRAD, w)->data, NULL, OUT(call, LINEAR_DGRAD, dx)->data,
-                       s.product);
+    host_check_scratch(call, s.space.bytes);
+    return product_run(&p, n_rows, x->data, IN_EITHER(call, LINEAR, LINEAR_DGRAD, w)->data,
+                       p.bias ? IN(call, LINEAR, bias)->data : NULL, call->out[0].data, s.product);
 }
 
 Status cpu_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
     int64_t n_rows = rows_in(x->rows, rows);
-    Product p = wgrad_of(call);
+    Product p = product_of(call);
     LinearScratch s = linear_scratch(call, &p, n_rows);
-    cpu_check_space(call, &s.space);
-    if (operand_present(db)) cpu_add_column_sums(db->data, dy->data, n_rows, p.n, cpu_is_bf16(dy->dtype), s.parts);
+    host_check_scratch(call, s.space.bytes);
+    if (operand_present(db)) cpu_add_column_sums(db->data, dy->data, n_rows, p.n, cpu_is_bf16(dy->dtype), s.sums);
     return product_run(&p, n_rows, x->data, dy->data, NULL, OUT(call, LINEAR_WGRAD, dw)->data, s.product);
 }

@@ -8,22 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/onednn/api.h"
+#include "kernels/cpu/onednn/layout.h"
 
 #define CHUNK  2048
 #define BUCKET 64
 
-/* ---- what is kept between calls ---- */
-
-/* A packed layout of a weight whose product has this depth and these columns. */
-typedef struct {
-    Dtype dtype;
-    int64_t depth, columns;
-    Desc *desc;
-    dnnl_memory_t packed;   /* handle set at each packing */
-    dnnl_memory_t plain[2]; /* the F32 weight as (depth, columns): of x·wᵀ, of dy·w */
-    dnnl_primitive_t pack[2];
-} Layout;
+/* ---- kept between calls ---- */
 
 typedef struct {
     Product product;
@@ -41,7 +31,7 @@ typedef enum { USE_NONE, USE_ALLOCATES, USE_SERVES } Use;
 static struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    Layout **layouts;
+    PackedLayout **layouts;
     int n_layouts, cap_layouts;
     Matmul **matmuls;
     int n_matmuls, cap_matmuls;
@@ -52,99 +42,36 @@ static struct {
     int opened;
 } dnn;
 
-Status api_status(dnnl_status_t status, const char *what)
-{
-    static const char *const names[] = {
-        [dnnl_out_of_memory] = "out of memory",
-        [dnnl_invalid_arguments] = "invalid arguments",
-        [dnnl_unimplemented] = "not implemented on this CPU",
-        [dnnl_runtime_error] = "runtime error",
-    };
-    if (status == dnnl_success) return OK;
-    const char *name = (size_t)status < sizeof names / sizeof *names ? names[status] : NULL;
-    return fail(status == dnnl_out_of_memory ? E_MEMORY : E_FAIL, "oneDNN %s: %s (status %d)", what,
-                name ? name : "unknown error", (int)status);
-}
-
 const char *onednn_version(void) { return dnn.version; }
 const char *onednn_implementation(void) { return dnn.implementation; }
 
-static Desc *row_major(Dtype dtype, int64_t rows, int64_t cols)
-{
-    Desc *d = api_desc(dtype, rows, cols, (const int64_t[]){cols, 1});
-    CHECK(d, "oneDNN refuses a (%lld, %lld) matrix", (long long)rows, (long long)cols);
-    return d;
-}
-
-static Desc *column_major(Dtype dtype, int64_t rows, int64_t cols)
-{
-    Desc *d = api_desc(dtype, rows, cols, (const int64_t[]){1, rows});
-    CHECK(d, "oneDNN refuses a (%lld, %lld) matrix", (long long)rows, (long long)cols);
-    return d;
-}
-
 /* ---- packed layouts ---- */
 
-static Status make_layout(Layout *l)
-{
-    Status status = OK;
-    dnnl_primitive_desc_t pd = NULL;
-    Desc *src = row_major(l->dtype, CHUNK, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
-    Desc *dst = row_major(l->dtype, CHUNK, l->columns), *plain[2] = {NULL};
-    TRY_DONE(api_matmul(&pd, dnn.engine, src, any, NULL, dst, false));
-    l->desc = api_weights(pd);
-    plain[0] = column_major(F32, l->depth, l->columns);
-    plain[1] = row_major(F32, l->depth, l->columns);
-    TRY_DONE(api_memory(&l->packed, dnn.engine, l->desc));
-    for (int i = 0; i < 2; i++) {
-        dnnl_primitive_desc_t reorder = NULL;
-        TRY_DONE(api_memory(&l->plain[i], dnn.engine, plain[i]));
-        TRY_DONE(api_reorder(&reorder, dnn.engine, plain[i], l->desc));
-        status = api_status(dnnl_primitive_create(&l->pack[i], reorder), "reorder");
-        dnnl_primitive_desc_destroy(reorder);
-        if (status != OK) goto done;
-    }
-done:
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    api_desc_free(src);
-    api_desc_free(any);
-    api_desc_free(dst);
-    api_desc_free(plain[0]);
-    api_desc_free(plain[1]);
-    return status_context(status, "packing a (%lld, %lld) weight in %s", (long long)l->depth, (long long)l->columns,
-                          dtype_name(l->dtype));
-}
-
-static Status layout_of(Dtype dtype, int64_t depth, int64_t columns, Layout **layout)
+static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLayout **layout)
 {
     for (int i = 0; i < dnn.n_layouts; i++) {
         *layout = dnn.layouts[i];
         if ((*layout)->dtype == dtype && (*layout)->depth == depth && (*layout)->columns == columns) return OK;
     }
-    Layout *l = mem_alloc(sizeof *l);
-    *l = (Layout){.dtype = dtype, .depth = depth, .columns = columns};
+    PackedLayout *l = mem_alloc(sizeof *l);
+    *l = (PackedLayout){.dtype = dtype, .depth = depth, .columns = columns};
     MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
     dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
-    return make_layout(l);
+    return layout_make(l, dnn.engine, CHUNK);
 }
 
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
 {
-    Layout *l;
-    CHECK(layout_of(compute, depth, columns, &l) == OK && l->desc, "%s", status_message());
+    PackedLayout *l;
+    CHECK(find_layout(compute, depth, columns, &l) == OK && l->desc, "%s", status_message());
     return api_desc_bytes(l->desc);
 }
 
 Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute)
 {
-    Layout *l;
-    TRY(layout_of(compute, transposed ? n : k, transposed ? k : n, &l));
-    dnnl_memory_t from = l->plain[transposed];
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->packed}};
-    TRY(api_status(dnnl_memory_set_data_handle(from, (void *)(uintptr_t)w), "memory"));
-    TRY(api_status(dnnl_memory_set_data_handle(l->packed, copy), "memory"));
-    TRY(api_status(dnnl_primitive_execute(l->pack[transposed], dnn.stream, 2, args), "reorder"));
-    return api_status(dnnl_stream_wait(dnn.stream), "reorder");
+    PackedLayout *l;
+    TRY(find_layout(compute, transposed ? n : k, transposed ? k : n, &l));
+    return layout_pack(l, dnn.stream, copy, w, transposed);
 }
 
 /* ---- products ---- */
@@ -155,14 +82,14 @@ static Status make_matmul(Matmul *m)
     Status status = OK;
     const Product *p = &m->product;
     bool grad = p->kind == PRODUCT_GRAD;
-    Layout *l = NULL;
+    PackedLayout *l = NULL;
     dnnl_primitive_desc_t pd = NULL;
     Desc *src = NULL, *weights = NULL, *bias = NULL, *dst = NULL, *scratch = NULL;
-    if (!grad) TRY(layout_of(p->in, p->k, p->n, &l));
-    src = grad ? column_major(p->in, p->n, m->rows) : row_major(p->in, m->rows, p->k);
-    if (grad) weights = row_major(p->in, m->rows, p->k);
-    if (p->bias) bias = row_major(F32, 1, p->n);
-    dst = grad ? row_major(F32, p->n, p->k) : row_major(p->out, m->rows, p->n);
+    if (!grad) TRY(find_layout(p->in, p->k, p->n, &l));
+    src = grad ? api_column_major(p->in, p->n, m->rows) : api_row_major(p->in, m->rows, p->k);
+    if (grad) weights = api_row_major(p->in, m->rows, p->k);
+    if (p->bias) bias = api_row_major(F32, 1, p->n);
+    dst = grad ? api_row_major(F32, p->n, p->k) : api_row_major(p->out, m->rows, p->n);
     const Desc *w = grad ? weights : l->desc;
     TRY_DONE(api_matmul(&pd, dnn.engine, src, w, bias, dst, grad || p->add));
     TRY_DONE(api_status(dnnl_primitive_create(&m->primitive, pd), "matmul"));
@@ -187,14 +114,14 @@ done:
                           (long long)p->n, dtype_name(p->in));
 }
 
-static bool same(const Matmul *m, const Product *p, int64_t rows)
+static bool is_matmul_of(const Matmul *m, const Product *p, int64_t rows)
 {
     const Product *q = &m->product;
     return m->rows == rows && q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in &&
            q->out == p->out && q->bias == p->bias && q->add == p->add;
 }
 
-static uint64_t hash_of(const Product *p, int64_t rows)
+static uint64_t hash_product(const Product *p, int64_t rows)
 {
     uint64_t h = (uint64_t)rows;
     const uint64_t parts[] = {(uint64_t)p->kind, (uint64_t)p->k, (uint64_t)p->n, (uint64_t)p->in,
@@ -204,11 +131,12 @@ static uint64_t hash_of(const Product *p, int64_t rows)
     return h;
 }
 
-/* The slot that holds it, or the free one where it belongs. */
-static int *slot_of(const Product *p, int64_t rows)
+/* The product's slot, or the free one for it. */
+static int *find_slot(const Product *p, int64_t rows)
 {
-    uint64_t i = hash_of(p, rows) & (uint64_t)(dnn.n_slots - 1);
-    while (dnn.slots[i] && !same(dnn.matmuls[dnn.slots[i] - 1], p, rows)) i = (i + 1) & (uint64_t)(dnn.n_slots - 1);
+    uint64_t i = hash_product(p, rows) & (uint64_t)(dnn.n_slots - 1);
+    while (dnn.slots[i] && !is_matmul_of(dnn.matmuls[dnn.slots[i] - 1], p, rows))
+        i = (i + 1) & (uint64_t)(dnn.n_slots - 1);
     return &dnn.slots[i];
 }
 
@@ -217,7 +145,7 @@ static void grow_slots(void)
     dnn.n_slots = dnn.n_slots ? 2 * dnn.n_slots : 256;
     free(dnn.slots);
     dnn.slots = mem_array((size_t)dnn.n_slots, sizeof *dnn.slots);
-    for (int i = 0; i < dnn.n_matmuls; i++) *slot_of(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
+    for (int i = 0; i < dnn.n_matmuls; i++) *find_slot(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
 }
 
 static void free_matmul(Matmul *m)
@@ -229,11 +157,11 @@ static void free_matmul(Matmul *m)
     free(m);
 }
 
-/* Made at the first call, found at later ones. */
-static Status matmul_of(const Product *p, int64_t rows, Matmul **matmul)
+/* Creates it at the first call, finds it at later ones. */
+static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
 {
     if (2 * dnn.n_matmuls >= dnn.n_slots) grow_slots();
-    int *slot = slot_of(p, rows);
+    int *slot = find_slot(p, rows);
     if (*slot) {
         *matmul = dnn.matmuls[*slot - 1];
         return OK;
@@ -248,12 +176,12 @@ static Status matmul_of(const Product *p, int64_t rows, Matmul **matmul)
     }
     MEM_GROW(dnn.matmuls, dnn.n_matmuls, dnn.cap_matmuls);
     dnn.matmuls[dnn.n_matmuls++] = *matmul = m;
-    *slot_of(p, rows) = dnn.n_matmuls;
+    *find_slot(p, rows) = dnn.n_matmuls;
     return OK;
 }
 
 /* The first piece of so many rows: a CHUNK, a multiple of BUCKET, or below that a power of two. */
-static int64_t piece_of(int64_t rows)
+static int64_t first_piece(int64_t rows)
 {
     int64_t power = 1;
     if (rows >= CHUNK) return CHUNK;
@@ -264,9 +192,9 @@ static int64_t piece_of(int64_t rows)
 
 Status onednn_prepare(const Product *p, int64_t rows)
 {
-    for (int64_t first = 0; first < rows; first += piece_of(rows - first)) {
+    for (int64_t first = 0; first < rows; first += first_piece(rows - first)) {
         Matmul *m;
-        TRY(matmul_of(p, piece_of(rows - first), &m));
+        TRY(find_matmul(p, first_piece(rows - first), &m));
     }
     return OK;
 }
@@ -275,10 +203,10 @@ Status onednn_prepare(const Product *p, int64_t rows)
 size_t onednn_scratch(const Product *p, int64_t rows, bool any)
 {
     size_t most = 0;
-    int64_t largest = piece_of(rows);
+    int64_t largest = first_piece(rows);
     for (int64_t r = any || rows % BUCKET ? 1 : BUCKET; r <= largest; r += r < BUCKET ? r : BUCKET) {
         Matmul *m;
-        CHECK(matmul_of(p, r, &m) == OK, "%s", status_message());
+        CHECK(find_matmul(p, r, &m) == OK, "%s", status_message());
         if (m->scratch_bytes > most) most = m->scratch_bytes;
     }
     return most ? most + most / 8 + 4096 : 0;
@@ -312,8 +240,8 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
     omp_set_num_threads(cpu.threads);
     for (int64_t first = 0, piece; first < rows; first += piece) {
         Matmul *m;
-        piece = piece_of(rows - first);
-        TRY(matmul_of(p, piece, &m));
+        piece = first_piece(rows - first);
+        TRY(find_matmul(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
             TRY(run_piece(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
@@ -323,9 +251,9 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
     return OK;
 }
 
-/* ---- opening: is it what products must be on this CPU? ---- */
+/* ---- opening: whether oneDNN serves on this CPU ---- */
 
-static void fill(void *to, Dtype dtype, size_t n, uint32_t factor)
+static void fill_numbers(void *to, Dtype dtype, size_t n, uint32_t factor)
 {
     for (size_t i = 0; i < n; i++) {
         float x = (float)((uint32_t)i * factor >> 12) * 0x1p-20f - 0.5f;
@@ -336,42 +264,84 @@ static void fill(void *to, Dtype dtype, size_t n, uint32_t factor)
     }
 }
 
-static void *aligned(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
+static void *align64(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
 
-/* Whether a bucket's size leaves a row's bits alone: the same 64 rows alone and among others, down a long sum, with
-   this number of threads. Some kernels cut the sum between threads where rows are few. */
-static bool rows_agree(Dtype dtype)
+/* The first `rows` rows of a sample, by a primitive made for so many threads. NULL where oneDNN fails; else the caller
+   frees it. */
+static void *sample_product(const Product *p, int64_t rows, int threads)
 {
-    enum { FEW = 64, MANY = 320, K = 3072, N = 768 };
-    const Product p = {.kind = PRODUCT_ROWS, .k = K, .n = N, .in = dtype, .out = dtype};
-    size_t size = dtype_size(dtype), result = (size_t)MANY * N * size;
-    void *x = mem_array((size_t)MANY * K, size);    // (MANY, K)
-    float *w = mem_array((size_t)N * K, sizeof *w); // (N, K)
-    char *y = mem_alloc(2 * result);                // (2, MANY, N)
-    void *copy = mem_alloc(onednn_copy_bytes(dtype, K, N) + 64),
-         *scratch = mem_alloc(onednn_scratch(&p, MANY, false) + 64);
-    fill(x, dtype, (size_t)MANY * K, 2654435761u);
-    fill(w, F32, (size_t)N * K, 2246822519u);
-    bool agree = onednn_pack(aligned(copy), w, N, K, false, dtype) == OK &&
-                 onednn_run(&p, MANY, x, aligned(copy), NULL, y, aligned(scratch)) == OK &&
-                 onednn_run(&p, FEW, x, aligned(copy), NULL, y + result, aligned(scratch)) == OK &&
-                 memcmp(y, y + result, (size_t)FEW * N * size) == 0;
-    free(x);
-    free(w);
-    free(y);
-    free(copy);
+    bool grad = p->kind == PRODUCT_GRAD;
+    Matmul *m = mem_alloc(sizeof *m);
+    *m = (Matmul){.product = *p, .rows = rows};
+    size_t in = dtype_size(p->in), n_b = (size_t)(grad ? rows : p->k) * (size_t)p->n;
+    void *a = mem_array((size_t)(rows * p->k), in), *b = NULL, *scratch = NULL;
+    char *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
+    fill_numbers(a, p->in, (size_t)(rows * p->k), 2654435761u);
+    omp_set_num_threads(threads);
+    Status status = make_matmul(m);
+    if (grad) {
+        b = mem_array(n_b, in);
+        fill_numbers(b, p->in, n_b, 2246822519u);
+    } else if (status == OK) {
+        float *w = mem_array(n_b, sizeof *w); // (N, K)
+        fill_numbers(w, F32, n_b, 2246822519u);
+        b = mem_alloc(onednn_copy_bytes(p->in, p->k, p->n) + 64);
+        status = onednn_pack(align64(b), w, p->n, p->k, false, p->in);
+        free(w);
+    }
+    if (status == OK) {
+        scratch = mem_alloc(m->scratch_bytes + 64);
+        status = grad ? run_piece(m, b, a, NULL, c, align64(scratch))
+                      : run_piece(m, a, align64(b), NULL, c, align64(scratch));
+    }
+    omp_set_num_threads(cpu.threads);
+    free_matmul(m);
+    free(a);
+    free(b);
     free(scratch);
-    return agree;
+    if (status == OK) return c;
+    free(c);
+    return NULL;
 }
 
-static Use use_of(ProductKind kind, Dtype dtype, char *name, size_t size)
+static bool same_samples(void *x, void *y, size_t bytes)
+{
+    bool same = x && y && memcmp(x, y, bytes) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* Whether neither the number of rows nor that of threads changes a row's bits: few rows by one thread, and the same
+   among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. */
+static bool rows_agree(Dtype dtype)
+{
+    enum { FEW = 64, MANY = 320 };
+    const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
+    size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
+    return same_samples(sample_product(&p, MANY, cpu.threads), sample_product(&p, FEW, cpu.threads), bytes) &&
+           same_samples(sample_product(&p, MANY, cpu.threads), sample_product(&p, FEW, 1), bytes);
+}
+
+bool onednn_grads_agree(Dtype dtype)
+{
+    const Product p = {.kind = PRODUCT_GRAD, .k = 768, .n = 768, .in = dtype, .out = F32};
+    if (cpu.threads == 1) return true;
+    return same_samples(sample_product(&p, CHUNK, cpu.threads), sample_product(&p, CHUNK, 1),
+                        (size_t)(p.k * p.n) * sizeof(float));
+}
+
+/* Weight gradients by oneDNN only where it has AMX: its AVX-512 kernels are no faster than our tiles (RESULTS.md), take
+   scratch that grows with the threads, and cut sums between them. */
+static Use find_use(ProductKind kind, Dtype dtype, char *name, size_t size)
 {
     const Product p = {.kind = kind, .k = 768, .n = 3072, .in = dtype, .out = kind == PRODUCT_GRAD ? F32 : dtype};
     Matmul *m;
-    if (matmul_of(&p, CHUNK, &m) != OK) return USE_NONE;
+    if (find_matmul(&p, CHUNK, &m) != OK) return USE_NONE;
     if (name) snprintf(name, size, "%s", m->implementation);
     if (strncmp(m->implementation, "brg", 3) != 0) return USE_ALLOCATES;
-    return kind == PRODUCT_GRAD || rows_agree(dtype) ? USE_SERVES : USE_ALLOCATES;
+    bool serves = kind == PRODUCT_GRAD ? strstr(m->implementation, "amx") != NULL : rows_agree(dtype);
+    return serves ? USE_SERVES : USE_ALLOCATES;
 }
 
 Status onednn_open(void)
@@ -384,8 +354,8 @@ Status onednn_open(void)
     for (int bf16 = 0; bf16 < 2; bf16++) {
         Dtype dtype = bf16 ? BF16 : F32;
         char name[sizeof dnn.implementation] = "";
-        dnn.use[PRODUCT_ROWS][bf16] = use_of(PRODUCT_ROWS, dtype, name, sizeof name);
-        dnn.use[PRODUCT_GRAD][bf16] = use_of(PRODUCT_GRAD, dtype, NULL, 0);
+        dnn.use[PRODUCT_ROWS][bf16] = find_use(PRODUCT_ROWS, dtype, name, sizeof name);
+        dnn.use[PRODUCT_GRAD][bf16] = find_use(PRODUCT_GRAD, dtype, NULL, 0);
         if (dtype == F32 || onednn_serves(PRODUCT_ROWS, BF16)) strcpy(dnn.implementation, name);
     }
     return OK;
@@ -398,16 +368,7 @@ void onednn_close(void)
 {
     if (--dnn.opened > 0) return;
     for (int i = 0; i < dnn.n_matmuls; i++) free_matmul(dnn.matmuls[i]);
-    for (int i = 0; i < dnn.n_layouts; i++) {
-        Layout *l = dnn.layouts[i];
-        dnnl_memory_t memories[] = {l->packed, l->plain[0], l->plain[1]};
-        for (size_t k = 0; k < sizeof memories / sizeof *memories; k++)
-            if (memories[k]) dnnl_memory_destroy(memories[k]);
-        for (int k = 0; k < 2; k++)
-            if (l->pack[k]) dnnl_primitive_destroy(l->pack[k]);
-        api_desc_free(l->desc);
-        free(l);
-    }
+    for (int i = 0; i < dnn.n_layouts; i++) layout_free(dnn.layouts[i]);
     free(dnn.layouts);
     free(dnn.matmuls);
     free(dnn.slots);

@@ -1,6 +1,5 @@
-/* oneDNN, the only door to it (its types appear in onednn.c and onednn/ alone). Sizes are fixed when a primitive is
-   made; primitives are kept by shape until onednn_close, and running one allocates no tensors. From the step's thread
-   only. */
+/* oneDNN; its types appear in onednn.c and onednn/ alone. Sizes are fixed when a primitive is made; primitives are kept
+   by shape until onednn_close, and running one allocates no tensors. From the step's thread only. */
 #ifndef CAIRN_KERNELS_CPU_ONEDNN_H
 #define CAIRN_KERNELS_CPU_ONEDNN_H
 
@@ -14,7 +13,9 @@ const char *onednn_version(void);
    bucket. */
 bool onednn_serves(ProductKind kind, Dtype in);
 bool onednn_can(ProductKind kind, Dtype in); /* whether it has them at all */
-const char *onednn_implementation(void);     /* name of its kernel for a layer's product in the best type */
+/* Whether a sample of its weight gradients has the same bits with one thread as with cpu.threads. */
+bool onednn_grads_agree(Dtype in);
+const char *onednn_implementation(void); /* name of its kernel for a layer's product in the best type */
 
 /* As the functions of product.h. */
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns);

@@ -13,6 +13,8 @@ static bool by_onednn(ProductKind kind, Dtype in, int64_t k, int64_t n)
     return cpu.products == PRODUCTS_ONEDNN ? onednn_can(kind, in) : onednn_serves(kind, in);
 }
 
+bool product_threads_matter(Dtype in) { return by_onednn(PRODUCT_GRAD, in, SMALL, SMALL) && !onednn_grads_agree(in); }
+
 size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
 {
     if (by_onednn(PRODUCT_ROWS, compute, depth, columns)) return onednn_copy_bytes(compute, depth, columns);
@@ -29,7 +31,7 @@ typedef struct {
 static void pack_part(void *arg, int part)
 {
     const ProductPacking *p = arg;
-    Span panels = cpu_span(p->panels, 1, part, cpu.threads);
+    CpuSpan panels = cpu_span(p->panels, 1, part, cpu.threads);
     cpu.vec->pack_weight(p->copy, p->w, p->n, p->k, p->transposed, p->bf16, panels.first, panels.end);
 }
 
@@ -67,8 +69,8 @@ typedef struct {
 static void rows_part(void *arg, int part)
 {
     const ProductRun *r = arg;
-    Span rows = cpu_span(r->n_rows, 1, part / r->grid.across, r->grid.down);
-    Span panels = cpu_span(cpu.vec->weight_panels(r->p->n), 1, part % r->grid.across, r->grid.across);
+    CpuSpan rows = cpu_span(r->n_rows, 1, part / r->grid.across, r->grid.down);
+    CpuSpan panels = cpu_span(cpu.vec->weight_panels(r->p->n), 1, part % r->grid.across, r->grid.across);
     cpu.vec->rows_product(&r->rows, rows.first, rows.end, panels.first, panels.end,
                           r->scratch + (size_t)part * r->scratch_each);
 }
@@ -76,8 +78,8 @@ static void rows_part(void *arg, int part)
 static void grad_part(void *arg, int part)
 {
     const ProductRun *r = arg;
-    Span k = cpu_span(r->p->k, 16, part / r->grid.across, r->grid.down);
-    Span n = cpu_span(r->p->n, 1, part % r->grid.across, r->grid.across);
+    CpuSpan k = cpu_span(r->p->k, 16, part / r->grid.across, r->grid.down);
+    CpuSpan n = cpu_span(r->p->n, 1, part % r->grid.across, r->grid.across);
     cpu.vec->grad_product(&r->grad, n.first, n.end, k.first, k.end, r->scratch + (size_t)part * r->scratch_each);
 }
 

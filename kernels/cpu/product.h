@@ -17,6 +17,9 @@ typedef struct {
     bool bias, add;
 } Product;
 
+/* Whether weight gradients of this type have other bits with another number of threads. */
+bool product_threads_matter(Dtype in);
+
 /* Bytes of the packed copy whose product has `depth` and `columns`. */
 size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 /* Packs w (n, k): for x·wᵀ, or, transposed, for dy·w. */

@@ -1,10 +1,10 @@
-/* How many threads this process should use. */
+/* The default number of threads. */
 #include <sched.h>
 #include <stdio.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* Whether `n` is the first of its core's hardware threads that we may run on. */
+/* Whether `n` is the first hardware thread of its core in the affinity mask. */
 static bool first_of_core(int n, const cpu_set_t *may)
 {
     char path[96];

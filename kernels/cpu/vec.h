@@ -1,10 +1,10 @@
-/* The vector code's face: functions of one thread over a range of rows, compiled once per instruction set. cpu.vec is
-   the table of the one chosen when the backend is opened. `bf16` says whether activations are BF16 (else F32). */
+/* Interface of the vector code: functions of one thread over a range of rows, compiled once per instruction set.
+   cpu.vec is the table of the set chosen when the backend is opened. `bf16`: activations are BF16, else F32. */
 #ifndef CAIRN_KERNELS_CPU_VEC_H
 #define CAIRN_KERNELS_CPU_VEC_H
 
 #include "kernels/dropout.h"
-#include "kernels/op.h"
+#include "kernels/host.h"
 
 /* Rows of ADDNORM and ADDNORM_BWD; unused pointers are NULL. */
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
     const int32_t *pos, *seq;  // (T)
     void *y, *xhat, *dd, *dx;  // (T, H)
     float *rstd;               // (T): written forward, read backward
-    float *dgamma, *dbeta;     // (H): this thread's partial sums, added to
+    float *dgamma, *dbeta;     // (H): these rows' sums, added to
     int64_t cols;
     float eps;
     bool bf16, form_xhat;
@@ -30,7 +30,7 @@ typedef struct {
     const int32_t *order;                   // rows in the order to take them; NULL: from the first
     float *dtable;                          // word's or position's gradient
     const int32_t *index;                   // the row of dtable for each token: ids or pos
-    float *dtype, *dgamma, *dbeta;          // this thread's partial sums; NULL: not wanted
+    float *dtype, *dgamma, *dbeta;          // these rows' sums, added to; NULL: not wanted
     int64_t cols;
     float eps;
     bool bf16;
@@ -42,7 +42,7 @@ typedef struct {
     const void *qkv, *o_in, *dout;       // (T, 3H), (T, H), (T, H)
     void *o, *dqkv;                      // (T, H), (T, 3H)
     float *lse;                          // (T, A)
-    int64_t heads, head_dim, max_length; /* max_length: of any sequence, what scratch was counted for */
+    int64_t heads, head_dim, max_length; /* max_length: the sequence length that scratch was counted for */
     float scale;
     bool bf16;
     Dropout dropout;
@@ -52,10 +52,6 @@ typedef struct {
     int64_t first, length, head;
     uint32_t sequence;
 } AttentionPart;
-
-typedef struct {
-    float beta1, beta2, eps, bias1, bias2, grad_scale, rate, decay;
-} AdamRange;
 
 /* A product of rows: y (rows, n) = x (rows, k)·B (+ bias, or + y), B packed by pack_weight. */
 typedef struct {
@@ -85,10 +81,11 @@ typedef struct {
     X(void, embed_fwd, (const EmbedRows *a, int64_t first, int64_t end, void *scratch))                                \
     X(void, embed_bwd, (const EmbedRows *a, int64_t first, int64_t end, void *scratch))                                \
     X(void, column_sums, (float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16))            \
-    X(void, add_parts, (float *to, const float *parts, int n_parts, int64_t stride, int64_t first, int64_t end))       \
+    X(void, add_blocks, (float *to, const float *blocks, int64_t n, int64_t stride, int64_t first, int64_t end))       \
     X(void, add_row, (void *to, const void *from, int64_t n, bool bf16))                                               \
+    X(uint64_t, digest_row, (const void *row, int64_t bytes, uint64_t place))                                          \
     X(double, sum_squares, (const float *x, int64_t n))                                                                \
-    X(void, adam, (float *p, float *m, float *v, const float *g, float *u, int64_t n, const AdamRange *a))             \
+    X(void, adam, (float *p, float *m, float *v, const float *g, float *u, int64_t n, const Adam *a))                  \
     X(void, descend, (float *p, const float *u, float rate, int64_t n))                                                \
     X(float, softmax_row,                                                                                              \
       (void *gradient, float *logits, int64_t classes, int64_t cols, int32_t label, float scale, bool bf16,            \

@@ -8,7 +8,7 @@ typedef struct {
 static void zero_part(void *arg, int part)
 {
     const ZeroWork *w = arg;
-    Span bytes = cpu_span((int64_t)w->bytes, 4096, part, cpu.threads);
+    CpuSpan bytes = cpu_span((int64_t)w->bytes, 4096, part, cpu.threads);
     memset(w->to + bytes.first, 0, (size_t)(bytes.end - bytes.first));
 }
 

@@ -6,8 +6,8 @@
 #include "kernels/cuda/cuda.h"
 
 template <bool WHOLE>
-__device__ static inline void update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay,
-                                           float rate)
+__device__ static inline void adamw_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay,
+                                                 float rate)
 {
     float *__restrict__ weights = s.weights + at.first, *__restrict__ ms = s.m + at.first,
                         *__restrict__ vs = s.v + at.first;
@@ -36,9 +36,9 @@ __global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b, shift);
         if (at.whole)
-            update_block<true>(s, at, adam, decay, rate);
+            adamw_update_block<true>(s, at, adam, decay, rate);
         else if (at.n)
-            update_block<false>(s, at, adam, decay, rate);
+            adamw_update_block<false>(s, at, adam, decay, rate);
     }
 }
 

@@ -1,9 +1,9 @@
 /* ADDNORM, its backward, AFFINE. Bytes per element in bf16: forward 6 (d, x, y; 8 where xhat is kept), backward 8
    (kept, dy, dd, dx), AFFINE 4; γ, β and a row's scalars come from caches.
 
-   In the backward a warp (or block, see rows.cuh) takes every so-manyth row and sums its columns for γ and β in shared
-   memory; a block leaves one part, and a second kernel adds the parts. How many there are, and so the order of the
-   sums, depends on the number of rows alone. */
+   In the backward a warp (or block, see rows.cuh) takes rows at a fixed stride and sums its columns for γ and β in
+   shared memory. A block leaves one part, and a second kernel adds the parts. The number of parts, and so the order of
+   the sums, depends on the number of rows alone. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -72,14 +72,13 @@ template <typename T> static Status addnorm(const OpCall *call, const RowCounts 
     a.from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
     bool whole = a.cols % GROUP == 0 && on_16(a.d, a.x, a.gamma, a.beta, a.y, a.xhat);
     ROWS_BY_SHAPE(a.cols, whole, S,
-                  return CUDA_LAUNCH((addnorm_kernel<T, S>), rows_blocks<S>(a.rows), S::threads, 0, a));
+                  return CUDA_LAUNCH((addnorm_kernel<T, S>), cuda_blocks(a.rows, S::rows), S::threads, 0, a));
 }
 
-extern "C" Status cuda_addnorm(const OpCall *call, const RowCounts *rows)
+Status cuda_addnorm(const OpCall *call, const RowCounts *rows)
 {
     TRY(rows_check(call, IN(call, ADDNORM, d)->cols));
     CUDA_BY_TYPE(IN(call, ADDNORM, d)->dtype, T, return addnorm<T>(call, rows));
-    return OK;
 }
 
 /* ---- backward ---- */
@@ -97,7 +96,7 @@ template <typename T> struct AddNormBwd {
     bool from_y;
 };
 
-/* Blocks of the backward: at most what runs at once on 132 multiprocessors, and rows enough for each to be worth its
+/* Blocks of the backward: at most as many as run at once on 132 multiprocessors, each with enough rows to be worth its
    part. */
 template <typename S> static inline int64_t backward_blocks(int64_t rows)
 {
@@ -105,8 +104,8 @@ template <typename S> static inline int64_t backward_blocks(int64_t rows)
     return all < most ? all : most;
 }
 
-/* γ's and β's sums in shared memory: (rows, 2, groups, 2, lanes) of four floats. Each thread has its own, so that no
-   one waits for another until the end; half a group at a time, so that lanes meet no common bank. */
+/* γ's and β's sums in shared memory: (rows, 2, groups, 2, lanes) of four floats. Each thread has its own, so that
+   none waits for another until the end; half a group at a time, so that lanes have no bank conflicts. */
 template <typename S> struct NormSums {
     static constexpr size_t bytes = (size_t)S::rows * 2 * S::cols * sizeof(float);
 
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
             NormSums<S>::add(NormSums<S>::place(sums, S::row(), 0, i), product);
             NormSums<S>::add(NormSums<S>::place(sums, S::row(), 1, i), ds[i]);
             CUDA_UNROLL for (int k = 0; k < GROUP; k++) ds[i][k] *= gamma[k];
-            __syncwarp(); /* groups one after the other: all at once would take registers that are not there */
+            __syncwarp(); /* groups one after the other: all at once would need too many registers */
         }
         row_normalise_bwd<S>(ds, xhat, a.rstd[r], n, shared);
         int32_t position = a.pos[r], sequence = a.seq[r];
@@ -193,11 +192,11 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
 
 static bool whole_cols(int64_t cols) { return cols % GROUP == 0; }
 
-extern "C" size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
+size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, ADDNORM_BWD, dy);
-    int64_t n = rows_in(dy->rows, rows), most = 0;  /* for whichever shape the operands' places will choose */
-    if (rows_check(call, dy->cols) != OK) return 0; /* the call itself says so */
+    int64_t n = rows_in(dy->rows, rows), most = 0;  /* the larger of both shapes; the operands' alignment decides */
+    if (rows_check(call, dy->cols) != OK) return 0; /* the call reports it */
     ROWS_BY_SHAPE(dy->cols, whole_cols(dy->cols), S, most = backward_blocks<S>(n));
     ROWS_BY_SHAPE(dy->cols, false, S, most = most > backward_blocks<S>(n) ? most : backward_blocks<S>(n));
     return (size_t)(most * 2 * dy->cols) * sizeof(float);
@@ -215,12 +214,10 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     a.seq = cuda_data<const int32_t>(IN(call, ADDNORM_BWD, seq));
     a.ctl = op_ctl(call);
     a.dd = cuda_data<T>(OUT(call, ADDNORM_BWD, dd)), a.dx = cuda_data<T>(OUT(call, ADDNORM_BWD, dx));
-    a.parts = static_cast<float *>(call->scratch);
+    a.parts = static_cast<float *>(cuda_scratch(call, cuda_addnorm_bwd_scratch(call, rows)));
     a.rows = rows_in(dy->rows, rows), a.cols = dy->cols;
     a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
     a.from_y = call->attr.norm.form == NORM_FORM_Y;
-    CHECK(call->scratch_bytes >= cuda_addnorm_bwd_scratch(call, rows), "addnorm_bwd: %zu bytes of scratch",
-          call->scratch_bytes);
     bool whole = whole_cols(a.cols) && on_16(a.kept, a.dy, a.gamma, a.beta, a.dd, a.dx, a.parts);
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
@@ -230,11 +227,10 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     });
 }
 
-extern "C" Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
+Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
     TRY(rows_check(call, IN(call, ADDNORM_BWD, dy)->cols));
     CUDA_BY_TYPE(IN(call, ADDNORM_BWD, dy)->dtype, T, return addnorm_bwd<T>(call, rows));
-    return OK;
 }
 
 /* ---- the parts of γ's and β's gradients: a block has 32 columns, a warp every sixteenth part ---- */
@@ -242,7 +238,7 @@ extern "C" Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 enum { PART_WARPS = 16, PART_THREADS = PART_WARPS * CUDA_WARP };
 
 __global__ void __launch_bounds__(PART_THREADS)
-    add_parts_kernel(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
+    norm_add_parts_kernel(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
 {
     CUDA_SHARED(float, sums, [PART_WARPS][CUDA_WARP]);
     int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
@@ -264,8 +260,8 @@ __global__ void __launch_bounds__(PART_THREADS)
 
 Status rows_add_parts(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
 {
-    return CUDA_LAUNCH((add_parts_kernel), (unsigned)((2 * cols + CUDA_WARP - 1) / CUDA_WARP), PART_THREADS, 0, parts,
-                       n, cols, dgamma, dbeta);
+    return CUDA_LAUNCH((norm_add_parts_kernel), (unsigned)((2 * cols + CUDA_WARP - 1) / CUDA_WARP), PART_THREADS, 0,
+                       parts, n, cols, dgamma, dbeta);
 }
 
 /* ---- AFFINE: the formula of ADDNORM in form XHAT, so the same bits ---- */
@@ -288,22 +284,17 @@ __global__ void __launch_bounds__(S::threads)
     }
 }
 
-template <typename T> static Status affine(const OpCall *call, const RowCounts *rows)
+Status cuda_affine(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *o = IN(call, AFFINE, xhat);
-    const T *xhat = cuda_data<const T>(o);
+    const Operand *xhat = IN(call, AFFINE, xhat), *y = OUT(call, AFFINE, y);
     const float *gamma = cuda_data<const float>(IN(call, AFFINE, gamma));
     const float *beta = cuda_data<const float>(IN(call, AFFINE, beta));
-    T *y = cuda_data<T>(OUT(call, AFFINE, y));
-    int64_t n = rows_in(o->rows, rows);
-    ROWS_BY_SHAPE(
-        o->cols, whole_cols(o->cols) && on_16(xhat, gamma, beta, y), S,
-        return CUDA_LAUNCH((affine_kernel<T, S>), rows_blocks<S>(n), S::threads, 0, xhat, gamma, beta, y, n, o->cols));
-}
-
-extern "C" Status cuda_affine(const OpCall *call, const RowCounts *rows)
-{
-    TRY(rows_check(call, IN(call, AFFINE, xhat)->cols));
-    CUDA_BY_TYPE(IN(call, AFFINE, xhat)->dtype, T, return affine<T>(call, rows));
-    return OK;
+    int64_t n = rows_in(xhat->rows, rows);
+    bool whole = whole_cols(xhat->cols) && on_16(xhat->data, gamma, beta, y->data);
+    TRY(rows_check(call, xhat->cols));
+    CUDA_BY_TYPE(
+        xhat->dtype, T,
+        ROWS_BY_SHAPE(xhat->cols, whole, S,
+                      return CUDA_LAUNCH((affine_kernel<T, S>), cuda_blocks(n, S::rows), S::threads, 0,
+                                         cuda_data<const T>(xhat), gamma, beta, cuda_data<T>(y), n, xhat->cols)));
 }

@@ -1,15 +1,13 @@
 /* ATTENTION: softmax(q·kᵀ·scale) with dropout, times v, in one pass over a sequence's keys. Scores never leave
-   registers; a row's maximum and sum go along, and what is summed so far is rescaled when the maximum rises. The sum is
-   of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores need them. */
+   registers; a row's maximum and sum are updated on the way, and the sums so far are rescaled when the maximum rises.
+   The sum is of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores
+   need them. */
 #include "kernels/cuda/attention.cuh"
 
-#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/cuda.h"
 
 template <typename T, int D>
-__global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
-                                                     : sizeof(T) == 4 ? 3
-                                                                      : 4) attention_kernel(Attention<T> a)
+__global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) attention_kernel(Attention<T> a)
 {
     typedef AttentionTile<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -30,7 +28,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     auto copy_stage = [&](int i) {
         Tile::copy_stage(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
-    Tile::copy(own_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(own_tile, q + p.first * width, width, nullptr, 0, p.length - p.first, ATTENTION_ROWS, a);
     copy_stage(0);
 
     constexpr int tiles = Tile::step / 16;
@@ -43,7 +41,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
-        if (i == 0 && first < p.length) own.take(mine);
+        if (i == 0 && first < p.length) own.load_rows(mine);
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;
 
@@ -53,7 +51,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
         CUDA_UNROLL
         for (int t = 0; t < tiles; t++) {
             if (16 * t >= n_keys) continue;
-            own.times(x[t], keys + 16 * t * D);
+            own.multiply(x[t], keys + 16 * t * D);
             if (n_keys - 16 * t < 16) attention_mask(x[t], n_keys - 16 * t);
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
@@ -110,7 +108,8 @@ template <typename T, int D> static Status attention_launch(const Attention<T> &
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
 }
 
-extern "C" Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int n)
+/* Of ATTENTION and ATTENTION_BWD. */
+Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     int32_t head_dim = call->attr.attention.head_dim;
     if (attention_by_cudnn(call)) return attention_cudnn_prepare(call, buckets, n);
@@ -121,15 +120,18 @@ extern "C" Status cuda_attention_prepare(const OpCall *call, const RowCounts *bu
                 head_dim, ATTENTION_HEAD_DIM);
 }
 
+/* Of both: the backward's is `dot`. */
 size_t cuda_attention_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return attention_by_cudnn(call) ? attention_cudnn_scratch(call, rows) : 0;
+    if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
+    if (call->op == OP_ATTENTION) return 0;
+    return static_cast<size_t>(rows_in(IN(call, ATTENTION_BWD, qkv)->rows, rows)) *
+           static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
 }
 
 Status cuda_attention(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
-    CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(IN(call, ATTENTION, qkv)->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
         a.to = cuda_data<T>(OUT(call, ATTENTION, o));
@@ -138,5 +140,4 @@ Status cuda_attention(const OpCall *call, const RowCounts *rows)
                : a.head_dim <= 64 ? attention_launch<T, 64>(a)
                                   : attention_launch<T, 128>(a);
     });
-    return OK;
 }

@@ -2,7 +2,7 @@
 
    A block has one head of 64 neighbouring rows of one sequence, 16 rows a warp: its own rows (queries, or keys). The
    other side's rows of the sequence stream past in steps, two stages deep. Warps work on 16×16 tiles counted from the
-   sequence's start, so that nothing a sequence gives depends on where its rows lie; a warp without rows only copies.
+   sequence's start, so that a sequence's results do not depend on where its rows lie; a warp without rows only copies.
    A tile of scores has the layout of two mma accumulators side by side: lane 4·g + c holds x[n][r], row g + 8·⌊r/2⌋,
    column 8·n + 2·c + r mod 2. fp32 does the same with fused multiply-adds on the same layout.
    Head sizes are padded to D = 32, 64 or 128 with zeros in shared memory alone. */
@@ -15,6 +15,9 @@
 #define ATTENTION_THREADS  128
 #define ATTENTION_HEAD_DIM 128 /* largest */
 #define LOG2_E             1.4426950408889634f
+
+/* Blocks of a multiprocessor that registers are kept for. */
+template <typename T, int D> static constexpr int attention_blocks = D > 64 ? 2 : sizeof(T) == 4 ? 3 : 4;
 
 template <typename T> struct Attention {
     const T *qkv;             // (T, 3H)
@@ -103,24 +106,35 @@ template <typename T, int D> struct AttentionTile {
     /* at(row, column + 16·i) for a column below 16: without a register for each. */
     __device__ static inline int on(int start, int i) { return start ^ 16 * i; }
 
-    /* Starts copying `n` rows, at most `room`, into a tile by all threads of the block; rows from n to the next
-       multiple of 16 become zeros. */
-    __device__ static inline void copy(T *tile, const T *from, int stride, int n, int room, const Attention<T> &a)
+    /* Starts copying `n` rows, at most `room`, of x and of y (unless NULL) into two tiles, y's `room` rows behind x's,
+       by all threads of the block. Rows from n to the next multiple of 16 become zeros. A thread has one column of
+       chunks, whose place in a row stays the same in each of its rows, so an address costs one addition. */
+    __device__ static inline void copy(T *tile, const T *x, int x_stride, const T *y, int y_stride, int n, int room,
+                                       const Attention<T> &a)
     {
-        int rows = min((n + 15) / 16 * 16, room);
-        CUDA_ROLL
-        for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += ATTENTION_THREADS) {
-            int row = i / chunks, column = i % chunks * chunk;
-            bool there = row < n && column < a.head_dim;
-            const T *it = there ? from + row * stride + column : from;
-            if (a.aligned) {
-                copy_async(tile + at(row, column), it, there);
-                continue;
-            }
-            *as_chunk(tile + at(row, column)) = {};
+        constexpr int apart = ATTENTION_THREADS / chunks; /* rows of a thread */
+        int row = static_cast<int>(threadIdx.x) / chunks, column = static_cast<int>(threadIdx.x) % chunks * chunk;
+        int rows = min((n + 15) / 16 * 16, room), columns = a.head_dim - column;
+        int in_x = row * x_stride + column, in_y = row * y_stride + column;
+        T *to = tile + at(row, column);
+        if (columns <= 0) n = 0;
+        auto each = [&](auto copy_chunk) {
             CUDA_ROLL
-            for (int j = 0; there && j < chunk && column + j < a.head_dim; j++) tile[at(row, column) + j] = it[j];
-        }
+            for (; row < rows; row += apart) {
+                copy_chunk(to, x + in_x);
+                if (y) copy_chunk(to + room * D, y + in_y);
+                in_x += apart * x_stride;
+                in_y += apart * y_stride;
+                to = apart % 8 == 0 ? to + apart * D : tile + at(row + apart, column);
+            }
+        };
+        if (a.aligned)
+            each([&](T *into, const T *from) { copy_async(into, from, row < n); });
+        else
+            each([&](T *into, const T *from) {
+                CUDA_ROLL
+                for (int j = 0; j < chunk; j++) into[j] = row < n && j < columns ? from[j] : T{};
+            });
     }
 
     /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's.
@@ -130,8 +144,7 @@ template <typename T, int D> struct AttentionTile {
     {
         T *stage = stages + (i & 1) * 2 * step * D;
         int row = i * step;
-        copy(stage, x + row * x_stride, x_stride, length - row, step, a);
-        copy(stage + step * D, y + row * y_stride, y_stride, length - row, step, a);
+        copy(stage, x + row * x_stride, x_stride, y + row * y_stride, y_stride, length - row, step, a);
         copy_async_commit();
     }
 
@@ -152,12 +165,12 @@ template <typename T, int D> struct AttentionTile {
         CUDA_ROLL
         for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
             int row = i / chunks, column = i % chunks * chunk;
-            if (row < n) put(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
+            if (row < n) store_chunk(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
         }
     }
 
     /* A chunk of a head's row, as far as it has columns. */
-    __device__ static inline void put(T *row, int column, AttentionChunk<T> x, const Attention<T> &a)
+    __device__ static inline void store_chunk(T *row, int column, AttentionChunk<T> x, const Attention<T> &a)
     {
         if (!a.aligned) {
             CUDA_UNROLL
@@ -172,7 +185,7 @@ template <typename T, int D> struct AttentionTile {
     {
         CUDA_ROLL
         for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += ATTENTION_THREADS)
-            put(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
+            store_chunk(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
     }
 };
 
@@ -189,14 +202,14 @@ template <typename T, int D, bool held> struct AttentionOwn {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
         mma_load4(fragment, tile + Tile::on(Tile::at(lane % 16, lane / 16 * 8), k));
     }
-    __device__ inline void take(const T *rows)
+    __device__ inline void load_rows(const T *rows)
     {
         tile = rows;
         if constexpr (held) CUDA_UNROLL
         for (int k = 0; k < D / 16; k++) read(a[k], k);
     }
     /* x = own · otherᵀ */
-    __device__ inline void times(float x[2][4], const T *other) const
+    __device__ inline void multiply(float x[2][4], const T *other) const
     {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
         int start = Tile::at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
@@ -218,8 +231,8 @@ template <int D, bool held> struct AttentionOwn<float, D, held> {
     typedef AttentionTile<float, D> Tile;
     const float *tile;
 
-    __device__ inline void take(const float *rows) { tile = rows; }
-    __device__ inline void times(float x[2][4], const float *other) const
+    __device__ inline void load_rows(const float *rows) { tile = rows; }
+    __device__ inline void multiply(float x[2][4], const float *other) const
     {
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
         CUDA_UNROLL
@@ -359,8 +372,15 @@ template <typename T> struct AttentionDropout {
 
 /* ---- calls ---- */
 
+/* attention_cudnn.cu: both ops by cuDNN (sdpa.h), where the backend was opened with it and the op has no dropout. */
+bool attention_by_cudnn(const OpCall *call);
+size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows);
+Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n); /* E_USAGE: cuDNN cannot do it */
+Status attention_cudnn(const OpCall *call, const RowCounts *rows);
+
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {
+    CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv),
                   *span = IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans);
     Attention<T> a = {};

@@ -5,7 +5,6 @@
    P∘m and dS are rounded to T for the second products. */
 #include "kernels/cuda/attention.cuh"
 
-#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/cuda.h"
 
 /* do·o of the warp's row lane / 2, in both its lanes: each adds every other 16 bytes. `dout` is 16 rows of shared
@@ -33,9 +32,7 @@ __device__ static inline float dot_of(const Attention<T> &a, const T *dout, cons
 }
 
 template <typename T, int D>
-__global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
-                                                     : sizeof(T) == 4 ? 3
-                                                                      : 4) attention_dq_kernel(Attention<T> a)
+__global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) attention_dq_kernel(Attention<T> a)
 {
     typedef AttentionTile<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -57,8 +54,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
     auto copy_stage = [&](int i) {
         Tile::copy_stage(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
-    Tile::copy(q_tile, q + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
-    Tile::copy(dout_tile, dout + p.first * hidden, hidden, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(q_tile, q + p.first * width, width, dout + p.first * hidden, hidden, p.length - p.first, ATTENTION_ROWS,
+               a);
+    copy_async_commit();
     copy_stage(0);
 
     int first = p.first + 16 * warp; /* the warp's first query */
@@ -71,20 +69,21 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
         int row = first + g + 8 * second;
         lse[second] = row < p.length ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY;
     }
+    copy_async_wait<1>();
+    __syncthreads(); /* the own rows are here, stage 0 is under way */
+    if (first < p.length) {
+        own_q.load_rows(my_q);
+        own_dout.load_rows(my_dout);
+        float row_dot = dot_of<T, D>(a, my_dout, o + first * hidden, hidden, p.length - first);
+        for (int second = 0; second < 2; second++) dot[second] = __shfl_sync(CUDA_FULL, row_dot, 2 * g + 16 * second);
+        if (lane % 2 == 0 && first + lane / 2 < p.length)
+            a.dot[int64_t{head} * a.rows + p.start + first + lane / 2] = row_dot;
+    }
     for (int i = 0; i * Tile::step < p.length; i++) {
         copy_async_wait<0>();
         __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if ((i + 1) * Tile::step < p.length) copy_stage(i + 1);
         if (first >= p.length) continue;
-        if (i == 0) {
-            own_q.take(my_q);
-            own_dout.take(my_dout);
-            float row_dot = dot_of<T, D>(a, my_dout, o + first * hidden, hidden, p.length - first);
-            for (int second = 0; second < 2; second++)
-                dot[second] = __shfl_sync(CUDA_FULL, row_dot, 2 * g + 16 * second);
-            if (lane % 2 == 0 && first + lane / 2 < p.length)
-                a.dot[int64_t{head} * a.rows + p.start + first + lane / 2] = row_dot;
-        }
 
         const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
         int n_keys = min(p.length - i * Tile::step, Tile::step);
@@ -92,9 +91,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D > 64           ? 2
         for (int t = 0; t < Tile::step / 16; t++) {
             if (16 * t >= n_keys) continue;
             float x[2][4], dp[2][4];
-            own_q.times(x, keys + 16 * t * D);
+            own_q.multiply(x, keys + 16 * t * D);
             if (n_keys - 16 * t < 16) attention_mask(x, n_keys - 16 * t);
-            own_dout.times(dp, values + 16 * t * D);
+            own_dout.multiply(dp, values + 16 * t * D);
             Philox4 draws = {};
             if (a.threshold) draws = dropout.tile(first / 16, i * (Tile::step / 16) + t);
             CUDA_UNROLL
@@ -146,8 +145,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
         rows[(i & 1) * 2 * Tile::step + thread] = lse * LOG2_E;
         rows[(i & 1) * 2 * Tile::step + Tile::step + thread] = dot;
     };
-    Tile::copy(k_tile, q + hidden + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
-    Tile::copy(v_tile, q + 2 * hidden + p.first * width, width, p.length - p.first, ATTENTION_ROWS, a);
+    Tile::copy(k_tile, q + hidden + p.first * width, width, q + 2 * hidden + p.first * width, width, p.length - p.first,
+               ATTENTION_ROWS, a);
     copy_stage(0);
     put_rows(0);
 
@@ -164,8 +163,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
         if (more) copy_stage(i + 1);
         if (first < p.length) {
             if (i == 0) {
-                own_k.take(my_k);
-                own_v.take(my_v);
+                own_k.load_rows(my_k);
+                own_v.load_rows(my_v);
             }
             const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
             const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
@@ -174,8 +173,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
             for (int t = 0; t < Tile::step / 16; t++) {
                 if (16 * t >= n_queries) continue;
                 float x[2][4], dp[2][4];
-                own_k.times(x, queries + 16 * t * D);
-                own_v.times(dp, douts + 16 * t * D);
+                own_k.multiply(x, queries + 16 * t * D);
+                own_v.multiply(dp, douts + 16 * t * D);
                 typename AttentionDropout<T>::Turned draws = {};
                 if (a.threshold) draws = dropout.tile_turned(i * (Tile::step / 16) + t, first / 16);
                 CUDA_UNROLL
@@ -206,32 +205,18 @@ template <typename T, int D> static Status attention_bwd_launch(const Attention<
     return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
 }
 
-extern "C" Status cuda_attention_bwd_prepare(const OpCall *call, const RowCounts *buckets, int n)
-{
-    return attention_by_cudnn(call) ? attention_cudnn_prepare(call, buckets, n) : OK;
-}
-
-size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
-{
-    if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
-    return static_cast<size_t>(rows_in(IN(call, ATTENTION_BWD, qkv)->rows, rows)) *
-           static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
-}
-
 Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
-    CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
     CUDA_BY_TYPE(IN(call, ATTENTION_BWD, qkv)->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
         a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));
         a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
         a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
         a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
-        a.dot = static_cast<float *>(call->scratch);
+        a.dot = static_cast<float *>(cuda_scratch(call, cuda_attention_scratch(call, rows)));
         return a.head_dim <= 32   ? attention_bwd_launch<T, 32>(a)
                : a.head_dim <= 64 ? attention_bwd_launch<T, 64>(a)
                                   : attention_bwd_launch<T, 128>(a);
     });
-    return OK;
 }

@@ -1,14 +1,13 @@
-/* See attention_cudnn.h. cuDNN reads and writes our tensors where they are: q, k and v are columns of qkv, a head is
-   head_dim of them, and where a sequence starts is told in elements, by tables that a kernel makes of `spans`.
-   Sequences that are not there have length 0. cuDNN writes rows of sequences alone; the others are cleared here. */
-#include "kernels/cuda/kernel.cuh"
+/* ATTENTION and ATTENTION_BWD without dropout by cuDNN (sdpa.h). cuDNN reads and writes our tensors in place: q, k and
+   v are columns of qkv, a head is head_dim of them, and a kernel makes tables of where each sequence starts, in
+   elements, of `spans`. Slots without a sequence have length 0. cuDNN writes rows of sequences only; the other rows are
+   cleared here. */
+#include "kernels/cuda/attention.cuh"
 
-#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/sdpa.h"
 
-#define ALIGNED(bytes) (((bytes) + 255) / 256 * 256)
-#define THREADS        128
-#define SLICES         8 /* of a gap, cleared side by side */
+#define THREADS 128
+#define SLICES  8 /* of a gap, cleared side by side */
 
 typedef struct {
     int32_t *lengths, *qkv, *o, *lse;
@@ -71,28 +70,24 @@ static SdpaShape sdpa_shape(const OpCall *call, const RowCounts *rows)
 
 /* Scratch: tables, sums (backward), workspace, each on 256 bytes. */
 typedef struct {
-    size_t table, sums, workspace;
+    size_t table, sums, bytes; /* bytes: of all */
 } CudnnScratch;
 
 static CudnnScratch cudnn_scratch(const SdpaShape *s, const SdpaPlan *plan, const RowCounts *rows)
 {
     CudnnScratch r = {};
-    r.table = ALIGNED((size_t)(s->sequences + 1) * sizeof(int32_t));
-    if (s->backward) r.sums = ALIGNED((size_t)rows->count[ROWS_TOKENS] * (size_t)s->heads * sizeof(float));
-    r.workspace = ALIGNED(sdpa_workspace(plan));
+    r.table = cuda_align((size_t)(s->sequences + 1) * sizeof(int32_t));
+    if (s->backward) r.sums = cuda_align((size_t)rows->count[ROWS_TOKENS] * (size_t)s->heads * sizeof(float));
+    r.bytes = 256 + 4 * r.table + r.sums + cuda_align(sdpa_workspace(plan));
     return r;
 }
-
-static size_t cudnn_scratch_bytes(const CudnnScratch *r) { return 256 + 4 * r->table + r->sums + r->workspace; }
 
 /* 0 for a refused shape: prepare refuses it too, with the reason. */
 size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows)
 {
     const SdpaPlan *plan;
     SdpaShape s = sdpa_shape(call, rows);
-    if (sdpa_plan(&s, &plan) != OK) return 0;
-    CudnnScratch r = cudnn_scratch(&s, plan, rows);
-    return cudnn_scratch_bytes(&r);
+    return sdpa_plan(&s, &plan) == OK ? cudnn_scratch(&s, plan, rows).bytes : 0;
 }
 
 Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
@@ -113,28 +108,28 @@ Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int
 
 /* ---- running ---- */
 
-static ClearedRows cleared(const Operand *to, int64_t columns)
+static ClearedRows cleared_rows(const Operand *to, int64_t columns)
 {
     return {static_cast<uint32_t *>(to->data),
             static_cast<int32_t>(columns * static_cast<int64_t>(dtype_size(to->dtype)) / 4)};
 }
 
 /* The columns of q, k or v. */
-static void *part(const Operand *qkv, int which, int64_t hidden)
+static void *qkv_columns(const Operand *qkv, int which, int64_t hidden)
 {
     return static_cast<char *>(qkv->data) + static_cast<size_t>(which * hidden) * dtype_size(qkv->dtype);
 }
 
-static void operands(const OpCall *call, int64_t hidden, SdpaData *d)
+static void set_operands(const OpCall *call, int64_t hidden, SdpaData *d)
 {
     const Operand *qkv = IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv);
     bool backward = call->op == OP_ATTENTION_BWD;
-    for (int i = 0; i < 3; i++) d->tensor[SDPA_Q + i] = part(qkv, i, hidden);
+    for (int i = 0; i < 3; i++) d->tensor[SDPA_Q + i] = qkv_columns(qkv, i, hidden);
     d->tensor[SDPA_O] = backward ? IN(call, ATTENTION_BWD, o)->data : OUT(call, ATTENTION, o)->data;
     d->tensor[SDPA_LSE] = backward ? IN(call, ATTENTION_BWD, lse)->data : OUT(call, ATTENTION, lse)->data;
     if (!backward) return;
     d->tensor[SDPA_DO] = IN(call, ATTENTION_BWD, do)->data;
-    for (int i = 0; i < 3; i++) d->tensor[SDPA_DQ + i] = part(OUT(call, ATTENTION_BWD, dqkv), i, hidden);
+    for (int i = 0; i < 3; i++) d->tensor[SDPA_DQ + i] = qkv_columns(OUT(call, ATTENTION_BWD, dqkv), i, hidden);
 }
 
 Status attention_cudnn(const OpCall *call, const RowCounts *rows)
@@ -144,14 +139,12 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     SdpaData d = {};
     TRY(sdpa_plan(&s, &plan));
     CudnnScratch r = cudnn_scratch(&s, plan, rows);
-    CHECK(call->scratch_bytes >= cudnn_scratch_bytes(&r),
-          "attention by cuDNN needs %zu bytes of scratch, was given %zu", cudnn_scratch_bytes(&r), call->scratch_bytes);
-    char *at = reinterpret_cast<char *>(ALIGNED(reinterpret_cast<uintptr_t>(call->scratch)));
+    char *at = reinterpret_cast<char *>(cuda_align(reinterpret_cast<uintptr_t>(cuda_scratch(call, r.bytes))));
     for (int i = SDPA_LENGTHS; i <= SDPA_LSE_OFFSETS; i++, at += r.table) d.tensor[i] = at;
     d.tensor[SDPA_SUMS] = at;
     d.workspace = at + r.sums;
     int64_t hidden = (int64_t)s.heads * s.head_dim;
-    operands(call, hidden, &d);
+    set_operands(call, hidden, &d);
 
     const int32_t(*span)[2] = cuda_data<const int32_t[2]>(IN_EITHER(call, ATTENTION, ATTENTION_BWD, spans));
     int32_t capacity = static_cast<int32_t>(s.sequences), n_rows = static_cast<int32_t>(rows->count[ROWS_TOKENS]);
@@ -160,11 +153,11 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
                               table(SDPA_LSE_OFFSETS)};
     TRY(CUDA_LAUNCH((attention_tables_kernel), static_cast<unsigned>(capacity / THREADS + 1), THREADS, 0, span,
                     op_ctl(call), capacity, s.heads, s.head_dim, tables));
-    void *stream = cuda_stream();
+    void *stream = device_stream(NULL);
     TRY(CUDA_SUBMIT(sdpa_run(plan, &d, stream)));
-    ClearedRows first =
-        s.backward ? cleared(OUT(call, ATTENTION_BWD, dqkv), 3 * hidden) : cleared(OUT(call, ATTENTION, o), hidden);
-    ClearedRows second = s.backward ? ClearedRows{} : cleared(OUT(call, ATTENTION, lse), s.heads);
+    ClearedRows first = s.backward ? cleared_rows(OUT(call, ATTENTION_BWD, dqkv), 3 * hidden)
+                                   : cleared_rows(OUT(call, ATTENTION, o), hidden);
+    ClearedRows second = s.backward ? ClearedRows{} : cleared_rows(OUT(call, ATTENTION, lse), s.heads);
     return CUDA_LAUNCH((attention_gaps_kernel), dim3(static_cast<unsigned>(capacity + 1), SLICES), THREADS, 0, span,
                        op_ctl(call), capacity, n_rows, first, second);
 }

@@ -1,7 +1,7 @@
-/* A sharded optimizer's sums of squares: each rank makes those of its own norm blocks, at their numbers in a table of
-   all; who needs a norm adds the table, after all ranks' parts have come. They are added block by block and chunk by
-   chunk as GRAD_NORM and LAMB add what they look at themselves, so every bit is the same. */
-#include "kernels/cuda/blocks.cuh"
+/* A sharded optimizer's sums of squares. Each rank computes those of its own norm blocks, at their numbers in a table
+   of all blocks. An op that needs a norm adds up the table once all ranks' parts are there: block by block and chunk by
+   chunk, as GRAD_NORM and LAMB add their own sums, so the bits are the same. */
+#include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
 
@@ -13,9 +13,7 @@ __global__ void block_sums_kernel(double *sums, const float *x, SegmentTable tab
     int64_t number = own->block + (chunk.first - own->offset) / NORM_BLOCK;
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b);
-        double sum = 0;
-        if (at.n) sum = at.whole ? lane_squares<true>(x + at.first, at.n) : lane_squares<false>(x + at.first, at.n);
-        sum = warp_sum_double(sum);
+        double sum = norm_block_squares(x, at);
         if (at.n && threadIdx.x % CUDA_WARP == 0) sums[number + b] = sum;
     }
 }

@@ -31,9 +31,10 @@ static char *path_of(const char *about)
 }
 
 /* One line: the key's numbers, the algorithm's words in hexadecimal, the microseconds. Moves *text behind it. */
-static bool parse_line(char **text, ProductKey *key, Choice *choice)
+static bool parse_line(const char **text, ProductKey *key, Choice *choice)
 {
-    char *at = *text, *end;
+    const char *at = *text;
+    char *end;
     for (int64_t &number : *key) {
         number = strtoll(at, &end, 10);
         if (end == at) return false;
@@ -50,7 +51,7 @@ static bool parse_line(char **text, ProductKey *key, Choice *choice)
     return true;
 }
 
-static bool parse(char *text)
+static bool parse(const char *text)
 {
     size_t header = strlen(HEADER), about = strlen(kept.about);
     if (strncmp(text, HEADER, header) != 0 || strncmp(text + header, kept.about, about) != 0) return false;
@@ -104,22 +105,44 @@ void choices_add(const ProductShape *shape, const Choice *choice)
     kept.added = true;
 }
 
+static void forget_path(void)
+{
+    free(kept.path);
+    kept.path = NULL;
+}
+
+void choices_give(Buf *text)
+{
+    buf_printf(text, "%s%s\n", HEADER, kept.about);
+    for (const auto &line : kept.choices) {
+        for (int64_t number : line.first) buf_printf(text, "%" PRId64 " ", number);
+        for (uint64_t word : line.second.algorithm) buf_printf(text, "%" PRIx64 " ", word);
+        buf_printf(text, "%.3f\n", line.second.seconds * 1e6);
+    }
+}
+
+void choices_take(const Buf *text)
+{
+    std::map<ProductKey, Choice> own = std::move(kept.choices);
+    kept.choices.clear();
+    if (parse(text->data)) {
+        forget_path();
+        return;
+    }
+    kept.choices = std::move(own);
+    log_warn("rank 0 has another GPU or cuBLASLt than %s; algorithms of products are chosen here too", kept.about);
+}
+
 void choices_save(void)
 {
     if (!kept.added || !kept.path) return;
     kept.added = false;
     Buf text = {};
-    buf_printf(&text, "%s%s\n", HEADER, kept.about);
-    for (const auto &line : kept.choices) {
-        for (int64_t number : line.first) buf_printf(&text, "%" PRId64 " ", number);
-        for (uint64_t word : line.second.algorithm) buf_printf(&text, "%" PRIx64 " ", word);
-        buf_printf(&text, "%.3f\n", line.second.seconds * 1e6);
-    }
+    choices_give(&text);
     char *directory = file_directory(kept.path);
     if (file_make_directories(directory) != OK || file_write_durable(kept.path, text.data, text.len) != OK) {
         log_warn("%s; the chosen algorithms are not kept, and the next run may have other bits", status_message());
-        free(kept.path);
-        kept.path = NULL;
+        forget_path();
     }
     free(directory);
     buf_free(&text);

@@ -23,6 +23,10 @@ bool choices_kept(void); /* there is a place for the file */
 bool choices_find(const ProductShape *shape, Choice *choice);
 void choices_add(const ProductShape *shape, const Choice *choice);
 void choices_save(void); /* if something was added; a failure is a warning, once */
+/* Between ranks: rank 0's choices as text, taken by the others in place of their own. After that these time nothing and
+   keep no file. A rank with another GPU or library warns and keeps its own choices. */
+void choices_give(Buf *text);
+void choices_take(const Buf *text);
 #ifdef __cplusplus
 }
 

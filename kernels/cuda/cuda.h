@@ -13,10 +13,10 @@ extern "C" {
     X(EMBED, cuda_embed, no_scratch, no_prepare)                                                                       \
     X(EMBED_BWD, cuda_embed_bwd, cuda_embed_bwd_scratch, no_prepare)                                                   \
     X(LINEAR, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                                   \
-    X(LINEAR_DGRAD, cuda_linear_dgrad, cuda_linear_scratch, cuda_linear_prepare)                                       \
-    X(LINEAR_WGRAD, cuda_linear_wgrad, cuda_linear_scratch, cuda_linear_prepare)                                       \
+    X(LINEAR_DGRAD, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                             \
+    X(LINEAR_WGRAD, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                             \
     X(ATTENTION, cuda_attention, cuda_attention_scratch, cuda_attention_prepare)                                       \
-    X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_bwd_scratch, cuda_attention_bwd_prepare)                       \
+    X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_scratch, cuda_attention_prepare)                               \
     X(GELU, cuda_gelu, no_scratch, no_prepare)                                                                         \
     X(GELU_BWD, cuda_gelu_bwd, no_scratch, no_prepare)                                                                 \
     X(ADDNORM, cuda_addnorm, no_scratch, no_prepare)                                                                   \
@@ -29,6 +29,7 @@ extern "C" {
     X(DROPOUT, cuda_dropout, no_scratch, no_prepare)                                                                   \
     X(XENT, cuda_xent, no_scratch, no_prepare)                                                                         \
     X(MSE, cuda_mse, no_scratch, no_prepare)                                                                           \
+    X(BCE, cuda_bce, no_scratch, no_prepare)                                                                           \
     X(MLM_XENT, cuda_mlm_xent, cuda_mlm_xent_scratch, cuda_mlm_xent_prepare)                                           \
     X(GRAD_NORM, cuda_grad_norm, cuda_grad_norm_scratch, no_prepare)                                                   \
     X(ADAMW, cuda_adamw, no_scratch, no_prepare)                                                                       \
@@ -39,7 +40,9 @@ extern "C" {
     X(PACK, cuda_pack, no_scratch, no_prepare)                                                                         \
     X(ZERO, cuda_zero, no_scratch, no_prepare)                                                                         \
     X(OFFLOAD, cuda_transfer, no_scratch, no_prepare)                                                                  \
-    X(FETCH, cuda_transfer, no_scratch, no_prepare)
+    X(FETCH, cuda_transfer, no_scratch, no_prepare)                                                                    \
+    X(DIGEST, cuda_digest, no_scratch, no_prepare)                                                                     \
+    X(COMPARE, cuda_compare, no_scratch, no_prepare)
 
 #define X(op, run, scratch, prepare)                                                                                   \
     OpRun run;                                                                                                         \

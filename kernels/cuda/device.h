@@ -1,7 +1,7 @@
 /* The device under the CUDA backend: one GPU, its memory and its lanes (streams). kernels/cuda/device.cu is the real
    one; tests/cuda_host/device_host.cc its twin on the host, with the same meaning. One device per process, opened by
-   the backend's open(); all calls from the step's thread. CAIRN_CUDA_SYNC=1 waits after every launch, so that the one
-   at fault is named. */
+   the backend's open(); all calls from the step's thread. CAIRN_CUDA_SYNC=1 waits after every launch, so that errors
+   name the launch that failed. */
 #ifndef CAIRN_KERNELS_CUDA_DEVICE_H
 #define CAIRN_KERNELS_CUDA_DEVICE_H
 
@@ -17,40 +17,41 @@ typedef struct {
     int major, minor; /* compute capability */
     int multiprocessors;
     size_t memory, free; /* bytes of the device, and free when it was opened */
-    size_t context;      /* bytes that context and modules took until settle */
+    size_t context;      /* bytes that context and modules took until measure_memory */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
-    char bus[32];        /* of PCI, "00000000:0A:00.0": by it NVML knows the GPU */
-    char unit[80];       /* "GPU-5d3f… at 00000000:0A:00.0": no other GPU anywhere has that */
+    char bus[32];        /* PCI bus "00000000:0A:00.0", NVML's name of the GPU */
+    char unit[80];       /* "GPU-5d3f… at 00000000:0A:00.0", unique among all GPUs */
 } DeviceInfo;
 
 /* Chooses GPU local_rank (the only one where CUDA_VISIBLE_DEVICES leaves one; any where CAIRN_SHARED_GPU is set), makes
-   context and streams, loads all kernels. E_USAGE with what was found and what to do: no driver, no GPU, fewer GPUs
-   than ranks, an architecture this build has no code for, a driver too old. May be opened several times for the same
-   GPU; the last close ends it. */
+   context and streams, loads all kernels. E_USAGE with the reason and advice: no driver, no GPU, fewer GPUs
+   than ranks, an architecture this build has no code for, a driver too old, another GPU open. Does nothing where this
+   GPU is open. */
 Status device_open(int local_rank);
-void device_close(void);
+void device_close(void); /* does nothing where none is open */
 const DeviceInfo *device_info(void);
-/* ---- functions of the Device, as kernels/device.h says; with one GPU per process they take NULL, too ---- */
-Status device_alloc(Device *d, size_t bytes, void **p); /* E_MEMORY says how much is wanted and free */
+
+/* ---- functions of the Device (kernels/device.h); with one GPU per process they also take NULL ---- */
+Status device_alloc(Device *d, size_t bytes, void **p); /* E_MEMORY has the bytes wanted and free */
 void device_release(Device *d, void *p, size_t bytes);  /* takes NULL */
 Status device_upload(Device *d, void *to, const void *from, size_t bytes);
 Status device_download(Device *d, void *to, const void *from, size_t bytes);
 Status device_wait(Device *d);
 void device_memory(Device *d, size_t *total, size_t *available, size_t *context);
-size_t device_used(Device *d); /* `context`, and what `free` has fallen by since */
-void device_settle(Device *d); /* all libraries are loaded: measures `context` and `free` */
+size_t device_used(Device *d);         /* `context`, and the decrease of `free` since */
+void device_measure_memory(Device *d); /* once all libraries are loaded: measures `context` and `free` */
 
 /* Compute, copy, comm, as plan.h counts them. While a graph is captured a lane belongs to it from its first wait on,
    and compute must have waited for it at the end. Nothing may be allocated, uploaded, downloaded or waited for by the
    host in between. */
 #define DEVICE_LANES 3
-Status device_lane(Device *d, int lane);
+Status device_choose_lane(Device *d, int lane);
 Status device_event_record(Device *d, int slot);
 Status device_event_wait(Device *d, int slot);
 Status device_event_done(Device *d, int slot, bool *done);
 Status device_pin(Device *d, size_t bytes, void **p);
 void device_unpin(Device *d, void *p, size_t bytes); /* takes NULL */
-void *device_stream(Device *d);
+void *device_stream(Device *d);                      /* cudaStream_t; of the twin a CudaHostStream */
 
 Status device_capture_begin(Device *d);
 Status device_capture_end(Device *d, void **graph);
@@ -63,12 +64,11 @@ void device_range_begin(Device *d, const char *name);        /* nvtx.cu */
 void device_range_end(Device *d);
 
 /* ---- for ops: on the lane that was chosen ---- */
-void *cuda_stream(void); /* cudaStream_t; of the twin cuda_host/stream.h's */
 /* Between device memory and memory of `pin`, either way; returns at once. */
 Status cuda_copy(void *to, const void *from, size_t bytes);
-Status cuda_wait(void);                           /* until all lanes are idle */
+Status cuda_clear(void *p, size_t bytes);         /* zeros */
 Status cuda_launched(const char *file, int line); /* of the launch before */
-/* What CUDA_LAUNCH does before: false if the grid is empty; lets the kernel have so much dynamic shared memory. */
+/* CUDA_LAUNCH calls it first: allows the kernel `shared` bytes of dynamic shared memory; false if the grid is empty. */
 bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, size_t shared);
 bool cuda_list_kernel(const void *kernel); /* at start-up, for device_open to load; true */
 #ifdef __cplusplus

@@ -20,15 +20,14 @@ __global__ void dropout_kernel(const T *x, const int32_t *seq_index, const Ctl *
     store_group(y + r * cols + column, cols - column, wide, v);
 }
 
-extern "C" Status cuda_dropout(const OpCall *call, const RowCounts *rows)
+Status cuda_dropout(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, DROPOUT, x), *y = OUT(call, DROPOUT, y);
     int64_t n = rows_in(x->rows, rows), threads = n * ((x->cols + GROUP - 1) / GROUP);
     CUDA_BY_TYPE(x->dtype, T,
-                 return CUDA_LAUNCH((dropout_kernel<T>), (unsigned)((threads + THREADS - 1) / THREADS), THREADS, 0,
+                 return CUDA_LAUNCH((dropout_kernel<T>), cuda_blocks(threads, THREADS), THREADS, 0,
                                     cuda_data<const T>(x), cuda_data<const int32_t>(IN(call, DROPOUT, seq_index)),
                                     op_ctl(call), cuda_data<T>(y), n, x->cols,
                                     row_dropout(call->attr.dropout.dropout, call->attr.dropout.site),
-                                    x->cols % GROUP == 0 && on_16(cuda_data<T>(x), cuda_data<T>(y))));
-    return OK;
+                                    x->cols % GROUP == 0 && on_16(x->data, y->data)));
 }

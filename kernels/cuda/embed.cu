@@ -30,18 +30,15 @@ __global__ void __launch_bounds__(S::threads) embed_kernel(Embed e, const float 
     }
 }
 
-template <typename T> static Status embed(const OpCall *call, const RowCounts *rows)
+Status cuda_embed(const OpCall *call, const RowCounts *rows)
 {
+    const Operand *x = OUT(call, EMBED, x);
+    TRY(rows_check(call, x->cols));
     Embed e = embed_of(call, rows);
     const float *beta = cuda_data<const float>(IN(call, EMBED, beta));
-    T *x = cuda_data<T>(OUT(call, EMBED, x));
-    ROWS_BY_SHAPE(e.cols, embed_whole(e) && on_16(beta, x), S,
-                  return CUDA_LAUNCH((embed_kernel<T, S>), rows_blocks<S>(e.rows), S::threads, 0, e, beta, x));
-}
-
-extern "C" Status cuda_embed(const OpCall *call, const RowCounts *rows)
-{
-    TRY(rows_check(call, OUT(call, EMBED, x)->cols));
-    CUDA_BY_TYPE(OUT(call, EMBED, x)->dtype, T, return embed<T>(call, rows));
-    return OK;
+    bool whole = embed_whole(e) && on_16(beta, x->data);
+    CUDA_BY_TYPE(x->dtype, T,
+                 ROWS_BY_SHAPE(e.cols, whole, S,
+                               return CUDA_LAUNCH((embed_kernel<T, S>), cuda_blocks(e.rows, S::rows), S::threads, 0, e,
+                                                  beta, cuda_data<T>(x))));
 }

@@ -1,17 +1,20 @@
 /* EMBED_BWD, without atomics: for each of the three tables the tokens are sorted by its index (stable, one block a
    table). A block takes 32 neighbours of that order, makes each token's gradient again from the tables and dx, as the
-   forward did, and sums runs of one index. A run within the block's tokens goes to the table at once; what goes on
-   beyond them is left as a piece, and the pieces of a run are added by another kernel. γ's and β's gradients ride on
-   the pass of the types. So each sum's order depends on the tokens alone. A token that names no row of some table adds
-   nothing. Bytes per element in bf16: 18 (thrice word and dx), 2 for pieces and parts at most, and 8 per element of
-   each table row that some token names; scratch is 1 byte per element of x. */
+   forward did, and sums runs of one index. A run that ends within the block's tokens is added to the table at once; one
+   that continues beyond them leaves a piece, and another kernel adds the pieces of a run. The pass over the types also
+   sums γ's and β's gradients. So each sum's order depends on the tokens alone. A token that names no row of some table
+   adds nothing. Bytes per element in bf16: 18 (thrice word and dx), 2 for pieces and parts at most, and 8 per element
+   of each table row that some token names; scratch is 1 byte per element of x. */
 #include "kernels/cuda/embed.cuh"
 
 #include "kernels/cuda/cuda.h"
 
 /* ---- scratch ---- */
 
-enum { CHUNK = 32 /* tokens of a block */, PIECES = 2 /* of a chunk: a run that began before it, one that goes on */ };
+enum {
+    CHUNK = 32 /* tokens of a block */,
+    PIECES = 2 /* of a chunk: a run that began before it, one that continues */
+};
 
 struct EmbedSorted {
     int32_t *order, *key, *spare; // (T): tokens in the order of their keys; these keys
@@ -27,7 +30,7 @@ struct EmbedBwd {
 };
 
 /* Lays scratch out; returns its bytes. */
-static size_t embed_bwd_space(const OpCall *call, EmbedBwd *b)
+static size_t embed_bwd_scratch(const OpCall *call, EmbedBwd *b)
 {
     unsigned char *base = static_cast<unsigned char *>(call->scratch);
     size_t bytes = 0;
@@ -47,11 +50,11 @@ static size_t embed_bwd_space(const OpCall *call, EmbedBwd *b)
     return bytes;
 }
 
-extern "C" size_t cuda_embed_bwd_scratch(const OpCall *call, const RowCounts *rows)
+size_t cuda_embed_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     EmbedBwd b = {};
     b.e = embed_of(call, rows);
-    return embed_bwd_space(call, &b);
+    return embed_bwd_scratch(call, &b);
 }
 
 /* ---- sorting: one block per table, from the lowest digit up ---- */
@@ -59,7 +62,7 @@ extern "C" size_t cuda_embed_bwd_scratch(const OpCall *call, const RowCounts *ro
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, SORT_WARPS = 32, SORT_THREADS = SORT_WARPS * CUDA_WARP };
 enum { SORT_EACH = DIGITS * SORT_WARPS / SORT_THREADS }; /* counts that a thread sums */
 
-/* The row of the table that the token names; the row behind the last if it names none. */
+/* The row of the table that the token names; the number of rows if it names none. */
 __device__ static inline int32_t embed_key(const EmbedTable &t, int32_t token)
 {
     int32_t at = t.index[token];
@@ -106,8 +109,8 @@ __device__ static inline void count_before(int32_t *count, int32_t *totals)
     __syncthreads();
 }
 
-/* Each warp has a piece of the tokens in their order so far: it counts its digits, learns what comes before them, and
-   goes through its piece again to place them. */
+/* Each warp has a part of the tokens in their order so far. It counts its digits, sums the counts before them, and
+   reads its part again to place the tokens. */
 __global__ void __launch_bounds__(SORT_THREADS) embed_sort_kernel(EmbedBwd b)
 {
     CUDA_SHARED(int32_t, count, [SORT_WARPS * DIGITS]);
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(SORT_THREADS) embed_sort_kernel(EmbedBwd b)
 struct EmbedChunk {
     int64_t first;
     int n;
-    int32_t before, behind; /* keys next to it; −1: there is none */
+    int32_t before, behind; /* the keys next to it; −1: none */
 };
 
 __device__ static inline EmbedChunk embed_chunk(const EmbedBwd &b, int table, int64_t c)
@@ -217,9 +220,9 @@ __global__ void __launch_bounds__(S::threads) embed_bwd_kernel(EmbedBwd b, const
     for (int i = 0; i < chunk.n; i++) {
         if (tokens[i].known) embed_add<T, S>(b.e, dx, tokens[i], norms, sum, dgamma, dbeta, sums);
         int32_t next = i + 1 < chunk.n ? key[i + 1] : chunk.behind;
-        bool goes_on = i + 1 == chunk.n && next == key[i];
-        if (next == key[i] && !goes_on) continue;
-        bool whole = !began_before && !goes_on, named = key[i] < b.e.table[table].n;
+        bool continues = i + 1 == chunk.n && next == key[i];
+        if (next == key[i] && !continues) continue;
+        bool whole = !began_before && !continues, named = key[i] < b.e.table[table].n;
         float *to = whole ? b.gradient[table] + key[i] * n : embed_piece(b, table, c, began_before ? 0 : 1);
         CUDA_UNROLL for (int g = 0; g < S::groups; g++)
         {
@@ -242,8 +245,8 @@ __global__ void __launch_bounds__(S::threads) embed_bwd_kernel(EmbedBwd b, const
     }
 }
 
-/* The pieces of the run that begins in this block's chunk and goes on, if there is one: a warp adds every eighth, then
-   the warps from first to last. Blocks: (chunks, columns / 256, tables). */
+/* The pieces of the run that begins in this block's chunk and continues, if there is one: a warp adds every eighth,
+   then the warps from first to last. Blocks: (chunks, columns / 256, tables). */
 enum { PIECE_WARPS = 8, PIECE_THREADS = PIECE_WARPS * CUDA_WARP, PIECE_COLS = CUDA_WARP * GROUP };
 
 __global__ void __launch_bounds__(PIECE_THREADS) embed_pieces_kernel(EmbedBwd b, bool wide)
@@ -287,42 +290,39 @@ __global__ void __launch_bounds__(PIECE_THREADS) embed_pieces_kernel(EmbedBwd b,
 
 /* ---- the op ---- */
 
-template <typename T, typename S> static Status embed_bwd_rows(const EmbedBwd &b, const T *dx)
-{
-    return CUDA_LAUNCH((embed_bwd_kernel<T, S>), dim3((unsigned)b.chunks, N_TABLES), S::threads, 0, b, dx);
-}
+/* As ROWS_BY_SHAPE; a block has one row. */
+#define EMBED_BWD_BY_SHAPE(cols_, whole_, S, ...)                                                                      \
+    do {                                                                                                               \
+        ROWS_CASE(!(whole_) && (cols_) <= 1024, 4, 1, false, S, __VA_ARGS__)                                           \
+        ROWS_CASE(!(whole_), 16, 2, false, S, __VA_ARGS__)                                                             \
+        ROWS_CASE((cols_) <= 1024, 4, 1, true, S, __VA_ARGS__)                                                         \
+        ROWS_CASE((cols_) <= 2048, 8, 1, true, S, __VA_ARGS__)                                                         \
+        ROWS_SHAPE(16, 2, true, S, __VA_ARGS__)                                                                        \
+    } while (0)
 
 template <typename T> static Status embed_bwd(const OpCall *call, const RowCounts *rows)
 {
     const T *dx = cuda_data<const T>(IN(call, EMBED_BWD, dx));
     EmbedBwd b = {};
     b.e = embed_of(call, rows);
-    CHECK(call->scratch_bytes >= embed_bwd_space(call, &b), "embed_bwd: %zu bytes of scratch", call->scratch_bytes);
+    (void)cuda_scratch(call, embed_bwd_scratch(call, &b));
     b.gradient[WORD] = cuda_data<float>(OUT(call, EMBED_BWD, dword));
     b.gradient[POSITION] = cuda_data<float>(OUT(call, EMBED_BWD, dposition));
     b.gradient[TYPE] = cuda_data<float>(OUT(call, EMBED_BWD, dtype));
     int64_t cols = b.e.cols;
     bool whole = embed_whole(b.e) && on_16(dx, b.pieces, b.gradient[WORD], b.gradient[POSITION], b.gradient[TYPE]);
     TRY(CUDA_LAUNCH((embed_sort_kernel), N_TABLES, SORT_THREADS, 0, b));
-    if (!whole && cols <= 1024)
-        TRY((embed_bwd_rows<T, RowShape<4, 1, false>>(b, dx)));
-    else if (!whole)
-        TRY((embed_bwd_rows<T, RowShape<16, 2, false>>(b, dx)));
-    else if (cols <= 1024)
-        TRY((embed_bwd_rows<T, RowShape<4, 1, true>>(b, dx)));
-    else if (cols <= 2048)
-        TRY((embed_bwd_rows<T, RowShape<8, 1, true>>(b, dx)));
-    else
-        TRY((embed_bwd_rows<T, RowShape<16, 2, true>>(b, dx)));
+    EMBED_BWD_BY_SHAPE(
+        cols, whole, S,
+        TRY(CUDA_LAUNCH((embed_bwd_kernel<T, S>), dim3((unsigned)b.chunks, N_TABLES), S::threads, 0, b, dx)));
     unsigned tiles = (unsigned)((cols + PIECE_COLS - 1) / PIECE_COLS);
     TRY(CUDA_LAUNCH((embed_pieces_kernel), dim3((unsigned)b.chunks, tiles, N_TABLES), PIECE_THREADS, 0, b, whole));
     return rows_add_parts(b.parts, b.chunks, cols, cuda_data<float>(OUT(call, EMBED_BWD, dgamma)),
                           cuda_data<float>(OUT(call, EMBED_BWD, dbeta)));
 }
 
-extern "C" Status cuda_embed_bwd(const OpCall *call, const RowCounts *rows)
+Status cuda_embed_bwd(const OpCall *call, const RowCounts *rows)
 {
     TRY(rows_check(call, IN(call, EMBED_BWD, dx)->cols));
     CUDA_BY_TYPE(IN(call, EMBED_BWD, dx)->dtype, T, return embed_bwd<T>(call, rows));
-    return OK;
 }

@@ -46,21 +46,16 @@ __global__ void gather_kernel(const T *x, const int32_t *index, const Ctl *ctl, 
     }
 }
 
-template <typename T> static Status gather(const OpCall *call, const RowCounts *rows)
+Status cuda_gather(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = IN(call, GATHER, x), *to = OUT(call, GATHER, y);
-    const T *from = cuda_data<const T>(x);
-    T *y = cuda_data<T>(to);
-    RealRows real = real_rows(to, rows);
-    return CUDA_LAUNCH((gather_kernel<T>), (unsigned)((real.all + GATHER_ROWS - 1) / GATHER_ROWS),
-                       GATHER_ROWS * CUDA_WARP, 0, from, cuda_data<const int32_t>(IN(call, GATHER, index)),
-                       op_ctl(call), y, real, rows_in(x->rows, rows), x->cols, x->cols % GROUP == 0 && on_16(from, y));
-}
-
-extern "C" Status cuda_gather(const OpCall *call, const RowCounts *rows)
-{
-    CUDA_BY_TYPE(IN(call, GATHER, x)->dtype, T, return gather<T>(call, rows));
-    return OK;
+    const Operand *x = IN(call, GATHER, x), *y = OUT(call, GATHER, y);
+    const int32_t *index = cuda_data<const int32_t>(IN(call, GATHER, index));
+    RealRows real = real_rows(y, rows);
+    bool wide = x->cols % GROUP == 0 && on_16(x->data, y->data);
+    CUDA_BY_TYPE(x->dtype, T,
+                 return CUDA_LAUNCH((gather_kernel<T>), cuda_blocks(real.all, GATHER_ROWS), GATHER_ROWS * CUDA_WARP, 0,
+                                    cuda_data<const T>(x), index, op_ctl(call), cuda_data<T>(y), real,
+                                    rows_in(x->rows, rows), x->cols, wide));
 }
 
 /* ---- SCATTER ---- */
@@ -111,19 +106,14 @@ __global__ void __launch_bounds__(SCATTER_THREADS)
     }
 }
 
-template <typename T> static Status scatter(const OpCall *call, const RowCounts *rows)
+Status cuda_scatter(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, SCATTER, dy), *dx = OUT(call, SCATTER, dx);
-    const T *from = cuda_data<const T>(dy);
-    T *to = cuda_data<T>(dx);
+    const int32_t *index = cuda_data<const int32_t>(IN(call, SCATTER, index));
     int64_t n = rows_in(dx->rows, rows);
-    return CUDA_LAUNCH((scatter_kernel<T>), (unsigned)((n + SCATTER_ROWS - 1) / SCATTER_ROWS), SCATTER_THREADS, 0, from,
-                       cuda_data<const int32_t>(IN(call, SCATTER, index)), op_ctl(call), to, real_rows(dy, rows), n,
-                       dx->cols, operand_present(IN(call, SCATTER, add)), dx->cols % GROUP == 0 && on_16(from, to));
-}
-
-extern "C" Status cuda_scatter(const OpCall *call, const RowCounts *rows)
-{
-    CUDA_BY_TYPE(IN(call, SCATTER, dy)->dtype, T, return scatter<T>(call, rows));
-    return OK;
+    bool add = operand_present(IN(call, SCATTER, add)), wide = dx->cols % GROUP == 0 && on_16(dy->data, dx->data);
+    CUDA_BY_TYPE(dy->dtype, T,
+                 return CUDA_LAUNCH((scatter_kernel<T>), cuda_blocks(n, SCATTER_ROWS), SCATTER_THREADS, 0,
+                                    cuda_data<const T>(dy), index, op_ctl(call), cuda_data<T>(dx), real_rows(dy, rows),
+                                    n, dx->cols, add, wide));
 }

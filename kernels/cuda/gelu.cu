@@ -1,7 +1,7 @@
-/* GELU and its backward, of the stored (rounded) pre-activation. Both take g from the same function, so that a g that
-   is made again has the bits of the first. fp32 is as exact as the device's erfc and exp; bf16 and fp16 have a form of
-   fewer instructions, which would otherwise be what limits it, exact to a fraction of their rounding. Bytes per element
-   in bf16: forward 4, backward 6, and 8 where g is written too. */
+/* GELU and its backward, of the stored (rounded) pre-activation. Both compute g by the same function, so that a
+   recomputed g has the same bits. fp32 is as exact as the device's erfc and exp. bf16 and fp16, which the number of
+   instructions would otherwise limit, have a shorter form, exact to a fraction of their rounding. Bytes per element in
+   bf16: forward 4, backward 6, and 8 where g is written too. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -52,13 +52,7 @@ template <GeluKind KIND> struct Gelu<float, KIND> {
 
 /* ---- kernels: a thread has PER groups of eight elements, a block's groups are neighbours ---- */
 
-enum { THREADS = 256, PER = 2 };
-
-static unsigned blocks_of(int64_t n)
-{
-    const int64_t each = THREADS * PER * GROUP;
-    return (unsigned)((n + each - 1) / each);
-}
+enum { THREADS = 256, PER = 2, BLOCK = THREADS * PER * GROUP };
 
 __device__ static inline int64_t first_of(int u)
 {
@@ -108,32 +102,30 @@ template <typename T, GeluKind KIND> static Status gelu(const OpCall *call, int6
 {
     const T *pre = cuda_data<const T>(IN(call, GELU, pre));
     T *g = cuda_data<T>(OUT(call, GELU, g));
-    return CUDA_LAUNCH((gelu_kernel<T, KIND>), blocks_of(n), THREADS, 0, pre, g, n, on_16(pre, g));
+    return CUDA_LAUNCH((gelu_kernel<T, KIND>), cuda_blocks(n, BLOCK), THREADS, 0, pre, g, n, on_16(pre, g));
 }
 
 template <typename T, GeluKind KIND> static Status gelu_bwd(const OpCall *call, int64_t n)
 {
     const T *pre = cuda_data<const T>(IN(call, GELU_BWD, pre)), *dg = cuda_data<const T>(IN(call, GELU_BWD, dg));
     T *dpre = cuda_data<T>(OUT(call, GELU_BWD, dpre)), *g = cuda_data<T>(OUT(call, GELU_BWD, g));
-    return CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), blocks_of(n), THREADS, 0, pre, dg, dpre, g, n,
+    return CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), cuda_blocks(n, BLOCK), THREADS, 0, pre, dg, dpre, g, n,
                        on_16(pre, dg, dpre, g));
 }
 
-extern "C" Status cuda_gelu(const OpCall *call, const RowCounts *rows)
+Status cuda_gelu(const OpCall *call, const RowCounts *rows)
 {
     const Operand *pre = IN(call, GELU, pre);
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     CUDA_BY_TYPE(pre->dtype, T,
                  return call->attr.gelu.kind == GELU_ERF ? gelu<T, GELU_ERF>(call, n) : gelu<T, GELU_TANH>(call, n));
-    return OK;
 }
 
-extern "C" Status cuda_gelu_bwd(const OpCall *call, const RowCounts *rows)
+Status cuda_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *pre = IN(call, GELU_BWD, pre);
     int64_t n = rows_in(pre->rows, rows) * pre->cols;
     CUDA_BY_TYPE(pre->dtype, T,
                  return call->attr.gelu.kind == GELU_ERF ? gelu_bwd<T, GELU_ERF>(call, n)
                                                          : gelu_bwd<T, GELU_TANH>(call, n));
-    return OK;
 }

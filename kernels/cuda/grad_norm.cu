@@ -1,6 +1,6 @@
 /* The gradient's norm over all segments and the optimizer's factor for gradients, all on the device. One pass
    over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
-#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/loss_scale.h"
@@ -11,11 +11,7 @@ __global__ void grad_squares_kernel(double *sums, const float *grads, SegmentTab
     CUDA_SHARED(double, blocks, [CHUNK_BLOCKS]);
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
-        NormBlock at = norm_block(chunk, b);
-        double sum = 0;
-        if (at.n)
-            sum = at.whole ? lane_squares<true>(grads + at.first, at.n) : lane_squares<false>(grads + at.first, at.n);
-        sum = warp_sum_double(sum);
+        double sum = norm_block_squares(grads, norm_block(chunk, b));
         if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
     }
     __syncthreads();
@@ -46,9 +42,7 @@ Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *grads = IN(call, GRAD_NORM, grads);
     SegmentTable table = segment_table(IN(call, GRAD_NORM, segments), grads, rows);
-    double *sums = static_cast<double *>(call->scratch);
-    CHECK(call->scratch_bytes >= cuda_grad_norm_scratch(call, rows), "grad_norm: %zu bytes of scratch",
-          call->scratch_bytes);
+    double *sums = static_cast<double *>(cuda_scratch(call, cuda_grad_norm_scratch(call, rows)));
     const double *blocks = cuda_data<const double>(IN(call, GRAD_NORM, sums)); /* of a sharded optimizer */
     TRY(blocks ? chunk_sums(sums, blocks, table)
                : CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums,

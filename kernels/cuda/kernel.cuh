@@ -25,25 +25,39 @@ extern "C" {
 
 template <typename T> static inline T *cuda_data(const Operand *o) { return static_cast<T *>(o->data); }
 
+/* Scratch of a call that needs `bytes`. */
+static inline void *cuda_scratch(const OpCall *call, size_t bytes)
+{
+    CHECK(call->scratch_bytes >= bytes, "%s needs %zu bytes of scratch, was given %zu", op_info(call->op)->name, bytes,
+          call->scratch_bytes);
+    return call->scratch;
+}
+
+/* The next multiple of 256: where a workspace begins. */
+static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* True if all begin on 16 bytes; absent operands do. */
+template <typename... P> static inline bool on_16(const P *...p)
+{
+    return ((reinterpret_cast<uintptr_t>(p) % 16 == 0) && ...);
+}
+
+/* Blocks of a grid for n items, `each` a block. */
+static inline unsigned cuda_blocks(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
+
 /* Runs the statement(s) with T as the device type of `dtype`. */
+#define CUDA_CASE(dtype_, type, T, ...)                                                                                \
+case dtype_: {                                                                                                         \
+    typedef type T;                                                                                                    \
+    __VA_ARGS__;                                                                                                       \
+    break;                                                                                                             \
+}
 #define CUDA_BY_TYPE(dtype_, T, ...)                                                                                   \
     do {                                                                                                               \
         switch (dtype_) {                                                                                              \
-        case F32: {                                                                                                    \
-            typedef float T;                                                                                           \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
-        case BF16: {                                                                                                   \
-            typedef __nv_bfloat16 T;                                                                                   \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
-        case F16: {                                                                                                    \
-            typedef __half T;                                                                                          \
-            __VA_ARGS__;                                                                                               \
-            break;                                                                                                     \
-        }                                                                                                              \
+            CUDA_CASE(F32, float, T, __VA_ARGS__)                                                                      \
+            CUDA_CASE(BF16, __nv_bfloat16, T, __VA_ARGS__)                                                             \
+            CUDA_CASE(F16, __half, T, __VA_ARGS__)                                                                     \
         default:                                                                                                       \
             CHECK(0, "the cuda backend computes in f32, bf16 and f16, not %s", dtype_name(dtype_));                    \
         }                                                                                                              \
@@ -83,14 +97,9 @@ template <typename T> __device__ static inline void store8(T *to, const float fr
 #define CUDA_FULL 0xffffffffu
 
 /* The sum over a warp, in every lane; all 32 lanes must call. */
-__device__ static inline float warp_sum(float x)
+template <typename T> __device__ static inline T warp_sum(T x)
 {
     for (int step = CUDA_WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(CUDA_FULL, x, step);
-    return x;
-}
-__device__ static inline float warp_max(float x)
-{
-    for (int step = CUDA_WARP / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(CUDA_FULL, x, step));
     return x;
 }
 

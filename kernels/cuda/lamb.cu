@@ -4,7 +4,7 @@
    then 8 read and 4 written. */
 #include <math.h>
 
-#include "kernels/cuda/blocks.cuh"
+#include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
 
@@ -14,7 +14,8 @@ struct alignas(16) Squares {
 };
 
 template <bool WHOLE>
-__device__ static inline Squares update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay)
+__device__ static inline Squares lamb_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam,
+                                                   float decay)
 {
     const float *__restrict__ weights = s.weights + at.first;
     float *__restrict__ ms = s.m + at.first, *__restrict__ vs = s.v + at.first, *__restrict__ us = s.grads + at.first;
@@ -50,10 +51,10 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
         NormBlock at = norm_block(chunk, b, shift);
         Squares sum = {0, 0};
         if (at.whole)
-            sum = update_block<true>(s, at, adam, decay);
+            sum = lamb_update_block<true>(s, at, adam, decay);
         else if (at.n)
-            sum = update_block<false>(s, at, adam, decay);
-        sum = {warp_sum_double(sum.p), warp_sum_double(sum.u)};
+            sum = lamb_update_block<false>(s, at, adam, decay);
+        sum = {warp_sum(sum.p), warp_sum(sum.u)};
         if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
     }
     __syncthreads();
@@ -85,7 +86,8 @@ __device__ static inline float trust_ratio(const ChunkSquares &sums, int32_t ten
     return p > 0 && u > 0 ? (float)(p / u) : 1.0f;
 }
 
-template <bool WHOLE> __device__ static inline void descend_block(const FlatSpace &s, const NormBlock &at, float rate)
+template <bool WHOLE>
+__device__ static inline void lamb_descend_block(const FlatSpace &s, const NormBlock &at, float rate)
 {
     float *__restrict__ weights = s.weights + at.first;
     const float *__restrict__ us = s.grads + at.first;
@@ -112,9 +114,9 @@ __global__ void lamb_descend_kernel(FlatSpace s, ChunkSquares sums, SegmentTable
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b);
         if (at.whole)
-            descend_block<true>(s, at, rate);
+            lamb_descend_block<true>(s, at, rate);
         else if (at.n)
-            descend_block<false>(s, at, rate);
+            lamb_descend_block<false>(s, at, rate);
     }
 }
 
@@ -130,8 +132,7 @@ Status cuda_lamb(const OpCall *call, const RowCounts *rows)
     SegmentTable table = segment_table(IN(call, LAMB, segments), weights, rows);
     FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(OUT(call, LAMB, m)),
                    cuda_data<float>(OUT(call, LAMB, v)), cuda_data<float>(OUT(call, LAMB, grads))};
-    Squares *sums = static_cast<Squares *>(call->scratch);
-    CHECK(call->scratch_bytes >= cuda_lamb_scratch(call, rows), "lamb: %zu bytes of scratch", call->scratch_bytes);
+    Squares *sums = static_cast<Squares *>(cuda_scratch(call, cuda_lamb_scratch(call, rows)));
     TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, op_ctl(call),
                     stats));
     ChunkSquares squares = {&sums->p, &sums->u, 2, table};
@@ -166,9 +167,7 @@ Status cuda_lamb_descend(const OpCall *call, const RowCounts *rows)
     const Operand *weights = OUT(call, LAMB_DESCEND, weights);
     SegmentTable table = segment_table(IN(call, LAMB_DESCEND, segments), weights, rows), all = all_tensors(call, rows);
     FlatSpace s = {cuda_data<float>(weights), nullptr, nullptr, cuda_data<float>(IN(call, LAMB_DESCEND, u))};
-    double *p = static_cast<double *>(call->scratch), *u = p + all.chunks;
-    CHECK(call->scratch_bytes >= cuda_lamb_descend_scratch(call, rows), "lamb_descend: %zu bytes of scratch",
-          call->scratch_bytes);
+    double *p = static_cast<double *>(cuda_scratch(call, cuda_lamb_descend_scratch(call, rows))), *u = p + all.chunks;
     TRY(chunk_sums(p, cuda_data<const double>(IN(call, LAMB_DESCEND, p_sums)), all));
     TRY(chunk_sums(u, cuda_data<const double>(IN(call, LAMB_DESCEND, u_sums)), all));
     ChunkSquares squares = {p, u, 1, all};

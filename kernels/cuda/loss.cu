@@ -19,6 +19,7 @@ struct LossCall {
     Stats *stats;
     int64_t rows, cols;
     int32_t classes, slot;
+    float smoothing;
 };
 
 /* dlogits (rows, cols), or NULL in evaluation */
@@ -43,10 +44,17 @@ template <typename T> __global__ void xent_kernel(LossCall c, T *dlogits)
         double sum = 0;
         for (int32_t j = 0; j < c.classes; j++) sum += (double)expf(x[j] - x[best]);
         float own = label < c.classes ? x[label] : NAN;
-        float loss = (float)(log(sum) + (double)x[best] - (double)own);
+        double wanted = (double)own;
+        if (c.smoothing > 0) {
+            double all = 0;
+            for (int32_t j = 0; j < c.classes; j++) all += (double)x[j];
+            wanted = (1 - (double)c.smoothing) * (double)own + (double)c.smoothing * all / c.classes;
+        }
+        float loss = (float)(log(sum) + (double)x[best] - wanted);
+        float hot = 1.0f - c.smoothing, all_hot = c.smoothing / (float)c.classes;
         for (int64_t j = 0; dx && j < c.cols; j++) {
             float g = label < c.classes ? 0.0f : NAN;
-            if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? 1.0f : 0.0f);
+            if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? hot : 0.0f) - all_hot;
             dx[j] = from_float<T>(g * scale);
         }
         c.loss[r] = loss;
@@ -73,6 +81,35 @@ template <typename T> __global__ void mse_kernel(LossCall c, T *dlogits)
     block_add_stats(c.stats, c.slot, losses, 0, shared);
 }
 
+/* Labels (rows, classes) F32. */
+template <typename T> __global__ void bce_kernel(LossCall c, T *dlogits)
+{
+    CUDA_SHARED(double, shared, [32]);
+    const float *labels = static_cast<const float *>(c.labels);
+    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
+    double losses = 0;
+    int64_t all_correct = 0;
+    for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
+        bool real = r < c.ctl->n_seqs, correct = real;
+        double sum = 0;
+        for (int64_t j = 0; j < c.cols; j++) {
+            bool counts = real && j < c.classes;
+            double x = counts ? (double)c.logits[r * c.cols + j] : 0;
+            double y = counts ? (double)labels[r * c.classes + j] : 0, e = exp(-fabs(x));
+            double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
+            if (counts) sum += (x > 0 ? x : 0) - x * y + log1p(e);
+            if (counts) correct = correct && (x > 0) == (y > 0.5);
+            if (dlogits)
+                dlogits[r * c.cols + j] = from_float<T>(counts ? (float)((sigmoid - y) / c.classes) * scale : 0);
+        }
+        c.loss[r] = (float)(sum / c.classes);
+        losses += (double)c.loss[r];
+        all_correct += correct;
+    }
+    block_add_stats(c.stats, c.slot, losses, all_correct, shared);
+}
+
+/* XENT, MSE and BCE have the same operands. */
 static LossCall loss_call(const OpCall *call, const RowCounts *rows)
 {
     const Operand *logits = IN_EITHER(call, XENT, MSE, logits);
@@ -88,7 +125,8 @@ static LossCall loss_call(const OpCall *call, const RowCounts *rows)
             rows_in(logits->rows, rows),
             logits->cols,
             call->attr.loss.classes,
-            call->attr.loss.slot};
+            call->attr.loss.slot,
+            call->op == OP_XENT ? call->attr.loss.smoothing : 0};
 }
 
 Status cuda_xent(const OpCall *call, const RowCounts *rows)
@@ -105,4 +143,12 @@ Status cuda_mse(const OpCall *call, const RowCounts *rows)
     LossCall c = loss_call(call, rows);
     Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
     CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((mse_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
+}
+
+Status cuda_bce(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dlogits = OUT(call, BCE, dlogits);
+    LossCall c = loss_call(call, rows);
+    Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
+    CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((bce_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
 }

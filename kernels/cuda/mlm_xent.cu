@@ -1,11 +1,10 @@
 /* The decoder's product with its loss, a chunk of masked rows at a time: fp32 logits of a chunk in scratch, softmax
-   over the real vocabulary with its gradient written where the logits stood, then the chunk's dh, dw, db. Larger chunks
-   mean fewer passes over dw, which is as large as the vocabulary; a row is the same bits in any chunk. How many rows
-   hold something is known on the device only, so all of the bucket's are gone through; the others have loss 0, gradient
-   0.
+   over the real vocabulary with its gradient written over the logits, then the chunk's dh, dw, db. Larger chunks
+   mean fewer passes over dw, which is as large as the vocabulary; a row has the same bits in any chunk. The number of
+   real rows is known on the device only, so all rows of the bucket are computed; the others have loss 0 and gradient 0.
 
-   In the second pass over a row the gradient of columns j … overwrites logits of columns ≤ j. The block goes through
-   the row in tiles: all threads read, wait, and write, and what they write lies before what the next tile reads. */
+   In the second pass over a row the gradient of columns j … overwrites logits of columns ≤ j. The block processes the
+   row in tiles: all threads read, wait, and write to bytes before those that the next tile reads. */
 #include "kernels/cuda/softmax.cuh"
 #include "kernels/cuda/sums.cuh"
 
@@ -125,19 +124,17 @@ struct MlmXentScratch {
 
 struct MlmXentChunk {
     const OpCall *call;
-    MlmXentScratch space;
+    MlmXentScratch scratch;
     int64_t rows, first, m; /* of the bucket; this chunk's */
     Dtype in;
 };
 
-static size_t line(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 /* Scratch starts on 64 bytes, a workspace on 256. */
 static MlmXentScratch mlm_xent_scratch(const OpCall *call, int64_t rows)
 {
-    unsigned char *base = reinterpret_cast<unsigned char *>(line(reinterpret_cast<uintptr_t>(call->scratch)));
+    unsigned char *base = reinterpret_cast<unsigned char *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
     int64_t chunk = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
-    size_t workspace = line(product_workspace()), logits = line((size_t)(chunk * call->attr.loss.n) * sizeof(float));
+    size_t workspace = product_workspace(), logits = cuda_align((size_t)(chunk * call->attr.loss.n) * sizeof(float));
     return {reinterpret_cast<float *>(base + workspace), base + workspace + logits, base,
             256 + workspace + logits + (size_t)rows};
 }
@@ -158,79 +155,64 @@ static void next_chunk(MlmXentChunk *c)
 
 /* The products of a chunk. A gradient's row is as far from the next one as the logits' were. */
 
-struct Product {
-    ProductShape shape;
-    ProductData data;
-};
-
 static int64_t gradient_stride(const MlmXentChunk &c)
 {
     return c.call->attr.loss.n * (int64_t)(sizeof(float) / dtype_size(c.in));
 }
 
-/* MlmXentChunk's rows of h or dh */
-static void *rows_of(const Operand *o, const MlmXentChunk &c)
+/* The chunk's rows of h or dh. */
+static void *chunk_rows(const Operand *o, const MlmXentChunk &c)
 {
     return o->data ? cuda_data<unsigned char>(o) + (size_t)(c.first * o->cols) * dtype_size(o->dtype) : NULL;
 }
 
-static Product product_of(const MlmXentChunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
+/* A product whose `a` is the chunk's gradient. */
+static Product gradient_product(const MlmXentChunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
 {
     Product p = {};
     p.shape.m = m, p.shape.n = n, p.shape.k = k;
     p.shape.lda = gradient_stride(c), p.shape.ldb = p.shape.ldc = c.call->attr.loss.k;
     p.shape.in = c.in, p.shape.out = out;
-    p.data.a = c.space.logits;
-    p.data.workspace = c.space.workspace;
+    p.a = c.scratch.logits;
+    p.workspace = c.scratch.workspace;
     return p;
 }
 
 static Product logits_product(const MlmXentChunk &c)
 {
-    const Operand *h = IN(c.call, MLM_XENT, h), *w = IN(c.call, MLM_XENT, w), *bias = IN(c.call, MLM_XENT, bias);
-    Product p = product_of(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
+    Product p = gradient_product(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
     p.shape.lda = p.shape.ldb, p.shape.ldc = p.shape.n;
     p.shape.b_transposed = true;
     p.shape.bias = BIAS_ADDED;
-    p.data.a = rows_of(h, c), p.data.b = w->data, p.data.c = c.space.logits;
-    p.data.bias = cuda_data<const float>(bias);
+    p.a = chunk_rows(IN(c.call, MLM_XENT, h), c), p.b = IN(c.call, MLM_XENT, w)->data, p.c = c.scratch.logits;
+    p.bias = cuda_data<const float>(IN(c.call, MLM_XENT, bias));
     return p;
 }
 
 static Product dh_product(const MlmXentChunk &c)
 {
-    Product p = product_of(c, c.m, c.call->attr.loss.k, c.call->attr.loss.n, c.in);
-    p.data.b = IN(c.call, MLM_XENT, w)->data, p.data.c = rows_of(OUT(c.call, MLM_XENT, dh), c);
+    Product p = gradient_product(c, c.m, c.call->attr.loss.k, c.call->attr.loss.n, c.in);
+    p.b = IN(c.call, MLM_XENT, w)->data, p.c = chunk_rows(OUT(c.call, MLM_XENT, dh), c);
     return p;
 }
 
 static Product dw_product(const MlmXentChunk &c)
 {
-    Product p = product_of(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
+    Product p = gradient_product(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
     p.shape.a_transposed = p.shape.accumulate = true;
-    p.data.b = rows_of(IN(c.call, MLM_XENT, h), c), p.data.c = OUT(c.call, MLM_XENT, dw)->data;
+    p.b = chunk_rows(IN(c.call, MLM_XENT, h), c), p.c = OUT(c.call, MLM_XENT, dw)->data;
     return p;
-}
-
-static Status prepare_product(const Product &p)
-{
-    return p.data.a && p.data.b && p.data.c ? product_prepare_on(&p.shape, &p.data) : product_prepare(&p.shape);
-}
-
-static Status run_product(const Product &p)
-{
-    return product_run(&p.shape, p.data.a, p.data.b, p.data.c, p.data.bias, p.data.workspace);
 }
 
 static Status prepare_chunk(const MlmXentChunk &c)
 {
-    TRY(prepare_product(logits_product(c)));
-    if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(prepare_product(dh_product(c)));
-    if (operand_present(OUT(c.call, MLM_XENT, dw))) TRY(prepare_product(dw_product(c)));
-    return OK;
+    Product logits = logits_product(c), dh = dh_product(c), dw = dw_product(c);
+    TRY(product_prepare(&logits));
+    if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(product_prepare(&dh));
+    return operand_present(OUT(c.call, MLM_XENT, dw)) ? product_prepare(&dw) : OK;
 }
 
-extern "C" Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
+Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
     for (int i = 0; i < n_buckets; i++) {
         MlmXentChunk c = first_chunk(call, &buckets[i]);
@@ -244,34 +226,37 @@ extern "C" Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buc
 
 template <typename T> static Status run_chunk(const MlmXentChunk &c, const LossRows &rows)
 {
-    const Operand *dh = OUT(c.call, MLM_XENT, dh), *dw = OUT(c.call, MLM_XENT, dw), *db = OUT(c.call, MLM_XENT, db);
-    bool training = operand_present(dh);
-    TRY(run_product(logits_product(c)));
+    const Operand *db = OUT(c.call, MLM_XENT, db);
+    bool training = operand_present(OUT(c.call, MLM_XENT, dh));
+    Product logits = logits_product(c), dh = dh_product(c), dw = dw_product(c);
+    TRY(product_run(&logits));
     TRY(CUDA_LAUNCH((softmax_kernel<T>), (unsigned)c.m, SOFTMAX_THREADS, 0, rows, (int32_t)c.first, training));
     if (!training) return OK;
-    TRY(run_product(dh_product(c)));
+    TRY(product_run(&dh));
     if (operand_present(db))
-        TRY(CUDA_LAUNCH((column_sums_kernel<T>), (unsigned)((rows.classes + COLUMNS - 1) / COLUMNS), SUM_THREADS, 0,
+        TRY(CUDA_LAUNCH((column_sums_kernel<T>), cuda_blocks(rows.classes, COLUMNS), SUM_THREADS, 0,
                         cuda_data<float>(db), reinterpret_cast<const T *>(rows.logits), c.m, gradient_stride(c),
                         rows.classes));
-    return operand_present(dw) ? run_product(dw_product(c)) : OK;
+    return operand_present(OUT(c.call, MLM_XENT, dw)) ? product_run(&dw) : OK;
 }
 
-size_t cuda_mlm_xent_scratch(const OpCall *call, const RowCounts *rows) { return first_chunk(call, rows).space.bytes; }
+size_t cuda_mlm_xent_scratch(const OpCall *call, const RowCounts *rows)
+{
+    return first_chunk(call, rows).scratch.bytes;
+}
 
 Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
 {
     MlmXentChunk c = first_chunk(call, rows);
-    LossRows loss = {c.space.logits,
+    LossRows loss = {c.scratch.logits,
                      cuda_data<const int32_t>(IN(call, MLM_XENT, labels)),
                      op_ctl(call),
                      cuda_data<const LossScaling>(IN(call, MLM_XENT, scaling)),
                      cuda_data<float>(OUT(call, MLM_XENT, loss)),
-                     c.space.correct,
+                     c.scratch.correct,
                      call->attr.loss.n,
                      call->attr.loss.classes};
-    CHECK(call->scratch_bytes >= c.space.bytes, "mlm_xent: %zu bytes of scratch, needs %zu", call->scratch_bytes,
-          c.space.bytes);
+    (void)cuda_scratch(call, c.scratch.bytes);
     CHECK(loss.classes >= 1 && loss.classes <= loss.n && loss.n % 8 == 0 && loss.n <= INT32_MAX - SOFTMAX_TILE,
           "mlm_xent: %d words in a padded vocabulary of %lld; expected a multiple of 8", loss.classes,
           (long long)loss.n);

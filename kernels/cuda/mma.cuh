@@ -12,21 +12,23 @@
    a[0] = (c0[0], c0[1]), a[1] = (c0[2], c0[3]), a[2] = (c1[0], c1[1]), a[3] = (c1[2], c1[3]). And the eight draws of
    dropout_tile_call(…, g, …, t) are those of a lane's values of such two: draws 0, 1, 4, 5 of c0; 2, 3, 6, 7 of c1.
 
-   mma_load4 and mma_load2 (ldmatrix) read 8×8 matrices of 16-bit values from shared memory: lane i gives the address
-   of row i % 8 of matrix i / 8 (16 bytes, aligned to 16; of mma_load2, lanes 16..31 give any address). Lane 4·g + t
-   gets in r[m] the values [g][2t, 2t+1] of matrix m; transposed, [2t, 2t+1][g].
+   mma_load4 (ldmatrix) reads four 8×8 matrices of 16-bit values from shared memory: lane i gives the address of row
+   i % 8 of matrix i / 8 (16 bytes, aligned to 16). Lane 4·g + t gets in r[m] the values [g][2t, 2t+1] of matrix m;
+   transposed, [2t, 2t+1][g].
    - A from a tile stored (m, k): mma_load4, lane i at row i % 16, column i / 16 · 8
-   - B from a tile stored (n, k), as keys for q·kᵀ: mma_load2, lane i at row i % 8, column i / 8 % 2 · 8
-   - B from a tile stored (k, n), as values for p·v: mma_load2_transposed, lane i at row i % 16
-   - two B side by side (16 of n) at once: mma_load4 (r[0], r[1] the first), lane i at row i % 8 + i / 16 · 8, column
-     i / 8 % 2 · 8; from (k, n): mma_load4_transposed, lane i at row i % 16, column i / 16 · 8
+   - two B side by side (16 of n; r[0], r[1] the first) from a tile stored (n, k), as keys for q·kᵀ: mma_load4, lane i
+     at row i % 8 + i / 16 · 8, column i / 8 % 2 · 8
+   - the same from a tile stored (k, n), as values for p·v: mma_load4_transposed, lane i at row i % 16, column
+     i / 16 · 8
 
    copy_async (cp.async) copies 16 bytes from global to shared memory, both aligned to 16, without passing registers;
-   where `there` is false it writes zeros and reads nothing. What a thread has started since its last copy_async_commit
-   is a group; copy_async_wait<n> waits until at most the newest n of the thread's groups are under way. Other threads
-   see the bytes after a __syncthreads that follows the wait. */
+   where `there` is false it writes zeros and reads nothing. The copies that a thread has started since its last
+   copy_async_commit are a group; copy_async_wait<n> waits until at most the newest n of the thread's groups are under
+   way. Other threads see the bytes after a __syncthreads that follows the wait. */
 #ifndef CAIRN_KERNELS_CUDA_MMA_CUH
 #define CAIRN_KERNELS_CUDA_MMA_CUH
+
+#include <type_traits>
 
 #include "kernels/cuda/kernel.cuh"
 
@@ -39,31 +41,17 @@ template <typename T> __device__ static inline uint32_t mma_pair(float low, floa
     memcpy(&bits, pair, sizeof bits);
     return bits;
 }
-/* The two values. */
-template <typename T> __device__ static inline void mma_unpair(uint32_t bits, float *low, float *high)
-{
-    static_assert(sizeof(T) == 2, "tiles hold bf16 or fp16");
-    T pair[2];
-    memcpy(pair, &bits, sizeof bits);
-    *low = to_float(pair[0]);
-    *high = to_float(pair[1]);
-}
 
 #include <cuda_tiles.cuh> /* of gpu/, or of tests/cuda_host/ */
 
 /* d = a·b + c for tiles of T. */
 template <typename T>
-__device__ static inline void mma_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4]);
-template <>
-__device__ inline void mma_16x8x16<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2],
-                                                  const float c[4])
+__device__ static inline void mma_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
 {
-    mma_bf16_16x8x16(d, a, b, c);
-}
-template <>
-__device__ inline void mma_16x8x16<__half>(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4])
-{
-    mma_f16_16x8x16(d, a, b, c);
+    if constexpr (std::is_same<T, __half>::value)
+        mma_f16_16x8x16(d, a, b, c);
+    else
+        mma_bf16_16x8x16(d, a, b, c);
 }
 
 #endif

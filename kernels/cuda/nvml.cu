@@ -43,22 +43,14 @@ static const char *error_text(int number)
 
 static Status find_functions(void)
 {
-    static const char *const names[] = {
-#define X(field, name, arguments) name,
-        FUNCTION_LIST(X)
+    const char *missing = NULL;
+#define X(field, name, arguments)                                                                                      \
+    *reinterpret_cast<void **>(&nvml.field) = dlsym(nvml.library, name);                                               \
+    if (!nvml.field) missing = name;
+    FUNCTION_LIST(X)
 #undef X
-    };
-    void **const fields[] = {
-#define X(field, name, arguments) reinterpret_cast<void **>(&nvml.field),
-        FUNCTION_LIST(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        *fields[i] = dlsym(nvml.library, names[i]);
-        if (!*fields[i])
-            return fail(E_FAIL, "%s has no %s: the driver is too old, or the library is another's", LIBRARY, names[i]);
-    }
     *reinterpret_cast<void **>(&nvml.error) = dlsym(nvml.library, "nvmlErrorString");
+    if (missing) return fail(E_FAIL, "%s has no %s: the driver is too old, or it is another library", LIBRARY, missing);
     return OK;
 }
 
@@ -95,12 +87,12 @@ void nvml_close(void)
     nvml = {};
 }
 
-/* What was asked for, NaN where this GPU or this user is not told. */
-static Status take(int error, const char *what, double value, double *out)
+/* A value that was read, in units of `unit`; NaN where the GPU does not support it or the user lacks the permission. */
+template <typename T> static Status store_value(int error, const char *what, const T &value, double unit, double *out)
 {
     if (error != SUCCESS && error != NOT_SUPPORTED && error != NO_PERMISSION)
         return fail(E_FAIL, "%s: the GPU's %s: %s (%d)", LIBRARY, what, error_text(error), error);
-    *out = error == SUCCESS ? value : static_cast<double>(NAN);
+    *out = error == SUCCESS ? unit * static_cast<double>(value) : static_cast<double>(NAN);
     return OK;
 }
 
@@ -108,14 +100,10 @@ Status nvml_sample(DeviceSample *s)
 {
     unsigned sm = 0, memory = 0, milliwatts = 0, celsius = 0;
     DeviceMemory bytes = {0, 0, 0};
-    int error = nvml.clock(nvml.device, CLOCK_SM, &sm);
-    TRY(take(error, "SM clock", sm, &s->sm_mhz));
-    error = nvml.clock(nvml.device, CLOCK_MEMORY, &memory);
-    TRY(take(error, "memory clock", memory, &s->memory_mhz));
-    error = nvml.power(nvml.device, &milliwatts);
-    TRY(take(error, "power", 1e-3 * milliwatts, &s->watts));
-    error = nvml.temperature(nvml.device, TEMPERATURE_GPU, &celsius);
-    TRY(take(error, "temperature", celsius, &s->celsius));
-    error = nvml.memory(nvml.device, &bytes);
-    return take(error, "memory", static_cast<double>(bytes.used), &s->memory_bytes);
+    NvmlDevice gpu = nvml.device;
+    TRY(store_value(nvml.clock(gpu, CLOCK_SM, &sm), "SM clock", sm, 1, &s->sm_mhz));
+    TRY(store_value(nvml.clock(gpu, CLOCK_MEMORY, &memory), "memory clock", memory, 1, &s->memory_mhz));
+    TRY(store_value(nvml.power(gpu, &milliwatts), "power", milliwatts, 1e-3, &s->watts));
+    TRY(store_value(nvml.temperature(gpu, TEMPERATURE_GPU, &celsius), "temperature", celsius, 1, &s->celsius));
+    return store_value(nvml.memory(gpu, &bytes), "memory", bytes.used, 1, &s->memory_bytes);
 }

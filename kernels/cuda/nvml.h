@@ -1,6 +1,6 @@
-/* How the GPU is doing: clocks, power, temperature, memory, from NVML, the driver's management library. It is looked
-   for at run time (libnvidia-ml.so.1): nothing of it is linked, and its few prototypes and constants stand in nvml.cu,
-   as NVIDIA's NVML API reference gives them. One GPU per process. */
+/* State of the GPU (clocks, power, temperature, memory) from NVML, the driver's management library, which is loaded at
+   run time (libnvidia-ml.so.1). nvml.cu declares the few functions and constants it needs, from NVIDIA's NVML API
+   reference. One GPU per process. */
 #ifndef CAIRN_KERNELS_CUDA_NVML_H
 #define CAIRN_KERNELS_CUDA_NVML_H
 
@@ -9,12 +9,12 @@ extern "C" {
 #endif
 #include "kernels/device.h"
 
-/* The GPU on this PCI bus ("00000000:0A:00.0"). E_FAIL says what is missing: the library, a function, the GPU. Fine
-   where it is open. */
+/* The GPU on this PCI bus ("00000000:0A:00.0"). E_FAIL names the missing library, function or GPU. Does
+   nothing where it is open. */
 Status nvml_open(const char *bus);
-/* What is not supported by the GPU is NaN. E_FAIL where the GPU is lost. */
+/* NaN for a value that the GPU does not support. E_FAIL where the GPU is lost. */
 Status nvml_sample(DeviceSample *s);
-void nvml_close(void); /* fine where it is not open */
+void nvml_close(void); /* does nothing where it is not open */
 #ifdef __cplusplus
 }
 #endif

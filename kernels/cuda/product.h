@@ -12,8 +12,8 @@ typedef enum { BIAS_NONE, BIAS_ADDED } ProductBias;
 
 /* c (m, n) = op(a)·op(b) (+ bias (n), F32) (+ c itself where accumulate). a is (m, k), or (k, m) if a_transposed; b is
    (k, n), or (n, k) if b_transposed. The sum is rounded once to c's type. Where c is bf16, cuBLASLt may be able to add
-   a bias of that type only; then the bias is rounded first, as autocast does elsewhere. Nothing of a library's choice
-   changes a result from run to run: only algorithms whose sums have a fixed order are taken. */
+   a bias of that type only; then the bias is rounded first, as PyTorch's autocast does. Only algorithms whose sums have
+   a fixed order are taken, so results do not change from run to run. */
 typedef struct {
     int64_t m, n, k;       /* m or n may be 0; with k 0 only an accumulating product has a meaning: nothing */
     int64_t lda, ldb, ldc; /* elements between rows, as stored */
@@ -22,27 +22,29 @@ typedef struct {
     Dtype in, out;    /* of a and b; of c: the same, or F32 */
 } ProductShape;
 
-/* Where they lie; on 16 bytes. */
+/* A product of operands on 16 bytes. */
 typedef struct {
+    ProductShape shape;
     const void *a, *b;
     void *c;
     const float *bias;
     void *workspace; /* product_workspace() bytes, on 256 */
-} ProductData;
+} Product;
 
-/* tf32: products of F32 round a and b to TF32 (10 bits behind the point). One way at a time: E_USAGE. */
+/* tf32: products of F32 round a and b to TF32 (10 bits after the binary point). E_USAGE where it is open in the other
+   way. */
 Status product_open(bool tf32);
 void product_close(void);
 const char *product_describe(void); /* library and version */
-size_t product_workspace(void);     /* bytes of scratch that any product may use */
-void product_imagine(int major);    /* product_workspace for such a compute capability, while none is open */
-/* Chooses and remembers the algorithm for a shape; called at bind. product_prepare takes what was chosen before, else
-   the library's first; product_prepare_on, where nothing was chosen before, times the candidates in these operands:
-   c and workspace are overwritten. */
-Status product_prepare(const ProductShape *shape);
-Status product_prepare_on(const ProductShape *shape, const ProductData *data);
-Status product_run(const ProductShape *shape, const void *a, const void *b, void *c, const float *bias,
-                   void *workspace);
+size_t product_workspace(void);     /* bytes of scratch that any product may use; a multiple of 256 */
+void product_imagine(int major);    /* product_workspace for this compute capability, while none is open */
+/* Chooses the algorithm for a shape and keeps it; called at bind. An earlier run's choice comes first. Without one the
+   candidates are timed in the operands, which overwrites c and workspace; without operands (a, b or c NULL) the
+   library's first is taken. */
+Status product_prepare(const Product *product);
+Status product_run(const Product *product);
+/* The same sums by plain loops, for a shape that cuBLASLt does not take (product_loops.cu). */
+Status product_by_loops(const Product *product);
 #ifdef __cplusplus
 }
 #endif

@@ -3,8 +3,9 @@
 
    Columns are taken in groups of eight: 16 bytes of bf16 or fp16. Group i of a row's lane l begins at column
    8·(i·lanes + l). A sum over a row adds a lane's groups in their order, then the tree of a warp, then the warps from
-   first to last: an order that the number of columns alone decides. Columns that are no multiple of 8, or operands that
-   do not begin on 16 bytes, are read one by one (WHOLE false); plans make neither. */
+   first to last: an order that the number of columns alone decides. If the number of columns is not a
+   multiple of 8, or an operand does not begin on 16 bytes, columns are read one by one (WHOLE false); plans make
+   neither. */
 #ifndef CAIRN_KERNELS_CUDA_ROWS_CUH
 #define CAIRN_KERNELS_CUDA_ROWS_CUH
 
@@ -14,12 +15,6 @@ static const int GROUP = 8;
 static const int64_t ROW_COLS = 8192; /* longest row */
 
 /* ---- groups ---- */
-
-/* True if all begin on 16 bytes; absent operands do. */
-template <typename... P> static inline bool on_16(const P *...p)
-{
-    return ((reinterpret_cast<uintptr_t>(p) % 16 == 0) && ...);
-}
 
 /* Up to eight values, zeros behind the last of `left`; `wide`: on 16 bytes. */
 template <typename T> __device__ static inline void load_group(const T *from, int64_t left, bool wide, float v[GROUP])
@@ -39,7 +34,7 @@ template <typename T> __device__ static inline void store_group(T *to, int64_t l
     }
 }
 
-/* As load8, of memory that no running kernel writes: the compiler may move it before any store. */
+/* As load8, from memory that no running kernel writes: the compiler may move it before any store. */
 __device__ static inline void load8_constant(const float *from, float v[GROUP])
 {
     const float4 *p = reinterpret_cast<const float4 *>(from);
@@ -68,7 +63,7 @@ template <int WARPS, int GROUPS, bool WHOLE> struct RowShape {
     __device__ static inline int64_t column(int i) { return (int64_t)(i * lanes + lane()) * GROUP; }
     __device__ static inline bool has(int i, int k, int64_t n) { return column(i) + (WHOLE ? 0 : k) < n; }
 
-    /* Group i of a row of n columns; zeros where there are none. */
+    /* Group i of a row of n columns; zeros behind the last. */
     template <typename T> __device__ static inline void load(const T *row, int i, int64_t n, float v[GROUP])
     {
         if (!WHOLE) return load_group(row + column(i), n - column(i), false, v);
@@ -95,7 +90,8 @@ template <int WARPS, int GROUPS, bool WHOLE> struct RowShape {
         CUDA_UNROLL for (int i = 0; i < GROUPS; i++) store(row, i, n, v);
     }
 
-    /* The sum over the row, in all its threads; all must call. `shared` is (warps), and may hold the call before's. */
+    /* The sum over the row, in all its threads; all must call. `shared` is (warps), and may hold those of an earlier
+     * call. */
     __device__ static inline float sum(float x, float *shared)
     {
         x = warp_sum(x);
@@ -110,34 +106,24 @@ template <int WARPS, int GROUPS, bool WHOLE> struct RowShape {
     }
 };
 
+#define ROWS_SHAPE(WARPS, GROUPS, WHOLE, S, ...)                                                                       \
+    {                                                                                                                  \
+        typedef RowShape<WARPS, GROUPS, WHOLE> S;                                                                      \
+        __VA_ARGS__;                                                                                                   \
+    }
+#define ROWS_CASE(condition, WARPS, GROUPS, WHOLE, S, ...)                                                             \
+    if (condition) ROWS_SHAPE(WARPS, GROUPS, WHOLE, S, __VA_ARGS__) else
 /* Runs the statement(s) with S as the shape for rows of `cols_` columns. */
 #define ROWS_BY_SHAPE(cols_, whole_, S, ...)                                                                           \
     do {                                                                                                               \
-        if (!(whole_) && (cols_) <= 256) {                                                                             \
-            typedef RowShape<1, 1, false> S;                                                                           \
-            __VA_ARGS__;                                                                                               \
-        } else if (!(whole_)) {                                                                                        \
-            typedef RowShape<8, 4, false> S;                                                                           \
-            __VA_ARGS__;                                                                                               \
-        } else if ((cols_) <= 256) {                                                                                   \
-            typedef RowShape<1, 1, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        } else if ((cols_) <= 512) {                                                                                   \
-            typedef RowShape<1, 2, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        } else if ((cols_) <= 768) {                                                                                   \
-            typedef RowShape<1, 3, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        } else if ((cols_) <= 1024) {                                                                                  \
-            typedef RowShape<1, 4, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        } else if ((cols_) <= 4096) {                                                                                  \
-            typedef RowShape<8, 2, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        } else {                                                                                                       \
-            typedef RowShape<8, 4, true> S;                                                                            \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
+        ROWS_CASE(!(whole_) && (cols_) <= 256, 1, 1, false, S, __VA_ARGS__)                                            \
+        ROWS_CASE(!(whole_), 8, 4, false, S, __VA_ARGS__)                                                              \
+        ROWS_CASE((cols_) <= 256, 1, 1, true, S, __VA_ARGS__)                                                          \
+        ROWS_CASE((cols_) <= 512, 1, 2, true, S, __VA_ARGS__)                                                          \
+        ROWS_CASE((cols_) <= 768, 1, 3, true, S, __VA_ARGS__)                                                          \
+        ROWS_CASE((cols_) <= 1024, 1, 4, true, S, __VA_ARGS__)                                                         \
+        ROWS_CASE((cols_) <= 4096, 8, 2, true, S, __VA_ARGS__)                                                         \
+        ROWS_SHAPE(8, 4, true, S, __VA_ARGS__)                                                                         \
     } while (0)
 
 static inline Status rows_check(const OpCall *call, int64_t cols)
@@ -145,11 +131,6 @@ static inline Status rows_check(const OpCall *call, int64_t cols)
     if (cols >= 1 && cols <= ROW_COLS) return OK;
     return fail(E_USAGE, "%s: rows of %lld columns; the cuda backend takes 1 to %lld", op_info(call->op)->name,
                 (long long)cols, (long long)ROW_COLS);
-}
-
-template <typename S> static inline unsigned rows_blocks(int64_t rows)
-{
-    return (unsigned)((rows + S::rows - 1) / S::rows);
 }
 
 /* ---- dropout ---- */

@@ -21,32 +21,31 @@ struct SdpaPlan {
     Descriptors made;     /* all that it consists of */
     Descriptor execution; /* of made */
     size_t workspace;
-    Status status; /* not OK: it was refused */
+    Status status; /* not OK: cuDNN cannot do it; `why` */
     std::string why;
-    std::vector<int64_t> numbers; /* that a run gives addresses for */
+    std::vector<int64_t> numbers; /* of the tensors and values that a run passes addresses for */
     float value[SDPA_NUMBERS - SDPA_TENSORS];
 };
 
-typedef std::tuple<bool, int, int32_t, int32_t, int64_t, int64_t, float> Key;
-
 static struct {
-    int opened; /* how often */
+    bool opened;
     int major, minor;
     void *library;
     cudnnHandle_t handle;
     void *stream;
-    Descriptor device; /* tests: properties of a device that is not here, in place of the handle */
+    Descriptor device; /* tests: properties of an imagined device, in place of the handle */
     char describe[32];
-    std::map<Key, SdpaPlan> plans;
+    std::map<std::tuple<bool, Dtype, int32_t, int32_t, int64_t, int64_t, float>, SdpaPlan> plans; /* by shape */
 } cudnn;
 Cudnn sdpa_cudnn;
 
-bool sdpa_is_open(void) { return cudnn.opened > 0; }
+bool sdpa_is_open(void) { return cudnn.opened; }
 const char *sdpa_describe(void) { return cudnn.describe; }
 
 /* ---- descriptors ---- */
 
-Status sdpa_check(cudnnStatus_t status, const char *what)
+/* The library's message; E_USAGE where it does not support `what`. */
+static Status sdpa_check(cudnnStatus_t status, const char *what)
 {
     char why[512] = "";
     if (status == CUDNN_STATUS_SUCCESS) return OK;
@@ -73,7 +72,7 @@ Status sdpa_set(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttr
 
 Status sdpa_finish(Descriptor d, const char *what) { return sdpa_check(sdpa_cudnn.cudnnBackendFinalize(d), what); }
 
-void sdpa_forget(Descriptors *made)
+static void release_descriptors(Descriptors *made)
 {
     while (!made->empty()) {
         (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(made->back());
@@ -84,42 +83,43 @@ void sdpa_forget(Descriptors *made)
 /* ---- plans ---- */
 
 /* Up to n values; there are *found. */
-static Status get(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
-                  int64_t *found, void *values)
+static Status get_attribute(Descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n,
+                            int64_t *found, void *values)
 {
     return sdpa_check(sdpa_cudnn.cudnnBackendGetAttribute(d, name, type, n, found, values), "asking about an engine");
 }
 
-/* Its engine does not say that it adds in an order of chance. */
-static Status look_at(SdpaPlan *p, Descriptor config, bool *fixed_order)
+/* Whether the engine of `config` adds in a fixed order. */
+static Status has_fixed_order(SdpaPlan *p, Descriptor config, bool *fixed_order)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     Descriptor engine;
     int64_t n = 0;
     *fixed_order = true;
     TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
-    TRY(get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine));
-    TRY(get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n,
-            notes));
+    TRY(get_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine));
+    TRY(get_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                      CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes));
     for (int64_t i = 0; i < n; i++) *fixed_order &= notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     return OK;
 }
 
 /* The library's proposals, best first by its own estimate. */
-static Status propose(SdpaPlan *p, Descriptor graph, Descriptors *configs)
+static Status cudnn_proposals(SdpaPlan *p, Descriptor graph, Descriptors *configs)
 {
     Descriptor proposals;
     int64_t n = 0;
     TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &proposals));
-    TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph));
-    TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A));
-    if (cudnn.device) TRY(set(proposals, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, cudnn.device));
+    TRY(set_attribute(proposals, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph));
+    TRY(set_attribute(proposals, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A));
+    if (cudnn.device) TRY(set_attribute(proposals, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, cudnn.device));
     TRY(sdpa_finish(proposals, "asking for engines"));
-    TRY(get(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL));
+    TRY(get_attribute(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL));
     configs->resize(static_cast<size_t>(n));
     for (auto &config : *configs) TRY(sdpa_make(&p->made, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config));
     if (n > 0)
-        TRY(get(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n, configs->data()));
+        TRY(get_attribute(proposals, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &n,
+                          configs->data()));
     configs->resize(static_cast<size_t>(n)); /* those that this machine can run */
     return OK;
 }
@@ -129,17 +129,17 @@ static Status sdpa_plan_of(SdpaPlan *p, Descriptor config)
     Descriptor d;
     int64_t n = 0, bytes = 0;
     TRY(sdpa_make(&p->made, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
-    TRY(set(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config));
-    TRY(cudnn.device ? set(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, cudnn.device)
-                     : set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn.handle));
+    TRY(set_attribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config));
+    TRY(cudnn.device ? set_attribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, cudnn.device)
+                     : set_attribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn.handle));
     TRY(sdpa_finish(d, "an execution plan"));
-    TRY(get(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
+    TRY(get_attribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes));
     p->execution = d;
     p->workspace = static_cast<size_t>(bytes);
     return OK;
 }
 
-static Status build(SdpaPlan *p)
+static Status build_plan(SdpaPlan *p)
 {
     Descriptors operations, configs;
     Descriptor graph;
@@ -150,51 +150,50 @@ static Status build(SdpaPlan *p)
     TRY(sdpa_make(&p->made, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph));
     TRY(sdpa_set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations.size(),
                  operations.data()));
-    if (!cudnn.device) TRY(set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, cudnn.handle));
+    if (!cudnn.device) TRY(set_attribute(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, cudnn.handle));
     TRY(sdpa_finish(graph, "a graph"));
-    TRY(propose(p, graph, &configs));
+    TRY(cudnn_proposals(p, graph, &configs));
     Status status = fail(E_USAGE, "%s has no engine for it that adds in a fixed order", cudnn.describe);
     for (size_t i = 0; i < configs.size() && !p->execution; i++) {
         bool fixed_order;
-        TRY(look_at(p, configs[i], &fixed_order));
+        TRY(has_fixed_order(p, configs[i], &fixed_order));
         if (fixed_order) status = sdpa_plan_of(p, configs[i]); /* the next may do */
     }
     return status;
 }
 
-/* Refuses known limits before the library is asked. */
-static Status refuse(const SdpaShape *s)
+/* Checks known limits before the library is called. */
+static Status check_limits(const SdpaShape *s)
 {
     if (s->dtype != BF16 && s->dtype != F16)
         return fail(E_USAGE, "it computes in bf16 and fp16, not %s", dtype_name(s->dtype));
     if (s->head_dim % 8 != 0 || s->head_dim > 128)
         return fail(E_USAGE, "heads have %d columns; it takes multiples of 8 up to 128", s->head_dim);
     if (s->backward && cudnn.major != 9)
-        return fail(E_USAGE,
-                    "on compute capability %d.%d its backward for packed sequences adds in an order of chance (on 9.0 "
-                    "it does not)",
-                    cudnn.major, cudnn.minor);
+        return fail(
+            E_USAGE,
+            "on compute capability %d.%d its backward for packed sequences has no fixed order of sums (on 9.0 it "
+            "has)",
+            cudnn.major, cudnn.minor);
     return OK;
 }
 
 Status sdpa_plan(const SdpaShape *s, const SdpaPlan **plan)
 {
-    CHECK(cudnn.opened > 0, "cuDNN is not open");
-    Key key(s->backward, s->dtype, s->heads, s->head_dim, s->sequences, s->longest, s->scale);
-    auto found = cudnn.plans.find(key);
-    if (found == cudnn.plans.end()) {
-        SdpaPlan *p = &cudnn.plans[key];
+    CHECK(cudnn.opened, "cuDNN is not open");
+    auto [place, is_new] =
+        cudnn.plans.insert({{s->backward, s->dtype, s->heads, s->head_dim, s->sequences, s->longest, s->scale}, {}});
+    SdpaPlan *p = &place->second;
+    if (is_new) {
         p->shape = *s;
-        p->status = refuse(s);
-        if (p->status == OK) p->status = build(p);
+        p->status = check_limits(s);
+        if (p->status == OK) p->status = build_plan(p);
         if (p->status != OK) {
             p->why = status_message();
             p->execution = NULL;
-            sdpa_forget(&p->made);
+            release_descriptors(&p->made);
         }
-        found = cudnn.plans.find(key);
     }
-    const SdpaPlan *p = &found->second;
     *plan = p->status == OK ? p : NULL;
     if (p->status == OK) return OK;
     return fail(p->status,
@@ -206,7 +205,7 @@ Status sdpa_plan(const SdpaShape *s, const SdpaPlan **plan)
 
 size_t sdpa_workspace(const SdpaPlan *plan) { return plan->workspace; }
 
-static Status execute(const SdpaPlan *p, const SdpaData *data, Descriptor pack)
+static Status execute_plan(const SdpaPlan *p, const SdpaData *data, Descriptor pack)
 {
     std::vector<const void *> addresses;
     for (int64_t number : p->numbers)
@@ -228,14 +227,14 @@ Status sdpa_run(const SdpaPlan *p, const SdpaData *data, void *stream)
     }
     TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack),
                    "making a descriptor"));
-    Status status = execute(p, data, pack);
+    Status status = execute_plan(p, data, pack);
     (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(pack);
     return status;
 }
 
 /* ---- opening ---- */
 
-static Status load(void)
+static Status load_cudnn(void)
 {
     const char *named = getenv("CAIRN_CUDNN"), *name = named && *named ? named : LIBRARY, *missing = NULL;
     if (cudnn.library) return OK; /* to the process' end, as every library that has used the device */
@@ -266,7 +265,7 @@ static Status load(void)
     return OK;
 }
 
-/* The properties of a device that is not here, as cuDNN writes them. With them it plans, and cannot run. */
+/* An imagined device's properties, as cuDNN writes them: cuDNN then plans, and cannot run. */
 static Status imagine_device(void)
 {
     const char *text = cuda_imagined_device();
@@ -279,9 +278,10 @@ static Status imagine_device(void)
 
 Status sdpa_open(int major, int minor)
 {
-    if (cudnn.opened++ > 0) return OK;
+    if (cudnn.opened) return OK;
+    cudnn.opened = true;
     cudnn.major = major, cudnn.minor = minor;
-    Status status = load();
+    Status status = load_cudnn();
     if (status == OK) status = imagine_device();
     if (status == OK && !cudnn.device)
         status = sdpa_check(sdpa_cudnn.cudnnCreate(&cudnn.handle), "opening it for the device");
@@ -291,10 +291,9 @@ Status sdpa_open(int major, int minor)
 
 void sdpa_close(void)
 {
-    if (cudnn.opened == 0 || --cudnn.opened > 0) return;
-    for (auto &plan : cudnn.plans) sdpa_forget(&plan.second.made);
+    for (auto &plan : cudnn.plans) release_descriptors(&plan.second.made);
     cudnn.plans.clear();
     if (cudnn.device) (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(cudnn.device);
     if (cudnn.handle) (void)sdpa_cudnn.cudnnDestroy(cudnn.handle);
-    cudnn.device = NULL, cudnn.handle = NULL, cudnn.stream = NULL;
+    cudnn.device = NULL, cudnn.handle = NULL, cudnn.stream = NULL, cudnn.opened = false;
 }

@@ -1,7 +1,7 @@
 /* Attention without dropout by cuDNN: its operation graphs, as NVIDIA documents them for packed sequences ("ragged
-   offsets"), through the C API of <cudnn.h> alone. libcudnn.so.9 is looked for when it is asked for (CAIRN_CUDNN names
-   another file), so that nothing else needs it. attention_cudnn.cu uses it; kernels/cuda/sdpa.cu is compiled for the
-   tests too, where tests/cuda_host/fake_cudnn.cc stands in for the library.
+   offsets"), through the C API of <cudnn.h> alone. sdpa_open loads libcudnn.so.9 (CAIRN_CUDNN names another file), so
+   that nothing else needs it. attention_cudnn.cu uses it; tests compile kernels/cuda/sdpa.cu with
+   tests/cuda_host/fake_cudnn.cc in place of the library.
 
    Forward is the one operation SDPA_FWD; backward the graph of its products, which cuDNN recognises, in the form
    without atomics: dQ is a product over dS, which lies in the workspace (sequences · heads · longest² · 2 bytes). cuDNN
@@ -24,7 +24,7 @@ typedef struct {
     float scale;
 } SdpaShape;
 
-/* What a graph reads and writes; also the numbers by which cuDNN knows them. */
+/* Operands of a graph, with the numbers that they have for cuDNN. */
 typedef enum {
     SDPA_Q = 1, // (rows, 3H); also k and v
     SDPA_K,
@@ -51,17 +51,17 @@ typedef struct {
 typedef struct SdpaPlan SdpaPlan;
 
 /* Loads the library and makes its handle for the open device, of this compute capability. E_USAGE: this build has no
-   cuDNN, or none can be loaded, or it is too old. May be opened several times; the last close ends all plans. */
+   cuDNN, or none can be loaded, or it is too old. Does nothing where it is open. Closing frees all plans. */
 Status sdpa_open(int major, int minor);
 void sdpa_close(void);
 bool sdpa_is_open(void);
 const char *sdpa_describe(void); /* "cuDNN 9.19.0" */
 
-/* The plan of a shape, made at its first asking; what was refused is refused again. E_USAGE with the reason: a type, a
-   head size or a device that it does not do. It is valid until the last close. */
+/* The plan of a shape, made at the first call; a refusal is remembered. E_USAGE with the reason: a type, a
+   head size or a device that it does not do. It is valid until sdpa_close. */
 Status sdpa_plan(const SdpaShape *shape, const SdpaPlan **plan);
 size_t sdpa_workspace(const SdpaPlan *plan);
-/* In order with what is launched on `stream` (cudaStream_t). */
+/* In order with the launches on `stream` (cudaStream_t). */
 Status sdpa_run(const SdpaPlan *plan, const SdpaData *data, void *stream);
 #ifdef __cplusplus
 }

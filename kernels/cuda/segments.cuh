@@ -120,6 +120,27 @@ __device__ static inline double sum_squares(double sum, const Four &x)
     return sum;
 }
 
+/* A lane's part of the sum of squares of a norm block. */
+template <bool WHOLE> __device__ static inline double lane_squares(const float *x, int n)
+{
+    Four all[LANE_GROUPS];
+    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) all[i] = load4<WHOLE>(x, lane_group(i), n);
+    double sum = 0;
+    CUDA_UNROLL for (int i = 0; i < LANE_GROUPS; i++) sum = sum_squares(sum, all[i]);
+    return sum;
+}
+
+/* The sum of squares of a norm block of x, in every lane of its warp. */
+__device__ static inline double norm_block_squares(const float *x, const NormBlock &at)
+{
+    double sum = 0;
+    if (at.n) sum = at.whole ? lane_squares<true>(x + at.first, at.n) : lane_squares<false>(x + at.first, at.n);
+    return warp_sum(sum);
+}
+
+/* In blocks.cu: chunks (table.chunks) from a table of block sums; 0 for an unused number. */
+Status chunk_sums(double *chunks, const double *sums, const SegmentTable &table);
+
 /* ---- Adam ---- */
 
 struct Adam {

@@ -1,6 +1,7 @@
 /* The backend's table: opening and closing, types, row buckets, the device's functions, and the ops of cuda.h. */
 #include "kernels/cuda/kernel.cuh"
 
+#include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
@@ -13,30 +14,35 @@ extern "C" Status CAIRN_CUDA_ENTRY(Backend *b);
 
 const uint64_t cairn_module_abi = BACKEND_ABI;
 
-static int opened; /* how often */
+static int opened; /* how often; the device and its libraries are open as long as it is not 0 */
 
-static Status open_libraries(const BackendOptions *options)
+static Status open_device(const BackendOptions *options)
 {
     bool cudnn = options->attention == ATTENTION_CUDNN;
-    const DeviceInfo *d = device_info();
     if (opened > 0 && cudnn != sdpa_is_open())
         return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
                     CAIRN_CUDA_NAME);
+    TRY(device_open(options->local_rank));
     TRY(product_open(options->tf32));
-    Status status = cudnn ? sdpa_open(d->major, d->minor) : OK;
-    if (status != OK && opened == 0) product_close();
-    return status;
+    return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
+}
+
+static void close_device(void)
+{
+    sdpa_close();
+    product_close();
+    nvml_close();
+    device_close();
 }
 
 static Status cuda_open(Backend *b, const BackendOptions *options)
 {
-    TRY(device_open(options->local_rank));
-    Status status = open_libraries(options);
+    Status status = open_device(options);
     if (status != OK) {
-        device_close();
+        if (opened == 0) close_device();
         return status;
     }
-    if (opened++ == 0) device_settle(b->device);
+    if (opened++ == 0) device_measure_memory(b->device);
     const DeviceInfo *d = device_info();
     b->threads = 1;
     b->tf32 = options->tf32;
@@ -50,18 +56,13 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     free(text);
     snprintf(b->device->unit, sizeof b->device->unit, "%s", d->unit);
     if (options->attention == ATTENTION_AUTO)
-        log_debug("attention: our own kernels; cuDNN's, which no GPU has run yet, are for --attention cudnn alone");
+        log_debug("attention: our own kernels; cuDNN's, which no GPU has run yet, need --attention cudnn");
     return OK;
 }
 
-static void cuda_close(Backend *b)
+static void cuda_close(Backend *)
 {
-    if (b->cudnn) sdpa_close();
-    if (--opened == 0) {
-        product_close();
-        nvml_close();
-    }
-    device_close();
+    if (--opened == 0) close_device();
 }
 
 static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
@@ -74,13 +75,9 @@ static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t
     return false;
 }
 
-static Dtype cuda_best_compute(const Backend *b)
-{
-    (void)b;
-    return BF16;
-}
+static Dtype cuda_best_compute(const Backend *) { return BF16; }
 
-/* Eight buckets from each power of two to the next, so that at most an eighth of the rows are for nothing. */
+/* Eight buckets from each power of two to the next, so that at most an eighth of the rows are empty. */
 #define SMALLEST 64
 
 static int64_t cuda_bucket(int64_t n, int64_t capacity)
@@ -104,7 +101,7 @@ static Status cuda_sample(Device *, DeviceSample *s)
     return nvml_sample(s);
 }
 
-/* One per process. Every opening starts from these functions. */
+/* One per process. */
 static Device *cuda_device(void)
 {
     static Device d;
@@ -115,8 +112,8 @@ static Device *cuda_device(void)
     d.wait = device_wait;
     d.memory = device_memory;
     d.used = device_used;
-    d.settle = device_settle;
-    d.lane = device_lane;
+    d.measure_memory = device_measure_memory;
+    d.choose_lane = device_choose_lane;
     d.event_record = device_event_record;
     d.event_wait = device_event_wait;
     d.event_done = device_event_done;
@@ -148,6 +145,8 @@ Status CAIRN_CUDA_ENTRY(Backend *b)
     b->bucket = cuda_bucket;
     b->copy_bytes = cuda_copy_bytes;
     b->device = cuda_device();
+    b->give_choices = choices_give;
+    b->take_choices = choices_take;
     b->imagine = product_imagine;
 #define X(id, run, scratch, prepare) b->op[OP_##id] = {run, scratch, prepare};
     CUDA_OP_LIST(X)

@@ -1,12 +1,11 @@
-/* TANH and its backward: one row per sequence, so little that only the launch counts. A thread per group of eight
+/* TANH and its backward: one row per sequence, so few that the launch dominates. A thread per group of eight
    elements. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
 
-enum { THREADS = 128 };
+enum { THREADS = 128, BLOCK = THREADS * GROUP };
 
-static unsigned blocks_of(int64_t n) { return (unsigned)((n + THREADS * GROUP - 1) / (THREADS * GROUP)); }
 __device__ static inline int64_t first_of() { return ((int64_t)blockIdx.x * THREADS + threadIdx.x) * GROUP; }
 
 /* y may lie in x's memory. */
@@ -28,23 +27,20 @@ template <typename T> __global__ void tanh_bwd_kernel(const T *y, const T *dy, T
     store_group(dx + first_of(), n - first_of(), wide, dv);
 }
 
-extern "C" Status cuda_tanh(const OpCall *call, const RowCounts *rows)
+Status cuda_tanh(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, TANH, x), *y = OUT(call, TANH, y);
     int64_t n = rows_in(x->rows, rows) * x->cols;
     CUDA_BY_TYPE(x->dtype, T,
-                 return CUDA_LAUNCH((tanh_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(x), cuda_data<T>(y),
-                                    n, on_16(cuda_data<T>(x), cuda_data<T>(y))));
-    return OK;
+                 return CUDA_LAUNCH((tanh_kernel<T>), cuda_blocks(n, BLOCK), THREADS, 0, cuda_data<const T>(x),
+                                    cuda_data<T>(y), n, on_16(x->data, y->data)));
 }
 
-extern "C" Status cuda_tanh_bwd(const OpCall *call, const RowCounts *rows)
+Status cuda_tanh_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *y = IN(call, TANH_BWD, y), *dy = IN(call, TANH_BWD, dy), *dx = OUT(call, TANH_BWD, dx);
     int64_t n = rows_in(y->rows, rows) * y->cols;
     CUDA_BY_TYPE(y->dtype, T,
-                 return CUDA_LAUNCH((tanh_bwd_kernel<T>), blocks_of(n), THREADS, 0, cuda_data<const T>(y),
-                                    cuda_data<const T>(dy), cuda_data<T>(dx), n,
-                                    on_16(cuda_data<T>(y), cuda_data<T>(dy), cuda_data<T>(dx))));
-    return OK;
+                 return CUDA_LAUNCH((tanh_bwd_kernel<T>), cuda_blocks(n, BLOCK), THREADS, 0, cuda_data<const T>(y),
+                                    cuda_data<const T>(dy), cuda_data<T>(dx), n, on_16(y->data, dy->data, dx->data)));
 }

@@ -25,29 +25,6 @@ void ref_normalise_bwd(float *ds, const float *dy, const float *xhat, float rstd
     for (int64_t j = 0; j < n; j++) ds[j] = (float)((double)rstd * (ds[j] - mean - xhat[j] * mean_dot));
 }
 
-/* ---- forward ---- */
-
-typedef struct {
-    float *s, *buffer, *factor; // (H)
-    RefSpace space;
-} AddnormScratch;
-
-static AddnormScratch addnorm_scratch(const OpCall *call)
-{
-    AddnormScratch s = {.space.base = call->scratch};
-    int64_t n = IN(call, ADDNORM, d)->cols;
-    s.s = ref_take_floats(&s.space, n);
-    s.buffer = ref_take_floats(&s.space, n);
-    s.factor = ref_take_floats(&s.space, n);
-    return s;
-}
-
-size_t ref_addnorm_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return addnorm_scratch(call).space.bytes;
-}
-
 Status ref_addnorm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *d = IN(call, ADDNORM, d), *x = IN(call, ADDNORM, x);
@@ -57,24 +34,23 @@ Status ref_addnorm(const OpCall *call, const RowCounts *rows)
     float *rstd = OUT(call, ADDNORM, rstd)->data; // (T)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
     bool from_xhat = call->attr.norm.form == NORM_FORM_XHAT;
-    AddnormScratch s = addnorm_scratch(call);
-    ref_check_space(call, &s.space);
+    RefRows s = ref_rows(call);
     int64_t n = d->cols;
     for (int64_t r = 0; r < rows_in(d->rows, rows); r++) {
         dropout_row(s.factor, &dropout, (uint32_t)position[r], (uint32_t)sequence[r], n);
         const float *from = ref_read(d, r * n, n, s.buffer);
-        for (int64_t j = 0; j < n; j++) s.s[j] = from[j] * s.factor[j];
+        for (int64_t j = 0; j < n; j++) s.x[j] = from[j] * s.factor[j];
         if (operand_present(x)) {
             const float *residual = ref_read(x, r * n, n, s.buffer);
-            for (int64_t j = 0; j < n; j++) s.s[j] += residual[j];
+            for (int64_t j = 0; j < n; j++) s.x[j] += residual[j];
         }
-        rstd[r] = ref_normalise(s.s, n, call->attr.norm.eps);
+        rstd[r] = ref_normalise(s.x, n, call->attr.norm.eps);
         if (from_xhat) {
-            for (int64_t j = 0; j < n; j++) s.s[j] = ref_rounded(y->dtype, s.s[j]);
-            if (operand_present(xhat)) ref_write(xhat, r * n, n, s.s);
+            for (int64_t j = 0; j < n; j++) s.x[j] = ref_rounded(y->dtype, s.x[j]);
+            if (operand_present(xhat)) ref_write(xhat, r * n, n, s.x);
         }
-        for (int64_t j = 0; j < n; j++) s.s[j] = gamma[j] * s.s[j] + beta[j];
-        ref_write(y, r * n, n, s.s);
+        for (int64_t j = 0; j < n; j++) s.x[j] = gamma[j] * s.x[j] + beta[j];
+        ref_write(y, r * n, n, s.x);
     }
     return OK;
 }
@@ -89,33 +65,6 @@ Status ref_affine(const OpCall *call, const RowCounts *rows)
     return OK;
 }
 
-/* ---- backward ---- */
-
-typedef struct {
-    float *dy, *xhat, *ds, *factor; // (H)
-    double *dgamma, *dbeta;         // (H)
-    RefSpace space;
-} AddnormBwdScratch;
-
-static AddnormBwdScratch addnorm_bwd_scratch(const OpCall *call)
-{
-    AddnormBwdScratch s = {.space.base = call->scratch};
-    int64_t n = IN(call, ADDNORM_BWD, dy)->cols;
-    s.dy = ref_take_floats(&s.space, n);
-    s.xhat = ref_take_floats(&s.space, n);
-    s.ds = ref_take_floats(&s.space, n);
-    s.factor = ref_take_floats(&s.space, n);
-    s.dgamma = ref_take_doubles(&s.space, n);
-    s.dbeta = ref_take_doubles(&s.space, n);
-    return s;
-}
-
-size_t ref_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return addnorm_bwd_scratch(call).space.bytes;
-}
-
 /* ds is the gradient of s: dx is ds, dd is ds with the dropout applied again, each rounded from fp32. */
 Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
@@ -126,16 +75,13 @@ Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     const Operand *dd = OUT(call, ADDNORM_BWD, dd), *dx = OUT(call, ADDNORM_BWD, dx);
     float *dgamma = OUT(call, ADDNORM_BWD, dgamma)->data, *dbeta = OUT(call, ADDNORM_BWD, dbeta)->data; // (H)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.norm.dropout, call->attr.norm.site);
-    AddnormBwdScratch s = addnorm_bwd_scratch(call);
-    ref_check_space(call, &s.space);
+    RefRows s = ref_rows(call);
     int64_t n = dy->cols;
-    memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);
-    memset(s.dbeta, 0, (size_t)n * sizeof *s.dbeta);
     for (int64_t r = 0; r < rows_in(dy->rows, rows); r++) {
-        const float *g = ref_read(dy, r * n, n, s.dy), *stored = ref_read(kept, r * n, n, s.xhat), *xhat = stored;
+        const float *g = ref_read(dy, r * n, n, s.buffer), *stored = ref_read(kept, r * n, n, s.x), *xhat = stored;
         if (call->attr.norm.form == NORM_FORM_Y) {
-            for (int64_t j = 0; j < n; j++) s.xhat[j] = (stored[j] - beta[j]) / gamma[j];
-            xhat = s.xhat;
+            for (int64_t j = 0; j < n; j++) s.x[j] = (stored[j] - beta[j]) / gamma[j];
+            xhat = s.x;
         }
         for (int64_t j = 0; j < n; j++) {
             s.dgamma[j] += (double)g[j] * (double)xhat[j];
@@ -147,9 +93,7 @@ Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
         for (int64_t j = 0; j < n; j++) s.ds[j] *= s.factor[j];
         ref_write(dd, r * n, n, s.ds);
     }
-    for (int64_t j = 0; j < n; j++) {
-        dgamma[j] += (float)s.dgamma[j];
-        dbeta[j] += (float)s.dbeta[j];
-    }
+    ref_add_sums(dgamma, s.dgamma, n);
+    ref_add_sums(dbeta, s.dbeta, n);
     return OK;
 }

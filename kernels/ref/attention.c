@@ -8,7 +8,7 @@ typedef struct {
     float *q, *k, *v, *o, *dout;  // (L, D), L up to all rows
     float *dq, *dk, *dv;          // (L, D)
     float *p, *dp, *factor, *row; // (L), (L), (L), (D)
-    RefSpace space;
+    HostScratch space;
 } AttentionScratch;
 
 static AttentionScratch attention_scratch(const OpCall *call, const RowCounts *rows)
@@ -16,19 +16,19 @@ static AttentionScratch attention_scratch(const OpCall *call, const RowCounts *r
     AttentionScratch s = {.space.base = call->scratch};
     int64_t length = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
             d = call->attr.attention.head_dim;
-    s.q = ref_take_floats(&s.space, length * d);
-    s.k = ref_take_floats(&s.space, length * d);
-    s.v = ref_take_floats(&s.space, length * d);
-    s.p = ref_take_floats(&s.space, length);
-    s.factor = ref_take_floats(&s.space, length);
-    s.row = ref_take_floats(&s.space, d);
+    s.q = host_take(&s.space, length * d, sizeof(float));
+    s.k = host_take(&s.space, length * d, sizeof(float));
+    s.v = host_take(&s.space, length * d, sizeof(float));
+    s.p = host_take(&s.space, length, sizeof(float));
+    s.factor = host_take(&s.space, length, sizeof(float));
+    s.row = host_take(&s.space, d, sizeof(float));
     if (call->op == OP_ATTENTION_BWD) {
-        s.o = ref_take_floats(&s.space, length * d);
-        s.dout = ref_take_floats(&s.space, length * d);
-        s.dq = ref_take_floats(&s.space, length * d);
-        s.dk = ref_take_floats(&s.space, length * d);
-        s.dv = ref_take_floats(&s.space, length * d);
-        s.dp = ref_take_floats(&s.space, length);
+        s.o = host_take(&s.space, length * d, sizeof(float));
+        s.dout = host_take(&s.space, length * d, sizeof(float));
+        s.dq = host_take(&s.space, length * d, sizeof(float));
+        s.dk = host_take(&s.space, length * d, sizeof(float));
+        s.dv = host_take(&s.space, length * d, sizeof(float));
+        s.dp = host_take(&s.space, length, sizeof(float));
     }
     return s;
 }
@@ -69,7 +69,7 @@ static void read_qkv(const OpCall *call, AttentionScratch *s, const AttentionPar
 }
 
 /* Scaled scores of query i into s->p. */
-static void scores(const OpCall *call, AttentionScratch *s, const AttentionPart *part, int64_t i)
+static void query_scores(const OpCall *call, AttentionScratch *s, const AttentionPart *part, int64_t i)
 {
     int64_t d = call->attr.attention.head_dim;
     for (int64_t j = 0; j < part->length; j++)
@@ -83,7 +83,7 @@ static void head_fwd(const OpCall *call, AttentionScratch *s, const AttentionPar
     int64_t d = call->attr.attention.head_dim, heads = call->attr.attention.heads;
     read_qkv(call, s, part);
     for (int64_t i = 0; i < part->length; i++) {
-        scores(call, s, part, i);
+        query_scores(call, s, part, i);
         float max = s->p[0], sum = 0;
         for (int64_t j = 1; j < part->length; j++) max = s->p[j] > max ? s->p[j] : max;
         for (int64_t j = 0; j < part->length; j++) {
@@ -113,7 +113,7 @@ static void head_bwd(const OpCall *call, AttentionScratch *s, const AttentionPar
     for (int64_t i = 0; i < part->length; i++) {
         const float *dout = s->dout + i * d;
         float query_lse = lse[(part->first + i) * heads + part->head], dot = ref_dot(dout, s->o + i * d, d);
-        scores(call, s, part, i);
+        query_scores(call, s, part, i);
         dropout_query(s->factor, dropout, (uint32_t)part->head, part->sequence, i, part->length);
         for (int64_t j = 0; j < part->length; j++) {
             float p = expf(s->p[j] - query_lse), dp = ref_dot(dout, s->v + j * d, d) * s->factor[j];
@@ -136,9 +136,9 @@ static void each_head(const OpCall *call, const RowCounts *rows,
     const int32_t *sequence = IN_EITHER(call, ATTENTION, ATTENTION_BWD, seq_index)->data; // (S)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.attention.dropout, call->attr.attention.site);
     int64_t n_rows = rows_in(IN_EITHER(call, ATTENTION, ATTENTION_BWD, qkv)->rows, rows),
-            real = ref_real_rows(spans, rows, op_ctl(call));
+            real = host_real_rows(spans, rows, op_ctl(call));
     AttentionScratch s = attention_scratch(call, rows);
-    ref_check_space(call, &s.space);
+    host_check_scratch(call, s.space.bytes);
     for (int64_t i = 0; i < real; i++) {
         CHECK(0 <= span[i][0] && span[i][0] <= span[i][1] && span[i][1] <= n_rows,
               "attention: sequence %lld has rows %d to %d of %lld", (long long)i, span[i][0], span[i][1],
@@ -152,8 +152,8 @@ static void each_head(const OpCall *call, const RowCounts *rows,
 Status ref_attention(const OpCall *call, const RowCounts *rows)
 {
     const Operand *o = OUT(call, ATTENTION, o), *lse = OUT(call, ATTENTION, lse);
-    ref_clear_rows(o, 0, rows_in(o->rows, rows)); /* rows of no sequence stay 0 */
-    ref_clear_rows(lse, 0, rows_in(lse->rows, rows));
+    host_clear_rows(o, 0, rows_in(o->rows, rows)); /* rows of no sequence stay 0 */
+    host_clear_rows(lse, 0, rows_in(lse->rows, rows));
     each_head(call, rows, head_fwd);
     return OK;
 }
@@ -161,7 +161,7 @@ Status ref_attention(const OpCall *call, const RowCounts *rows)
 Status ref_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv);
-    ref_clear_rows(dqkv, 0, rows_in(dqkv->rows, rows));
+    host_clear_rows(dqkv, 0, rows_in(dqkv->rows, rows));
     each_head(call, rows, head_bwd);
     return OK;
 }

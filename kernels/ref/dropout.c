@@ -1,33 +1,12 @@
 /* Dropout of one row per sequence (position 0); the same call on dy is its backward. */
 #include "kernels/ref/ref.h"
 
-typedef struct {
-    float *x, *factor; // (cols)
-    RefSpace space;
-} DropoutScratch;
-
-static DropoutScratch dropout_scratch(const OpCall *call)
-{
-    DropoutScratch s = {.space.base = call->scratch};
-    int64_t n = IN(call, DROPOUT, x)->cols;
-    s.x = ref_take_floats(&s.space, n);
-    s.factor = ref_take_floats(&s.space, n);
-    return s;
-}
-
-size_t ref_dropout_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return dropout_scratch(call).space.bytes;
-}
-
 Status ref_dropout(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, DROPOUT, x), *y = OUT(call, DROPOUT, y);
     const int32_t *sequence = IN(call, DROPOUT, seq_index)->data; // (S)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.dropout.dropout, call->attr.dropout.site);
-    DropoutScratch s = dropout_scratch(call);
-    ref_check_space(call, &s.space);
+    RefRows s = ref_rows(call);
     int64_t n = x->cols;
     for (int64_t r = 0; r < rows_in(x->rows, rows); r++) {
         const float *from = ref_read(x, r * n, n, s.x);

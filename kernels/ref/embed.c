@@ -2,39 +2,12 @@
    the backward gathers and normalises again, in fp32. */
 #include "kernels/ref/ref.h"
 
-typedef struct {
-    float *s, *buffer, *factor, *ds; // (H)
-    double *dgamma, *dbeta;          // (H); backward only
-    RefSpace space;
-} EmbedScratch;
-
-static EmbedScratch embed_scratch(const OpCall *call)
-{
-    EmbedScratch s = {.space.base = call->scratch};
-    int64_t n = IN_EITHER(call, EMBED, EMBED_BWD, word)->cols;
-    s.s = ref_take_floats(&s.space, n);
-    s.buffer = ref_take_floats(&s.space, n);
-    s.factor = ref_take_floats(&s.space, n);
-    if (call->op == OP_EMBED_BWD) {
-        s.ds = ref_take_floats(&s.space, n);
-        s.dgamma = ref_take_doubles(&s.space, n);
-        s.dbeta = ref_take_doubles(&s.space, n);
-    }
-    return s;
-}
-
-size_t ref_embed_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return embed_scratch(call).space.bytes;
-}
-
-/* The three table rows of token r, and its sum in s.s. */
+/* The three table rows of token r, and its sum in s->x. */
 typedef struct {
     int32_t word, position, type;
 } TableRows;
 
-static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, EmbedScratch *s)
+static TableRows gather_tables(const OpCall *call, const RowCounts *rows, int64_t r, const RefRows *s)
 {
     const Operand *word = IN_EITHER(call, EMBED, EMBED_BWD, word),
                   *position = IN_EITHER(call, EMBED, EMBED_BWD, position),
@@ -46,11 +19,11 @@ static TableRows gather(const OpCall *call, const RowCounts *rows, int64_t r, Em
             ref_index(IN_EITHER(call, EMBED, EMBED_BWD, pos), r, rows_in(position->rows, rows), "embed: position"),
         .type = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, types), r, rows_in(type->rows, rows), "embed: type"),
     };
-    memcpy(s->s, ref_read(word, at.word * n, n, s->buffer), (size_t)n * sizeof(float));
+    memcpy(s->x, ref_read(word, at.word * n, n, s->buffer), (size_t)n * sizeof(float));
     const float *p = ref_read(position, at.position * n, n, s->buffer);
-    for (int64_t j = 0; j < n; j++) s->s[j] += p[j];
+    for (int64_t j = 0; j < n; j++) s->x[j] += p[j];
     const float *t = ref_read(type, at.type * n, n, s->buffer);
-    for (int64_t j = 0; j < n; j++) s->s[j] += t[j];
+    for (int64_t j = 0; j < n; j++) s->x[j] += t[j];
     return at;
 }
 
@@ -60,17 +33,16 @@ Status ref_embed(const OpCall *call, const RowCounts *rows)
     const int32_t *sequence = IN(call, EMBED, seq)->data;                                   // (T)
     const Operand *x = OUT(call, EMBED, x);
     Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
-    EmbedScratch s = embed_scratch(call);
-    ref_check_space(call, &s.space);
-    int64_t n = x->cols, real = ref_real_rows(x, rows, op_ctl(call));
+    RefRows s = ref_rows(call);
+    int64_t n = x->cols, real = host_real_rows(x, rows, op_ctl(call));
     for (int64_t r = 0; r < real; r++) {
-        TableRows at = gather(call, rows, r, &s);
-        ref_normalise(s.s, n, call->attr.embed.eps);
+        TableRows at = gather_tables(call, rows, r, &s);
+        ref_normalise(s.x, n, call->attr.embed.eps);
         dropout_row(s.factor, &dropout, (uint32_t)at.position, (uint32_t)sequence[r], n);
-        for (int64_t j = 0; j < n; j++) s.s[j] = (gamma[j] * s.s[j] + beta[j]) * s.factor[j];
-        ref_write(x, r * n, n, s.s);
+        for (int64_t j = 0; j < n; j++) s.x[j] = (gamma[j] * s.x[j] + beta[j]) * s.factor[j];
+        ref_write(x, r * n, n, s.x);
     }
-    ref_clear_rows(x, real, rows_in(x->rows, rows));
+    host_clear_rows(x, real, rows_in(x->rows, rows));
     return OK;
 }
 
@@ -84,29 +56,24 @@ Status ref_embed_bwd(const OpCall *call, const RowCounts *rows)
     float *dtype = OUT(call, EMBED_BWD, dtype)->data;                                               // (types, H)
     float *dgamma = OUT(call, EMBED_BWD, dgamma)->data, *dbeta = OUT(call, EMBED_BWD, dbeta)->data; // (H)
     Dropout dropout = dropout_of(op_ctl(call), call->attr.embed.dropout, call->attr.embed.site);
-    EmbedScratch s = embed_scratch(call);
-    ref_check_space(call, &s.space);
-    int64_t n = dx->cols, real = ref_real_rows(dx, rows, op_ctl(call));
-    memset(s.dgamma, 0, (size_t)n * sizeof *s.dgamma);
-    memset(s.dbeta, 0, (size_t)n * sizeof *s.dbeta);
+    RefRows s = ref_rows(call);
+    int64_t n = dx->cols, real = host_real_rows(dx, rows, op_ctl(call));
     for (int64_t r = 0; r < real; r++) {
-        TableRows at = gather(call, rows, r, &s);
-        float rstd = ref_normalise(s.s, n, call->attr.embed.eps);
+        TableRows at = gather_tables(call, rows, r, &s);
+        float rstd = ref_normalise(s.x, n, call->attr.embed.eps);
         dropout_row(s.factor, &dropout, (uint32_t)at.position, (uint32_t)sequence[r], n);
         const float *from = ref_read(dx, r * n, n, s.buffer);
         for (int64_t j = 0; j < n; j++) {
             s.factor[j] *= from[j]; /* now the gradient of LN's output */
-            s.dgamma[j] += (double)s.factor[j] * (double)s.s[j];
+            s.dgamma[j] += (double)s.factor[j] * (double)s.x[j];
             s.dbeta[j] += s.factor[j];
         }
-        ref_normalise_bwd(s.ds, s.factor, s.s, rstd, gamma, n);
+        ref_normalise_bwd(s.ds, s.factor, s.x, rstd, gamma, n);
         ref_axpy(dword + at.word * n, 1.0f, s.ds, n);
         ref_axpy(dposition + at.position * n, 1.0f, s.ds, n);
         ref_axpy(dtype + at.type * n, 1.0f, s.ds, n);
     }
-    for (int64_t j = 0; j < n; j++) {
-        dgamma[j] += (float)s.dgamma[j];
-        dbeta[j] += (float)s.dbeta[j];
-    }
+    ref_add_sums(dgamma, s.dgamma, n);
+    ref_add_sums(dbeta, s.dbeta, n);
     return OK;
 }

@@ -1,25 +1,18 @@
-/* The gradient's norm over all segments, and the optimizer's factor for gradients. */
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
+/* Σ x² of the block that begins at x; n elements are left. */
 static double sum_block(const float *x, int64_t n)
 {
-    double block = 0;
-    for (int64_t i = 0; i < n && i < NORM_BLOCK; i++) block += (double)x[i] * (double)x[i];
-    return block;
+    double sum = 0;
+    for (int64_t i = 0; i < n && i < NORM_BLOCK; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
 }
 
 double ref_sum_squares(const float *x, int64_t n)
 {
     double total = 0;
     for (int64_t first = 0; first < n; first += NORM_BLOCK) total += sum_block(x + first, n - first);
-    return total;
-}
-
-double ref_add_blocks(const Segment *tensor, const double *sums)
-{
-    double total = 0;
-    for (int64_t b = 0; b * NORM_BLOCK < tensor->size; b++) total += sums[tensor->block + b];
     return total;
 }
 
@@ -45,7 +38,7 @@ Status ref_grad_norm(const OpCall *call, const RowCounts *rows)
     const double *sums = IN(call, GRAD_NORM, sums)->data;
     for (int64_t i = 0; i < n; i++)
         squares +=
-            sums ? ref_add_blocks(&segments[i], sums) : ref_sum_squares(grads + segments[i].offset, segments[i].size);
+            sums ? host_add_blocks(&segments[i], sums) : ref_sum_squares(grads + segments[i].offset, segments[i].size);
     loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares, call->attr);
     return OK;
 }

@@ -4,28 +4,39 @@
 
 #define BLOCK 16 /* rows widened to fp32 at a time */
 
-/* ---- y = x·wᵀ (+ bias, or + y) ---- */
-
 typedef struct {
-    float *x, *w, *y; // (BLOCK, k), (k), (BLOCK, n)
-    RefSpace space;
+    float *x, *w, *y; // (BLOCK, depth), (depth), (BLOCK, columns); WGRAD: x and dy
+    double *db;       // (n); WGRAD only
+    HostScratch space;
 } LinearScratch;
 
-static LinearScratch linear_scratch(const OpCall *call, int64_t k, int64_t n)
+static LinearScratch linear_scratch(const OpCall *call)
 {
     LinearScratch s = {.space.base = call->scratch};
-    s.x = ref_take_floats(&s.space, BLOCK * k);
-    s.w = ref_take_floats(&s.space, k);
-    s.y = ref_take_floats(&s.space, BLOCK * n);
+    bool dgrad = call->op == OP_LINEAR_DGRAD, wgrad = call->op == OP_LINEAR_WGRAD;
+    int64_t depth = dgrad ? call->attr.linear.n : call->attr.linear.k;
+    int64_t columns = dgrad ? call->attr.linear.k : call->attr.linear.n;
+    s.x = host_take(&s.space, BLOCK * depth, sizeof(float));
+    s.w = host_take(&s.space, wgrad ? 0 : depth, sizeof(float));
+    s.y = host_take(&s.space, BLOCK * columns, sizeof(float));
+    s.db = host_take(&s.space, wgrad ? columns : 0, sizeof(double));
     return s;
 }
+
+size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return linear_scratch(call).space.bytes;
+}
+
+/* ---- y = x·wᵀ (+ bias, or + y) ---- */
 
 /* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add`: the product is added to y. */
 static void linear_product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
                            const Operand *y, int64_t rows, int64_t k, int64_t n)
 {
-    LinearScratch s = linear_scratch(call, k, n);
-    ref_check_space(call, &s.space);
+    LinearScratch s = linear_scratch(call);
+    host_check_scratch(call, s.space.bytes);
     for (int64_t first = 0; first < rows; first += BLOCK) {
         int64_t block = rows - first < BLOCK ? rows - first : BLOCK;
         const float *xs = ref_read(x, first * k, block * k, s.x);
@@ -39,24 +50,12 @@ static void linear_product(const OpCall *call, const Operand *x, const Operand *
     }
 }
 
-size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return linear_scratch(call, call->attr.linear.k, call->attr.linear.n).space.bytes;
-}
-
 Status ref_linear(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, LINEAR, x), *bias = IN(call, LINEAR, bias);
     linear_product(call, x, IN(call, LINEAR, w), operand_present(bias) ? bias->data : NULL, false, OUT(call, LINEAR, y),
                    rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
     return OK;
-}
-
-size_t ref_linear_dgrad_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return linear_scratch(call, call->attr.linear.n, call->attr.linear.k).space.bytes;
 }
 
 /* dx = dy·w: the same product with the transposed copy (k, n) */
@@ -70,47 +69,24 @@ Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
 
 /* ---- dw += dyᵀ·x, db += column sums of dy ---- */
 
-typedef struct {
-    float *x, *dy; // (BLOCK, k), (BLOCK, n)
-    double *db;    // (n)
-    RefSpace space;
-} LinearWgradScratch;
-
-static LinearWgradScratch linear_wgrad_scratch(const OpCall *call)
-{
-    int64_t k = call->attr.linear.k, n = call->attr.linear.n;
-    LinearWgradScratch s = {.space.base = call->scratch};
-    s.x = ref_take_floats(&s.space, BLOCK * k);
-    s.dy = ref_take_floats(&s.space, BLOCK * n);
-    s.db = ref_take_doubles(&s.space, n);
-    return s;
-}
-
-size_t ref_linear_wgrad_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return linear_wgrad_scratch(call).space.bytes;
-}
-
 Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
     float *dw = OUT(call, LINEAR_WGRAD, dw)->data; // (n, k)
     int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
-    LinearWgradScratch s = linear_wgrad_scratch(call);
-    ref_check_space(call, &s.space);
+    LinearScratch s = linear_scratch(call);
+    host_check_scratch(call, s.space.bytes);
     memset(s.db, 0, (size_t)n * sizeof *s.db);
     for (int64_t first = 0; first < n_rows; first += BLOCK) {
         int64_t block = n_rows - first < BLOCK ? n_rows - first : BLOCK;
         const float *xs = ref_read(x, first * k, block * k, s.x);
-        const float *dys = ref_read(dy, first * n, block * n, s.dy);
+        const float *dys = ref_read(dy, first * n, block * n, s.y);
         for (int64_t j = 0; j < n; j++)
             for (int64_t r = 0; r < block; r++) {
                 ref_axpy(dw + j * k, dys[r * n + j], xs + r * k, k);
                 s.db[j] += dys[r * n + j];
             }
     }
-    if (operand_present(db))
-        for (int64_t j = 0; j < n; j++) ((float *)db->data)[j] += (float)s.db[j];
+    if (operand_present(db)) ref_add_sums(db->data, s.db, n);
     return OK;
 }

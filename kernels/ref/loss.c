@@ -3,7 +3,7 @@
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
-float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct)
+float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing, bool training, bool *correct)
 {
     CHECK(label < n, "label is %d; there are %lld classes", label, (long long)n);
     int64_t best = 0;
@@ -15,7 +15,12 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
         return 0;
     }
     float max = logits[best], own = logits[label];
-    double sum = 0;
+    double sum = 0, wanted = (double)own;
+    if (smoothing > 0) {
+        double all = 0;
+        for (int64_t j = 0; j < n; j++) all += (double)logits[j];
+        wanted = (1 - (double)smoothing) * (double)own + (double)smoothing * all / (double)n;
+    }
     for (int64_t j = 0; j < n; j++) {
         float e = expf(logits[j] - max);
         sum += e;
@@ -23,33 +28,10 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, 
     }
     if (training) {
         for (int64_t j = 0; j < n; j++) logits[j] = (float)(logits[j] / sum);
-        logits[label] -= 1.0f;
+        logits[label] -= 1.0f - smoothing;
+        for (int64_t j = 0; smoothing > 0 && j < n; j++) logits[j] -= smoothing / (float)n;
     }
-    return (float)(log(sum) + (double)max - (double)own);
-}
-
-typedef struct {
-    float *logits; // (C)
-    RefSpace space;
-} XentScratch;
-
-static XentScratch xent_scratch(const OpCall *call)
-{
-    XentScratch s = {.space.base = call->scratch};
-    s.logits = ref_take_floats(&s.space, IN(call, XENT, logits)->cols);
-    return s;
-}
-
-size_t ref_xent_scratch(const OpCall *call, const RowCounts *rows)
-{
-    (void)rows;
-    return xent_scratch(call).space.bytes;
-}
-
-static void check_classes(const OpCall *call, int64_t cols)
-{
-    CHECK(call->attr.loss.classes >= 1 && call->attr.loss.classes <= cols, "%s: %d classes in %lld columns",
-          op_info(call->op)->name, call->attr.loss.classes, (long long)cols);
+    return (float)(log(sum) + (double)max - wanted);
 }
 
 Status ref_xent(const OpCall *call, const RowCounts *rows)
@@ -59,25 +41,24 @@ Status ref_xent(const OpCall *call, const RowCounts *rows)
     float *loss = OUT(call, XENT, loss)->data;                                           // (S)
     Stats *stats = OUT(call, XENT, stats)->data;
     const Ctl *ctl = op_ctl(call);
-    int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
+    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
     int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
     bool training = operand_present(dlogits);
     float scale = ctl->scale_seqs * loss_scale_of(IN(call, XENT, scaling)->data);
-    XentScratch s = xent_scratch(call);
-    ref_check_space(call, &s.space);
-    check_classes(call, cols);
+    float *row = ref_rows(call).x;
+    CHECK(classes >= 1 && classes <= cols, "xent: %d classes in %lld columns", classes, (long long)cols);
     for (int64_t r = 0; r < real; r++) {
         bool correct;
-        const float *row = ref_read(logits, r * cols, classes, s.logits);
-        if (row != s.logits) memcpy(s.logits, row, (size_t)classes * sizeof(float));
-        loss[r] = ref_cross_entropy(s.logits, classes, labels[r], training, &correct);
+        const float *from = ref_read(logits, r * cols, classes, row);
+        if (from != row) memcpy(row, from, (size_t)classes * sizeof *row);
+        loss[r] = ref_cross_entropy(row, classes, labels[r], call->attr.loss.smoothing, training, &correct);
         stats->loss[slot] += (double)loss[r];
         stats->correct[slot] += correct;
         for (int64_t j = 0; training && j < cols; j++)
-            ref_store(dlogits, r * cols + j, j < classes ? s.logits[j] * scale : 0.0f);
+            ref_store(dlogits, r * cols + j, j < classes ? row[j] * scale : 0.0f);
     }
     for (int64_t r = real; r < all; r++) loss[r] = 0;
-    if (training) ref_clear_rows(dlogits, real, all);
+    if (training) host_clear_rows(dlogits, real, all);
     return OK;
 }
 
@@ -89,14 +70,43 @@ Status ref_mse(const OpCall *call, const RowCounts *rows)
     float *loss = OUT(call, MSE, loss)->data;                                          // (S)
     Stats *stats = OUT(call, MSE, stats)->data;
     const Ctl *ctl = op_ctl(call);
-    int64_t cols = logits->cols, real = ref_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
+    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
     float scale = ctl->scale_seqs * loss_scale_of(IN(call, MSE, scaling)->data);
-    if (operand_present(dlogits)) ref_clear_rows(dlogits, 0, all);
+    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, all);
     for (int64_t r = 0; r < all; r++) {
         float error = r < real ? ref_load(logits, r * cols) - labels[r] : 0;
         loss[r] = error * error;
         stats->loss[call->attr.loss.slot] += (double)loss[r];
         if (operand_present(dlogits)) ref_store(dlogits, r * cols, 2 * error * scale);
+    }
+    return OK;
+}
+
+Status ref_bce(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *logits = IN(call, BCE, logits), *dlogits = OUT(call, BCE, dlogits); // (S, C)
+    const float *labels = IN(call, BCE, labels)->data;                                 // (S, classes)
+    float *loss = OUT(call, BCE, loss)->data;                                          // (S)
+    Stats *stats = OUT(call, BCE, stats)->data;
+    const Ctl *ctl = op_ctl(call);
+    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
+    int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
+    float scale = ctl->scale_seqs * loss_scale_of(IN(call, BCE, scaling)->data);
+    CHECK(classes >= 1 && classes <= cols, "bce: %d classes in %lld columns", classes, (long long)cols);
+    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, all);
+    for (int64_t r = 0; r < all; r++) {
+        double sum = 0;
+        bool correct = r < real;
+        for (int32_t j = 0; j < classes && r < real; j++) {
+            double x = (double)ref_load(logits, r * cols + j), y = (double)labels[r * classes + j], e = exp(-fabs(x));
+            double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
+            sum += (x > 0 ? x : 0) - x * y + log1p(e);
+            correct = correct && (x > 0) == (y > 0.5);
+            if (operand_present(dlogits)) ref_store(dlogits, r * cols + j, (float)((sigmoid - y) / classes) * scale);
+        }
+        loss[r] = (float)(sum / classes);
+        stats->loss[slot] += (double)loss[r];
+        stats->correct[slot] += correct;
     }
     return OK;
 }

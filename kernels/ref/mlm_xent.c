@@ -9,17 +9,17 @@
 typedef struct {
     float *h, *logits, *w; // (CHUNK, H), (CHUNK, classes), (max(H, classes))
     double *db;            // (classes)
-    RefSpace space;
+    HostScratch space;
 } MlmXentScratch;
 
 static MlmXentScratch mlm_xent_scratch(const OpCall *call)
 {
     MlmXentScratch s = {.space.base = call->scratch};
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes;
-    s.h = ref_take_floats(&s.space, CHUNK * k);
-    s.logits = ref_take_floats(&s.space, CHUNK * classes);
-    s.w = ref_take_floats(&s.space, k > classes ? k : classes);
-    s.db = ref_take_doubles(&s.space, classes);
+    s.h = host_take(&s.space, CHUNK * k, sizeof(float));
+    s.logits = host_take(&s.space, CHUNK * classes, sizeof(float));
+    s.w = host_take(&s.space, k > classes ? k : classes, sizeof(float));
+    s.db = host_take(&s.space, classes, sizeof(double));
     return s;
 }
 
@@ -69,14 +69,14 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
     Stats *stats = OUT(call, MLM_XENT, stats)->data;
     const Ctl *ctl = op_ctl(call);
     int64_t k = call->attr.loss.k, classes = call->attr.loss.classes, slot = call->attr.loss.slot;
-    int64_t real = ref_real_rows(h, rows, ctl), all = rows_in(h->rows, rows);
+    int64_t real = host_real_rows(h, rows, ctl), all = rows_in(h->rows, rows);
     bool training = operand_present(dh);
     float scale = ctl->scale_masked * loss_scale_of(IN(call, MLM_XENT, scaling)->data);
     CHECK(classes <= call->attr.loss.n, "mlm_xent: %lld classes in a padded vocabulary of %lld", (long long)classes,
           (long long)call->attr.loss.n);
     CHECK(!training || operand_present(wt), "mlm_xent: dh needs the transposed copy wt");
     MlmXentScratch s = mlm_xent_scratch(call);
-    ref_check_space(call, &s.space);
+    host_check_scratch(call, s.space.bytes);
     memset(s.db, 0, (size_t)classes * sizeof *s.db);
     for (int64_t first = 0; first < real; first += CHUNK) {
         int64_t block = real - first < CHUNK ? real - first : CHUNK;
@@ -85,16 +85,15 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
         for (int64_t r = 0; r < block; r++) {
             bool correct;
             float *row = s.logits + r * classes;
-            loss[first + r] = ref_cross_entropy(row, classes, labels[first + r], training, &correct);
+            loss[first + r] = ref_cross_entropy(row, classes, labels[first + r], 0, training, &correct);
             stats->loss[slot] += (double)loss[first + r];
             stats->correct[slot] += correct;
             for (int64_t c = 0; training && c < classes; c++) row[c] = ref_rounded(h->dtype, row[c] * scale);
         }
         if (training) chunk_gradients(call, &s, hs, first, block);
     }
-    if (operand_present(db))
-        for (int64_t c = 0; c < classes; c++) ((float *)db->data)[c] += (float)s.db[c];
+    if (operand_present(db)) ref_add_sums(db->data, s.db, classes);
     for (int64_t r = real; r < all; r++) loss[r] = 0;
-    if (training) ref_clear_rows(dh, real, all);
+    if (training) host_clear_rows(dh, real, all);
     return OK;
 }

@@ -3,6 +3,6 @@
 Status ref_zero(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = OUT(call, ZERO, x);
-    ref_clear_rows(x, 0, rows_in(x->rows, rows));
+    host_clear_rows(x, 0, rows_in(x->rows, rows));
     return OK;
 }

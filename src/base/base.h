@@ -12,5 +12,6 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/status.h"
+#include "base/str.h"
 
 #endif

@@ -27,8 +27,8 @@ static bool read_number(const char *folder, const char *name, const char *format
     return found;
 }
 
-/* What a group says of one question; SIZE_MAX: nothing. */
-typedef size_t (*Ask)(const Version *v, const char *folder);
+/* One figure of a group; SIZE_MAX: unknown. */
+typedef size_t (*Figure)(const Version *v, const char *folder);
 
 static size_t group_limit(const Version *v, const char *folder)
 {
@@ -54,24 +54,24 @@ static size_t group_kills(const Version *v, const char *folder)
     return read_number(folder, "memory.failcnt", "%llu", &n) ? (size_t)n : SIZE_MAX;
 }
 
-/* The least answer of the groups from `group` to the top. In a container only the groups below the container's own are
-   mounted: a folder that is not there has no limit. */
-static size_t ask_path(const char *root, const Version *v, char *group, Ask ask)
+/* The minimum over the groups from `group` to the root. In a container only the groups below the container's own are
+   mounted, so a missing folder has no limit. */
+static size_t least_above(const char *root, const Version *v, char *group, Figure figure)
 {
     size_t least = SIZE_MAX;
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
         *end = '\0';
         char *folder = mem_printf("%s%s%s", root, v->mount, group);
-        size_t here = ask(v, folder);
+        size_t here = figure(v, folder);
         if (here < least) least = here;
         free(folder);
-        if (ask == group_kills && here != SIZE_MAX) return here; /* the process's own group */
+        if (figure == group_kills && here != SIZE_MAX) return here; /* the process's own group */
     }
     return least;
 }
 
-/* The least answer of all groups. A line is "NUMBER:CONTROLLERS:GROUP"; v2's has number 0 and no controllers. */
-static size_t ask_groups(const char *root, Ask ask)
+/* The minimum over all groups. A line is "NUMBER:CONTROLLERS:GROUP"; v2's has number 0 and no controllers. */
+static size_t least_of_groups(const char *root, Figure figure)
 {
     size_t least = SIZE_MAX;
     char *path = mem_printf("%s/proc/self/cgroup", root), line[5000];
@@ -84,7 +84,7 @@ static size_t ask_groups(const char *root, Ask ask)
         const Version *v = strncmp(line, "0:", 2) == 0 ? &v2 : NULL;
         for (char *word = strtok_r(controllers + 1, ",", &rest); word && !v; word = strtok_r(NULL, ",", &rest))
             if (strcmp(word, "memory") == 0) v = &v1;
-        size_t here = v ? ask_path(root, v, group, ask) : SIZE_MAX;
+        size_t here = v ? least_above(root, v, group, figure) : SIZE_MAX;
         if (here < least) least = here;
     }
     if (f) fclose(f);
@@ -92,11 +92,11 @@ static size_t ask_groups(const char *root, Ask ask)
     return least;
 }
 
-size_t cgroup_free_bytes(const char *root) { return ask_groups(root, group_free); }
-size_t cgroup_limit_bytes(const char *root) { return ask_groups(root, group_limit); }
+size_t cgroup_free_bytes(const char *root) { return least_of_groups(root, group_free); }
+size_t cgroup_limit_bytes(const char *root) { return least_of_groups(root, group_limit); }
 
 uint64_t cgroup_memory_kills(const char *root)
 {
-    size_t n = ask_groups(root, group_kills);
+    size_t n = least_of_groups(root, group_kills);
     return n == SIZE_MAX ? 0 : n;
 }

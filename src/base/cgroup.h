@@ -5,16 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that the limits still allow: the least over all groups from those in ROOT/proc/self/cgroup up to the top, of v1
-   and v2. File pages that the kernel would drop first count as free. SIZE_MAX without a limit. `root` is "" for this
-   machine; tests give a folder with a tree of their own. */
+/* Bytes that the limits still allow: the minimum over all groups from those in ROOT/proc/self/cgroup up to the root
+   group, of v1 and v2. Inactive file pages count as free. SIZE_MAX without a limit. `root` is "" for this machine;
+   tests give a folder with a tree of their own. */
 size_t cgroup_free_bytes(const char *root);
 
-/* The least of these limits themselves; SIZE_MAX without one. */
+/* The smallest of these limits; SIZE_MAX without one. */
 size_t cgroup_limit_bytes(const char *root);
 
-/* How many processes of this process's own groups the kernel has killed so far because memory was exhausted; where it
-   does not count them (v1 before Linux 4.13), how often a limit refused memory. */
+/* Number of processes of this process's own groups that the kernel has killed because memory was exhausted. Where the
+   kernel does not count them (v1 before Linux 4.13), the number of allocations that a limit refused. */
 uint64_t cgroup_memory_kills(const char *root);
 
 #endif

@@ -8,16 +8,16 @@
 #include <string.h>
 #include <time.h>
 
-static double now(clockid_t which)
+static double read_clock(clockid_t which)
 {
     struct timespec t;
     clock_gettime(which, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double clock_monotonic(void) { return now(CLOCK_MONOTONIC); }
+double clock_monotonic(void) { return read_clock(CLOCK_MONOTONIC); }
 
-double clock_wall(void) { return now(CLOCK_REALTIME); }
+double clock_wall(void) { return read_clock(CLOCK_REALTIME); }
 
 void clock_iso(char *out, size_t size)
 {
@@ -27,23 +27,23 @@ void clock_iso(char *out, size_t size)
     if (strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0 && size > 0) out[0] = '\0';
 }
 
-/* Digits, at most nine of them, as a number; moves *p behind them. */
-static bool take_count(const char **p, long *value)
+/* Reads one to nine digits and advances *p past them. */
+static bool read_digits(const char **p, long *value)
 {
     const char *start = *p;
     for (*value = 0; isdigit((unsigned char)**p) && *p - start < 9; ++*p) *value = 10 * *value + (**p - '0');
     return *p > start && !isdigit((unsigned char)**p);
 }
 
-/* As Slurm writes and reads them: M:S, H:M:S, D-H, D-H:M, D-H:M:S. Only the first field may exceed its usual range. */
+/* Slurm's forms: M:S, H:M:S, D-H, D-H:M, D-H:M:S. Only the first field may exceed its usual range. */
 static bool parse_clock_form(const char *text, double *seconds)
 {
     long days = 0, field[3] = {0};
     const char *p = text, *dash = strchr(text, '-');
-    if (dash && (!take_count(&p, &days) || p++ != dash)) return false;
+    if (dash && (!read_digits(&p, &days) || p++ != dash)) return false;
     int n = 0;
     do {
-        if (n == 3 || !take_count(&p, &field[n++])) return false;
+        if (n == 3 || !read_digits(&p, &field[n++])) return false;
     } while (*p == ':' && p++);
     if (*p != '\0' || (!dash && n < 2)) return false;
     if (!dash && n == 2) { /* minutes and seconds: there are no hours */
@@ -57,7 +57,7 @@ static bool parse_clock_form(const char *text, double *seconds)
     return true;
 }
 
-/* A number, with a fraction if need be, and a unit: s (or none), m, h, d. */
+/* A number, with or without a fraction, and a unit: s (or none), m, h, d. */
 static bool parse_unit_form(const char *text, double *seconds)
 {
     static const struct {

@@ -20,8 +20,7 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t len)
 {
     if (len == 0) return crc; /* data may be NULL then */
     const uint8_t *p = data;
-    size_t words = crc32c_has_words() ? len / 8 : 0;
     crc = ~crc;
-    if (words) crc = crc32c_words(crc, p, words);
-    return ~crc_bytes(crc, p + 8 * words, len - 8 * words);
+    size_t done = 8 * crc32c_words(&crc, p, len / 8);
+    return ~crc_bytes(crc, p + done, len - done);
 }

@@ -3,15 +3,19 @@
 
 #include "base/crc32c_internal.h"
 
-bool crc32c_has_words(void) { return __builtin_cpu_supports("sse4.2") != 0; }
-
-__attribute__((target("sse4.2"))) uint32_t crc32c_words(uint32_t crc, const uint8_t *p, size_t words)
+__attribute__((target("sse4.2"))) static uint32_t add_words(uint64_t crc, const uint8_t *p, size_t words)
 {
-    uint64_t c = crc;
     for (size_t i = 0; i < words; i++) {
         uint64_t w;
         memcpy(&w, p + 8 * i, 8);
-        c = _mm_crc32_u64(c, w);
+        crc = _mm_crc32_u64(crc, w);
     }
-    return (uint32_t)c;
+    return (uint32_t)crc;
+}
+
+size_t crc32c_words(uint32_t *crc, const uint8_t *p, size_t words)
+{
+    if (!__builtin_cpu_supports("sse4.2")) return 0;
+    *crc = add_words(*crc, p, words);
+    return words;
 }

@@ -1,7 +1,8 @@
-/* Digests: XXH3-128 (xxhash, only included in digest.c) for state on disk, CRC-32C for TensorFlow's formats. */
+/* Digests: XXH3-128 (xxhash, which only digest.c includes) for state on disk, CRC-32C for TensorFlow's formats. */
 #ifndef CAIRN_BASE_DIGEST_H
 #define CAIRN_BASE_DIGEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,8 @@ void digest_free(DigestStream *s); /* takes NULL */
 Digest digest_of(const void *data, size_t len);
 /* 32 hexadecimal digits and a NUL. */
 void digest_format(Digest d, char out[33]);
+/* Reads what digest_format writes. False for any other text. */
+bool digest_parse(const char *text, Digest *d);
 int digest_equal(Digest a, Digest b);
 
 /* CRC-32C, Castagnoli's polynomial (RFC 3720 B.4). Start with 0; pass the last value to continue. Uses the CPU's

@@ -1,5 +1,5 @@
-/* An event loop: one thread waits for file descriptors, for a time, and for other threads that wake it. Before each
-   turn the thread names what it waits for, so nothing has to be taken back when a descriptor is closed:
+/* An event loop: one thread waits for file descriptors, for a time, and for other threads that wake it. It lists them
+   before each turn, so a closed descriptor needs no removal:
 
      events_begin(&e); events_add(&e, …); events_until(&e, …); events_wait(&e); events_react(&e); */
 #ifndef CAIRN_BASE_EVENTS_H
@@ -25,15 +25,15 @@ void events_begin(Events *e);
 /* A `react` of NULL only ends the wait. A negative `fd` is left out. */
 void events_add(Events *e, int fd, short wanted, EventReaction react, void *arg);
 void events_until(Events *e, double when); /* the wait ends then at the latest */
-void events_wait(Events *e);               /* for the first event; nobody else may use `e`, but events_wake */
+void events_wait(Events *e);               /* for the first event; meanwhile other threads may only call events_wake */
 void events_react(Events *e);              /* calls the reactions, in the order of events_add */
 void events_wake(Events *e);               /* from any thread: ends the wait, or the next one */
 void events_free(Events *e);               /* takes a zeroed one */
 
-/* Blocks these signals and gives a descriptor that is readable when one has come. Negative, and errno: there is none.
- */
+/* Blocks these signals and returns a descriptor that is readable while one is pending. Negative, with errno, on
+   failure. */
 int signals_open(const int *numbers, int n);
-/* The next that has come; 0: none. */
+/* Takes the next pending signal; 0: none. */
 int signals_take(int fd);
 
 #endif

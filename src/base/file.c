@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* In messages %m is what the system said (errno), so errno is kept over clean-up calls. */
+/* %m in messages is the system's error (errno), so clean-up calls must keep errno. */
 
 enum { READ_BYTES = 256 * 1024 };
 
@@ -25,19 +25,11 @@ static int open_for_reading(const char *path, int flags)
     return fd;
 }
 
-static ssize_t read_some(int fd, void *out, size_t len)
-{
-    ssize_t n;
-    do n = read(fd, out, len);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
 Status file_map(FileMap *map, const char *path)
 {
     Status status = OK;
     *map = (FileMap){0};
-    int fd = open_for_reading(path, O_NONBLOCK); /* so that a pipe is refused below, not waited for */
+    int fd = open_for_reading(path, O_NONBLOCK); /* a pipe is refused below without a wait */
     if (fd < 0) return fail(E_IO, "%s: cannot open: %m", path);
     struct stat st;
     if (fstat(fd, &st) != 0) TRY_DONE(fail(E_IO, "%s: cannot examine: %m", path));
@@ -63,53 +55,62 @@ void file_unmap(FileMap *map)
     *map = (FileMap){0};
 }
 
-Status file_read(const char *path, size_t max, Buf *out)
-{
-    Status status = OK;
-    char *piece = mem_alloc(READ_BYTES);
-    if (out->data) out->len = 0;
-    int fd = open_for_reading(path, 0);
-    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
-    for (;;) {
-        ssize_t n = read_some(fd, piece, READ_BYTES);
-        if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
-        if ((size_t)n > max - out->len) {
-            TRY_DONE(fail(E_FORMAT, "%s: larger than the %zu bytes that such a file may have", path, max));
-        }
-        buf_append(out, piece, (size_t)n);
-        if (n == 0) break;
-    }
-done:
-    if (fd >= 0) close(fd);
-    free(piece);
-    return status;
-}
-
-Status file_digest(const char *path, Digest *digest, uint64_t *size)
+/* Appends the bytes of a file or pipe to `out` (up to `max` of them), to `stream` and their number to *size; each may
+   be NULL. */
+static Status read_whole(const char *path, size_t max, Buf *out, DigestStream *stream, uint64_t *size)
 {
     Status status = OK;
     uint64_t total = 0;
     char *piece = mem_alloc(READ_BYTES);
-    DigestStream *stream = digest_new();
     int fd = open_for_reading(path, 0);
     if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
     for (;;) {
-        ssize_t n = read_some(fd, piece, READ_BYTES);
+        ssize_t n;
+        do n = read(fd, piece, READ_BYTES);
+        while (n < 0 && errno == EINTR);
         if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
+        if ((uint64_t)n > max - total)
+            TRY_DONE(fail(E_FORMAT, "%s: larger than the %zu bytes that such a file may have", path, max));
+        if (out) buf_append(out, piece, (size_t)n);
         if (n == 0) break;
-        digest_update(stream, piece, (size_t)n);
+        if (stream) digest_update(stream, piece, (size_t)n);
         total += (uint64_t)n;
     }
-    if (digest) *digest = digest_value(stream);
     if (size) *size = total;
 done:
     if (fd >= 0) close(fd);
-    digest_free(stream);
     free(piece);
     return status;
 }
 
-/* ---- Questions ---- */
+Status file_read(const char *path, size_t max, Buf *out)
+{
+    if (out->data) out->len = 0;
+    return read_whole(path, max, out, NULL, NULL);
+}
+
+Status file_digest(const char *path, Digest *digest, uint64_t *size)
+{
+    DigestStream *stream = digest_new();
+    Status status = read_whole(path, SIZE_MAX, NULL, stream, size);
+    if (status == OK && digest) *digest = digest_value(stream);
+    digest_free(stream);
+    return status;
+}
+
+Status file_write_all(int fd, const char *path, const void *data, size_t len)
+{
+    for (const char *p = data, *end = p + len; p < end;) {
+        ssize_t n = write(fd, p, (size_t)(end - p));
+        if (n >= 0)
+            p += n;
+        else if (errno != EINTR)
+            return fail(E_IO, "%s: cannot be written: %m", path);
+    }
+    return OK;
+}
+
+/* ---- Properties ---- */
 
 Status file_user_folder(char **path)
 {
@@ -183,7 +184,7 @@ Status file_sync_directory(const char *path)
     int why = errno;
     close(fd);
     errno = why;
-    /* EINVAL: a file system on which directories cannot be flushed one by one. There is nothing left to do then. */
+    /* EINVAL: a file system on which directories cannot be flushed one by one. Nothing else is possible. */
     if (result != 0 && why != EINVAL) return fail(E_IO, "%s: cannot make the directory durable: %m", path);
     return OK;
 }
@@ -208,15 +209,58 @@ Status file_make_directories(const char *path)
         if (mkdir(part, 0777) == 0) {
             status = sync_parent(part);
         } else {
-            int why = errno; /* an existing directory is fine, whatever mkdir said */
-            bool stands = file_is_directory(part);
+            int why = errno; /* any error is fine if the directory exists */
+            bool exists = file_is_directory(part);
             errno = why == EEXIST ? ENOTDIR : why;
-            if (!stands) status = fail(E_IO, "%s: cannot make the directory %s: %m", path, part);
+            if (!exists) status = fail(E_IO, "%s: cannot make the directory %s: %m", path, part);
         }
         if (at_end) break;
     }
     if (!*part) status = fail(E_IO, "cannot make a directory with an empty name");
     free(part);
+    return status;
+}
+
+Status file_try_directory(const char *path)
+{
+    int missing = 0;
+    char *place = mem_strdup(path), *file = NULL;
+    while (!file_exists(place) && strcmp(place, ".") != 0 && strcmp(place, "/") != 0) {
+        char *above = file_directory(place);
+        free(place);
+        place = above;
+        missing++;
+    }
+    free(place);
+    Status status = OK;
+    place = mem_strdup(path);
+    TRY_DONE(file_make_directories(path));
+    file = mem_printf("%s/cairn-try.tmp.%ld", path, (long)getpid());
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) TRY_DONE(fail(E_IO, "%s: no file can be made in this folder: %m", path));
+    close(fd);
+    unlink(file);
+done:
+    for (; missing > 0 && (rmdir(place) == 0 || status != OK); missing--) { /* after a failure some were not made */
+        char *above = file_directory(place);
+        free(place);
+        place = above;
+    }
+    free(place);
+    free(file);
+    return status;
+}
+
+Status file_try_place(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a device or a pipe */
+        return S_ISDIR(st.st_mode) ? fail(E_IO, "%s: is a folder; expected the name of a file", path) : OK;
+    char *folder = file_directory(path);
+    Status status = file_is_directory(folder)
+                        ? file_try_directory(folder)
+                        : fail(E_IO, "%s: cannot be written: the folder %s does not exist", path, folder);
+    free(folder);
     return status;
 }
 
@@ -297,16 +341,45 @@ static bool is_temporary(const char *name)
            strspn(digits + 1, "0123456789") == strlen(digits + 1);
 }
 
-Status file_remove_temporaries(const char *directory)
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+Status file_list(const char *folder, FileList *list)
 {
     Status status = OK;
-    DIR *d = opendir(directory);
-    if (!d && errno == ENOENT) return OK;
-    if (!d) return fail(E_IO, "%s: cannot list: %m", directory);
-    for (struct dirent *entry; status == OK && (entry = readdir(d));)
-        if (is_temporary(entry->d_name) && unlinkat(dirfd(d), entry->d_name, 0) != 0 && errno != ENOENT)
-            status = fail(E_IO, "%s/%s: cannot remove: %m", directory, entry->d_name);
-    closedir(d);
+    *list = (FileList){0};
+    DIR *dir = opendir(folder);
+    if (!dir) return errno == ENOENT ? OK : fail(E_IO, "%s: cannot list: %m", folder);
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno) TRY_DONE(fail(E_IO, "%s: cannot list: %m", folder));
+        if (!entry) break;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        MEM_GROW(list->paths, list->count, list->cap);
+        list->paths[list->count++] = file_join(folder, entry->d_name);
+    }
+    if (list->count > 0) qsort(list->paths, (size_t)list->count, sizeof *list->paths, by_text);
+done:
+    closedir(dir);
+    if (status != OK) file_list_free(list);
+    return status;
+}
+
+void file_list_free(FileList *list)
+{
+    for (int i = 0; i < list->count; i++) free(list->paths[i]);
+    free(list->paths);
+    *list = (FileList){0};
+}
+
+Status file_remove_temporaries(const char *directory)
+{
+    FileList list;
+    Status status = file_list(directory, &list);
+    for (int i = 0; i < list.count && status == OK; i++)
+        if (is_temporary(file_basename(list.paths[i])) && unlink(list.paths[i]) != 0 && errno != ENOENT)
+            status = fail(E_IO, "%s: cannot remove: %m", list.paths[i]);
+    file_list_free(&list);
     return status;
 }
 

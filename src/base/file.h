@@ -35,31 +35,45 @@ typedef struct {
     size_t used;
     uint64_t size; /* bytes given to the system */
     DigestStream *digest;
-    bool broken; /* a write failed: the file may not get its name */
+    bool broken; /* a write failed, so the file must not get its name */
 } FileWriter;
 
 #define FILE_BLOCK ((size_t)1 << 20)
 
 Status file_writer_open(FileWriter *w, const char *path); /* on failure `w` is zeroed */
 Status file_writer_write(FileWriter *w, const void *data, size_t len);
-/* fsync, rename over `path`, fsync its directory. `digest` and `size` may be NULL. Frees `w` whatever happens; where it
-   fails, the temporary is gone and an older file of that name is untouched (except if only the last fsync failed). */
+/* fsync, rename over `path`, fsync its directory. `digest` and `size` may be NULL. Frees `w` in any case. On failure
+   the temporary is removed, and an older file of that name is untouched unless only the last fsync failed. */
 Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size);
 void file_writer_abandon(FileWriter *w); /* removes the temporary; takes a zeroed or closed one */
 
 Status file_write_durable(const char *path, const void *data, size_t len);
+/* All of it to an open descriptor, not durably. `path` is for messages. */
+Status file_write_all(int fd, const char *path, const void *data, size_t len);
 Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either may be NULL */
 
-/* Opens /dev/null for standard input, output and error where they are closed. Otherwise the next opened files would
-   get their numbers and receive the log. A program calls this first. */
+/* Opens /dev/null for standard input, output and error where they are closed, because the next opened files would get
+   their numbers and receive the log. A program calls this first. */
 void file_open_standard(void);
 
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 Status file_size(const char *path, uint64_t *size);
 Status file_make_directories(const char *path); /* like mkdir -p; new ones are durable */
+/* Whether files can be made in the folder, by making one; what it made, folders too, is removed again. */
+Status file_try_directory(const char *path);
+/* The same for a file that will be written into a folder that exists. */
+Status file_try_place(const char *path);
 Status file_sync_directory(const char *path);
 Status file_rename(const char *from, const char *to); /* and fsync of both directories */
+/* Paths of a folder's entries, sorted by name, without "." and "..". */
+typedef struct {
+    char **paths; // (count)
+    int count, cap;
+} FileList;
+
+Status file_list(const char *folder, FileList *list); /* a missing folder has no entries */
+void file_list_free(FileList *list);                  /* takes a zeroed one */
 /* Removes the temporaries of killed writers in a folder: files named `….tmp.<number>`. Only for the owner of the
    folder. A missing folder is fine. */
 Status file_remove_temporaries(const char *directory);

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 
-/* Where the bytes go: a symbolic link stays, and its target is written. */
+/* The file to write. A symbolic link stays, and its target is replaced. */
 static char *resolve(const char *path)
 {
     struct stat st;
@@ -17,7 +17,7 @@ static char *resolve(const char *path)
     return target ? target : mem_strdup(path);
 }
 
-/* Devices, pipes and sockets (/dev/stdout, /dev/full) are written as they are: a file must not take their place. */
+/* Devices, pipes and sockets (/dev/stdout, /dev/full), which a file must not replace. */
 static bool written_in_place(const char *path)
 {
     struct stat st;
@@ -44,7 +44,7 @@ Status file_writer_open(FileWriter *w, const char *path)
     return OK;
 }
 
-/* After errno was set by a call that did `what`; `missing` bytes did not get onto the disk. */
+/* The error (errno) of a call that did `what`. `missing` bytes were not written. */
 static Status writing_failed(FileWriter *w, const char *what, uint64_t missing)
 {
     int why = errno;
@@ -61,7 +61,7 @@ static Status writing_failed(FileWriter *w, const char *what, uint64_t missing)
     return fail(E_IO, "%s: cannot %s: %m", w->path, what);
 }
 
-/* Past the buffer. Signals and short writes are no errors. */
+/* Writes without the buffer. Signals and short writes are not errors. */
 static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
 {
     digest_update(w->digest, data, len);
@@ -77,7 +77,7 @@ static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
     return OK;
 }
 
-static Status flush(FileWriter *w)
+static Status flush_block(FileWriter *w)
 {
     size_t used = w->used;
     w->used = 0;
@@ -102,7 +102,7 @@ Status file_writer_write(FileWriter *w, const void *data, size_t len)
         w->used += n;
         p += n;
         len -= n;
-        if (w->used == FILE_BLOCK) TRY(flush(w));
+        if (w->used == FILE_BLOCK) TRY(flush_block(w));
     }
     return OK;
 }
@@ -110,7 +110,7 @@ Status file_writer_write(FileWriter *w, const void *data, size_t len)
 static Status make_durable(FileWriter *w)
 {
     if (w->broken) return fail(E_IO, "%s: not put in place, since writing it failed", w->path);
-    TRY(flush(w));
+    TRY(flush_block(w));
     int result;
     do result = fsync(w->fd);
     while (result != 0 && errno == EINTR);
@@ -121,7 +121,7 @@ static Status make_durable(FileWriter *w)
     return OK;
 }
 
-static void release(FileWriter *w)
+static void writer_free(FileWriter *w)
 {
     if (w->fd >= 0) close(w->fd);
     digest_free(w->digest);
@@ -135,12 +135,9 @@ Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size)
 {
     CHECK(w->path, "file_writer_close on a writer that is not open");
     Status status = make_durable(w);
-    if (status != OK) {
-        file_writer_abandon(w);
-        return status;
-    }
-    if (w->temporary && rename(w->temporary, w->path) != 0) {
+    if (status == OK && w->temporary && rename(w->temporary, w->path) != 0)
         status = fail(E_IO, "%s: cannot rename to %s: %m", w->temporary, w->path);
+    if (status != OK) {
         file_writer_abandon(w);
         return status;
     }
@@ -151,7 +148,7 @@ Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size)
     }
     if (digest) *digest = digest_value(w->digest);
     if (size) *size = w->size;
-    release(w);
+    writer_free(w);
     return status;
 }
 
@@ -159,7 +156,7 @@ void file_writer_abandon(FileWriter *w)
 {
     if (!w->path) return;
     if (w->temporary) unlink(w->temporary);
-    release(w);
+    writer_free(w);
 }
 
 Status file_write_durable(const char *path, const void *data, size_t len)

@@ -13,19 +13,14 @@ static json_t *node(const Json *v) { return (json_t *)(uintptr_t)v; }
 
 static const Json *wrap(const json_t *v) { return (const Json *)v; }
 
-/* jansson descends on the stack to its own, far deeper limit, so depth is judged before it starts. Text that is not
-   JSON may be misjudged here, but only such text. */
-static Status check_depth(const char *name, const char *text, size_t len)
+/* jansson recurses to its own, far deeper limit, so the depth is checked before it starts. The check may misread text
+   that is not JSON, but no other. */
+static Status check_depth(const char *name, int64_t first_line, const char *text, size_t len)
 {
     int depth = 0;
     bool in_string = false;
-    size_t line = 1, line_start = 0;
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
-        if (c == '\n') {
-            line++;
-            line_start = i + 1;
-        }
         if (in_string) {
             if (c == '\\')
                 i++;
@@ -36,30 +31,41 @@ static Status check_depth(const char *name, const char *text, size_t len)
         if (c == '"') in_string = true;
         if (c == ']' || c == '}') depth--;
         if (c != '[' && c != '{') continue;
-        if (++depth > MAX_DEPTH) {
-            return fail(E_FORMAT, "%s: line %zu, column %zu: arrays and objects nested deeper than %d", name, line,
-                        i - line_start + 1, MAX_DEPTH);
-        }
+        if (++depth <= MAX_DEPTH) continue;
+        long long line = first_line;
+        size_t start = 0;
+        for (size_t k = 0; k < i; k++)
+            if (text[k] == '\n') line++, start = k + 1;
+        return fail(E_FORMAT, "%s: line %lld, column %zu: arrays and objects nested deeper than %d", name, line,
+                    i - start + 1, MAX_DEPTH);
     }
     return OK;
 }
 
 Status js_parse(const char *name, const char *text, size_t len, Json **doc)
 {
+    return js_parse_at(name, 1, text, len, doc);
+}
+
+Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc)
+{
     *doc = NULL;
     if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as Windows editors leave it */
         text += 3;
         len -= 3;
     }
-    if (len == 0) return fail(E_FORMAT, "%s: empty, where JSON was expected", name);
-    TRY(check_depth(name, text, len));
+    if (len == 0) return fail(E_FORMAT, "%s: empty; expected JSON", name);
+    TRY(check_depth(name, first_line, text, len));
     json_error_t error;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
         if (json_error_code(&error) == json_error_out_of_memory) {
             return fail(E_MEMORY, "%s: no memory left to parse %zu bytes of JSON", name, len);
         }
-        return fail(E_FORMAT, "%s: line %d, column %d: not valid JSON: %s", name, error.line, error.column, error.text);
+        for (char *p = error.text; *p; p++) /* jansson cuts characters */
+            if ((unsigned char)*p >= 0x80) *p = '?';
+        return fail(E_FORMAT, "%s: line %lld, column %d: not valid JSON: %s", name,
+                    (long long)(first_line - 1 + error.line), error.column, error.text);
     }
     *doc = (Json *)root;
     return OK;
@@ -81,25 +87,11 @@ void js_free(Json *doc) { json_decref(node(doc)); }
 
 JsonKind js_kind(const Json *v)
 {
-    if (!v) return JSON_KIND_NULL;
-    switch (json_typeof(node(v))) {
-    case JSON_OBJECT:
-        return JSON_KIND_OBJECT;
-    case JSON_ARRAY:
-        return JSON_KIND_ARRAY;
-    case JSON_STRING:
-        return JSON_KIND_STRING;
-    case JSON_INTEGER:
-        return JSON_KIND_INT;
-    case JSON_REAL:
-        return JSON_KIND_REAL;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return JSON_KIND_BOOL;
-    case JSON_NULL:
-        break;
-    }
-    return JSON_KIND_NULL;
+    static const JsonKind kinds[] = {
+        [JSON_OBJECT] = JSON_KIND_OBJECT, [JSON_ARRAY] = JSON_KIND_ARRAY, [JSON_STRING] = JSON_KIND_STRING,
+        [JSON_INTEGER] = JSON_KIND_INT,   [JSON_REAL] = JSON_KIND_REAL,   [JSON_TRUE] = JSON_KIND_BOOL,
+        [JSON_FALSE] = JSON_KIND_BOOL,    [JSON_NULL] = JSON_KIND_NULL};
+    return v ? kinds[json_typeof(node(v))] : JSON_KIND_NULL;
 }
 
 size_t js_size(const Json *v) { return json_object_size(node(v)) + json_array_size(node(v)); }
@@ -121,8 +113,6 @@ const char *js_string(const Json *v, const char *fallback)
     return json_is_string(node(v)) ? json_string_value(node(v)) : fallback;
 }
 
-size_t js_string_length(const Json *v) { return json_string_length(node(v)); }
-
 int64_t js_int(const Json *v, int64_t fallback)
 {
     return json_is_integer(node(v)) ? (int64_t)json_integer_value(node(v)) : fallback;
@@ -134,3 +124,27 @@ double js_real(const Json *v, double fallback)
 }
 
 bool js_bool(const Json *v, bool fallback) { return json_is_boolean(node(v)) ? json_is_true(node(v)) : fallback; }
+
+bool js_put_scalar(Buf *out, const Json *v)
+{
+    switch (js_kind(v)) {
+    case JSON_KIND_NULL:
+        buf_puts(out, "null");
+        break;
+    case JSON_KIND_BOOL:
+        buf_puts(out, js_bool(v, false) ? "true" : "false");
+        break;
+    case JSON_KIND_INT:
+        buf_printf(out, "%lld", (long long)js_int(v, 0));
+        break;
+    case JSON_KIND_REAL:
+        buf_double(out, js_real(v, 0));
+        break;
+    case JSON_KIND_STRING:
+        buf_json(out, js_string(v, ""));
+        break;
+    default:
+        return false;
+    }
+    return true;
+}

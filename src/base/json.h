@@ -1,6 +1,6 @@
-/* JSON documents (RFC 8259), read-only (jansson, only included in json.c). E_FORMAT, with line and column, for
-   invalid JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. For writing use Buf with
-   buf_json and buf_double. */
+/* JSON documents (RFC 8259), read-only (jansson, which only json.c includes). E_FORMAT, with line and column, for
+   invalid JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. Buf writes JSON: buf_json and
+   buf_double. */
 #ifndef CAIRN_BASE_JSON_H
 #define CAIRN_BASE_JSON_H
 
@@ -8,9 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
-typedef struct Json Json; /* a value inside a document; valid until the document is freed */
+typedef struct Json Json; /* a value of a document; valid until the document is freed */
 
 typedef enum {
     JSON_KIND_NULL,
@@ -25,6 +26,8 @@ typedef enum {
 /* `name` is what errors call the text (a path). The root must be an object or an array. On failure *doc is NULL.
    js_read takes files of up to 64 MiB. */
 Status js_parse(const char *name, const char *text, size_t len, Json **doc);
+/* The same for a part of a file: messages count lines from `first_line`. */
+Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc);
 Status js_read(const char *path, Json **doc);
 void js_free(Json *doc); /* the root only; takes NULL */
 
@@ -38,11 +41,12 @@ void *js_next(const Json *object, void *it);
 const char *js_key(void *it);
 const Json *js_value(void *it);
 
-/* Of the wrong kind or missing (v may be NULL): the fallback. */
+/* The fallback where the value is missing (NULL) or of another kind. */
 const char *js_string(const Json *v, const char *fallback);
-size_t js_string_length(const Json *v); /* in bytes; not a string: 0 */
 int64_t js_int(const Json *v, int64_t fallback);
 double js_real(const Json *v, double fallback); /* takes integers too */
 bool js_bool(const Json *v, bool fallback);
+/* Appends null, a bool, a number or a string as JSON. Returns false, and appends nothing, for an array or object. */
+bool js_put_scalar(Buf *out, const Json *v);
 
 #endif

@@ -1,14 +1,12 @@
 #include "base/live_line.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/terminal.h"
 
-static const char *shown; /* NULL: none is open */
+static const char *shown, *below; /* the one that is drawn, and the one that it hides; NULL: none */
 
 static void clear_line(void)
 {
@@ -17,18 +15,16 @@ static void clear_line(void)
 
 void live_line_draw(void)
 {
-    struct winsize size;
-    int columns = 80;
     if (!shown || !*shown) return;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
-    fprintf(stderr, "\r\033[K%.*s", columns - 1, shown);
+    fprintf(stderr, "\r\033[K%.*s", terminal_columns(STDERR_FILENO) - 1, shown);
     fflush(stderr);
 }
 
 bool live_line_open(const char *line)
 {
-    const char *term = getenv("TERM");
-    if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0) return false;
+    if (!terminal_redraws(STDERR_FILENO)) return false;
+    clear_line();
+    below = shown;
     shown = line;
     log_set_hook(clear_line, live_line_draw);
     return true;
@@ -36,8 +32,10 @@ bool live_line_open(const char *line)
 
 void live_line_close(bool keep)
 {
-    log_set_hook(NULL, NULL);
+    if (!below) log_set_hook(NULL, NULL);
     if (keep && *shown) fputc('\n', stderr);
     if (!keep) clear_line();
-    shown = NULL;
+    shown = below;
+    below = NULL;
+    live_line_draw();
 }

@@ -1,4 +1,5 @@
-/* A line on the terminal that is redrawn in place. Log messages clear it and draw it again. One at a time. */
+/* A line on the terminal that is redrawn in place. Log messages clear it and draw it again. A second one hides the
+   first until it is closed. */
 #ifndef CAIRN_BASE_LIVE_LINE_H
 #define CAIRN_BASE_LIVE_LINE_H
 

@@ -4,11 +4,14 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/terminal.h"
 
+static const char *const colours[] = {[LOG_ERROR] = TERMINAL_RED, [LOG_WARN] = TERMINAL_YELLOW};
 static const char *const prefix[] = {
     [LOG_ERROR] = "error: ", [LOG_WARN] = "warning: ", [LOG_INFO] = "", [LOG_DEBUG] = "debug: "};
 
@@ -43,7 +46,7 @@ void log_set_sink(void (*sink)(const char *line, size_t size))
     pthread_mutex_unlock(&lock);
 }
 
-/* Messages quote file names and file contents: those must not steer a terminal. */
+/* Messages quote names and contents of files, which must not control a terminal. */
 static void neutralise(Buf *line)
 {
     for (size_t i = 0; i < line->len; i++) {
@@ -56,17 +59,21 @@ void log_printf(LogLevel level, const char *format, ...)
 {
     if ((int)level > atomic_load(&level_now)) return;
     int saved = errno;
-    Buf line = {0};
+    Buf line = {0}, text = {0};
     pthread_mutex_lock(&lock);
+    bool coloured = level <= LOG_WARN && !sink_now && terminal_colours(STDERR_FILENO);
     buf_puts(&line, name_now);
     pthread_mutex_unlock(&lock);
-    buf_puts(&line, prefix[level]);
     va_list args;
     va_start(args, format);
     errno = saved; /* for %m */
-    buf_vprintf(&line, format, args);
+    buf_vprintf(&text, format, args);
     va_end(args);
+    neutralise(&text);
     neutralise(&line);
+    buf_printf(&line, "%s%s%s", coloured ? colours[level] : "", prefix[level], coloured ? TERMINAL_PLAIN : "");
+    buf_puts(&line, text.data ? text.data : "");
+    buf_free(&text);
     if (line.data[line.len - (line.len > 0)] != '\n') buf_puts(&line, "\n");
 
     pthread_mutex_lock(&lock);

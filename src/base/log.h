@@ -1,4 +1,4 @@
-/* Messages to people, on stderr, one line each: "error: …", "warning: …", "debug: …", and LOG_INFO without a prefix. A
+/* Messages for people, on stderr, one line each: "error: …", "warning: …", "debug: …", and LOG_INFO without a prefix. A
    final newline is added; control characters become '?'. From any thread (one write(2) per line, under one lock), errno
    is kept; not from signal handlers. The live progress line is cleared first and drawn again. */
 #ifndef CAIRN_BASE_LOG_H

@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "base/cgroup.h"
 
@@ -15,6 +16,26 @@ size_t machine_free_bytes(void)
     if (f) fclose(f);
     size_t available = kib ? (size_t)kib * 1024 : SIZE_MAX;
     return available < group ? available : group;
+}
+
+/* `name`: the line of /proc/self/status that the limit is about. */
+static size_t left_of(int resource, const char *name)
+{
+    struct rlimit limit;
+    char line[256], format[32];
+    unsigned long kib = 0;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    snprintf(format, sizeof format, "%s: %%lu", name);
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, format, &kib) != 1) {}
+    if (f) fclose(f);
+    return limit.rlim_cur / 1024 > kib ? (size_t)limit.rlim_cur - (size_t)kib * 1024 : 0;
+}
+
+size_t process_free_addresses(void)
+{
+    size_t all = left_of(RLIMIT_AS, "VmSize"), data = left_of(RLIMIT_DATA, "VmData");
+    return all < data ? all : data;
 }
 
 size_t process_resident(void)

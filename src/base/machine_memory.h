@@ -6,6 +6,9 @@
 
 /* Bytes a new allocation may use: MemAvailable, or the room below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
+/* Address space that this process may still take (ulimit -v, -d): it includes stacks that are never touched. SIZE_MAX
+   without a limit. */
+size_t process_free_addresses(void);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);
 

@@ -104,8 +104,8 @@ void buf_vprintf(Buf *b, const char *format, va_list args)
     b->len += (size_t)n;
 }
 
-/* Length of the UTF-8 character at `s`, which ends with a NUL. If the bytes are not one, *valid is 0 and the length is
-   that of the longest beginning of one, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
+/* Length of the UTF-8 character at `s`, which ends with a NUL. For other bytes *valid is 0 and the length is that of
+   the longest prefix of a character, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
 static size_t utf8_span(const unsigned char *s, int *valid)
 {
     unsigned char first = s[0], low = 0x80, high = 0xbf; /* of the second byte */
@@ -114,7 +114,7 @@ static size_t utf8_span(const unsigned char *s, int *valid)
                   : first >= 0xe0 && first <= 0xef ? 3
                   : first >= 0xf0 && first <= 0xf4 ? 4
                                                    : 0;
-    if (first == 0xe0) low = 0xa0;  /* not longer than needed */
+    if (first == 0xe0) low = 0xa0;  /* no overlong forms */
     if (first == 0xed) high = 0x9f; /* no surrogates */
     if (first == 0xf0) low = 0x90;
     if (first == 0xf4) high = 0x8f; /* not above U+10FFFF */
@@ -183,6 +183,12 @@ void buf_double(Buf *b, double x)
         while (!reads_back(text, sizeof text, digits, x)) digits++;
         buf_puts(b, text);
     }
+}
+
+void buf_print(Buf *b)
+{
+    fwrite(b->data, 1, b->len, stdout);
+    buf_free(b);
 }
 
 void buf_free(Buf *b)

@@ -38,8 +38,10 @@ void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *format, va_list args);
 void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; invalid UTF-8 becomes U+FFFD */
-/* A JSON number with as few of 17 digits as read back equal; NaN and infinities, which JSON has not, become null. */
+/* A JSON number with the fewest digits that read back equal. NaN and infinities become null, since JSON lacks them. */
 void buf_double(Buf *b, double x);
+/* Writes it to standard output and frees it. main reports a failed write. */
+void buf_print(Buf *b);
 void buf_free(Buf *b); /* takes a zeroed one */
 
 #endif

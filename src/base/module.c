@@ -6,13 +6,6 @@
 
 #include "base/file.h"
 
-/* Folders that may hold cairn_<name>.so, in the order they are searched; NULL where one does not exist. */
-typedef struct {
-    const char *what;
-    char *path;
-} Place;
-enum { N_PLACES = 3 };
-
 static char *executable_directory(void)
 {
     char path[4096];
@@ -22,37 +15,28 @@ static char *executable_directory(void)
     return file_directory(path);
 }
 
-static void places_init(Place places[N_PLACES])
-{
-    const char *set = getenv("CAIRN_BACKEND_DIR");
-    char *here = executable_directory();
-    places[0] = (Place){"$CAIRN_BACKEND_DIR", set && *set ? mem_strdup(set) : NULL};
-    places[1] = (Place){"the program's folder", here};
-    places[2] = (Place){"the installation's lib", here ? file_join(here, "../lib/cairn") : NULL};
-}
-
-static void places_free(Place places[N_PLACES])
-{
-    for (int i = 0; i < N_PLACES; i++) free(places[i].path);
-}
-
-/* Path of the module, or NULL with the searched places in `looked`. */
+/* Path of the module, or NULL. `looked` gets the folders that were searched, in their order. */
 static char *find_module(const char *name, Buf *looked)
 {
-    Place places[N_PLACES];
-    places_init(places);
+    const char *set = getenv("CAIRN_BACKEND_DIR");
+    char *here = executable_directory(), *installed = here ? file_join(here, "../lib/cairn") : NULL;
     char *module = mem_printf("cairn_%s.so", name), *found = NULL;
-    for (int i = 0; i < N_PLACES && !found; i++) {
+    const struct {
+        const char *what, *path;
+    } places[] = {{"$CAIRN_BACKEND_DIR", set && *set ? set : NULL},
+                  {"the program's folder", here},
+                  {"the installation's lib", installed}};
+    for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++) {
         buf_printf(looked, "%s%s (%s)", i ? ", " : "", places[i].path ? places[i].path : "not set", places[i].what);
         if (!places[i].path) continue;
         found = file_join(places[i].path, module);
-        if (!file_exists(found)) {
-            free(found);
-            found = NULL;
-        }
+        if (file_exists(found)) continue;
+        free(found);
+        found = NULL;
     }
     free(module);
-    places_free(places);
+    free(installed);
+    free(here);
     return found;
 }
 
@@ -61,15 +45,10 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     Status status = OK;
     Buf looked = {0};
     char *path = find_module(name, &looked);
-    if (!path) {
-        status = fail(E_USAGE, "%s '%s': cairn_%s.so is in none of: %s. %s", kind, name, name, looked.data, advice);
-        goto done;
-    }
+    if (!path)
+        TRY_DONE(fail(E_USAGE, "%s '%s': cairn_%s.so is in none of: %s. %s", kind, name, name, looked.data, advice));
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!*handle) {
-        status = fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, dlerror());
-        goto done;
-    }
+    if (!*handle) TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, dlerror()));
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");
     if (!found || *found != abi)
         status = fail(E_USAGE, "%s '%s': %s belongs to another build of cairn; build it again", kind, name, path);

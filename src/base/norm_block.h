@@ -3,6 +3,10 @@
 #ifndef CAIRN_BASE_NORM_BLOCK_H
 #define CAIRN_BASE_NORM_BLOCK_H
 
+#include <stdint.h>
+
 #define NORM_BLOCK 1024
+
+static inline int64_t norm_blocks(int64_t elements) { return (elements + NORM_BLOCK - 1) / NORM_BLOCK; }
 
 #endif

@@ -21,7 +21,7 @@ Status pages_map(size_t bytes, void **p)
         munmap(outer, inner + 2 * PAGE);
         return fail(E_MEMORY, "cannot map a region of %zu bytes: %s", bytes, strerror(error));
     }
-    madvise(start, inner, MADV_HUGEPAGE); /* a wish */
+    madvise(start, inner, MADV_HUGEPAGE); /* a hint */
     for (size_t i = 0; i < inner; i += PAGE) ((volatile char *)start)[i] = 0;
     *p = start;
     return OK;

@@ -14,27 +14,24 @@ typedef struct {
     size_t begin, end;
 } Range;
 
-static void *run(void *arg)
+static void *run_range(void *arg)
 {
     const Range *r = arg;
     r->work(r->arg, r->begin, r->end);
     return NULL;
 }
 
-static size_t usable_cores(void)
+int parallel_cores(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1; /* over 1024 cores: one thread is fast enough */
-    return (size_t)CPU_COUNT(&set);
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 0;
 }
 
 void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
 {
     size_t grains = n / grain, threads = grains < MOST_THREADS ? grains : MOST_THREADS;
-    if (threads > 1) {
-        size_t cores = usable_cores();
-        if (threads > cores) threads = cores;
-    }
+    size_t cores = (size_t)parallel_cores(); /* unknown: one thread is fast enough */
+    if (threads > cores) threads = cores;
     if (threads <= 1) {
         if (n > 0) work(arg, 0, n);
         return;
@@ -47,10 +44,10 @@ void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
         size_t end = i + 1 == threads ? n : grains * (i + 1) / threads * grain;
         ranges[i] = (Range){work, arg, at, end};
         at = end;
-        started[i] = i > 0 && thread_start(&ids[i], run, &ranges[i]) == 0;
+        started[i] = i > 0 && thread_start(&ids[i], run_range, &ranges[i]) == 0;
     }
     for (size_t i = 0; i < threads; i++)
-        if (!started[i]) run(&ranges[i]);
+        if (!started[i]) run_range(&ranges[i]);
     for (size_t i = 0; i < threads; i++)
         if (started[i]) pthread_join(ids[i], NULL);
 }

@@ -22,6 +22,7 @@ typedef struct {
 #define PHILOX_MASKING UINT64_C(0xa4093822299f31d0)
 #define PHILOX_DROPOUT UINT64_C(0x082efa98ec4e6c89)
 #define PHILOX_PAIRS   UINT64_C(0x452821e638d01377)
+#define PHILOX_AUDIT   UINT64_C(0xbe5466cf34e90c6c)
 
 CAIRN_DEVICE static inline Philox4 philox4(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {

@@ -8,34 +8,32 @@
 
 enum { MESSAGE_BYTES = 8192 };
 
-/* What this thread failed with last. */
-static _Thread_local struct {
-    char text[MESSAGE_BYTES];
-    const char *file; /* a string literal: __FILE__ */
-    int line;
-    char where[128];
-} last;
+static _Thread_local char last[MESSAGE_BYTES]; /* this thread's message */
 
 static const struct {
     const char *name, *meaning;
     int exit_code;
-} table[] = {
+} table[N_STATUSES] = {
 #define X(name, code, meaning) {#name, meaning, code},
     STATUS_LIST(X)
 #undef X
 };
 
-/* Marks a text that vsnprintf had to cut, without leaving half a UTF-8 character before the mark. */
-static void mark_cut(char *text, size_t size)
+/* Makes `text`, of which `length` bytes were wanted, the last message. The mark of a cut does not follow half a UTF-8
+   character. */
+static void set_message(char text[MESSAGE_BYTES], int length)
 {
     static const char mark[] = "\xe2\x80\xa6";
-    size_t end = size - sizeof mark;
-    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) end--;
-    memcpy(text + end, mark, sizeof mark);
+    if (length >= MESSAGE_BYTES) {
+        size_t end = MESSAGE_BYTES - sizeof mark;
+        while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80) end--;
+        memcpy(text + end, mark, sizeof mark);
+    }
+    strcpy(last, text);
 }
 
-/* The arguments may point into the last message, so it is replaced only when the new one is complete. */
-Status status_fail(Status status, const char *file, int line, const char *format, ...)
+/* The arguments may point into the last message, so the new one is built beside it. */
+Status status_fail(Status status, const char *format, ...)
 {
     char text[MESSAGE_BYTES];
     va_list args;
@@ -43,10 +41,7 @@ Status status_fail(Status status, const char *file, int line, const char *format
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) strcpy(text, "(a message that cannot be printed)");
-    if (n >= MESSAGE_BYTES) mark_cut(text, sizeof text);
-    strcpy(last.text, text);
-    last.file = file;
-    last.line = line;
+    set_message(text, n);
     return status;
 }
 
@@ -59,26 +54,15 @@ Status status_context(Status status, const char *format, ...)
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) return status;
-    if (n < MESSAGE_BYTES) {
-        const char *why = last.text[0] ? last.text : status_meaning(status);
-        n += snprintf(text + n, sizeof text - (size_t)n, ": %s", why);
-    }
-    if (n >= MESSAGE_BYTES) mark_cut(text, sizeof text);
-    strcpy(last.text, text);
+    if (n < MESSAGE_BYTES)
+        n += snprintf(text + n, sizeof text - (size_t)n, ": %s", *last ? last : status_meaning(status));
+    set_message(text, n);
     return status;
 }
 
-const char *status_message(void) { return last.text; }
+const char *status_message(void) { return last; }
 
-const char *status_where(void)
-{
-    if (!last.file) return "";
-    const char *slash = strrchr(last.file, '/');
-    snprintf(last.where, sizeof last.where, "%s:%d", slash ? slash + 1 : last.file, last.line);
-    return last.where;
-}
-
-static int is_known(Status status) { return (size_t)status < sizeof table / sizeof *table; }
+static int is_known(Status status) { return (unsigned)status < N_STATUSES; }
 
 const char *status_name(Status status) { return is_known(status) ? table[status].name : "E_?"; }
 

@@ -1,6 +1,6 @@
-/* Errors. Every fallible function returns Status; `return fail(E_IO, "%s: ...", path)` records where and what in a
-   per-thread message, TRY passes it on, TRY_DONE passes it on through the function's one `done:` label.
-   A message says what was expected, what was found, where, and what to do. CHECK is for programmer errors only. */
+/* Errors. Every fallible function returns Status. `return fail(E_IO, "%s: ...", path)` records a per-thread message,
+   TRY passes it on, TRY_DONE passes it on through the function's one `done:` label. A message says what was expected,
+   what was found, where, and what to do. CHECK is for programmer errors only. */
 #ifndef CAIRN_BASE_STATUS_H
 #define CAIRN_BASE_STATUS_H
 
@@ -13,17 +13,20 @@
     X(E_FORMAT, 1, "bad input")                                                                                        \
     X(E_NUMERIC, 1, "not a finite number")                                                                             \
     X(E_STOPPED, 75, "stopped with a durable checkpoint, run again to resume")                                         \
+    X(E_BUSY, 75, "in use by another process, run again later")                                                        \
     X(E_MEMORY, 76, "does not fit in memory")                                                                          \
     X(E_PEER, 77, "peer lost, snapshot kept")                                                                          \
+    X(E_DIFFERS, 78, "computed again, with other bits")                                                                \
     X(E_CORRUPT, 79, "checkpoint corrupt and no good one left")
 
 typedef enum {
 #define X(name, code, meaning) name,
     STATUS_LIST(X)
 #undef X
+        N_STATUSES
 } Status;
 
-#define fail(status, ...) status_fail(status, __FILE__, __LINE__, __VA_ARGS__)
+#define fail(...) status_fail(__VA_ARGS__)
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -45,16 +48,13 @@ typedef enum {
     } while (0)
 
 /* Records this thread's message and returns `status`. The arguments may contain status_message(); %m works. */
-Status status_fail(Status status, const char *file, int line, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);` OK stays
-   OK and touches nothing. */
+Status status_fail(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);`. OK
+   returns OK and changes nothing. */
 Status status_context(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* This thread's last message, without the place in the source; "" if there was none. Valid until the next fail on this
-   thread. Longer than 8 KiB is cut, with an ellipsis. */
+/* This thread's last message; "" without one. Valid until the next fail on this thread. An ellipsis ends a message that
+   was cut at 8 KiB. */
 const char *status_message(void);
-/* "file.c:123" of this thread's last message, for debug output; "" if there was none. */
-const char *status_where(void);
 const char *status_name(Status status);    /* "E_IO" */
 const char *status_meaning(Status status); /* "input/output error" */
 int status_exit_code(Status status);

@@ -5,13 +5,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Starts a thread with all signals blocked: the program's first thread handles them. Returns 0 or an errno; a caller
-   that can does the work itself then. */
+/* Starts a thread with all signals blocked, because the program's first thread handles them. Returns 0 or an errno. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
-/* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system is out of them. */
+/* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system has no more. */
 void thread_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed);
-/* Waits until something changed, or it is `end` (clock_monotonic): false. `lock` is held. */
+/* Waits for a change, at most until `end` (clock_monotonic), when it returns false. The caller holds `lock`. */
 bool thread_wait_until(pthread_cond_t *changed, pthread_mutex_t *lock, double end);
 
 #endif

@@ -8,12 +8,13 @@
 #include "comm/comm_internal.h"
 #include "comm/store_internal.h"
 
-#define REPORT_S 5.0 /* for the launcher to take a report */
+#define REPORT_S 5.0 /* limit of the wait for the launcher's answer to a report */
 
-static CommGroup *group_new(int size)
+static CommGroup *group_new(const World *w)
 {
     CommGroup *g = mem_alloc(sizeof *g);
-    g->size = size;
+    g->rank = w->rank;
+    g->size = w->size;
     pthread_mutex_init(&g->lock, NULL);
     return g;
 }
@@ -31,7 +32,7 @@ static void report_loss(const CommGroup *g)
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
-static void on_loss(void *arg)
+static void abort_waits(void *arg)
 {
     CommGroup *g = arg;
     pthread_mutex_lock(&g->lock);
@@ -60,23 +61,25 @@ void comm_remove_wait(CommGroup *g, const void *self)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The last Comm leaves the watch before its connections close, so that no peer takes that for a fault. */
-static void group_leave(CommGroup *g)
+static bool is_last(CommGroup *g, int *count)
 {
     pthread_mutex_lock(&g->lock);
-    int left = --g->references;
+    bool last = --*count == 0;
     pthread_mutex_unlock(&g->lock);
-    if (left > 0) return;
+    return last;
+}
+
+/* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
+static void group_leave(CommGroup *g)
+{
+    if (!is_last(g, &g->references)) return;
     watch_close(g->watch);
     g->watch = NULL;
 }
 
 static void group_free(CommGroup *g)
 {
-    pthread_mutex_lock(&g->lock);
-    int left = --g->holders;
-    pthread_mutex_unlock(&g->lock);
-    if (left > 0) return;
+    if (!is_last(g, &g->holders)) return;
     for (int r = 0; g->names && r < g->size; r++) free(g->names[r]);
     free(g->names);
     free(g->open);
@@ -85,15 +88,20 @@ static void group_free(CommGroup *g)
     free(g);
 }
 
-static Comm *comm_new(const World *w, CommGroup *g)
+/* A new Comm like `as`, in its group, without a connection. */
+static Comm *comm_new(const Comm *as)
 {
     Comm *c = mem_alloc(sizeof *c);
-    *c = (Comm){.rank = w->rank, .size = w->size, .group = g};
-    c->local_size = c->nodes = 1;
-    pthread_mutex_lock(&g->lock);
-    g->references++;
-    g->holders++;
-    pthread_mutex_unlock(&g->lock);
+    *c = *as;
+    c->gloo = NULL;
+    if (as->members) {
+        c->members = mem_array((size_t)as->size, sizeof *c->members);
+        memcpy(c->members, as->members, (size_t)as->size * sizeof *c->members);
+    }
+    pthread_mutex_lock(&c->group->lock);
+    c->group->references++;
+    c->group->holders++;
+    pthread_mutex_unlock(&c->group->lock);
     return c;
 }
 
@@ -101,41 +109,36 @@ void comm_close(Comm *c)
 {
     if (!c) return;
     group_leave(c->group);
-    if (c->transport) {
-        comm_remove_wait(c->group, c->self);
-        c->transport->close(c->self);
+    if (c->gloo) {
+        comm_remove_wait(c->group, c->gloo);
+        gloo_close(c->gloo);
     }
     group_free(c->group);
+    free(c->members);
     free(c);
 }
 
 /* Collective. One more connection between the ranks of the group. */
-static Status connect_transport(Comm *c)
+static Status connect_gloo(Comm *c)
 {
     int copy = c->group->copies++;
     if (c->size == 1) return OK;
     Loss loss;
-    Status status = gloo_open(c, c->group, copy, &c->self, &c->transport);
-    if (status != OK) return watch_verdict(c->group->watch, 0, &loss) ? comm_tell_loss(c, "connecting", &loss) : status;
-    comm_add_wait(c->group, c->transport->abort, c->self, false);
-    if (watch_verdict(c->group->watch, 0, &loss)) c->transport->abort(c->self); /* the loss came before comm_add_wait */
+    Status status = gloo_open(c, copy);
+    if (status != OK) return watch_verdict(c->group->watch, 0, &loss) ? comm_fail_lost(c, "connecting", &loss) : status;
+    comm_add_wait(c->group, gloo_abort, c->gloo, false);
+    if (watch_verdict(c->group->watch, 0, &loss)) gloo_abort(c->gloo); /* the loss came before comm_add_wait */
     return comm_prove(c, copy);
 }
 
 Status comm_dup(Comm *c, Comm **copy)
 {
-    const World w = {.rank = c->rank, .size = c->size};
     *copy = NULL;
+    CHECK(!c->members, "all ranks number their connections alike, so a part of them makes no more");
     if (c->dead) return fail(E_PEER, "the connection between the ranks is already lost");
-    Comm *d = comm_new(&w, c->group);
-    d->local_rank = c->local_rank;
-    d->local_size = c->local_size;
-    d->node = c->node;
-    d->nodes = c->nodes;
-    d->store = c->store;
-    d->peer_timeout_s = c->peer_timeout_s;
+    Comm *d = comm_new(c);
     Status status = comm_barrier(c); /* all ranks have reached this call */
-    if (status == OK) status = connect_transport(d);
+    if (status == OK) status = connect_gloo(d);
     if (status != OK) {
         comm_close(d);
         return status;
@@ -144,9 +147,57 @@ Status comm_dup(Comm *c, Comm **copy)
     return OK;
 }
 
+/* ---- a part of the ranks ---- */
+
+typedef struct {
+    int color, key, rank; /* rank: in the Comm that is split */
+} Place;
+
+static int by_key(const void *a, const void *b)
+{
+    const Place *x = a, *y = b;
+    if (x->color != y->color) return x->color < y->color ? -1 : 1;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->rank - y->rank;
+}
+
+Status comm_split(Comm *c, int color, int key, Comm **part)
+{
+    Place mine = {color, key, c->rank}, *all = mem_array((size_t)c->size, sizeof *all);
+    Comm as = *c, *d = NULL;
+    Status status = OK;
+    *part = NULL;
+    CHECK(!c->members, "all ranks number their connections alike, so a part of them makes no more");
+    as.members = mem_array((size_t)c->size, sizeof *as.members);
+    as.size = 0;
+    all[0] = mine;
+    TRY_DONE(c->dead ? fail(E_PEER, "the connection between the ranks is already lost") : OK);
+    TRY_DONE(comm_allgather(c, &mine, sizeof mine, all));
+    qsort(all, (size_t)c->size, sizeof *all, by_key);
+    for (int i = 0; i < c->size; i++) {
+        if (all[i].color != color) continue;
+        if (all[i].rank == c->rank) as.rank = as.size;
+        as.members[as.size++] = comm_world_rank(c, all[i].rank);
+    }
+    if (color < 0) {
+        c->group->copies++; /* the same on all ranks */
+        goto done;
+    }
+    d = comm_new(&as);
+    TRY_DONE(connect_gloo(d));
+    *part = d;
+    d = NULL;
+done:
+    free(as.members);
+    free(all);
+    comm_close(d);
+    return status;
+}
+
 const char *comm_peer_name(const Comm *c, int rank)
 {
-    return c->group->names && rank >= 0 && rank < c->size ? c->group->names[rank] : "rank 0";
+    bool known = c->group->names && rank >= 0 && rank < c->size;
+    return known ? c->group->names[comm_world_rank(c, rank)] : "rank 0";
 }
 
 /* ---- opening ---- */
@@ -169,9 +220,8 @@ static void fill_hosts(Comm *c, const PeerCard *cards)
     int *node_of = mem_array((size_t)c->size, sizeof *node_of);
     c->nodes = c->local_size = c->local_rank = 0;
     for (int r = 0; r < c->size; r++) {
-        int same = 0;
-        while (same < r && !hash128_equal(cards[same].host, cards[r].host)) same++;
-        node_of[r] = same < r ? node_of[same] : c->nodes++;
+        int first = peers_first_of_host(cards, r);
+        node_of[r] = first < r ? node_of[first] : c->nodes++;
     }
     c->node = node_of[c->rank];
     for (int r = 0; r < c->size; r++) {
@@ -197,17 +247,21 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     double begin = clock_monotonic();
     *comm = NULL;
     TRY(check_options(w, o));
-    CommGroup *g = group_new(w->size);
-    c = comm_new(w, g);
+    CommGroup *g = group_new(w);
+    c = comm_new(&(Comm){.rank = w->rank,
+                         .size = w->size,
+                         .local_size = 1,
+                         .nodes = 1,
+                         .group = g,
+                         .peer_timeout_s = o->peer_timeout_s});
     if (w->size == 1) {
         *comm = c;
         return OK;
     }
-    c->peer_timeout_s = o->peer_timeout_s;
     TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
     c->store = g->store;
     double left = o->connect_s - (clock_monotonic() - begin);
-    /* A rank that cannot go on tells all others, so that none waits for it. */
+    /* A rank without Gloo still meets the others: they fail with its message instead of waiting for it. */
     Status ready = gloo_ready();
     TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
     fill_hosts(c, cards);
@@ -215,14 +269,13 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     g->secret = cards[0].nonce;
     snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
     snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
-    g->rank = w->rank;
-    watch_on_loss(g->watch, on_loss, g);
-    TRY_DONE(connect_transport(c));
-    store_wait_on(g->store, NULL);
+    watch_on_loss(g->watch, abort_waits, g);
+    TRY_DONE(connect_gloo(c));
+    store_ignore_stop(g->store);
     *comm = c;
     c = NULL;
 done:
-    /* After a signal the failure may look as if others had not come. */
+    /* A signal during the wait may surface as missing ranks. */
     if (status == E_PEER && store_stopped(o->stop)) status = store_fail_stopped();
     free(cards);
     comm_close(c);

@@ -4,12 +4,12 @@
    demand). All ranks must call every function marked *Collective* in the same order with the same sizes, and one thread
    at a time may use a Comm; another thread needs a duplicate (comm_dup).
 
-   Nothing waits for ever. A peer that died, froze or cannot be reached is E_PEER on every rank, with one message that
+   No call waits forever. A peer that died, froze or cannot be reached is E_PEER on every rank, with one message that
    names the rank, its host and the time: at once for a closed connection, after the peer timeout for silence, after 20
    of them for a live rank that does not come. Then all Comms of these ranks are dead, and each call on them is E_PEER
    at once. The rendezvous store outlives them, and survivors agree through it (rank 0's own, tcp://, ends with rank 0).
 
-   Data is host memory. The caller copies what a device holds, or uses a CommDevice (comm/device.h). */
+   Data is host memory. The caller copies the data of a device, or uses a CommDevice (comm/device.h). */
 #ifndef CAIRN_COMM_COMM_H
 #define CAIRN_COMM_COMM_H
 
@@ -21,7 +21,7 @@
 /* ---- the connection ---- */
 
 typedef struct {
-    const char *transport;  /* "auto", "self", "gloo"; "nccl": gloo, and a CommDevice besides */
+    const char *transport;  /* "auto", "self", "gloo"; "nccl": gloo, and a CommDevice */
     const char *rendezvous; /* see store_open */
     const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, separated by commas; "": by the route to the
                                peers */
@@ -32,10 +32,10 @@ typedef struct {
 
 typedef struct Comm {
     int rank, size, local_rank, local_size, node, nodes;
-    const struct CommTransport *transport; /* comm_internal.h */
-    void *self;
-    struct CommGroup *group; /* comm_internal.h */
-    Store *store;            /* NULL for one rank; closed with the last Comm of these ranks */
+    struct GlooConnection *gloo; /* NULL: one rank */
+    struct CommGroup *group;     /* comm_internal.h */
+    int *members;                /* (size) of a part of the ranks: their numbers among all; NULL: all ranks */
+    Store *store;                /* NULL for one rank; closed with the last Comm of these ranks */
     double peer_timeout_s;
     bool dead;
 } Comm;
@@ -44,9 +44,13 @@ typedef struct Comm {
    table), and fills node, nodes, local_rank and local_size. The token is CAIRN_JOB_TOKEN in the environment. E_STOPPED:
    `stop` came before all ranks did. */
 Status comm_open(const World *world, const CommOptions *options, Comm **comm);
-/* Collective on `c`. A second connection of the same ranks, for another thread. */
+/* Collective on `c`, which connects all ranks. A second connection of them, for another thread. */
 Status comm_dup(Comm *c, Comm **copy);
-void comm_close(Comm *c); /* takes NULL; does not wait for other ranks */
+/* Collective on `c`, which connects all ranks. Ranks with the same color get a Comm of their own, over a connection of
+   its own; they are numbered by key, then by rank. A color below 0 takes part and gets NULL. node, nodes, local_rank
+   and local_size stay those of `c`. A lost rank ends the waits of all groups. */
+Status comm_split(Comm *c, int color, int key, Comm **part);
+void comm_close(Comm *c); /* takes NULL; does not wait for other ranks, which still receive all that was sent */
 /* "rank 3 on node07 (10.0.0.7)". Valid as long as the Comm. */
 const char *comm_peer_name(const Comm *c, int rank);
 
@@ -65,11 +69,22 @@ Status comm_alltoallv(Comm *c, const void *send, const size_t *send_bytes, void 
 Status comm_send(Comm *c, int to, const void *data, size_t bytes);
 Status comm_receive(Comm *c, int from, void *data, size_t bytes);
 
+/* ---- messages that travel while their ranks go on; not collective ---- */
+
+typedef struct CommTicket CommTicket;
+/* Begins to send `data` to a rank, or to receive it from there. Messages with the same tag between two ranks arrive in
+   the order in which they were posted; those with different tags do not wait for each other. `data` must stay until
+   comm_wait, which takes the ticket. Other calls on `c` are allowed meanwhile. */
+Status comm_post(Comm *c, int peer, uint32_t tag, bool send, void *data, size_t bytes, CommTicket **ticket);
+/* `what` is for the message of E_PEER: "the activations of micro-batch 5". Takes NULL. After a failure of any call the
+   tickets that are left must be given here before comm_close; each wait then fails at once. */
+Status comm_wait(Comm *c, CommTicket *ticket, const char *what);
+
 /* ---- sums of all ranks' terms, added in rank order: the same bits everywhere; Collective ---- */
 
 Status comm_sum(Comm *c, double *values, int count);
 
-/* `parts` (size) says which elements of x each rank owns. A rank's own elements become the sum over all ranks' x; its
+/* `parts` (size): the elements of x that each rank owns. A rank's own elements become the sum over all ranks' x; its
    other elements stay. Terms travel as `wire` (F32, or BF16 rounded to nearest even) and are added in rank order in
    fp32. The sum is then rounded to `wire`, so that its bits survive a later transfer. `scratch` has comm_reduce_bytes.
  */

@@ -5,28 +5,9 @@
 #include <pthread.h>
 
 #include "comm/comm.h"
+#include "comm/gloo.h"
 #include "comm/peers.h"
 #include "comm/watch.h"
-
-/* One piece of an exchange. Two ranks list the pieces between them in the same order with the same sizes. A piece of 0
-   bytes is skipped. */
-typedef struct {
-    int peer;
-    bool send;
-    void *data; /* read where `send` */
-    size_t bytes;
-} CommMessage;
-
-/* A transport. All collectives are made of `exchange`. */
-typedef struct CommTransport {
-    const char *name;
-    /* Runs all pieces at once and returns when all are done. On failure *peer is the rank that it was waiting for (-1:
-       unknown), and the transport can only be closed. */
-    Status (*exchange)(void *self, const CommMessage *messages, int n, double timeout_s, int *peer);
-    /* From any thread: makes the current exchange and each later one fail soon. */
-    void (*abort)(void *self);
-    void (*close)(void *self);
-} CommTransport;
 
 /* Something that waits for other ranks, and its abort by the watch. `late`: aborted after the others, because that may
    take a while. */
@@ -58,16 +39,28 @@ typedef struct CommGroup {
 
 /* Loads the module cairn_gloo.so. */
 Status gloo_ready(void);
-/* Collective. Connects all ranks; `copy` numbers the connections of one group. */
-Status gloo_open(const Comm *c, const CommGroup *group, int copy, void **transport_self,
-                 const CommTransport **transport);
+/* Collective. Connects the ranks of `c`, as c->gloo; `copy` numbers the connections that all ranks make together. */
+Status gloo_open(Comm *c, int copy);
+/* Runs all messages at once, and returns when all are done. Two ranks list the messages between them in the same order
+   with the same sizes. After a failure *peer is the rank that it was waiting for (-1: unknown), and the connection can
+   only be closed. */
+Status gloo_exchange(const Comm *c, const GlooMessage *messages, int n, double timeout_s, int *peer);
+/* One message in the background; `tag` is not 0. The ticket ends with gloo_wait, also after a failure. */
+Status gloo_post(const Comm *c, const GlooMessage *message, uint64_t tag, void **ticket);
+Status gloo_wait(const Comm *c, void *ticket, double timeout_s);
+/* From any thread: makes the current exchange and each later one fail soon. `connection` is c->gloo. */
+void gloo_abort(void *connection);
+void gloo_close(struct GlooConnection *g);
 
 /* A loss aborts this wait until comm_remove_wait, which waits for an abort in progress. */
 void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late);
 void comm_remove_wait(CommGroup *g, const void *self);
 
+/* A rank's number among all ranks. */
+static inline int comm_world_rank(const Comm *c, int rank) { return c->members ? c->members[rank] : rank; }
+
 /* Collective. Mutual authentication of all pairs: 16 bytes each way. */
 Status comm_prove(Comm *c, int copy);
 /* E_PEER of the collective `what`, with the lost rank and the reason. */
-Status comm_tell_loss(const Comm *c, const char *what, const Loss *loss);
+Status comm_fail_lost(const Comm *c, const char *what, const Loss *loss);
 #endif

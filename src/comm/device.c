@@ -20,6 +20,7 @@ struct CommDevice {
     bool pending;      /* work is queued, and its end was not seen */
     atomic_bool ended; /* aborted: results of queued work are invalid */
     char describe[32];
+    char error[512]; /* NCCL's last */
 };
 
 /* ---- before opening ---- */
@@ -29,14 +30,14 @@ typedef struct {
     int32_t bad, shares, version;
 } Seat;
 
-/* The user allows several ranks on one GPU, for experiments. */
+/* True: CAIRN_SHARED_GPU allows several ranks on one GPU, for experiments. */
 static bool may_share(void)
 {
     const char *set = getenv("CAIRN_SHARED_GPU");
     return set && *set && strcmp(set, "0") != 0;
 }
 
-static Status load(const NcclModule **m)
+static Status load_nccl(const NcclModule **m)
 {
     void *module;
     TRY(module_load("transport", "nccl", NCCL_MODULE_ABI, "Build it (NCCL, WITH_NCCL=ON), or use --comm gloo",
@@ -70,7 +71,7 @@ Status comm_device_ready(Comm *c, const char *unit)
     const NcclModule *m;
     Seat mine = {.shares = may_share()}, *all = mem_array((size_t)c->size, sizeof *all);
     snprintf(mine.unit, sizeof mine.unit, "%s", unit);
-    if (load(&m) != OK) {
+    if (load_nccl(&m) != OK) {
         mine.bad = 1;
         snprintf(mine.why, sizeof mine.why, "%s", status_message());
     } else {
@@ -84,7 +85,7 @@ Status comm_device_ready(Comm *c, const char *unit)
 
 /* ---- faults ---- */
 
-/* From the watch's thread too. */
+/* May run in the watch's thread. */
 static void abort_device(void *self)
 {
     CommDevice *d = self;
@@ -92,43 +93,38 @@ static void abort_device(void *self)
     d->module->abort(d->nccl);
 }
 
-static Status tell_verdict(CommDevice *d, const Loss *loss)
+static Status fail_lost(CommDevice *d, Loss loss)
 {
-    abort_device(d); /* the watch may just be about to */
+    abort_device(d); /* the watch may not have done so yet */
     d->pending = false;
-    return comm_tell_loss(d->comm, "nccl", loss);
+    return comm_fail_lost(d->comm, "nccl", &loss);
 }
 
-/* After an error of NCCL. A lost rank may be its cause, which the watch will know soon; else this rank failed, and
-   reports that to the others. */
-static Status failed(CommDevice *d, const char *error)
+/* Handles an error of NCCL. Its cause may be a lost rank, which the watch notices within a second. Otherwise this rank
+   failed, and reports that to the others. */
+static Status nccl_failed(CommDevice *d)
 {
     Comm *c = d->comm;
     Watch *watch = c->group->watch;
     Loss loss;
-    if (watch && watch_verdict(watch, 1, &loss)) return tell_verdict(d, &loss);
+    if (watch_verdict(watch, 1, &loss)) return fail_lost(d, loss);
     if (watch) watch_report(watch, c->rank, LOSS_BROKEN, 0);
     abort_device(d);
     d->pending = false;
     return fail(E_PEER,
                 "%s: NCCL failed (%s). NCCL_DEBUG=INFO says more; --comm gloo goes through the host's memory instead",
-                comm_peer_name(c, c->rank), error);
+                comm_peer_name(c, c->rank), d->error);
 }
 
 /* Never waits. E_PEER where a rank is lost or NCCL failed. */
-static Status check(CommDevice *d)
+static Status check_peers(CommDevice *d)
 {
-    char error[512] = "";
     Watch *watch = d->comm->group->watch; /* NULL: one rank */
     Loss loss;
-    if (watch && watch_verdict(watch, 0, &loss)) return tell_verdict(d, &loss);
-    int left = watch ? watch_left(watch) : -1;
-    if (left >= 0 && d->pending) {
-        watch_report(watch, left, LOSS_LEFT, 0);
-        watch_verdict(watch, 0, &loss);
-        return tell_verdict(d, &loss);
-    }
-    return d->module->state(d->nccl, error, sizeof error) == NCCL_FAILED ? failed(d, error) : OK;
+    if (watch_verdict(watch, 0, &loss)) return fail_lost(d, loss);
+    int left = watch_left(watch);
+    if (left >= 0 && d->pending) return fail_lost(d, watch_report(watch, left, LOSS_LEFT, 0));
+    return d->module->state(d->nccl, d->error, sizeof d->error) == NCCL_FAILED ? nccl_failed(d) : OK;
 }
 
 static void pause_briefly(void)
@@ -137,15 +133,13 @@ static void pause_briefly(void)
     nanosleep(&some, NULL);
 }
 
-/* A live rank does not come. */
-static Status late(CommDevice *d, double seconds)
+/* Reports the live rank that has made the fewest exchanges. */
+static Status fail_late(CommDevice *d, double seconds)
 {
     Watch *watch = d->comm->group->watch;
-    Loss loss;
     int laggard = watch_laggard(watch);
-    watch_report(watch, laggard >= 0 ? laggard : (d->comm->rank + 1) % d->comm->size, LOSS_LATE, seconds);
-    watch_verdict(watch, 0, &loss);
-    return tell_verdict(d, &loss);
+    if (laggard < 0) laggard = (d->comm->rank + 1) % d->comm->size;
+    return fail_lost(d, watch_report(watch, laggard, LOSS_LATE, seconds));
 }
 
 Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
@@ -155,15 +149,15 @@ Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), v
         Status status = done(self, &over);
         if (status != OK) { /* the GPU failed, or NCCL's kernel did because a rank is lost */
             char *why = mem_strdup(status_message());
-            Status known = check(d);
+            Status known = check_peers(d);
             if (known == OK) status = fail(status, "%s", why);
             free(why);
             return known == OK ? status : known;
         }
         if (over && !atomic_load(&d->ended)) break;
-        TRY(check(d));
+        TRY(check_peers(d));
         double waited = clock_monotonic() - begin;
-        if (waited > patience && d->comm->group->watch) return late(d, waited);
+        if (waited > patience && d->comm->group->watch) return fail_late(d, waited);
     }
     d->pending = false;
     return OK;
@@ -176,18 +170,19 @@ void comm_device_abort(CommDevice *d)
     d->pending = false;
 }
 
-/* Waits until NCCL has accepted a request. */
-static Status settle(CommDevice *d, NcclState state, char *error, size_t size, double timeout_s)
+/* Waits until NCCL has accepted a request, whose first answer was `state`. Its work is pending then. */
+static Status await_accepted(CommDevice *d, NcclState state)
 {
-    for (double end = clock_monotonic() + timeout_s; state == NCCL_BUSY; pause_briefly()) {
-        TRY(check(d));
+    d->pending = true;
+    for (double end = clock_monotonic() + COMM_CONNECT_S; state == NCCL_BUSY; pause_briefly()) {
+        TRY(check_peers(d));
         if (clock_monotonic() > end) {
-            snprintf(error, size, "no answer within %.0f s", timeout_s);
-            return failed(d, error);
+            snprintf(d->error, sizeof d->error, "no answer within %.0f s", COMM_CONNECT_S);
+            return nccl_failed(d);
         }
-        state = d->module->state(d->nccl, error, size);
+        state = d->module->state(d->nccl, d->error, sizeof d->error);
     }
-    return state == NCCL_FAILED ? failed(d, error) : OK;
+    return state == NCCL_FAILED ? nccl_failed(d) : OK;
 }
 
 /* ---- opening ---- */
@@ -226,20 +221,19 @@ static void set_environment(const Comm *c)
 Status comm_device_open(Comm *c, CommDevice **device)
 {
     Status status = OK;
-    char id[NCCL_ID_BYTES], error[512] = "";
+    char id[NCCL_ID_BYTES];
     CommDevice *d = mem_alloc(sizeof *d);
     *device = NULL;
     *d = (CommDevice){.comm = c};
-    TRY_DONE(load(&d->module));
+    TRY_DONE(load_nccl(&d->module));
     set_environment(c);
     TRY_DONE(share_id(c, d->module, id));
     int version = d->module->version();
     snprintf(d->describe, sizeof d->describe, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    d->nccl = d->module->open(id, c->rank, c->size, error, sizeof error);
-    if (!d->nccl) TRY_DONE(fail(E_PEER, "%s: NCCL cannot begin to connect: %s", comm_peer_name(c, c->rank), error));
+    d->nccl = d->module->open(id, c->rank, c->size, d->error, sizeof d->error);
+    if (!d->nccl) TRY_DONE(fail(E_PEER, "%s: NCCL cannot begin to connect: %s", comm_peer_name(c, c->rank), d->error));
     comm_add_wait(c->group, abort_device, d, true);
-    d->pending = true;
-    TRY_DONE(settle(d, NCCL_BUSY, error, sizeof error, COMM_CONNECT_S));
+    TRY_DONE(await_accepted(d, NCCL_BUSY));
     d->pending = false;
     *device = d;
     d = NULL;
@@ -250,15 +244,14 @@ done:
 
 const char *comm_device_describe(const CommDevice *d) { return d->describe; }
 
-/* Leaves in order if nothing failed; ranks may reach this at different times. */
-static bool finish(CommDevice *d)
+/* Leaves in order if nothing failed, and waits up to 10 s for slower ranks. */
+static bool finish_nccl(CommDevice *d)
 {
-    char error[512];
     comm_device_abort(d);
     if (atomic_load(&d->ended)) return false;
-    NcclState state = d->module->finish(d->nccl, error, sizeof error);
+    NcclState state = d->module->finish(d->nccl, d->error, sizeof d->error);
     for (double end = clock_monotonic() + 10; state == NCCL_BUSY && clock_monotonic() < end; pause_briefly())
-        state = d->module->state(d->nccl, error, sizeof error);
+        state = d->module->state(d->nccl, d->error, sizeof d->error);
     return state == NCCL_DONE;
 }
 
@@ -266,7 +259,7 @@ void comm_device_close(CommDevice *d)
 {
     if (!d) return;
     if (d->nccl) {
-        bool good = finish(d);
+        bool good = finish_nccl(d);
         comm_remove_wait(d->comm->group, d);
         if (!good) d->module->abort(d->nccl);
         d->module->close(d->nccl);
@@ -277,23 +270,15 @@ void comm_device_close(CommDevice *d)
 
 /* ---- collectives ---- */
 
-static Status queued(CommDevice *d, NcclState state, char *error, size_t size)
-{
-    d->pending = true;
-    return settle(d, state, error, size, COMM_CONNECT_S);
-}
-
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream)
 {
-    char error[512] = "";
     CHECK(type == F32 || type == F64 || type == I64, "%s by NCCL", dtype_name(type));
     NcclType t = type == F32 ? NCCL_F32 : type == F64 ? NCCL_F64 : NCCL_I64;
-    return queued(d, d->module->all_reduce(d->nccl, x, count, t, stream, error, sizeof error), error, sizeof error);
+    return await_accepted(d, d->module->all_reduce(d->nccl, x, count, t, stream, d->error, sizeof d->error));
 }
 
 static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
 {
-    char error[512] = "";
     d->n_pieces = 0;
     for (int r = 0; r < d->comm->size; r++)
         for (int i = 0; i < parts[r].count; i++) {
@@ -302,8 +287,8 @@ static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool 
             d->pieces[d->n_pieces++] = (NcclPiece){x + v.begin, (size_t)(v.end - v.begin), r};
         }
     if (d->n_pieces == 0) return OK;
-    return queued(d, d->module->pieces(d->nccl, d->pieces, d->n_pieces, sum, stream, error, sizeof error), error,
-                  sizeof error);
+    return await_accepted(d,
+                          d->module->pieces(d->nccl, d->pieces, d->n_pieces, sum, stream, d->error, sizeof d->error));
 }
 
 Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
@@ -318,7 +303,6 @@ Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts,
 
 Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream)
 {
-    char error[512] = "";
     const NcclPiece all = {x, count, root};
-    return queued(d, d->module->pieces(d->nccl, &all, 1, false, stream, error, sizeof error), error, sizeof error);
+    return await_accepted(d, d->module->pieces(d->nccl, &all, 1, false, stream, d->error, sizeof d->error));
 }

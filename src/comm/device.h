@@ -24,7 +24,7 @@ Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, vo
 /* Waits until `done` reports the end of the queued work. Call it before any other wait for the stream. E_PEER where a
    rank is lost or NCCL failed: the queued work was aborted, and its results are invalid. */
 Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self);
-/* Aborts queued work that nobody has waited for. Call it after a failure, before a wait for the stream. Takes NULL. */
+/* Aborts queued work. Call it after a failure, before a wait for the stream. Takes NULL. */
 void comm_device_abort(CommDevice *d);
 void comm_device_close(CommDevice *d); /* takes NULL */
 

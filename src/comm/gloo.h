@@ -10,8 +10,9 @@
 extern "C" {
 #endif
 
+/* One transfer of an exchange; skipped if `bytes` is 0. */
 typedef struct {
-    int peer, send;
+    int peer, send; /* send 1: `data` is only read; 0: it is written */
     void *data;
     size_t bytes;
 } GlooMessage;
@@ -32,6 +33,10 @@ typedef struct {
     /* 0: done. *peer: the rank that it was waiting for; -1: unknown. */
     int (*exchange)(void *gloo, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
                     size_t error_size);
+    /* Begins one transfer; `tag` tells the messages between two ranks apart, and is not 0. NULL: failed. */
+    void *(*post)(void *gloo, const GlooMessage *message, uint64_t tag, char *error, size_t error_size);
+    /* Ends it and frees the ticket. 0: done. */
+    int (*wait)(void *gloo, void *ticket, double timeout_s, char *error, size_t error_size);
     void (*abort)(void *gloo);
     void (*close)(void *gloo);
 } GlooModule;

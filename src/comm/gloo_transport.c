@@ -1,9 +1,8 @@
-/* The transport gloo: loads its module and gives it the store. */
+/* Loads the module of Gloo and gives it the store. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/module.h"
 #include "comm/comm_internal.h"
@@ -12,13 +11,13 @@
 typedef struct {
     Store *store;
     Watch *watch;
-    int copy;
+    int copy, first; /* of the connection; the first of its ranks */
 } Rendezvous;
 
-typedef struct {
+typedef struct GlooConnection {
     const GlooModule *module;
     void *gloo;
-} GlooTransport;
+} GlooConnection;
 
 /* A write by Gloo to a closed connection raises SIGPIPE in the writing thread. Gloo's own threads inherit the mask;
    with `all` it has every signal, because signals belong to the main thread. */
@@ -45,57 +44,67 @@ static void signals_on(const sigset_t *before)
     pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
-static Status gloo_exchange(void *self, const CommMessage *messages, int n, double timeout_s, int *peer)
+Status gloo_exchange(const Comm *c, const GlooMessage *messages, int n, double timeout_s, int *peer)
 {
-    GlooTransport *t = self;
     char error[512] = "";
-    GlooMessage *m = mem_array((size_t)n, sizeof *m);
-    for (int i = 0; i < n; i++)
-        m[i] = (GlooMessage){messages[i].peer, messages[i].send, messages[i].data, messages[i].bytes};
     sigset_t before;
     signals_off(&before, false);
-    int bad = t->module->exchange(t->gloo, m, n, timeout_s, peer, error, sizeof error);
+    int bad = c->gloo->module->exchange(c->gloo->gloo, messages, n, timeout_s, peer, error, sizeof error);
     signals_on(&before);
-    free(m);
     return bad ? fail(E_PEER, "%s", error) : OK;
 }
 
-static void gloo_abort(void *self)
+Status gloo_post(const Comm *c, const GlooMessage *message, uint64_t tag, void **ticket)
 {
-    GlooTransport *t = self;
-    t->module->abort(t->gloo);
+    char error[512] = "";
+    sigset_t before;
+    signals_off(&before, false);
+    *ticket = c->gloo->module->post(c->gloo->gloo, message, tag, error, sizeof error);
+    signals_on(&before);
+    return *ticket ? OK : fail(E_PEER, "%s", error);
 }
 
-static void gloo_close(void *self)
+Status gloo_wait(const Comm *c, void *ticket, double timeout_s)
 {
-    GlooTransport *t = self;
-    t->module->close(t->gloo);
-    free(t);
+    char error[512] = "";
+    sigset_t before;
+    signals_off(&before, false);
+    int bad = c->gloo->module->wait(c->gloo->gloo, ticket, timeout_s, error, sizeof error);
+    signals_on(&before);
+    return bad ? fail(E_PEER, "%s", error) : OK;
 }
 
-static const CommTransport gloo_transport = {"gloo", gloo_exchange, gloo_abort, gloo_close};
+void gloo_abort(void *connection)
+{
+    const GlooConnection *g = connection;
+    g->module->abort(g->gloo);
+}
 
-static char *name_of(const Rendezvous *r, const char *name) { return mem_printf("gloo-%d/%s", r->copy, name); }
+void gloo_close(GlooConnection *g)
+{
+    g->module->close(g->gloo);
+    free(g);
+}
+
+static char *gloo_name(const Rendezvous *r, const char *name)
+{
+    return r->first ? mem_printf("gloo-%d-%d/%s", r->copy, r->first, name) : mem_printf("gloo-%d/%s", r->copy, name);
+}
 
 static int rendezvous_set(void *store, const char *name, const void *data, size_t size)
 {
     Rendezvous *r = store;
-    char *full = name_of(r, name);
+    char *full = gloo_name(r, name);
     Status status = store_set(r->store, full, data, size);
     free(full);
     return status != OK;
 }
 
-/* Waits in short pieces, because the address of a lost rank never comes. */
 static int rendezvous_get(void *store, const char *name, double timeout_s, void **data, size_t *size)
 {
     Rendezvous *r = store;
-    char *full = name_of(r, name);
-    double end = clock_monotonic() + timeout_s;
-    Status status;
-    Loss loss;
-    do status = store_get(r->store, full, 0.2, data, size);
-    while (status != OK && status != E_STOPPED && clock_monotonic() < end && !watch_verdict(r->watch, 0, &loss));
+    char *full = gloo_name(r, name);
+    Status status = peers_get(r->store, full, timeout_s, r->watch, -1, data, size);
     free(full);
     return status != OK;
 }
@@ -107,7 +116,7 @@ static int rendezvous_lost(void *store)
     return watch_verdict(r->watch, 0, &loss);
 }
 
-static Status load(const GlooModule **m)
+static Status load_gloo(const GlooModule **m)
 {
     void *module;
     TRY(module_load("transport", "gloo", GLOO_ABI, "Build it (libgloo-dev, WITH_GLOO=ON) or set CAIRN_BACKEND_DIR",
@@ -118,19 +127,20 @@ static Status load(const GlooModule **m)
 Status gloo_ready(void)
 {
     const GlooModule *m;
-    return load(&m);
+    return load_gloo(&m);
 }
 
-Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_self, const CommTransport **transport)
+Status gloo_open(Comm *c, int copy)
 {
+    const CommGroup *g = c->group;
     char error[512] = "";
     sigset_t before;
     const GlooModule *m;
-    TRY(load(&m));
+    TRY(load_gloo(&m));
     double timeout_s = c->peer_timeout_s < 10               ? 10
                        : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
                                                             : COMM_CONNECT_S;
-    Rendezvous r = {c->store, g->watch, copy};
+    Rendezvous r = {c->store, g->watch, copy, comm_world_rank(c, 0)};
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
@@ -145,9 +155,7 @@ Status gloo_open(const Comm *c, const CommGroup *g, int copy, void **transport_s
     if (!gloo)
         return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address,
                     timeout_s, error);
-    GlooTransport *t = mem_alloc(sizeof *t);
-    *t = (GlooTransport){m, gloo};
-    *transport_self = t;
-    *transport = &gloo_transport;
+    c->gloo = mem_alloc(sizeof *c->gloo);
+    *c->gloo = (GlooConnection){m, gloo};
     return OK;
 }

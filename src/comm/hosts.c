@@ -9,7 +9,7 @@ enum { MOST_NAME = 255, MOST_SLOTS = 100000 };
 
 static bool host_character(int c) { return isalnum(c) || c == '-' || c == '.' || c == '_' || c == ':'; }
 
-static Status add(HostList *list, const char *name, size_t len, int slots)
+static Status add_host(HostList *list, const char *name, size_t len, int slots)
 {
     if (list->count >= HOSTS_MOST) return fail(E_FORMAT, "more than %d hosts", HOSTS_MOST);
     if (len == 0 || len > MOST_NAME) return fail(E_FORMAT, "a host name of %zu characters", len);
@@ -38,7 +38,7 @@ int hosts_slots(const HostList *list)
 /* ---- Slurm ---- */
 
 /* Digits from *p on. False: none, or more than 9. */
-static bool digits(const char **p, int *value, int *width)
+static bool parse_digits(const char **p, int *value, int *width)
 {
     *value = *width = 0;
     for (; isdigit((unsigned char)**p); (*p)++) {
@@ -49,44 +49,44 @@ static bool digits(const char **p, int *value, int *width)
 }
 
 /* The names of one element (no comma outside of brackets); `made` is the prefix before `p`. */
-static Status expand(const char *p, const char *end, char *made, size_t len, HostList *list);
+static Status expand_name(const char *p, const char *end, char *made, size_t len, HostList *list);
 
 /* An alternative within brackets: "7", "01-03" or a word. */
-static Status alternative(const char *p, const char *end, const char *rest, const char *rest_end, char *made,
-                          size_t len, HostList *list)
+static Status expand_alternative(const char *p, const char *end, const char *rest, const char *rest_end, char *made,
+                                 size_t len, HostList *list)
 {
     int from, to, width, width_to;
     const char *at = p;
-    if (digits(&at, &from, &width) && at < end && *at == '-') {
+    if (parse_digits(&at, &from, &width) && at < end && *at == '-') {
         at++;
-        if (!digits(&at, &to, &width_to) || at != end || to < from)
+        if (!parse_digits(&at, &to, &width_to) || at != end || to < from)
             return fail(E_FORMAT, "'%.*s' is not a range", (int)(end - p), p);
         for (int i = from; i <= to; i++) {
             int n = snprintf(made + len, MOST_NAME + 1 - len, "%0*d", width, i);
             if (len + (size_t)n > MOST_NAME) return fail(E_FORMAT, "a host name of more than %d characters", MOST_NAME);
-            TRY(expand(rest, rest_end, made, len + (size_t)n, list));
+            TRY(expand_name(rest, rest_end, made, len + (size_t)n, list));
         }
         return OK;
     }
     size_t n = (size_t)(end - p);
     if (n == 0 || len + n > MOST_NAME) return fail(E_FORMAT, "'%.*s' within brackets", (int)n, p);
     memcpy(made + len, p, n);
-    return expand(rest, rest_end, made, len + n, list);
+    return expand_name(rest, rest_end, made, len + n, list);
 }
 
-static Status expand(const char *p, const char *end, char *made, size_t len, HostList *list)
+static Status expand_name(const char *p, const char *end, char *made, size_t len, HostList *list)
 {
     const char *open = memchr(p, '[', (size_t)(end - p));
     size_t plain = (size_t)((open ? open : end) - p);
     if (len + plain > MOST_NAME) return fail(E_FORMAT, "a host name of more than %d characters", MOST_NAME);
     memcpy(made + len, p, plain);
     len += plain;
-    if (!open) return add(list, made, len, 1);
+    if (!open) return add_host(list, made, len, 1);
     const char *close = memchr(open, ']', (size_t)(end - open));
     if (!close) return fail(E_FORMAT, "a bracket is not closed");
     for (const char *from = open + 1; from <= close;) {
         const char *comma = memchr(from, ',', (size_t)(close - from)), *to = comma ? comma : close;
-        TRY(alternative(from, to, close + 1, end, made, len, list));
+        TRY(expand_alternative(from, to, close + 1, end, made, len, list));
         from = to + 1;
     }
     return OK;
@@ -100,7 +100,7 @@ Status hosts_from_slurm(const char *text, HostList *list)
     for (const char *p = text, *end; status == OK; p = end + 1) {
         int depth = 0;
         for (end = p; *end && (*end != ',' || depth); end++) depth += (*end == '[') - (*end == ']');
-        status = expand(p, end, made, 0, list);
+        status = expand_name(p, end, made, 0, list);
         if (!*end) break;
     }
     if (status != OK) hosts_free(list);
@@ -112,11 +112,11 @@ Status hosts_slots_from_slurm(const char *text, HostList *list)
     int host = 0, slots, times, width;
     const char *p = text;
     while (host < list->count) {
-        bool good = digits(&p, &slots, &width) && slots >= 1 && slots <= MOST_SLOTS;
+        bool good = parse_digits(&p, &slots, &width) && slots >= 1 && slots <= MOST_SLOTS;
         times = 1;
         if (good && *p == '(') {
             p++;
-            good = *p++ == 'x' && digits(&p, &times, &width) && *p == ')';
+            good = *p++ == 'x' && parse_digits(&p, &times, &width) && *p == ')';
             if (good) p++;
         }
         if (!good || times > list->count - host)
@@ -130,7 +130,7 @@ Status hosts_slots_from_slurm(const char *text, HostList *list)
 
 /* ---- lines ---- */
 
-static const char *word(const char **p, const char *end, size_t *len)
+static const char *next_word(const char **p, const char *end, size_t *len)
 {
     while (*p < end && (**p == ' ' || **p == '\t' || **p == '\r')) (*p)++;
     const char *begin = *p;
@@ -140,7 +140,7 @@ static const char *word(const char **p, const char *end, size_t *len)
 }
 
 /* The count in a second word; 0: none; -1: invalid. */
-static int count_of(const char *p, size_t len)
+static int parse_slots(const char *p, size_t len)
 {
     char text[16];
     const char *at = text;
@@ -150,17 +150,18 @@ static int count_of(const char *p, size_t len)
     if (len >= sizeof text) return -1;
     memcpy(text, p, len);
     text[len] = '\0';
-    return digits(&at, &n, &width) && !*at && n >= 1 && n <= MOST_SLOTS ? n : -1;
+    return parse_digits(&at, &n, &width) && !*at && n >= 1 && n <= MOST_SLOTS ? n : -1;
 }
 
-static Status one_line(const char *p, const char *end, HostList *list)
+static Status parse_line(const char *p, const char *end, HostList *list)
 {
     size_t len, count_len;
     const char *comment = memchr(p, '#', (size_t)(end - p));
     if (comment) end = comment;
-    const char *name = word(&p, end, &len), *second = word(&p, end, &count_len);
+    const char *name = next_word(&p, end, &len), *second = next_word(&p, end, &count_len);
     if (len == 0) return OK;
-    int count = count_of(second, count_len);
+    int count = parse_slots(second, count_len);
+    if (count > 0 && *second == 's') list->stated = true;
     if (count < 0)
         return fail(E_FORMAT, "'%.*s' after the host '%.*s': expected a number of slots, 1 to %d", (int)count_len,
                     second, (int)len, name, MOST_SLOTS);
@@ -172,7 +173,7 @@ static Status one_line(const char *p, const char *end, HostList *list)
         h->slots += count ? count : 1;
         return OK;
     }
-    return add(list, name, len, count ? count : 1);
+    return add_host(list, name, len, count ? count : 1);
 }
 
 Status hosts_from_lines(const char *what, const char *text, size_t len, HostList *list)
@@ -183,10 +184,20 @@ Status hosts_from_lines(const char *what, const char *text, size_t len, HostList
     for (const char *p = text, *stop = text + len; p < stop && status == OK; line++) {
         const char *end = memchr(p, '\n', (size_t)(stop - p));
         if (!end) end = stop;
-        status = status_context(one_line(p, end, list), "%s, line %d", what, line);
+        status = status_context(parse_line(p, end, list), "%s, line %d", what, line);
         p = end + 1;
     }
     if (status == OK && list->count == 0) status = fail(E_FORMAT, "%s has no hosts", what);
     if (status != OK) hosts_free(list);
+    return status;
+}
+
+Status hosts_from_file(const char *path, HostList *list)
+{
+    Buf text = {0};
+    *list = (HostList){0};
+    Status status = file_read(path, (size_t)64 << 20, &text);
+    if (status == OK) status = hosts_from_lines(path, text.data ? text.data : "", text.len, list);
+    buf_free(&text);
     return status;
 }

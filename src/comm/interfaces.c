@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Address as 16 bytes, IPv4 in the first 4. False: another family. */
-static bool address_bytes(const struct sockaddr *a, uint8_t bytes[16], int32_t *v6)
+static bool address_bytes(const struct sockaddr *a, uint8_t bytes[16], bool *v6)
 {
     memset(bytes, 0, 16);
     if (!a || (a->sa_family != AF_INET && a->sa_family != AF_INET6)) return false;
@@ -27,14 +27,14 @@ static bool address_bytes(const struct sockaddr *a, uint8_t bytes[16], int32_t *
     return true;
 }
 
-static int prefix_of(const uint8_t mask[16], int v6)
+static uint8_t prefix_of(const uint8_t mask[16], bool v6)
 {
-    int n = 0;
+    uint8_t n = 0;
     while (n < (v6 ? 128 : 32) && mask[n / 8] & (0x80 >> n % 8)) n++;
     return n;
 }
 
-static bool link_local(const uint8_t b[16], int v6)
+static bool link_local(const uint8_t b[16], bool v6)
 {
     return v6 ? b[0] == 0xfe && (b[1] & 0xc0) == 0x80 : b[0] == 169 && b[1] == 254;
 }
@@ -52,24 +52,6 @@ static Way way_of(int fd, const char *name, unsigned flags)
     return *info.bus_info && strcmp(info.bus_info, "N/A") != 0 ? WAY_DEVICE : WAY_VIRTUAL;
 }
 
-static int by_way(const void *a, const void *b)
-{
-    const Interface *x = *(const Interface *const *)a, *y = *(const Interface *const *)b;
-    if (x->way != y->way) return x->way < y->way ? -1 : 1;
-    return (x > y) - (x < y); /* in the system's order */
-}
-
-static void sort(Interface *list, int n)
-{
-    const Interface **order = mem_array((size_t)n + 1, sizeof *order);
-    Interface *copy = mem_array((size_t)n + 1, sizeof *copy);
-    for (int i = 0; i < n; i++) copy[i] = list[i], order[i] = &copy[i];
-    qsort(order, (size_t)n, sizeof *order, by_way);
-    for (int i = 0; i < n; i++) list[i] = *order[i];
-    free(order);
-    free(copy);
-}
-
 Status interfaces_list(Interface **list, int *n)
 {
     struct ifaddrs *all;
@@ -78,23 +60,23 @@ Status interfaces_list(Interface **list, int *n)
     *n = 0;
     if (getifaddrs(&all) != 0) return fail(E_IO, "cannot list the network interfaces: %m");
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    for (int v6 = 0; v6 < 2; v6++)
+    for (int v6 = 0; v6 < 2; v6++) /* IPv4 first */
         for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
-            Interface x = {.loopback = (a->ifa_flags & IFF_LOOPBACK) != 0};
+            Interface x = {0};
             uint8_t mask[16];
-            int32_t mask_v6;
+            bool mask_v6;
+            int at = *n;
             if (!(a->ifa_flags & IFF_UP) || !address_bytes(a->ifa_addr, x.bytes, &x.v6) || x.v6 != v6) continue;
             if (link_local(x.bytes, x.v6)) continue;
-            x.prefix = address_bytes(a->ifa_netmask, mask, &mask_v6) ? prefix_of(mask, v6) : (v6 ? 128 : 32);
+            x.prefix = address_bytes(a->ifa_netmask, mask, &mask_v6) ? prefix_of(mask, x.v6) : (x.v6 ? 128 : 32);
             snprintf(x.name, sizeof x.name, "%s", a->ifa_name);
-            inet_ntop(v6 ? AF_INET6 : AF_INET, x.bytes, x.text, sizeof x.text);
             x.way = way_of(fd, a->ifa_name, a->ifa_flags);
             MEM_GROW(*list, *n, cap);
-            (*list)[(*n)++] = x;
+            for (++*n; at > 0 && (*list)[at - 1].way > x.way; at--) (*list)[at] = (*list)[at - 1];
+            (*list)[at] = x;
         }
     if (fd >= 0) close(fd);
     freeifaddrs(all);
-    sort(*list, *n);
     return OK;
 }
 
@@ -105,7 +87,12 @@ static bool same_bits(const uint8_t *a, const uint8_t *b, int bits)
     return rest == 0 || ((a[whole] ^ b[whole]) & (0xff00 >> rest) & 0xff) == 0;
 }
 
-static bool same_address(const Interface *a, const Interface *b)
+const char *interface_text(const Interface *x, char out[48])
+{
+    return inet_ntop(x->v6 ? AF_INET6 : AF_INET, x->bytes, out, 48);
+}
+
+bool interface_same_address(const Interface *a, const Interface *b)
 {
     return a->v6 == b->v6 && memcmp(a->bytes, b->bytes, 16) == 0;
 }
@@ -121,7 +108,8 @@ typedef struct {
     bool exclude, network;
     char name[64];
     uint8_t bytes[16];
-    int v6, prefix;
+    bool v6;
+    int prefix;
 } Item;
 
 static Status read_item(const char *p, size_t len, bool exclude, Item *item)
@@ -149,25 +137,26 @@ static Status read_item(const char *p, size_t len, bool exclude, Item *item)
     return OK;
 }
 
-static bool matches(const Item *item, const Interface *x)
+static bool item_matches(const Item *item, const Interface *x)
 {
     if (item->network) return item->v6 == x->v6 && same_bits(item->bytes, x->bytes, item->prefix);
     return strncmp(x->name, item->name, strlen(item->name)) == 0;
 }
 
 /* An exact name wins over a prefix: "eth1" does not match eth10 if there is an eth1. */
-static bool exact(const Item *item, const Interface *list, int n)
+static bool has_exact_name(const Item *item, const Interface *list, int n)
 {
     for (int i = 0; i < n && !item->network; i++)
         if (strcmp(list[i].name, item->name) == 0) return true;
     return false;
 }
 
-static Status nothing_left(const char *spec, const Interface *list, int n)
+static Status fail_nothing_left(const char *spec, const Interface *list, int n)
 {
     Buf b = {0};
+    char text[48];
     for (int i = 0; i < n; i++)
-        buf_printf(&b, "%s%s (%s/%d)", i ? ", " : "", list[i].name, list[i].text, list[i].prefix);
+        buf_printf(&b, "%s%s (%s/%d)", i ? ", " : "", list[i].name, interface_text(&list[i], text), list[i].prefix);
     Status status = fail(E_USAGE, "%s%s leaves no network interface of this host; it has %s",
                          *spec ? "--iface " : "no --iface", spec, b.len ? b.data : "none that is up");
     buf_free(&b);
@@ -179,7 +168,7 @@ Status interfaces_filter(const char *spec, Interface *list, int *n)
     enum { MOST = 32 };
     Item items[MOST];
     int count = 0, wanted = 0, kept = 0, best = MOST;
-    bool all_excluded = *spec == '^', named_loopback = false;
+    bool all_excluded = *spec == '^';
     for (const char *p = spec; *spec;) {
         size_t len = strcspn(p, ",");
         bool exclude = *p == '^' || all_excluded;
@@ -194,17 +183,16 @@ Status interfaces_filter(const char *spec, Interface *list, int *n)
     for (int i = 0; i < *n; i++) {
         rank[i] = wanted ? MOST : 0;
         for (int k = count - 1; k >= 0; k--) {
-            bool yes =
-                exact(&items[k], list, *n) ? strcmp(items[k].name, list[i].name) == 0 : matches(&items[k], &list[i]);
+            bool yes = has_exact_name(&items[k], list, *n) ? strcmp(items[k].name, list[i].name) == 0
+                                                           : item_matches(&items[k], &list[i]);
             if (yes && !items[k].exclude) rank[i] = k;
         }
-        if (list[i].loopback && !wanted) rank[i] = MOST;
+        if (list[i].way == WAY_LOOPBACK && !wanted) rank[i] = MOST;
         for (int k = 0; k < count; k++)
-            if (items[k].exclude && matches(&items[k], &list[i])) rank[i] = MOST;
+            if (items[k].exclude && item_matches(&items[k], &list[i])) rank[i] = MOST;
         if (rank[i] < best) best = rank[i];
-        named_loopback = named_loopback || (list[i].loopback && rank[i] < MOST);
     }
-    Status status = best == MOST ? nothing_left(spec, list, *n) : OK;
+    Status status = best == MOST ? fail_nothing_left(spec, list, *n) : OK;
     for (int i = 0; i < *n && status == OK; i++)
         if (rank[i] == best) list[kept++] = list[i];
     if (status == OK) *n = kept;
@@ -230,7 +218,7 @@ int interface_towards(const char *address, const Interface *list, int n)
                     getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
                     address_bytes((struct sockaddr *)&own, x.bytes, &x.v6);
         for (int i = 0; i < n && good && index < 0; i++)
-            if (same_address(&x, &list[i])) index = i;
+            if (interface_same_address(&x, &list[i])) index = i;
         close(fd);
     }
     freeaddrinfo(found);

@@ -12,7 +12,7 @@
 
 typedef enum { NCCL_F32, NCCL_F64, NCCL_I64 } NcclType;
 
-/* BUSY: it continues in the background. Only `state` may be called until that is no longer BUSY. */
+/* BUSY: it continues in the background. Only `state` may be called until it returns something else. */
 typedef enum { NCCL_DONE, NCCL_BUSY, NCCL_FAILED } NcclState;
 
 /* `count` fp32 numbers at `x`, on every rank: summed into x of `root`, or sent from there. */

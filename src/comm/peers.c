@@ -1,6 +1,5 @@
 #include "comm/peers.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +12,12 @@
 #define CONNECT_S   22.0 /* to connect all pairs of ranks */
 #define PREFLIGHT_S 28.0 /* to connect them, and to exchange the errors */
 
-static void append_file(Buf *b, const char *path)
-{
-    Buf text = {0};
-    if (file_read(path, 4096, &text) == OK && text.len) buf_append(b, text.data, text.len);
-    buf_free(&text);
-}
-
-/* Equal for exactly those processes that share kernel, host name and network namespace. */
+/* Equal for processes that share kernel, host name and network namespace, and for no others. */
 static Hash128 host_identity(const char *name)
 {
     Buf b = {0};
     struct stat st;
-    append_file(&b, "/proc/sys/kernel/random/boot_id");
+    if (file_read("/proc/sys/kernel/random/boot_id", 4096, &b) != OK) buf_free(&b);
     buf_printf(&b, "|%s|", name);
     if (stat("/proc/self/ns/net", &st) == 0) buf_printf(&b, "%llu", (unsigned long long)st.st_ino);
     Hash128 h = siphash(siphash_key("host"), b.data, b.len);
@@ -35,22 +27,22 @@ static Hash128 host_identity(const char *name)
 
 /* ---- an allgather through the store ---- */
 
-/* As store_get, but a loss that `watch` (may be NULL) knows of ends the wait. */
-static Status get_watched(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
+Status peers_get(Store *s, const char *name, double timeout_s, Watch *watch, int rank, void **data, size_t *size)
 {
     double end = clock_monotonic() + timeout_s;
     Loss loss;
     if (!watch) return store_get(s, name, timeout_s, data, size);
     for (;;) {
-        bool lost = watch_verdict(watch, 0, &loss); /* before the last store_get */
+        bool lost = watch_verdict(watch, 0, &loss) && (rank < 0 || loss.rank == rank); /* before the last store_get */
         Status status = store_get(s, name, 0.2, data, size);
-        if (status == OK || status == E_STOPPED || lost || clock_monotonic() > end) return status;
+        if (status == OK || status == E_STOPPED || clock_monotonic() > end) return status;
+        if (lost) return fail(E_PEER, "rank %d is lost: it %s", loss.rank, loss_text(loss.reason));
     }
 }
 
 /* Rank 0 collects the bytes of each rank; `missing` lists ranks that did not come. */
-static void collect(const World *w, Store *s, Watch *watch, const char *what, size_t size, char *all, double timeout_s,
-                    Buf *missing)
+static void collect_from_ranks(const World *w, Store *s, Watch *watch, const char *what, size_t size, char *all,
+                               double timeout_s, Buf *missing)
 {
     double end = clock_monotonic() + timeout_s;
     for (int r = 1; r < w->size; r++) {
@@ -59,7 +51,7 @@ static void collect(const World *w, Store *s, Watch *watch, const char *what, si
         void *data = NULL;
         size_t got = 0;
         snprintf(name, sizeof name, "%s/%d", what, r);
-        if (get_watched(s, name, left > 0 ? left : 0, watch, &data, &got) == OK && got == size)
+        if (peers_get(s, name, left > 0 ? left : 0, watch, -1, &data, &got) == OK && got == size)
             memcpy(all + (size_t)r * size, data, size);
         else
             buf_printf(missing, "%s%d", missing->len ? ", " : "", r);
@@ -67,23 +59,9 @@ static void collect(const World *w, Store *s, Watch *watch, const char *what, si
     }
 }
 
-/* Waits for rank 0's answer, also after the loss of another rank: rank 0 answers while it is alive. */
-static Status get_answer(Store *s, const char *name, double timeout_s, Watch *watch, void **data, size_t *size)
-{
-    double end = clock_monotonic() + timeout_s;
-    Loss loss;
-    for (;;) {
-        Status status = get_watched(s, name, end - clock_monotonic(), watch, data, size);
-        bool lost = watch && watch_verdict(watch, 0, &loss);
-        if (status == OK || status == E_STOPPED || clock_monotonic() >= end) return status;
-        if (lost && loss.rank == 0) return fail(E_PEER, "rank 0 is lost: it %s", loss_text(loss.reason));
-        if (!lost) return status;
-    }
-}
-
-/* Goes through rank 0, so that the store gets 2N requests and not N². The first byte of the answer is 1 for success. */
-static Status exchange(const World *w, Store *s, Watch *watch, const char *what, const void *mine, size_t size,
-                       void *all, double timeout_s)
+/* An allgather through rank 0: the store gets 2N requests, not N². The first byte of the answer is 1 for success. */
+static Status allgather_by_store(const World *w, Store *s, Watch *watch, const char *what, const void *mine,
+                                 size_t size, void *all, double timeout_s)
 {
     double begin = clock_monotonic();
     Status status = OK;
@@ -95,8 +73,8 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
     if (w->rank != 0) {
         snprintf(name, sizeof name, "%s/%d", what, w->rank);
         TRY(store_set(s, name, mine, size));
-        /* A little longer than rank 0, which names the missing ranks. */
-        TRY(get_answer(s, given, timeout_s + 2, watch, &data, &got));
+        /* Longer than rank 0 waits, because rank 0 names the missing ranks, also after the loss of another rank. */
+        TRY(peers_get(s, given, timeout_s + 2, watch, 0, &data, &got));
         if (got == total + 1 && *(char *)data)
             memcpy(all, (char *)data + 1, total);
         else
@@ -105,9 +83,9 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
         return status;
     }
     memcpy(all, mine, size);
-    collect(w, s, watch, what, size, all, timeout_s, &missing);
+    collect_from_ranks(w, s, watch, what, size, all, timeout_s, &missing);
     Loss loss;
-    bool lost = missing.len && watch && watch_verdict(watch, 0, &loss);
+    bool lost = missing.len && watch_verdict(watch, 0, &loss);
     buf_append(&answer, missing.len ? "\0" : "\1", 1);
     if (lost)
         buf_printf(&answer, "lost rank %d while the ranks met: it %s", loss.rank, loss_text(loss.reason));
@@ -127,84 +105,45 @@ static Status exchange(const World *w, Store *s, Watch *watch, const char *what,
 
 enum { MOST_ADDRESSES = 32 };
 
-/* An Interface as it is stored. */
-typedef struct {
-    char name[16];
-    uint8_t bytes[16], v6, prefix, loopback, none;
-} Address;
-
 typedef struct {
     Hash128 host;
-    int32_t bad, count;                /* bad: this rank failed */
-    Address addresses[MOST_ADDRESSES]; /* those that --iface allows */
+    int32_t failed, count;
+    Interface addresses[MOST_ADDRESSES]; /* those that --iface allows */
 } Offer;
-
-static Interface interface_of(const Address *a)
-{
-    Interface x = {.v6 = a->v6, .prefix = a->prefix, .loopback = a->loopback};
-    memcpy(x.name, a->name, sizeof x.name);
-    memcpy(x.bytes, a->bytes, sizeof x.bytes);
-    inet_ntop(x.v6 ? AF_INET6 : AF_INET, x.bytes, x.text, sizeof x.text);
-    return x;
-}
-
-/* Index of the interface of the route to an address. */
-static int towards(const char *address, const Offer *mine)
-{
-    Interface list[MOST_ADDRESSES];
-    for (int i = 0; i < mine->count; i++) list[i] = interface_of(&mine->addresses[i]);
-    return interface_towards(address, list, mine->count);
-}
-
-static bool same_address(const Address *a, const Address *b)
-{
-    return a->v6 == b->v6 && memcmp(a->bytes, b->bytes, 16) == 0;
-}
-
-static bool same_network(const Address *a, const Address *b)
-{
-    Interface x = {.v6 = a->v6, .prefix = a->prefix}, y = {.v6 = b->v6, .prefix = b->prefix};
-    memcpy(x.bytes, a->bytes, sizeof x.bytes);
-    memcpy(y.bytes, b->bytes, sizeof y.bytes);
-    return interface_same_network(&x, &y);
-}
 
 static bool other_host(const Offer *a, const Offer *b) { return !hash128_equal(a->host, b->host); }
 
-/* An address that two hosts have reaches neither: container bridges are the same on every host. */
-static bool is_double(const Offer *offers, int size, const Offer *mine, const Address *x)
-{
-    for (int r = 0; r < size; r++) {
-        if (!other_host(&offers[r], mine)) continue;
-        for (int i = 0; i < offers[r].count; i++)
-            if (same_address(&offers[r].addresses[i], x)) return true;
-    }
-    return false;
-}
-
-/* Number of ranks on other hosts that share a network with this interface. */
-static int neighbours(const Offer *offers, int size, const Offer *mine, const Address *x)
+/* Number of ranks on other hosts with an address that is the `same` as x, or of the same network. */
+static int count_ranks(const Offer *offers, int size, const Offer *mine, const Interface *x,
+                       bool (*same)(const Interface *a, const Interface *b))
 {
     int n = 0;
     for (int r = 0; r < size; r++) {
-        bool near = false;
+        bool found = false;
         for (int i = 0; i < offers[r].count && other_host(&offers[r], mine); i++)
-            near = near || same_network(&offers[r].addresses[i], x);
-        n += near;
+            found = found || same(&offers[r].addresses[i], x);
+        n += found;
     }
     return n;
 }
 
-/* Index of the interface towards the others: the one whose network has most of them, among equals the one of the route
-   to rank 0's host (as the launcher named it). Without a shared network: the one of the system's route. */
-static int towards_others(const World *w, const Offer *offers, const Offer *mine)
+/* An address that two hosts have reaches neither: container bridges are the same on every host. */
+static bool is_on_two_hosts(const Offer *offers, int size, const Offer *mine, const Interface *x)
+{
+    return count_ranks(offers, size, mine, x, interface_same_address) > 0;
+}
+
+/* Index of the interface whose network has most of the other hosts' ranks; on a tie the interface of the route to
+   `master`. Without a shared network: the interface of the system's route to another host. */
+static int interface_to_others(const World *w, const Offer *offers, const Offer *mine)
 {
     int best = -1, most = 0;
-    int master = w->master[0] ? towards(w->master, mine) : -1;
+    int master = w->master[0] ? interface_towards(w->master, mine->addresses, mine->count) : -1;
+    char text[48];
     for (int i = 0; i < mine->count; i++) {
-        const Address *x = &mine->addresses[i];
-        if (x->loopback || is_double(offers, w->size, mine, x)) continue;
-        int n = neighbours(offers, w->size, mine, x);
+        const Interface *x = &mine->addresses[i];
+        if (x->way == WAY_LOOPBACK || is_on_two_hosts(offers, w->size, mine, x)) continue;
+        int n = count_ranks(offers, w->size, mine, x, interface_same_network);
         if (n > most || (n == most && n > 0 && i == master)) {
             most = n;
             best = i;
@@ -212,9 +151,10 @@ static int towards_others(const World *w, const Offer *offers, const Offer *mine
     }
     for (int r = 0; r < w->size && best < 0; r++)
         for (int i = 0; i < offers[r].count && best < 0 && other_host(&offers[r], mine); i++) {
-            const Address *x = &offers[r].addresses[i];
-            if (!x->loopback && !is_double(offers, w->size, &offers[r], x)) best = towards(interface_of(x).text, mine);
-            if (best >= 0 && mine->addresses[best].loopback) best = -1;
+            const Interface *x = &offers[r].addresses[i];
+            if (x->way != WAY_LOOPBACK && !is_on_two_hosts(offers, w->size, &offers[r], x))
+                best = interface_towards(interface_text(x, text), mine->addresses, mine->count);
+            if (best >= 0 && mine->addresses[best].way == WAY_LOOPBACK) best = -1;
         }
     return best;
 }
@@ -222,12 +162,12 @@ static int towards_others(const World *w, const Offer *offers, const Offer *mine
 static bool all_good(const Offer *offers, int size)
 {
     for (int r = 0; r < size; r++)
-        if (offers[r].bad) return false;
+        if (offers[r].failed) return false;
     return true;
 }
 
-/* Offers this rank's addresses, the likeliest first: one of loopback, in case all ranks are on one host; those without
-   a carrier only if there are no others. */
+/* Lists this rank's addresses, the likeliest first. One address of loopback serves if all ranks are on one host.
+   Interfaces without a carrier count only if there are no others. */
 static Status make_offer(const CommOptions *o, Offer *offer)
 {
     Interface *list;
@@ -240,55 +180,48 @@ static Status make_offer(const CommOptions *o, Offer *offer)
     for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++) {
         const Interface *x = &list[i];
         bool full = x->way < WAY_LOOPBACK && offer->count == MOST_ADDRESSES - 1; /* the last is loopback's */
-        if (full || (x->way == WAY_NO_CARRIER && ways) || (x->loopback && loopbacks++)) continue;
-        Address *a = &offer->addresses[offer->count++];
-        *a = (Address){.v6 = (uint8_t)x->v6, .prefix = (uint8_t)x->prefix, .loopback = (uint8_t)x->loopback};
-        memcpy(a->name, x->name, sizeof a->name);
-        memcpy(a->bytes, x->bytes, sizeof a->bytes);
+        if (full || (x->way == WAY_NO_CARRIER && ways) || (x->way == WAY_LOOPBACK && loopbacks++)) continue;
+        offer->addresses[offer->count++] = *x;
     }
     free(list);
     return status;
 }
 
-static Status no_way(const World *w, const CommOptions *o, const Offer *mine)
+static Status fail_no_interface(const World *w, const CommOptions *o, const Offer *mine)
 {
     Buf b = {0};
+    char text[48];
     for (int i = 0; i < mine->count; i++)
-        buf_printf(&b, "%s%s (%s)%s", i ? ", " : "", mine->addresses[i].name, interface_of(&mine->addresses[i]).text,
-                   mine->addresses[i].loopback ? ", loopback" : "");
+        buf_printf(&b, "%s%s (%s)%s", i ? ", " : "", mine->addresses[i].name, interface_text(&mine->addresses[i], text),
+                   mine->addresses[i].way == WAY_LOOPBACK ? ", loopback" : "");
     Status status =
         fail(E_USAGE,
-             "rank %d: the ranks are on several hosts, and no network interface%s%s of this host leads to the "
+             "rank %d: the ranks are on several hosts, and no network interface%s of this host leads to the "
              "others; it has %s",
-             w->rank, *o->interfaces ? " that --iface allows" : "", "", b.len ? b.data : "none");
+             w->rank, *o->interfaces ? " that --iface allows" : "", b.len ? b.data : "none");
     buf_free(&b);
     return status;
 }
 
-static Status choose(const World *w, const CommOptions *o, const Offer *offers, PeerCard *card)
+static Status choose_interface(const World *w, const CommOptions *o, const Offer *offers, PeerCard *card)
 {
     const Offer *mine = &offers[w->rank];
     int best = -1;
     bool several = false;
-    for (int r = 0; r < w->size; r++) {
-        int same = 0;
-        while (same < r && other_host(&offers[same], &offers[r])) same++;
-        card->hosts += same == r;
-        several = several || other_host(&offers[r], mine);
-    }
-    if (several) best = towards_others(w, offers, mine);
+    for (int r = 0; r < w->size; r++) several = several || other_host(&offers[r], mine);
+    if (several) best = interface_to_others(w, offers, mine);
     for (int i = 0; i < mine->count && best < 0 && !several; i++)
-        if (*o->interfaces || mine->addresses[i].loopback) best = i;
+        if (*o->interfaces || mine->addresses[i].way == WAY_LOOPBACK) best = i;
     if (best < 0 && !several && mine->count) best = 0; /* loopback is down */
-    if (best < 0) return no_way(w, o, mine);
-    snprintf(card->address, sizeof card->address, "%s", interface_of(&mine->addresses[best]).text);
+    if (best < 0) return fail_no_interface(w, o, mine);
+    interface_text(&mine->addresses[best], card->address);
     snprintf(card->interface, sizeof card->interface, "%s", mine->addresses[best].name);
     return OK;
 }
 
 /* ---- reachability ---- */
 
-/* Reports failures, a line per pair of hosts, with the first pair of ranks of each. */
+/* Reports the pairs that failed, one line per pair of hosts, with the first pair of ranks of each. */
 static Status check_reach(const World *w, const PeerCard *cards, const int32_t *errors) // (size, size)
 {
     enum { MOST_LINES = 16 };
@@ -321,19 +254,25 @@ static Status check_reach(const World *w, const PeerCard *cards, const int32_t *
     return status;
 }
 
-/* Sends an error of one rank to all, so that none waits for that rank. */
+/* A rank's card, or the error that keeps it from joining. */
 typedef struct {
     int32_t failed;
     char text[500];
     PeerCard card;
-} Second;
+} PeersAnswer;
 
-static Status second_round(const World *w, Store *store, Status own, const char *said, const PeerCard *card,
-                           PeerCard *cards, double timeout_s)
+/* Keeps the message of the first failure. */
+static void answer_keep(PeersAnswer *a, Status status)
 {
-    Second mine = {.failed = own != OK, .card = *card}, *all = mem_array((size_t)w->size, sizeof *all);
-    if (own != OK) snprintf(mine.text, sizeof mine.text, "%.499s", said);
-    Status status = exchange(w, store, NULL, "card", &mine, sizeof mine, all, timeout_s);
+    if (status == OK || a->failed) return;
+    a->failed = true;
+    snprintf(a->text, sizeof a->text, "%.499s", status_message());
+}
+
+static Status exchange_cards(const World *w, Store *store, const PeersAnswer *mine, PeerCard *cards, double timeout_s)
+{
+    PeersAnswer *all = mem_array((size_t)w->size, sizeof *all);
+    Status status = allgather_by_store(w, store, NULL, "card", mine, sizeof *mine, all, timeout_s);
     for (int r = 0; r < w->size && status == OK; r++) {
         cards[r] = all[r].card;
         if (!all[r].failed) continue;
@@ -344,54 +283,55 @@ static Status second_round(const World *w, Store *store, Status own, const char 
     return status;
 }
 
-/* Later failures would overwrite the message. */
-static void keep_message(char **said)
+int peers_first_of_host(const PeerCard *cards, int rank)
 {
-    free(*said);
-    *said = mem_strdup(status_message());
+    int first = 0;
+    while (!hash128_equal(cards[first].host, cards[rank].host)) first++;
+    return first;
 }
 
-static void say_choice(const World *w, const PeerCard *cards)
+static void log_choice(const World *w, const PeerCard *cards)
 {
     const PeerCard *c = &cards[w->rank];
+    int hosts = 0;
+    for (int r = 0; r < w->size; r++) hosts += peers_first_of_host(cards, r) == r;
     if (w->rank != 0)
         log_debug("rank %d of %d on %s talks by %s (%s)", w->rank, w->size, c->name, c->interface, c->address);
-    else if (c->hosts == 1)
+    else if (hosts == 1)
         log_info("%d ranks on this host, which talk by %s (%s)", w->size, c->interface, c->address);
     else
-        log_info("%d ranks on %d hosts; rank 0 on %s talks by %s (%s)", w->size, c->hosts, c->name, c->interface,
+        log_info("%d ranks on %d hosts; rank 0 on %s talks by %s (%s)", w->size, hosts, c->name, c->interface,
                  c->address);
 }
 
 Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, Status ready, PeerCard **cards,
                   Watch **watch)
 {
-    Status status = OK, own = ready;
-    char *said = mem_strdup(status_message()); /* of `ready` */
+    Status status = OK;
     size_t n = (size_t)w->size;
-    PeerCard mine = {.process = getpid()};
-    Offer offer, *offers = mem_array(n, sizeof *offers);
+    PeersAnswer mine = {0};
+    PeerCard *card = &mine.card;
+    Offer offer = {0}, *offers = mem_array(n, sizeof *offers);
     int32_t *errors = mem_array(n, sizeof *errors), *all_errors = mem_array(n * n, sizeof *all_errors);
+    answer_keep(&mine, ready);
     *cards = mem_array(n, sizeof **cards);
     *watch = NULL;
-    gethostname(mine.name, sizeof mine.name - 1);
-    mine.host = host_identity(mine.name);
-    hash128_random(&mine.nonce);
-    offer = (Offer){.host = mine.host};
-    if (own == OK) own = make_offer(o, &offer);
-    if (own != ready) keep_message(&said);
-    offer.bad = own != OK;
-    TRY_DONE(exchange(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
+    gethostname(card->name, sizeof card->name - 1);
+    card->host = offer.host = host_identity(card->name);
+    hash128_random(&card->nonce);
+    if (!mine.failed) answer_keep(&mine, make_offer(o, &offer));
+    offer.failed = mine.failed;
+    TRY_DONE(allgather_by_store(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
     if (all_good(offers, w->size)) {
-        own = choose(w, o, offers, &mine);
-        if (own == OK) own = watch_open(w, mine.address, o->peer_timeout_s, &mine.port, watch);
-        if (own != OK) keep_message(&said);
+        answer_keep(&mine, choose_interface(w, o, offers, card));
+        if (!mine.failed) answer_keep(&mine, watch_open(w, card->address, o->peer_timeout_s, &card->port, watch));
     }
-    TRY_DONE(second_round(w, store, own, said, &mine, *cards, timeout_s));
-    say_choice(w, *cards);
+    TRY_DONE(exchange_cards(w, store, &mine, *cards, timeout_s));
+    log_choice(w, *cards);
     double end = clock_monotonic() + PREFLIGHT_S;
     watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors);
-    TRY_DONE(exchange(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
+    TRY_DONE(
+        allgather_by_store(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
     Loss loss; /* the first collective reports a rank that was lost since, by name */
     if (!watch_verdict(*watch, 0, &loss)) TRY_DONE(check_reach(w, *cards, all_errors));
 done:
@@ -401,7 +341,6 @@ done:
         *watch = NULL;
         *cards = NULL;
     }
-    free(said);
     free(offers);
     free(errors);
     free(all_errors);

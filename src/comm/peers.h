@@ -12,8 +12,7 @@ typedef struct {
     char name[64];
     char address[48]; /* numerical; its peers connect to it */
     char interface[16];
-    int32_t process, port; /* of its watch */
-    int32_t hosts;         /* in this rank's count */
+    int32_t port; /* of its watch */
 } PeerCard;
 
 typedef struct Watch Watch;
@@ -22,5 +21,9 @@ typedef struct Watch Watch;
    OK on some rank, all ranks fail with its message. The caller frees `cards` (size) and closes `watch`. */
 Status peers_meet(const World *world, const CommOptions *options, Store *store, double timeout_s, Status ready,
                   PeerCard **cards, Watch **watch);
+/* As store_get, but the loss of `rank` (-1: of any rank) that `watch` (may be NULL) knows of ends the wait. */
+Status peers_get(Store *s, const char *name, double timeout_s, Watch *watch, int rank, void **data, size_t *size);
+/* The lowest rank on the host of `rank`. */
+int peers_first_of_host(const PeerCard *cards, int rank);
 
 #endif

@@ -1,19 +1,17 @@
 /* Sums over all ranks, in a flat space of which each rank owns a part. Terms travel to the owner, which adds them in
-   rank order; so the result depends neither on the owners nor on the cuts between parts. */
+   rank order, so the result depends neither on the owners nor on the cuts between parts. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parallel.h"
 #include "comm/comm_internal.h"
 
-/* Sizes in bytes, and the offset of a rank's part in a packed array of all parts. */
 static size_t wire_size(Dtype wire)
 {
     CHECK(wire == F32 || wire == BF16, "%s on the wire", dtype_name(wire));
     return dtype_size(wire);
 }
 
-static void pack(const float *restrict x, void *restrict out, int64_t n, Dtype wire)
+static void pack(float *restrict x, void *restrict out, int64_t n, Dtype wire)
 {
     if (wire == F32) {
         memcpy(out, x, (size_t)n * sizeof *x);
@@ -23,7 +21,7 @@ static void pack(const float *restrict x, void *restrict out, int64_t n, Dtype w
     for (int64_t i = 0; i < n; i++) h[i] = bf16_from_f32(x[i]);
 }
 
-static void unpack(float *restrict x, const void *restrict in, int64_t n, Dtype wire)
+static void unpack(float *restrict x, void *restrict in, int64_t n, Dtype wire)
 {
     if (wire == F32) {
         memcpy(x, in, (size_t)n * sizeof *x);
@@ -33,7 +31,7 @@ static void unpack(float *restrict x, const void *restrict in, int64_t n, Dtype 
     for (int64_t i = 0; i < n; i++) x[i] = bf16_to_f32(h[i]);
 }
 
-static void add(float *restrict x, const void *restrict in, int64_t n, Dtype wire)
+static void add_term(float *restrict x, void *restrict in, int64_t n, Dtype wire)
 {
     if (wire == F32) {
         const float *restrict f = in;
@@ -44,25 +42,21 @@ static void add(float *restrict x, const void *restrict in, int64_t n, Dtype wir
     for (int64_t i = 0; i < n; i++) x[i] += bf16_to_f32(h[i]);
 }
 
-static void round_to(float *restrict x, int64_t n, Dtype wire)
+static void round_to(float *restrict x, void *restrict unused, int64_t n, Dtype wire)
 {
-    if (wire == F32) return;
-    for (int64_t i = 0; i < n; i++) x[i] = bf16_to_f32(bf16_from_f32(x[i]));
+    (void)unused;
+    for (int64_t i = 0; i < n && wire != F32; i++) x[i] = bf16_to_f32(bf16_from_f32(x[i]));
 }
 
-/* Applies `way` to a part; `packed` has its elements without gaps. */
-typedef enum { PACK, UNPACK, ADD } Way;
-
-static void walk(Way way, float *x, const Intervals *part, void *packed, Dtype wire)
+/* Applies `each` to the intervals of a part; `packed` has its elements without gaps. */
+static void apply_to_part(void (*each)(float *x, void *packed, int64_t n, Dtype wire), float *x, const Intervals *part,
+                          void *packed, Dtype wire)
 {
     char *at = packed;
     for (int i = 0; i < part->count; i++) {
         Interval v = part->intervals[i];
-        int64_t n = v.end - v.begin;
-        if (way == PACK) pack(x + v.begin, at, n, wire);
-        if (way == UNPACK) unpack(x + v.begin, at, n, wire);
-        if (way == ADD) add(x + v.begin, at, n, wire);
-        at += (size_t)n * dtype_size(wire);
+        each(x + v.begin, at, v.end - v.begin, wire);
+        at += (size_t)(v.end - v.begin) * dtype_size(wire);
     }
 }
 
@@ -83,7 +77,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
     size_t *send = mem_array(n, sizeof *send), *receive = mem_array(n, sizeof *receive);
     char *terms = scratch;
     for (int r = 0; r < c->size; r++) {
-        walk(PACK, x, &parts[r], terms, wire);
+        apply_to_part(pack, x, &parts[r], terms, wire);
         send[r] = (size_t)parts[r].size * w;
         receive[r] = own;
         terms += send[r];
@@ -91,11 +85,9 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
     Status status = comm_alltoallv(c, scratch, send, terms, receive);
     if (status == OK) {
         /* The first term is copied, not added to 0, so that -0 stays. */
-        for (int r = 0; r < c->size; r++) walk(r ? ADD : UNPACK, x, &parts[c->rank], terms + (size_t)r * own, wire);
-        for (int i = 0; i < parts[c->rank].count; i++) {
-            Interval v = parts[c->rank].intervals[i];
-            round_to(x + v.begin, v.end - v.begin, wire);
-        }
+        for (int r = 0; r < c->size; r++)
+            apply_to_part(r ? add_term : unpack, x, &parts[c->rank], terms + (size_t)r * own, wire);
+        apply_to_part(round_to, x, &parts[c->rank], terms, wire);
     }
     free(send);
     free(receive);
@@ -110,13 +102,13 @@ Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, 
     char *at = scratch;
     for (int r = 0; r < c->size; r++) {
         bytes[r] = (size_t)parts[r].size * w;
-        if (r == c->rank) walk(PACK, x, &parts[r], at, wire);
+        if (r == c->rank) apply_to_part(pack, x, &parts[r], at, wire);
         at += bytes[r];
     }
     Status status = comm_allgatherv(c, scratch, bytes);
     at = scratch;
     for (int r = 0; r < c->size && status == OK; r++) {
-        if (r != c->rank || wire != F32) walk(UNPACK, x, &parts[r], at, wire);
+        if (r != c->rank || wire != F32) apply_to_part(unpack, x, &parts[r], at, wire);
         at += bytes[r];
     }
     free(bytes);

@@ -8,16 +8,16 @@
 
 static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
-static uint64_t load(const uint8_t *p, size_t n)
+void bytes_put(uint8_t *p, uint64_t x, size_t bytes)
 {
-    uint64_t x = 0;
-    for (size_t i = 0; i < n; i++) x |= (uint64_t)p[i] << (8 * i);
-    return x;
+    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
 }
 
-static void store(uint8_t *p, uint64_t x)
+uint64_t bytes_number(const uint8_t *p, size_t bytes)
 {
-    for (int i = 0; i < 8; i++) p[i] = (uint8_t)(x >> (8 * i));
+    uint64_t x = 0;
+    for (size_t i = 0; i < bytes; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
 }
 
 static void rounds(uint64_t v[4], int n)
@@ -33,23 +33,24 @@ static void rounds(uint64_t v[4], int n)
 Hash128 siphash(Hash128 key, const void *data, size_t len)
 {
     const uint8_t *p = data;
-    uint64_t k0 = load(key.bytes, 8), k1 = load(key.bytes + 8, 8);
+    uint64_t k0 = bytes_number(key.bytes, 8), k1 = bytes_number(key.bytes + 8, 8);
     uint64_t v[4] = {k0 ^ UINT64_C(0x736f6d6570736575), k1 ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
                      k0 ^ UINT64_C(0x6c7967656e657261), k1 ^ UINT64_C(0x7465646279746573)};
     size_t whole = len & ~(size_t)7;
     Hash128 h;
     for (size_t i = 0; i <= whole; i += 8) {
-        uint64_t m = i < whole ? load(p + i, 8) : (len ? load(p + i, len - whole) : 0) | (uint64_t)(len & 0xff) << 56;
+        uint64_t m = i < whole ? bytes_number(p + i, 8)
+                               : (len ? bytes_number(p + i, len - whole) : 0) | (uint64_t)(len & 0xff) << 56;
         v[3] ^= m;
         rounds(v, 2);
         v[0] ^= m;
     }
     v[2] ^= 0xee;
     rounds(v, 4);
-    store(h.bytes, v[0] ^ v[1] ^ v[2] ^ v[3]);
+    bytes_put(h.bytes, v[0] ^ v[1] ^ v[2] ^ v[3], 8);
     v[1] ^= 0xdd;
     rounds(v, 4);
-    store(h.bytes + 8, v[0] ^ v[1] ^ v[2] ^ v[3]);
+    bytes_put(h.bytes + 8, v[0] ^ v[1] ^ v[2] ^ v[3], 8);
     return h;
 }
 
@@ -74,4 +75,11 @@ void hash128_format(Hash128 h, char out[33])
 void hash128_random(Hash128 *h)
 {
     CHECK(getrandom(h->bytes, sizeof h->bytes, 0) == (ssize_t)sizeof h->bytes, "no random numbers from the system");
+}
+
+void hash128_random_hex(char out[33])
+{
+    Hash128 h;
+    hash128_random(&h);
+    hash128_format(h, out);
 }

@@ -1,5 +1,5 @@
-/* SipHash-2-4 with 128 bits of result, a keyed hash: without the key a hash can neither be made nor guessed (Aumasson
-   and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; it encrypts nothing. */
+/* SipHash-2-4 with 128 bits of result, a keyed hash: without the key it cannot be computed or guessed (Aumasson
+   and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; not for encryption. */
 #ifndef CAIRN_COMM_SIPHASH_H
 #define CAIRN_COMM_SIPHASH_H
 
@@ -13,11 +13,16 @@ typedef struct {
 Hash128 siphash(Hash128 key, const void *data, size_t len);
 /* A key from a text of any length. */
 Hash128 siphash_key(const char *text);
-/* Takes the same time wherever they differ. */
+/* In constant time. */
 int hash128_equal(Hash128 a, Hash128 b);
 /* 32 hexadecimal digits and a NUL. */
 void hash128_format(Hash128 h, char out[33]);
-/* From the system's generator. */
+/* From the system's generator; the second as hash128_format writes it. */
 void hash128_random(Hash128 *h);
+void hash128_random_hex(char out[33]);
+
+/* Little-endian numbers of up to 8 bytes. */
+void bytes_put(uint8_t *p, uint64_t x, size_t bytes);
+uint64_t bytes_number(const uint8_t *p, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* The store: opens the place, and lets the ranks of one run, and no others, find each other there. */
+/* The store: opens the place, and lets the ranks of one run meet there. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct Store {
 bool store_stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
 Status store_fail_stopped(void) { return fail(E_STOPPED, "stopped by a signal while the ranks met"); }
 bool store_served(const Store *s) { return s->served; }
-void store_wait_on(Store *s, const volatile sig_atomic_t *stop) { s->stop = stop; }
+void store_ignore_stop(Store *s) { s->stop = NULL; }
 
 static Status raw_set(Store *s, const char *name, const void *data, size_t size)
 {
@@ -40,7 +40,10 @@ static Status raw_get(Store *s, const char *name, double wait_s, void **data, si
     return status;
 }
 
-static char *run_name(const Store *s, const char *name) { return mem_printf("%s%s", s->run ? s->run : "", name); }
+static char *run_name(const Store *s, const char *name)
+{
+    return s->run ? mem_printf("%s/%s", s->run, name) : mem_strdup(name);
+}
 
 static Status check_sizes(const char *name, size_t size)
 {
@@ -73,14 +76,11 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
         TRY_DONE(raw_get(s, full, left < 0 ? 0 : left < 0.1 ? left : 0.1, data, size));
         if (*data) break;
         if (store_stopped(s->stop)) {
-            if (timeout_s > 0 && timeout_s < 0.5) usleep(50000); /* else a caller with short waits would spin */
+            if (timeout_s > 0 && timeout_s < 0.5) usleep(50000); /* a caller that retries must not spin */
             status = store_fail_stopped();
             goto done;
         }
-        if (left <= 0) {
-            status = fail(E_PEER, "'%s' did not come within %.1f s", name, timeout_s);
-            goto done;
-        }
+        if (left <= 0) TRY_DONE(fail(E_PEER, "'%s' did not come within %.1f s", name, timeout_s));
     }
 done:
     free(full);
@@ -110,33 +110,32 @@ void store_hurry(Store *s, double answer_s)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void nap(double *seconds)
+static void sleep_longer(double *seconds)
 {
     usleep((useconds_t)(*seconds * 1e6));
     if (*seconds < 0.1) *seconds *= 1.5;
 }
 
 /* A number of this process, with host and process for messages: "HEX host NAME process PID". */
-static void new_nonce(char *out, size_t size)
+static void draw_nonce(Store *s, char *out, size_t size)
 {
-    Hash128 h;
     char hex[33], host[128] = "";
-    hash128_random(&h);
-    hash128_format(h, hex);
+    hash128_random_hex(hex);
     gethostname(host, sizeof host - 1);
     for (char *p = host; *p; p++)
         if (*p == ' ') *p = '_';
     snprintf(out, size, "%s host %s process %ld", hex, host, (long)getpid());
+    memcpy(s->nonce, hex, sizeof hex);
 }
 
 static void begin_run(Store *s, const char *nonce)
 {
     free(s->run);
-    s->run = mem_printf("run-%.16s/", nonce);
+    s->run = mem_printf("run-%.16s", nonce);
     if (s->kind->join) s->kind->join(s->self, s->run, s->rank);
 }
 
-static Status not_all(const World *w, const bool *joined, double timeout_s)
+static Status fail_missing(const World *w, const bool *joined, double timeout_s)
 {
     Buf b = {0};
     for (int r = 1; r < w->size; r++)
@@ -148,7 +147,7 @@ static Status not_all(const World *w, const bool *joined, double timeout_s)
 }
 
 /* Answers each rank's hello with the run's nonce until all have joined the run. */
-static Status meet_as_first(Store *s, const World *w, double timeout_s)
+static Status meet_as_rank_0(Store *s, const World *w, double timeout_s)
 {
     Status status = OK;
     char nonce[256], hello[256], name[64], text[600];
@@ -156,19 +155,16 @@ static Status meet_as_first(Store *s, const World *w, double timeout_s)
     bool *joined = mem_array((size_t)w->size, sizeof *joined);
     char(*answered)[40] = mem_array((size_t)w->size, sizeof *answered);
     int left = w->size - 1;
-    new_nonce(nonce, sizeof nonce);
-    snprintf(s->nonce, sizeof s->nonce, "%.32s", nonce);
+    draw_nonce(s, nonce, sizeof nonce);
     begin_run(s, nonce);
     TRY_DONE(set_text(s, "owner", nonce));
     while (left > 0) {
         TRY_DONE(get_text(s, "owner", text, sizeof text));
-        if (*text && strcmp(text, nonce) != 0) {
-            status = fail(E_USAGE,
+        if (*text && strcmp(text, nonce) != 0)
+            TRY_DONE(fail(E_USAGE,
                           "another process came as rank 0 of the same job (%s). Give each run its own place or "
                           "job name",
-                          text + 33);
-            goto done;
-        }
+                          text + 33));
         for (int r = 1; r < w->size; r++) {
             if (joined[r]) continue;
             snprintf(name, sizeof name, "hello-%d", r);
@@ -179,19 +175,13 @@ static Status meet_as_first(Store *s, const World *w, double timeout_s)
                 snprintf(text, sizeof text, "%s %.16s %d", answered[r], nonce, w->size);
                 TRY_DONE(set_text(s, name, text));
             }
-            snprintf(name, sizeof name, "%sjoined-%d", s->run, r);
+            snprintf(name, sizeof name, "%s/joined-%d", s->run, r);
             TRY_DONE(get_text(s, name, text, sizeof text));
             if (*text) joined[r] = true, left--, pause = 0.002;
         }
-        if (left > 0 && store_stopped(s->stop)) {
-            status = store_fail_stopped();
-            goto done;
-        }
-        if (left > 0 && clock_monotonic() > end) {
-            status = not_all(w, joined, timeout_s);
-            goto done;
-        }
-        if (left > 0) nap(&pause);
+        if (left > 0 && store_stopped(s->stop)) TRY_DONE(store_fail_stopped());
+        if (left > 0 && clock_monotonic() > end) TRY_DONE(fail_missing(w, joined, timeout_s));
+        if (left > 0) sleep_longer(&pause);
     }
     TRY_DONE(store_set(s, "complete", "", 0));
 done:
@@ -206,8 +196,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
     char nonce[256], hello[64], answer[64], text[600], key[40], run[20];
     double end = clock_monotonic() + timeout_s, pause = 0.002, again = 0;
     int size = 0;
-    new_nonce(nonce, sizeof nonce);
-    snprintf(s->nonce, sizeof s->nonce, "%.32s", nonce);
+    draw_nonce(s, nonce, sizeof nonce);
     snprintf(hello, sizeof hello, "hello-%d", w->rank);
     snprintf(answer, sizeof answer, "answer-%d", w->rank);
     for (;;) {
@@ -223,12 +212,12 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
             return fail(E_PEER,
                         "rank %d waited %.0f s; rank 0 did not answer. Check that it runs, and meets at the same place",
                         w->rank, timeout_s);
-        nap(&pause);
+        sleep_longer(&pause);
     }
     if (size != w->size)
         return fail(E_USAGE, "rank %d was started as one of %d ranks, rank 0 as one of %d", w->rank, w->size, size);
     begin_run(s, run);
-    char *joined = mem_printf("%sjoined-%d", s->run, w->rank);
+    char *joined = mem_printf("%s/joined-%d", s->run, w->rank);
     Status status = get_text(s, joined, text, sizeof text);
     if (status == OK && *text && strcmp(text, nonce) != 0)
         status = fail(E_USAGE, "two processes are rank %d: the other is %s", w->rank, text + 33);
@@ -248,7 +237,7 @@ static Status meet_as_other(Store *s, const World *w, double timeout_s)
 
 /* ---- where ---- */
 
-static Status automatic(const World *w, char **where)
+static Status default_place(const World *w, char **where)
 {
     const char *left = getenv("CAIRN_RENDEZVOUS");
     if (left && *left && strcmp(left, "auto") != 0) {
@@ -272,7 +261,7 @@ static Status automatic(const World *w, char **where)
     return status;
 }
 
-static bool starts(const char **text, const char *with)
+static bool skip_prefix(const char **text, const char *with)
 {
     size_t n = strlen(with);
     if (strncmp(*text, with, n) != 0) return false;
@@ -283,9 +272,10 @@ static bool starts(const char **text, const char *with)
 static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, double timeout_s)
 {
     const char *at = s->where;
-    if (starts(&at, "file:")) return store_file_open(at, job, s->rank == 0, &s->kind, &s->self);
-    if (starts(&at, "tcp://")) return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
-    s->served = starts(&at, "served://");
+    if (skip_prefix(&at, "file:")) return store_file_open(at, job, s->rank == 0, &s->kind, &s->self);
+    if (skip_prefix(&at, "tcp://"))
+        return store_tcp_open(w, at, w->rank == 0, key, timeout_s, s->stop, &s->kind, &s->self);
+    s->served = skip_prefix(&at, "served://");
     if (s->served) return store_tcp_open(w, at, false, key, timeout_s, s->stop, &s->kind, &s->self);
     return fail(E_USAGE, "rendezvous '%s': expected file:DIR, tcp://HOST[:PORT] or auto", at);
 }
@@ -302,7 +292,7 @@ Status store_open(const World *w, const char *where, const char *token, double t
     pthread_mutex_init(&s->lock, NULL);
     *store = NULL;
     if (!where || !*where || strcmp(where, "auto") == 0)
-        TRY_DONE(automatic(w, &s->where));
+        TRY_DONE(default_place(w, &s->where));
     else
         s->where = mem_strdup(where);
     Hash128 key = siphash_key(token ? token : ""), job = siphash(key, w->job, strlen(w->job));
@@ -310,7 +300,7 @@ Status store_open(const World *w, const char *where, const char *token, double t
     TRY_DONE(open_kind(s, w, job, job, timeout_s));
     if (strcmp(s->kind->name, "tcp") != 0) {
         double left = begin + timeout_s - clock_monotonic();
-        TRY_DONE(w->rank == 0 ? meet_as_first(s, w, left) : meet_as_other(s, w, left));
+        TRY_DONE(w->rank == 0 ? meet_as_rank_0(s, w, left) : meet_as_other(s, w, left));
         s->complete = true;
     }
     *store = s;
@@ -323,7 +313,7 @@ done:
 
 void store_forget(const World *w, const char *where, const char *token)
 {
-    if (starts(&where, "file:") && *where)
+    if (skip_prefix(&where, "file:") && *where)
         store_file_forget(where, siphash(siphash_key(token), w->job, strlen(w->job)));
 }
 

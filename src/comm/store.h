@@ -12,7 +12,7 @@ typedef struct Store Store;
      file:DIR           a shared folder
      tcp://HOST[:PORT]  rank 0 serves it; without a port the job's name gives one; where a port is taken, rank 0 and the
                         others try the next ones
-     served://HOST:PORT a process that is no rank serves it (store_serve)
+     served://HOST:PORT the launcher serves it (store_serve)
      auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else a folder of this host
    Job and token keep names apart, so no rank sees what another job or an earlier run left. A folder needs all ranks
    within `timeout_s`; E_PEER names those that are missing. With an empty token (or NULL) anyone who knows the job's
@@ -26,7 +26,7 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
 /* Shortens the wait for a server's answer: the server itself may be lost. */
 void store_hurry(Store *s, double answer_s);
 void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes its files */
-/* Removes what a job's ranks left there. All of them must have ended, and no other job may have this name and token. */
+/* Removes the files of a job's ranks. All of them must have ended, and no other job may have this name and token. */
 void store_forget(const World *world, const char *where, const char *token);
 
 /* For a launcher: serves a store to the ranks of `world` (its size and job), from a thread, until it is closed. Port 0
@@ -34,7 +34,7 @@ void store_forget(const World *world, const char *where, const char *token);
 typedef struct StoreServer StoreServer;
 Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server);
 int store_server_port(const StoreServer *s);
-/* Have all ranks met? From then on each notices a lost rank by itself. */
+/* True: all ranks have met. From then on each notices a lost rank by itself. */
 bool store_server_met(StoreServer *s);
 /* The first loss that rank `rank` reported: the lost rank, and whether it fell silent (else its process ended). -1: it
    reported none, or meets elsewhere. */

@@ -10,12 +10,11 @@
 #include <unistd.h>
 
 #include "comm/store_internal.h"
-#include "comm/store_tidy.h"
 
 typedef struct {
     char *directory;
     double looked; /* when the folder was last read */
-    int held;      /* store_tidy.h; −1 */
+    int held;      /* of tidy_hold; −1 */
 } FileStore;
 
 /* The file of a name. The first slash makes a folder; all but letters, digits, '.', '-' and '_' become %XX. */
@@ -35,7 +34,7 @@ static char *path_of(const FileStore *f, const char *name)
     return b.data;
 }
 
-/* Rank 0 removes the folder when it leaves a meeting that failed. */
+/* E_PEER: the folder is missing, because rank 0 has left a meeting that failed. */
 static Status lost_or_failed(void) { return errno == ENOENT ? E_PEER : E_IO; }
 
 static Status make_folder(const char *path)
@@ -44,35 +43,19 @@ static Status make_folder(const char *path)
     return OK;
 }
 
-static Status write_all(int fd, const void *data, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        ssize_t n = write(fd, (const char *)data + at, size - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail(E_IO, "%m");
-        at += (size_t)n;
-    }
-    return OK;
-}
-
 static Status file_set(void *self, const char *name, const void *data, size_t size)
 {
     Status status = OK;
     FileStore *f = self;
-    Hash128 h;
     char unique[33];
-    hash128_random(&h);
-    hash128_format(h, unique);
+    hash128_random_hex(unique);
     char *path = path_of(f, name), *folder = file_directory(path), *aside = mem_printf("%s.%s", path, unique);
-    int fd = -1;
+    FILE *file = NULL;
     TRY_DONE(make_folder(folder));
-    fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        status = fail(lost_or_failed(), "cannot write %s: %m", aside);
-        goto done;
-    }
-    status = status_context(write_all(fd, data, size), "%s", aside);
-    if (close(fd) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
+    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || !(file = fdopen(fd, "w"))) TRY_DONE(fail(lost_or_failed(), "cannot write %s: %m", aside));
+    if (fwrite(data, 1, size, file) != size) status = fail(E_IO, "%s: %m", aside);
+    if (fclose(file) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
     if (status == OK && rename(aside, path) != 0) status = fail(E_IO, "%s: %m", path);
     if (status != OK) unlink(aside);
 done:
@@ -82,7 +65,7 @@ done:
     return status;
 }
 
-/* NFS caches for a while that a file is missing; opening its folder refreshes that. */
+/* NFS caches the absence of a file for a while; opening its folder refreshes that. */
 static void look_again(FileStore *f, const char *path)
 {
     double now = clock_monotonic();
@@ -134,7 +117,7 @@ static void file_close(void *self)
 static void file_join_run(void *self, const char *run, int rank)
 {
     FileStore *f = self;
-    char *path = mem_printf("%s/%.*s", f->directory, (int)strcspn(run, "/"), run);
+    char *path = file_join(f->directory, run);
     if (rank == 0 && make_folder(path) == OK) tidy_begin_run(path);
     if (f->held < 0) f->held = tidy_hold(path);
     free(path);
@@ -143,11 +126,9 @@ static void file_join_run(void *self, const char *run, int rank)
 static void file_leave(void *self, const char *run, const char *nonce, int rank, int size, bool complete)
 {
     FileStore *f = self;
-    char *name = run ? mem_printf("%.*s", (int)strcspn(run, "/"), run) : NULL;
     if (f->held >= 0) close(f->held);
     f->held = -1;
-    tidy_leave(f->directory, name, nonce, rank, size, complete);
-    free(name);
+    tidy_leave(f->directory, run, nonce, rank, size, complete);
 }
 
 static const StoreKind file_kind = {"file", file_set, file_get, file_close, file_join_run, file_leave, NULL};
@@ -163,8 +144,7 @@ void store_file_forget(const char *directory, Hash128 job)
 {
     struct stat st;
     char *folder = folder_of(directory, job);
-    if (lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && file_remove_tree(folder) != OK)
-        log_debug("%s", status_message());
+    if (lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid()) tidy_remove(folder);
     free(folder);
 }
 

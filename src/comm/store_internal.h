@@ -15,28 +15,48 @@ typedef struct {
     /* The value that is there now or comes within about `wait_s`; *data NULL: none. */
     Status (*get)(void *self, const char *name, double wait_s, void **data, size_t *size);
     void (*close)(void *self);
-    /* This rank has learnt its run ("run-…/"), and leaves it (`run` NULL: it never learnt it). May be NULL. */
+    /* This rank has learned its run ("run-…"), and leaves it (`run` NULL: it never learned it). May be NULL. */
     void (*join)(void *self, const char *run, int rank);
     void (*leave)(void *self, const char *run, const char *nonce, int rank, int size, bool complete);
     void (*hurry)(void *self, double answer_s); /* NULL: the store has no server */
 } StoreKind;
 
-/* Replaces `stop`, or with NULL ends its effect: survivors use the store after a signal, too. */
-void store_wait_on(Store *s, const volatile sig_atomic_t *stop);
-/* A launcher serves the store, and reads these names: */
+/* Ends the effect of `stop`: survivors use the store after a signal, too. */
+void store_ignore_stop(Store *s);
+/* True: the launcher serves the store. It reads these names: */
 bool store_served(const Store *s);
 #define STORE_MET  "reach/all" /* all ranks have met */
 #define STORE_LOST "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 bool store_stopped(const volatile sig_atomic_t *stop);
-/* The E_STOPPED of all these waits. */
+/* E_STOPPED, with the message of all these waits. */
 Status store_fail_stopped(void);
 
 /* Opens a folder; `job` keeps names apart. `first`: rank 0, which also removes the leftovers of dead runs. */
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self);
 void store_file_forget(const char *directory, Hash128 job);
+/* store_tidy.c removes the files of a folder: a run's own at its end, those of killed runs at the next start. A file
+   that cannot be removed stays, without an error. */
+
+/* Called by rank 0 when it has made the folder `run`. */
+void tidy_begin_run(const char *run);
+/* Returns a file descriptor that marks the run as alive while it is open; −1: none. */
+int tidy_hold(const char *run);
+/* A rank leaves the run `run` ("run-…"; NULL: it never learned it) in the job's `folder`. Removes its files of the
+   meeting, and the whole run with the last rank. `complete`: all ranks had met. */
+void tidy_leave(const char *folder, const char *run, const char *nonce, int rank, int size, bool complete);
+/* Removes, for all jobs in `directory`, dead runs of this host that are a day old. */
+void tidy_others(const char *directory);
+/* Removes a file or folder. */
+void tidy_remove(const char *path);
+
 /* `serve`: this rank serves it. A rank of another world size and a second process of a rank are refused. */
 Status store_tcp_open(const World *world, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
                       const volatile sig_atomic_t *stop, const StoreKind **kind, void **self);
+
+/* Number of ports that server and clients try, from the wanted one on. */
+#define STORE_PORTS 8
+/* As store_serve, with the key in place of the token. */
+Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server);
 
 /* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */
 Status store_parse_address(const char *text, char **host, int *port);

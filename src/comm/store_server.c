@@ -1,4 +1,4 @@
-#include "comm/store_server.h"
+/* The TCP store's server, a thread. */
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ static void guest_leave(Guest *g)
 }
 
 /* Frees closed guests. */
-static void sweep(StoreServer *s)
+static void free_closed_guests(StoreServer *s)
 {
     int kept = 0;
     for (int i = 0; i < s->n_guests; i++) {
@@ -54,8 +54,8 @@ static void sweep(StoreServer *s)
 
 static bool is_stranger(const Guest *g) { return g->session.state <= SESSION_PROOF; }
 
-/* With too many strangers the oldest is closed. */
-static void welcome(void *arg, int listener, short happened)
+/* Accepts a connection. Of more than MOST_STRANGERS unproven ones the oldest is closed. */
+static void accept_guest(void *arg, int listener, short happened)
 {
     StoreServer *s = arg;
     Guest *first = NULL;
@@ -129,7 +129,7 @@ static void await_guest(Events *e, Guest *g, double now)
     if (events & POLLOUT) events_until(e, now + 1); /* to see a stall */
 }
 
-static void *serve(void *arg)
+static void *server_thread(void *arg)
 {
     StoreServer *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -137,16 +137,16 @@ static void *serve(void *arg)
         events_begin(&s->events);
         double now = clock_monotonic();
         for (int i = 0; i < s->n_guests; i++) await_guest(&s->events, s->guests[i], now);
-        events_add(&s->events, s->listener, POLLIN, welcome, s);
+        events_add(&s->events, s->listener, POLLIN, accept_guest, s);
         pthread_mutex_unlock(&s->lock);
         events_wait(&s->events);
         pthread_mutex_lock(&s->lock);
         events_react(&s->events);
         now = clock_monotonic();
-        /* After all were read, because others may wait for a value that one has set. */
+        /* After all reads, because one guest may have set the value that another waits for. */
         for (int i = 0; i < s->n_guests; i++)
             if (s->guests[i]->fd >= 0 && !answer_guest(s->guests[i], now)) guest_leave(s->guests[i]);
-        sweep(s);
+        free_closed_guests(s);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -157,7 +157,7 @@ static void *serve(void *arg)
 static void server_free(StoreServer *s)
 {
     for (int i = 0; i < s->n_guests; i++) guest_leave(s->guests[i]);
-    sweep(s);
+    free_closed_guests(s);
     close(s->listener);
     events_free(&s->events);
     pthread_mutex_destroy(&s->lock);
@@ -183,7 +183,8 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     s->table = store_table_new(key, world_size);
     pthread_mutex_init(&s->lock, NULL);
     Status status = events_init(&s->events);
-    if (status == OK && thread_start(&s->thread, serve, s) != 0) status = fail(E_FAIL, "no thread for the store: %m");
+    if (status == OK && thread_start(&s->thread, server_thread, s) != 0)
+        status = fail(E_FAIL, "no thread for the store: %m");
     if (status == OK)
         *server = s;
     else

@@ -9,11 +9,10 @@
 #include <unistd.h>
 
 #include "base/socket.h"
-#include "comm/store_server.h"
 #include "comm/store_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
-#define ANSWER_S 20.0 /* for an answer, beyond what it may wait */
+#define ANSWER_S 20.0 /* for an answer, beyond the time that the server may wait */
 
 typedef struct {
     int fd;
@@ -50,7 +49,7 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* may be NULL */
 } Until;
 
-static bool ready(int fd, short events, Until until)
+static bool wait_ready(int fd, short events, Until until)
 {
     struct pollfd p = {.fd = fd, .events = events};
     for (;;) {
@@ -63,32 +62,25 @@ static bool ready(int fd, short events, Until until)
     }
 }
 
-static bool send_all(int fd, const void *data, size_t size, Until until)
+/* Sends or receives all of it. False, and errno: that failed, or the time is up. */
+static bool transfer(int fd, void *data, size_t size, bool out, Until until)
 {
-    const char *p = data;
-    while (size) {
-        ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
+    for (char *p = data; size;) {
+        ssize_t n = out ? send(fd, p, size, MSG_NOSIGNAL) : recv(fd, p, size, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN && ready(fd, POLLOUT, until)) continue;
-        if (n < 0) return false;
-        p += n, size -= (size_t)n;
-    }
-    return true;
-}
-
-static bool receive_all(int fd, void *data, size_t size, Until until)
-{
-    char *p = data;
-    while (size) {
-        ssize_t n = recv(fd, p, size, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN && ready(fd, POLLIN, until)) continue;
+        if (n < 0 && errno == EAGAIN && wait_ready(fd, out ? POLLOUT : POLLIN, until)) continue;
         if (n == 0) errno = ECONNRESET;
         if (n <= 0) return false;
         p += n, size -= (size_t)n;
     }
     return true;
 }
+
+static bool send_all(int fd, const void *data, size_t size, Until u)
+{
+    return transfer(fd, (void *)data, size, true, u);
+}
+static bool receive_all(int fd, void *data, size_t size, Until u) { return transfer(fd, data, size, false, u); }
 
 /* ---- greeting ---- */
 
@@ -100,7 +92,7 @@ typedef struct {
 } Tries;
 
 /* Mutual authentication. */
-static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
+static bool authenticate(int fd, Hash128 key, const World *w, Until until, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
     uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
@@ -120,8 +112,8 @@ static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
     memcpy(h.server.bytes, greeting + known, 16);
     Hash128 mine = store_proof(key, 'c', &h), theirs = store_proof(key, 's', &h);
     memcpy(show, mine.bytes, 16);
-    store_put(show + 16, (uint32_t)w->rank, 4);
-    store_put(show + 20, (uint32_t)w->size, 4);
+    bytes_put(show + 16, (uint32_t)w->rank, 4);
+    bytes_put(show + 20, (uint32_t)w->size, 4);
     if (!send_all(fd, show, sizeof show, until) || !receive_all(fd, verdict, sizeof verdict, until) ||
         memcmp(verdict + 1, theirs.bytes, 16) != 0) {
         t->hint = ". There are ranks of another job, or with another token or job name";
@@ -129,7 +121,7 @@ static bool greet(int fd, Hash128 key, const World *w, Until until, Tries *t)
         return false;
     }
     if (verdict[0] == 0) return true;
-    size_t len = store_number(verdict + 17, 2);
+    size_t len = bytes_number(verdict + 17, 2);
     t->refused = true;
     if (len < sizeof text && receive_all(fd, text, len, until)) text[len] = '\0';
     buf_free(&t->why);
@@ -150,16 +142,16 @@ static int try_port(const struct addrinfo *list, int port, Hash128 key, const Wo
         Until until = {clock_monotonic() + HELLO_S, all.stop};
         if (until.end > all.end) until.end = all.end;
         int fd = socket_connect(&at, &error);
-        if (error == EINPROGRESS) error = ready(fd, POLLOUT, until) ? socket_error(fd) : errno;
+        if (error == EINPROGRESS) error = wait_ready(fd, POLLOUT, until) ? socket_error(fd) : errno;
         buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
         if (error) buf_puts(&t->why, strerror(error));
-        if (!error && greet(fd, key, w, until, t)) return fd;
+        if (!error && authenticate(fd, key, w, until, t)) return fd;
         if (fd >= 0) close(fd);
     }
     return -1;
 }
 
-static Status resolve(const char *host, struct addrinfo **list)
+static Status resolve_host(const char *host, struct addrinfo **list)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
     int error = getaddrinfo(host, "0", &hints, list);
@@ -179,12 +171,12 @@ static bool is_loopback(const struct addrinfo *a)
 }
 
 /* Tries all ports in turn. A name may become known only in a later round. */
-static Status one_round(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until, Tries *tries,
-                        bool *loopback)
+static Status try_all_ports(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until,
+                            Tries *tries, bool *loopback)
 {
     struct addrinfo *list = NULL;
     buf_free(&tries->why);
-    TRY(resolve(host, &list));
+    TRY(resolve_host(host, &list));
     *loopback = is_loopback(list);
     for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !tries->refused; i++) {
         if (store_stopped(until.stop) || (i > 0 && clock_monotonic() > until.end)) break;
@@ -195,15 +187,15 @@ static Status one_round(TcpStore *t, const World *w, const char *host, int port,
     return OK;
 }
 
-static Status join(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
-                   const volatile sig_atomic_t *stop)
+static Status join_server(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
+                          const volatile sig_atomic_t *stop)
 {
     Status status;
     Tries tries = {0};
     Until until = {clock_monotonic() + timeout_s, stop};
     bool loopback = false, told = false;
     for (;;) {
-        status = one_round(t, w, host, port, key, until, &tries, &loopback);
+        status = try_all_ports(t, w, host, port, key, until, &tries, &loopback);
         if (t->fd >= 0 || tries.refused || clock_monotonic() >= until.end) break;
         if (store_stopped(stop)) break;
         if (!told)
@@ -231,7 +223,7 @@ static Status join(TcpStore *t, const World *w, const char *host, int port, Hash
 
 /* ---- requests ---- */
 
-static Status lost(TcpStore *t, const char *what)
+static Status fail_lost_store(TcpStore *t, const char *what)
 {
     int why = errno;
     if (t->fd >= 0) close(t->fd);
@@ -241,40 +233,40 @@ static Status lost(TcpStore *t, const char *what)
                 t->at, what, strerror(why));
 }
 
-static Status ask(TcpStore *t, char operation, const char *name, double wait_s, const void *data, size_t size,
-                  int *outcome, void **answer, size_t *answer_size)
+static Status request(TcpStore *t, char operation, const char *name, double wait_s, const void *data, size_t size,
+                      int *outcome, void **answer, size_t *answer_size)
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
     size_t len = strlen(name);
     Until until = {.end = clock_monotonic() + wait_s + t->answer_s};
     if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
     head[0] = (uint8_t)operation;
-    store_put(head + 1, len, 2);
-    store_put(head + 3, (uint64_t)(wait_s * 1e3), 4);
-    store_put(head + 7, size, 4);
+    bytes_put(head + 1, len, 2);
+    bytes_put(head + 3, (uint64_t)(wait_s * 1e3), 4);
+    bytes_put(head + 7, size, 4);
     memcpy(head + STORE_REQUEST_BYTES, name, len);
     if (!send_all(t->fd, head, STORE_REQUEST_BYTES + len, until) || !send_all(t->fd, data, size, until) ||
         !receive_all(t->fd, reply, sizeof reply, until))
-        return lost(t, name);
+        return fail_lost_store(t, name);
     *outcome = reply[0];
-    *answer_size = store_number(reply + 1, 4);
+    *answer_size = bytes_number(reply + 1, 4);
     if (*answer_size > STORE_MAX_VALUE) {
         errno = EPROTO;
-        return lost(t, name);
+        return fail_lost_store(t, name);
     }
     if (reply[0] != STORE_DONE || operation != 'G') return OK;
     *answer = mem_alloc(*answer_size + 1);
     if (receive_all(t->fd, *answer, *answer_size, until)) return OK;
     free(*answer);
     *answer = NULL;
-    return lost(t, name);
+    return fail_lost_store(t, name);
 }
 
 static Status tcp_set(void *self, const char *name, const void *data, size_t size)
 {
     int outcome;
     size_t none;
-    TRY(ask(self, 'S', name, 0, data, size, &outcome, NULL, &none));
+    TRY(request(self, 'S', name, 0, data, size, &outcome, NULL, &none));
     return outcome == STORE_DONE ? OK : fail(E_MEMORY, "no room for %s: %zu bytes", name, size);
 }
 
@@ -282,7 +274,7 @@ static Status tcp_get(void *self, const char *name, double wait_s, void **data, 
 {
     int outcome;
     *data = NULL;
-    return ask(self, 'G', name, wait_s, NULL, 0, &outcome, data, size);
+    return request(self, 'G', name, wait_s, NULL, 0, &outcome, data, size);
 }
 
 static void tcp_close(void *self)
@@ -301,7 +293,7 @@ static const StoreKind tcp_kind = {
 /* The default port follows from the job's name, so that two jobs seldom share one. */
 static int port_of_job(Hash128 key)
 {
-    return 20000 + (int)(store_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
+    return 20000 + (int)(bytes_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
 }
 
 Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
@@ -325,7 +317,7 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
         host = mem_strdup("127.0.0.1");
         port = store_server_port(t->server);
     }
-    TRY_DONE(join(t, w, host, port, key, timeout_s, stop));
+    TRY_DONE(join_server(t, w, host, port, key, timeout_s, stop));
     *kind = &tcp_kind;
     *self = t;
     t = NULL;

@@ -1,8 +1,6 @@
 /* The folder of a rendezvous: DIR/cairn-<job> holds a few small files of the meeting, and a folder run-<number> for
    each run. Its ranks remove it when they leave; a later start removes what killed ranks left. A run is alive as long
    as a rank holds a lock on its file "by", which names the host of its first rank. */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/store_tidy.h"
+#include "comm/store_internal.h"
 
 #define OLD_S 86400.0
 
-/* Stays the same after a reboot. */
+/* Identifies this host, also after a reboot. */
 static void host_text(Buf *b)
 {
     char name[256] = "?";
@@ -45,17 +43,27 @@ int tidy_hold(const char *run)
     return fd;
 }
 
-/* Number of entries of a folder with this prefix. */
-static int count(const char *folder, const char *prefix)
+/* Whether an entry of a folder has this prefix. */
+static bool begins_with(const char *path, const char *prefix) { return str_starts_with(file_basename(path), prefix); }
+
+/* Entries of a folder; none if it cannot be listed. */
+static FileList entries_of(const char *folder)
+{
+    FileList list;
+    if (file_list(folder, &list) != OK) log_debug("%s", status_message());
+    return list;
+}
+
+static int count_entries(const char *folder, const char *prefix)
 {
     int n = 0;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) n += strncmp(e->d_name, prefix, strlen(prefix)) == 0;
-    if (d) closedir(d);
+    FileList list = entries_of(folder);
+    for (int i = 0; i < list.count; i++) n += begins_with(list.paths[i], prefix);
+    file_list_free(&list);
     return n;
 }
 
-static void remove_tree(const char *path)
+void tidy_remove(const char *path)
 {
     if (file_remove_tree(path) != OK) log_debug("%s", status_message()); /* the next start tries again */
 }
@@ -93,9 +101,9 @@ void tidy_leave(const char *folder, const char *run, const char *nonce, int rank
         int fd = open(left, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (fd >= 0) close(fd);
         free(left);
-        last = count(path, "left-") >= size;
+        last = count_entries(path, "left-") >= size;
     }
-    if (last) remove_tree(path);
+    if (last) tidy_remove(path);
     rmdir(folder); /* if it is empty */
     free(path);
     free(by);
@@ -114,7 +122,7 @@ static bool own_folder(const char *path, struct stat *st)
     return lstat(path, st) == 0 && S_ISDIR(st->st_mode) && st->st_uid == geteuid();
 }
 
-/* A run of this host that is old, and that no rank holds. */
+/* True: the run is of this host, old, and locked by no rank. */
 static bool is_dead(const char *run, const char *host)
 {
     struct stat st;
@@ -131,51 +139,46 @@ static bool is_dead(const char *run, const char *host)
     return dead;
 }
 
-/* Without a run and without a file of the last day: no meeting takes so long. */
+/* True: it has no run and no file of the last day. No meeting takes that long. */
 static bool is_forsaken(const char *folder)
 {
     struct stat st;
     bool forsaken = own_folder(folder, &st) && is_old(&st);
-    DIR *d = forsaken ? opendir(folder) : NULL;
-    for (struct dirent *e; d && forsaken && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        char *path = file_join(folder, e->d_name);
-        forsaken = lstat(path, &st) == 0 && S_ISREG(st.st_mode) && is_old(&st);
-        free(path);
-    }
-    if (d) closedir(d);
+    if (!forsaken) return false;
+    FileList list = entries_of(folder);
+    for (int i = 0; i < list.count && forsaken; i++)
+        forsaken = lstat(list.paths[i], &st) == 0 && S_ISREG(st.st_mode) && is_old(&st);
+    file_list_free(&list);
     return forsaken;
 }
 
 static void tidy_job(const char *folder, const char *host)
 {
     struct stat st;
-    DIR *d = own_folder(folder, &st) ? opendir(folder) : NULL;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, "run-", 4) != 0) continue;
-        char *run = file_join(folder, e->d_name);
-        if (is_dead(run, host)) {
-            log_debug("removing %s, whose run ended without doing so", run);
-            remove_tree(run);
-        }
-        free(run);
+    if (!own_folder(folder, &st)) return;
+    FileList list = entries_of(folder);
+    for (int i = 0; i < list.count; i++) {
+        const char *run = list.paths[i];
+        if (!begins_with(run, "run-") || !is_dead(run, host)) continue;
+        log_debug("removing %s, whose run ended without doing so", run);
+        tidy_remove(run);
     }
-    if (d) closedir(d);
+    file_list_free(&list);
 }
 
 void tidy_others(const char *directory)
 {
-    DIR *d = opendir(directory);
+    FileList list = entries_of(directory);
     Buf host = {0};
     host_text(&host);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, "cairn-", 6) != 0 || strlen(e->d_name) != 22) continue;
-        char *folder = file_join(directory, e->d_name);
-        bool forsaken = is_forsaken(folder);
-        if (!forsaken) tidy_job(folder, host.data);
-        if (forsaken) remove_tree(folder);
-        free(folder);
+    for (int i = 0; i < list.count; i++) {
+        const char *folder = list.paths[i];
+        if (!begins_with(folder, "cairn-") || strlen(file_basename(folder)) != 22) continue;
+        if (is_forsaken(folder))
+            tidy_remove(folder);
+        else
+            tidy_job(folder, host.data);
     }
-    if (d) closedir(d);
+    file_list_free(&list);
     buf_free(&host);
 }

@@ -24,25 +24,13 @@ struct StoreTable {
     size_t bytes;
 };
 
-void store_put(uint8_t *p, uint64_t x, int bytes)
+Hash128 store_proof(Hash128 key, char side, const StoreHello *h)
 {
-    for (int i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
-}
-
-uint64_t store_number(const uint8_t *p, int bytes)
-{
-    uint64_t x = 0;
-    for (int i = 0; i < bytes; i++) x |= (uint64_t)p[i] << (8 * i);
-    return x;
-}
-
-Hash128 store_proof(Hash128 key, char who, const StoreHello *h)
-{
-    uint8_t text[48] = {(uint8_t)who};
+    uint8_t text[48] = {(uint8_t)side};
     memcpy(text + 1, h->client.bytes, 16);
     memcpy(text + 17, h->server.bytes, 16);
-    store_put(text + 33, (uint32_t)h->rank, 4);
-    store_put(text + 37, (uint32_t)h->size, 4);
+    bytes_put(text + 33, (uint32_t)h->rank, 4);
+    bytes_put(text + 37, (uint32_t)h->size, 4);
     return siphash(key, text, sizeof text);
 }
 
@@ -71,25 +59,25 @@ void store_table_free(StoreTable *t)
     free(t);
 }
 
-static Value **find(StoreTable *t, const char *name)
+static Value **table_find(StoreTable *t, const char *name)
 {
     Hash128 h = siphash(t->key, name, strlen(name));
-    Value **v = &t->lists[store_number(h.bytes, 8) % N_LISTS];
+    Value **v = &t->lists[bytes_number(h.bytes, 8) % N_LISTS];
     while (*v && strcmp((*v)->name, name) != 0) v = &(*v)->next;
     return v;
 }
 
 const void *store_table_find(StoreTable *t, const char *name, size_t *size)
 {
-    const Value *v = *find(t, name);
+    const Value *v = *table_find(t, name);
     *size = v ? v->size : 0;
     return v ? v->data : NULL;
 }
 
 /* False: no room. */
-static bool put(StoreTable *t, const char *name, const void *data, size_t size)
+static bool table_set(StoreTable *t, const char *name, const void *data, size_t size)
 {
-    Value **v = find(t, name);
+    Value **v = table_find(t, name);
     size_t before = *v ? (*v)->size : 0;
     if (t->bytes - before + size > MOST_BYTES) return false;
     if (!*v) {
@@ -127,16 +115,16 @@ static void consume(StoreSession *s, size_t n)
     s->in.len -= n;
 }
 
-static void reply(StoreSession *s, int outcome, const void *data, size_t size)
+static void send_reply(StoreSession *s, int outcome, const void *data, size_t size)
 {
     uint8_t head[STORE_REPLY_BYTES] = {(uint8_t)outcome};
-    store_put(head + 1, size, 4);
+    bytes_put(head + 1, size, 4);
     buf_append(&s->out, head, sizeof head);
     if (size) buf_append(&s->out, data, size);
 }
 
-/* A stranger learns nothing but the greeting. */
-static void greeting(StoreSession *s)
+/* Answers a greeting with a greeting, and anything else with the end. */
+static void read_greeting(StoreSession *s)
 {
     const uint8_t *in = (const uint8_t *)s->in.data;
     size_t known = sizeof STORE_GREETING - 1, have = s->in.len < known ? s->in.len : known;
@@ -152,18 +140,18 @@ static void greeting(StoreSession *s)
     s->state = SESSION_PROOF;
 }
 
-static void verdict(StoreSession *s, const char *refusal)
+static void send_verdict(StoreSession *s, const char *refusal)
 {
     uint8_t head[STORE_VERDICT_BYTES] = {refusal ? 1 : 0};
     Hash128 h = store_proof(s->table->key, 's', &s->hello);
     memcpy(head + 1, h.bytes, 16);
-    store_put(head + 17, refusal ? strlen(refusal) : 0, 2);
+    bytes_put(head + 17, refusal ? strlen(refusal) : 0, 2);
     buf_append(&s->out, head, sizeof head);
     if (refusal) buf_puts(&s->out, refusal);
     s->state = refusal ? SESSION_ENDING : SESSION_OPEN;
 }
 
-static void proof(StoreSession *s)
+static void read_proof(StoreSession *s)
 {
     Hash128 given;
     char text[128];
@@ -171,8 +159,8 @@ static void proof(StoreSession *s)
     StoreTable *t = s->table;
     if (s->in.len < STORE_PROOF_BYTES) return;
     memcpy(given.bytes, in, 16);
-    s->hello.rank = (int32_t)store_number(in + 16, 4);
-    s->hello.size = (int32_t)store_number(in + 20, 4);
+    s->hello.rank = (int32_t)bytes_number(in + 16, 4);
+    s->hello.size = (int32_t)bytes_number(in + 20, 4);
     consume(s, STORE_PROOF_BYTES);
     if (!hash128_equal(given, store_proof(t->key, 'c', &s->hello))) {
         s->state = SESSION_ENDING;
@@ -182,22 +170,22 @@ static void proof(StoreSession *s)
     if (size != t->world_size || rank < -1 || rank >= size) {
         snprintf(text, sizeof text, "rank %d was started as one of %d ranks, the others as of %d", rank, size,
                  t->world_size);
-        verdict(s, text);
+        send_verdict(s, text);
     } else if (rank >= 0 && t->here[rank]) {
         snprintf(text, sizeof text, "another process is already rank %d", rank);
-        verdict(s, text);
+        send_verdict(s, text);
     } else {
         if (rank >= 0) s->registered = t->here[rank] = true;
-        verdict(s, NULL);
+        send_verdict(s, NULL);
     }
 }
 
-static void request(StoreSession *s, double now)
+static void read_request(StoreSession *s, double now)
 {
     const uint8_t *in = (const uint8_t *)s->in.data;
     if (s->in.len < STORE_REQUEST_BYTES) return;
-    size_t name = store_number(in + 1, 2), value = store_number(in + 7, 4);
-    double wait_s = (double)store_number(in + 3, 4) * 1e-3;
+    size_t name = bytes_number(in + 1, 2), value = bytes_number(in + 7, 4);
+    double wait_s = (double)bytes_number(in + 3, 4) * 1e-3;
     if ((in[0] != 'S' && in[0] != 'G') || name == 0 || name > STORE_MAX_NAME ||
         value > (in[0] == 'S' ? STORE_MAX_VALUE : 0)) {
         s->state = SESSION_ENDING;
@@ -209,13 +197,12 @@ static void request(StoreSession *s, double now)
         s->state = SESSION_ENDING;
         return;
     }
-    s->name = mem_strndup(text, name);
+    char *key = mem_strndup(text, name);
     if (in[0] == 'S') {
-        bool done = put(s->table, s->name, text + name, value);
-        reply(s, done ? STORE_DONE : STORE_REFUSED, NULL, 0);
-        free(s->name);
-        s->name = NULL;
+        send_reply(s, table_set(s->table, key, text + name, value) ? STORE_DONE : STORE_REFUSED, NULL, 0);
+        free(key);
     } else {
+        s->name = key;
         s->state = SESSION_WAITING;
         s->until = now + wait_s;
     }
@@ -225,28 +212,28 @@ static void request(StoreSession *s, double now)
 /* True: the value is there, or the time is up. */
 static bool end_waiting(StoreSession *s, double now)
 {
-    const Value *v = *find(s->table, s->name);
+    const Value *v = *table_find(s->table, s->name);
     if (!v && now < s->until) return false;
-    reply(s, v ? STORE_DONE : STORE_NOTHING, v ? v->data : NULL, v ? v->size : 0);
+    send_reply(s, v ? STORE_DONE : STORE_NOTHING, v ? v->data : NULL, v ? v->size : 0);
     free(s->name);
     s->name = NULL;
     s->state = SESSION_OPEN;
     return true;
 }
 
-/* Goes as far as the received bytes allow. */
-static void advance(StoreSession *s, double now)
+/* Handles the received bytes as far as they are complete. */
+static void session_advance(StoreSession *s, double now)
 {
     while (s->state != SESSION_ENDING && s->out.len - s->sent < STORE_MOST_OUT) {
         size_t before = s->in.len;
         if (s->state == SESSION_WAITING && !end_waiting(s, now)) return;
         if (s->in.len == 0) return;
         if (s->state == SESSION_GREETING)
-            greeting(s);
+            read_greeting(s);
         else if (s->state == SESSION_PROOF)
-            proof(s);
+            read_proof(s);
         else
-            request(s, now);
+            read_request(s, now);
         if (s->in.len == before) return;
     }
 }
@@ -255,7 +242,7 @@ void store_session_tick(StoreSession *s, double now)
 {
     bool stranger = s->state == SESSION_GREETING || s->state == SESSION_PROOF;
     if (stranger && now > s->until) s->state = SESSION_ENDING;
-    if (!stranger) advance(s, now);
+    if (!stranger) session_advance(s, now);
     if (s->sent == s->out.len)
         s->stalled = 0;
     else if (s->stalled == 0)
@@ -271,5 +258,5 @@ void store_session_feed(StoreSession *s, const void *data, size_t size, double n
 {
     if (s->state == SESSION_ENDING) return;
     buf_append(&s->in, data, size);
-    advance(s, now);
+    session_advance(s, now);
 }

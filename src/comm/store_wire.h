@@ -1,6 +1,6 @@
 /* The TCP store without its sockets: the values, and a session per connection, which takes received bytes and holds the
-   bytes to send. A session of a stranger ends or waits, whatever it sends; it gets no value and costs a few bytes at
-   most. One thread at a time.
+   bytes to send. A session without a proof gets no value and costs a few bytes at most, whatever it sends. One thread
+   at a time.
 
    A client greets with STORE_GREETING and 16 random bytes, and the server answers with the same and its own. Both then
    prove that they have the key by a hash over both random parts, the client first. A request is: operation ('S' set,
@@ -27,11 +27,8 @@ typedef struct {
     int rank, size;
 } StoreHello;
 
-/* The proof of the key; `who` is 'c' or 's'. */
-Hash128 store_proof(Hash128 key, char who, const StoreHello *hello);
-
-void store_put(uint8_t *p, uint64_t x, int bytes);
-uint64_t store_number(const uint8_t *p, int bytes);
+/* The proof of the key; `side` is 'c' or 's'. */
+Hash128 store_proof(Hash128 key, char side, const StoreHello *hello);
 
 /* ---- the server's side ---- */
 

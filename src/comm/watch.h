@@ -1,7 +1,7 @@
-/* Detects lost ranks. Every pair of ranks has a small TCP connection beside the data's, and a thread sends signs of
+/* Detects lost ranks. Every pair of ranks has a small TCP connection of its own, and a thread sends signs of
    life over it. A closed connection means that the process has ended; silence for the peer timeout means that it is
-   frozen or out of reach. The first loss that a rank sees or hears of is its verdict, which it sends to all and never
-   changes. A peer needs the secret of the run to connect. */
+   frozen or out of reach. The first loss that a rank notices or receives is its verdict, which it sends to all and
+   never changes. A peer needs the secret of the run to connect. */
 #ifndef CAIRN_COMM_WATCH_H
 #define CAIRN_COMM_WATCH_H
 
@@ -38,11 +38,11 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
 void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);
 /* Calls `lost` once, from the watching thread, at the first loss. */
 void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg);
-/* Waits up to `wait_s` for the verdict. False: there is none. */
+/* Waits up to `wait_s` for the verdict. False: there is none. `w` NULL: there is one rank, which is never lost. */
 bool watch_verdict(Watch *w, double wait_s, Loss *loss);
-/* Reports a loss that this rank noticed by itself (BROKEN, LATE). An earlier verdict stays. */
-void watch_report(Watch *w, int rank, LossReason reason, double seconds);
-/* The lowest rank that left in order; -1: none. */
+/* Reports a loss that this rank noticed by itself, and returns the verdict, which may be an earlier one. */
+Loss watch_report(Watch *w, int rank, LossReason reason, double seconds);
+/* The lowest rank that left in order; -1: none. `w` may be NULL. */
 int watch_left(Watch *w);
 /* Counts one more exchange of this rank; and the rank with the fewest exchanges, if known (else -1). */
 void watch_advance(Watch *w);

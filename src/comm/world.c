@@ -26,8 +26,7 @@ static const Launcher launchers[] = {
 };
 enum { N_LAUNCHERS = sizeof launchers / sizeof launchers[0], MOST_RANKS = 1000000 };
 
-/* NULL: not set, or empty. */
-static const char *look(char **environment, const char *name)
+const char *world_variable(char **environment, const char *name)
 {
     size_t n = name ? strlen(name) : 0;
     for (char **e = environment; n && e && *e; e++)
@@ -35,9 +34,9 @@ static const char *look(char **environment, const char *name)
     return NULL;
 }
 
-static Status number(char **environment, const char *name, int low, int high, int none, int *value)
+static Status read_number(char **environment, const char *name, int low, int high, int none, int *value)
 {
-    const char *text = look(environment, name);
+    const char *text = world_variable(environment, name);
     char *stop;
     *value = none;
     if (!text) return OK;
@@ -53,7 +52,7 @@ static void print_set(Buf *b, char **environment, const Launcher *l)
     const char *names[] = {l->rank, l->size, l->local_rank, l->local_size, l->node};
     int shown = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = look(environment, names[i]);
+        const char *value = world_variable(environment, names[i]);
         if (value) buf_printf(b, "%s%s=%s", shown++ ? " " : "", names[i], value);
     }
 }
@@ -61,15 +60,11 @@ static void print_set(Buf *b, char **environment, const Launcher *l)
 /* The hosts that a variable, or the file that it names, lists; none if it is not set. */
 static Status hosts_of(const char *name, char **environment, HostList *list)
 {
-    const char *value = look(environment, name);
-    Buf text = {0};
+    const char *value = world_variable(environment, name);
     *list = (HostList){0};
     if (!value) return OK;
     if (strncmp(name, "SLURM", 5) == 0) return status_context(hosts_from_slurm(value, list), "%s", name);
-    Status status = file_read(value, (size_t)64 << 20, &text);
-    if (status == OK) status = hosts_from_lines(value, text.data ? text.data : "", text.len, list);
-    buf_free(&text);
-    return status_context(status, "%s", name);
+    return status_context(hosts_from_file(value, list), "%s", name);
 }
 
 /* PALS sets no size; the job's list of slots has it. */
@@ -83,21 +78,22 @@ static Status size_of_nodefile(char **environment, int *size)
 }
 
 /* Slurm's variables are in every process of a job; only a step (srun) has ranks. */
-static bool is_there(char **environment, const Launcher *l)
+static bool is_set(char **environment, const Launcher *l)
 {
     if (l->scheduler)
-        return look(environment, l->rank) && look(environment, l->size) && look(environment, "SLURM_STEP_ID");
-    if (!l->size) return look(environment, l->rank) != NULL;
-    return look(environment, l->rank) || look(environment, l->size);
+        return world_variable(environment, l->rank) && world_variable(environment, l->size) &&
+               world_variable(environment, "SLURM_STEP_ID");
+    if (!l->size) return world_variable(environment, l->rank) != NULL;
+    return world_variable(environment, l->rank) || world_variable(environment, l->size);
 }
 
 static Status read_set(char **environment, const Launcher *l, World *w)
 {
     int size;
     *w = (World){0};
-    TRY(number(environment, l->size, 1, MOST_RANKS, -1, &size));
+    TRY(read_number(environment, l->size, 1, MOST_RANKS, -1, &size));
     if (!l->size) TRY(size_of_nodefile(environment, &size));
-    TRY(number(environment, l->rank, 0, MOST_RANKS - 1, -1, &w->rank));
+    TRY(read_number(environment, l->rank, 0, MOST_RANKS - 1, -1, &w->rank));
     if (w->rank < 0 || size < 0) {
         Buf b = {0};
         print_set(&b, environment, l);
@@ -114,10 +110,10 @@ static Status read_set(char **environment, const Launcher *l, World *w)
     if (w->rank >= size)
         return fail(E_USAGE, "%s=%d in the environment, but there are %d ranks (%s)", l->rank, w->rank, size,
                     l->size ? l->size : "PBS_NODEFILE");
-    TRY(number(environment, l->local_rank, 0, size - 1, 0, &w->local_rank));
-    TRY(number(environment, l->local_size, 1, size, 0, &w->local_size));
-    TRY(number(environment, l->node, 0, size - 1, 0, &w->node));
-    TRY(number(environment, l->nodes, 1, size, 0, &w->nodes));
+    TRY(read_number(environment, l->local_rank, 0, size - 1, 0, &w->local_rank));
+    TRY(read_number(environment, l->local_size, 1, size, 0, &w->local_size));
+    TRY(read_number(environment, l->node, 0, size - 1, 0, &w->node));
+    TRY(read_number(environment, l->nodes, 1, size, 0, &w->nodes));
     if (w->local_size > 0 && w->local_rank >= w->local_size)
         return fail(E_USAGE, "%s=%d in the environment, but %s=%d", l->local_rank, w->local_rank, l->local_size,
                     w->local_size);
@@ -132,7 +128,7 @@ static Status check_agreement(char **environment, const Launcher *first, const W
     for (int i = 0; i < N_LAUNCHERS; i++) {
         const Launcher *l = &launchers[i];
         World other;
-        if (l == first || l->scheduler || !is_there(environment, l)) continue;
+        if (l == first || l->scheduler || !is_set(environment, l)) continue;
         TRY(read_set(environment, l, &other));
         if (other.rank == w->rank && other.size == w->size) continue;
         Buf b = {0};
@@ -160,10 +156,12 @@ static void find_job(char **environment, World *w)
         {"pals", "PALS_APID", NULL},     {"pbs", "PBS_JOBID", NULL},
         {"sge", "JOB_ID", NULL},
     };
-    const char *slurm = look(environment, "SLURM_JOB_ID"), *step = look(environment, "SLURM_STEP_ID"),
-               *restarts = look(environment, "SLURM_RESTART_COUNT");
+    const char *slurm = world_variable(environment, "SLURM_JOB_ID"),
+               *step = world_variable(environment, "SLURM_STEP_ID"),
+               *restarts = world_variable(environment, "SLURM_RESTART_COUNT");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = look(environment, names[i][1]), *more = names[i][2] ? look(environment, names[i][2]) : NULL;
+        const char *value = world_variable(environment, names[i][1]),
+                   *more = names[i][2] ? world_variable(environment, names[i][2]) : NULL;
         if (i == 2 && slurm && strcmp(w->source, "Slurm") == 0) break;
         if (!value) continue;
         snprintf(w->job, sizeof w->job, "%s-%.60s%s%.20s", names[i][0], value, more ? "." : "", more ? more : "");
@@ -178,10 +176,10 @@ static void find_job(char **environment, World *w)
 
 static Status find_master(char **environment, World *w)
 {
-    const char *master = look(environment, "MASTER_ADDR");
+    const char *master = world_variable(environment, "MASTER_ADDR");
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "PBS_NODEFILE", "SLURM_JOB_NODELIST"};
     bool slurm = strcmp(w->source, "Slurm") == 0;
-    TRY(number(environment, "MASTER_PORT", 1, 65535, 0, &w->master_port));
+    TRY(read_number(environment, "MASTER_PORT", 1, 65535, 0, &w->master_port));
     if (master && strlen(master) >= sizeof w->master)
         return fail(E_USAGE, "MASTER_ADDR in the environment has %zu characters", strlen(master));
     if (master) {
@@ -203,7 +201,7 @@ Status world_find(char **environment, World *w)
     const Launcher *first = NULL;
     *w = (World){.size = 1, .local_size = 1, .nodes = 1};
     for (int i = 0; i < N_LAUNCHERS && !first; i++)
-        if (is_there(environment, &launchers[i])) first = &launchers[i];
+        if (is_set(environment, &launchers[i])) first = &launchers[i];
     if (!first) {
         find_job(environment, w);
         return OK;

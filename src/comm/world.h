@@ -1,4 +1,4 @@
-/* Who a process is among the ranks that train one model, as its launcher left it in the environment. */
+/* Rank and world size of this process, from the environment that its launcher set. */
 #ifndef CAIRN_COMM_WORLD_H
 #define CAIRN_COMM_WORLD_H
 
@@ -17,5 +17,8 @@ typedef struct {
 /* Reads an environment (as environ) in the order of docs/network.md. The first complete set of variables wins; without
    any there is one rank. E_USAGE for a part of a set, or for two sets that disagree; the message prints them. */
 Status world_find(char **environment, World *world);
+
+/* The value of a variable of an environment; NULL: not set, or empty. */
+const char *world_variable(char **environment, const char *name);
 
 #endif

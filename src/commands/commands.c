@@ -1,7 +1,10 @@
 /* The table of commands. A command is a task that is run (train/task.h), or a function. */
 #include "commands/commands.h"
 
+#include <stdlib.h>
+
 #include "launch/launch.h"
+#include "state/import.h"
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
 #include "train/run.h"
@@ -12,6 +15,8 @@ static const struct {
 } commands[N_COMMANDS] = {
     [COMMAND_GLUE] = {.task = &task_glue},
     [COMMAND_PRETRAIN] = {.task = &task_pretrain},
+    [COMMAND_ADAPT] = {.task = &task_pretrain},
+    [COMMAND_PREDICT] = {.task = &task_predict},
     [COMMAND_PLAN] = {.function = command_plan},
     [COMMAND_CONVERT] = {.function = command_convert},
     [COMMAND_INSPECT] = {.function = command_inspect},
@@ -20,13 +25,41 @@ static const struct {
     [COMMAND_WIKI] = {.function = command_wiki},
     [COMMAND_SHARDS] = {.function = command_shards},
     [COMMAND_LAUNCH] = {.function = command_launch},
+    [COMMAND_SWEEP] = {.function = command_sweep},
+    [COMMAND_VARIABILITY] = {.function = command_variability},
     [COMMAND_SNAPSHOT] = {.function = command_snapshot},
+    [COMMAND_DOCTOR] = {.function = command_doctor},
+    [COMMAND_VERIFY] = {.function = command_verify},
 };
 
-const Task *commands_task(Command command) { return commands[command].task; }
+const Task *commands_planned_task(const Config *c)
+{
+    const Task *otherwise = NULL;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const Task *task = commands[i].task;
+        if (task && task->planned && task->planned(c)) return task;
+        if (task && task->plan && !task->planned) otherwise = task;
+    }
+    return otherwise;
+}
+
+Status commands_model_config(const Config *c, ModelConfig *config)
+{
+    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
+    if (!path && *c->model)
+        return fail(E_USAGE, "%s: no config.json or bert_config.json beside the weights; give it with --model-config",
+                    c->model);
+    if (!path) return fail(E_USAGE, "give --model-config FILE or --model DIR with a config.json");
+    Status status = model_config_read(path, config);
+    free(path);
+    return status;
+}
+
+Status commands_run_verify(const Config *c, Verify *verify) { return run_verify(c, commands[c->command].task, verify); }
 
 Status commands_run(const Config *c)
 {
-    const Task *task = commands_task(c->command);
+    const Task *task = commands[c->command].task;
+    if (task && *c->seeds) return command_seeds(c);
     return task ? run_task(c, task) : commands[c->command].function(c);
 }

@@ -1,22 +1,33 @@
-/* What `cairn <command>` does. This room is above the tasks and has their table; the commands that make
-   pretraining's data are in tasks/pretrain, `launch` is in launch/. Each command checks the flags that it needs
-   (E_USAGE), writes its result to stdout and messages to the log. */
+/* What `cairn <command>` does. This room is above the tasks and has their table. The commands that make pretraining's
+   data are in tasks/pretrain, `launch` is in launch/. Each command checks the flags that it needs (E_USAGE), and writes
+   its result to standard output and messages to the log. */
 #ifndef CAIRN_COMMANDS_COMMANDS_H
 #define CAIRN_COMMANDS_COMMANDS_H
 
 #include "base/base.h"
 #include "config/config.h"
 #include "train/task.h"
+#include "train/verify.h"
 
 /* Runs the task or the function of c->command. */
 Status commands_run(const Config *c);
-/* The task of a command; NULL: none. */
-const Task *commands_task(Command command);
+/* Runs the task of c->command to verify another run. */
+Status commands_run_verify(const Config *c, Verify *verify);
+/* The task that the options of `cairn plan` describe. */
+const Task *commands_planned_task(const Config *c);
+/* The sizes in --model-config, else in the config.json beside --model. E_USAGE where there is neither. */
+Status commands_model_config(const Config *c, ModelConfig *config);
 
-Status command_convert(const Config *c);  /* weights of any format into a Hugging Face directory */
-Status command_inspect(const Config *c);  /* the tensors of a file or checkpoint, and how ranks would slice them */
-Status command_plan(const Config *c);     /* the needs of a run, per policy */
-Status command_report(const Config *c);   /* compares finished runs */
+Status command_convert(const Config *c);     /* weights of any format into a Hugging Face directory */
+Status command_doctor(const Config *c);      /* this machine, for a bug report */
+Status command_inspect(const Config *c);     /* the tensors of a file or checkpoint, and how ranks would slice them */
+Status command_plan(const Config *c);        /* the needs of a run, per policy */
+Status command_report(const Config *c);      /* compares finished runs */
+Status command_variability(const Config *c); /* the pace of ranks */
+Status command_sweep(const Config *c);       /* runs a command with every combination of values */
+/* --seeds of a task's command: a sweep over them. */
+Status command_seeds(const Config *c);
+Status command_verify(const Config *c);   /* computes steps of a run again, and compares */
 Status command_snapshot(const Config *c); /* lists, persists or discards snapshots in host memory */
 
 #endif

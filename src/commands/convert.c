@@ -7,18 +7,14 @@
 #include "state/import.h"
 #include "text/text.h"
 
-static bool given(const char *flag) { return flag && *flag; }
-
 /* ---- the model that a file holds ---- */
-
-static bool starts_with(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
 
 /* Adds the parameters of a donor whose names begin with `prefix`. */
 static void take_params(ParamTable *t, const ParamTable *donor, const char *prefix)
 {
     for (int i = 0; i < donor->count; i++) {
         Param p = donor->params[i];
-        if (!starts_with(p.name, prefix)) continue;
+        if (strncmp(p.name, prefix, strlen(prefix)) != 0) continue;
         MEM_GROW(t->params, t->count, t->cap);
         p.offset = t->size;
         t->size = (t->size + param_held(&p) + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
@@ -26,7 +22,7 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
     }
 }
 
-/* A model of exactly the tensors of the file, for reading and writing alone. Takes over `config`. */
+/* A model of exactly the file's tensors, which can only be read and written. Takes over `config`. */
 static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
 {
     Status status = OK;
@@ -51,18 +47,7 @@ done:
 
 /* ---- files beside the weights ---- */
 
-static Status read_config(const Config *c, ModelConfig *config)
-{
-    char *path = given(c->model_config) ? mem_strdup(c->model_config) : import_find_config(c->model);
-    if (!path)
-        return fail(E_USAGE, "%s: no config.json or bert_config.json beside the weights; give it with --model-config",
-                    c->model);
-    Status status = model_config_read(path, config);
-    free(path);
-    return status;
-}
-
-/* A vocabulary made from lower-cased text has no capitals but in [PAD] and its like. */
+/* A vocabulary of lower-cased text has capitals only in [PAD] and the like. */
 static bool has_capitals(const char *piece)
 {
     if (*piece == '[') return false;
@@ -74,20 +59,18 @@ static bool has_capitals(const char *piece)
 /* The vocabulary as text, and whether it looks lower-cased; stays empty, with a warning, where there is none. */
 static Status read_vocab(const Config *c, int32_t rows, Buf *text, bool *lower_case)
 {
-    char *path = given(c->vocab) ? mem_strdup(c->vocab) : import_find_vocab(c->model);
+    char *path = *c->vocab ? mem_strdup(c->vocab) : import_find_vocab(c->model);
     Vocab *vocab = NULL;
     if (!path) {
         log_warn("%s: no vocab.txt beside the weights and no --vocab: the output gets no tokenizer", c->model);
         return OK;
     }
     Status status = OK;
-    TRY_DONE(vocab_read(path, &vocab));
-    if (vocab_size(vocab) > rows) {
-        status = fail(E_FORMAT,
+    TRY_DONE(vocab_read(path, NULL, &vocab));
+    if (vocab_size(vocab) > rows)
+        TRY_DONE(fail(E_FORMAT,
                       "%s: %d pieces, but the model has embeddings for %d; give the vocabulary it was trained with",
-                      path, vocab_size(vocab), rows);
-        goto done;
-    }
+                      path, vocab_size(vocab), rows));
     if (vocab_size(vocab) < rows)
         log_warn("%s: %d pieces for %d embeddings; the rest can never be used", path, vocab_size(vocab), rows);
     for (int32_t i = 0; i < vocab_size(vocab); i++) {
@@ -100,7 +83,7 @@ done:
     return status;
 }
 
-/* Writing over the source's own config.json and vocab.txt would be no conversion. */
+/* A conversion must not overwrite the source's config.json and vocab.txt. */
 static Status check_output(const Config *c, const TensorFile *f)
 {
     struct stat a, b;
@@ -111,7 +94,7 @@ static Status check_output(const Config *c, const TensorFile *f)
     free(source);
     char *model = file_join(c->output, "model.safetensors");
     if (status == OK && file_exists(model))
-        status = fail(E_USAGE, "%s is there already; give another directory as --output, or remove it", model);
+        status = fail(E_USAGE, "%s already exists; give another directory as --output, or remove it", model);
     free(model);
     return status;
 }
@@ -128,12 +111,12 @@ Status command_convert(const Config *c)
     ImportHeads heads;
     bool lower_case = true;
     int strip_accents = -1;
-    if (!given(c->model)) return fail(E_USAGE, "convert: give the weights with --model");
-    if (!given(c->output)) return fail(E_USAGE, "convert: give the directory to write with --output");
+    if (!*c->model) return fail(E_USAGE, "convert: give the weights with --model");
+    if (!*c->output) return fail(E_USAGE, "convert: give the directory to write with --output");
     TRY_DONE(tensor_file_open(c->model, &file));
     TRY_DONE(check_output(c, file));
     TRY_DONE(import_find_heads(file, &heads));
-    TRY_DONE(read_config(c, &config));
+    TRY_DONE(commands_model_config(c, &config));
     TRY_DONE(make_model(&heads, config, &m));
     TRY_DONE(read_vocab(c, m.config.vocab_size, &vocab, &lower_case));
     TRY_DONE(import_tokenizer_options(c->model, &lower_case, &strip_accents));

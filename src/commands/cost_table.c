@@ -1,5 +1,7 @@
 #include "commands/cost_table.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
@@ -7,15 +9,53 @@ static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launche
 /* Calls of one op in one phase, over a step. */
 typedef struct {
     double calls, flops, bytes, seconds, by_bound[N_BOUNDS];
+    double measured, compared; /* seconds of measured ops, and the prediction of the same */
 } Sum;
 
-static void add(Sum *to, const Sum *x)
+static void add_sum(Sum *to, const Sum *x)
 {
     to->calls += x->calls;
     to->flops += x->flops;
     to->bytes += x->bytes;
     to->seconds += x->seconds;
+    to->measured += x->measured;
+    to->compared += x->compared;
     for (int b = 0; b < N_BOUNDS; b++) to->by_bound[b] += x->by_bound[b];
+}
+
+/* Rows of all shapes of an op, scaled to the plan's calls. */
+static void add_measured(const char *text, const char *phase, const char *op, Sum *s)
+{
+    double calls = 0, seconds = 0, n, took;
+    char *start = mem_printf("\n%s,%s,", op, phase);
+    for (const char *at = text; at && (at = strstr(at, start));) {
+        at = strchr(at + strlen(start), ',');
+        if (!at || sscanf(at, ",%lf,%lf", &n, &took) != 2) continue;
+        calls += n;
+        seconds += took;
+    }
+    free(start);
+    if (calls <= 0 || s->calls == 0) return;
+    s->measured = s->calls * seconds / calls;
+    s->compared = s->seconds;
+}
+
+static Status read_measured(const char *path, Sum sums[N_PHASES][N_OPS])
+{
+    enum { MOST_BYTES = 1 << 20 };
+    Buf text = {0};
+    double compared = 0;
+    if (!*path) return OK;
+    Status status = file_read(path, MOST_BYTES, &text);
+    for (int i = 0; i < N_PHASES * N_OPS && status == OK; i++) {
+        Sum *s = &sums[i / N_OPS][i % N_OPS];
+        add_measured(text.data, phase_name((Phase)(i / N_OPS)), op_info((Op)(i % N_OPS))->name, s);
+        compared += s->compared;
+    }
+    buf_free(&text);
+    if (status == OK && compared == 0)
+        return fail(E_FORMAT, "%s has no op of this plan; expected the kernels.csv of a run with --profile", path);
+    return status;
 }
 
 /* `beside`: instrs of other lanes than compute. */
@@ -28,9 +68,12 @@ static void collect(const CostTable *t, Range range, double times, Sum sums[N_PH
         CostBound bound;
         plan_call(t->plan, instr, &call);
         double seconds = times * plan_call_cost(&call, &t->plan->capacity, t->beside, t->rates, &cost, &bound);
-        Sum x = {times, times * cost.product_flops, times * (cost.bytes + cost.pass_bytes), seconds, {0}};
+        Sum x = {.calls = times,
+                 .flops = times * cost.product_flops,
+                 .bytes = times * (cost.bytes + cost.pass_bytes),
+                 .seconds = seconds};
         x.by_bound[bound] = seconds;
-        add(instr->lane == LANE_COMPUTE ? &sums[instr->phase][instr->op] : &beside[instr->op], &x);
+        add_sum(instr->lane == LANE_COMPUTE ? &sums[instr->phase][instr->op] : &beside[instr->op], &x);
     }
 }
 
@@ -39,9 +82,13 @@ static void print_row(Buf *out, const char *phase, const char *name, const Sum *
     int most = 0;
     for (int b = 1; b < N_BOUNDS; b++)
         if (s->by_bound[b] > s->by_bound[most]) most = b;
-    buf_printf(out, "%-10s %-14s %7.6g %12.3f %12.3f %10.4f %6.2f%% %9.1f %9.1f  %s\n", phase, name, s->calls,
+    buf_printf(out, "%-10s %-14s %7.6g %12.3f %12.3f %10.4f %6.2f%% %9.1f %9.1f  %s", phase, name, s->calls,
                s->flops / 1e9, s->bytes / 1e6, s->seconds * 1e3, 100 * s->seconds / whole, s->flops / s->seconds / 1e12,
                s->bytes / s->seconds / 1e9, bound_names[most]);
+    if (s->compared > 0)
+        buf_printf(out, "%*s %12.4f %8.3f", 8 - (int)strlen(bound_names[most]), "", s->measured * 1e3,
+                   s->measured / s->compared);
+    buf_puts(out, "\n");
 }
 
 static void print_rates(const CostTable *t, Buf *out)
@@ -70,32 +117,34 @@ static void print_rates(const CostTable *t, Buf *out)
     if (t->assumptions) buf_puts(out, t->assumptions);
 }
 
-void cost_table(const CostTable *t, Buf *out)
+Status cost_table(const CostTable *t, Buf *out)
 {
     const Plan *p = t->plan;
     Sum sums[N_PHASES][N_OPS] = {{{0}}}, beside[N_OPS] = {{0}}, all = {0};
-    collect(t, p->begin, 1, sums, beside);
-    collect(t, p->micro, t->micros, sums, beside);
-    collect(t, p->update, 1, sums, beside);
+    const Range ranges[] = {p->micro, p->begin, p->update};
+    double lanes = 0; /* with the waits of the compute lane for the others */
+    for (int i = 0; i < 3; i++) {
+        double times = i == 0 ? t->micros : 1;
+        collect(t, ranges[i], times, sums, beside);
+        lanes += times * plan_cost(p, ranges[i], &p->capacity, t->beside, t->rates, NULL);
+    }
+    TRY(read_measured(t->measured, sums));
     for (int phase = 0; phase < N_PHASES; phase++)
-        for (int op = 0; op < N_OPS; op++) add(&all, &sums[phase][op]);
-    double lanes = t->micros * plan_cost(p, p->micro, &p->capacity, t->beside, t->rates, NULL) +
-                   plan_cost(p, p->begin, &p->capacity, t->beside, t->rates, NULL) +
-                   plan_cost(p, p->update, &p->capacity, t->beside, t->rates, NULL);
-    double waits = lanes - all.seconds; /* of the compute lane for the others; else rounding */
+        for (int op = 0; op < N_OPS; op++) add_sum(&all, &sums[phase][op]);
+    double waits = lanes - all.seconds; /* without other lanes, rounding */
     bool laned = false;
     for (int op = 0; op < N_OPS; op++) laned |= beside[op].calls > 0;
     if (laned) all.seconds = lanes;
     print_rates(t, out);
-    buf_printf(out, "%-10s %-14s %7s %12s %12s %10s %7s %9s %9s  %s\n", "phase", "op", "calls", "GFLOP", "MB", "ms",
-               "share", "TFLOP/s", "GB/s", "bound by");
+    buf_printf(out, "%-10s %-14s %7s %12s %12s %10s %7s %9s %9s  %s%s\n", "phase", "op", "calls", "GFLOP", "MB", "ms",
+               "share", "TFLOP/s", "GB/s", "bound by", *t->measured ? "  measured ms    ratio" : "");
     for (int phase = 0; phase < N_PHASES; phase++) {
         Sum sum = {0};
         for (int op = 0; op < N_OPS; op++) {
             const Sum *s = &sums[phase][op];
             if (s->calls == 0) continue;
             print_row(out, phase_name((Phase)phase), op_info((Op)op)->name, s, all.seconds);
-            add(&sum, s);
+            add_sum(&sum, s);
         }
         if (sum.calls > 0) print_row(out, phase_name((Phase)phase), "in all", &sum, all.seconds);
     }
@@ -105,19 +154,20 @@ void cost_table(const CostTable *t, Buf *out)
         buf_printf(out, "%-10s the other lanes work while compute does; it waits %.4f ms for them\n", "",
                    waits > 1e-9 ? waits * 1e3 : 0.0);
     print_row(out, "step", "in all", &all, all.seconds);
-    double useful = 0; /* recomputed products do not count */
+    double useful = 0; /* without recomputed products */
     for (int phase = 0; phase < N_PHASES; phase++)
         for (int op = 0; op < N_OPS && phase != PHASE_RECOMPUTE; op++) {
-            double share = op == OP_ATTENTION_BWD ? 0.8 : 1; /* nor are the scores, made again in backward */
+            double share = op == OP_ATTENTION_BWD ? 0.8 : 1; /* backward recomputes the scores */
             useful += share * sums[phase][op].flops;
         }
     buf_printf(out, "%.6g s per step: %.6g sequences/s, %.6g tokens/s\n", all.seconds, t->sequences / all.seconds,
                t->sequences * t->mean / all.seconds);
-    buf_printf(out, "%.6g GFLOP a sequence without what is made twice, %.4g TFLOP/s: %.1f %% of the product rate",
+    buf_printf(out, "%.6g GFLOP a sequence without recomputed work, %.4g TFLOP/s: %.1f %% of the product rate",
                useful / t->sequences / 1e9, useful / all.seconds / 1e12,
                100 * useful / all.seconds / t->rates->product_flops);
     if (t->peak_flops > 0)
         buf_printf(out, ", %.1f %% of the %.4g TFLOP/s peak", 100 * useful / all.seconds / t->peak_flops,
                    t->peak_flops / 1e12);
     buf_puts(out, "\n");
+    return OK;
 }

@@ -13,8 +13,10 @@ typedef struct {
     double micros, sequences; /* of a step */
     const char *policy;
     const char *assumptions; /* printed below the rates; may be NULL */
+    const char *measured;    /* a kernels.csv (docs/files.md) whose times are printed beside the predicted; "": none */
 } CostTable;
 
-void cost_table(const CostTable *t, Buf *out);
+/* E_FORMAT: `measured` has no op of the plan. */
+Status cost_table(const CostTable *t, Buf *out);
 
 #endif

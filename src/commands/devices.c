@@ -16,8 +16,8 @@
       "mma.sync kernels like FlashAttention-2's on an H100: 282 TFLOP/s forward at 512 tokens")                        \
     X(ATTENTION_BACK, 0.183, "of the peak", "198 TFLOP/s at 512 tokens, of which 7 products for 5 counted leave 5/7")  \
     X(ATTENTION_HALF, 146, "tokens", "sequences of this length reach half of the rate of long ones")                   \
-    X(ATTENTION_DROPOUT, 0.58, "of the rate without",                                                                  \
-      "forward issues 1200 instructions per 64 keys with dropout: 202 TFLOP/s at most at 1.755 GHz, 160 likely")       \
+    X(ATTENTION_DROPOUT, 0.68, "of the rate without",                                                                  \
+      "forward issues 1015 instructions per 64 keys with dropout: 238 TFLOP/s at most at 1.755 GHz, 190 likely")       \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
     X(KERNEL_SECONDS, 1.2e-6, "s a kernel", "from one kernel to the next inside a captured graph")                     \
     X(CONTEXT_BYTES, 629145600, "bytes", "CUDA's context, cuBLASLt and our kernels, as seen on Hopper")
@@ -47,7 +47,7 @@ void device_assumptions(const DeviceSpec *d, Buf *out)
 
 /* Peaks and memory from NVIDIA's data sheets (dense, SXM; fp32 without tensor cores; V100 has fp16 only, and is older
    than the backend takes). memory_bytes: nvidia-smi's figure less the driver's share. Attention on a B200: an H100's
-   rates, for our kernels use none of its own instructions. link_bytes: PCIe 5.0 × 16 gives about 50 GB/s, 4.0 half of
+   rates, because our kernels use no newer instructions. link_bytes: PCIe 5.0 × 16 gives about 50 GB/s, 4.0 half of
    it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0

@@ -1,5 +1,5 @@
-/* GPUs for `cairn plan --device`, which need not be here: a table of their makers' figures, and the planner's rates
-   derived from them. These are predictions, and every output marks them so. */
+/* GPUs for `cairn plan --device`, present or not: figures of their data sheets, and the planner's rates derived from
+   them. Every output marks these as predictions. */
 #ifndef CAIRN_COMMANDS_DEVICES_H
 #define CAIRN_COMMANDS_DEVICES_H
 
@@ -13,7 +13,7 @@ typedef struct {
     int multiprocessors;
     double bf16_peak, f32_peak;       /* dense products, per second */
     double memory_peak, memory_bytes; /* bytes per second; bytes */
-    double attention_peak;            /* of which attention's kernels reach their share */
+    double attention_peak;            /* the peak that attention's shares refer to */
     double link_bytes;                /* host to device, per second */
 } DeviceSpec;
 

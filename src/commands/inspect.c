@@ -9,8 +9,6 @@
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16, MAX_INTERVALS = 4 };
 
-static bool given(const char *flag) { return flag && *flag; }
-
 static const char *human(char out[32], double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -25,7 +23,7 @@ static const char *human(char out[32], double bytes)
 
 /* ---- tensors ---- */
 
-/* The use of a tensor in the importer. */
+/* The role of a tensor in the importer. */
 static const char *role(const TensorInfo *t, SourceName *s)
 {
     if ((t->name[0] == 'm' || t->name[0] == 'v') && t->name[1] == '.') { /* as checkpoints name them */
@@ -47,16 +45,6 @@ static const char *role(const TensorInfo *t, SourceName *s)
         break;
     }
     return "unknown";
-}
-
-static void put_shape(Buf *b, const TensorInfo *t)
-{
-    Buf shape = {0};
-    buf_puts(&shape, "(");
-    for (int d = 0; d < t->n_dims; d++) buf_printf(&shape, "%s%" PRId64, d ? ", " : "", t->dims[d]);
-    buf_puts(&shape, ")");
-    buf_printf(b, "  %-16s", shape.data);
-    buf_free(&shape);
 }
 
 typedef struct {
@@ -81,10 +69,9 @@ static void put_total(Buf *b, const char *what, const Total *t)
 
 static void put_file(Buf *b, const TensorFile *f)
 {
-    static const char *const formats[] = {
-        [TENSORS_SAFETENSORS] = "safetensors", [TENSORS_PYTORCH] = "PyTorch", [TENSORS_TF1] = "TensorFlow 1"};
     Total all = {0}, weights = {0}, ignored = {0};
-    buf_printf(b, "%s (%s)\n", tensor_file_path(f), formats[tensor_file_format(f)]);
+    char shape[TENSOR_SHAPE_BYTES];
+    buf_printf(b, "%s (%s)\n", tensor_file_path(f), tensor_format_name(tensor_file_format(f)));
     buf_printf(b, "%-*s  %-5s  %-16s  %12s  %s\n", NAME_WIDTH, "tensor", "type", "shape", "bytes", "is");
     for (int i = 0; i < tensor_file_count(f); i++) {
         const TensorInfo *t = tensor_file_info(f, i);
@@ -93,8 +80,7 @@ static void put_file(Buf *b, const TensorFile *f)
         count(&all, t);
         count(s.kind == SOURCE_WEIGHT ? &weights : &ignored, t);
         buf_printf(b, "%-*s  %-5s", NAME_WIDTH, t->name, dtype_name(t->dtype));
-        put_shape(b, t);
-        buf_printf(b, "  %12" PRIu64 "  %s\n", t->bytes, is);
+        buf_printf(b, "  %-16s  %12" PRIu64 "  %s\n", tensor_shape(shape, t->dims, t->n_dims), t->bytes, is);
     }
     put_total(b, "parameters", &weights);
     if (ignored.tensors) put_total(b, "others", &ignored);
@@ -109,36 +95,19 @@ static void put_state(Buf *b, const Json *state)
     for (void *it = js_first(state); it; it = js_next(state, it)) {
         const Json *v = js_value(it);
         buf_printf(b, "  %-24s ", js_key(it));
-        switch (js_kind(v)) {
-        case JSON_KIND_NULL:
-            buf_puts(b, "null");
-            break;
-        case JSON_KIND_BOOL:
-            buf_puts(b, js_bool(v, false) ? "true" : "false");
-            break;
-        case JSON_KIND_INT:
-            buf_printf(b, "%" PRId64, js_int(v, 0));
-            break;
-        case JSON_KIND_REAL:
-            buf_double(b, js_real(v, 0));
-            break;
-        case JSON_KIND_STRING:
-            buf_json(b, js_string(v, ""));
-            break;
-        default:
-            buf_printf(b, "%zu entries", js_size(v));
-            break;
-        }
+        if (!js_put_scalar(b, v)) buf_printf(b, "%zu entries", js_size(v));
         buf_puts(b, "\n");
     }
 }
 
+/* The moments and the state, where the directory is a checkpoint. */
 static Status put_checkpoint(Buf *b, const char *directory)
 {
     Status status = OK;
     Json *state = NULL;
     TensorFile *optimizer = NULL;
     char *path = file_join(directory, "state.json"), *moments = file_join(directory, "optimizer.safetensors");
+    if (!file_exists(path) || !file_exists(moments)) goto done;
     TRY_DONE(js_read(path, &state));
     TRY_DONE(tensor_file_open(moments, &optimizer));
     buf_puts(b, "\n");
@@ -153,15 +122,6 @@ done:
     return status;
 }
 
-static bool is_checkpoint(const char *directory)
-{
-    char *path = file_join(directory, "state.json"), *moments = file_join(directory, "optimizer.safetensors");
-    bool both = file_exists(path) && file_exists(moments);
-    free(moments);
-    free(path);
-    return both;
-}
-
 /* ---- ranks ---- */
 
 /* The parameter that element `at` lies in, or before it. */
@@ -172,19 +132,12 @@ static const char *name_at(const ParamTable *t, int64_t at)
     return t->params[i].name;
 }
 
-static Status make_model(const Config *c, const TensorFile *f, Model *m)
+static Status sliced_model(const Config *c, const TensorFile *f, Model *m)
 {
     ModelConfig config;
     ImportHeads heads;
     TRY(import_find_heads(f, &heads));
-    char *path = given(c->model_config) ? mem_strdup(c->model_config) : import_find_config(c->model);
-    if (!path)
-        return fail(E_USAGE,
-                    "--ranks needs the model's sizes, and %s has no config.json beside it; give --model-config",
-                    c->model);
-    Status status = model_config_read(path, &config);
-    free(path);
-    TRY(status);
+    TRY(commands_model_config(c, &config));
     return model_init(m, config, import_head(&heads));
 }
 
@@ -205,7 +158,7 @@ static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
     int ranks = (int)c->ranks;
     char size[32];
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
-    TRY(make_model(c, f, &m));
+    TRY(sliced_model(c, f, &m));
     Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
     state_slices(&m.params, NULL, 0, ranks, slices);
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
@@ -224,13 +177,12 @@ Status command_inspect(const Config *c)
     Status status = OK;
     TensorFile *file = NULL;
     Buf out = {0};
-    if (!given(c->model)) return fail(E_USAGE, "inspect: give a file, a directory or a checkpoint with --model");
+    if (!*c->model) return fail(E_USAGE, "inspect: give a file, a directory or a checkpoint with --model");
     TRY_DONE(tensor_file_open(c->model, &file));
     put_file(&out, file);
-    if (is_checkpoint(c->model)) TRY_DONE(put_checkpoint(&out, c->model));
+    TRY_DONE(put_checkpoint(&out, c->model));
     if (c->ranks > 0) TRY_DONE(put_ranks(&out, c, file));
-    if (fwrite(out.data, 1, out.len, stdout) != out.len || fflush(stdout) != 0)
-        status = fail(E_IO, "cannot write to the standard output: %m");
+    buf_print(&out);
 done:
     tensor_file_close(file);
     buf_free(&out);

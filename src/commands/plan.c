@@ -8,15 +8,16 @@
 #include "commands/commands.h"
 #include "commands/cost_table.h"
 #include "commands/devices.h"
+#include "commands/plan_job.h"
+#include "commands/plan_pipeline.h"
 #include "commands/plan_ranks.h"
 #include "commands/plan_table.h"
 #include "data/lengths.h"
 #include "state/import.h"
 #include "train/machine.h"
-#include "train/plan_job.h"
 #include "train/planner.h"
 #include "train/setup.h"
-#include "train/snapshots.h"
+#include "train/snapshot_room.h"
 #include "train/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
@@ -41,29 +42,17 @@ typedef struct {
 
 /* ---- input ---- */
 
-/* --predictions plans pretraining, else --task is a task of GLUE. */
 static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
     Head head;
     ModelConfig config;
-    char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
-    if (!path) return fail(E_USAGE, "give --model-config FILE or --model DIR with a config.json");
-    Status status = model_config_read(path, &config);
-    free(path);
-    TRY(status);
-    TRY(commands_task(c->predictions > 0 ? COMMAND_PRETRAIN : COMMAND_GLUE)->head(c, &head));
+    TRY(commands_model_config(c, &config));
+    TRY(commands_planned_task(c)->plan(c, &head, &r->input));
     model_config_set_dropout(&config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, config, head));
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
     return OK;
-}
-
-/* Forms of the LayerNorms of --model's weights. Unreadable weights give a warning; the plan needs none. */
-static void find_norm_forms(PlanRun *r)
-{
-    if (start_norm_forms(r->c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK)
-        log_warn("%s; planned as if every LayerNorm kept its output", status_message());
 }
 
 static size_t weights_bytes(const PlanRun *r) { return (size_t)r->model.params.size * sizeof(float); }
@@ -80,8 +69,8 @@ static Status open_device(PlanRun *r)
     if (strcmp(c->precision, "tf32") == 0)
         return fail(E_USAGE, "--precision tf32: --device has no rates of it. Plan with fp32: the memory is the same");
     if (strcmp(c->attention, "cudnn") == 0)
-        return fail(E_USAGE, "--attention cudnn: only where the device is can cuDNN be asked for its workspace; plan "
-                             "without --device, or with --attention own");
+        return fail(E_USAGE, "--attention cudnn: cuDNN reports its workspace only on the device itself; plan without "
+                             "--device, or with --attention own");
     in->imagined = true;
     in->compute = setup_compute(c, device_compute(r->device));
     if (in->compute == BF16 && device_compute(r->device) != BF16)
@@ -120,23 +109,25 @@ static Status find_lengths(PlanRun *r)
     return OK;
 }
 
+static bool pipelined(const Config *c) { return strcmp(c->pipeline, "none") != 0; }
+
 static Status find_input(PlanRun *r)
 {
     const Config *c = r->c;
-    find_norm_forms(r);
-    r->input = (PlanInput){.model = &r->model,
-                           .training = true,
-                           .evaluation = c->predictions == 0, /* none beside pretraining */
-                           .max_length = c->max_seq_length,
-                           .max_masked = c->predictions,
-                           .norm_forms = r->norm_forms,
-                           .saves = true};
-    TRY(setup_optimizer(c, &r->input.optimizer));
+    PlanInput *in = &r->input;
+    if (start_norm_forms(c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK) /* a plan can do without */
+        log_warn("%s; planned as if every LayerNorm kept its output", status_message());
+    in->model = &r->model;
+    in->training = in->saves = true;
+    in->max_length = c->max_seq_length;
+    in->norm_forms = r->norm_forms;
+    TRY(setup_optimizer(c, &in->optimizer));
+    TRY(setup_audit(c, in));
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
-    if (c->ranks > 1) {
+    if (c->ranks > 1 && !pipelined(c)) {
         setup_exchange(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
-        r->input.exchange = &r->exchange;
+        in->exchange = &r->exchange;
     }
     return find_lengths(r);
 }
@@ -199,71 +190,60 @@ static Status largest_batch(const RunPlan *of, int64_t *batch)
 
 /* ---- output ---- */
 
-static Status print(Buf *out)
-{
-    fputs(out->data, stdout);
-    buf_free(out);
-    return OK;
-}
-
-/* --explain, --explain-cost: --recompute's plan. */
-static Status explain(PlanRun *r)
+/* --explain, --explain-cost, --costs */
+static Status explain(PlanRun *r, const RunPlan *plan)
 {
     Buf out = {0}, assumptions = {0};
-    RunPlan plan = {0};
     Status status = OK;
-    TRY_DONE(choose(r, r->c->recompute, &plan));
-    if (!r->c->explain_cost) {
-        plan_explain(&plan.train, &out);
+    if (!r->c->explain_cost && !*r->c->costs) {
+        plan_explain(&plan->train, &out);
     } else {
         if (r->device) device_assumptions(r->device, &assumptions);
-        CostTable table = {.plan = &plan.train,
+        CostTable table = {.plan = &plan->train,
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
                            .mean = r->input.mean_length,
                            .beside = plan_input_beside(&r->input),
-                           .micros = plan.micros,
+                           .micros = plan->micros,
                            .sequences = (double)r->c->batch_size,
                            .policy = r->c->recompute,
-                           .assumptions = assumptions.data};
-        cost_table(&table, &out);
+                           .assumptions = assumptions.data,
+                           .measured = r->c->costs};
+        status = cost_table(&table, &out);
         buf_free(&assumptions);
     }
-    status = print(&out);
-done:
-    run_plan_free(&plan);
+    buf_print(&out);
     return status;
 }
 
 /* --ranks */
-static Status show_ranks(PlanRun *r)
+static Status show_ranks(PlanRun *r, const RunPlan *plan)
 {
-    RunPlan plan = {0};
-    Status status = OK;
-    int replicas;
-    TRY_DONE(choose(r, r->c->recompute, &plan));
-    TRY_DONE(snapshots_replicas(r->c, (int)r->c->ranks, &replicas));
-    TRY_DONE(plan_ranks(&(PlanRanks){.config = r->c,
-                                     .plan = &plan,
-                                     .share = planner_share(r->c, (int)r->c->ranks),
-                                     .replicas = replicas,
-                                     .machine = r->table.machine}));
-done:
-    run_plan_free(&plan);
-    return status;
+    PlanRanks ranks = {
+        .config = r->c, .plan = plan, .share = planner_share(r->c, (int)r->c->ranks), .machine = r->table.machine};
+    TRY(snapshots_replicas(r->c, (int)r->c->ranks, &ranks.replicas));
+    return plan_ranks(&ranks);
 }
 
-/* --pbs, --slurm, --sge: the job for --recompute's plan. */
-static Status show_job(PlanRun *r)
+/* --pipeline */
+static Status show_pipeline(PlanRun *r)
 {
     const Config *c = r->c;
-    RunPlan plan = {0};
+    if (c->explain || c->explain_cost || c->pbs || c->slurm || c->sge)
+        return fail(E_USAGE,
+                    "--pipeline prints its own tables: leave out --explain, --explain-cost, --pbs, --slurm and "
+                    "--sge");
+    PlanPipeline q = {.c = c, .in = &r->input, .accounts = &r->accounts, .machine = r->table.machine};
+    return plan_pipeline(&q);
+}
+
+/* --pbs, --slurm, --sge */
+static Status show_job(PlanRun *r, const RunPlan *plan)
+{
+    const Config *c = r->c;
     Buf out = {0};
-    Status status = OK;
     int replicas;
     bool device = r->accounts.n > 1;
-    if (c->pbs + c->slurm + c->sge + c->json > 1)
-        return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another thing");
     JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
                               : c->slurm ? JOB_SLURM
                                          : JOB_GRID_ENGINE,
@@ -274,26 +254,33 @@ static Status show_job(PlanRun *r)
                       .gpus = device};
     if (needs.per_host > needs.ranks) needs.per_host = needs.ranks;
     needs.cores = c->threads * needs.per_host;
-    TRY_DONE(choose(r, c->recompute, &plan));
-    TRY_DONE(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
-    needs.run = plan.accounts.row[plan.accounts.n - 1].peak;
+    TRY(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
+    needs.run = plan->accounts.row[plan->accounts.n - 1].peak;
     needs.snapshots = snapshots_rank_bytes(&r->model.params, r->input.exchange, replicas, NULL);
-    needs.seconds = (double)c->max_steps * plan.step_s;
+    needs.seconds = (double)c->max_steps * plan->step_s;
     plan_job(&needs, &out);
-    status = print(&out);
-done:
+    buf_print(&out);
+    return OK;
+}
+
+/* What is shown of --recompute's plan. */
+static Status show_chosen(PlanRun *r, Status (*show)(PlanRun *r, const RunPlan *plan))
+{
+    RunPlan plan = {0};
+    Status status = choose(r, r->c->recompute, &plan);
+    if (status == OK) status = show(r, &plan);
     run_plan_free(&plan);
     return status;
 }
 
-/* Rows of one table count the same process: what it holds once a plan was made, primitives included. */
+/* All rows of the table count the process as it is after its first plan, with the backend's primitives. */
 static Status count_process(PlanRun *r)
 {
     RunPlan first = {0};
     Status status = choose(r, policy_names[0], &first);
     if (status == OK && r->accounts.resident)
         r->accounts.row[r->accounts.n - 1].held = first.accounts.row[first.accounts.n - 1].held;
-    r->accounts.resident = 0; /* a later row adds nothing to it */
+    r->accounts.resident = 0; /* later rows add nothing */
     run_plan_free(&first);
     return status;
 }
@@ -310,12 +297,12 @@ static Status show_policies(PlanRun *r)
     Status found = choose(r, "auto", &rows[n].plan);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);
     if (found == OK) n++;
-    /* Only now: a backend keeps primitives for every size that is tried, and a row counts what the process holds. */
+    /* Last, because a backend keeps primitives for every size that is tried, and rows count the process's memory. */
     for (int i = 0; i < n; i++) TRY_DONE(largest_batch(&rows[i].plan, &rows[i].max_batch));
     (r->c->json ? plan_table_json : plan_table_print)(&r->table, rows, n, &out);
-    TRY_DONE(print(&out));
+    buf_print(&out);
     if (*r->c->svg) { /* auto is one of the others, or close to it */
-        plan_table_draw(rows, n_policies, &out);
+        plan_table_draw(&r->table, rows, n_policies, &out);
         TRY_DONE(file_write_durable(r->c->svg, out.data, out.len));
     }
     status = found; /* nothing fits */
@@ -325,20 +312,33 @@ done:
     return status;
 }
 
+/* Options of pipelines alone. */
+static Status check_kfac(const Config *c)
+{
+    if (pipelined(c) || (!c->kfac_interval && !c->stages)) return OK;
+    return fail(E_USAGE, "--%s needs --pipeline: give a schedule, or all", c->stages ? "stages" : "kfac-interval");
+}
+
 Status command_plan(const Config *c)
 {
     PlanRun r = {.c = c};
     Policy policy;
     Status status = OK;
+    bool job = c->pbs || c->slurm || c->sge, explained = c->explain || c->explain_cost || *c->costs;
+    if (c->pbs + c->slurm + c->sge + (job && c->json) > 1)
+        return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another form");
+    TRY(ranks_check_batch(c, pipelined(c) ? 1 : c->ranks));
+    TRY(check_kfac(c));
+    if (*c->svg) TRY(file_try_place(c->svg));
     TRY_DONE(open_model(&r));
     TRY_DONE(find_input(&r));
     TRY_DONE(planner_policy(c, r.input.backend, &policy));
-    if (c->pbs || c->slurm || c->sge)
-        status = show_job(&r);
-    else if (c->explain || c->explain_cost)
-        status = explain(&r);
+    if (pipelined(c))
+        status = show_pipeline(&r);
+    else if (job || explained || c->ranks > 1)
+        status = show_chosen(&r, job ? show_job : explained ? explain : show_ranks);
     else
-        status = c->ranks > 1 ? show_ranks(&r) : show_policies(&r);
+        status = show_policies(&r);
 done:
     exchange_free(&r.exchange);
     setup_free(&r.setup);

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/plan_table.h"
+#include "train/search.h"
 #include "train/setup.h"
-#include "train/snapshots.h"
+#include "train/snapshot_room.h"
 
 #define GOAL 0.9 /* of linear */
 
@@ -23,11 +25,11 @@ typedef struct {
     uint64_t snapshots;        /* of the own slices of all ranks */
 } Row;
 
-static double sum_of(const Plan *p, Range range, const double *seconds, bool exchange)
+static double exchange_seconds(const Plan *p, Range range, const double *seconds)
 {
     double sum = 0;
     for (InstrId i = 0; i < range.count; i++)
-        if (op_is_exchange(p->instrs[range.first + i].op) == exchange) sum += seconds[i];
+        if (op_is_exchange(p->instrs[range.first + i].op)) sum += seconds[i];
     return sum;
 }
 
@@ -54,9 +56,8 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);
     double micro = plan_cost(&p, p.micro, &p.capacity, beside, &in->rates, NULL);
     double last = plan_cost(&p, p.micro, &p.capacity, beside, &rates, each);
-    double update = plan_cost(&p, p.update, &p.capacity, beside, &rates, each + p.micro.count);
-    double reduce = sum_of(&p, p.micro, each, true), share = sum_of(&p, p.update, each + p.micro.count, true);
-    double before = (micros > 1 ? micros - 1 : 0) * micro, part = micros < 1 ? micros : 1;
+    plan_cost(&p, p.update, &p.capacity, beside, &rates, each + p.micro.count);
+    double reduce = exchange_seconds(&p, p.micro, each), share = exchange_seconds(&p, p.update, each + p.micro.count);
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
     row->exchange = p.region_bytes[REGION_COMM];
@@ -65,8 +66,8 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     row->network = reduce + share;
     row->waiting = last - micro + share;
     row->hidden = row->network - row->waiting;
-    row->step = before + part * micro + (last - micro) + update;
-    row->alone = before + part * micro + update - share;
+    row->alone = search_step_seconds(&p, &in->rates, beside, micros); /* these rates have no exchange */
+    row->step = row->alone + row->waiting;
     row->efficiency = row->alone / row->step;
     /* k more micro-batches add the same to both */
     double more = ceil((GOAL * row->step - row->alone) / ((1 - GOAL) * micro) - 1e-9);
@@ -78,9 +79,7 @@ done:
     return status;
 }
 
-static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
-
-/* Slices × two generations; how many ranks a host has is not told. */
+/* Slices × two generations. The number of ranks of a host is unknown. */
 static void print_snapshots(const PlanRanks *r, const Row *w)
 {
     printf(
@@ -149,8 +148,7 @@ static void print_json(const PlanRanks *r, const Network *n, const Row *rows, in
             (unsigned long long)w->snapshots);
     }
     buf_puts(&out, "\n]}\n");
-    fputs(out.data, stdout);
-    buf_free(&out);
+    buf_print(&out);
 }
 
 Status plan_ranks(const PlanRanks *r)

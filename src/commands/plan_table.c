@@ -1,86 +1,115 @@
 #include "commands/plan_table.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "base/terminal.h"
 #include "report/report.h"
 
-static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
-
-/* The columns: regions that are shown as one. */
+/* Regions that are shown as one. */
 typedef struct {
-    const char *name, *key; /* the table's and JSON's */
-    int width, digits;
+    const char *key; /* JSON's */
     unsigned regions;
-} Column;
+} Part;
 
 #define BIT(r) (1u << REGION_##r)
-static const Column columns[] = {
-    {"weights", "weights", 9, 1, BIT(WEIGHT) | BIT(COPY)},
-    {"gradients", "gradients", 9, 1, BIT(GRAD)},
-    {"optimizer", "optimizer", 9, 1, BIT(MOMENT)},
-    {"activat.", "activations", 9, 1, BIT(ACT)},
-    {"scratch", "scratch", 9, 1, BIT(SCRATCH)},
-    {"input", "input", 8, 2, BIT(INPUT) | BIT(OUTPUT) | BIT(CONST)},
-    {"save", "save", 8, 1, BIT(SAVE)},
+enum { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, SCRATCH, INPUT, SAVE, N_PARTS };
+static const Part parts[N_PARTS] = {
+    [WEIGHTS] = {"weights", BIT(WEIGHT) | BIT(COPY)},
+    [GRADIENTS] = {"gradients", BIT(GRAD)},
+    [OPTIMIZER] = {"optimizer", BIT(MOMENT)},
+    [ACTIVATIONS] = {"activations", BIT(ACT)},
+    [SCRATCH] = {"scratch", BIT(SCRATCH)},
+    [INPUT] = {"input", BIT(INPUT) | BIT(OUTPUT) | BIT(CONST)},
+    [SAVE] = {"save", BIT(SAVE)},
 };
-enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-/* Of the memory that activations lie in. */
-static size_t column_bytes(const RunPlan *p, const Column *c)
+/* In the memory that holds activations. */
+static size_t part_bytes(const RunPlan *p, int part)
 {
     size_t sum = 0;
     for (int r = 0; r < N_REGIONS; r++)
-        if (c->regions >> r & 1 && account_has(&p->accounts.row[0], (Region)r)) sum += p->bytes[r];
+        if (parts[part].regions >> r & 1 && account_has(&p->accounts.row[0], (Region)r)) sum += p->bytes[r];
     return sum;
 }
 
-static bool exact(const RunPlan *p) { return p->train.exact; }
-
 static double per_second(const PlanTable *t, const RunPlan *p) { return (double)t->batch_size / p->step_s; }
 
-/* In 26 columns: × is one of them and two bytes. */
+enum { NAME_COLUMNS = 14 }; /* a row has 80 */
+
+/* A longer name has a line of its own. */
 static void put_name(const char *name, Buf *out)
 {
-    int width = 26;
-    for (const char *p = name; *p; p++) width += (*p & 0xC0) == 0x80;
-    buf_printf(out, "%-*s", width, name);
+    int width = terminal_width(name, strlen(name));
+    buf_puts(out, name);
+    if (width > NAME_COLUMNS) buf_puts(out, "\n");
+    buf_printf(out, "%*s", width > NAME_COLUMNS ? NAME_COLUMNS : NAME_COLUMNS - width, "");
+}
+
+static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
+{
+    const RunPlan *p = &row->plan;
+    put_name(p->policy, out);
+    buf_printf(out, " %9.1f %9.1f %9.1f", mib(part_bytes(p, ACTIVATIONS)), mib(part_bytes(p, SCRATCH)),
+               mib(part_bytes(p, INPUT) + part_bytes(p, SAVE)));
+    buf_printf(out, " %9.1f%s", mib(run_plan_peak(p)), p->train.exact ? " " : "~");
+    if (p->fits)
+        buf_printf(out, " %8.4g %7.4g", p->step_s, per_second(t, p));
+    else
+        buf_printf(out, " %16s", "does not fit");
+    buf_printf(out, " %7lld\n", (long long)row->max_batch);
+}
+
+static void put_text(const char *text, Buf *out) { terminal_wrap(out, text, 0, terminal_columns(STDOUT_FILENO)); }
+
+static void put_head(const PlanTable *t, const RunPlan *p, Buf *out)
+{
+    const PlanInput *in = &p->input;
+    const ModelConfig *m = &in->model->config;
+    Buf text = {0};
+    buf_printf(&text,
+               "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens, micro-batches of "
+               "%lld tokens%s",
+               m->layers, m->hidden, (double)in->model->params.size / 1e6, t->machine, dtype_name(in->compute),
+               (long long)t->batch_size, (long long)in->max_length, (long long)p->micro.tokens,
+               in->max_masked ? ", pretraining" : "");
+    put_text(text.data, out);
+    buf_free(&text);
+    if (in->packed)
+        buf_printf(out, "packed: %.2f tokens in a sequence, %.2f beside a token\n", in->mean_length, in->beside);
+    buf_printf(&text, "budget %.0f MiB; rates: %.1f GFLOP/s, %.1f GB/s (%s)", mib(p->accounts.row[0].budget),
+               in->rates.product_flops / 1e9, in->rates.bytes / 1e9, in->rates.source);
+    put_text(text.data, out);
+    buf_free(&text);
+    buf_printf(&text, "every policy: weights %.1f MiB, gradients %.1f MiB, optimizer %.1f MiB, %s %.1f MiB",
+               mib(part_bytes(p, WEIGHTS)), mib(part_bytes(p, GRADIENTS)), mib(part_bytes(p, OPTIMIZER)),
+               p->accounts.n > 1 ? "the device's context and libraries" : "the process itself",
+               mib(p->accounts.row[0].held));
+    put_text(text.data, out);
+    buf_free(&text);
 }
 
 void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
 {
-    const RunPlan *p = &rows[0].plan;
-    const PlanInput *in = &p->input;
-    const ModelConfig *m = &in->model->config;
-    const Account *first = &p->accounts.row[0];
-    buf_printf(out,
-               "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens, micro-batches of ",
-               m->layers, m->hidden, (double)in->model->params.size / 1e6, t->machine, dtype_name(in->compute),
-               (long long)t->batch_size, (long long)in->max_length);
-    buf_printf(out, "%lld tokens%s\n", (long long)p->micro.tokens, in->max_masked ? ", pretraining" : "");
-    if (in->packed)
-        buf_printf(out, "packed: %.2f tokens in a sequence, %.2f beside a token\n", in->mean_length, in->beside);
-    buf_printf(out, "budget %.0f MiB; rates: %.1f GFLOP/s, %.1f GB/s (%s)\n\n", mib(first->budget),
-               in->rates.product_flops / 1e9, in->rates.bytes / 1e9, in->rates.source);
-    buf_printf(out, "%-26s", "MiB");
-    for (int c = 0; c < N_COLUMNS; c++) buf_printf(out, " %*s", columns[c].width, columns[c].name);
-    buf_printf(out, " %10s %9s %9s %9s\n", "peak", "step (s)", "seq/s", "max batch");
+    put_head(t, &rows[0].plan, out);
+    buf_printf(out, "\n%-*s %9s %9s %9s %9s  %8s %7s %7s\n", NAME_COLUMNS, "MiB", "activat.", "scratch", "other",
+               "peak", "step (s)", "seq/s", "most");
+    for (int i = 0; i < n; i++) put_row(t, &rows[i], out);
+    buf_puts(out, "\n");
+    put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
+             "budget",
+             out);
+    if (!rows[0].plan.train.exact) buf_puts(out, "~ scratch is estimated\n");
     for (int i = 0; i < n; i++) {
-        p = &rows[i].plan;
-        put_name(p->policy, out);
-        for (int c = 0; c < N_COLUMNS; c++)
-            buf_printf(out, " %*.*f", columns[c].width, columns[c].digits, mib(column_bytes(p, &columns[c])));
-        buf_printf(out, " %9.1f%s %9.4g %9.4g %9lld%s\n", mib(run_plan_peak(p)), exact(p) ? " " : "~", p->step_s,
-                   per_second(t, p), (long long)rows[i].max_batch, p->fits ? "" : "  does not fit");
+        const RunPlan *p = &rows[i].plan;
+        if (!p->bytes[REGION_HOST]) continue;
+        Buf text = {0};
+        buf_printf(&text, "%s: %.1f MiB of pinned memory of the host beside that, by a link of %.1f and %.1f GB/s",
+                   p->policy, mib(p->bytes[REGION_HOST]), p->input.rates.link_out / 1e9, p->input.rates.link_in / 1e9);
+        put_text(text.data, out);
+        buf_free(&text);
     }
-    buf_printf(out, "\npeak includes %.1f MiB %s; max batch: sequences in one micro-batch within the budget%s\n",
-               mib(first->held),
-               rows[0].plan.accounts.n > 1 ? "of the device's context and libraries" : "of the process itself",
-               exact(&rows[0].plan) ? "" : "; ~ scratch is estimated");
-    for (int i = 0; i < n; i++)
-        if (rows[i].plan.bytes[REGION_HOST])
-            buf_printf(out, "%s: %.1f MiB of pinned memory of the host beside that, by a link of %.1f and %.1f GB/s\n",
-                       rows[i].plan.policy, mib(rows[i].plan.bytes[REGION_HOST]), in->rates.link_out / 1e9,
-                       in->rates.link_in / 1e9);
 }
 
 static void account_json(const Account *a, Buf *out)
@@ -99,7 +128,7 @@ void plan_row_json(const RunPlan *p, Buf *out)
     buf_puts(out, "\"name\": ");
     buf_json(out, p->policy);
     buf_puts(out, ", \"bytes\": {");
-    for (int c = 0; c < N_COLUMNS; c++) buf_printf(out, "\"%s\": %zu, ", columns[c].key, column_bytes(p, &columns[c]));
+    for (int i = 0; i < N_PARTS; i++) buf_printf(out, "\"%s\": %zu, ", parts[i].key, part_bytes(p, i));
     buf_printf(out, "\"host\": %zu}, \"peak\": %zu, \"offloaded\": %zu, \"micro_batch\": [%lld, %lld, %lld]",
                a->row[0].held, run_plan_peak(p), p->bytes[REGION_HOST], (long long)p->micro.tokens,
                (long long)p->micro.seqs, (long long)p->micro.masked);
@@ -110,7 +139,7 @@ void plan_row_json(const RunPlan *p, Buf *out)
     }
     buf_puts(out, "], \"step_s\": ");
     buf_double(out, p->step_s);
-    buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false", exact(p) ? "true" : "false");
+    buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false", p->train.exact ? "true" : "false");
 }
 
 void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
@@ -130,22 +159,77 @@ void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     buf_puts(out, "\n]}\n");
 }
 
-void plan_table_draw(const PlanRow *rows, int n, Buf *out)
+/* A micro-batch of a plan over its predicted time: two points an instr, at its begin and its end. */
+typedef struct {
+    double *ms, *bytes; // (n)
+    int n, backward;    /* the point where backward begins, from 1 */
+    double peak;
+} Curve;
+
+static void curve_make(const RunPlan *plan, Curve *c)
 {
-    ChartSeries *series = mem_array((size_t)n, sizeof *series);
-    Chart chart = {.title = "Memory over one micro-batch",
-                   .x_label = "instr",
-                   .y_label = "MiB of activations and scratch",
-                   .series = series,
-                   .n_series = n};
-    double **bytes = mem_array((size_t)n, sizeof *bytes);
-    for (int i = 0; i < n; i++) {
-        series[i] = (ChartSeries){.name = rows[i].plan.policy, .scale = 1.0 / (1 << 20)};
-        plan_memory_series(&rows[i].plan.train, &bytes[i], &series[i].n);
-        series[i].y = bytes[i];
+    const Plan *p = &plan->train;
+    int count = p->micro.count;
+    double *seconds = mem_array((size_t)count, sizeof *seconds), *live, at = 0;
+    (void)plan_cost(p, p->micro, &p->capacity, plan_input_beside(&plan->input), &plan->input.rates, seconds);
+    plan_memory_series(p, &live, &count);
+    *c = (Curve){.ms = mem_array(2 * (size_t)count, sizeof(double)),
+                 .bytes = mem_array(2 * (size_t)count, sizeof(double)),
+                 .n = 2 * count};
+    for (int i = 0; i < count; i++) {
+        const Instr *instr = &p->instrs[p->micro.first + i];
+        if (!c->backward && instr->phase != PHASE_FORWARD) c->backward = 2 * i + 1;
+        c->ms[2 * i] = 1e3 * at;
+        if (instr->lane == LANE_COMPUTE) at += seconds[i]; /* others go on beside it */
+        c->ms[2 * i + 1] = 1e3 * at;
+        c->bytes[2 * i] = c->bytes[2 * i + 1] = live[i];
+        c->peak = c->peak > live[i] ? c->peak : live[i];
     }
-    chart_svg(&chart, out);
-    for (int i = 0; i < n; i++) free(bytes[i]);
-    free(bytes);
+    free(live);
+    free(seconds);
+}
+
+void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
+{
+    const RunPlan *first = &rows[0].plan;
+    const PlanInput *in = &first->input;
+    ChartSeries *series = mem_array((size_t)n, sizeof *series);
+    Curve *curves = mem_array((size_t)n, sizeof *curves);
+    char **names = mem_array((size_t)n, sizeof *names); // (n)
+    for (int i = 0; i < n; i++) {
+        curve_make(&rows[i].plan, &curves[i]);
+        names[i] = mem_printf("%s: peak %.1f MiB, %.4g ms", rows[i].plan.policy, curves[i].peak / (1 << 20),
+                              curves[i].ms[curves[i].n - 1]);
+        series[i] = (ChartSeries){.name = names[i],
+                                  .x = curves[i].ms,
+                                  .y = curves[i].bytes,
+                                  .n = curves[i].n,
+                                  .scale = 1.0 / (1 << 20),
+                                  .mark = curves[i].backward};
+    }
+    char *title = mem_printf("BERT %d × %d; batch %lld × %lld tokens, %s", in->model->config.layers,
+                             in->model->config.hidden, (long long)t->batch_size, (long long)in->max_length,
+                             dtype_name(in->compute)),
+         *note = mem_printf("micro-batch: %lld tokens", (long long)first->micro.tokens),
+         *label = mem_printf("ms of one micro-batch, predicted for %s; dots: backward begins", t->machine);
+    chart_svg(&(Chart){.title = title,
+                       .x_label = label,
+                       .y_label = "MiB of activations and scratch",
+                       .series = series,
+                       .n_series = n,
+                       .note = note,
+                       .from_zero = true,
+                       .fractions = true},
+              out);
+    for (int i = 0; i < n; i++) {
+        free(curves[i].ms);
+        free(curves[i].bytes);
+        free(names[i]);
+    }
+    free(title);
+    free(note);
+    free(label);
+    free(names);
+    free(curves);
     free(series);
 }

@@ -15,11 +15,13 @@ typedef struct {
     int64_t batch_size;  /* sequences of a step */
 } PlanTable;
 
+static inline double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+
 void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out);
 void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out);
 /* The members of a row that are the plan's own, without braces. */
 void plan_row_json(const RunPlan *p, Buf *out);
-/* Memory over one micro-batch, a curve per row, as SVG. */
-void plan_table_draw(const PlanRow *rows, int n, Buf *out);
+/* Memory over the predicted time of one micro-batch, a curve per row, as SVG. */
+void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out);
 
 #endif

@@ -1,125 +1,206 @@
-/* `cairn report DIR…`: finished runs side by side, and whether their losses are the same bits. */
+/* `cairn report DIR…`: runs side by side, their curves, and whether their losses are the same bits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands/commands.h"
-#include "report/report.h"
+#include "report/compare.h"
+#include "report/page.h"
+#include "state/checkpoint.h"
 
-/* Losses of run i against run 0, as they were written (17 digits). */
-static Status compare_losses(const RunRecord *runs, char *const *names, int n)
+/* ---- reading ---- */
+
+/* The configuration of a run that has not ended: that of its newest checkpoint. None is fine. */
+static void read_state(const char *dir, ComparedRun *run)
 {
-    const RunRecord *a = &runs[0];
-    for (int i = 1; i < n; i++) {
-        const RunRecord *b = &runs[i];
-        int steps = a->n_steps < b->n_steps ? a->n_steps : b->n_steps;
-        for (int k = 0; k < steps; k++)
-            if (a->steps[k] != b->steps[k] || strcmp(a->loss_texts[k], b->loss_texts[k]) != 0)
-                return fail(E_FAIL, "the losses differ from step %lld on: %s in %s, %s in %s", (long long)a->steps[k],
-                            a->loss_texts[k], names[0], b->loss_texts[k], names[i]);
-        if (a->n_steps != b->n_steps)
-            return fail(E_FAIL, "%s has %d steps, %s has %d", names[0], a->n_steps, names[i], b->n_steps);
+    CheckpointList list = {0};
+    if (checkpoint_find(dir, &list) != OK) return;
+    for (int i = 0; i < list.count && !run->state; i++) {
+        char *path = file_join(list.items[i].path, "state.json");
+        if (file_exists(path) && js_read(path, &run->state) == OK) run->config = js_get(run->state, "config");
+        free(path);
     }
+    checkpoint_list_free(&list);
+}
+
+static Status read_run(const char *dir, ComparedRun *run)
+{
+    TRY(run_record_read_any(dir, &run->r));
+    run->config = js_get(run->r.doc, "config");
+    if (!run->config) read_state(dir, run);
     return OK;
 }
 
-static int widest(const RunRecord *runs, int n)
+static void runs_free(ComparedRun *runs, int n)
 {
-    size_t width = 14;
-    for (int i = 0; i < n; i++)
-        if (strlen(runs[i].s.recompute) > width) width = strlen(runs[i].s.recompute);
-    return (int)width + 2;
-}
-
-static double value_of(const SummaryValue *values, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(values[i].name, name) == 0) return values[i].value;
-    return NAN;
-}
-
-#define ROW(label, format, value)                                                                                      \
-    do {                                                                                                               \
-        printf("%-34s", label);                                                                                        \
-        for (int i = 0; i < n; i++) {                                                                                  \
-            const RunSummary *s = &runs[i].s;                                                                          \
-            char cell[128];                                                                                            \
-            snprintf(cell, sizeof cell, format, value);                                                                \
-            printf("%*s", width, cell);                                                                                \
-        }                                                                                                              \
-        printf("\n");                                                                                                  \
-    } while (0)
-
-static void print_table(const RunRecord *runs, int n)
-{
-    int width = widest(runs, n);
-    ROW("recompute", "%s", s->recompute);
-    ROW("precision", "%s", s->precision);
-    ROW("steps", "%lld", (long long)s->steps);
-    ROW("final loss", "%.9g", s->final_loss);
-    for (int e = 0; e < runs[0].s.n_evals; e++) {
-        const char *name = runs[0].s.evals[e].name;
-        ROW(name, "%.4f", value_of(s->evals, s->n_evals, name));
+    for (int i = 0; i < n; i++) {
+        run_record_free(&runs[i].r);
+        js_free(runs[i].state);
+        free(runs[i].name);
     }
-    ROW("planned peak memory (MiB)", "%.1f", (double)s->planned_peak_bytes / (1 << 20));
-    ROW("measured peak memory (MiB)", "%.1f", (double)s->measured_peak_bytes / (1 << 20));
-    ROW("activations (MiB)", "%.1f", value_of(s->regions, s->n_regions, "activations") / (1 << 20));
-    ROW("sequences/s", "%.1f", s->seq_per_s);
+    free(runs);
 }
 
-static Status write_chart(const char *dir, const char *name, const Chart *chart)
+/* ---- equal losses ---- */
+
+/* Options beside those that options.h gives an effect: files, whose content is not compared here. */
+static const int files[] = {OPTION_data_dir, OPTION_model, OPTION_model_config, OPTION_vocab, OPTION_input};
+
+static bool may_change_bits(int option)
 {
+    bool may = config_effect(option) != EFFECT_NONE;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) may = may || option == files[i];
+    return may;
+}
+
+static bool option_differs(const ComparedRun *a, const ComparedRun *b, int option)
+{
+    Buf x = {0}, y = {0};
+    compare_option(a, config_flag(option), &x);
+    compare_option(b, config_flag(option), &y);
+    bool differs = strcmp(x.data, y.data) != 0;
+    buf_free(&x);
+    buf_free(&y);
+    return differs;
+}
+
+static void add_reason(Buf *out, const char *format, const char *name)
+{
+    if (out->len) buf_puts(out, ", ");
+    buf_printf(out, format, name);
+}
+
+/* What lets the losses of two runs differ (contracts.md 9); nothing: they must be equal. */
+static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
+{
+    const RunSummary *s = &a->r.s, *o = &b->r.s;
+    if (!a->config || !b->config) add_reason(out, "%s", "an unknown configuration");
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (may_change_bits(i) && option_differs(a, b, i)) add_reason(out, "--%s", config_flag(i));
+    if (!a->r.finished || !b->r.finished) return;
+    if (strcmp(s->precision, o->precision) != 0) add_reason(out, "%s", "the precision");
+    if (strcmp(s->backend, o->backend) != 0) add_reason(out, "%s", "the backend or its libraries");
+    if (js_int(js_get(a->r.doc, "ranks"), 1) != js_int(js_get(b->r.doc, "ranks"), 1))
+        add_reason(out, "%s", "the number of ranks");
+}
+
+/* Where the losses, as they were written (17 digits), differ; empty: nowhere. */
+static void compare_pair(const ComparedRun *a, const ComparedRun *b, Buf *out)
+{
+    const double *steps = a->r.column[STEP_NUMBER], *others = b->r.column[STEP_NUMBER];
+    int n = a->r.n_steps < b->r.n_steps ? a->r.n_steps : b->r.n_steps;
+    for (int k = 0; k < n; k++)
+        if (steps[k] != others[k] || strcmp(a->r.loss_texts[k], b->r.loss_texts[k]) != 0) {
+            buf_printf(out, "differ from step %.0f on: %s in %s, %s in %s", steps[k], a->r.loss_texts[k], a->name,
+                       b->r.loss_texts[k], b->name);
+            return;
+        }
+    if (a->r.n_steps != b->r.n_steps)
+        buf_printf(out, "are equal over %d steps; %s has %d steps, %s has %d", n, a->name, a->r.n_steps, b->name,
+                   b->r.n_steps);
+}
+
+/* Compares the losses of runs 1 … with those of run 0, and prints the result. E_FAIL: they differ, though their
+   configurations promise the same. `equal`: all are. */
+static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *out)
+{
+    Buf broken = {0};
+    Status status = OK;
+    *equal = true;
+    for (int i = 1; i < n; i++) {
+        const ComparedRun *a = &runs[0], *b = &runs[i];
+        Buf found = {0}, why = {0};
+        bool unfinished = !a->r.finished || !b->r.finished;
+        if (a->r.finished && b->r.finished && strcmp(a->r.s.task, b->r.s.task) != 0) {
+            buf_printf(out, "losses: %s is %s, %s is %s: not compared\n", a->name, a->r.s.task, b->name, b->r.s.task);
+            *equal = false;
+            continue;
+        }
+        compare_pair(a, b, &found);
+        differences(a, b, &why);
+        bool short_only = found.len && unfinished && strncmp(found.data, "are equal", 9) == 0;
+        if (found.len) *equal = false;
+        if (found.len && !why.len && !short_only)
+            buf_printf(&broken, "%sthe losses %s", broken.len ? "; " : "", found.data);
+        else if (found.len)
+            buf_printf(out, "losses: %s%s%s\n", found.data, why.len ? "; the runs differ in " : "",
+                       why.len ? why.data : "");
+        buf_free(&found);
+        buf_free(&why);
+    }
+    if (n > 1 && *equal) buf_printf(out, "losses: equal, bit for bit, over %d steps\n", runs[0].r.n_steps);
+    if (broken.len)
+        status =
+            fail(E_FAIL, "%s. Their configurations promise equal losses (docs/contracts.md, section 9)", broken.data);
+    buf_free(&broken);
+    return status;
+}
+
+/* ---- output ---- */
+
+typedef struct {
+    const char *dir;
+    Buf page, written;
+} Output;
+
+/* Each chart is a file of its own, and in the page. */
+static Status draw(void *context, const char *file, const Chart *chart)
+{
+    Output *o = context;
     Buf out = {0};
-    char *path = file_join(dir, name);
+    char *name = mem_printf("%s.svg", file), *path = file_join(o->dir, name);
     chart_svg(chart, &out);
     Status status = file_write_durable(path, out.data, out.len);
+    page_chart(&o->page, chart);
+    buf_printf(&o->written, ", %s", name);
     buf_free(&out);
+    free(path);
+    free(name);
+    return status;
+}
+
+/* A run's own folder has a report.html of that run alone. */
+static Status check_output(const Config *c)
+{
+    char *own = file_join(c->output_dir, "metrics.jsonl");
+    bool there = file_exists(own);
+    free(own);
+    if (!there) return OK;
+    return fail(E_USAGE, "--output-dir %s is the folder of a run, whose report.html would be replaced; give another",
+                c->output_dir);
+}
+
+static Status write_page(const Config *c, const ComparedRun *runs, int n, const Table *table, bool equal,
+                         const char *losses)
+{
+    Output o = {.dir = c->output_dir};
+    Status status = OK;
+    char *title = mem_printf("%d %s compared", n, n == 1 ? "run" : "runs"), *path = file_join(o.dir, "report.html");
+    page_begin(&o.page, title, "Cairn " CAIRN_VERSION);
+    table_html(table, &o.page);
+    buf_puts(&o.page, "<p class=\"lines\">");
+    markup_text(&o.page, losses);
+    buf_puts(&o.page, "</p>\n<h2>Curves</h2>\n");
+    TRY_DONE(compare_charts(runs, n, equal, draw, &o));
+    page_end(&o.page);
+    TRY_DONE(file_write_durable(path, o.page.data, o.page.len));
+    printf("written to %s: report.html%s\n", o.dir, o.written.data);
+done:
+    buf_free(&o.page);
+    buf_free(&o.written);
+    free(title);
     free(path);
     return status;
 }
 
-/* Runs whose losses are equal: the first is drawn broad and pale below the others, so that all can be seen. */
-static Status write_loss(const char *dir, const RunRecord *runs, int n, bool same)
+static Status write_csv(const Config *c, const Table *table)
 {
-    ChartSeries *series = mem_array((size_t)n, sizeof *series);
-    double **x = mem_array((size_t)n, sizeof *x); // [run](n_steps)
-    for (int i = 0; i < n; i++) {
-        x[i] = mem_array((size_t)runs[i].n_steps, sizeof *x[i]);
-        for (int k = 0; k < runs[i].n_steps; k++) x[i][k] = (double)runs[i].steps[k];
-        series[i] = (ChartSeries){.name = runs[i].s.recompute,
-                                  .x = x[i],
-                                  .y = runs[i].losses,
-                                  .n = runs[i].n_steps,
-                                  .width = same && n > 1 ? (i ? 1.3 : 6) : 0,
-                                  .pale = same && n > 1 && i == 0};
-    }
-    const char *note = same && n > 1 ? "equal, bit for bit" : NULL;
-    Status status = write_chart(dir, "loss.svg", &(Chart){"Training loss", "step", "loss", series, n, false, note});
-    for (int i = 0; i < n; i++) free(x[i]);
-    free(x);
-    free(series);
-    return status;
-}
-
-static Status write_memory(const char *dir, const RunRecord *runs, int n)
-{
-    ChartSeries *series = mem_array((size_t)n, sizeof *series);
-    char **names = mem_array((size_t)n, sizeof *names); // (n)
-    const double unit = 1.0 / (1 << 20);
-    for (int i = 0; i < n; i++) {
-        double peak = 0;
-        for (int k = 0; k < runs[i].s.n_memory; k++) peak = fmax(peak, runs[i].memory[k]);
-        names[i] = mem_printf("%s: peak %.1f MiB", runs[i].s.recompute, peak * unit);
-        series[i] = (ChartSeries){
-            .name = names[i], .y = runs[i].memory, .n = runs[i].s.n_memory, .scale = unit, .filled = n <= 3};
-    }
-    Status status = write_chart(dir, "memory.svg",
-                                &(Chart){"Memory over one micro-batch: activations and scratch",
-                                         "instr of the plan: forward, then backward", "MiB", series, n, true, NULL});
-    for (int i = 0; i < n; i++) free(names[i]);
-    free(names);
-    free(series);
+    Buf csv = {0};
+    if (!*c->csv) return OK;
+    table_csv(table, true, &csv);
+    Status status = file_write_durable(c->csv, csv.data, csv.len);
+    buf_free(&csv);
     return status;
 }
 
@@ -127,19 +208,33 @@ Status command_report(const Config *c)
 {
     int n = c->n_positional;
     Status status = OK;
-    if (n < 1) return fail(E_USAGE, "give the output folders of finished runs: cairn report DIR1 DIR2");
-    RunRecord *runs = mem_array((size_t)n, sizeof *runs);
-    for (int i = 0; i < n; i++) TRY_DONE(run_record_read(c->positional[i], &runs[i]));
-    print_table(runs, n);
-    Status same = compare_losses(runs, c->positional, n);
-    if (n > 1 && same == OK) printf("losses: equal, bit for bit, over %d steps\n", runs[0].n_steps);
-    TRY_DONE(file_make_directories(c->output_dir));
-    TRY_DONE(write_loss(c->output_dir, runs, n, same == OK));
-    TRY_DONE(write_memory(c->output_dir, runs, n));
-    printf("curves: %s/loss.svg, %s/memory.svg\n", c->output_dir, c->output_dir);
-    if (same != OK) status = compare_losses(runs, c->positional, n);
+    Table table = {0};
+    Buf text = {0}, losses = {0};
+    char *names[COMPARE_MOST];
+    bool equal;
+    if (n < 1) return fail(E_USAGE, "give the output folders of runs: cairn report DIR1 DIR2");
+    if (n > COMPARE_MOST)
+        return fail(E_USAGE, "%d folders are given; cairn report compares %d at most", n, COMPARE_MOST);
+    TRY(check_output(c));
+    ComparedRun *runs = mem_array((size_t)n, sizeof *runs);
+    compare_names(c->positional, n, names);
+    for (int i = 0; i < n; i++) runs[i].name = names[i];
+    for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], &runs[i]));
+    compare_table(runs, n, &table);
+    table_print(&table, table_terminal_width(), &text);
+    Status same = compare_losses(runs, n, &equal, &losses);
+    char *message = same == OK ? NULL : mem_strdup(status_message()); /* later calls may replace it */
+    if (losses.len) buf_puts(&text, losses.data);
+    buf_print(&text);
+    status = file_make_directories(c->output_dir);
+    if (status == OK) status = write_csv(c, &table);
+    if (status == OK)
+        status = write_page(c, runs, n, &table, equal && n > 1, message ? message : losses.data ? losses.data : "");
+    if (status == OK && same != OK) status = fail(same, "%s", message);
+    free(message);
 done:
-    for (int i = 0; i < n; i++) run_record_free(&runs[i]);
-    free(runs);
+    table_free(&table);
+    buf_free(&losses);
+    runs_free(runs, n);
     return status;
 }

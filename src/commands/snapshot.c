@@ -9,7 +9,7 @@
 #include "state/snapshot.h"
 #include "train/persist.h"
 
-/* One run's files in the list: neighbours, for their names begin alike. */
+/* One run's files in the list, which are neighbours because their names begin alike. */
 typedef struct {
     const SnapshotFile *first; /* a good one */
     int files, alive, damaged;
@@ -53,7 +53,7 @@ static Status runs_find(const char *dir, const char *output, Runs *r)
     for (int i = 0; i < r->list.count; i++) {
         const SnapshotFile *f = &r->list.files[i];
         if (f->why) {
-            log_warn("%s: left aside: %s", f->path, f->why);
+            log_warn("%s: ignored: %s", f->path, f->why);
             continue;
         }
         HeldRun *run = run_of(r, f);
@@ -65,30 +65,20 @@ static Status runs_find(const char *dir, const char *output, Runs *r)
         }
         for (int s = 0; s < SNAPSHOT_SLOTS; s++) run->damaged += f->slots[s].generation != 0 && !f->slots[s].whole;
     }
-    for (int i = 0; i < r->count; i++) {
-        SnapshotPiece *pieces = NULL;
-        int count = 0, cap = 0;
-        snapshot_pieces(&r->list, r->runs[i].first->run, 0, &pieces, &count, &cap);
-        snapshot_choose(pieces, count, NULL, &r->runs[i].set, &r->runs[i].missing);
-        free(pieces);
-    }
+    for (int i = 0; i < r->count; i++)
+        snapshot_choose_in(&r->list, r->runs[i].first->run, &r->runs[i].set, &r->runs[i].missing);
     return OK;
 }
 
 /* ---- list ---- */
-
-static double stamp_of(const Runs *r, const HeldRun *run)
-{
-    const SnapshotPiece *p = &run->set.pieces[0];
-    return r->list.files[p->file].slots[p->slot].stamp;
-}
 
 static void put_run(const Runs *r, const HeldRun *run, Buf *out)
 {
     char age[32] = "";
     buf_printf(out, "%s\n  ", run->first->output);
     if (run->set.generation) {
-        clock_format_duration(clock_wall() - stamp_of(r, run), age, sizeof age);
+        const SnapshotPiece *p = &run->set.pieces[0];
+        clock_format_duration(clock_wall() - r->list.files[p->file].slots[p->slot].stamp, age, sizeof age);
         buf_printf(out, "step %" PRId64 " (generation %" PRId64 "), %s ago, ", run->set.step, run->set.generation, age);
     } else {
         buf_puts(out, "no generation is whole, ");
@@ -113,11 +103,8 @@ static Status list_runs(const Config *c, const char *output)
     for (int i = 0; i < r.count; i++) put_run(&r, &r.runs[i], &out);
     if (r.count == 0) buf_printf(&out, "no snapshots in %s\n", c->snapshot_dir);
     runs_free(&r);
-    Status status = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0
-                        ? OK
-                        : fail(E_IO, "cannot write to the standard output: %m");
-    buf_free(&out);
-    return status;
+    buf_print(&out);
+    return OK;
 }
 
 /* ---- persist ---- */
@@ -132,7 +119,7 @@ static Status choose_run(const Config *c, const char *output, const Runs *r, con
         status = fail(E_FAIL, "%s holds no snapshot%s%s", c->snapshot_dir, output ? " of the run in " : "",
                       output ? output : "");
     else if (r->count > 1)
-        status = fail(E_USAGE, "%s holds snapshots of several runs; say which with --output-dir:%s", c->snapshot_dir,
+        status = fail(E_USAGE, "%s holds snapshots of several runs; choose one with --output-dir:%s", c->snapshot_dir,
                       others.data);
     buf_free(&others);
     return status;
@@ -147,8 +134,8 @@ static Status check_run(const Config *c, const HeldRun *run)
                     run->first->output, run->pid, run->first->host);
     if (run->set.generation == 0)
         return fail(E_CORRUPT,
-                    "%s: no generation is whole in %s: %s. What other hosts hold can be copied into one folder, to be "
-                    "given as --snapshot-dir",
+                    "%s: no generation is whole in %s: %s. Copy the snapshots of other hosts into one folder and give "
+                    "it as --snapshot-dir",
                     run->first->output, c->snapshot_dir, run->missing.len ? run->missing.data : "none was completed");
     return OK;
 }
@@ -176,7 +163,7 @@ static Status persist_run(const Config *c, const char *output)
     TRY_DONE(choose_run(c, output, &r, &run));
     TRY_DONE(check_run(c, run));
     if (!file_is_directory(run->first->output))
-        TRY_DONE(fail(E_FAIL, "%s: the output folder of the run is not there", run->first->output));
+        TRY_DONE(fail(E_FAIL, "%s: the output folder of the run does not exist", run->first->output));
     TRY_DONE(lock_take(&lock, run->first->output));
     TRY_DONE(check_disk(run));
     TRY_DONE(persist_write(&r.list, &run->set, run->first->output, 0));

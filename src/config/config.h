@@ -1,10 +1,11 @@
-/* The configuration of a command: one table of options (options.h) that parsing, checking, help, environment, files in
-   and out all follow.
+/* The configuration of a command. One table of options (options.h) drives parsing, checks, help, environment and files.
 
    A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from
-   --preset, else from the default. Flags are kebab-case; `_` is taken for `-`. An unknown or repeated flag, key or
-   CAIRN_ variable is an error that names the nearest one. Behind a "--" all words are positional. Config is read-only
-   after config_parse and stops where plans are built: kernels and exec never see it. */
+   --preset, else from the default. FILE may be the run.json of a run: its configuration is taken. Flags are kebab-case;
+   `_` is taken for `-`. Flags and keys of other trainers are taken where they mean the same (names.c). An unknown flag,
+   key or CAIRN_ variable is an error that names a similar one. Of a repeated flag the last counts; a repeated key or
+   variable is an error. After a "--" all words are positional. Config is read-only after config_parse. Kernels and exec
+   never see it. */
 #ifndef CAIRN_CONFIG_CONFIG_H
 #define CAIRN_CONFIG_CONFIG_H
 
@@ -17,17 +18,24 @@
 /* X(id, name, its letters in options.h, positional arguments, help). A task's command begins its letters with '*'. */
 #define COMMAND_LIST(X)                                                                                                \
     X(GLUE, "glue", "*g", "", "fine-tune, evaluate and predict a GLUE task")                                           \
+    X(PREDICT, "predict", "d", "", "label texts with a fine-tuned model")                                              \
     X(PLAN, "plan", "p", "", "show the memory and time of a run before anything is allocated")                         \
     X(CONVERT, "convert", "c", "", "turn any checkpoint into a Hugging Face directory")                                \
     X(INSPECT, "inspect", "i", "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
     X(VOCAB, "vocab", "v", "", "train a WordPiece vocabulary")                                                         \
-    X(REPORT, "report", "r", "DIR...", "compare finished runs")                                                        \
+    X(REPORT, "report", "r", "DIR...", "compare runs: speed, memory, accuracy, losses, curves")                        \
+    X(SWEEP, "sweep", "z", "-- COMMAND [FLAG]...", "run a command with every combination of values, and compare")      \
+    X(VARIABILITY, "variability", "q", "DIR...",                                                                       \
+      "compare the pace of ranks, over runs and hosts, and name the slow ones")                                        \
     X(WIKI, "wiki", "w", "", "turn Wikipedia dumps or folders of text into sentences")                                 \
     X(SHARDS, "shards", "s", "", "turn sentences into pretraining data")                                               \
     X(PRETRAIN, "pretrain", "*t", "", "pretrain BERT on shards: masked words and next sentences")                      \
+    X(ADAPT, "adapt", "*t", "", "continue the pretraining of a model on own text")                                     \
     X(LAUNCH, "launch", "l", "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
+    X(VERIFY, "verify", "y", "RUN", "compute steps of a run again, and compare them with its records")                 \
     X(SNAPSHOT, "snapshot", "n", "list|persist|discard",                                                               \
-      "list, save or discard snapshots that runs left in host memory")
+      "list, save or discard snapshots that runs left in host memory")                                                 \
+    X(DOCTOR, "doctor", "o", "", "show this machine as Cairn sees it, for a bug report")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,
@@ -46,6 +54,7 @@ typedef enum {
 /* How options are kept. */
 typedef char *ConfigText;
 typedef char *ConfigChoice; /* one of a list of words */
+typedef char *ConfigList;   /* words with a blank between them; each flag adds one */
 typedef bool ConfigSwitch;
 typedef int64_t ConfigCount;
 typedef double ConfigReal;
@@ -68,8 +77,13 @@ typedef struct Config {
     OPTION_LIST(X)
 #undef X
     uint8_t source[N_OPTIONS]; /* ConfigSource */
+    const char *batch_name;    /* --batch-size by another trainer's name, where it may count a rank's; else NULL */
+    Buf repeated;              /* flags that were given more than once, for a message */
+    Buf line;                  /* the command line, quoted for a shell */
     char **positional;         /* (n_positional) */
     int n_positional;
+    char *const *words; /* (n_words) the command line from the command on; the caller's */
+    int n_words;
 } Config;
 
 /* argv[1] is the command. `environment` as in main's third argument; may be NULL. E_USAGE says what was expected and
@@ -77,17 +91,20 @@ typedef struct Config {
 Status config_parse(Config *c, int argc, char **argv, char **environment);
 void config_free(Config *c); /* takes a zeroed one */
 
+/* Whether the option has its default, by value: a file that Cairn printed names every option. */
+bool config_is_default(const Config *c, int option);
 /* A JSON object of the command's options; --config of it yields the same configuration. */
 void config_json(const Config *c, Buf *out);
-/* Text of `cairn --help` (command N_COMMANDS) or of a command's --help. */
-void config_help(Command command, Buf *out);
+/* Text of `cairn --help` (command N_COMMANDS) or of a command's --help, in lines of at most `columns`, from 60 on.
+   `styled`: titles in bold. */
+void config_help(Command command, int columns, bool styled, Buf *out);
 
 /* Compares with a stored config_json. `worst` is the worst effect of the differences; `report` lists those with an
    effect, first on the result, then on bits: "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". Options
    that one of the two does not know are skipped. E_CORRUPT: `stored` is not an object. */
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
-/* The texts that --preset gives options. `name` "": without one. E_USAGE lists the presets. */
+/* Texts of the options that --preset sets. `name` "": no preset. E_USAGE lists the presets. */
 typedef struct {
     const char *value[N_OPTIONS]; /* NULL: not set */
 } Preset;
@@ -97,5 +114,6 @@ Status config_preset(const char *name, Preset *preset);
 int config_option(const char *flag);
 const char *config_flag(int option);
 bool config_option_of(int option, Command command);
+Effect config_effect(int option);
 
 #endif

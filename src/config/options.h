@@ -2,8 +2,8 @@
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, p plan, c convert, i
-   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot. The rows of a group follow each
-   other; OPTION_GROUP_LIST has its title. */
+   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q
+   variability, o doctor. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -11,15 +11,16 @@
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom")                                           \
-    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*p",                                                                 \
-      "folder with the task's TSV files, or with a folder of its name; pretrain: with HDF5 shards")                    \
-    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pci",                                                                 \
+    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*py",                                                                \
+      "folder with the task's files, or with a folder of its name; pretrain: with HDF5 shards")                        \
+    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pcidy",                                                               \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
-    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pci",                                                          \
+    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pciy",                                                         \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcs", "vocab.txt; default: the one beside --model")                   \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsn", "folder for all output")                            \
+    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcsdy", "vocab.txt; default: the one beside --model")                 \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsnzqo",                                                  \
+      "folder for all output; doctor: whose disk is timed")                                                            \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train (the default of pretrain, unless --do-eval is given alone)")                                              \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
@@ -27,16 +28,24 @@
     X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
-    X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gp", "custom task: header names of the text columns")        \
-    X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: header name of the label column")             \
-    X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp", "custom task: the labels in order, or regression")          \
+    X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpdwt",                                                      \
+      "the text column, or two with a comma between, by name: of a custom task; predict: default "                     \
+      "text; wiki, pretrain, adapt: of CSV, TSV and JSON lines, default text")                                         \
+    X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: the label column, by name")                   \
+    X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp",                                                             \
+      "custom task: the labels in order, or regression; default: those of the training data, else of --model")         \
+    X(seeds, Text, "", 0, 0, "", "A-B", NONE, "g",                                                                     \
+      "train with each of these seeds, in folders of --output-dir, and print mean and deviation: 1-10, or 1,2,7")      \
+    X(multi_label, Switch, "false", 0, 0, "", "", RESULT, "gp",                                                        \
+      "custom task: a row has any number of labels, with commas between or as a JSON array")                           \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
-      "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original}; other flags take "   \
+      "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
+      "flags take "                                                                                                    \
       "precedence")                                                                                                    \
     X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
-    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*ps",                                                  \
+    X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
       "longest sequence in tokens; longer ones are cut. pretrain: default is the length of the shards")                \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
@@ -54,7 +63,7 @@
     X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "number of steps; 0: from --epochs")                      \
     X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*", "a fraction (0.1, 10%) or a count of steps (1000)")             \
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*",                                                         \
-      "linear, poly:P or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")                     \
+      "linear, poly:P, cosine or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")             \
     X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*p", "update rule")                      \
     X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*", "correct the moments' bias (BERT does not)")        \
     X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*", "decay of the first moment")                         \
@@ -63,7 +72,9 @@
     X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*p", "all dropout rates; -1: those of config.json")            \
-    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "t", "train next-sentence prediction too")                    \
+    X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "g", "share of the target that all classes get evenly")   \
+    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
+      "train next-sentence prediction too; shards: off makes sequences of one text, without pairs")                    \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
       "static: the masks of the shards; dynamic: drawn again in every epoch; auto: static where the shards have "      \
       "masks")                                                                                                         \
@@ -76,7 +87,7 @@
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "seed of weights, order and dropout")        \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*p",                                 \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*pd",                                \
       "compute type; auto: the backend's fastest (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")         \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "*p",                                           \
       "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; untested on a GPU); auto: own")                 \
@@ -85,13 +96,13 @@
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*", "fp16: the dynamic scale at the start")   \
     X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*",                                  \
       "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
-    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*p",                                                             \
+    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*pd",                                                            \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
-    X(threads, Count, "0", 0, 4096, "", "N", BITS, "*pws",                                                             \
-      "number of threads; 0: one for each core that this process may use")                                             \
+    X(threads, Count, "0", 0, 4096, "", "N", NONE, "*pwsdy",                                                           \
+      "number of threads, which changes no result; 0: one for each core that this process may use")                    \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*p",                                                         \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
-    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*p",                                                       \
+    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pd",                                                      \
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*", "fill every tensor with NaN at its last use (for tests)")      \
@@ -102,35 +113,41 @@
     X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*", "checkpoints to keep")                                         \
     X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*",                                                               \
       "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
-    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                          \
+    X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
+    X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                       \
+      "end training after this time in it, all processes of the run together, then evaluate; the schedule stays")      \
     X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
     /* watching */                                                                                                     \
     X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*", "steps between log lines, without a terminal")               \
+    X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*",                                                           \
+      "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
+    X(patience, Count, "0", 0, 1000000, "", "N", NONE, "g",                                                            \
+      "end training after N evaluations of --eval-every without a better result; 0: never")                            \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
-    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*p",                                                  \
+    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*pd",                                                 \
       "sequences per evaluation batch; changes no result")                                                             \
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*", "read everything, plan, print what would run, and end")       \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z", "read everything, plan, print what would run, and end")      \
     /* ranks */                                                                                                        \
-    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*",                                            \
+    X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
-    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*l",                                                         \
+    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldy",                                                       \
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
       "launcher's environment")                                                                                        \
-    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*l",                                                                   \
+    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldy",                                                                 \
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
       "the route to the other hosts")                                                                                  \
-    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*l",                                                   \
+    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldy",                                                 \
       "time that ranks wait for each other at the start")                                                              \
-    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*l", "silence after which a rank counts as lost")        \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldy", "silence after which a rank counts as lost")      \
     X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*p",                                               \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
@@ -145,18 +162,34 @@
       "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
     X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*",                                                             \
       "when this file appears, the state is saved to disk and the run stops")                                          \
+    X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*p",                                                                \
+      "catch a machine that computes wrongly: recompute (compare each recomputed tensor with its first value), P% "    \
+      "(compute that share of the steps twice), recompute,P%, or off")                                                 \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that this host lacks: h200, h100, b200, a100, v100")                                          \
     X(lengths, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "plan for packed sequences of these lengths (lines: length, count) instead of full ones")                        \
-    X(json, Switch, "false", 0, 0, "", "", NONE, "p", "print JSON")                                                    \
+    X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
-    X(svg, Text, "", 0, 0, "", "FILE", NONE, "p", "draw memory over one step, one curve per policy")                   \
-    X(pbs, Switch, "false", 0, 0, "", "", NONE, "p", "print the lines of a PBS job that fits --recompute's plan")      \
-    X(slurm, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Slurm")                                           \
-    X(sge, Switch, "false", 0, 0, "", "", NONE, "p", "the same for Grid Engine")                                       \
+    X(costs, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                    \
+      "--explain-cost, beside what a run measured: a kernels.csv of --profile")                                        \
+    X(svg, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                      \
+      "draw memory over the predicted time of a micro-batch, a curve per policy")                                      \
+    X(pbs, Switch, "false", 0, 0, "", "", NONE, "pz",                                                                  \
+      "print the lines of a PBS job that fits --recompute's plan; sweep: the command that submits all runs")           \
+    X(slurm, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Slurm")                                          \
+    X(sge, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Grid Engine")                                      \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", NONE, "p",         \
+      "predict a pipeline of --stages on --ranks: time, bubble and memory of each stage; all: a line per schedule")    \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "p", "stages of the pipeline; 0: as many as --ranks have room for")  \
+    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "p", "interleaved: stages on a rank")                            \
+    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "p",                                                         \
+      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
+    X(kfac_interval, Count, "0", 0, 1000000, "", "K", NONE, "p",                                                       \
+      "pipeline: fill the bubbles with K-FAC's work, refreshed every K steps; 0: none")                                \
+    X(kfac_lag, Text, "auto", 0, 0, "", "L", NONE, "p", "steps from a refresh until its inverses are used; auto: K")   \
     X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
@@ -168,9 +201,12 @@
       "hosts to start on by ssh, a line each: NAME [slots=N]; default: those of the scheduler, else this host")        \
     X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "restarts after faults, at most")                      \
     X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and end")                \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwst",                                                                 \
-      "files or folders of them, with commas between: text and .tsv (vocab), dumps or text, also bz2 and gz (wiki), "  \
-      "a sentence per line (shards); pretrain: as wiki; shards are made from it in --output-dir before training")      \
+    X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwstd",                                                                \
+      "files or folders of them, with commas between: text and .tsv (vocab), dumps, text, CSV or JSON lines, also "    \
+      "bz2 and gz (wiki), a sentence per line (shards); pretrain, adapt: as wiki; shards are made from it in "         \
+      "--output-dir before training; predict: CSV, TSV, JSON lines or a text per line; - or nothing is the standard "  \
+      "input")                                                                                                         \
     X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "approximate size of a part file")                        \
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
@@ -182,15 +218,24 @@
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "uses of each document, each time in other pairs")        \
     X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "fraction of the documents to hold out in DIR/eval")      \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
-    X(output, Text, "", 0, 0, "", "PATH", NONE, "cv", "path to write: a folder (convert), a vocabulary (vocab)")       \
+    X(output, Text, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
+      "path to write: a folder (convert), a vocabulary (vocab), predictions (predict; default: the standard output)")  \
+    X(format, Choice, "auto", 0, 0, "auto jsonl tsv", "FORM", NONE, "d",                                               \
+      "form of the predictions; auto: as --output is named, else jsonl")                                               \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "least number of occurrences of a piece")                    \
+    X(vary, List, "", 0, 0, "", "FLAG=A,B,...", NONE, "z",                                                             \
+      "values of a flag of the command: words, or a range of whole numbers (1-5); each --vary adds a flag")            \
+    X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
+    X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make the N-th run alone, for the arrays of schedulers")      \
+    X(csv, Text, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwsln", "read options from a JSON file")                         \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln",                                                 \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqo",                                                     \
+      "read options from a JSON file, also from the run.json of a run")                                                \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo",                                            \
       "print the resolved configuration as such a file and end")                                                       \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "log more")                                          \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwsln", "print the version and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo", "log more")                                     \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo", "print the version and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \

@@ -4,7 +4,16 @@
 
 #include "config/config.h"
 
-typedef enum { TYPE_Text, TYPE_Choice, TYPE_Switch, TYPE_Count, TYPE_Real, TYPE_Size, TYPE_Duration } OptionType;
+typedef enum {
+    TYPE_Text,
+    TYPE_Choice,
+    TYPE_Switch,
+    TYPE_Count,
+    TYPE_Real,
+    TYPE_Size,
+    TYPE_Duration,
+    TYPE_List
+} OptionType;
 
 typedef struct {
     const char *name; /* the field */
@@ -27,12 +36,45 @@ typedef struct {
 extern OptionInfo config_table[N_OPTIONS];
 extern const CommandInfo config_commands[N_COMMANDS];
 
-/* The value as the text that parses back to it. */
+static inline void *config_place(const Config *c, const OptionInfo *o) { return (char *)c + o->offset; }
+
+/* `from` is for messages: "the command line", "CAIRN_BATCH_SIZE", a file's path. E_USAGE. */
+Status config_set_value(Config *c, int option, const char *from, const char *text, ConfigSource source);
+/* Whether the text is a value of a Switch or Choice. */
+bool config_accepts(int option, const char *text);
+/* The value as the text that config_set_value takes back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
+/* Appends the text of a string, number or bool of a file. False for any other value. */
+bool config_json_text(const Json *v, Buf *text);
+/* ---- names.c: names that are not in the table ---- */
+
+/* A flag of another trainer. `values` has a word for each value that is taken: FROM=TO, FROM= for one without an
+   effect, * for all others, taken as they are. A switch's begin with true= or are false= alone. Any other value, or any
+   where `values` is empty, is refused with the advice. */
+typedef struct {
+    const char *name;
+    int option; /* −1: none */
+    const char *values, *advice;
+} ForeignName;
+
+extern const ForeignName config_foreign[]; /* the last has no name */
+
+/* Compares flags and keys; `-` and `_` are the same. */
+bool config_same_name(const char *a, const char *b);
+const ForeignName *config_foreign_name(const char *name); /* NULL: unknown */
+/* Cairn's value for theirs. False where it is refused. */
+bool config_foreign_value(const ForeignName *f, const char *value, char *out, size_t room);
+const char *config_foreign_command(const char *name); /* advice; NULL: unknown */
+/* The most similar name, NULL where none is. N_COMMANDS: flags of all commands. */
+const char *config_nearest_flag(Command command, const char *name);
+const char *config_nearest_command(const char *name);
+
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);
+/* Its default in a command, as text. */
+const char *config_default(int option, Command command);
 /* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
-   help text with the default in brackets. Both are appended. */
-void config_option_usage(int option, char separator, Buf *value, Buf *text);
+   help text with the command's default in brackets. Both are appended. */
+void config_option_usage(int option, Command command, char separator, Buf *value, Buf *text);
 
 #endif

@@ -28,17 +28,19 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
 {
     size_t tokens = (size_t)cap.tokens, seqs = (size_t)cap.seqs, masked = (size_t)cap.masked;
     *b = (MicroBatch){.cap = cap};
-    int32_t **token_rows[] = {&b->ids, &b->types, &b->pos, &b->seq};
-    for (size_t i = 0; i < sizeof token_rows / sizeof *token_rows; i++)
-        *token_rows[i] = mem_array(tokens, sizeof(int32_t));
-    b->spans = mem_array(seqs, 2 * sizeof(int32_t));
-    b->seq_index = mem_array(seqs, sizeof(int32_t));
-    b->first = mem_array(seqs, sizeof(int32_t));
-    b->label = mem_array(seqs, sizeof(int32_t));
-    b->score = mem_array(seqs, sizeof(float));
-    b->example = mem_array(seqs, sizeof(int64_t));
-    b->masked = mem_array(masked, sizeof(int32_t));
-    b->masked_label = mem_array(masked, sizeof(int32_t));
+    b->ids = mem_array(tokens, sizeof *b->ids);
+    b->types = mem_array(tokens, sizeof *b->types);
+    b->pos = mem_array(tokens, sizeof *b->pos);
+    b->seq = mem_array(tokens, sizeof *b->seq);
+    b->spans = mem_array(seqs, 2 * sizeof *b->spans);
+    b->seq_index = mem_array(seqs, sizeof *b->seq_index);
+    b->first = mem_array(seqs, sizeof *b->first);
+    b->label = mem_array(seqs, sizeof *b->label);
+    b->score = mem_array(seqs, sizeof *b->score);
+    b->score_width = 1;
+    b->example = mem_array(seqs, sizeof *b->example);
+    b->masked = mem_array(masked, sizeof *b->masked);
+    b->masked_label = mem_array(masked, sizeof *b->masked_label);
 }
 
 void micro_batch_free(MicroBatch *b)
@@ -54,56 +56,50 @@ static int64_t rows_of(const Examples *e, int64_t example, int64_t padded_length
     return padded_length ? padded_length : example_length(e, example);
 }
 
-/* ---- which sequences share a micro-batch ---- */
+/* ---- micro-batches ---- */
 
 typedef struct {
     int64_t place, rows, masked, micro;
-} Piece;
+} SequenceRows;
 
 static int longest_first(const void *a, const void *b)
 {
-    const Piece *x = a, *y = b;
+    const SequenceRows *x = a, *y = b;
     if (x->rows != y->rows) return x->rows < y->rows ? 1 : -1;
     return x->place < y->place ? -1 : 1;
 }
 
 static int by_micro(const void *a, const void *b)
 {
-    const Piece *x = a, *y = b;
+    const SequenceRows *x = a, *y = b;
     if (x->micro != y->micro) return x->micro < y->micro ? -1 : 1;
     return x->place < y->place ? -1 : 1;
 }
 
-static bool fits(const MicroCapacity *left, const Piece *p)
+static bool has_room(const MicroCapacity *left, const SequenceRows *p)
 {
     return left->tokens >= p->rows && left->seqs >= 1 && left->masked >= p->masked;
 }
 
-int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
-                    int64_t *order, MicroRange *ranges)
+int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *places, int64_t n, const MicroCapacity *cap,
+                    int64_t padded_length, int64_t *order, MicroRange *ranges)
 {
-    return micro_split_some(e, index, NULL, n, cap, padded_length, order, ranges);
-}
-
-int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
-                         const MicroCapacity *cap, int64_t padded_length, int64_t *order, MicroRange *ranges)
-{
-    Piece *pieces = mem_array((size_t)n, sizeof *pieces);
+    SequenceRows *pieces = mem_array((size_t)n, sizeof *pieces);
     MicroCapacity *left = mem_array((size_t)n, sizeof *left); /* room in each micro-batch */
     int64_t count = 0, open = 0;                              /* all before `open` are full */
     for (int64_t i = 0; i < n; i++) {
         int64_t place = places ? places[i] : i;
-        pieces[i] = (Piece){.place = place,
-                            .rows = rows_of(e, index[place], padded_length),
-                            .masked = cap->masked ? example_masked(e, index[place]) : 0};
+        pieces[i] = (SequenceRows){.place = place,
+                                   .rows = rows_of(e, index[place], padded_length),
+                                   .masked = cap->masked ? example_masked(e, index[place]) : 0};
     }
     qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
     for (int64_t i = 0; i < n; i++) {
-        Piece *p = &pieces[i];
+        SequenceRows *p = &pieces[i];
         while (open < count && (left[open].tokens == 0 || left[open].seqs == 0)) open++;
-        for (p->micro = open; p->micro < count && !fits(&left[p->micro], p);) p->micro++;
+        for (p->micro = open; p->micro < count && !has_room(&left[p->micro], p);) p->micro++;
         if (p->micro == count) left[count++] = *cap;
-        CHECK(fits(&left[p->micro], p),
+        CHECK(has_room(&left[p->micro], p),
               "a sequence of %lld rows and %lld masked positions does not fit a micro-batch of %lld and %lld",
               (long long)p->rows, (long long)p->masked, (long long)cap->tokens, (long long)cap->masked);
         left[p->micro].tokens -= p->rows;
@@ -111,7 +107,7 @@ int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t 
         left[p->micro].masked -= p->masked;
     }
     qsort(pieces, (size_t)n, sizeof *pieces, by_micro);
-    for (int64_t m = 0; m < count; m++) ranges[m].count = 0;
+    memset(ranges, 0, (size_t)count * sizeof *ranges);
     for (int64_t i = 0; i < n; i++) {
         MicroRange *r = &ranges[pieces[i].micro];
         order[i] = pieces[i].place;
@@ -122,22 +118,25 @@ int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t 
     return count;
 }
 
-/* ---- which sequences are a rank's ---- */
+/* ---- shares of ranks ---- */
 
 typedef struct {
     int64_t rows, seqs;
     int rank;
 } Load;
 
-static bool lighter(const Load *a, const Load *b) { return a->rows != b->rows ? a->rows < b->rows : a->rank < b->rank; }
+static bool has_fewer_rows(const Load *a, const Load *b)
+{
+    return a->rows != b->rows ? a->rows < b->rows : a->rank < b->rank;
+}
 
-/* A heap with the lightest rank on top; the top sinks to its place. */
-static void sink(Load *heap, int n)
+/* A heap with the lightest rank on top, whose top may be out of place. */
+static void sift_down(Load *heap, int n)
 {
     for (int at = 0, least; 2 * at + 1 < n; at = least) {
         least = 2 * at + 1;
-        if (least + 1 < n && lighter(&heap[least + 1], &heap[least])) least++;
-        if (!lighter(&heap[least], &heap[at])) return;
+        if (least + 1 < n && has_fewer_rows(&heap[least + 1], &heap[least])) least++;
+        if (!has_fewer_rows(&heap[least], &heap[at])) return;
         Load x = heap[at];
         heap[at] = heap[least];
         heap[least] = x;
@@ -154,17 +153,17 @@ int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t p
                    int64_t *places)
 {
     int64_t most = (n + size - 1) / size, mine = 0;
-    Piece *pieces = mem_array((size_t)n, sizeof *pieces);
+    SequenceRows *pieces = mem_array((size_t)n, sizeof *pieces);
     Load *heap = mem_array((size_t)size, sizeof *heap);
-    for (int64_t i = 0; i < n; i++) pieces[i] = (Piece){.place = i, .rows = rows_of(e, index[i], padded_length)};
+    for (int64_t i = 0; i < n; i++) pieces[i] = (SequenceRows){.place = i, .rows = rows_of(e, index[i], padded_length)};
     for (int r = 0; r < size; r++) heap[r].rank = r;
     qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
     int left = size;
     for (int64_t i = 0; i < n; i++) {
         if (heap[0].rank == rank) places[mine++] = pieces[i].place;
         heap[0].rows += pieces[i].rows;
-        if (++heap[0].seqs == most) heap[0] = heap[--left]; /* it has its number */
-        sink(heap, left);
+        if (++heap[0].seqs == most) heap[0] = heap[--left]; /* its share is full */
+        sift_down(heap, left);
     }
     qsort(places, (size_t)mine, sizeof *places, by_place);
     free(pieces);
@@ -198,12 +197,24 @@ static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32
     }
 }
 
+/* Makes room for as many scores as the examples have. */
+static void fit_scores(MicroBatch *b, int32_t width)
+{
+    CHECK(width >= 1, "scores of width %d", width);
+    if (b->score_width == width) return;
+    free(b->score);
+    b->score = mem_array((size_t)b->cap.seqs, (size_t)width * sizeof *b->score);
+    b->score_width = width;
+}
+
 void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                 int64_t padded_length, int32_t pad_id)
 {
     int32_t row = 0;
     CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
     b->n_masked = 0;
+    fit_scores(b, e->score ? e->score_width : 1);
+    int64_t width = b->score_width;
     for (int64_t s = 0; s < n; s++) {
         int64_t example = index[places[s]], rows = rows_of(e, example, padded_length);
         CHECK(row + rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
@@ -213,7 +224,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->seq_index[s] = (int32_t)places[s];
         b->first[s] = row;
         b->label[s] = e->label ? e->label[example] : 0;
-        b->score[s] = e->score ? e->score[example] : 0;
+        for (int64_t k = 0; k < width; k++) b->score[s * width + k] = e->score ? e->score[example * width + k] : 0;
         b->example[s] = example;
         if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
         row += (int32_t)rows;
@@ -227,7 +238,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     for (int64_t s = n; s < b->cap.seqs; s++) {
         b->spans[2 * s] = b->spans[2 * s + 1] = b->first[s] = b->seq_index[s] = 0;
         b->label[s] = 0;
-        b->score[s] = 0;
+        for (int64_t k = 0; k < width; k++) b->score[s * width + k] = 0;
         b->example[s] = -1;
     }
     for (int64_t i = b->n_masked; i < b->cap.masked; i++) {

@@ -1,5 +1,4 @@
-/* What flows from a source of examples to the trainer: token sequences, packed into micro-batches, in a seekable order.
- */
+/* From examples to the trainer: token sequences, in a seekable order, packed into micro-batches. */
 #ifndef CAIRN_DATA_DATA_H
 #define CAIRN_DATA_DATA_H
 
@@ -12,7 +11,8 @@ typedef struct {
     int32_t *ids;    /* (offset[count]) */
     uint8_t *types;  /* (offset[count]) */
     int32_t *label;  /* (count); −1 where unlabelled; NULL for regression */
-    float *score;    /* (count) for regression; NULL else */
+    float *score;    /* (count, score_width) for regression and several labels at once; NULL else */
+    int32_t score_width;
     /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..
        masked_offset[i+1]: place within the sequence, and the word that was there. */
     int64_t *masked_offset; /* (count + 1) */
@@ -24,8 +24,8 @@ void examples_free(Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
 int64_t example_masked(const Examples *e, int64_t i); /* how many positions; 0 without masks */
 
-/* A permutation of 0..n−1 that is a function of (seed, epoch): element k in O(1), so a cursor seeks anywhere (a Feistel
-   network over Philox with cycle walking). */
+/* A permutation of 0..n−1 that is a function of (seed, epoch). Element k takes O(1), so a run resumes anywhere (a
+   Feistel network over Philox with cycle walking). */
 typedef struct {
     uint64_t key;
     int64_t n;
@@ -35,14 +35,14 @@ typedef struct {
 Permutation permutation(uint64_t seed, uint32_t epoch, int64_t n);
 int64_t permutation_at(const Permutation *p, int64_t k);
 
-/* Which examples make global batch number `batch` (from 0): examples are taken in epoch order, the last batch of an
-   epoch may be short (never mixed with the next epoch). Fills `index` (batch_size) and returns how many. */
 int64_t batches_per_epoch(int64_t n, int64_t batch_size);
-/* Examples in the first `batches` batches of all epochs: the last batch of an epoch may be a short one. */
+/* Examples in the first `batches` batches. */
 int64_t batches_examples(int64_t n, int64_t batch_size, int64_t batches);
+/* The examples of global batch number `batch` (from 0), in the epoch's order. The last batch of an epoch may be short,
+   and never holds examples of the next epoch. Fills `index` (batch_size) and returns the number. */
 int64_t batch_examples(uint64_t seed, int64_t n, int64_t batch_size, int64_t batch, int64_t *index);
 
-/* Where the steps of a run come from. */
+/* The source of a run's steps. */
 typedef struct {
     void *self;
     int64_t count; /* examples of an epoch */
@@ -57,9 +57,9 @@ typedef struct {
     uint64_t seed;
     int64_t batch_size;
 } LoadedExamples;
-ExampleSource loaded_source(LoadedExamples *loaded); /* which must live as long */
+ExampleSource loaded_source(LoadedExamples *loaded); /* `loaded` must outlive the source */
 
-/* Rows of each kind that a micro-batch has room for. */
+/* The most rows of each kind in a micro-batch. */
 typedef struct {
     int64_t tokens, seqs, masked; /* masked 0: masked positions are left out */
 } MicroCapacity;
@@ -71,29 +71,27 @@ typedef struct {
     int32_t *ids, *types, *pos, *seq;   /* (cap.tokens) */
     int32_t *spans, *seq_index, *first; /* (cap.seqs, 2), (cap.seqs), (cap.seqs) */
     int32_t *label;                     /* (cap.seqs) */
-    float *score;                       /* (cap.seqs) */
+    float *score;                       /* (cap.seqs, score_width) */
+    int32_t score_width;                /* that of the examples filled in; at first 1 */
     int64_t *example;                   /* (cap.seqs): which example it is */
     int32_t *masked, *masked_label;     /* (cap.masked): row, and the word that was there */
 } MicroBatch;
 void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
 
-/* A micro-batch's part of `order`, see below. */
+/* A micro-batch's part of micro_split's `order`. */
 typedef struct {
     int64_t first, count;
 } MicroRange;
-/* Packs the n sequences of a step, examples index[0..n), into micro-batches: the longest first, each into the first
-   that has room (first-fit decreasing). `order` (n) becomes the sequences' places in the step, micro-batch by
-   micro-batch, ascending in each; `ranges` (n) has the part of each. Returns the number of micro-batches.
-   `padded_length` 0: packed; else every sequence takes that many rows. */
-int64_t micro_split(const Examples *e, const int64_t *index, int64_t n, const MicroCapacity *cap, int64_t padded_length,
-                    int64_t *order, MicroRange *ranges);
-/* The same for some of a step's sequences: those at `places` (n), ascending. */
-int64_t micro_split_some(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
-                         const MicroCapacity *cap, int64_t padded_length, int64_t *order, MicroRange *ranges);
-/* Which of a step's n sequences are this rank's: `places` (n) gets them, ascending; returns how many. The longest
-   first, each to the rank that has fewest rows so far (ties to the lower), but none gets more than ⌈n / size⌉
-   sequences. Every rank finds the same shares. */
+/* Packs sequences of a step into micro-batches: the longest first, each into the first that has room (first-fit
+   decreasing). The sequences are those at `places` (n), ascending; NULL: the first n. Sequence s is example index[s].
+   `order` (n) becomes their places, micro-batch by micro-batch, ascending in each; `ranges` (n) has the part of each.
+   Returns the number of micro-batches. `padded_length` 0: packed; else every sequence takes that many rows. */
+int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *places, int64_t n, const MicroCapacity *cap,
+                    int64_t padded_length, int64_t *order, MicroRange *ranges);
+/* This rank's share of a step's n sequences: fills `places` (n), ascending, and returns the number. The longest
+   sequence comes first, each goes to the rank with the fewest rows so far (ties to the lower), but no rank gets more
+   than ⌈n / size⌉. Every rank computes the same shares. */
 int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t padded_length, int rank, int size,
                    int64_t *places);
 /* Fills the rows with the sequences at `n` places of the step. Rows up to the capacity are set to harmless values (id

@@ -93,7 +93,7 @@ void documents_pairs(const Documents *d, int64_t document, uint32_t round, const
         bool alone = end - begin == 1;
         if (alone || draw_chance(&draw, 0.5)) {
             take_random(d, &p, target - (d->token[p.a_end] - d->token[p.a]), &draw);
-            end = p.a_end; /* the others are used again */
+            end = p.a_end; /* the next pair uses the others */
         } else {
             p.b = p.a_end;
             p.b_end = end;
@@ -105,6 +105,25 @@ void documents_pairs(const Documents *d, int64_t document, uint32_t round, const
         cut_pair(&p, room, &draw);
         take(arg, &p);
         begin = end;
+    }
+}
+
+/* Sequences of one text: whole sentences as long as they fit. B stays empty. */
+static void documents_texts(const Documents *d, int64_t document, const PairOptions *o,
+                            void (*take)(void *arg, const Pair *pair), void *arg)
+{
+    int64_t room = o->max_length - 2, last = d->first[document + 1];
+    for (int64_t s = d->first[document]; s < last;) {
+        int64_t begin = d->token[s], end = d->token[++s];
+        while (s < last && d->token[s + 1] - begin <= room) end = d->token[++s];
+        for (; begin < end; begin += room) {
+            Pair p = {.document = document,
+                      .other = document,
+                      .a_token = begin,
+                      .a_token_end = end - begin > room ? begin + room : end,
+                      .label = -1};
+            take(arg, &p);
+        }
     }
 }
 
@@ -124,16 +143,18 @@ static void add_pair(void *arg, const Pair *p)
 {
     Building *x = arg;
     const Documents *d = x->documents;
-    int64_t a = p->a_token_end - p->a_token, b = p->b_token_end - p->b_token, length = a + b + 3;
+    int64_t a = p->a_token_end - p->a_token, b = p->b_token_end - p->b_token, length = b > 0 ? a + b + 3 : a + 2;
     int64_t i = sequences_add(x->out, length, 0), at = x->out->e.offset[i], masks = x->out->e.masked_offset[i];
     int32_t *ids = x->out->e.ids + at;
     ids[0] = x->options->cls;
     memcpy(ids + 1, d->ids + p->a_token, (size_t)a * sizeof *ids);
     ids[a + 1] = x->options->sep;
-    memcpy(ids + a + 2, d->ids + p->b_token, (size_t)b * sizeof *ids);
-    ids[length - 1] = x->options->sep;
     memset(x->out->e.types + at, 0, (size_t)a + 2);
-    memset(x->out->e.types + at + a + 2, 1, (size_t)b + 1);
+    if (b > 0) {
+        memcpy(ids + a + 2, d->ids + p->b_token, (size_t)b * sizeof *ids);
+        ids[length - 1] = x->options->sep;
+        memset(x->out->e.types + at + a + 2, 1, (size_t)b + 1);
+    }
     x->out->e.label[i] = p->label;
     x->out->sample[i] = i;
     x->out->is_masked[i] = x->masking != NULL;
@@ -158,7 +179,10 @@ void documents_sequences(const Documents *d, uint32_t round, const PairOptions *
     x.label = mem_array(n, sizeof *x.label);
     for (int64_t document = 0; document < d->count; document++) {
         x.in_document = 0;
-        documents_pairs(d, document, round, o, add_pair, &x);
+        if (o->alone)
+            documents_texts(d, document, o, add_pair, &x);
+        else
+            documents_pairs(d, document, round, o, add_pair, &x);
     }
     free(x.scratch);
     free(x.place);

@@ -1,11 +1,13 @@
 /* Documents as token ids, and the pairs of segments that BERT is pretrained on.
 
-   A pair is made as BERT's authors make it: sentences of a document are gathered until they fill the target length
-   (max_length − 3; with short_prob, drawn once per document, a random shorter one); a random number of them, at least
-   one, is segment A. With probability ½, and always where one sentence is all, B comes from another document, from a
-   random sentence on, and what was gathered for it is used again; else B is the rest. What is too long loses tokens one
-   by one from the longer segment, its front or its end at random. Label 0: B follows A; 1: random. Where ten draws find
-   no other document, B is taken from the same one and the label is 0. */
+   Pairs follow BERT's authors. Sentences of a document are gathered until they fill the target length (max_length − 3;
+   with short_prob, drawn once per document, a random shorter one). A random number of them, at least one, is segment A.
+   With probability ½, and always where there is only one sentence, B comes from another document, from a random
+   sentence on, and the next pair uses the other gathered sentences; else B is the rest. A pair that is too long loses
+   tokens one by one from its longer segment, at the front or the end at random. Label 0: B follows A; 1: random. Where
+   ten draws find no other document, B comes from the same one and the label is 0.
+
+   Without pairs a sequence is as many sentences of a document as fit; a longer sentence is cut into several. */
 #ifndef CAIRN_DATA_DOCUMENTS_H
 #define CAIRN_DATA_DOCUMENTS_H
 
@@ -23,11 +25,11 @@ typedef struct {
     int64_t cap_count, cap_sentences, cap_tokens;
 } Documents;
 
-void documents_clear(Documents *d); /* with its room */
+void documents_clear(Documents *d); /* keeps the memory */
 void documents_free(Documents *d);  /* takes a zeroed one */
-/* A new document, without sentences yet, behind the last. */
+/* Appends a document without sentences. */
 void documents_begin(Documents *d, uint64_t number);
-/* Room for n more tokens of the last document's new sentence; the caller fills them. */
+/* Appends a sentence of n tokens to the last document. The caller fills it. */
 int32_t *documents_sentence(Documents *d, int64_t n);
 
 typedef struct {
@@ -35,6 +37,7 @@ typedef struct {
     double short_prob;
     uint64_t seed;
     int32_t cls, sep;
+    bool alone; /* sequences of one text, [CLS] A [SEP], for masked words without next sentences */
 } PairOptions;
 
 /* Sentences [a, a_end) of `document` and [b, b_end) of `other`, and their tokens after cutting. */
@@ -42,13 +45,15 @@ typedef struct {
     int64_t document, other;
     int64_t a, a_end, b, b_end;                         /* sentences of all */
     int64_t a_token, a_token_end, b_token, b_token_end; /* in ids */
-    int label;
+    int label;                                          /* −1: no pair, B is empty */
 } Pair;
 
-/* The pairs of one document, in order. `round` is the dupe factor's: another one gives other pairs. */
+/* The pairs of one document, in order. `round` counts the uses of the document (--dupe-factor); each has other pairs.
+ */
 void documents_pairs(const Documents *d, int64_t document, uint32_t round, const PairOptions *o,
                      void (*take)(void *arg, const Pair *pair), void *arg);
-/* The sequences of all documents, [CLS] A [SEP] B [SEP]. `masking`, if not NULL, masks them. */
+/* The sequences of all documents, [CLS] A [SEP] B [SEP] or, without pairs, [CLS] A [SEP]. `masking`, if not NULL, masks
+   them. */
 void documents_sequences(const Documents *d, uint32_t round, const PairOptions *o, const Masking *masking,
                          Sequences *out);
 

@@ -1,14 +1,14 @@
 /* HDF5 files as far as shards need them: columns (datasets of the root group) whose rows are integers, lists of a fixed
    width, or lists of any length ("variable-length" in HDF5).
 
-   A file is foreign: no number in it is trusted. Shapes, types and storage are checked when a column is opened, and
-   nothing is allocated that the file's size or the caller's limits do not allow. Refused: datasets whose bytes lie in
-   other files, filters other than deflate, shuffle and fletcher32, chunks above 64 MiB. Lists are not read by the
-   library but by hdf5_heap.c, which checks every length (docs/files.md 8).
+   No number in a file is trusted. Shapes, types and storage are checked when a column is opened, and allocations never
+   exceed what the file's size and the caller's limits allow. Refused: datasets whose bytes lie in other files, filters
+   other than deflate, shuffle and fletcher32, chunks above 64 MiB. hdf5_heap.c reads the lists, not the library, and
+   checks every length (docs/files.md 8).
 
-   hdf5_file.c and hdf5_write.c are the only files that know the library; where it is absent, hdf5_absent.c stands for
-   them and every open says so. One lock around the library: any thread may call. Files are opened with HDF5's locking
-   off, which fails on network file systems, unless HDF5_USE_FILE_LOCKING is set. */
+   hdf5_file.c, hdf5_lists.c and hdf5_write.c alone know the library. Where it is absent, hdf5_absent.c replaces them
+   and every open fails. One lock surrounds the library, so any thread may call. HDF5's own file locking fails on
+   network file systems; it is off unless HDF5_USE_FILE_LOCKING is set. */
 #ifndef CAIRN_DATA_HDF5_FILE_H
 #define CAIRN_DATA_HDF5_FILE_H
 
@@ -31,15 +31,14 @@ typedef struct {
     int bytes;          /* of a number in the file */
 } Hdf5Shape;
 
-/* E_IO: cannot be read; E_FORMAT: no HDF5 file, or cut short. */
+/* E_IO: cannot be read. E_FORMAT: not an HDF5 file, or cut short. */
 Status hdf5_open(const char *path, Hdf5File **f);
 void hdf5_close(Hdf5File *f); /* with its columns; takes NULL */
 const char *hdf5_path(const Hdf5File *f);
 /* *c is NULL where the file has no such dataset. The column lives as long as the file. */
 Status hdf5_column(Hdf5File *f, const char *name, Hdf5Column **c);
-const char *hdf5_name(const Hdf5Column *c);
 Hdf5Shape hdf5_shape(const Hdf5Column *c);
-/* Rows first … first + n − 1. What is beyond 32 bits becomes the nearest that is not. */
+/* Rows first … first + n − 1. Numbers beyond 32 bits are clamped. */
 Status hdf5_read(Hdf5Column *c, int64_t first, int64_t n, int32_t *out); // (n, width)
 
 /* Lists: the numbers of row i are values[offset[i] .. offset[i+1]). Zero-initialise; used again by the next read. */
@@ -51,15 +50,15 @@ typedef struct {
 void hdf5_lists_free(Hdf5Lists *l); /* takes a zeroed one */
 /* A row of more than `most` numbers is E_FORMAT. */
 Status hdf5_read_lists(Hdf5Column *c, int64_t first, int64_t n, int64_t most, Hdf5Lists *out);
-/* How long each is, without reading them. */
+/* The length of each list, without reading it. */
 Status hdf5_list_lengths(Hdf5Column *c, int64_t first, int64_t n, int64_t most, int32_t *lengths); // (n)
 
 /* ---- writing ---- */
 typedef struct {
-    const char *name;
-    int bytes;     /* of a number: 1, 2, 4; signed */
-    int64_t width; /* 0: lists; 1: a number per row */
-    int64_t rows;  /* 0: as many as the file's */
+    const char *name; /* lives as long as the writer */
+    int bytes;        /* of a number: 1, 2, 4; signed */
+    int64_t width;    /* 0: lists; 1: a number per row */
+    int64_t rows;     /* 0: as many as the file's */
 } Hdf5Spec;
 
 typedef struct Hdf5Writer Hdf5Writer;

@@ -8,7 +8,7 @@
 #define LEAST_SIZE 4096
 #define MOST_SIZE  ((uint64_t)64 << 20)
 
-static uint64_t little(const uint8_t *p, int bytes)
+static uint64_t little_endian(const uint8_t *p, int bytes)
 {
     uint64_t x = 0;
     for (int i = bytes - 1; i >= 0; i--) x = x << 8 | p[i];
@@ -17,7 +17,8 @@ static uint64_t little(const uint8_t *p, int bytes)
 
 HeapRow heap_row(const uint8_t descriptor[HEAP_DESCRIPTOR])
 {
-    return (HeapRow){(uint32_t)little(descriptor, 4), little(descriptor + 4, 8), (uint32_t)little(descriptor + 12, 4)};
+    return (HeapRow){(uint32_t)little_endian(descriptor, 4), little_endian(descriptor + 4, 8),
+                     (uint32_t)little_endian(descriptor + 12, 4)};
 }
 
 static Status read_at(Heap *h, uint64_t at, uint8_t *out, uint64_t n)
@@ -31,8 +32,8 @@ static Status read_at(Heap *h, uint64_t at, uint8_t *out, uint64_t n)
     return OK;
 }
 
-/* A collection's whole bytes; their number is in its header. */
-static Status load(Heap *h, uint64_t address, struct HeapCollection **found)
+/* All bytes of a collection; its header has the number. */
+static Status load_collection(Heap *h, uint64_t address, struct HeapCollection **found)
 {
     for (int i = 0; i < 8; i++)
         if (h->collections[i].size && h->collections[i].address == address) return *found = &h->collections[i], OK;
@@ -40,14 +41,14 @@ static Status load(Heap *h, uint64_t address, struct HeapCollection **found)
     uint64_t at = h->base + address, first = LEAST_SIZE;
     c->size = 0;
     if (address >= h->size || at < address || at >= h->size || h->size - at < HEADER)
-        return fail(E_FORMAT, "a list is said to lie at byte %llu, beyond the file's %llu", (unsigned long long)address,
-                    (unsigned long long)h->size);
+        return fail(E_FORMAT, "a list claims to begin at byte %llu, beyond the file's %llu",
+                    (unsigned long long)address, (unsigned long long)h->size);
     if (first > h->size - at) first = h->size - at;
     if (c->cap < LEAST_SIZE) c->bytes = mem_resize(c->bytes, c->cap = LEAST_SIZE, 1);
     TRY(read_at(h, at, c->bytes, first));
-    uint64_t size = little(c->bytes + 8, 8);
+    uint64_t size = little_endian(c->bytes + 8, 8);
     if (memcmp(c->bytes, "GCOL\x01", 5) != 0)
-        return fail(E_FORMAT, "there is no heap of lists at byte %llu", (unsigned long long)at);
+        return fail(E_FORMAT, "expected a heap of lists at byte %llu", (unsigned long long)at);
     if (size < HEADER || size > MOST_SIZE || size > h->size - at)
         return fail(E_FORMAT, "the heap of lists at byte %llu claims %llu bytes; the file has %llu",
                     (unsigned long long)at, (unsigned long long)size, (unsigned long long)h->size);
@@ -59,12 +60,12 @@ static Status load(Heap *h, uint64_t address, struct HeapCollection **found)
     return *found = c, OK;
 }
 
-/* Objects follow each other: number (2), references (2), 4 unused, size (8), data padded to 8. From `from`; rows are
-   mostly asked for in their order. */
-static const uint8_t *find(struct HeapCollection *c, uint32_t object, uint64_t from, uint64_t *size)
+/* Objects follow each other: number (2), references (2), 4 unused, size (8), data padded to 8. The search starts at
+   `from`, because rows are mostly read in order. */
+static const uint8_t *find_object(struct HeapCollection *c, uint32_t object, uint64_t from, uint64_t *size)
 {
     for (uint64_t at = from; c->size - at >= HEADER;) {
-        uint64_t number = little(c->bytes + at, 2), bytes = little(c->bytes + at + 8, 8);
+        uint64_t number = little_endian(c->bytes + at, 2), bytes = little_endian(c->bytes + at + 8, 8);
         if (number == 0 || bytes > c->size - at - HEADER) return NULL; /* the free space; or damage */
         uint64_t step = HEADER + (bytes + 7) / 8 * 8;
         if (number == object) {
@@ -84,14 +85,14 @@ Status heap_read(Heap *h, HeapRow row, int width, const uint8_t **bytes)
     uint64_t size = 0;
     *bytes = NULL;
     if (row.count == 0) return OK;
-    TRY(load(h, row.address, &c));
-    const uint8_t *data = find(c, row.object, c->next, &size);
-    if (!data) data = find(c, row.object, HEADER, &size);
+    TRY(load_collection(h, row.address, &c));
+    const uint8_t *data = find_object(c, row.object, c->next, &size);
+    if (!data) data = find_object(c, row.object, HEADER, &size);
     if (!data)
         return fail(E_FORMAT, "the heap of lists at byte %llu has no object %u", (unsigned long long)row.address,
                     row.object);
     if ((uint64_t)row.count * (uint64_t)width > size)
-        return fail(E_FORMAT, "the length is said to be %u, but %llu numbers are there", row.count,
+        return fail(E_FORMAT, "a list claims %u numbers, but has %llu", row.count,
                     (unsigned long long)size / (unsigned)width);
     *bytes = data;
     return OK;

@@ -1,5 +1,5 @@
 /* HDF5's global heap, where the numbers of variable-length rows lie (HDF5 File Format Specification 3.0, III.E). Read
-   here and not by the library, which believes the lengths it finds there. */
+   here, because the library trusts the lengths that it finds there. */
 #ifndef CAIRN_DATA_HDF5_HEAP_H
 #define CAIRN_DATA_HDF5_HEAP_H
 
@@ -8,9 +8,8 @@
 
 #include "base/base.h"
 
-#define HEAP_DESCRIPTOR                                                                                                \
-    16 /* bytes of a row in the dataset: count (4), collection's address (8), object's number (4)                      \
-        */
+/* Bytes of a row in the dataset: count (4), collection's address (8), object's number (4). */
+#define HEAP_DESCRIPTOR 16
 
 typedef struct {
     int fd;
@@ -30,8 +29,8 @@ typedef struct {
 } HeapRow;
 
 HeapRow heap_row(const uint8_t descriptor[HEAP_DESCRIPTOR]);
-/* The row's bytes, `width` per number; they stay until 7 other collections were read. E_FORMAT says what is wrong with
-   the address or the length, without file and row. A row without numbers gives none. */
+/* The row's bytes, `width` per number; NULL for a row without numbers. Valid until 7 other collections were read.
+   E_FORMAT for a bad address or length; the message lacks file and row. */
 Status heap_read(Heap *h, HeapRow row, int width, const uint8_t **bytes);
 void heap_free(Heap *h); /* not the descriptor; takes a zeroed one */
 

@@ -1,13 +1,39 @@
-/* What hdf5_file.c and hdf5_write.c share: the lock around the library, and its messages. */
+/* Shared by hdf5_file.c, hdf5_lists.c and hdf5_write.c: an open file, the lock around the library, its messages. */
 #ifndef CAIRN_DATA_HDF5_LIBRARY_H
 #define CAIRN_DATA_HDF5_LIBRARY_H
 
-#include <stddef.h>
+#include <hdf5.h>
 
-/* Every call of the library is made between these two. The first call initialises it. */
+#include "data/hdf5_file.h"
+#include "data/hdf5_heap.h"
+
+struct Hdf5Column {
+    Hdf5File *file;
+    char name[48];
+    hid_t id;
+    Hdf5Shape shape;
+    bool is_signed, big_endian;
+    bool chunked;
+    uint64_t address, chunk_lists; /* of lists: position of the descriptors (0: none), descriptors in a chunk */
+    struct Hdf5Column *next;
+};
+
+struct Hdf5File {
+    char *path;
+    hid_t id;
+    uint64_t size;
+    Heap heap; /* its descriptor is open as long as the file */
+    Hdf5Column *columns;
+};
+
+/* Every call of the library is between these two. The first call initialises the library. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
-/* What the library says of its last error; valid until hdf5_unlock. */
+/* The library's message for its last error; valid until hdf5_unlock. */
 const char *hdf5_says(void);
+
+/* E_FORMAT with file and dataset. */
+Status hdf5_bad_column(const Hdf5Column *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hdf5_check_rows(const Hdf5Column *c, int64_t first, int64_t n);
 
 #endif

@@ -1,11 +1,9 @@
 /* Writing through HDF5's C library. */
 #include <fcntl.h>
-#include <hdf5.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "data/hdf5_file.h"
 #include "data/hdf5_library.h"
 
 #define MOST_COLUMNS 8
@@ -15,11 +13,9 @@ struct Hdf5Writer {
     char *path, *temporary;
     hid_t id;
     int n;
-    struct {
-        char name[48];
+    struct WriterColumn {
+        Hdf5Spec spec;
         hid_t id, type; /* type: of a row in memory */
-        int bytes;
-        int64_t width, rows;
     } columns[MOST_COLUMNS];
     hvl_t lists[LIST_ROWS];
 };
@@ -31,17 +27,15 @@ static hid_t memory_type(int bytes)
     return bytes == 1 ? H5T_NATIVE_INT8 : bytes == 2 ? H5T_NATIVE_INT16 : H5T_NATIVE_INT32;
 }
 
-static Status create_column(Hdf5Writer *w, int i, const Hdf5Spec *spec, int64_t rows, int gzip, int64_t chunk_rows)
+static Status create_column(Hdf5Writer *w, struct WriterColumn *c, const Hdf5Spec *spec, int64_t rows, int gzip,
+                            int64_t chunk_rows)
 {
     if (spec->rows) rows = spec->rows;
     hsize_t dims[2] = {(hsize_t)rows, (hsize_t)spec->width};
     int rank = spec->width > 1 ? 2 : 1;
     hid_t stored = number_type(spec->bytes), made = H5Pcreate(H5P_DATASET_CREATE),
           space = H5Screate_simple(rank, dims, NULL);
-    snprintf(w->columns[i].name, sizeof w->columns[i].name, "%s", spec->name);
-    w->columns[i].bytes = spec->bytes;
-    w->columns[i].width = spec->width;
-    w->columns[i].rows = rows;
+    c->spec = *spec;
     H5Pset_obj_track_times(made, 0); /* the same rows, the same bytes */
     if (gzip && spec->width > 0 && rows > 0) {
         hsize_t chunk[2] = {(hsize_t)(chunk_rows < rows ? chunk_rows : rows), (hsize_t)spec->width};
@@ -50,16 +44,15 @@ static Status create_column(Hdf5Writer *w, int i, const Hdf5Spec *spec, int64_t 
     }
     if (spec->width == 0) {
         stored = H5Tvlen_create(number_type(spec->bytes));
-        w->columns[i].type = H5Tvlen_create(memory_type(spec->bytes));
+        c->type = H5Tvlen_create(memory_type(spec->bytes));
     } else {
-        w->columns[i].type = H5Tcopy(memory_type(spec->bytes));
+        c->type = H5Tcopy(memory_type(spec->bytes));
     }
-    w->columns[i].id = H5Dcreate2(w->id, spec->name, stored, space, H5P_DEFAULT, made, H5P_DEFAULT);
+    c->id = H5Dcreate2(w->id, spec->name, stored, space, H5P_DEFAULT, made, H5P_DEFAULT);
     if (spec->width == 0) H5Tclose(stored);
     H5Sclose(space);
     H5Pclose(made);
-    if (w->columns[i].id < 0)
-        return fail(E_IO, "%s: dataset %s cannot be made: %s", w->temporary, spec->name, hdf5_says());
+    if (c->id < 0) return fail(E_IO, "%s: dataset %s cannot be made: %s", w->temporary, spec->name, hdf5_says());
     return OK;
 }
 
@@ -70,11 +63,11 @@ static Status create_locked(Hdf5Writer *w, const Hdf5Spec *specs, int n, int64_t
     w->id = H5Fcreate(w->temporary, H5F_ACC_TRUNC, made, H5P_DEFAULT);
     H5Pclose(made);
     if (w->id < 0) return fail(E_IO, "%s: cannot be made: %s", w->temporary, hdf5_says());
-    for (; w->n < n; w->n++) TRY(create_column(w, w->n, &specs[w->n], rows, gzip, chunk_rows));
+    for (; w->n < n; w->n++) TRY(create_column(w, &w->columns[w->n], &specs[w->n], rows, gzip, chunk_rows));
     return OK;
 }
 
-/* Closes what is open; false if the library could not write it all. */
+/* Closes all handles; false if the library could not write everything. */
 static bool close_locked(Hdf5Writer *w)
 {
     bool good = true;
@@ -112,14 +105,14 @@ Status hdf5_create(const char *path, const Hdf5Spec *specs, int n, int64_t rows,
 
 static Status write_rows(Hdf5Writer *w, int column, int64_t first, int64_t n, const void *values)
 {
-    hsize_t from[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, (hsize_t)w->columns[column].width};
+    const struct WriterColumn *c = &w->columns[column];
+    hsize_t from[2] = {(hsize_t)first, 0}, count[2] = {(hsize_t)n, (hsize_t)c->spec.width};
     Status status = OK;
-    hid_t space = H5Dget_space(w->columns[column].id),
-          memory = H5Screate_simple(H5Sget_simple_extent_ndims(space), count, NULL);
+    hid_t space = H5Dget_space(c->id), memory = H5Screate_simple(H5Sget_simple_extent_ndims(space), count, NULL);
     if (H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, count, NULL) < 0 ||
-        H5Dwrite(w->columns[column].id, w->columns[column].type, memory, space, H5P_DEFAULT, values) < 0)
-        status = fail(E_IO, "%s: dataset %s, rows from %lld: %s", w->temporary, w->columns[column].name,
-                      (long long)first, hdf5_says());
+        H5Dwrite(c->id, c->type, memory, space, H5P_DEFAULT, values) < 0)
+        status =
+            fail(E_IO, "%s: dataset %s, rows from %lld: %s", w->temporary, c->spec.name, (long long)first, hdf5_says());
     H5Sclose(memory);
     H5Sclose(space);
     return status;
@@ -127,7 +120,7 @@ static Status write_rows(Hdf5Writer *w, int column, int64_t first, int64_t n, co
 
 Status hdf5_write(Hdf5Writer *w, int column, int64_t first, int64_t n, const void *values)
 {
-    CHECK(column < w->n && w->columns[column].width > 0, "column %d", column);
+    CHECK(column < w->n && w->columns[column].spec.width > 0, "column %d", column);
     if (n == 0) return OK;
     hdf5_lock();
     Status status = write_rows(w, column, first, n, values);
@@ -139,14 +132,14 @@ Status hdf5_write_lists(Hdf5Writer *w, int column, int64_t first, int64_t n, con
 {
     const char *bytes = values;
     Status status = OK;
-    CHECK(column < w->n && w->columns[column].width == 0, "column %d", column);
+    CHECK(column < w->n && w->columns[column].spec.width == 0, "column %d", column);
     hdf5_lock();
     for (int64_t done = 0; done < n && status == OK;) {
         int64_t rows = n - done < LIST_ROWS ? n - done : LIST_ROWS;
         for (int64_t i = 0; i < rows; i++) {
             const int64_t *at = offset + done + i;
             w->lists[i].len = (size_t)(at[1] - at[0]);
-            w->lists[i].p = w->lists[i].len ? (void *)(uintptr_t)(bytes + at[0] * w->columns[column].bytes) : NULL;
+            w->lists[i].p = w->lists[i].len ? (void *)(uintptr_t)(bytes + at[0] * w->columns[column].spec.bytes) : NULL;
         }
         status = write_rows(w, column, first + done, rows, w->lists);
         done += rows;
@@ -156,7 +149,7 @@ Status hdf5_write_lists(Hdf5Writer *w, int column, int64_t first, int64_t n, con
 }
 
 /* The file's bytes to the disk. */
-static Status flush(const char *path)
+static Status sync_file(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
     bool good = fd >= 0 && fsync(fd) == 0;
@@ -171,7 +164,7 @@ Status hdf5_finish(Hdf5Writer *w)
     hdf5_lock();
     if (!close_locked(w)) status = fail(E_IO, "%s: %s", w->temporary, hdf5_says());
     hdf5_unlock();
-    if (status == OK) status = flush(w->temporary);
+    if (status == OK) status = sync_file(w->temporary);
     if (status == OK) status = file_rename(w->temporary, w->path);
     writer_free(w);
     return status;

@@ -1,4 +1,4 @@
-/* How long sequences are: a histogram, to plan and measure packed training without the data itself. */
+/* A histogram of sequence lengths, to plan and measure packed training without the data. */
 #ifndef CAIRN_DATA_LENGTHS_H
 #define CAIRN_DATA_LENGTHS_H
 
@@ -15,8 +15,7 @@ typedef struct {
    E_FORMAT names the line. */
 Status lengths_read(const char *path, Lengths *l);
 void lengths_free(Lengths *l); /* takes a zeroed one */
-/* The length of sequence i of n, so that any n follow the histogram as closely as they can, in an order that mixes
-   them. */
+/* The length of sequence i of n, in mixed order. Any n sequences follow the histogram as closely as possible. */
 int64_t lengths_at(const Lengths *l, int64_t i, int64_t n);
 
 #endif

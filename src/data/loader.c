@@ -15,8 +15,6 @@
 
 /* ---- the order ---- */
 
-static int64_t windows_of(const Shards *s) { return (s->n_blocks + s->window_blocks - 1) / s->window_blocks; }
-
 /* Block k of an epoch's order. One window: in file order, so that it can stay for all epochs. */
 static int64_t ordered_block(const Shards *s, int64_t epoch, int64_t k)
 {
@@ -31,7 +29,7 @@ static int64_t blocks_in(const Shards *s, int64_t window)
     return left < s->window_blocks ? left : s->window_blocks;
 }
 
-/* Where each window of the epoch begins: one look at every block's place. */
+/* Finds the first sequence of each window of the epoch, from the place of every block. */
 static void make_order(Shards *s, int64_t epoch)
 {
     if (s->order_epoch == epoch) return;
@@ -41,19 +39,6 @@ static void make_order(Shards *s, int64_t epoch)
         for (int64_t end = k + blocks_in(s, w); k < end; k++) at += s->blocks[ordered_block(s, epoch, k)].sequences;
     }
     s->window_first[s->n_windows] = s->count;
-}
-
-static int64_t window_at(const Shards *s, int64_t place)
-{
-    int64_t low = 0, high = s->n_windows - 1;
-    while (low < high) {
-        int64_t middle = (low + high + 1) / 2;
-        if (s->window_first[middle] <= place)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
 }
 
 /* ---- windows ---- */
@@ -66,7 +51,7 @@ static Status load_block(Shards *s, ShardWindow *w)
     return OK;
 }
 
-/* The window, begun if it is not there: in place of the one that was not used last. */
+/* The window; a new one replaces the one that was not used last. */
 static ShardWindow *begin_window(Shards *s, int64_t epoch, int64_t index)
 {
     for (int i = 0; i < 2; i++)
@@ -95,8 +80,8 @@ static Status whole_window(Shards *s, int64_t epoch, int64_t index, ShardWindow 
     return OK;
 }
 
-/* Reads one block of the window that comes after the one in use; false if there is nothing to do. What fails here fails
-   again, and is said, when it is needed. */
+/* Reads one block of the window after the one in use; false if there is nothing to do. An error is ignored here: it
+   occurs again, and is reported, when the window is needed. */
 static bool read_ahead(Shards *s)
 {
     const ShardWindow *now = &s->windows[s->last_window];
@@ -119,7 +104,8 @@ static Status make_batch(Shards *s, int64_t batch, Sequences *out)
     sequences_reserve(out, end - at, 0, 0);
     make_order(s, epoch);
     while (at < end) {
-        int64_t index = window_at(s, at), first = s->window_first[index], next = s->window_first[index + 1];
+        int64_t index = shards_find(s->window_first, sizeof *s->window_first, s->n_windows, at),
+                first = s->window_first[index], next = s->window_first[index + 1];
         ShardWindow *w;
         TRY(whole_window(s, epoch, index, &w));
         Permutation p = permutation(s->o.seed ^ (uint64_t)index * GOLDEN, (uint32_t)epoch, next - first);
@@ -136,10 +122,10 @@ static ShardSlot *wanted_slot(Shards *s)
     return NULL;
 }
 
-static void *run(void *arg)
+static void *make_batches(void *arg)
 {
     Shards *s = arg;
-    bool ahead = false; /* nothing more to read ahead until a batch was made */
+    bool ahead = false; /* false: nothing to read until the next batch */
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
         ShardSlot *slot = wanted_slot(s);
@@ -173,7 +159,7 @@ static void *run(void *arg)
 }
 
 /* Under the lock. */
-static void want(Shards *s, ShardSlot *slot, int64_t batch)
+static void request_batch(Shards *s, ShardSlot *slot, int64_t batch)
 {
     slot->batch = batch;
     slot->state = SLOT_WANTED;
@@ -187,15 +173,15 @@ Status shards_step(Shards *s, int64_t batch, const Examples **e)
     CHECK(batch >= 0, "batch %lld", (long long)batch);
     pthread_mutex_lock(&s->lock);
     while (slot->state == SLOT_BUSY) pthread_cond_wait(&s->changed, &s->lock);
-    if (slot->batch != batch || slot->state == SLOT_EMPTY) want(s, slot, batch);
+    if (slot->batch != batch || slot->state == SLOT_EMPTY) request_batch(s, slot, batch);
     while (slot->state != SLOT_READY) pthread_cond_wait(&s->changed, &s->lock);
     s->work.waited += clock_monotonic() - start;
     Status status = slot->status;
     if (status == OK) {
         s->next = (s->next + 1) % 3;
-        want(s, &s->slots[s->next], batch + 1);
+        request_batch(s, &s->slots[s->next], batch + 1);
     } else {
-        slot->state = SLOT_EMPTY; /* asked again, it is tried again */
+        slot->state = SLOT_EMPTY; /* the next call tries again */
     }
     pthread_mutex_unlock(&s->lock);
     if (status != OK) return fail(status, "%s", slot->message);
@@ -252,11 +238,11 @@ Status shards_start(Shards *s)
         if (s->blocks[i].sequences > rows) rows = s->blocks[i].sequences;
     s->window_blocks = SHARDS_WINDOW_TOKENS / (rows * s->o.max_length);
     if (s->window_blocks < 1) s->window_blocks = 1;
-    s->n_windows = windows_of(s);
+    s->n_windows = (s->n_blocks + s->window_blocks - 1) / s->window_blocks;
     s->window_first = mem_array((size_t)s->n_windows + 1, sizeof *s->window_first);
     s->order_epoch = s->windows[0].index = s->windows[1].index = -1;
     for (int i = 0; i < 3; i++) s->slots[i].batch = -1;
-    int error = thread_start(&s->thread, run, s);
+    int error = thread_start(&s->thread, make_batches, s);
     if (error) return fail(E_FAIL, "the thread that reads shards cannot be started: %s", strerror(error));
     s->started = true;
     return OK;

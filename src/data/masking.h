@@ -1,6 +1,7 @@
-/* Which words of a sequence are masked: a function of seed, sample and epoch (docs/contracts.md 4). BERT's rule: of the
-   tokens that are not [CLS] or [SEP], round(fraction · length) of them, at least 1 and at most `most`; of these 80 %
-   become [MASK], 10 % stay, 10 % become any piece of the vocabulary. With whole words, all pieces of a word or none. */
+/* The masked words of a sequence, a function of seed, sample and epoch (docs/contracts.md 4). BERT's rule: of the
+   tokens that are not [CLS] or [SEP], round(fraction · length), at least 1 and at most `most`, are chosen. Of these 80
+   % become [MASK], 10 % stay, 10 % become any piece of the vocabulary. With whole words, all pieces of a word or none.
+ */
 #ifndef CAIRN_DATA_MASKING_H
 #define CAIRN_DATA_MASKING_H
 
@@ -20,7 +21,7 @@ typedef struct {
 
 void masking_init(Masking *m, const Vocab *vocab, uint64_t seed, double fraction, int most, bool whole_words);
 void masking_free(Masking *m); /* takes a zeroed one */
-/* Masks ids in place; gives how many. `place` is ascending. `scratch` has room for n. */
+/* Masks ids in place and returns the number of masks. `place` is ascending. */
 int masking_draw(const Masking *m, uint64_t sample, uint32_t epoch, int32_t *ids, int n, // (n)
                  int32_t *place, int32_t *label, int32_t *scratch);                      // (most), (most), (n)
 

@@ -4,7 +4,7 @@
 
 void sequences_clear(Sequences *s) { s->e.count = 0; }
 
-static int64_t larger(int64_t cap, int64_t need)
+static int64_t grown_capacity(int64_t cap, int64_t need)
 {
     return cap >= need ? cap : cap + cap / 2 > need ? cap + cap / 2 : need;
 }
@@ -13,7 +13,7 @@ void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t mask
 {
     Examples *e = &s->e;
     if (count > s->cap_count || !e->offset) {
-        s->cap_count = larger(s->cap_count, count);
+        s->cap_count = grown_capacity(s->cap_count, count);
         e->offset = mem_resize(e->offset, (size_t)s->cap_count + 1, sizeof *e->offset);
         e->masked_offset = mem_resize(e->masked_offset, (size_t)s->cap_count + 1, sizeof *e->masked_offset);
         e->label = mem_resize(e->label, (size_t)s->cap_count, sizeof *e->label);
@@ -22,12 +22,12 @@ void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t mask
         e->offset[0] = e->masked_offset[0] = 0;
     }
     if (tokens > s->cap_tokens) {
-        s->cap_tokens = larger(s->cap_tokens, tokens);
+        s->cap_tokens = grown_capacity(s->cap_tokens, tokens);
         e->ids = mem_resize(e->ids, (size_t)s->cap_tokens, sizeof *e->ids);
         e->types = mem_resize(e->types, (size_t)s->cap_tokens, sizeof *e->types);
     }
     if (masked > s->cap_masked) {
-        s->cap_masked = larger(s->cap_masked, masked);
+        s->cap_masked = grown_capacity(s->cap_masked, masked);
         e->masked_place = mem_resize(e->masked_place, (size_t)s->cap_masked, sizeof *e->masked_place);
         e->masked_label = mem_resize(e->masked_label, (size_t)s->cap_masked, sizeof *e->masked_label);
     }

@@ -6,7 +6,7 @@
 
 #define MOST_IN_PACK 256   /* sequences */
 #define MOST_PACK    65536 /* tokens */
-#define MOST_LIST    4096  /* numbers of a sequence that are read, so that check_sequence says what is too long */
+#define MOST_LIST    4096  /* numbers of a sequence that are read, so that check_sequence reports a longer one */
 
 const char *const shard_column_names[N_SHARD_COLUMNS] = {
     [SHARD_INPUT_IDS] = "input_ids",
@@ -20,8 +20,8 @@ const char *const shard_column_names[N_SHARD_COLUMNS] = {
     [SHARD_PACKED_MASKED] = "packed_masked_lm_len",
 };
 
-/* What each layout's datasets must be, a letter per column in the order above: s as wide as input_ids, M no wider,
-   l lists, L one number per row, 3 the special tokens' places, - not looked at. Capitals may be absent. */
+/* The datasets of each layout, a letter per column in the order above: s as wide as input_ids, M no wider, l lists, L
+   one number per row, 3 the special tokens' places, - ignored. Capitals may be absent. */
 static const struct {
     const char *name, *columns;
     bool lists;
@@ -36,10 +36,14 @@ const char *shard_layout_name(ShardLayout layout) { return layouts[layout].name;
 
 /* ---- opening ---- */
 
-#define MAX_MESSAGE 512
-
-static Status bad_column(const ShardFile *f, int column, const char *why)
+static Status bad_column(const ShardFile *f, int column, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static Status bad_column(const ShardFile *f, int column, const char *format, ...)
 {
+    char why[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
     return fail(E_FORMAT, "%s: dataset %s: %s", hdf5_path(f->file), shard_column_names[column], why);
 }
 
@@ -66,41 +70,28 @@ static Status find_layout(ShardFile *f)
     return OK;
 }
 
-/* Is a column as the layout's letter says? */
+/* Compares a column with its letter of the layout. */
 static Status check_column(ShardFile *f, int column, char letter)
 {
     Hdf5Column *c = f->columns[column];
-    Hdf5Shape shape;
-    char why[MAX_MESSAGE];
     if (letter == '-') return f->columns[column] = NULL, OK;
-    bool needed = letter != 'M' && letter != 'L';
-    if (!c && needed) {
-        snprintf(why, sizeof why, "is missing; the layout '%s' needs it", shard_layout_name(f->layout));
-        return bad_column(f, column, why);
-    }
+    if (!c && letter != 'M' && letter != 'L')
+        return bad_column(f, column, "is missing; the layout '%s' needs it", shard_layout_name(f->layout));
     if (!c) return OK;
-    shape = hdf5_shape(c);
+    Hdf5Shape shape = hdf5_shape(c);
     bool one = letter == 'L', lists = layouts[f->layout].lists && !one;
-    if (shape.lists != lists) {
-        snprintf(why, sizeof why, "expected %s, as the layout '%s' has", lists ? "lists" : "rows of one length",
-                 shard_layout_name(f->layout));
-        return bad_column(f, column, why);
-    }
-    if (!lists && letter == 'M' && shape.width > f->width) {
-        snprintf(why, sizeof why, "its rows have %lld numbers; expected at most %d, as input_ids has",
-                 (long long)shape.width, f->width);
-        return bad_column(f, column, why);
-    }
+    if (shape.lists != lists)
+        return bad_column(f, column, "expected %s, as the layout '%s' has", lists ? "lists" : "rows of one length",
+                          shard_layout_name(f->layout));
+    if (!lists && letter == 'M' && shape.width > f->width)
+        return bad_column(f, column, "its rows have %lld numbers; expected at most %d, as input_ids has",
+                          (long long)shape.width, f->width);
     int64_t width = one ? 1 : letter == 's' ? f->width : shape.width;
-    if (!lists && (shape.width != width || (letter == '3' && (width < 2 || width > 3)))) {
-        snprintf(why, sizeof why, "its rows have %lld numbers; expected %s%lld", (long long)shape.width,
-                 letter == '3' ? "2 or " : "", letter == '3' ? 3LL : (long long)width);
-        return bad_column(f, column, why);
-    }
-    if (shape.rows != f->rows) {
-        snprintf(why, sizeof why, "%lld rows, but input_ids has %lld", (long long)shape.rows, (long long)f->rows);
-        return bad_column(f, column, why);
-    }
+    if (!lists && (shape.width != width || (letter == '3' && (width < 2 || width > 3))))
+        return bad_column(f, column, "its rows have %lld numbers; expected %s%lld", (long long)shape.width,
+                          letter == '3' ? "2 or " : "", letter == '3' ? 3LL : (long long)width);
+    if (shape.rows != f->rows)
+        return bad_column(f, column, "%lld rows, but input_ids has %lld", (long long)shape.rows, (long long)f->rows);
     if (shape.chunk_rows > f->unit && !one) f->unit = shape.chunk_rows;
     return OK;
 }
@@ -161,28 +152,25 @@ typedef struct {
     int64_t n;
 } View;
 
-static View view(const ShardFile *f, const ShardRows *rows, int column, int64_t i)
+static View column_view(const ShardFile *f, const ShardRows *rows, int column, int64_t i)
 {
     if (!f->columns[column]) return (View){NULL, 0};
     const int64_t *at = rows->columns[column].offset + i;
     return (View){at[1] > at[0] ? rows->columns[column].values + at[0] : NULL, at[1] - at[0]};
 }
 
-static int most_in_list(const ShardFile *f)
-{
-    if (f->layout == SHARD_PACKED) return MOST_PACK;
-    return f->limits.max_length < MOST_LIST ? MOST_LIST : f->limits.max_length;
-}
-
 static Status read_columns(ShardFile *f, int64_t first, int64_t n, ShardRows *rows)
 {
+    int most = f->layout == SHARD_PACKED          ? MOST_PACK
+               : f->limits.max_length < MOST_LIST ? MOST_LIST
+                                                  : f->limits.max_length;
     for (int i = 0; i < N_SHARD_COLUMNS; i++) {
         Hdf5Column *c = f->columns[i];
         Hdf5Lists *l = &rows->columns[i];
         if (!c) continue;
         Hdf5Shape shape = hdf5_shape(c);
         if (shape.lists) {
-            TRY(hdf5_read_lists(c, first, n, most_in_list(f), l));
+            TRY(hdf5_read_lists(c, first, n, most, l));
             continue;
         }
         if (n * shape.width > l->cap_values) {
@@ -199,33 +187,24 @@ static Status read_columns(ShardFile *f, int64_t first, int64_t n, ShardRows *ro
     return OK;
 }
 
-/* One sequence, as far as the file says. */
+/* One sequence as the file has it. */
 typedef struct {
     const ShardFile *f;
     int64_t row;
-    const int32_t *ids, *types;  // (length); types NULL: `second` says
+    const int32_t *ids, *types;  // (length); types NULL: from `second`
     int length, second;          /* second: where tokens of type 1 begin */
     const int32_t *place, *word; // (masked)
     int masked, from;            /* places count from `from` */
     int32_t label;
 } Raw;
 
-static Status bad_row(const Raw *r, int column, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static Status bad_row(const Raw *r, int column, const char *format, ...)
-{
-    char why[MAX_MESSAGE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
-    return fail(E_FORMAT, "%s: dataset %s: row %lld: %s", hdf5_path(r->f->file), shard_column_names[column],
-                (long long)r->row, why);
-}
+#define bad_row(r, column, format, ...)                                                                                \
+    bad_column((r)->f, column, "row %lld: " format, (long long)(r)->row, __VA_ARGS__)
 
 static Status check_sequence(const Raw *r)
 {
     const ShardLimits *l = &r->f->limits;
-    if (r->length < 1) return bad_row(r, SHARD_INPUT_IDS, "it has no tokens");
+    if (r->length < 1) return bad_row(r, SHARD_INPUT_IDS, "%d tokens; expected at least 1", r->length);
     if (r->length > l->max_length)
         return bad_row(r, SHARD_INPUT_IDS, "%d tokens; the longest sequence wanted is %d (--max-seq-length)", r->length,
                        l->max_length);
@@ -237,8 +216,9 @@ static Status check_sequence(const Raw *r)
             return bad_row(r, SHARD_INPUT_IDS, "token %d is %d; the vocabulary has 0 to %d", i, r->ids[i],
                            l->vocab_size - 1);
     if (l->cls >= 0 && r->ids[0] != l->cls)
-        return bad_row(r, SHARD_INPUT_IDS, "it begins with %d; [CLS] is %d in the vocabulary: made with another one?",
-                       r->ids[0], l->cls);
+        return bad_row(r, SHARD_INPUT_IDS,
+                       "it begins with %d; [CLS] is %d in the vocabulary. Use the one it was made with", r->ids[0],
+                       l->cls);
     for (int i = 0; r->types && i < r->length; i++)
         if (r->types[i] < 0 || r->types[i] > 1)
             return bad_row(r, SHARD_SEGMENT_IDS, "token %d has the type %d; expected 0 or 1", i, r->types[i]);
@@ -290,21 +270,23 @@ static Status fixed_masks(Raw *r, View places, View words)
 
 static Status fixed_row(Raw *r, const ShardRows *rows, int64_t i)
 {
-    View ids = view(r->f, rows, SHARD_INPUT_IDS, i), mask = view(r->f, rows, SHARD_INPUT_MASK, i);
+    View ids = column_view(r->f, rows, SHARD_INPUT_IDS, i), mask = column_view(r->f, rows, SHARD_INPUT_MASK, i);
     r->ids = ids.v;
-    r->types = view(r->f, rows, SHARD_SEGMENT_IDS, i).v;
+    r->types = column_view(r->f, rows, SHARD_SEGMENT_IDS, i).v;
     for (r->length = 0; r->length < ids.n && mask.v[r->length] == 1;) r->length++;
     for (int64_t k = r->length; k < mask.n; k++)
         if (mask.v[k] != 0)
             return bad_row(r, SHARD_INPUT_MASK, "%d at token %lld; expected ones and then zeros", mask.v[k],
                            (long long)k);
-    return fixed_masks(r, view(r->f, rows, SHARD_MASKED_POSITIONS, i), view(r->f, rows, SHARD_MASKED_IDS, i));
+    return fixed_masks(r, column_view(r->f, rows, SHARD_MASKED_POSITIONS, i),
+                       column_view(r->f, rows, SHARD_MASKED_IDS, i));
 }
 
 /* Places of [CLS], the first [SEP] and, with pairs, the last one. */
 static Status dynamic_row(Raw *r, const ShardRows *rows, int64_t i)
 {
-    View ids = view(r->f, rows, SHARD_INPUT_IDS, i), special = view(r->f, rows, SHARD_SPECIAL_POSITIONS, i);
+    View ids = column_view(r->f, rows, SHARD_INPUT_IDS, i),
+         special = column_view(r->f, rows, SHARD_SPECIAL_POSITIONS, i);
     for (int64_t k = 0; k < special.n; k++)
         if (special.v[k] < 0 || special.v[k] >= ids.n || (k && special.v[k] <= special.v[k - 1]) ||
             (k == 0 && special.v[k] != 0))
@@ -318,8 +300,9 @@ static Status dynamic_row(Raw *r, const ShardRows *rows, int64_t i)
 
 static Status list_row(Raw *r, const ShardRows *rows, int64_t i)
 {
-    View ids = view(r->f, rows, SHARD_INPUT_IDS, i), types = view(r->f, rows, SHARD_SEGMENT_IDS, i),
-         places = view(r->f, rows, SHARD_MASKED_POSITIONS, i), words = view(r->f, rows, SHARD_MASKED_IDS, i);
+    View ids = column_view(r->f, rows, SHARD_INPUT_IDS, i), types = column_view(r->f, rows, SHARD_SEGMENT_IDS, i),
+         places = column_view(r->f, rows, SHARD_MASKED_POSITIONS, i),
+         words = column_view(r->f, rows, SHARD_MASKED_IDS, i);
     if (types.n != ids.n)
         return bad_row(r, SHARD_SEGMENT_IDS, "%lld numbers, but input_ids has %lld", (long long)types.n,
                        (long long)ids.n);
@@ -338,8 +321,8 @@ static Status list_row(Raw *r, const ShardRows *rows, int64_t i)
 static Status packed_row(Raw *r, const ShardRows *rows, int64_t i, int64_t *sample, Sequences *out)
 {
     Raw whole = *r;
-    View lengths = view(r->f, rows, SHARD_PACKED_LENGTHS, i), masked = view(r->f, rows, SHARD_PACKED_MASKED, i),
-         labels = view(r->f, rows, SHARD_LABELS, i);
+    View lengths = column_view(r->f, rows, SHARD_PACKED_LENGTHS, i),
+         masked = column_view(r->f, rows, SHARD_PACKED_MASKED, i), labels = column_view(r->f, rows, SHARD_LABELS, i);
     TRY(list_row(&whole, rows, i));
     if (r->f->is_masked && masked.n != lengths.n)
         return bad_row(r, SHARD_PACKED_MASKED, "%lld numbers, but packed_input_len has %lld", (long long)masked.n,
@@ -382,7 +365,7 @@ Status shard_read(ShardFile *f, int64_t first, int64_t n, int64_t sample, ShardR
 {
     TRY(read_columns(f, first, n, rows));
     for (int64_t i = 0; i < n; i++) {
-        View label = view(f, rows, SHARD_LABELS, i);
+        View label = column_view(f, rows, SHARD_LABELS, i);
         Raw r = {.f = f, .row = first + i, .label = f->layout != SHARD_PACKED && label.n ? label.v[0] : -1};
         if (f->layout == SHARD_PACKED) {
             TRY(packed_row(&r, rows, i, &sample, out));

@@ -1,5 +1,5 @@
-/* One shard: an HDF5 file of pretraining sequences, in any of the layouts of docs/files.md 8. Which one it is, is seen
-   from its datasets. Every row that is read is checked; a message names file, dataset and row. */
+/* One shard: an HDF5 file of pretraining sequences, in any of the layouts of docs/files.md 8. Its datasets show
+   which. Every row is checked when it is read; messages name file, dataset and row. */
 #ifndef CAIRN_DATA_SHARD_FILE_H
 #define CAIRN_DATA_SHARD_FILE_H
 
@@ -22,7 +22,7 @@ enum {
 };
 extern const char *const shard_column_names[N_SHARD_COLUMNS];
 
-/* What a row may hold. */
+/* Limits of a row. */
 typedef struct {
     int32_t vocab_size;  /* ids are below this */
     int max_length;      /* tokens in a sequence */
@@ -32,7 +32,7 @@ typedef struct {
 
 typedef struct {
     Hdf5File *file;
-    Hdf5Column *columns[N_SHARD_COLUMNS]; /* NULL: it has none, or none that is needed */
+    Hdf5Column *columns[N_SHARD_COLUMNS]; /* NULL: absent, or not needed */
     ShardLimits limits;
     ShardLayout layout;
     int64_t rows;
@@ -41,17 +41,17 @@ typedef struct {
     bool is_masked; /* masked words are marked in the file */
 } ShardFile;
 
-/* Rows as they come from a file; for any file, one thread at a time. Zero-initialise. */
+/* Buffers for rows of any file, for one thread at a time. Zero-initialise. */
 typedef struct {
     Hdf5Lists columns[N_SHARD_COLUMNS];
 } ShardRows;
 void shard_rows_free(ShardRows *r);
 
 const char *shard_layout_name(ShardLayout layout);
-/* Checks all that can be checked without reading rows. */
+/* Checks everything except the rows. */
 Status shard_open(ShardFile *f, const char *path, ShardLimits limits);
 void shard_close(ShardFile *f); /* takes a zeroed one */
-/* Sequences in each row: 1, but where they are packed. */
+/* Sequences in each row; 1 unless they are packed. */
 Status shard_counts(ShardFile *f, int64_t first, int64_t n, int32_t *counts); // (n)
 /* Appends the sequences of n rows; the first one is number `sample` of the set. */
 Status shard_read(ShardFile *f, int64_t first, int64_t n, int64_t sample, ShardRows *rows, Sequences *out);

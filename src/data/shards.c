@@ -1,7 +1,6 @@
 /* The files of a folder, their blocks, and reading in file order. */
 #include "data/shards.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,55 +16,41 @@
 
 #define DEFAULT_FRACTION 0.15
 
-/* ---- which files ---- */
-
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-    return n >= m && strcmp(name + n - m, suffix) == 0;
-}
+/* ---- files ---- */
 
 /* By its name, or by its first bytes: MLPerf's packed shards have no suffix. */
 static bool is_shard(const char *path)
 {
     static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    const char *name = file_basename(path);
+    const char *name = file_basename(path), *ending = strrchr(name, '.');
     uint8_t first[8];
     struct stat info;
     if (name[0] == '.' || strstr(name, ".tmp.") || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    if (has_suffix(name, ".hdf5") || has_suffix(name, ".h5")) return true;
+    if (ending && (strcmp(ending, ".hdf5") == 0 || strcmp(ending, ".h5") == 0)) return true;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool found = fd >= 0 && read(fd, first, sizeof first) == sizeof first && memcmp(first, signature, 8) == 0;
     if (fd >= 0) close(fd);
     return found;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 static Status find_files(Shards *s, const char *dir)
 {
+    FileList list;
     int cap = 0;
     if (!file_is_directory(dir)) {
         MEM_GROW(s->paths, s->n_files, cap);
         s->paths[s->n_files++] = mem_strdup(dir);
         return OK;
     }
-    DIR *d = opendir(dir);
-    if (!d) return fail(E_IO, "%s: %m", dir);
-    for (struct dirent *entry; (entry = readdir(d));) {
-        char *path = file_join(dir, entry->d_name);
-        if (!is_shard(path)) {
-            free(path);
-            continue;
-        }
+    TRY(file_list(dir, &list));
+    for (int i = 0; i < list.count; i++) {
+        if (!is_shard(list.paths[i])) continue;
         MEM_GROW(s->paths, s->n_files, cap);
-        s->paths[s->n_files++] = path;
+        s->paths[s->n_files++] = mem_strdup(list.paths[i]);
     }
-    closedir(d);
-    if (s->n_files == 0)
-        return fail(E_FORMAT, "%s: no shards in it; expected HDF5 files, as `cairn shards` writes them", dir);
-    qsort(s->paths, (size_t)s->n_files, sizeof *s->paths, by_name);
-    return OK;
+    file_list_free(&list);
+    if (s->n_files > 0) return OK;
+    return fail(E_FORMAT, "%s: no shards in it; expected HDF5 files, as `cairn shards` writes them", dir);
 }
 
 /* ---- blocks ---- */
@@ -73,10 +58,9 @@ static Status find_files(Shards *s, const char *dir)
 static Status add_blocks(Shards *s, int file, ShardFile *f)
 {
     int64_t unit = f->unit, rows = unit >= SHARDS_BLOCK_ROWS ? unit : SHARDS_BLOCK_ROWS / unit * unit;
-    int32_t *counts = NULL;
     Status status = OK;
     if (rows > SHARDS_MOST_ROWS) rows = SHARDS_MOST_ROWS;
-    counts = mem_array((size_t)rows, sizeof *counts);
+    int32_t *counts = mem_array((size_t)rows, sizeof *counts);
     for (int64_t first = 0; first < f->rows; first += rows) {
         int64_t n = f->rows - first < rows ? f->rows - first : rows, sequences = 0;
         TRY_DONE(shard_counts(f, first, n, counts));
@@ -93,41 +77,63 @@ done:
 /* Pieces of a file, evenly over its length. */
 static Status digest_pieces(const char *path, DigestStream *d)
 {
-    static uint8_t piece[PIECE_BYTES]; /* one Shards is opened at a time: under the lock below */
     uint64_t size;
     Status status = OK;
     TRY(file_size(path, &size));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail(E_IO, "%s: %m", path);
+    uint8_t *piece = mem_alloc(PIECE_BYTES);
     const char *name = file_basename(path);
     digest_update(d, name, strlen(name) + 1);
     digest_update(d, &size, sizeof size);
     uint64_t pieces = size / PIECE_BYTES < PIECES ? size / PIECE_BYTES + 1 : PIECES;
-    for (uint64_t i = 0; i < pieces && status == OK; i++) {
+    for (uint64_t i = 0; i < pieces; i++) {
         uint64_t at = pieces > 1 ? (size - PIECE_BYTES) / (pieces - 1) * i : 0;
-        ssize_t got = pread(fd, piece, sizeof piece, (off_t)at);
-        if (got < 0)
-            status = fail(E_IO, "%s: %m", path);
-        else
-            digest_update(d, piece, (size_t)got);
+        ssize_t got = pread(fd, piece, PIECE_BYTES, (off_t)at);
+        if (got < 0) TRY_DONE(fail(E_IO, "%s: %m", path));
+        digest_update(d, piece, (size_t)got);
     }
+done:
+    free(piece);
     close(fd);
     return status;
 }
 
-static Status look_at_files(Shards *s, const char *dir)
+/* Logs the contents of the folder, and refuses options that do not go with it. */
+static Status check_folder(const Shards *s, const char *dir, const int layouts[N_SHARD_LAYOUTS])
 {
-    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-    int layouts[N_SHARD_LAYOUTS] = {0}, masked = 0;
+    bool drawn = s->o.dynamic_masking || s->n_masked < s->n_files;
+    Buf said = {0};
+    for (int i = 0; i < N_SHARD_LAYOUTS; i++)
+        if (layouts[i]) buf_printf(&said, ", %d %s", layouts[i], shard_layout_name((ShardLayout)i));
+    log_info("%s: %lld sequences in %d shards%s; %s", dir, (long long)s->count, s->n_files, said.data,
+             s->o.dynamic_masking || s->n_masked == 0 ? "masks are drawn each epoch"
+             : s->n_masked == s->n_files              ? "masks as stored"
+                                                      : "masks as stored, else drawn each epoch");
+    buf_free(&said);
+    if (!drawn && (s->o.whole_words || s->o.mask_fraction != DEFAULT_FRACTION))
+        log_warn("%s: --whole-words and --mask-fraction are without effect: its masks are as stored; --masking dynamic "
+                 "draws new ones",
+                 dir);
+    if (drawn && (s->o.stored_masks || !s->o.vocab))
+        return fail(E_USAGE,
+                    "%s: %d of its %d shards hold no masks, and none may be drawn: leave out --masking static, or make "
+                    "the shards again with `cairn shards --masking static`",
+                    dir, s->n_files - s->n_masked, s->n_files);
+    return s->count ? OK : fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
+}
+
+static Status open_files(Shards *s, const char *dir)
+{
+    int layouts[N_SHARD_LAYOUTS] = {0};
     DigestStream *d = digest_new();
     Status status = OK;
-    pthread_mutex_lock(&one);
-    for (int i = 0; i < s->n_files && status == OK; i++) {
+    for (int i = 0; i < s->n_files; i++) {
         ShardFile f;
         int64_t before = s->count;
         TRY_DONE(shard_open(&f, s->paths[i], s->limits));
         layouts[f.layout]++;
-        masked += f.is_masked;
+        s->n_masked += f.is_masked;
         status = add_blocks(s, i, &f);
         shard_close(&f);
         if (status != OK) goto done;
@@ -135,29 +141,9 @@ static Status look_at_files(Shards *s, const char *dir)
         TRY_DONE(digest_pieces(s->paths[i], d));
     }
     digest_update(d, &s->count, sizeof s->count);
-    s->n_masked = masked;
     s->digest = digest_value(d);
-    Buf said = {0};
-    for (int i = 0; i < N_SHARD_LAYOUTS; i++)
-        if (layouts[i]) buf_printf(&said, ", %d %s", layouts[i], shard_layout_name((ShardLayout)i));
-    log_info("%s: %lld sequences in %d shards%s; %s", dir, (long long)s->count, s->n_files, said.data,
-             s->o.dynamic_masking || masked == 0 ? "masks are drawn each epoch"
-             : masked == s->n_files              ? "masks as stored"
-                                                 : "masks as stored, else drawn each epoch");
-    buf_free(&said);
-    if (s->count == 0) status = fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
-    bool drawn = s->o.dynamic_masking || masked < s->n_files;
-    if (!drawn && (s->o.whole_words || s->o.mask_fraction != DEFAULT_FRACTION))
-        log_warn("%s: --whole-words and --mask-fraction are without effect: its masks are as stored; --masking dynamic "
-                 "draws new ones",
-                 dir);
-    if (drawn && (s->o.stored_masks || !s->o.vocab))
-        status = fail(E_USAGE,
-                      "%s: %d of its %d shards hold no masks, and none are to be drawn: leave out "
-                      "--masking static, or make the shards again with `cairn shards --masking static`",
-                      dir, s->n_files - masked, s->n_files);
+    status = check_folder(s, dir, layouts);
 done:
-    pthread_mutex_unlock(&one);
     digest_free(d);
     return status;
 }
@@ -172,7 +158,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     s->o = *o;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    if (s->o.max_predictions == 0) s->o.max_predictions = (int)ceil(0.15 * o->max_length);
+    if (s->o.max_predictions == 0) s->o.max_predictions = (int)ceil(DEFAULT_FRACTION * o->max_length);
     if (s->o.mask_fraction == 0) s->o.mask_fraction = DEFAULT_FRACTION;
     if (o->vocab) {
         s->o.vocab_size = vocab_size(o->vocab);
@@ -181,7 +167,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     s->limits = (ShardLimits){s->o.vocab_size, o->max_length, s->o.max_predictions,
                               o->vocab ? vocab_special(o->vocab).cls : -1};
     TRY_DONE(find_files(s, dir));
-    TRY_DONE(look_at_files(s, dir));
+    TRY_DONE(open_files(s, dir));
     TRY_DONE(shards_start(s));
 done:
     if (status != OK) {
@@ -213,7 +199,7 @@ Digest shards_digest(const Shards *s) { return s->digest; }
 
 /* ---- reading ---- */
 
-/* The file's place among the open ones; the one that was not used for longest gives way. */
+/* The file among the open ones. It replaces the one whose last use is longest ago. */
 static Status open_file(Shards *s, ShardReader *r, int32_t file, ShardFile **f)
 {
     int oldest = 0;
@@ -241,11 +227,11 @@ Status shards_read_block(Shards *s, ShardReader *r, const ShardBlock *b, Sequenc
     int64_t before = out->e.count;
     TRY(open_file(s, r, b->file, &f));
     if (f->rows < b->first_row + b->rows)
-        return fail(E_FORMAT, "%s: it had more than %lld rows when the run began: it was changed meanwhile",
-                    s->paths[b->file], (long long)f->rows);
+        return fail(E_FORMAT, "%s: changed during the run: it had more than %lld rows at the start", s->paths[b->file],
+                    (long long)f->rows);
     TRY(shard_read(f, b->first_row, b->rows, b->first, &r->rows, out));
     if (out->e.count - before != b->sequences)
-        return fail(E_FORMAT, "%s: rows from %lld have %lld sequences, %d when the run began: it was changed meanwhile",
+        return fail(E_FORMAT, "%s: changed during the run: rows from %lld have %lld sequences, %d at the start",
                     s->paths[b->file], (long long)b->first_row, (long long)(out->e.count - before), b->sequences);
     return OK;
 }
@@ -329,26 +315,12 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
     Checking c = {.s = s, .stop = stop, .lock = PTHREAD_MUTEX_INITIALIZER};
     parallel_ranges((size_t)s->n_blocks, 16, check_blocks, &c);
     Status status = c.status == OK ? OK : fail(c.status, "%s", c.message);
-    if (status == OK && 2 * c.longest <= s->o.max_length) /* phase 2 on phase 1's shards? */
-        log_warn("%s: no sequence of this folder is longer than %lld tokens, --max-seq-length is %d: are these the "
-                 "shards that are meant?",
+    if (status == OK && 2 * c.longest <= s->o.max_length) /* phase 2 may have phase 1's shards */
+        log_warn("%s: no sequence of this folder is longer than %lld tokens, --max-seq-length is %d; check that "
+                 "these are the intended shards",
                  s->paths[0], (long long)c.longest, s->o.max_length);
     free(c.message);
     return status;
-}
-
-/* The block that a sequence is in. */
-static int64_t block_of(const Shards *s, int64_t sequence)
-{
-    int64_t low = 0, high = s->n_blocks - 1;
-    while (low < high) {
-        int64_t middle = (low + high + 1) / 2;
-        if (s->blocks[middle].first <= sequence)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
 }
 
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
@@ -357,7 +329,8 @@ Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
           (long long)first, (long long)n, (long long)s->count);
     sequences_clear(&s->range);
     sequences_reserve(&s->range, n, 0, 0);
-    for (int64_t b = n ? block_of(s, first) : 0; s->range.e.count < n; b++) {
+    for (int64_t b = n ? shards_find(&s->blocks->first, sizeof *s->blocks, s->n_blocks, first) : 0;
+         s->range.e.count < n; b++) {
         const ShardBlock *block = &s->blocks[b];
         if (s->read.e.count == 0 || s->read.sample[0] != block->first || s->read.e.count != block->sequences) {
             sequences_clear(&s->read);

@@ -1,10 +1,10 @@
-/* A folder of shards as an endless row of batches, and as a list to evaluate on.
+/* A folder of shards as an endless sequence of batches, and as a list to evaluate on.
 
-   Layouts may be mixed (docs/files.md 8). Not all is held in memory: an epoch's order has two levels (docs/contracts.md
-   3), so that rows which are compressed together are read together; two windows of 2^22 tokens at most, three batches
-   and 16 open files are what there is. A thread of its own reads ahead, batch + 1 while the caller works on batch, and
-   the next window. Any batch can be asked for at any time; which sequences it has, and their masks, depends on the
-   files, the seed and its number alone. Calls are for one thread at a time. */
+   Layouts may be mixed (docs/files.md 8). An epoch's order has two levels (docs/contracts.md 3), so that rows which are
+   compressed together are read together. Memory holds at most two windows of 2^22 tokens and three batches; 16 files
+   are open. A thread reads ahead: batch + 1 while the caller works on batch, and the next window. Batches can be
+   requested in any order; their sequences and masks depend on the files, the seed and the batch's number alone. One
+   thread at a time may call. */
 #ifndef CAIRN_DATA_SHARDS_H
 #define CAIRN_DATA_SHARDS_H
 
@@ -14,8 +14,7 @@
 #include "text/text.h"
 
 typedef struct {
-    const Vocab *vocab;  /* what ids are checked by, and for masks that are drawn here; must outlive the Shards. NULL:
-                            files that are masked only */
+    const Vocab *vocab;  /* checks ids and draws masks; must outlive the Shards. NULL: only files with masks */
     int32_t vocab_size;  /* without a vocabulary: ids are below this */
     int max_length;      /* no sequence is longer */
     int max_predictions; /* no sequence has more masked positions; 0: 15 % of max_length, rounded up */
@@ -35,17 +34,15 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
 void shards_close(Shards *s);          /* takes NULL */
 int64_t shards_count(const Shards *s); /* sequences of an epoch */
 /* Reads every row once, with up to 8 threads: the first bad one is E_FORMAT with file, dataset and row. For the start
-   of a run; a resumed one with the same shards_digest need not repeat it. `stop` as in signals_stop; may be NULL.
- */
+   of a run; a resumed one with the same shards_digest need not repeat it. `stop` as in signals_stop; may be NULL. */
 Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 /* The sequences of global batch number `batch` (from 0), in order; the last batch of an epoch may be short. Valid until
    the next call but one. */
 Status shards_step(Shards *s, int64_t batch, const Examples **e);
 /* The same as a run's source of steps; the Shards must live as long. */
 ExampleSource shards_source(Shards *s);
-/* Bytes that will be allocated on top of those held now, for sequences of `mean_length`: of shards_step (windows,
-   batches and what a caller keeps of each of their sequences), or of shards_range alone. For what a run says it needs.
- */
+/* Bytes that will be allocated beyond those held now, for sequences of `mean_length`: by shards_step (windows, batches
+   and the caller's figures of each sequence), or by shards_range alone. For the run's memory account. */
 size_t shards_memory(const Shards *s, double mean_length, bool steps);
 /* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
    call. */
@@ -53,7 +50,7 @@ Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
 /* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
 Digest shards_digest(const Shards *s);
 
-/* What the thread has done, for the rate that a run reports. */
+/* Work of the thread, for the rate that a run reports. */
 typedef struct {
     int64_t tokens;      /* put into batches */
     double busy, waited; /* seconds: of the thread reading; of callers waiting for it */

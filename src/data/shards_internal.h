@@ -1,4 +1,4 @@
-/* What shards.c (files, blocks) and loader.c (order, batches, the thread) share. */
+/* Shared by shards.c (files, blocks) and loader.c (order, batches, the thread). */
 #ifndef CAIRN_DATA_SHARDS_INTERNAL_H
 #define CAIRN_DATA_SHARDS_INTERNAL_H
 
@@ -81,5 +81,20 @@ void shard_reader_free(ShardReader *r);
 void shards_take(Shards *s, ShardReader *r, const Sequences *from, int64_t i, uint32_t epoch, Sequences *to);
 Status shards_start(Shards *s); /* the thread */
 void shards_stop(Shards *s);
+
+/* The last of n parts that begins at or before `place`: the block or window of a sequence. `first` is the first part's
+   beginning, the others follow at a distance of `stride` bytes. */
+static inline int64_t shards_find(const int64_t *first, size_t stride, int64_t n, int64_t place)
+{
+    int64_t low = 0, high = n - 1;
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (*(const int64_t *)((const char *)first + (size_t)middle * stride) <= place)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
 
 #endif

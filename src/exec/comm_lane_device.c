@@ -9,29 +9,29 @@ typedef struct {
     Device *device;
     float *grads; // (the flat space)
     Stats *stats;
-    int32_t given, computed, queued; /* events: of enter; of both lanes when they are joined */
+    int32_t given, computed, queued; /* events: of lane_enter; of both lanes in lane_join */
     bool met;
 } DeviceLane;
 
-static DeviceLane *of(CommLane *l) { return (DeviceLane *)l; }
+static DeviceLane *device_lane(CommLane *l) { return (DeviceLane *)l; }
 
 /* The comm lane continues after all that the compute lane was given so far. */
-static Status enter(const DeviceLane *l)
+static Status lane_enter(const DeviceLane *l)
 {
     Device *d = l->device;
-    TRY(d->lane(d, LANE_COMPUTE));
+    TRY(d->choose_lane(d, LANE_COMPUTE));
     TRY(d->event_record(d, l->given));
-    TRY(d->lane(d, LANE_COMM));
+    TRY(d->choose_lane(d, LANE_COMM));
     return d->event_wait(d, l->given);
 }
 
 /* The compute lane continues after all that was queued so far. */
-static Status join(const DeviceLane *l)
+static Status lane_join(const DeviceLane *l)
 {
     Device *d = l->device;
-    TRY(d->lane(d, LANE_COMM));
+    TRY(d->choose_lane(d, LANE_COMM));
     TRY(d->event_record(d, l->queued));
-    TRY(d->lane(d, LANE_COMPUTE));
+    TRY(d->choose_lane(d, LANE_COMPUTE));
     TRY(d->event_record(d, l->computed));
     return d->event_wait(d, l->queued);
 }
@@ -46,7 +46,7 @@ static Status sum_stats(const DeviceLane *l, void *stream)
 
 static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
 {
-    DeviceLane *l = of(e->lane);
+    DeviceLane *l = device_lane(e->comm_lane);
     const ExecRanks *r = l->ranks;
     const GradientBuckets *b = r->buckets;
     int32_t bucket = e->plan->instrs[i].attr.reduce.bucket;
@@ -62,7 +62,7 @@ static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
 
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
 {
-    const DeviceLane *l = of(e->lane);
+    const DeviceLane *l = device_lane(e->comm_lane);
     const GradientBuckets *b = l->ranks->buckets;
     void *stream = l->device->stream(l->device);
     float *x = OUT(&e->calls[i], SHARE, x)->data;
@@ -76,29 +76,29 @@ static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
 
 static Status device_post(CommLane *lane, InstrId i, const RowCounts *rows)
 {
-    const DeviceLane *l = of(lane);
-    TRY(enter(l));
+    const DeviceLane *l = device_lane(lane);
+    TRY(lane_enter(l));
     TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_sum));
-    return l->device->lane(l->device, LANE_COMPUTE);
+    return l->device->choose_lane(l->device, LANE_COMPUTE);
 }
 
 static Status device_share(CommLane *lane, InstrId i, const RowCounts *rows)
 {
-    const DeviceLane *l = of(lane);
-    TRY(enter(l));
+    const DeviceLane *l = device_lane(lane);
+    TRY(lane_enter(l));
     TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_share));
-    return join(l);
+    return lane_join(l);
 }
 
 /* ---- waiting ---- */
 
-static Status computed(void *self, bool *done)
+static Status is_computed(void *self, bool *done)
 {
     const DeviceLane *l = self;
     return l->device->event_done(l->device, l->computed, done);
 }
 
-static Status queued(void *self, bool *done)
+static Status is_queued(void *self, bool *done)
 {
     const DeviceLane *l = self;
     return l->device->event_done(l->device, l->queued, done);
@@ -106,17 +106,17 @@ static Status queued(void *self, bool *done)
 
 static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
 {
-    DeviceLane *l = of(lane);
+    DeviceLane *l = device_lane(lane);
     (void)rows;
     l->met = false;
     if (broken) {
         comm_device_abort(l->ranks->comm_device); /* it might wait for ever */
         return OK;
     }
-    TRY(join(l));
-    TRY(comm_device_wait(l->ranks->comm_device, computed, l));
+    TRY(lane_join(l));
+    TRY(comm_device_wait(l->ranks->comm_device, is_computed, l));
     double start = clock_monotonic();
-    TRY(comm_device_wait(l->ranks->comm_device, queued, l));
+    TRY(comm_device_wait(l->ranks->comm_device, is_queued, l));
     l->exec->comm_waited += clock_monotonic() - start;
     return OK;
 }

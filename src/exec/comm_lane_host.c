@@ -22,7 +22,7 @@ typedef struct {
     int most;
     bool threaded; /* a device's memory is reached by the step's thread only, which sums when it waits */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* of the members below */
     pthread_cond_t changed;
     int posted, done;
     bool ending;
@@ -30,7 +30,7 @@ typedef struct {
     char *message;
 } HostLane;
 
-static HostLane *of(CommLane *l) { return (HostLane *)l; }
+static HostLane *host_lane(CommLane *l) { return (HostLane *)l; }
 
 /* ---- one sum ---- */
 
@@ -49,7 +49,7 @@ static Status sum_stats(const HostLane *l)
 
 /* `x` of the collectives is the flat space; of a device it is a copy of [begin, end), as if the space began before it.
  */
-static Status exchange(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts, bool sum)
+static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts, bool sum)
 {
     const GradientBuckets *b = l->ranks->buckets;
     Comm *comm = l->ranks->comm;
@@ -75,14 +75,14 @@ static Status sum_one(HostLane *l, Post *p, bool first)
     if (first && r->meet) TRY(r->meet(r->self));
     p->begin = clock_monotonic();
     Status status = bucket < 0 ? sum_stats(l)
-                               : exchange(l, l->grads, r->buckets->starts[bucket], r->buckets->starts[bucket + 1],
-                                          gradient_parts(r->buckets, bucket), true);
+                               : exchange_parts(l, l->grads, r->buckets->starts[bucket], r->buckets->starts[bucket + 1],
+                                                gradient_parts(r->buckets, bucket), true);
     p->end = clock_monotonic();
     return status;
 }
 
 /* From the first element of any part to the last. */
-static Interval extent(const Intervals *parts, int ranks)
+static Interval parts_extent(const Intervals *parts, int ranks)
 {
     Interval all = {INT64_MAX, 0};
     for (int r = 0; r < ranks; r++)
@@ -95,14 +95,14 @@ static Interval extent(const Intervals *parts, int ranks)
 
 static Status share_parts(const HostLane *l, float *x, const Intervals *parts)
 {
-    Interval all = extent(parts, l->ranks->buckets->ranks);
-    return all.end <= all.begin ? OK : exchange(l, x, all.begin, all.end, parts, false);
+    Interval all = parts_extent(parts, l->ranks->buckets->ranks);
+    return all.end <= all.begin ? OK : exchange_parts(l, x, all.begin, all.end, parts, false);
 }
 
 /* Nothing is posted then, so the lane's connection is free for the step's thread. */
 static Status share_one(Exec *e, InstrId i, const RowCounts *rows)
 {
-    const HostLane *l = of(e->lane);
+    const HostLane *l = host_lane(e->comm_lane);
     const GradientBuckets *b = l->ranks->buckets;
     float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
@@ -142,7 +142,7 @@ static void *lane_thread(void *arg)
 
 static void host_close(CommLane *lane)
 {
-    HostLane *l = of(lane);
+    HostLane *l = host_lane(lane);
     if (l->threaded) {
         pthread_mutex_lock(&l->lock);
         l->ending = true;
@@ -161,7 +161,7 @@ static void host_close(CommLane *lane)
 
 static Status host_post(CommLane *lane, InstrId i, const RowCounts *rows)
 {
-    HostLane *l = of(lane);
+    HostLane *l = host_lane(lane);
     (void)rows;
     pthread_mutex_lock(&l->lock);
     CHECK(l->posted < l->most, "more sums than the plan has");
@@ -173,7 +173,7 @@ static Status host_post(CommLane *lane, InstrId i, const RowCounts *rows)
 
 static Status host_share(CommLane *lane, InstrId i, const RowCounts *rows)
 {
-    return exec_run_noted(of(lane)->exec, i, rows, LANE_COMPUTE, share_one);
+    return exec_run_noted(host_lane(lane)->exec, i, rows, LANE_COMPUTE, share_one);
 }
 
 static void note_sums(const HostLane *l, const RowCounts *rows)
@@ -189,7 +189,7 @@ static void note_sums(const HostLane *l, const RowCounts *rows)
 /* A thread's sums are awaited where the range failed, too: they lie in memory that may go. */
 static Status host_wait(CommLane *lane, bool broken, const RowCounts *rows)
 {
-    HostLane *l = of(lane);
+    HostLane *l = host_lane(lane);
     double start = clock_monotonic();
     if (!l->threaded)
         for (; l->done < l->posted; l->done++)

@@ -24,7 +24,7 @@ static Status bind_instr(Exec *e, InstrId i)
     call->scratch = instr->scratch ? e->memory->base[REGION_SCRATCH] : NULL;
     call->scratch_bytes = instr->scratch;
     e->ops[i] = &backend->op[instr->op];
-    if (op_is_exchange(instr->op)) return OK; /* the comm lane's own */
+    if (op_is_exchange(instr->op) || op_is_link(instr->op)) return OK; /* the comm lane's own, and works' */
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
@@ -117,7 +117,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
 void exec_free(Exec *e)
 {
     if (!e) return;
-    if (e->lane) e->lane->close(e->lane);
+    if (e->comm_lane) e->comm_lane->close(e->comm_lane);
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph)
             e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);
@@ -134,6 +134,7 @@ void exec_free(Exec *e)
 }
 
 void exec_set_check(Exec *e, bool check) { e->options.check = check; }
+void exec_set_flip(Exec *e, const ExecFlip *flip) { e->flip = flip; }
 
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
 {
@@ -191,7 +192,17 @@ static Status poison_dead(const Exec *e, InstrId i)
     return status;
 }
 
-/* Only a micro-batch may be left half done: nothing of it lasts. An update that stopped between its instrs would leave
+static Status flip_bit(const Exec *e, const RowCounts *rows)
+{
+    TensorId t = e->plan->instrs[e->flip->instr].out[e->flip->out];
+    uint64_t bit = e->flip->bit % (8 * plan_tensor_bytes(e->plan, t, rows));
+    unsigned char byte, *place = (unsigned char *)exec_data(e, t) + bit / 8;
+    TRY(backend_download(e->memory->backend, &byte, place, 1));
+    byte ^= (unsigned char)(1u << bit % 8);
+    return backend_upload(e->memory->backend, place, &byte, 1);
+}
+
+/* Only `micro` may stop between two instrs, because its step is discarded. An update that stopped there would leave
    weights of one step under the number of another. */
 static bool stopped(const Exec *e, Range range)
 {
@@ -199,18 +210,18 @@ static bool stopped(const Exec *e, Range range)
 }
 
 /* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
-static Status enter(const Exec *e, InstrId i)
+static Status wait_before(const Exec *e, InstrId i)
 {
     Device *d = e->memory->backend->device;
     const Instr *instr = &e->plan->instrs[i];
     if (!e->events) return OK;
-    TRY(d->lane(d, instr->lane));
+    TRY(d->choose_lane(d, instr->lane));
     for (int w = 0; w < 2; w++)
         if (instr->wait[w] != NONE) TRY(d->event_wait(d, e->events[instr->wait[w]]));
     return OK;
 }
 
-static Status leave(const Exec *e, InstrId i)
+static Status record_after(const Exec *e, InstrId i)
 {
     Device *d = e->memory->backend->device;
     return e->events && e->events[i] != NONE ? d->event_record(d, e->events[i]) : OK;
@@ -221,38 +232,14 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue; /* exec_run_pieces gives it to the lane */
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
-        TRY(enter(e, i));
+        TRY(wait_before(e, i));
         TRY(e->ops[i]->run(&e->calls[i], rows));
-        TRY(leave(e, i));
+        TRY(record_after(e, i));
     }
     return OK;
 }
 
 static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return e->ops[i]->run(&e->calls[i], rows); }
-
-void exec_add_record(Exec *e, ExecRecord record, int mark)
-{
-    int at = e->n_records;
-    MEM_GROW(e->marks, at, e->cap_marks);
-    MEM_GROW(e->records, e->n_records, e->cap_records);
-    e->marks[at] = mark;
-    e->records[e->n_records++] = record;
-}
-
-Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
-{
-    Device *d = e->memory->backend->device;
-    if (!e->tracing) return run(e, i, rows);
-    int mark = d && d->mark ? 1 + 2 * e->n_marks : 0;
-    if (mark) TRY(d->mark(d, lane, mark));
-    double issued = clock_monotonic();
-    TRY(run(e, i, rows));
-    double returned = clock_monotonic();
-    if (mark) TRY(d->mark(d, lane, mark + 1));
-    e->n_marks += mark > 0; /* both are set */
-    exec_add_record(e, (ExecRecord){i, *rows, issued, returned, issued, returned}, mark);
-    return OK;
-}
 
 static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
 {
@@ -263,41 +250,42 @@ static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
         plan_instr_name(e->plan, i, name);
         d->range_begin(d, name);
     }
-    Status status = enter(e, i);
+    Status status = wait_before(e, i);
     int lane = e->events ? e->plan->instrs[i].lane : LANE_COMPUTE;
     if (status == OK) status = exec_run_noted(e, i, rows, lane, run_one);
-    if (status == OK) status = leave(e, i);
+    if (status == OK) status = record_after(e, i);
     if (named) d->range_end(d);
     return status;
 }
 
-/* What was run on all lanes is done: before somebody looks at memory, or spoils it. */
-static Status settle_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
+/* Before the host reads or overwrites memory. */
+static Status wait_for_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
 
 bool exec_watched(const Exec *e)
 {
     const Device *d = e->memory->backend->device;
-    return e->options.poison || e->options.check || e->tracing || (d && d->ranges);
+    return e->options.poison || e->options.check || e->flip || e->tracing || (d && d->ranges);
 }
 
-/* With poison, checks, a trace or names. */
+/* With poison, checks, faults, a trace or names. */
 static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(run_named(e, i, rows));
-        if (e->options.check || e->options.poison) TRY(settle_lanes(e));
+        if (e->flip && e->flip->instr == i) TRY(flip_bit(e, rows));
+        if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
         if (e->options.check) TRY(check_finite(e, i, rows));
         if (e->options.poison) TRY(poison_dead(e, i));
-        if (e->options.poison) TRY(settle_lanes(e));
+        if (e->options.poison) TRY(wait_for_lanes(e));
     }
     return OK;
 }
 
 /* ---- graphs ---- */
 
-/* The one of this range and bucket; NULL the first time, and then it is noted. */
+/* The replay of this range and bucket; NULL the first time, which adds it. */
 static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
 {
     for (int i = 0; i < e->n_replays; i++) {
@@ -343,7 +331,7 @@ static Status capture(Exec *e, Replay *r)
     return exec_run_plain(e, r->range, &r->rows);
 }
 
-/* The first run of a bucket loads and sets up what libraries do late; the second is captured. */
+/* The first run of a bucket lets libraries initialise; the second is captured. */
 static Status run_graph(Exec *e, Range range, const RowCounts *rows)
 {
     Replay *r = find_replay(e, range, rows);
@@ -361,13 +349,13 @@ Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
     return d && d->capture_begin ? run_graph(e, range, rows) : exec_run_plain(e, range, rows);
 }
 
-/* At its end a range has one lane again, the plan sees to that; where it broke off, the others must be waited for. */
+/* The plan joins all lanes where a range ends; a range that failed must wait for them here. */
 static Status end_lanes(const Exec *e, Status status)
 {
     Device *d = e->memory->backend->device;
-    if (status == OK) return d->lane(d, LANE_COMPUTE);
+    if (status == OK) return d->choose_lane(d, LANE_COMPUTE);
     char *why = mem_strdup(status_message());
-    if (d->lane(d, LANE_COMPUTE) == OK) (void)d->wait(d);
+    if (d->choose_lane(d, LANE_COMPUTE) == OK) (void)d->wait(d);
     status = fail(status, "%s", why);
     free(why);
     return status;
@@ -375,6 +363,8 @@ static Status end_lanes(const Exec *e, Status status)
 
 Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
+    bool micro = range.count > 0 && range.first == e->plan->micro.first;
+    CHECK(!micro || !e->plan->slots[SLOT_ACTIVATION], "a stage runs in works");
     Status status = exec_in_pieces(e, range) ? exec_run_pieces(e, range, rows) : exec_run_range(e, range, rows);
     return e->events ? end_lanes(e, status) : status;
 }
@@ -399,33 +389,4 @@ Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
     CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes from '%s' of %zu", bytes, e->plan->tensors[t].name,
           e->plan->tensors[t].bytes);
     return backend_download(e->memory->backend, data, exec_data(e, t), bytes);
-}
-
-Status exec_trace_start(Exec *e)
-{
-    Device *d = e->memory->backend->device;
-    e->n_records = e->n_marks = 0;
-    e->tracing = true;
-    return d && d->mark ? d->mark(d, LANE_COMPUTE, 0) : OK;
-}
-
-Status exec_trace_end(Exec *e, const ExecRecord **records, int *n)
-{
-    Device *d = e->memory->backend->device;
-    e->tracing = false;
-    if (e->n_marks > 0) {
-        int marks = 1 + 2 * e->n_marks;
-        double *times = mem_array((size_t)marks, sizeof *times);
-        Status status = d->mark_times(d, times, marks);
-        for (int r = 0; r < e->n_records && status == OK; r++) {
-            if (!e->marks[r]) continue;
-            e->records[r].begin = times[e->marks[r]];
-            e->records[r].end = times[e->marks[r] + 1];
-        }
-        free(times);
-        TRY(status);
-    }
-    *records = e->records;
-    *n = e->n_records;
-    return OK;
 }

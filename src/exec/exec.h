@@ -18,8 +18,8 @@ typedef struct {
     size_t bytes[N_REGIONS];
 } Memory;
 
-/* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY says which region, how
-   much was wanted and what is free. */
+/* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY names the region, its
+   bytes and the free bytes. */
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
 /* After planning again: activations and scratch that are too small are allocated again, without their content. */
 Status memory_grow(Memory *m, const Plan *const *plans, int n_plans);
@@ -69,6 +69,14 @@ typedef struct {
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options);
 void exec_free(Exec *e);
 void exec_set_check(Exec *e, bool check);
+/* A fault, for tests: whenever instr `instr` has run, bit number `bit` of its output `out`, modulo the bits of the rows
+   that it wrote, is flipped. */
+typedef struct {
+    InstrId instr;
+    int out;
+    uint64_t bit;
+} ExecFlip;
+void exec_set_flip(Exec *e, const ExecFlip *flip); /* NULL: none. Must live until it is replaced */
 
 /* The bucket for a micro-batch of that many rows; CHECKs that it fits the capacity. */
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
@@ -80,6 +88,21 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
    this rank has no micro-batch and takes part in the sums only. With one rank it is exec_run of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
+
+/* ---- works of a stage (works.c): of a plan that was cut, in place of exec_run of `micro` ---- */
+
+/* Passes a boundary (`forward`) or its gradient. `data` lies in the backend's memory; a receive fills it. */
+typedef struct {
+    Status (*pass)(void *self, bool send, bool forward, void *data, size_t bytes);
+    void *self;
+} ExecLinks;
+/* Runs a work for the micro-batch whose tensors lie in `slots`; a class that the work does not touch may be −1. `links`
+   may be NULL for the whole model as one stage. */
+Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
+                     const ExecLinks *links);
+/* Writes an input of that micro-batch, before its F. */
+Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes);
+
 /* Ranges that became graphs, launches of these, and ranges that the device refused to capture, which run op by op. */
 typedef struct {
     int64_t captured, replayed, refused;

@@ -17,9 +17,10 @@ struct Exec {
     const Plan *plan;
     Memory *memory;
     ExecOptions options;
-    OpCall *calls;      /* (n_instrs) */
-    const OpImpl **ops; /* (n_instrs) */
-    RowCounts *buckets; /* (n_buckets), ascending */
+    const ExecFlip *flip; /* NULL: none */
+    OpCall *calls;        /* (n_instrs) */
+    const OpImpl **ops;   /* (n_instrs) */
+    RowCounts *buckets;   /* (n_buckets), ascending */
     int n_buckets;
     int32_t *events;  /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
                          or the backend */
@@ -34,9 +35,9 @@ struct Exec {
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
     int n_marks, cap_marks;
-    CommLane *lane; /* NULL: the plan has no REDUCE */
-    bool copies;    /* the copy lane has work */
-    bool reducing;  /* the micro-batch that runs is its step's last */
+    CommLane *comm_lane; /* NULL: the plan has no REDUCE */
+    bool copies;         /* the copy lane has work */
+    bool reducing;       /* the micro-batch that runs is its step's last */
     double comm_busy, comm_waited;
 };
 
@@ -45,14 +46,16 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
-bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a trace or names */
-/* Runs an instr; in a trace between two marks of a lane, and notes it. */
+bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a fault, a trace or names */
+
+/* ---- trace.c ---- */
+/* Runs an instr; in a trace between two marks of a lane, with a record. */
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run);
 void exec_add_record(Exec *e, ExecRecord record, int mark);
 
 /* ---- ranks.c ---- */
 Status exec_open_lane(Exec *e);
-/* The range must run in pieces, between what is exchanged. `rows` of exec_run_pieces may be NULL: nothing runs between.
+/* Whether the range must run in pieces, between exchanges. `rows` of exec_run_pieces may be NULL: only exchanges run.
  */
 bool exec_in_pieces(const Exec *e, Range range);
 Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows);

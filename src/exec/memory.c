@@ -21,8 +21,8 @@ static void host_release(Device *d, void *p, size_t bytes)
     pages_unmap(p, bytes);
 }
 
-/* Of a device's run, the state that is being saved, offloaded tensors and exchanged gradients lie on the host;
-   offloaded tensors where the copy lane reaches them. */
+/* On a device, the save buffer, offloaded tensors and exchanged gradients lie in the host's memory; offloaded tensors
+   are pinned. */
 static Allocator allocator(const Device *d, Region r)
 {
     if (d && r == REGION_HOST && d->pin) return (Allocator){d->pin, d->unpin};

@@ -12,18 +12,21 @@ Status exec_open_lane(Exec *e)
     if (most == 0) return OK;
     CHECK(e->options.ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
     return e->options.ranks->comm_device
-               ? comm_lane_open_device(e, exec_data(e, grads), exec_data(e, stats), &e->lane)
-               : comm_lane_open_host(e, exec_data(e, grads), exec_data(e, stats), most, &e->lane);
+               ? comm_lane_open_device(e, exec_data(e, grads), exec_data(e, stats), &e->comm_lane)
+               : comm_lane_open_host(e, exec_data(e, grads), exec_data(e, stats), most, &e->comm_lane);
 }
 
-static bool has(const Exec *e, Range range, Op op)
+static bool range_has(const Exec *e, Range range, Op op)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++)
         if (e->plan->instrs[i].op == op) return true;
     return false;
 }
 
-bool exec_in_pieces(const Exec *e, Range range) { return e->lane && (e->reducing || has(e, range, OP_SHARE)); }
+bool exec_in_pieces(const Exec *e, Range range)
+{
+    return e->comm_lane && (e->reducing || range_has(e, range, OP_SHARE));
+}
 
 /* A graph has no place for an event of another lane before it, or behind it. */
 static Status run_piece(Exec *e, Range piece, const RowCounts *rows)
@@ -37,8 +40,8 @@ static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, I
     const RowCounts *all = rows ? rows : &e->plan->capacity;
     Op op = e->plan->instrs[i].op;
     *next = i + 1;
-    if (op == OP_SHARE) return e->lane->share(e->lane, i, all);
-    if (op == OP_REDUCE) return e->reducing ? e->lane->post(e->lane, i, all) : OK;
+    if (op == OP_SHARE) return e->comm_lane->share(e->comm_lane, i, all);
+    if (op == OP_REDUCE) return e->reducing ? e->comm_lane->post(e->comm_lane, i, all) : OK;
     while (*next < end && !op_is_exchange(e->plan->instrs[*next].op)) ++*next;
     return rows ? run_piece(e, (Range){i, *next - i}, rows) : OK;
 }
@@ -49,7 +52,7 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
     InstrId end = range.first + range.count;
     for (InstrId i = range.first; i < end && status == OK;) status = run_from(e, i, end, rows, &i);
     char *why = status == OK ? NULL : mem_strdup(status_message());
-    Status ended = e->lane->wait(e->lane, status != OK, rows ? rows : &e->plan->capacity);
+    Status ended = e->comm_lane->wait(e->comm_lane, status != OK, rows ? rows : &e->plan->capacity);
     if (why) ended = fail(status, "%s", why);
     free(why);
     return ended;
@@ -57,7 +60,7 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
 
 Status exec_run_last(Exec *e, const RowCounts *rows)
 {
-    e->reducing = e->lane != NULL;
+    e->reducing = e->comm_lane != NULL;
     Status status = exec_run(e, e->plan->micro, rows);
     e->reducing = false;
     return status;

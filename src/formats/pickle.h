@@ -1,6 +1,6 @@
 /* A reader of Python pickles, limited to the elements of a state_dict. It builds plain values from an allow-list of
    opcodes and of globals; nothing is imported, called or executed. Source: Lib/pickletools.py of CPython (opcodes),
-   torch/serialization.py (persistent ids). Private to state/.
+   torch/serialization.py (persistent ids). Private to formats/.
 
    Values are in one array and refer to each other by index, so cycles are harmless and nothing recurses. Texts point
    into the pickle's bytes, which must outlive the Pickle. */

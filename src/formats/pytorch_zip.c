@@ -44,7 +44,7 @@ static Status find_end(const Zip *z, uint64_t *at)
 }
 
 /* Fields of 16 and 32 bits are all ones if the zip64 record holds the number. */
-static bool agrees(uint64_t small, uint64_t limit, uint64_t wide) { return small == limit || small == wide; }
+static bool equals_wide(uint64_t small, uint64_t limit, uint64_t wide) { return small == limit || small == wide; }
 
 static Status read_end(Zip *z)
 {
@@ -65,8 +65,8 @@ static Status read_end(Zip *z)
             return fail(E_FORMAT, "%s: the zip64 end record is not where its locator says", z->path);
         const uint8_t *q = z->data + end;
         uint64_t n = reader_le64(q + 32), bytes = reader_le64(q + 40), start = reader_le64(q + 48);
-        if (!agrees(z->n_entries, 0xffff, n) || !agrees(z->directory_bytes, 0xffffffff, bytes) ||
-            !agrees(z->directory, 0xffffffff, start) || reader_le64(q + 24) != n)
+        if (!equals_wide(z->n_entries, 0xffff, n) || !equals_wide(z->directory_bytes, 0xffffffff, bytes) ||
+            !equals_wide(z->directory, 0xffffffff, start) || reader_le64(q + 24) != n)
             return fail(E_FORMAT, "%s: the two end records of the zip directory disagree", z->path);
         z->n_entries = n;
         z->directory_bytes = bytes;
@@ -86,7 +86,7 @@ static Status read_end(Zip *z)
 }
 
 /* Takes the next number of the zip64 extra field if the small one is all ones. */
-static bool widen(uint64_t *number, const uint8_t **extra, uint64_t *left)
+static bool take_wide(uint64_t *number, const uint8_t **extra, uint64_t *left)
 {
     if (*number != 0xffffffff) return true;
     if (*left < 8) return false;
@@ -133,7 +133,7 @@ static Status check_local(const Zip *z, ZipEntry *e, uint32_t method, const char
     uint32_t crc = reader_le32(p + 14), packed = reader_le32(p + 18), bytes = reader_le32(p + 22);
     bool later = reader_le16(p + 6) & 8; /* the numbers follow the data; these fields are zeros or the same numbers */
     if (!(later && crc == 0 && packed == 0 && bytes == 0) &&
-        (crc != e->crc || !agrees(packed, 0xffffffff, e->bytes) || !agrees(bytes, 0xffffffff, e->bytes)))
+        (crc != e->crc || !equals_wide(packed, 0xffffffff, e->bytes) || !equals_wide(bytes, 0xffffffff, e->bytes)))
         return fail(E_FORMAT, "%s: entry '%s': size or CRC-32 in its header differ from those in the directory",
                     z->path, quoted);
     e->offset = e->header + 30 + name_len + extra_len;
@@ -156,8 +156,8 @@ static Status read_entry(const Zip *z, uint64_t *at, ZipEntry *e)
     uint64_t packed = reader_le32(p + 20);
     e->bytes = reader_le32(p + 24);
     e->header = reader_le32(p + 42);
-    if (!find_zip64(p + 46 + name_len, extra_len, &wide, &left) || !widen(&e->bytes, &wide, &left) ||
-        !widen(&packed, &wide, &left) || !widen(&e->header, &wide, &left))
+    if (!find_zip64(p + 46 + name_len, extra_len, &wide, &left) || !take_wide(&e->bytes, &wide, &left) ||
+        !take_wide(&packed, &wide, &left) || !take_wide(&e->header, &wide, &left))
         return fail(E_FORMAT, "%s: entry '%s': its extra fields do not fit", z->path, quoted);
     if (e->flags & 1)
         return fail(E_FORMAT, "%s: entry '%s' is encrypted; expected a file of torch.save", z->path, quoted);

@@ -1,5 +1,5 @@
-/* Shared by the readers of tensor files: the open file, and the calls with which a format's reader fills it. Private to
-   formats/. Each <format>_read parses one file already mapped, and adds its tensors. */
+/* For the readers of tensor files: the open file, and the functions that fill it. Private to formats/. Each
+   <format>_read parses one mapped file and adds its tensors. */
 #ifndef CAIRN_FORMATS_READER_INTERNAL_H
 #define CAIRN_FORMATS_READER_INTERNAL_H
 
@@ -33,8 +33,6 @@ struct TensorFile {
     int n_shards, shards_capacity;
     TensorSum *sums;
     int n_sums, sums_capacity;
-    char **metadata; /* key, value, key, value … */
-    int n_metadata, metadata_capacity;
 };
 
 /* Maps a file as the next shard. */

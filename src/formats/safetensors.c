@@ -18,21 +18,12 @@ static const struct {
 
 #define N_NAMES (sizeof dtypes / sizeof *dtypes)
 
-static void add_metadata(TensorFile *f, const char *key, const char *value)
-{
-    MEM_GROW(f->metadata, f->n_metadata + 1, f->metadata_capacity);
-    f->metadata[f->n_metadata++] = mem_strdup(key);
-    f->metadata[f->n_metadata++] = mem_strdup(value);
-}
-
-static Status read_metadata(TensorFile *f, const char *path, const Json *object)
+static Status check_metadata(const char *path, const Json *object)
 {
     if (js_kind(object) != JSON_KIND_OBJECT) return fail(E_FORMAT, "%s: __metadata__ is not a JSON object", path);
-    for (void *it = js_first(object); it; it = js_next(object, it)) {
+    for (void *it = js_first(object); it; it = js_next(object, it))
         if (js_kind(js_value(it)) != JSON_KIND_STRING)
             return fail(E_FORMAT, "%s: __metadata__: the value of '%s' is not a string", path, js_key(it));
-        add_metadata(f, js_key(it), js_string(js_value(it), ""));
-    }
     return OK;
 }
 
@@ -133,7 +124,7 @@ Status safetensors_read(TensorFile *f, int shard)
     TRY_DONE(js_parse(path, (const char *)data + 8, (size_t)header, &doc));
     for (void *it = js_first(doc); it; it = js_next(doc, it)) {
         if (strcmp(js_key(it), "__metadata__") == 0)
-            TRY_DONE(read_metadata(f, path, js_value(it)));
+            TRY_DONE(check_metadata(path, js_value(it)));
         else
             TRY_DONE(read_entry(f, shard, js_key(it), js_value(it), start, size - start));
     }

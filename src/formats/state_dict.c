@@ -19,7 +19,7 @@ static bool read_dims(const Pickle *p, PickleId tuple, int64_t *out, int *n)
 
 /* Whether offset, dims and strides stay within `room` elements. `last`: the last element reached, for messages; −1 on
    overflow or a negative number. */
-static bool inside(int64_t offset, const TensorInfo *t, const int64_t *strides, int64_t room, int64_t *last)
+static bool fits_storage(int64_t offset, const TensorInfo *t, const int64_t *strides, int64_t room, int64_t *last)
 {
     int64_t reach, at = offset;
     *last = -1;
@@ -56,7 +56,7 @@ static Status add_tensor(TensorFile *f, int shard, const Pickle *p, const Pickle
     Status status = find(context, p, s, &start, &sum);
     if (status != OK) return status_context(status, "%s: tensor '%s'", path, quoted);
     int64_t last;
-    if (!inside(offset, t, strides, s->storage.view_count, &last))
+    if (!fits_storage(offset, t, strides, s->storage.view_count, &last))
         return fail(E_FORMAT,
                     "%s: tensor '%s': offset %" PRId64 " with its size and stride reaches element %" PRId64
                     ", its storage has %" PRId64,

@@ -1,7 +1,6 @@
-/* Opening: finds the format and the files, and has the parts shared by all readers. Reading is in tensor_read.c. */
-#include <dirent.h>
-#include <errno.h>
+/* Opening a tensor file: its format, its files, and the functions for all readers. Reading is in tensor_read.c. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "formats/reader_internal.h"
@@ -98,12 +97,6 @@ int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uin
     return f->n_sums++;
 }
 
-static bool ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 static bool begins_with(const FileMap *m, const char *bytes, size_t n)
 {
     return m->size >= n && memcmp(m->data, bytes, n) == 0;
@@ -119,7 +112,7 @@ static Status read_single(TensorFile *f, const char *path)
     if (begins_with(m, "PK\3\4", 4) || begins_with(m, "PK\5\6", 4)) return pytorch_zip_read(f, shard);
     if (m->size >= 2 && m->data[0] == 0x80 && m->data[1] <= 5) return pytorch_old_read(f, shard);
     f->format = TENSORS_SAFETENSORS;
-    if (ends_with(path, ".safetensors") || (m->size > 8 && m->data[8] == '{')) return safetensors_read(f, shard);
+    if (str_ends_with(path, ".safetensors") || (m->size > 8 && m->data[8] == '{')) return safetensors_read(f, shard);
     if (m->size >= 48 && reader_le64(m->data + m->size - 8) == UINT64_C(0xdb4775248b80fb57))
         return fail(E_FORMAT,
                     "%s: a TensorFlow table in one file (the V1 form, before TensorFlow 0.12); expected the V2 form, "
@@ -245,16 +238,10 @@ done:
 static char *tf1_prefix(const char *path)
 {
     size_t n = strlen(path), digits = strlen(".data-00000-of-00001");
-    if (ends_with(path, ".index")) return mem_strndup(path, n - strlen(".index"));
+    if (str_ends_with(path, ".index")) return mem_strndup(path, n - strlen(".index"));
     if (n > digits && strncmp(path + n - digits, ".data-", 6) == 0 && strncmp(path + n - 9, "-of-", 4) == 0)
         return mem_strndup(path, n - digits);
     return NULL;
-}
-
-static Status read_tf1(TensorFile *f, const char *prefix)
-{
-    f->format = TENSORS_TF1;
-    return tf1_bundle_read(f, prefix);
 }
 
 static Status read_path(TensorFile *f, const char *path)
@@ -262,11 +249,11 @@ static Status read_path(TensorFile *f, const char *path)
     Status status = OK;
     char *prefix = tf1_prefix(path), *index = mem_printf("%s.index", path);
     if (prefix)
-        status = read_tf1(f, prefix);
+        status = tf1_bundle_read(f, prefix);
     else if (file_exists(path))
-        status = ends_with(path, ".json") ? read_index(f, path) : read_single(f, path);
+        status = str_ends_with(path, ".json") ? read_index(f, path) : read_single(f, path);
     else if (file_exists(index))
-        status = read_tf1(f, path);
+        status = tf1_bundle_read(f, path);
     else
         status = fail(E_IO, "%s: no such file, and no TensorFlow checkpoint '%s'", path, index);
     free(prefix);
@@ -274,17 +261,15 @@ static Status read_path(TensorFile *f, const char *path)
     return status;
 }
 
-/* The only TF1 index of a directory, with its path; NULL and n ≠ 1 otherwise. Caller frees. */
+/* The first TF1 index of a directory, which the caller frees (NULL: none), and their number. */
 static Status find_tf1_index(const char *directory, char **index, int *n)
 {
-    DIR *d = opendir(directory);
-    if (!d) return fail(E_IO, "%s: cannot list the directory: %s", directory, strerror(errno));
+    FileList list;
+    TRY(file_list(directory, &list));
     *n = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        if (!ends_with(e->d_name, ".index")) continue;
-        if ((*n)++ == 0) *index = file_join(directory, e->d_name);
-    }
-    closedir(d);
+    for (int i = 0; i < list.count; i++)
+        if (str_ends_with(list.paths[i], ".index") && (*n)++ == 0) *index = mem_strdup(list.paths[i]);
+    file_list_free(&list);
     return OK;
 }
 
@@ -336,14 +321,28 @@ void tensor_file_close(TensorFile *f)
         if (f->shards[i].mapped) file_unmap(&f->shards[i].map);
         free(f->shards[i].path);
     }
-    for (int i = 0; i < f->n_metadata; i++) free(f->metadata[i]);
-    free(f->metadata);
     free(f->shards);
     free(f->sums);
     free(f->infos);
     free(f->by_name);
     free(f->path);
     free(f);
+}
+
+const char *tensor_shape(char out[TENSOR_SHAPE_BYTES], const int64_t *dims, int n)
+{
+    int len = snprintf(out, TENSOR_SHAPE_BYTES, "(");
+    for (int d = 0; d < n; d++)
+        len += snprintf(out + len, TENSOR_SHAPE_BYTES - (size_t)len, "%s%" PRId64, d ? ", " : "", dims[d]);
+    snprintf(out + len, TENSOR_SHAPE_BYTES - (size_t)len, ")");
+    return out;
+}
+
+const char *tensor_format_name(TensorFormat format)
+{
+    static const char *const names[] = {
+        [TENSORS_SAFETENSORS] = "safetensors", [TENSORS_PYTORCH] = "PyTorch", [TENSORS_TF1] = "TensorFlow 1"};
+    return names[format];
 }
 
 TensorFormat tensor_file_format(const TensorFile *f) { return f->format; }
@@ -367,11 +366,4 @@ int tensor_file_find(const TensorFile *f, const char *name)
             low = middle + 1;
     }
     return -1;
-}
-
-const char *tensor_file_metadata(const TensorFile *f, const char *key)
-{
-    for (int i = 0; i + 1 < f->n_metadata; i += 2)
-        if (strcmp(f->metadata[i], key) == 0) return f->metadata[i + 1];
-    return NULL;
 }

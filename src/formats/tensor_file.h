@@ -31,9 +31,16 @@ typedef struct {
     int64_t strides[TENSOR_MAX_DIMS]; /* in elements, ≥ 0; PyTorch's may be permuted */
 } TensorInfo;
 
+#define TENSOR_SHAPE_BYTES 192 /* 8 dimensions of 19 digits */
+
+/* "(768, 3072)". Returns `out`. */
+const char *tensor_shape(char out[TENSOR_SHAPE_BYTES], const int64_t *dims, int n);
+
 typedef struct TensorFile TensorFile;
 
 typedef enum { TENSORS_SAFETENSORS, TENSORS_PYTORCH, TENSORS_TF1 } TensorFormat;
+
+const char *tensor_format_name(TensorFormat format); /* "safetensors", "PyTorch", "TensorFlow 1" */
 
 /* `path`: a .safetensors file, a .safetensors.index.json, a .bin/.pt/.pth file, a .bin.index.json, a TF1 prefix or its
    .index file, or a directory holding model.safetensors, model.safetensors.index.json, pytorch_model.bin[.index.json]
@@ -51,8 +58,6 @@ int tensor_file_find(const TensorFile *file, const char *name); /* −1 if absen
 Status tensor_file_read_f32(const TensorFile *file, int i, float *out, int64_t count);
 /* Raw little-endian bytes as in the file, row-major; `bytes` must be count × element size. */
 Status tensor_file_read_raw(const TensorFile *file, int i, void *out, size_t bytes);
-/* The string under a key of safetensors' __metadata__, or NULL. */
-const char *tensor_file_metadata(const TensorFile *file, const char *key);
 
 /* Writes a safetensors file durably, tensor by tensor. The caller gives all infos first (name, dtype, dims; other
    members are ignored), then the data in that order. The same calls give the same bytes. With mixed element sizes the

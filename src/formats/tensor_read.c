@@ -72,7 +72,7 @@ static Status verify_sum(const TensorFile *f, const TensorInfo *t)
 
 /* Walks the tensor in row-major order. `out_element`: bytes that `row` writes per element. The trailing dimensions that
    are contiguous in the file form one row. */
-static void walk(const TensorInfo *t, const uint8_t *base, RowFn row, uint8_t *out, size_t out_element)
+static void read_rows(const TensorInfo *t, const uint8_t *base, RowFn row, uint8_t *out, size_t out_element)
 {
     int64_t element = (int64_t)dtype_size(t->dtype), n = 1, stride = 1, index[TENSOR_MAX_DIMS] = {0};
     int outer = t->n_dims; /* dimensions before the row */
@@ -91,7 +91,7 @@ static void walk(const TensorInfo *t, const uint8_t *base, RowFn row, uint8_t *o
     }
 }
 
-static Status read_with(const TensorFile *f, int i, RowFn row, void *out, size_t out_element)
+static Status read_elements(const TensorFile *f, int i, RowFn row, void *out, size_t out_element)
 {
     const TensorInfo *t = tensor_file_info(f, i);
     const TensorShard *shard = &f->shards[t->shard];
@@ -99,7 +99,7 @@ static Status read_with(const TensorFile *f, int i, RowFn row, void *out, size_t
     if (!shard->mapped)
         return fail(E_IO, "%s: no such file, but the index beside it places tensor '%s' there", shard->path, t->name);
     TRY(verify_sum(f, t));
-    walk(t, shard->map.data + t->offset, row, out, out_element);
+    read_rows(t, shard->map.data + t->offset, row, out, out_element);
     return OK;
 }
 
@@ -108,12 +108,12 @@ Status tensor_file_read_f32(const TensorFile *f, int i, float *out, int64_t coun
     const TensorInfo *t = tensor_file_info(f, i);
     CHECK(count == t->count, "%s: room for %" PRId64 " elements of '%s', which has %" PRId64, f->path, count, t->name,
           t->count);
-    return read_with(f, i, convert[t->dtype], out, sizeof *out);
+    return read_elements(f, i, convert[t->dtype], out, sizeof *out);
 }
 
 Status tensor_file_read_raw(const TensorFile *f, int i, void *out, size_t bytes)
 {
     const TensorInfo *t = tensor_file_info(f, i);
     CHECK(bytes == t->bytes, "%s: room for %zu bytes of '%s', which has %" PRIu64, f->path, bytes, t->name, t->bytes);
-    return read_with(f, i, copy_row(dtype_size(t->dtype)), out, dtype_size(t->dtype));
+    return read_elements(f, i, copy_row(dtype_size(t->dtype)), out, dtype_size(t->dtype));
 }

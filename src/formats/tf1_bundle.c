@@ -18,7 +18,7 @@ typedef struct {
     uint64_t left;
 } Cursor;
 
-static bool take(Cursor *c, uint64_t n, Cursor *part)
+static bool take_part(Cursor *c, uint64_t n, Cursor *part)
 {
     if (n > c->left) return false;
     *part = (Cursor){c->p, n};
@@ -57,9 +57,9 @@ static bool take_field(Cursor *c, Field *f)
     *f = (Field){.id = tag >> 3, .wire = (int)(tag & 7)};
     if (f->id == 0) return false;
     if (f->wire == 0) return take_varint(c, &f->number);
-    if (f->wire == 2) return take_varint(c, &n) && take(c, n, &f->bytes);
+    if (f->wire == 2) return take_varint(c, &n) && take_part(c, n, &f->bytes);
     if (f->wire != 1 && f->wire != 5) return false;
-    if (!take(c, f->wire == 1 ? 8 : 4, &f->bytes)) return false;
+    if (!take_part(c, f->wire == 1 ? 8 : 4, &f->bytes)) return false;
     f->number = f->wire == 1 ? reader_le64(f->bytes.p) : reader_le32(f->bytes.p);
     return true;
 }
@@ -82,7 +82,7 @@ typedef struct {
     int *shard_of; /* (n_shards) in the TensorFile, by TensorFlow's number; −1 until needed */
 } Bundle;
 
-/* Called for every entry of a block, keys ascending. The bytes live until the next block is loaded. */
+/* Called for every entry of a block, in ascending order of keys. The bytes live until the next block is loaded. */
 typedef Status (*EntryFn)(Bundle *b, const char *key, size_t key_len, Cursor value);
 
 /* Returns the contents of a block, CRC checked and unpacked if needed. */
@@ -132,7 +132,7 @@ static Status walk_block(Bundle *b, Cursor block, Buf *last, bool *any, EntryFn 
         Cursor tail, value;
         reader_quote(quoted, last->data, last->len);
         if (!take_varint(&block, &shared) || !take_varint(&block, &rest) || !take_varint(&block, &length) ||
-            shared > (fresh ? 0 : last->len) || !take(&block, rest, &tail) || !take(&block, length, &value))
+            shared > (fresh ? 0 : last->len) || !take_part(&block, rest, &tail) || !take_part(&block, length, &value))
             return fail(E_FORMAT, "%s: the table entry after '%s' does not fit its block", b->path, quoted);
         if (shared + rest > MAX_KEY)
             return fail(E_FORMAT, "%s: the key after '%s' has %" PRIu64 " bytes, expected at most %u", b->path, quoted,
@@ -346,6 +346,7 @@ Status tf1_bundle_read(TensorFile *f, const char *prefix)
     bool any_index = false, any = false;
     Handle index;
     Cursor block;
+    f->format = TENSORS_TF1;
     TRY_DONE(file_map(&b.map, path));
     TRY_DONE(read_footer(&b, &index));
     TRY_DONE(load_block(&b, index.offset, index.size, &block));

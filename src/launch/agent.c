@@ -17,13 +17,12 @@
 #include "launch/agent_internal.h"
 #include "launch/door.h"
 #include "launch/pbs.h"
-#include "launch/record.h"
 
 enum { MOST_PENDING = 1 << 20 /* bytes that wait for the launcher, before ranks wait */ };
 
 /* ---- messages ---- */
 
-static void flush(Agent *a)
+static void flush_outgoing(Agent *a)
 {
     while (a->outgoing.len > 0 && !a->deaf) {
         ssize_t n = write(STDOUT_FILENO, a->outgoing.data, a->outgoing.len);
@@ -38,8 +37,8 @@ static void flush(Agent *a)
     if (a->deaf) a->outgoing.len = 0;
 }
 
-static void say(Agent *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(Agent *a, const char *format, ...)
+static void report(Agent *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report(Agent *a, const char *format, ...)
 {
     Buf text = {0};
     va_list args;
@@ -49,21 +48,21 @@ static void say(Agent *a, const char *format, ...)
     buf_puts(&a->outgoing, WIRE_GREETING);
     wire_escape(&a->outgoing, text.data);
     buf_free(&text);
-    flush(a);
+    flush_outgoing(a);
 }
 
-static void hello(Agent *a)
+static void report_hello(Agent *a)
 {
     char name[256] = "?", client[64] = "-";
     const char *connection = getenv("SSH_CONNECTION"); /* "client-address client-port server-address server-port" */
     gethostname(name, sizeof name - 1);
     if (connection) snprintf(client, sizeof client, "%.*s", (int)strcspn(connection, " "), connection);
     cores_find(&a->cores);
-    say(a, "hello %s %d %d %s %s", CAIRN_VERSION, a->cores.n, gpus_count(), *client ? client : "-", name);
+    report(a, "hello %s %d %d %s %s", CAIRN_VERSION, a->cores.n, gpus_count(), *client ? client : "-", name);
 }
 
 /* True: this host can connect to the address. */
-static bool reaches(const char *address, const char *port, double seconds)
+static bool can_connect(const char *address, const char *port, double seconds)
 {
     SocketAddress at;
     int error, s = socket_address(address, atoi(port), &at) ? socket_connect(&at, &error) : -1;
@@ -77,7 +76,7 @@ static bool reaches(const char *address, const char *port, double seconds)
 static void forward_output(Agent *a, Child *c)
 {
     for (int k = 0; k < 2; k++)
-        for (char *line; (line = wire_line(&c->out[k], false));) say(a, "out %d %d %s", c->rank, k + 1, line);
+        for (char *line; (line = wire_line(&c->out[k], false));) report(a, "out %d %d %s", c->rank, k + 1, line);
 }
 
 static void signal_ranks(Agent *a, int number)
@@ -101,8 +100,7 @@ static void kill_ranks(Agent *a)
         if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
 }
 
-/* Asks the ranks to save and end, because the launcher is gone or silent. A silent one may be suspended, and still read
-   the ends of ranks later. */
+/* Asks the ranks to save and end. A silent launcher may be suspended, and read the ends of ranks later. */
 static void lose_launcher(Agent *a, bool gone)
 {
     if (gone) a->deaf = true;
@@ -114,8 +112,8 @@ static void lose_launcher(Agent *a, bool gone)
 }
 
 /* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. Older kernels only count how often the
-   limit was reached, so a kill by this agent is none for memory. */
-static size_t exhausted(Agent *a)
+   limit was reached, so a kill by this agent never counts. */
+static size_t memory_limit_hit(Agent *a)
 {
     uint64_t before = a->killed;
     if (a->killing) return 0;
@@ -126,7 +124,7 @@ static size_t exhausted(Agent *a)
 }
 
 /* Reaps children. Kills a rank's process group first, while its number cannot be reused. */
-static void reap(Agent *a)
+static void reap_ranks(Agent *a)
 {
     siginfo_t info;
     for (;;) {
@@ -147,8 +145,8 @@ static void reap(Agent *a)
         }
         forward_output(a, c);
         bool killed = info.si_code != CLD_EXITED;
-        say(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
-            killed && info.si_status == SIGKILL ? exhausted(a) : 0);
+        report(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
+               killed && info.si_status == SIGKILL ? memory_limit_hit(a) : 0);
     }
 }
 
@@ -192,7 +190,7 @@ static void add_setting(Agent *a, const char *text)
     add_text(&a->settings, &a->n_settings, &a->settings_capacity, text);
 }
 
-static bool is(const char *line, const char *word, const char **rest)
+static bool is_order(const char *line, const char *word, const char **rest)
 {
     size_t n = strlen(word);
     if (strncmp(line, word, n) != 0 || (line[n] && line[n] != ' ')) return false;
@@ -200,34 +198,34 @@ static bool is(const char *line, const char *word, const char **rest)
     return true;
 }
 
-static Status obey(Agent *a, const char *line)
+static Status handle_order(Agent *a, const char *line)
 {
     const char *rest;
     int x, y;
     char address[128], port[16];
-    if (is(line, "beat", &rest)) return OK;
-    if (is(line, "reach", &rest) && sscanf(rest, "%127s %15s", address, port) == 2) {
-        say(a, "reach %s %d", address, reaches(address, port, 5));
-    } else if (is(line, "silence", &rest)) {
+    if (is_order(line, "beat", &rest)) return OK;
+    if (is_order(line, "reach", &rest) && sscanf(rest, "%127s %15s", address, port) == 2) {
+        report(a, "reach %s %d", address, can_connect(address, port, 5));
+    } else if (is_order(line, "silence", &rest)) {
         a->silence_s = atof(rest);
-    } else if (is(line, "direct", &rest)) {
+    } else if (is_order(line, "direct", &rest)) {
         a->direct = true;
-    } else if (is(line, "dir", &rest)) {
+    } else if (is_order(line, "dir", &rest)) {
         a->directory = mem_strdup(rest);
-    } else if (is(line, "job", &rest)) {
+    } else if (is_order(line, "job", &rest)) {
         a->job = mem_strdup(rest);
-    } else if (is(line, "set", &rest)) {
+    } else if (is_order(line, "set", &rest)) {
         add_setting(a, rest);
-    } else if (is(line, "arg", &rest)) {
+    } else if (is_order(line, "arg", &rest)) {
         add_text(&a->arguments, &a->n_arguments, &a->arguments_capacity, rest);
-    } else if (is(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {
+    } else if (is_order(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {
         MEM_GROW(a->children, a->n_children, a->children_capacity);
         a->children[a->n_children++] = (Child){.rank = x, .local_rank = y, .out = {{.fd = -1}, {.fd = -1}}};
-    } else if (is(line, "go", &rest)) {
+    } else if (is_order(line, "go", &rest)) {
         return agent_start_ranks(a);
-    } else if (is(line, "signal", &rest)) {
+    } else if (is_order(line, "signal", &rest)) {
         signal_ranks(a, atoi(rest));
-    } else if (is(line, "kill", &rest)) {
+    } else if (is_order(line, "kill", &rest)) {
         kill_ranks(a);
     } else
         return fail(E_FORMAT, "unknown order of the launcher: %.80s", line);
@@ -242,8 +240,8 @@ static void on_signals(Agent *a, int signals)
     }
 }
 
-/* One wait, and everything that it brought. */
-static void turn(Agent *a, int signals)
+/* Waits once, and handles all events. */
+static void agent_turn(Agent *a, int signals)
 {
     bool listen = a->outgoing.len < MOST_PENDING;
     events_begin(&a->events);
@@ -255,30 +253,31 @@ static void turn(Agent *a, int signals)
         for (int k = 0; k < 2; k++) events_add(&a->events, a->children[i].out[k].fd, POLLIN, NULL, NULL);
     events_wait(&a->events);
     on_signals(a, signals);
-    flush(a);
+    flush_outgoing(a);
     for (int i = 0; i < a->n_children && listen; i++) {
         for (int k = 0; k < 2; k++) wire_fill(&a->children[i].out[k]);
         forward_output(a, &a->children[i]);
     }
-    reap(a);
+    reap_ranks(a);
     double now = clock_monotonic();
     if (now - a->turned > a->silence_s / 2 && a->turned > 0)
-        a->orders.heard = now; /* this process slept, not the launcher */
+        a->orders.heard = now; /* this process was suspended, not the launcher */
     a->turned = now;
-    if (!a->deaf && !wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken) lose_launcher(a, true);
+    bool gone = a->deaf || (!wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken);
+    if (gone) lose_launcher(a, true);
     if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
     if (a->kill_at > 0 && clock_monotonic() > a->kill_at) kill_ranks(a);
 }
 
-static Status serve(Agent *a, int signals)
+static Status serve_orders(Agent *a, int signals)
 {
     double beat = 0;
     while (!a->ended || a->alive > 0) {
-        turn(a, signals);
-        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY(obey(a, line));
+        agent_turn(a, signals);
+        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY(handle_order(a, line));
         if (!a->asleep && clock_monotonic() - beat > WIRE_BEAT_S) {
             beat = clock_monotonic();
-            say(a, "beat");
+            report(a, "beat");
         }
     }
     return OK;
@@ -302,7 +301,7 @@ static void agent_free(Agent *a)
 }
 
 /* "pbs:JOB": attaches this process to a PBS job. "door:NUMBER:FILE": it has no standard input, and connects. */
-static Status enter(const char *how)
+static Status join_launcher(const char *how)
 {
     int number, at = 0, connection;
     if (strncmp(how, "pbs:", 4) == 0) {
@@ -328,22 +327,22 @@ Status agent_run(const Config *c)
     int signals = signals_open(watched, 3);
     if (signals < 0) return fail(E_IO, "cannot receive signals: %m");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (c->n_positional > 1) TRY(enter(c->positional[1]));
+    if (c->n_positional > 1) TRY(join_launcher(c->positional[1]));
     wire_reader(&a.orders, STDIN_FILENO);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
     record_clean();
-    hello(&a);
-    Status status = serve(&a, signals);
+    report_hello(&a);
+    Status status = serve_orders(&a, signals);
     if (status != OK) {
-        say(&a, "failed %s", status_message());
+        report(&a, "failed %s", status_message());
         kill_ranks(&a);
         lose_launcher(&a, true);
         a.kill_at = clock_monotonic();
-        Status rest = serve(&a, signals);
+        Status rest = serve_orders(&a, signals);
         (void)rest;
     }
     kill_strays();
-    record_remove(a.record);
+    record_remove(&a);
     close(signals);
     agent_free(&a);
     return OK;

@@ -1,14 +1,14 @@
-/* The half of `cairn launch` that runs on each host. It starts the ranks there, passes their output on, and lets none
-   of them outlive the job. wire.h has its protocol. */
+/* The half of `cairn launch` that runs on each host. It starts the ranks there, forwards their output, and ends all of
+   them with the job. wire.h has its protocol. */
 #ifndef CAIRN_LAUNCH_AGENT_H
 #define CAIRN_LAUNCH_AGENT_H
 
 #include "base/base.h"
 #include "config/config.h"
 
-/* `cairn launch -- @agent`: obeys its standard input until that ends, or until SIGHUP. Ranks that are alive then get
-   SIGTERM, and SIGKILL after `AGENT_GRACE_S`. SIGTERM goes to the ranks at once. If the agent is killed, the kernel
-   kills its ranks (PR_SET_PDEATHSIG). */
+/* `cairn launch -- @agent`: executes orders from its standard input until that ends, or until SIGHUP. Ranks that are
+   alive then get SIGTERM, and SIGKILL after `AGENT_GRACE_S`. SIGTERM goes to the ranks at once. If the agent is killed,
+   the kernel kills its ranks (PR_SET_PDEATHSIG). */
 Status agent_run(const Config *c);
 
 #define AGENT_GRACE_S 30.0

@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
     WireReader orders;
     Buf outgoing;
-    bool deaf;        /* nobody reads our messages */
+    bool deaf;        /* our messages are not read */
     bool ended;       /* the launcher is gone */
     bool asked;       /* SIGTERM went to the ranks */
     bool killing;     /* SIGKILL too */
@@ -38,5 +38,15 @@ typedef struct {
 
 /* Starts a->children, and records them. */
 Status agent_start_ranks(Agent *a);
+
+/* Records of the processes of a job, a file per agent, so that a later agent finds the ranks that a killed one left, by
+   process number, start time and boot, never by a name. The file is launch-PID-STARTED in file_user_folder:
+     boot ID · agent PID STARTED · job NAME · rank RANK PID STARTED …                                                 */
+
+/* Writes a->record. A failure is a warning, and the job continues. */
+void record_write(Agent *a);
+void record_remove(Agent *a);
+/* Kills the live ranks of dead agents, with a warning for each, and removes their records. */
+void record_clean(void);
 
 #endif

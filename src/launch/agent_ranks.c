@@ -10,7 +10,6 @@
 #include "base/test_switch.h"
 #include "launch/agent.h"
 #include "launch/agent_internal.h"
-#include "launch/record.h"
 
 extern char **environ;
 
@@ -38,17 +37,6 @@ static char **environment_of(const Agent *a, const Child *c)
     all[n++] = mem_printf("RANK=%d", c->rank);
     all[n++] = mem_printf("LOCAL_RANK=%d", c->local_rank);
     return all;
-}
-
-/* This program, also if its file was replaced meanwhile. */
-static char *own_program(void)
-{
-    const char *other = test_switch("PROGRAM");
-    char path[4096];
-    if (other) return mem_strdup(other);
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[n > 0 ? n : 0] = '\0';
-    return mem_strdup(n > 0 && access(path, X_OK) == 0 ? path : "/proc/self/exe");
 }
 
 /* In the child, after fork: only system calls are allowed. */
@@ -82,15 +70,10 @@ static Status start_rank(Agent *a, Child *c, const char *program)
     char **environment = environment_of(a, c);
     cpu_set_t *set = mem_alloc(a->cores.bytes + sizeof(cpu_set_t));
     pid_t agent = getpid();
-    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0) {
-        status = fail(E_IO, "rank %d: no pipe for its output: %m", c->rank);
-        goto done;
-    }
+    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0)
+        TRY_DONE(fail(E_IO, "rank %d: no pipe for its output: %m", c->rank));
     c->pid = fork();
-    if (c->pid < 0) {
-        status = fail(E_IO, "rank %d cannot be started: %m", c->rank);
-        goto done;
-    }
+    if (c->pid < 0) TRY_DONE(fail(E_IO, "rank %d cannot be started: %m", c->rank));
     if (c->pid == 0) become_rank(a, c, program, environment, (const int(*)[2])pipes, agent, set);
     setpgid(c->pid, c->pid);
     c->alive = true;
@@ -111,22 +94,17 @@ done:
 Status agent_start_ranks(Agent *a)
 {
     Status status = OK;
-    char *program = own_program();
+    const char *other = test_switch("PROGRAM");
+    char *own = machine_program(); /* its file may have been replaced meanwhile */
+    const char *program = other ? other : access(own, X_OK) == 0 ? own : "/proc/self/exe";
     a->killed = cgroup_memory_kills("");
-    RecordedRank *recorded = mem_array((size_t)a->n_children + 1, sizeof *recorded);
-    if (a->directory && chdir(a->directory) != 0) {
-        status = fail(E_USAGE, "%s, the folder in which launch was started, does not exist here: %m", a->directory);
-        goto done;
-    }
+    if (a->directory && chdir(a->directory) != 0)
+        TRY_DONE(fail(E_USAGE, "%s, the folder in which launch was started, does not exist here: %m", a->directory));
     a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
     a->arguments[a->n_arguments] = NULL;
-    for (int i = 0; i < a->n_children; i++) {
-        TRY_DONE(start_rank(a, &a->children[i], program));
-        recorded[i] = (RecordedRank){a->children[i].rank, a->children[i].pid, process_started(a->children[i].pid)};
-    }
-    a->record = record_write(a->job ? a->job : "", recorded, a->n_children);
+    for (int i = 0; i < a->n_children; i++) TRY_DONE(start_rank(a, &a->children[i], program));
+    record_write(a);
 done:
-    free(program);
-    free(recorded);
+    free(own);
     return status;
 }

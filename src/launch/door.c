@@ -11,33 +11,35 @@
 
 #include "base/socket.h"
 #include "comm/siphash.h"
-#include "launch/machine.h"
 
-#define ANSWER_S   3  /* limit of the other side's answer; a stranger can hold the launcher up for so long */
-#define LAUNCHER_S 30 /* limit of the launcher's answer, which strangers can delay */
+#define ANSWER_S   3  /* limit of the other side's answer; any client can delay the launcher for this time */
+#define LAUNCHER_S 30 /* limit of the launcher's answer, which other clients can delay */
 
 /* The input of a proof: each side's random part, the agent's number, and the side. */
 typedef struct {
     Hash128 agent, launcher;
     int32_t number, side;
-} Knock;
+} DoorProof;
 
-/* The agent's answer to the launcher's random part. One message, so one time limit counts for all of it. */
+/* The agent's answer to the launcher's random part. One message, so that one time limit covers all of it. */
 typedef struct {
     Hash128 random, proof;
     int32_t number;
-} Answer;
+} DoorAnswer;
 
-static Hash128 proof(const char *secret, Knock k, char side)
+static Hash128 prove(const char *secret, DoorProof k, char side)
 {
     k.side = side;
     return siphash(siphash_key(secret), &k, sizeof k);
 }
 
-static bool put(int s, const void *data, size_t size) { return send(s, data, size, MSG_NOSIGNAL) == (ssize_t)size; }
-static bool get(int s, void *data, size_t size) { return recv(s, data, size, MSG_WAITALL) == (ssize_t)size; }
+static bool send_whole(int s, const void *data, size_t size)
+{
+    return send(s, data, size, MSG_NOSIGNAL) == (ssize_t)size;
+}
+static bool receive_whole(int s, void *data, size_t size) { return recv(s, data, size, MSG_WAITALL) == (ssize_t)size; }
 
-static void limit(int s, int seconds)
+static void limit_waits(int s, int seconds)
 {
     struct timeval patience = {.tv_sec = seconds};
     fcntl(s, F_SETFL, fcntl(s, F_GETFL) & ~O_NONBLOCK);
@@ -64,7 +66,7 @@ Status door_open(const char *name, Door *d)
     int fd = -1;
     Status status = OK;
     *d = (Door){.listener = socket_listen_any(0)};
-    machine_secret(d->secret);
+    hash128_random_hex(d->secret);
     if (d->listener < 0) TRY_DONE(fail(E_IO, "cannot listen for agents: %m"));
     if (getcwd(folder, sizeof folder)) fd = create_file(folder, &d->path);
     if (fd < 0 && home) fd = create_file(home, &d->path);
@@ -79,28 +81,25 @@ done:
 
 void door_close(Door *d)
 {
-    if (d->path) {
-        unlink(d->path);
-        free(d->path);
-        close(d->listener);
-    } else if (d->listener > 0)
-        close(d->listener);
+    if (d->path) unlink(d->path);
+    if (d->listener > 0) close(d->listener);
+    free(d->path);
     *d = (Door){.listener = -1};
 }
 
 int door_admit(const Door *d, int *number)
 {
-    Knock k = {0};
-    Answer answer;
+    DoorProof k = {0};
+    DoorAnswer answer;
     int s = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
     if (s < 0) return -1;
-    limit(s, ANSWER_S);
+    limit_waits(s, ANSWER_S);
     hash128_random(&k.launcher);
-    if (put(s, &k.launcher, sizeof k.launcher) && get(s, &answer, sizeof answer)) {
+    if (send_whole(s, &k.launcher, sizeof k.launcher) && receive_whole(s, &answer, sizeof answer)) {
         k.agent = answer.random;
         k.number = answer.number;
-        Hash128 mine = proof(d->secret, k, 'l');
-        if (hash128_equal(answer.proof, proof(d->secret, k, 'a')) && put(s, &mine, sizeof mine)) {
+        Hash128 mine = prove(d->secret, k, 'l');
+        if (hash128_equal(answer.proof, prove(d->secret, k, 'a')) && send_whole(s, &mine, sizeof mine)) {
             *number = k.number;
             return s;
         }
@@ -111,14 +110,11 @@ int door_admit(const Door *d, int *number)
 
 /* ---- the agent's side ---- */
 
-static Status read_file(const char *path, char secret[33], char port[16], char name[256])
+static Status read_door(const char *path, char secret[33], char port[16], char name[256])
 {
     struct stat about;
-    FILE *f = fopen(path, "re");
-    for (int k = 0; !f && k < 20; k++) { /* a shared folder may show it a little later */
-        usleep(100000);
-        f = fopen(path, "re");
-    }
+    FILE *f;
+    for (int k = 0; !(f = fopen(path, "re")) && k < 20; k++) usleep(100000); /* a shared folder may show it later */
     if (!f) return fail(E_IO, "%s: %m; is the launcher's working folder the same on this host?", path);
     bool own = fstat(fileno(f), &about) == 0 && about.st_uid == geteuid() && (about.st_mode & 077) == 0;
     bool whole = fscanf(f, "%32s %15s %255s", secret, port, name) == 3;
@@ -127,15 +123,15 @@ static Status read_file(const char *path, char secret[33], char port[16], char n
     return whole ? OK : fail(E_FORMAT, "%s: it has no secret, port and host", path);
 }
 
-static bool knock(int s, const char *secret, int number)
+static bool greet_launcher(int s, const char *secret, int number)
 {
-    Knock k = {.number = number};
+    DoorProof k = {.number = number};
     Hash128 shown;
     hash128_random(&k.agent);
-    if (!get(s, &k.launcher, sizeof k.launcher)) return false;
-    Answer answer = {.random = k.agent, .proof = proof(secret, k, 'a'), .number = number};
-    return put(s, &answer, sizeof answer) && get(s, &shown, sizeof shown) &&
-           hash128_equal(shown, proof(secret, k, 'l'));
+    if (!receive_whole(s, &k.launcher, sizeof k.launcher)) return false;
+    DoorAnswer answer = {.random = k.agent, .proof = prove(secret, k, 'a'), .number = number};
+    return send_whole(s, &answer, sizeof answer) && receive_whole(s, &shown, sizeof shown) &&
+           hash128_equal(shown, prove(secret, k, 'l'));
 }
 
 Status door_enter(const char *path, int number, int *connection)
@@ -143,7 +139,7 @@ Status door_enter(const char *path, int number, int *connection)
     char secret[33], port[16], name[256];
     struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
     struct timeval none = {0};
-    TRY(read_file(path, secret, port, name));
+    TRY(read_door(path, secret, port, name));
     int error = getaddrinfo(name, port, &hints, &found);
     if (error) return fail(E_IO, "the launcher's host %s: %s", name, gai_strerror(error));
     *connection = -1;
@@ -154,8 +150,8 @@ Status door_enter(const char *path, int number, int *connection)
         int s = socket_connect(&at, &reason);
         if (reason == EINPROGRESS) reason = socket_connected(s, ANSWER_S);
         if (s < 0) continue;
-        limit(s, LAUNCHER_S);
-        if (!reason && !knock(s, secret, number)) reason = EPROTO;
+        limit_waits(s, LAUNCHER_S);
+        if (!reason && !greet_launcher(s, secret, number)) reason = EPROTO;
         if (!reason)
             *connection = s;
         else

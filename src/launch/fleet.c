@@ -1,4 +1,4 @@
-/* Starts agents on hosts, reads their messages, and ends them. */
+/* Reads the messages of agents, and ends them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -6,217 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/agent.h"
 #include "launch/launch_internal.h"
-#include "launch/pbs.h"
 
-enum { MOST_WORDS = 64, MOST_OWN = 6 };
-#define SSH_S 20.0 /* for ssh to connect, if PBS can start agents too */
-
-/* ---- starting ---- */
-
-/* The words that run a shell command on a host: CAIRN_SSH, or the scheduler's own; NULL: ssh. */
-static const char *way_to(const Sites *sites)
+bool fleet_is_local(const Fleet *f)
 {
-    const char *given = getenv("CAIRN_SSH");
-    if (given && *given) return given;
-    if (sites->from == SITES_OF_SLURM)
-        return "srun --overlap --quiet --nodes=1 --ntasks=1 --cpu-bind=none --nodelist=%h sh -c";
-    if (sites->from == SITES_OF_GRID_ENGINE) return "qrsh -inherit %h";
-    return NULL;
-}
-
-/* One word of CAIRN_SSH, with the host in place of %h. */
-static char *word_for(const char *word, size_t length, const char *host, bool *named)
-{
-    Buf out = {0};
-    for (size_t i = 0; i < length; i++)
-        if (word[i] == '%' && i + 1 < length && word[i + 1] == 'h') {
-            buf_puts(&out, host);
-            *named = true;
-            i++;
-        } else
-            buf_append(&out, word + i, 1);
-    return out.data;
-}
-
-static char *own_path(void)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    path[n > 0 ? n : 0] = '\0';
-    return mem_strdup(n > 0 ? path : "cairn");
-}
-
-/* Appends the words of an agent. Under PBS they name the job, to which the agent attaches itself. */
-static int own_words(const Fleet *f, const Remote *r, char **words)
-{
-    int n = 0;
-    const char *job = f->sites->from == SITES_OF_PBS ? getenv("PBS_JOBID") : NULL;
-    words[n++] = own_path();
-    words[n++] = mem_strdup("launch");
-    words[n++] = mem_strdup("--");
-    words[n++] = mem_strdup("@agent");
-    if (r->site->by_task)
-        words[n++] = mem_printf("door:%d:%s", (int)(r - f->remotes), f->door.path);
-    else if (job && *job)
-        words[n++] = mem_printf("pbs:%s", job);
-    return n;
-}
-
-/* The same as a shell command. */
-static char *own_command(const Fleet *f, const Remote *r)
-{
-    Buf command = {0};
-    char *words[MOST_OWN];
-    int n = own_words(f, r, words);
-    buf_puts(&command, "exec");
-    for (int i = 0; i < n; i++) {
-        buf_puts(&command, " '");
-        for (const char *p = words[i]; *p; p++) *p == '\'' ? buf_puts(&command, "'\\''") : buf_append(&command, p, 1);
-        buf_puts(&command, "'");
-        free(words[i]);
-    }
-    return command.data;
-}
-
-/* The words that start an agent; NULL at the end. */
-static char **agent_words(const Fleet *f, const Remote *r)
-{
-    char **words = mem_array(MOST_WORDS + 16 + MOST_OWN, sizeof *words);
-    const Site *site = r->site;
-    int n = 0;
-    if (site->here || site->by_task) {
-        if (site->by_task && pbs_task_words(site->name, words))
-            while (words[n]) n++;
-        own_words(f, r, words + n);
-        return words;
-    }
-    const char *way = way_to(f->sites);
-    bool named = false;
-    if (way)
-        for (way += strspn(way, " "); *way && n < MOST_WORDS; way += strspn(way, " ")) {
-            size_t length = strcspn(way, " ");
-            words[n++] = word_for(way, length, site->name, &named);
-            way += length;
-        }
-    else {
-        static const char *const options[] = {
-            "ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o"};
-        double connect_s = f->tasks && f->connect_s > SSH_S ? SSH_S : f->connect_s;
-        for (size_t i = 0; i < sizeof options / sizeof *options; i++) words[n++] = mem_strdup(options[i]);
-        words[n++] = mem_printf("ConnectTimeout=%.0f", connect_s < 1 ? 1 : connect_s);
-        words[n++] = mem_strdup("--");
-    }
-    if (!named) words[n++] = mem_strdup(site->name);
-    words[n++] = own_command(f, r);
-    return words;
-}
-
-/* PBS's name of this host. */
-static const char *door_name(const Fleet *f)
-{
-    static char own[256];
-    for (int i = 0; i < f->sites->n; i++)
-        if (f->sites->list[i].here) return f->sites->list[i].name;
-    gethostname(own, sizeof own - 1);
-    return own;
-}
-
-static Status start_one(Fleet *f, Remote *r)
-{
-    int orders[2] = {-1, -1}, said[2] = {-1, -1}, muttered[2] = {-1, -1};
-    Status status = OK;
-    if (r->site->by_task && !f->door.path) TRY(door_open(door_name(f), &f->door));
-    char **words = agent_words(f, r);
-    pid_t launcher = getpid();
-    if (pipe2(orders, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0 || pipe2(muttered, O_CLOEXEC) != 0) {
-        status = fail(E_IO, "no pipe for the agent on %s: %m", r->site->name);
-        goto done;
-    }
-    r->pid = fork();
-    if (r->pid < 0) {
-        status = fail(E_IO, "the agent for %s cannot be started: %m", r->site->name);
-        goto done;
-    }
-    if (r->pid == 0) {
-        sigset_t none;
-        setsid(); /* only the launcher gets the terminal's signals */
-        if (!r->site->here) prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != launcher) _exit(1);
-        int out = fcntl(STDOUT_FILENO, F_DUPFD, 16), err = fcntl(STDERR_FILENO, F_DUPFD, 16);
-        int from[3] = {fcntl(orders[0], F_DUPFD, 16), fcntl(said[1], F_DUPFD, 16), fcntl(muttered[1], F_DUPFD, 16)};
-        for (int k = 0; k < 3; k++) dup2(from[k], k), close(from[k]);
-        if (r->site->here) dup2(out, AGENT_STDOUT), dup2(err, AGENT_STDERR);
-        close(out), close(err);
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        execvp(words[0], words);
-        dprintf(STDERR_FILENO, "%s cannot be run: %s\n", words[0], strerror(errno));
-        _exit(127);
-    }
-    r->orders = orders[1];
-    wire_reader(&r->said, said[0]);
-    wire_reader(&r->muttered, muttered[0]);
-    fcntl(r->orders, F_SETFL, O_NONBLOCK);
-    orders[1] = said[0] = muttered[0] = -1;
-done:
-    for (int k = 0; k < 2; k++) {
-        if (orders[k] >= 0) close(orders[k]);
-        if (said[k] >= 0) close(said[k]);
-        if (muttered[k] >= 0) close(muttered[k]);
-    }
-    for (char **w = words; *w; w++) free(*w);
-    free(words);
-    return status;
-}
-
-/* True: PBS can start agents. *only: CAIRN_SSH asks for that. */
-static bool has_tasks(const Sites *sites, bool *only)
-{
-    const char *given = getenv("CAIRN_SSH");
-    char *words[5];
-    *only = given && (strcmp(given, "pbs_tmrsh") == 0 || strcmp(given, "pbsdsh") == 0);
-    if (sites->from != SITES_OF_PBS || (given && *given && !*only) || !pbs_task_words("", words)) return false;
-    for (char **w = words; *w; w++) free(*w);
+    for (int i = 0; i < f->n_remotes; i++)
+        if (!f->remotes[i].lost && !f->remotes[i].site->here) return false;
     return true;
 }
-
-Status fleet_start(Fleet *f, Sites *sites, const bool *wanted, double connect_s)
-{
-    bool only;
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    TRY(events_init(&f->events));
-    f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
-    f->n_remotes = sites->n;
-    f->sites = sites;
-    f->connect_s = connect_s;
-    f->door.listener = -1;
-    f->tasks = has_tasks(sites, &only);
-    for (int i = 0; i < sites->n && f->tasks && only; i++) sites->list[i].by_task = !sites->list[i].here;
-    for (int i = 0; i < sites->n; i++)
-        f->remotes[i] = (Remote){
-            .site = &sites->list[i], .orders = -1, .said.fd = -1, .muttered.fd = -1, .lost = true, .reached = -1};
-    for (int i = 0; i < sites->n; i++) {
-        if (!wanted[i]) continue;
-        f->remotes[i].lost = false;
-        TRY(start_one(f, &f->remotes[i]));
-        if (f->remotes[i].site->here) fleet_send(f, &f->remotes[i], "direct", "");
-    }
-    return OK;
-}
-
-/* ---- hearing ---- */
 
 const Remote *fleet_host_of(const Fleet *f, int rank)
 {
@@ -227,7 +28,7 @@ const Remote *fleet_host_of(const Fleet *f, int rank)
     return NULL;
 }
 
-/* An agent of the door has one connection for both directions. */
+/* An agent that entered by the door has one connection for both directions. */
 static void close_orders(Remote *r)
 {
     if (r->orders < 0) return;
@@ -236,7 +37,7 @@ static void close_orders(Remote *r)
     r->orders = -1;
 }
 
-static void lose(Fleet *f, Remote *r, const char *why)
+static void lose_agent(Fleet *f, Remote *r, const char *why)
 {
     if (r->lost) return;
     r->lost = true;
@@ -247,38 +48,39 @@ static void lose(Fleet *f, Remote *r, const char *why)
     if (r->site->here && r->pid > 0) kill(r->pid, SIGKILL); /* the kernel kills its ranks with it */
 }
 
-void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text)
+void fleet_send(Fleet *f, Remote *remote, const char *format, ...)
 {
+    Buf text = {0};
+    va_list args;
+    va_start(args, format);
+    buf_vprintf(&text, format, args);
+    va_end(args);
     for (int i = 0; i < f->n_remotes; i++) {
         Remote *r = &f->remotes[i];
         if ((remote && r != remote) || r->lost || r->orders < 0) continue;
-        if (wire_send(r->orders, word, "%s", text)) continue;
-        if (errno != EPIPE) lose(f, r, "it takes no orders any more");
+        if (wire_send(r->orders, text.data)) continue;
+        if (errno != EPIPE) lose_agent(f, r, "it takes no more orders");
         close_orders(r); /* it has ended; its output may have the reason */
     }
+    buf_free(&text);
 }
 
-static void hear_line(Fleet *f, Remote *r, const char *line)
+static void take_message(Fleet *f, Remote *r, const char *line)
 {
     int rank, stream, code, number, at = 0;
     size_t limit;
     char version[32];
     if (strncmp(line, WIRE_GREETING, strlen(WIRE_GREETING)) != 0) { /* output of a login shell */
-        if (!r->met) f->on_remark(f->arg, r, line);
+        if (!r->met) log_info("%s: %s", r->site->name, line);
         return;
     }
     line += strlen(WIRE_GREETING);
     if (sscanf(line, "out %d %d%n", &rank, &stream, &at) == 2 && at) {
-        f->on_line(f->arg, rank, stream, line + at + (line[at] == ' '));
+        if (f->output) output_line(f->output, rank, r->site->name, stream, line + at + (line[at] == ' '));
     } else if (sscanf(line, "end %d %d %d %zu", &rank, &code, &number, &limit) == 4) {
         if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
         Rank *k = &f->ranks[rank];
-        *k = (Rank){.ended = true,
-                    .code = code,
-                    .signal = number,
-                    .memory_limit = limit,
-                    .when = clock_monotonic(),
-                    .frozen = k->frozen};
+        *k = (Rank){true, code, number, limit, clock_monotonic(), k->frozen};
         f->running--;
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         r->met = true;
@@ -292,14 +94,14 @@ static void hear_line(Fleet *f, Remote *r, const char *line)
     }
 }
 
-static void hear_muttering(Fleet *f, Remote *r)
+static void read_errors(Remote *r)
 {
-    wire_fill(&r->muttered);
-    for (char *line; (line = wire_line(&r->muttered, false));) {
+    wire_fill(&r->errors);
+    for (char *line; (line = wire_line(&r->errors, false));) {
         line[strcspn(line, "\r")] = '\0';
         if (!*line) continue;
         if (!r->met) snprintf(r->complaint, sizeof r->complaint, "%.500s", line);
-        f->on_remark(f->arg, r, line);
+        log_info("%s: %s", r->site->name, line);
     }
 }
 
@@ -310,20 +112,20 @@ static bool start_as_task(Fleet *f, Remote *r)
     log_info("%s: ssh does not reach it (%s); PBS starts the agent", r->site->name,
              *r->complaint ? r->complaint : "its connection ended");
     close_orders(r);
-    wire_reader_close(&r->said);
-    wire_reader_close(&r->muttered);
+    wire_reader_close(&r->messages);
+    wire_reader_close(&r->errors);
     kill(r->pid, SIGKILL);
     waitpid(r->pid, NULL, 0);
     r->pid = 0;
     *r->complaint = '\0';
     r->site->by_task = true;
-    Status status = start_one(f, r);
+    Status status = fleet_start_agent(f, r);
     if (status != OK) snprintf(r->complaint, sizeof r->complaint, "%s", status_message());
     return status == OK;
 }
 
 /* Admits agents that PBS started. Closes the door when all of them have come. */
-static void admit(Fleet *f)
+static void admit_agents(Fleet *f)
 {
     int number, connection;
     bool expected = false;
@@ -337,8 +139,8 @@ static void admit(Fleet *f)
         r->entered = true;
         close(r->orders);
         r->orders = connection;
-        wire_reader_close(&r->said);
-        wire_reader(&r->said, second);
+        wire_reader_close(&r->messages);
+        wire_reader(&r->messages, second);
     }
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
@@ -347,22 +149,22 @@ static void admit(Fleet *f)
     if (!expected && f->door.path) door_close(&f->door);
 }
 
-static void hear(Fleet *f, Remote *r, double silence_s)
+static void read_agent(Fleet *f, Remote *r, double silence_s)
 {
-    hear_muttering(f, r);
-    bool open = wire_fill(&r->said);
-    for (char *line; (line = wire_line(&r->said, true));) hear_line(f, r, line);
+    read_errors(r);
+    bool open = wire_fill(&r->messages);
+    for (char *line; (line = wire_line(&r->messages, true));) take_message(f, r, line);
     if (!open) { /* ssh's last message may come a little after its end */
-        struct pollfd wait = {.fd = r->muttered.fd, .events = POLLIN};
-        for (int k = 0; k < 5 && r->muttered.fd >= 0; k++) {
+        struct pollfd wait = {.fd = r->errors.fd, .events = POLLIN};
+        for (int k = 0; k < 5 && r->errors.fd >= 0; k++) {
             poll(&wait, 1, 100);
-            hear_muttering(f, r);
+            read_errors(r);
         }
         if (start_as_task(f, r)) return;
-        lose(f, r, "its connection ended");
+        lose_agent(f, r, "its connection ended");
     }
-    double silent = clock_monotonic() - r->said.heard;
-    if (r->met && silence_s > 0 && silent > silence_s) lose(f, r, "it fell silent");
+    double silent = clock_monotonic() - r->messages.heard;
+    if (r->met && silence_s > 0 && silent > silence_s) lose_agent(f, r, "it fell silent");
 }
 
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
@@ -373,22 +175,22 @@ void fleet_turn(Fleet *f, int watch, double seconds, double silence_s)
     events_add(&f->events, f->door.path ? f->door.listener : -1, POLLIN, NULL, NULL);
     for (int i = 0; i < f->n_remotes; i++) {
         if (f->remotes[i].lost) continue;
-        events_add(&f->events, f->remotes[i].said.fd, POLLIN, NULL, NULL);
-        events_add(&f->events, f->remotes[i].muttered.fd, POLLIN, NULL, NULL);
+        events_add(&f->events, f->remotes[i].messages.fd, POLLIN, NULL, NULL);
+        events_add(&f->events, f->remotes[i].errors.fd, POLLIN, NULL, NULL);
     }
     events_wait(&f->events);
-    admit(f);
+    admit_agents(f);
     double now = clock_monotonic();
-    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* this process slept, not they */
-        f->remotes[i].said.heard = now;
+    for (int i = 0; i < f->n_remotes && now - f->turned > silence_s / 2; i++) /* this process was suspended */
+        f->remotes[i].messages.heard = now;
     f->turned = now;
     static double beat;
     if (clock_monotonic() - beat > WIRE_BEAT_S) {
         beat = clock_monotonic();
-        fleet_send(f, NULL, "beat", "");
+        fleet_send(f, NULL, "beat");
     }
     for (int i = 0; i < f->n_remotes; i++)
-        if (!f->remotes[i].lost) hear(f, &f->remotes[i], silence_s);
+        if (!f->remotes[i].lost) read_agent(f, &f->remotes[i], silence_s);
 }
 
 void fleet_end(Fleet *f, double patience_s)
@@ -401,9 +203,9 @@ void fleet_end(Fleet *f, double patience_s)
         bool late = clock_monotonic() > until;
         for (int i = 0; i < f->n_remotes; i++) {
             Remote *r = &f->remotes[i];
-            wire_fill(&r->said); /* so that no agent waits for its reader */
-            r->said.taken = r->said.pending.len;
-            hear_muttering(f, r);
+            wire_fill(&r->messages); /* so that no agent waits for its reader */
+            r->messages.taken = r->messages.pending.len;
+            read_errors(r);
             if (r->pid <= 0) continue;
             if (late || ((r->lost || !r->met) && r->n_ranks == 0)) kill(r->pid, r->site->here ? SIGKILL : SIGTERM);
             if (waitpid(r->pid, NULL, late && r->site->here ? 0 : WNOHANG) == r->pid)
@@ -417,11 +219,12 @@ void fleet_end(Fleet *f, double patience_s)
         if (left > 0) poll(NULL, 0, 20);
     }
     for (int i = 0; i < f->n_remotes; i++) {
-        wire_reader_close(&f->remotes[i].said);
-        wire_reader_close(&f->remotes[i].muttered);
+        wire_reader_close(&f->remotes[i].messages);
+        wire_reader_close(&f->remotes[i].errors);
     }
     free(f->remotes);
     free(f->ranks);
+    output_close(f->output);
     events_free(&f->events);
     *f = (Fleet){0};
 }

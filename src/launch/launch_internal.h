@@ -15,12 +15,12 @@
 /* An agent, in the launcher. */
 typedef struct {
     Site *site;
-    pid_t pid;           /* of the local agent, of ssh or of PBS's command; 0: none */
-    int orders;          /* −1: closed */
-    WireReader said;     /* its messages */
-    WireReader muttered; /* its standard error, and ssh's */
+    pid_t pid;  /* of the local agent, of ssh or of PBS's command; 0: none */
+    int orders; /* −1: closed */
+    WireReader messages;
+    WireReader errors; /* its standard error, and ssh's */
     bool met, lost;
-    bool entered; /* through the door: `orders` and `said` are its connection */
+    bool entered; /* through the door: `orders` and `messages` are its connection */
     int cores, gpus, first_rank, n_ranks;
     char client[64], hostname[256], complaint[512];
     int reached; /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
@@ -34,6 +34,8 @@ typedef struct {
     bool frozen; /* other ranks reported it as silent, and it reported nothing */
 } Rank;
 
+typedef struct Output Output;
+
 /* The agents of a start, and their ranks. */
 typedef struct {
     Remote *remotes; // (n_remotes) as the sites
@@ -41,10 +43,8 @@ typedef struct {
     Rank *ranks; // (n_ranks)
     int n_ranks, running;
     Events events;
-    double turned;                                                      /* when fleet_turn last waited */
-    void (*on_line)(void *arg, int rank, int stream, const char *line); /* output of a rank */
-    void (*on_remark)(void *arg, const Remote *r, const char *line);    /* a message of ssh or of an agent */
-    void *arg;
+    Output *output; /* NULL: the ranks are not known yet */
+    double turned;  /* when fleet_turn last waited */
     Sites *sites;
     double connect_s;
     bool tasks;         /* PBS can start agents if ssh is refused */
@@ -52,16 +52,18 @@ typedef struct {
     char failure[1024]; /* an agent's error; "" */
 } Fleet;
 
-/* Starts an agent on each host for which `wanted` (n) is true. Under PBS a host that ssh does not reach becomes
-   `by_task` in `sites`. */
-Status fleet_start(Fleet *f, Sites *sites, const bool *wanted, double connect_s);
+/* Starts an agent on each open host. Under PBS a host that ssh does not reach becomes `by_task` in `sites`. */
+Status fleet_start(Fleet *f, Sites *sites, double connect_s);
+Status fleet_start_agent(Fleet *f, Remote *r);
 /* Waits at most `seconds` for messages, and handles them. An agent whose connection is closed, or silent for
-   `silence_s`, becomes lost. `watch`: a file descriptor that ends the wait, or −1. */
+   `silence_s`, is lost. `watch`: a file descriptor that ends the wait, or −1. */
 void fleet_turn(Fleet *f, int watch, double seconds, double silence_s);
 /* Sends a line to one agent, or to all (remote NULL). */
-void fleet_send(Fleet *f, Remote *remote, const char *word, const char *text);
+void fleet_send(Fleet *f, Remote *remote, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Ends the agents, and their ranks. */
 void fleet_end(Fleet *f, double patience_s);
+/* True: all agents are on this host. */
+bool fleet_is_local(const Fleet *f);
 const Remote *fleet_host_of(const Fleet *f, int rank);
 
 /* Finds the address of this process's `port` for the ranks: 127.0.0.1 if all are on this host, else the first address
@@ -77,7 +79,6 @@ void writer_end(int signals, double patience_s);
 
 /* Shows the output of ranks: of rank 0 all of it; of the others errors and warnings, prefixed by rank and host, each
    text once. With `all` it shows everything. output_last gets the last lines of each rank. */
-typedef struct Output Output;
 Output *output_open(int n_ranks, bool all);
 void output_line(Output *o, int rank, const char *host, int stream, const char *line);
 /* Shows the last hidden lines of a rank that died or failed. */
@@ -88,19 +89,14 @@ void output_close(Output *o);
 typedef struct {
     const Config *c;
     Sites sites;
-    bool *open;  // (sites.n) hosts that take part in this start
-    int *lost;   // (sites.n) the last start in which the host was lost or did not answer; 0: none
-    int *limits; // (sites.n) most ranks; 0: no limit
-    int *counts; // (sites.n) ranks of this start
     Fleet fleet;
-    Output *output;
     StoreServer *store;
     char job[80], random[33], token[64], rendezvous[192], address[128];
-    int port, generation, restarts;
+    int port, restarts;
     int signals;     /* a signalfd */
     int stop_signal; /* the first signal that asked for the end; 0: none */
     int interrupts;
-    double stopped_at, failed_at, lost_at; /* 0: not yet */
+    double stopped_at, failed_at, lost_at; /* INFINITY: not yet */
     bool terminated, killed, under_grid_engine;
     double peer_timeout;    /* the ranks' */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
@@ -114,14 +110,21 @@ typedef struct {
     char what[1024]; /* one line: rank, host, signal */
 } Outcome;
 
-/* Finds the outcome; marks lost hosts in l->lost. */
+/* Finds the outcome; marks lost hosts. */
 void outcome_find(Launch *l, Outcome *o);
 /* An exit code that is neither success nor the consequence of a stop or a lost peer. */
 bool outcome_is_failure(int code);
 
+/* Reads the signals of this process, and passes them on to the ranks. */
+void launch_take_signals(Launch *l);
+/* The name that ranks find (comm/world.c). */
+void launch_world(const Launch *l, World *world);
+/* Starts agents and ranks. E_STOPPED: a signal came before. */
+Status launch_start(Launch *l);
+
 /* Sends its orders to an agent, number `node` of those with ranks; the last is "go". */
 void orders_send(Launch *l, Remote *r, int node);
-/* Launcher and agents that are silent for so many seconds are lost. */
+/* Seconds of silence after which launcher or agent is lost. */
 double launch_silence(const Launch *l);
 
 /* `cairn launch -- @probe`: a rank of --probe. */

@@ -1,6 +1,5 @@
 #include "launch/machine.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,15 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/siphash.h"
-
-enum { MOST_CORES = 1 << 16 };
+enum { MOST_CORES = 1 << 16 }; /* of one host */
 
 typedef struct {
     int id, package, core;
 } Core;
 
-static int topology(int core, const char *what)
+static int read_topology(int core, const char *what)
 {
     char path[96];
     int value = 0;
@@ -29,7 +26,7 @@ static int topology(int core, const char *what)
     return value;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_topology(const void *a, const void *b)
 {
     const Core *x = a, *y = b;
     if (x->package != y->package) return x->package < y->package ? -1 : 1;
@@ -39,25 +36,18 @@ static int by_place(const void *a, const void *b)
 
 void cores_find(Cores *cores)
 {
-    *cores = (Cores){0};
-    for (int most = 1024; most <= MOST_CORES; most *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)most);
-        if (!set) mem_exhausted((size_t)most / 8);
-        size_t bytes = CPU_ALLOC_SIZE((size_t)most);
-        if (sched_getaffinity(0, bytes, set) == 0) {
-            int n = 0, count = CPU_COUNT_S(bytes, set);
-            Core *found = mem_array((size_t)count + 1, sizeof *found);
-            for (int id = 0; id < most && n < count; id++)
-                if (CPU_ISSET_S((size_t)id, bytes, set))
-                    found[n++] = (Core){id, topology(id, "physical_package_id"), topology(id, "core_id")};
-            qsort(found, (size_t)n, sizeof *found, by_place);
-            *cores = (Cores){.ids = mem_array((size_t)n + 1, sizeof(int)), .n = n, .bytes = bytes};
-            for (int i = 0; i < n; i++) cores->ids[i] = found[i].id;
-            free(found);
-        }
-        CPU_FREE(set);
-        if (cores->n) return;
-    }
+    size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+    cpu_set_t *set = mem_alloc(bytes);
+    int n = 0, count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    Core *found = mem_array((size_t)count + 1, sizeof *found);
+    for (int id = 0; n < count; id++)
+        if (CPU_ISSET_S((size_t)id, bytes, set))
+            found[n++] = (Core){id, read_topology(id, "physical_package_id"), read_topology(id, "core_id")};
+    qsort(found, (size_t)n, sizeof *found, by_topology);
+    *cores = (Cores){.ids = mem_array((size_t)n + 1, sizeof(int)), .n = n, .bytes = bytes};
+    for (int i = 0; i < n; i++) cores->ids[i] = found[i].id;
+    free(found);
+    free(set);
 }
 
 void cores_free(Cores *cores)
@@ -77,7 +67,7 @@ void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *s
 }
 
 /* A control group may keep a device from this job. */
-static bool allowed(int folder, const char *device)
+static bool is_allowed(int folder, const char *device)
 {
     int fd = openat(folder, device, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     bool refused = fd < 0 && errno == EPERM;
@@ -98,7 +88,7 @@ int gpus_count(void)
     if (!devices) return 0;
     for (struct dirent *d; (d = readdir(devices));) {
         if (strncmp(d->d_name, "nvidia", 6) != 0 || !d->d_name[6]) continue;
-        if (strspn(d->d_name + 6, "0123456789") == strlen(d->d_name + 6)) n += allowed(dirfd(devices), d->d_name);
+        if (strspn(d->d_name + 6, "0123456789") == strlen(d->d_name + 6)) n += is_allowed(dirfd(devices), d->d_name);
     }
     closedir(devices);
     return n;
@@ -124,22 +114,18 @@ uint64_t process_started(pid_t pid)
     return strtoull(at, NULL, 10);
 }
 
-void boot_id(char out[48])
+char *machine_program(void)
 {
-    Buf text = {0};
-    out[0] = '\0';
-    if (file_read("/proc/sys/kernel/random/boot_id", 64, &text) == OK && text.data) {
-        text.data[strcspn(text.data, "\n")] = '\0';
-        snprintf(out, 48, "%s", text.data);
-    }
-    buf_free(&text);
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    return n > 0 ? mem_strndup(path, (size_t)n) : mem_strdup("cairn");
 }
 
-void machine_secret(char out[33])
+void boot_id(char out[48])
 {
-    Hash128 bits;
-    hash128_random(&bits);
-    hash128_format(bits, out);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file || fscanf(file, "%47s", out) != 1) out[0] = '\0';
+    if (file) fclose(file);
 }
 
 bool variable_begins(const char *entry, const char *prefixes)

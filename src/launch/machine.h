@@ -25,13 +25,12 @@ void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *s
 int gpus_count(void);
 
 /* Start time of process `pid` in clock ticks since boot; 0: there is no such process. Together with the boot's id it
-   identifies a process for ever; a number alone is reused. */
+   identifies a process forever; process numbers are reused. */
 uint64_t process_started(pid_t pid);
+/* The path of this program. The caller frees it. */
+char *machine_program(void);
 /* The id of this boot; "": unknown. */
 void boot_id(char out[48]);
-
-/* 128 random bits in hex: the secret of a job. */
-void machine_secret(char out[33]);
 
 /* True: "NAME=VALUE" begins with one of the prefixes, which spaces separate. */
 bool variable_begins(const char *entry, const char *prefixes);

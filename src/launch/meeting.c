@@ -25,6 +25,7 @@ static void add_address(Addresses *a, const char *text)
 static void find_addresses(const Fleet *f, Addresses *a)
 {
     Interface *own = NULL;
+    char text[48];
     int n = 0;
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
@@ -34,18 +35,16 @@ static void find_addresses(const Fleet *f, Addresses *a)
     }
     if (interfaces_list(&own, &n) != OK) return;
     for (int i = 0; i < n; i++)
-        if (!own[i].loopback) add_address(a, own[i].text);
+        if (own[i].way != WAY_LOOPBACK) add_address(a, interface_text(&own[i], text));
     free(own);
 }
 
 /* Asks all agents; `missing` gets the names of those that cannot connect. */
 static bool all_reach(Fleet *f, const char *address, int port, int watch, double silence_s, Buf *missing)
 {
-    char *text = mem_printf("%s %d", address, port);
     double until = clock_monotonic() + 8;
     for (int i = 0; i < f->n_remotes; i++) f->remotes[i].reached = -1;
-    fleet_send(f, NULL, "reach", text);
-    free(text);
+    fleet_send(f, NULL, "reach %s %d", address, port);
     bool waiting = true;
     struct pollfd stop = {.fd = watch, .events = POLLIN};
     while (waiting && clock_monotonic() < until && poll(&stop, 1, 0) == 0) {
@@ -67,12 +66,10 @@ static bool all_reach(Fleet *f, const char *address, int port, int watch, double
 
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128])
 {
-    bool all_here = true;
     Addresses own = {.n = 0};
     Buf missing = {0};
-    for (int i = 0; i < f->n_remotes; i++) all_here = all_here && (f->remotes[i].lost || f->remotes[i].site->here);
     snprintf(address, 128, "127.0.0.1");
-    if (all_here) return OK;
+    if (fleet_is_local(f)) return OK;
     find_addresses(f, &own);
     for (int i = 0; i < own.n; i++) {
         if (!all_reach(f, own.text[i], port, watch, silence_s, &missing)) continue;

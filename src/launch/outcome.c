@@ -1,4 +1,4 @@
-/* Finds the outcome of a start: the cause of its end, for people and for the exit code. */
+/* Finds the outcome of a start: the cause of its end as a message and an exit code. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static const char *signal_name(int number)
     return "a signal";
 }
 
-static const char *meaning(int code)
+static const char *code_text(int code)
 {
 #define X(name, value, text)                                                                                           \
     if (code == (value)) return text;
@@ -28,8 +28,8 @@ static const char *meaning(int code)
     return code == 99 ? "stopped, to be put in the queue again" : code == 130 ? "interrupted" : "failed";
 }
 
-/* The first rank that ended as `wanted` says, or −1. */
-static int first_that(const Fleet *f, bool (*wanted)(const Rank *r))
+/* The first rank whose end is `wanted`; −1: none. */
+static int first_rank(const Fleet *f, bool (*wanted)(const Rank *r))
 {
     int best = -1;
     for (int i = 0; i < f->n_ranks; i++)
@@ -64,10 +64,10 @@ static void describe_end(const Launch *l, int rank, const char *host, Outcome *o
         snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
                  l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
     } else
-        snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, meaning(r->code));
+        snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }
 
-/* Finds the cause, which comes before its consequences: a failed rank, a lost host or rank, lost peers, a stop. */
+/* In order of precedence: a failed rank, a lost host or killed rank, lost peers, a stop. */
 void outcome_find(Launch *l, Outcome *o)
 {
     const Fleet *f = &l->fleet;
@@ -82,22 +82,20 @@ void outcome_find(Launch *l, Outcome *o)
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
         if (!r->lost || r->n_ranks == 0) continue;
-        l->lost[i] = l->generation;
+        r->site->lost_in = l->restarts + 1;
         if (o->code) continue;
         o->code = 77;
-        if (r->n_ranks == 1)
-            snprintf(o->what, sizeof o->what, "host %s with rank %d was lost: %.500s", r->site->name, r->first_rank,
-                     r->complaint);
-        else
-            snprintf(o->what, sizeof o->what, "host %s with ranks %d to %d was lost: %.500s", r->site->name,
-                     r->first_rank, r->first_rank + r->n_ranks - 1, r->complaint);
+        char last[32] = "";
+        if (r->n_ranks > 1) snprintf(last, sizeof last, "s %d to", r->first_rank);
+        snprintf(o->what, sizeof o->what, "host %s with rank%s %d was lost: %.500s", r->site->name, last,
+                 r->first_rank + r->n_ranks - 1, r->complaint);
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        int rank = first_that(f, kinds[k]);
+        int rank = first_rank(f, kinds[k]);
         if (rank < 0 || (o->code && k > 0)) continue;
         const char *host = fleet_host_of(f, rank)->site->name;
         describe_end(l, rank, host, o);
-        if (k < 2 && l->output) output_last(l->output, rank, host);
+        if (k < 2) output_last(f->output, rank, host);
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;

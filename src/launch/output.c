@@ -38,15 +38,22 @@ void output_close(Output *o)
     free(o);
 }
 
-static void show(int stream, const char *line)
+/* `host` NULL: without a prefix. */
+static void show_line(int stream, int rank, const char *host, const char *line)
 {
-    Buf text = {0};
-    buf_printf(&text, "%s\n", line);
-    writer_put(stream == 1 ? STDOUT_FILENO : STDERR_FILENO, text.data, text.len);
-    buf_free(&text);
+    char *text = host ? mem_printf("[rank %d on %s] %s\n", rank, host, line) : mem_printf("%s\n", line);
+    writer_put(stream == 1 ? STDOUT_FILENO : STDERR_FILENO, text, strlen(text));
+    free(text);
 }
 
-static bool matters(const char *line)
+static void keep_line(char **ring, int size, int *next, const char *line)
+{
+    free(ring[*next]);
+    ring[*next] = mem_strdup(line);
+    *next = (*next + 1) % size;
+}
+
+static bool is_important(const char *line)
 {
     static const char *const starts[] = {"error: ", "warning: ", "==", "terminate called", "CHECK failed"};
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
@@ -54,31 +61,24 @@ static bool matters(const char *line)
     return false;
 }
 
-static bool is_known(Output *o, const char *line)
+static bool was_shown(Output *o, const char *line)
 {
     for (int k = 0; k < KNOWN_LINES; k++)
         if (o->known[k] && strcmp(o->known[k], line) == 0) return true;
-    free(o->known[o->next_known]);
-    o->known[o->next_known] = mem_strdup(line);
-    o->next_known = (o->next_known + 1) % KNOWN_LINES;
+    keep_line(o->known, KNOWN_LINES, &o->next_known, line);
     return false;
 }
 
 void output_line(Output *o, int rank, const char *host, int stream, const char *line)
 {
     if (rank == 0) {
-        if (matters(line)) is_known(o, line);
-        show(stream, line);
-    } else if (o->all || matters(line)) {
-        if (!o->all && is_known(o, line)) return;
-        char *text = mem_printf("[rank %d on %s] %s", rank, host, line);
-        show(2, text);
-        free(text);
+        if (is_important(line)) was_shown(o, line);
+        show_line(stream, rank, NULL, line);
+    } else if (o->all || is_important(line)) {
+        if (!o->all && was_shown(o, line)) return;
+        show_line(2, rank, host, line);
     } else if (rank > 0 && rank < o->n) {
-        Last *last = &o->ranks[rank];
-        free(last->lines[last->next]);
-        last->lines[last->next] = mem_strdup(line);
-        last->next = (last->next + 1) % KEPT_LINES;
+        keep_line(o->ranks[rank].lines, KEPT_LINES, &o->ranks[rank].next, line);
     }
 }
 
@@ -88,9 +88,7 @@ void output_last(Output *o, int rank, const char *host)
     for (int k = 0; k < KEPT_LINES; k++) {
         char **line = &last->lines[(last->next + k) % KEPT_LINES];
         if (!*line) continue;
-        char *text = mem_printf("[rank %d on %s] %s", rank, host, *line);
-        show(2, text);
-        free(text);
+        show_line(2, rank, host, *line);
         free(*line);
         *line = NULL;
     }

@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ATTACH_S 20.0 /* a busy execution daemon is waited for */
+#define ATTACH_S 20.0 /* limit of the wait for a busy execution daemon */
 
 /* NAME in FOLDER/bin or FOLDER, or NULL. */
-static char *within(const char *folder, size_t length, const char *part, const char *name)
+static char *program_in(const char *folder, size_t length, const char *part, const char *name)
 {
     char *path = mem_printf("%.*s%s/%s", (int)length, folder, part, name);
     if (length > 0 && access(path, X_OK) == 0) return path;
@@ -41,12 +41,12 @@ static char *find_program(const char *name)
     char *found = NULL, *folder = NULL;
     for (const char *p = search; p && *p && !found; p += *p == ':') {
         size_t length = strcspn(p, ":");
-        found = within(p, length, "", name);
+        found = program_in(p, length, "", name);
         p += length;
     }
-    if (!found && given) found = within(given, strlen(given), "/bin", name);
-    if (!found && (folder = configured_folder())) found = within(folder, strlen(folder), "/bin", name);
-    if (!found) found = within("/opt/pbs", strlen("/opt/pbs"), "/bin", name);
+    if (!found && given) found = program_in(given, strlen(given), "/bin", name);
+    if (!found && (folder = configured_folder())) found = program_in(folder, strlen(folder), "/bin", name);
+    if (!found) found = program_in("/opt/pbs", strlen("/opt/pbs"), "/bin", name);
     free(folder);
     return found;
 }

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/comm.h"
 #include "launch/launch_internal.h"
@@ -20,9 +19,13 @@ enum {
 };
 
 typedef struct {
+    int node, local_rank, local_size;
+} Place;
+
+typedef struct {
     Comm *comm;
-    int *node_of, *local_of, *local_size_of; // (size)
-    char *block, *other;                     // (BLOCK_BYTES) each
+    Place *places;       // (size)
+    char *block, *other; // (BLOCK_BYTES) each
 } Probe;
 
 static int by_value(const void *a, const void *b)
@@ -77,14 +80,17 @@ static Status measure_pair(Probe *p, int a, int b, double *rate)
     return OK;
 }
 
-/* The receiver of a rank when all send at once: the rank in its place on the next host; on one host the next rank. */
-static int next_of(const Probe *p, int rank)
+/* The receiver of a rank when all send at once: the rank of the same local rank on the next host; on one host the next
+   rank. */
+static int receiver_of(const Probe *p, int rank)
 {
     const Comm *c = p->comm;
     if (c->nodes == 1) return (rank + 1) % c->size;
-    int node = (p->node_of[rank] + 1) % c->nodes;
-    for (int r = 0; r < c->size; r++)
-        if (p->node_of[r] == node && p->local_of[r] == p->local_of[rank] % p->local_size_of[r]) return r;
+    int node = (p->places[rank].node + 1) % c->nodes;
+    for (int r = 0; r < c->size; r++) {
+        const Place *other = &p->places[r];
+        if (other->node == node && other->local_rank == p->places[rank].local_rank % other->local_size) return r;
+    }
     return rank;
 }
 
@@ -97,10 +103,10 @@ static Status measure_all(Probe *p, double *rate)
     double *each = mem_array((size_t)c->size, sizeof *each), times[RING_ROUNDS];
     int senders = 0, most = 1;
     for (int r = 0; r < c->size; r++)
-        if (r != c->rank && next_of(p, r) == c->rank) in[r] = BLOCK_BYTES, senders++;
+        if (r != c->rank && receiver_of(p, r) == c->rank) in[r] = BLOCK_BYTES, senders++;
     for (int r = 0; r < c->size; r++)
-        if (c->nodes > 1 && p->local_size_of[r] > most) most = p->local_size_of[r];
-    if (next_of(p, c->rank) != c->rank) out[next_of(p, c->rank)] = BLOCK_BYTES;
+        if (c->nodes > 1 && p->places[r].local_size > most) most = p->places[r].local_size;
+    if (receiver_of(p, c->rank) != c->rank) out[receiver_of(p, c->rank)] = BLOCK_BYTES;
     char *arrived = mem_array((size_t)senders + 1, BLOCK_BYTES);
     for (int k = 0; k < RING_ROUNDS; k++) {
         TRY_DONE(comm_barrier(c));
@@ -146,7 +152,7 @@ done:
     return status;
 }
 
-/* Measures all pairs of few ranks, else neighbours. All ranks get each figure, so that none runs ahead. */
+/* Measures all pairs of few ranks, else neighbours. All ranks get each figure, so that no rank runs ahead. */
 static Status measure_pairs(Probe *p, double *latency)
 {
     Comm *c = p->comm;
@@ -167,7 +173,7 @@ static Status measure_pairs(Probe *p, double *latency)
             TRY(measure_pair(p, a, b, &figures[1]));
         }
         TRY(comm_broadcast(c, figures, sizeof figures, a));
-        bool far = p->node_of[a] != p->node_of[b];
+        bool far = p->places[a].node != p->places[b].node;
         if (far || c->nodes == 1) latencies[known++] = figures[0];
         char *names = mem_printf("%s, %s", comm_peer_name(c, a), comm_peer_name(c, b));
         if (c->rank == 0) printf("%-56s %12.1f %10.3f\n", names, 1e6 * figures[0], figures[1] / 1e9);
@@ -177,19 +183,12 @@ static Status measure_pairs(Probe *p, double *latency)
     return OK;
 }
 
-static Status measure(Probe *p)
+static Status measure_network(Probe *p)
 {
     Comm *c = p->comm;
     double latency = 0, rate = 0, sum = 0;
-    int mine[3] = {c->node, c->local_rank, c->local_size}, *all = mem_array(3 * (size_t)c->size, sizeof *all);
-    Status status = comm_allgather(c, mine, sizeof mine, all);
-    for (int r = 0; r < c->size && status == OK; r++) {
-        p->node_of[r] = all[3 * r];
-        p->local_of[r] = all[3 * r + 1];
-        p->local_size_of[r] = all[3 * r + 2];
-    }
-    free(all);
-    TRY(status);
+    const Place mine = {c->node, c->local_rank, c->local_size};
+    TRY(comm_allgather(c, &mine, sizeof mine, p->places));
     TRY(measure_pairs(p, &latency));
     TRY(measure_all(p, &rate));
     TRY(measure_sum(p, &sum));
@@ -206,7 +205,6 @@ Status probe_run(const Config *c)
 {
     World world;
     Probe p = {0};
-    Status status = OK;
     CommOptions options = {.transport = "gloo",
                            .rendezvous = c->rendezvous,
                            .interfaces = c->iface,
@@ -215,17 +213,11 @@ Status probe_run(const Config *c)
     TRY(world_find(environ, &world));
     if (world.size == 1) return fail(E_USAGE, "a probe needs two ranks; give --ranks 2 or more, or --hosts");
     TRY(comm_open(&world, &options, &p.comm));
-    size_t n = (size_t)p.comm->size;
-    p.node_of = mem_array(n, sizeof(int));
-    p.local_of = mem_array(n, sizeof(int));
-    p.local_size_of = mem_array(n, sizeof(int));
+    p.places = mem_array((size_t)p.comm->size, sizeof *p.places);
     p.block = mem_alloc(BLOCK_BYTES);
     p.other = mem_alloc(BLOCK_BYTES);
-    TRY_DONE(measure(&p));
-done:
-    free(p.node_of);
-    free(p.local_of);
-    free(p.local_size_of);
+    Status status = measure_network(&p);
+    free(p.places);
     free(p.block);
     free(p.other);
     comm_close(p.comm);

@@ -1,8 +1,5 @@
-#include "launch/record.h"
+/* Records the processes of a job, and kills those of dead agents. */
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,39 +8,34 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "launch/machine.h"
+#include "launch/agent_internal.h"
 
-char *record_write(const char *job, const RecordedRank *ranks, int n)
+void record_write(Agent *a)
 {
     Buf text = {0};
-    char boot[48], *path = NULL, *folder = NULL;
+    char boot[48], *folder = NULL;
     boot_id(boot);
-    uint64_t started = process_started(getpid());
-    buf_printf(&text, "boot %s\nagent %d %llu\njob %s\n", boot, (int)getpid(), (unsigned long long)started, job);
-    for (int i = 0; i < n; i++)
-        buf_printf(&text, "rank %d %d %llu\n", ranks[i].rank, (int)ranks[i].pid, (unsigned long long)ranks[i].started);
+    unsigned long long started = process_started(getpid());
+    buf_printf(&text, "boot %s\nagent %d %llu\njob %s\n", boot, (int)getpid(), started, a->job ? a->job : "");
+    for (const Child *c = a->children; c < a->children + a->n_children; c++)
+        buf_printf(&text, "rank %d %d %llu\n", c->rank, (int)c->pid, (unsigned long long)process_started(c->pid));
     Status status = file_user_folder(&folder);
     if (status == OK) {
-        path = mem_printf("%s/launch-%d-%llu", folder, (int)getpid(), (unsigned long long)started);
-        status = file_write_durable(path, text.data, text.len);
+        a->record = mem_printf("%s/launch-%d-%llu", folder, (int)getpid(), started);
+        status = file_write_durable(a->record, text.data, text.len);
     }
-    if (status != OK) {
-        log_warn("the processes of this job are not recorded: %s", status_message());
-        free(path);
-        path = NULL;
-    }
+    if (status != OK) log_warn("the processes of this job are not recorded: %s", status_message());
     free(folder);
     buf_free(&text);
-    return path;
 }
 
-void record_remove(char *path)
+void record_remove(Agent *a)
 {
-    if (path) unlink(path);
-    free(path);
+    if (a->record) unlink(a->record);
+    free(a->record);
 }
 
-/* Kills the recorded process. The handle excludes that its number is reused between check and kill. */
+/* Kills the recorded process. The handle ensures that its number is not reused between check and kill. */
 static bool kill_recorded(pid_t pid, uint64_t started)
 {
     int handle = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -54,53 +46,44 @@ static bool kill_recorded(pid_t pid, uint64_t started)
     return killed;
 }
 
-/* Returns the number of killed processes; −1: the job of this record is alive. */
-static int clean_one(const char *path, const char *boot)
+/* Kills the ranks of a record. False: the record must stay, because its agent is alive or it cannot be read. */
+static bool clean_record(const char *path, const char *boot)
 {
     Buf text = {0};
-    int killed = 0;
     char job[256] = "";
-    bool here = false;
-    if (file_read(path, 16 << 20, &text) != OK) return -1;
+    bool here = false, dead = true;
+    if (file_read(path, 16 << 20, &text) != OK) return false;
     char *rest = text.data, *line;
-    while (rest && (line = strsep(&rest, "\n"))) {
+    while (dead && rest && (line = strsep(&rest, "\n"))) {
         int rank, pid;
         unsigned long long started;
-        if (strncmp(line, "boot ", 5) == 0) {
+        if (strncmp(line, "boot ", 5) == 0)
             here = *boot && strcmp(line + 5, boot) == 0;
-        } else if (strncmp(line, "job ", 4) == 0) {
+        else if (strncmp(line, "job ", 4) == 0)
             snprintf(job, sizeof job, "%s", line + 4);
-        } else if (sscanf(line, "agent %d %llu", &pid, &started) == 2) {
-            if (!here || process_started(pid) != started) continue;
-            killed = -1;
-            break;
-        } else if (here && sscanf(line, "rank %d %d %llu", &rank, &pid, &started) == 3 && pid > 1 &&
-                   kill_recorded(pid, started)) {
+        else if (sscanf(line, "agent %d %llu", &pid, &started) == 2)
+            dead = !here || process_started(pid) != started;
+        else if (here && sscanf(line, "rank %d %d %llu", &rank, &pid, &started) == 3 && pid > 1 &&
+                 kill_recorded(pid, started))
             log_warn("killed process %d: rank %d of job %s, whose launcher is gone", pid, rank, job);
-            killed++;
-        }
     }
     buf_free(&text);
-    return killed;
+    return dead;
 }
 
-int record_clean(void)
+void record_clean(void)
 {
     char boot[48], *folder = NULL;
-    int killed = 0;
     boot_id(boot);
-    DIR *entries = file_user_folder(&folder) == OK ? opendir(folder) : NULL;
-    for (struct dirent *d; entries && (d = readdir(entries));) {
-        if (strncmp(d->d_name, "launch-", 7) != 0) continue;
-        char *path = file_join(folder, d->d_name);
+    FileList list = {0};
+    if (file_user_folder(&folder) == OK && file_list(folder, &list) != OK) log_debug("%s", status_message());
+    for (int i = 0; i < list.count; i++) {
+        const char *path = list.paths[i];
         struct stat info;
-        int n =
-            lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() ? clean_one(path, boot) : -1;
-        if (n >= 0) unlink(path);
-        if (n > 0) killed += n;
-        free(path);
+        if (str_starts_with(file_basename(path), "launch-") && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+            info.st_uid == geteuid() && clean_record(path, boot))
+            unlink(path);
     }
-    if (entries) closedir(entries);
+    file_list_free(&list);
     free(folder);
-    return killed;
 }

@@ -11,14 +11,7 @@
 #include <unistd.h>
 
 #include "comm/hosts.h"
-
-static const char *variable(char **environment, const char *name)
-{
-    size_t length = strlen(name);
-    for (char **e = environment; e && *e; e++)
-        if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return (*e)[length + 1] ? *e + length + 1 : NULL;
-    return NULL;
-}
+#include "comm/world.h"
 
 void sites_free(Sites *sites)
 {
@@ -28,7 +21,7 @@ void sites_free(Sites *sites)
 }
 
 /* `stated`: the list's slots were given explicitly. */
-static void take(Sites *sites, const HostList *hosts, bool stated)
+static void take_hosts(Sites *sites, const HostList *hosts, bool stated)
 {
     sites->list = mem_array((size_t)hosts->count, sizeof *sites->list);
     sites->n = hosts->count;
@@ -38,28 +31,24 @@ static void take(Sites *sites, const HostList *hosts, bool stated)
 
 static Status from_lines(Sites *sites, const char *path)
 {
-    Buf text = {0};
-    HostList hosts = {0};
-    Status status = OK;
-    TRY_DONE(file_read(path, (size_t)64 << 20, &text));
-    TRY_DONE(hosts_from_lines(path, text.data ? text.data : "", text.len, &hosts));
-    bool counted = hosts_slots(&hosts) > hosts.count || (text.data && strstr(text.data, "slots="));
-    /* PBS writes a line per chunk where nobody asked for mpiprocs: that is no number of ranks. */
-    take(sites, &hosts, counted || sites->from == SITES_OF_GRID_ENGINE);
-done:
+    HostList hosts;
+    TRY(hosts_from_file(path, &hosts));
+    /* PBS writes a line per chunk without mpiprocs, which is not a number of ranks. */
+    bool stated = hosts.stated || hosts_slots(&hosts) > hosts.count || sites->from == SITES_OF_GRID_ENGINE;
+    take_hosts(sites, &hosts, stated);
     hosts_free(&hosts);
-    buf_free(&text);
-    return status;
+    return OK;
 }
 
 static Status from_slurm(Sites *sites, char **environment, const char *nodes)
 {
-    /* Without a number of tasks, "tasks per node" counts cores. */
-    const char *tasks = variable(environment, "SLURM_NTASKS") ? variable(environment, "SLURM_TASKS_PER_NODE") : NULL;
+    /* Without SLURM_NTASKS, tasks per node counts cores. */
+    const char *tasks =
+        world_variable(environment, "SLURM_NTASKS") ? world_variable(environment, "SLURM_TASKS_PER_NODE") : NULL;
     HostList hosts = {0};
     Status status = hosts_from_slurm(nodes, &hosts);
     if (status == OK && tasks) status = hosts_slots_from_slurm(tasks, &hosts);
-    if (status == OK) take(sites, &hosts, tasks != NULL);
+    if (status == OK) take_hosts(sites, &hosts, tasks != NULL);
     hosts_free(&hosts);
     return status;
 }
@@ -68,15 +57,12 @@ static Status from_slurm(Sites *sites, char **environment, const char *nodes)
 
 static bool own_address(const struct ifaddrs *own, const struct sockaddr *address)
 {
-    for (const struct ifaddrs *i = own; i; i = i->ifa_next) {
-        const void *mine = i->ifa_addr, *other = address;
-        if (!mine || i->ifa_addr->sa_family != address->sa_family) continue;
-        const struct sockaddr_in *a = mine, *b = other;
-        const struct sockaddr_in6 *c = mine, *d = other;
-        if (address->sa_family == AF_INET && a->sin_addr.s_addr == b->sin_addr.s_addr) return true;
-        if (address->sa_family == AF_INET6 && memcmp(&c->sin6_addr, &d->sin6_addr, sizeof c->sin6_addr) == 0)
+    bool v6 = address->sa_family == AF_INET6;
+    size_t at = v6 ? offsetof(struct sockaddr_in6, sin6_addr) : offsetof(struct sockaddr_in, sin_addr);
+    for (const struct ifaddrs *i = own; i; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == address->sa_family &&
+            memcmp((const char *)i->ifa_addr + at, (const char *)address + at, v6 ? 16 : 4) == 0)
             return true;
-    }
     return false;
 }
 
@@ -109,8 +95,9 @@ static void mark_here(Sites *sites)
 
 Status sites_find(const char *file, char **environment, Sites *sites)
 {
-    const char *pbs = variable(environment, "PBS_NODEFILE"), *grid_engine = variable(environment, "PE_HOSTFILE");
-    const char *slurm = variable(environment, "SLURM_JOB_NODELIST");
+    const char *pbs = world_variable(environment, "PBS_NODEFILE"),
+               *grid_engine = world_variable(environment, "PE_HOSTFILE");
+    const char *slurm = world_variable(environment, "SLURM_JOB_NODELIST");
     *sites = (Sites){.from = SITES_OF_NOBODY};
     Status status = OK;
     if (*file || pbs || grid_engine) {
@@ -131,6 +118,10 @@ Status sites_find(const char *file, char **environment, Sites *sites)
         sites->list = mem_alloc(sizeof *sites->list);
         sites->list[sites->n++] = (Site){.name = mem_strdup("localhost")};
     }
+    for (Site *s = sites->list; status == OK && s < sites->list + sites->n; s++) {
+        s->open = true;
+        s->limit = s->slots;
+    }
     if (status == OK)
         mark_here(sites);
     else
@@ -140,32 +131,31 @@ Status sites_find(const char *file, char **environment, Sites *sites)
 
 /* ---- placing ---- */
 
-Status sites_place(const Sites *sites, const bool *open, const int *limits, const int *usual, int64_t ranks,
-                   int *counts)
+int64_t sites_room(const Sites *sites)
 {
-    int64_t slots = 0;
-    bool endless = false;
-    for (int i = 0; i < sites->n; i++) {
-        counts[i] = 0;
-        if (!open[i]) continue;
-        endless = endless || limits[i] == 0;
-        slots += limits[i];
+    int64_t room = 0;
+    for (const Site *s = sites->list; s < sites->list + sites->n; s++) {
+        if (s->open && s->limit == 0) return INT64_MAX;
+        if (s->open) room += s->limit;
     }
-    if (ranks == 0) {
-        for (int i = 0; i < sites->n; i++)
-            if (open[i]) counts[i] = limits[i] && limits[i] < usual[i] ? limits[i] : usual[i];
-        return OK;
-    }
-    if (!endless && ranks > slots)
+    return room;
+}
+
+Status sites_place(Sites *sites, int64_t ranks)
+{
+    int64_t room = sites_room(sites);
+    if (ranks > room)
         return fail(E_USAGE, "--ranks %lld, but %s has %lld slots on %d host%s; start fewer, or ask for more slots",
-                    (long long)ranks, sites->source, (long long)slots, sites->n, sites->n == 1 ? "" : "s");
-    for (int64_t k = 0; k < ranks; k++) { /* each goes to the host that is emptiest for its size */
-        int best = -1;
-        for (int i = 0; i < sites->n; i++) {
-            if (!open[i] || (limits[i] && counts[i] >= limits[i])) continue;
-            if (best < 0 || (int64_t)counts[i] * usual[best] < (int64_t)counts[best] * usual[i]) best = i;
+                    (long long)ranks, sites->source, (long long)room, sites->n, sites->n == 1 ? "" : "s");
+    for (Site *s = sites->list; s < sites->list + sites->n; s++)
+        s->ranks = !s->open || ranks ? 0 : s->limit && s->limit < s->usual ? s->limit : s->usual;
+    for (int64_t k = 0; k < ranks; k++) { /* each goes to the least filled host */
+        Site *best = NULL;
+        for (Site *s = sites->list; s < sites->list + sites->n; s++) {
+            if (!s->open || (s->limit && s->ranks >= s->limit)) continue;
+            if (!best || (int64_t)s->ranks * best->usual < (int64_t)best->ranks * s->usual) best = s;
         }
-        counts[best]++;
+        best->ranks++;
     }
     return OK;
 }

@@ -6,9 +6,14 @@
 
 typedef struct {
     char *name;
-    int slots;    /* most ranks; 0: unknown */
+    int slots;    /* of the list; 0: unknown */
     bool here;    /* this machine: without ssh */
     bool by_task; /* PBS starts the agent there, which has no standard input (door.h) */
+    bool open;    /* takes part in this start */
+    int limit;    /* most ranks; 0: no limit */
+    int usual;    /* ranks by default: its GPUs, else 1 */
+    int ranks;    /* of this start */
+    int lost_in;  /* the last start, from 1, in which it was lost or did not answer; 0: none */
 } Site;
 
 typedef enum { SITES_OF_FILE, SITES_OF_PBS, SITES_OF_GRID_ENGINE, SITES_OF_SLURM, SITES_OF_NOBODY } SitesFrom;
@@ -26,10 +31,10 @@ typedef struct {
 Status sites_find(const char *file, char **environment, Sites *sites);
 void sites_free(Sites *sites); /* takes a zeroed one */
 
-/* Fills `counts` (n), the ranks of each host. `open` (n): the host takes part; `limits` (n): its slots, 0: no limit;
-   `usual` (n): its default (its GPUs, else 1). `ranks` 0 gives every host its default within the limit; else `ranks`
-   are spread in proportion to the defaults. E_USAGE, with the sum: more ranks than slots. */
-Status sites_place(const Sites *sites, const bool *open, const int *limits, const int *usual, int64_t ranks,
-                   int *counts);
+/* The sum of the open hosts' limits; INT64_MAX: one has none. */
+int64_t sites_room(const Sites *sites);
+/* Finds the ranks of each open host. `ranks` 0 gives every host its default within the limit; else `ranks` are spread
+   in proportion to the defaults. E_USAGE, with the sum: more ranks than room. */
+Status sites_place(Sites *sites, int64_t ranks);
 
 #endif

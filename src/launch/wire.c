@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -91,8 +90,7 @@ void wire_escape(Buf *b, const char *text)
     buf_puts(b, "\n");
 }
 
-/* False, and errno: the reader did not take it within `patience_s`, or is gone. */
-static bool write_all(int fd, const char *data, size_t size, double patience_s)
+bool wire_write(int fd, const char *data, size_t size, double patience_s)
 {
     double until = clock_monotonic() + patience_s;
     while (size > 0) {
@@ -106,27 +104,22 @@ static bool write_all(int fd, const char *data, size_t size, double patience_s)
         if (n < 0 && errno != EAGAIN) return false;
         double left = until - clock_monotonic();
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        if (left <= 0 || poll(&wait, 1, (int)(1e3 * left) + 1) == 0) {
+        if (left <= 0) {
             errno = ETIMEDOUT;
             return false;
         }
+        poll(&wait, 1, left > 1 ? 1000 : (int)(1e3 * left) + 1);
     }
     return true;
 }
 
-bool wire_send(int fd, const char *word, const char *format, ...)
+bool wire_send(int fd, const char *text)
 {
-    Buf text = {0}, line = {0};
-    va_list args;
-    va_start(args, format);
-    buf_vprintf(&text, format, args);
-    va_end(args);
-    buf_printf(&line, "%s%s", word, text.len ? " " : "");
-    wire_escape(&line, text.data ? text.data : "");
-    bool gone = write_all(fd, line.data, line.len, 5);
+    Buf line = {0};
+    wire_escape(&line, text);
+    bool sent = wire_write(fd, line.data, line.len, 5);
     int error = errno;
-    buf_free(&text);
     buf_free(&line);
     errno = error;
-    return gone;
+    return sent;
 }

@@ -6,8 +6,8 @@
      dir PATH · job NAME                      reach ADDRESS 0|1
      set NAME=VALUE · arg WORD                out RANK 1|2 TEXT
      rank RANK LOCAL_RANK                     end RANK CODE SIGNAL LIMIT
-     go LOCAL_SIZE                            failed TEXT
-     signal NUMBER · kill                     done
+     go                                       failed TEXT
+     signal NUMBER · kill
      beat                                     beat
 
    LIMIT: 0, or the bytes that the host allows where the kernel killed the rank because they were exhausted (1: not
@@ -18,9 +18,8 @@
 #include "base/base.h"
 
 #define WIRE_BEAT_S 2.0
-#define WIRE_GREETING                                                                                                  \
-    "cairn-agent: " /* in front of the agent's lines: what a login shell says besides is no message                    \
-                     */
+/* In front of each message of the agent; other lines are output of a login shell. */
+#define WIRE_GREETING "cairn-agent: "
 
 /* Reads lines from a file descriptor, which becomes non-blocking. */
 typedef struct {
@@ -39,7 +38,10 @@ bool wire_fill(WireReader *r);
 char *wire_line(WireReader *r, bool escaped);
 
 void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the newline */
-/* Writes "word text\n", escaped, and waits at most 5 s for the reader. False, and errno: that failed. */
-bool wire_send(int fd, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Writes all of it, also where `fd` is non-blocking. False, and errno: the reader did not take it within `patience_s`
+   (may be INFINITY), or is gone. */
+bool wire_write(int fd, const char *data, size_t size, double patience_s);
+/* Writes the line, escaped, and waits at most 5 s for the reader. False, and errno: that failed. */
+bool wire_send(int fd, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* Writes standard output and error from a thread, so that the launcher never waits for their reader. */
-#include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +12,20 @@
 
 enum { MOST_BYTES = 16 << 20 /* that wait; later lines are dropped */ };
 
-typedef struct Piece {
-    struct Piece *next;
+typedef struct OutputPiece {
+    struct OutputPiece *next;
     int fd;
     size_t size;
     char text[];
-} Piece;
+} OutputPiece;
 
-/* One if both lead to the same place, so that lines keep their order. Else one for each, so that a pipe that nobody
-   reads does not hold errors back. */
+/* One writer if both descriptors lead to the same place, so that lines keep their order. Otherwise one for each, so
+   that an unread pipe does not delay errors. */
 typedef struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    Piece *first, **last;
+    OutputPiece *first, **last;
     size_t waiting; /* bytes, including those being written */
     int64_t dropped;
 } Writer;
@@ -35,55 +35,39 @@ static int n_writers; /* 0: not started */
 
 static Writer *writer_of(int fd) { return &writers[n_writers == 2 && fd == STDERR_FILENO]; }
 
-/* May wait for ever. Another process may have made `fd` non-blocking. */
-static void write_out(int fd, const char *text, size_t size)
+static void append_piece(Writer *w, int fd, const char *text, size_t size)
 {
-    while (size > 0) {
-        ssize_t n = write(fd, text, size);
-        if (n > 0) {
-            text += n;
-            size -= (size_t)n;
-        } else if (n < 0 && errno == EAGAIN) {
-            struct pollfd wait = {.fd = fd, .events = POLLOUT};
-            poll(&wait, 1, 1000);
-        } else if (n == 0 || errno != EINTR)
-            return; /* no reader */
-    }
-}
-
-static void add(Writer *w, int fd, const char *text, size_t size)
-{
-    Piece *p = mem_alloc(sizeof *p + size);
-    *p = (Piece){.fd = fd, .size = size};
+    OutputPiece *p = mem_alloc(sizeof *p + size);
+    *p = (OutputPiece){.fd = fd, .size = size};
     memcpy(p->text, text, size);
     *w->last = p;
     w->last = &p->next;
     w->waiting += size;
 }
 
-static void tell_dropped(Writer *w)
+static void report_dropped(Writer *w)
 {
     char text[128];
-    int n = snprintf(text, sizeof text, "warning: %lld lines are not shown: nobody read what was written\n",
+    int n = snprintf(text, sizeof text, "warning: %lld lines are not shown: the output was not read\n",
                      (long long)w->dropped);
-    if (w->dropped) add(w, STDERR_FILENO, text, (size_t)n);
+    if (w->dropped) append_piece(w, STDERR_FILENO, text, (size_t)n);
     w->dropped = 0;
 }
 
-static void *write_all(void *arg)
+static void *write_pieces(void *arg)
 {
     Writer *w = arg;
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (!w->first) pthread_cond_wait(&w->changed, &w->lock);
-        Piece *p = w->first;
+        OutputPiece *p = w->first;
         w->first = p->next;
         if (!w->first) w->last = &w->first;
         pthread_mutex_unlock(&w->lock);
-        write_out(p->fd, p->text, p->size);
+        wire_write(p->fd, p->text, p->size, INFINITY);
         pthread_mutex_lock(&w->lock);
         w->waiting -= p->size;
-        if (w->dropped && w->waiting < MOST_BYTES / 2) tell_dropped(w);
+        if (w->dropped && w->waiting < MOST_BYTES / 2) report_dropped(w);
         free(p);
         pthread_cond_broadcast(&w->changed);
     }
@@ -94,14 +78,14 @@ void writer_put(int fd, const char *text, size_t size)
 {
     Writer *w = writer_of(fd);
     if (!n_writers) {
-        write_out(fd, text, size);
+        wire_write(fd, text, size, INFINITY);
         return;
     }
     pthread_mutex_lock(&w->lock);
     if (w->dropped || w->waiting + size > MOST_BYTES)
         w->dropped++;
     else
-        add(w, fd, text, size);
+        append_piece(w, fd, text, size);
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
@@ -118,7 +102,7 @@ void writer_begin(void)
         Writer *w = &writers[i];
         w->last = &w->first;
         thread_lock_init(&w->lock, &w->changed);
-        n += thread_start(&w->thread, write_all, w) == 0;
+        n += thread_start(&w->thread, write_pieces, w) == 0;
     }
     if (n < wanted) return; /* without threads the launcher writes, and may wait */
     n_writers = n;

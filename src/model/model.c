@@ -12,11 +12,12 @@ typedef struct {
     ParamTable *table;
     int layer;
     bool head;
-} Adder;
+} TableBuilder;
 
 static int64_t align_up(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
 
-static Param *add(Adder *a, Placing placing, int64_t rows, int64_t cols, int n_dims, const char *format, va_list args)
+static Param *add_param(TableBuilder *a, Placing placing, int64_t rows, int64_t cols, int n_dims, const char *format,
+                        va_list args)
 {
     ParamTable *t = a->table;
     MEM_GROW(t->params, t->count, t->cap);
@@ -30,37 +31,37 @@ static Param *add(Adder *a, Placing placing, int64_t rows, int64_t cols, int n_d
     return p;
 }
 
-__attribute__((format(printf, 5, 6))) static void matrix(Adder *a, Placing placing, int64_t rows, int64_t cols,
-                                                         const char *format, ...)
+__attribute__((format(printf, 5, 6))) static void add_matrix(TableBuilder *a, Placing placing, int64_t rows,
+                                                             int64_t cols, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    Param *p = add(a, placing, rows, cols, 2, format, args);
+    Param *p = add_param(a, placing, rows, cols, 2, format, args);
     va_end(args);
     p->init = INIT_NORMAL;
     p->decay = true;
 }
 
-__attribute__((format(printf, 5, 6))) static void vector(Adder *a, Placing placing, int64_t n, Init init,
-                                                         const char *format, ...)
+__attribute__((format(printf, 5, 6))) static void add_vector(TableBuilder *a, Placing placing, int64_t n, Init init,
+                                                             const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    Param *p = add(a, placing, n, 1, 1, format, args);
+    Param *p = add_param(a, placing, n, 1, 1, format, args);
     va_end(args);
     p->init = init;
 }
 
-static void dense(Adder *a, int64_t out, int64_t in, const char *name)
+static void add_dense(TableBuilder *a, int64_t out, int64_t in, const char *name)
 {
-    matrix(a, ALONE, out, in, "%s.weight", name);
-    vector(a, ALONE, out, INIT_ZERO, "%s.bias", name);
+    add_matrix(a, ALONE, out, in, "%s.weight", name);
+    add_vector(a, ALONE, out, INIT_ZERO, "%s.bias", name);
 }
 
-static void norm(Adder *a, int64_t n, const char *name)
+static void add_norm(TableBuilder *a, int64_t n, const char *name)
 {
-    vector(a, ALONE, n, INIT_ONE, "%s.weight", name);
-    vector(a, ALONE, n, INIT_ZERO, "%s.bias", name);
+    add_vector(a, ALONE, n, INIT_ONE, "%s.weight", name);
+    add_vector(a, ALONE, n, INIT_ZERO, "%s.bias", name);
 }
 
 /* The vocabulary is held padded; the pad rows stay 0. */
@@ -71,7 +72,7 @@ static void pad_vocabulary(ParamTable *t, const ModelConfig *c)
     p->padded = c->vocab_padded;
 }
 
-static void add_layer(Adder *a, const ModelConfig *c, int l)
+static void add_layer(TableBuilder *a, const ModelConfig *c, int l)
 {
     static const char *const qkv[] = {"query", "key", "value"};
     int64_t h = c->hidden, f = c->ffn;
@@ -79,46 +80,48 @@ static void add_layer(Adder *a, const ModelConfig *c, int l)
     snprintf(base, sizeof base, "bert.encoder.layer.%d", l);
     a->layer = l;
 #define NAMED(part) (snprintf(name, sizeof name, "%s.%s", base, part), name)
-    norm(a, h, NAMED("output.LayerNorm"));
-    dense(a, h, f, NAMED("output.dense"));
-    dense(a, f, h, NAMED("intermediate.dense"));
-    norm(a, h, NAMED("attention.output.LayerNorm"));
-    dense(a, h, h, NAMED("attention.output.dense"));
-    for (int i = 0; i < 3; i++) matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
+    add_norm(a, h, NAMED("output.LayerNorm"));
+    add_dense(a, h, f, NAMED("output.dense"));
+    add_dense(a, f, h, NAMED("intermediate.dense"));
+    add_norm(a, h, NAMED("attention.output.LayerNorm"));
+    add_dense(a, h, h, NAMED("attention.output.dense"));
     for (int i = 0; i < 3; i++)
-        vector(a, i ? GROUP_MEMBER : ALONE, h, INIT_ZERO, "%s.attention.self.%s.bias", base, qkv[i]);
+        add_matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
+    for (int i = 0; i < 3; i++)
+        add_vector(a, i ? GROUP_MEMBER : ALONE, h, INIT_ZERO, "%s.attention.self.%s.bias", base, qkv[i]);
 #undef NAMED
 }
 
-static void add_heads(Adder *a, const ModelConfig *c, Head head)
+static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
 {
     a->head = true;
     switch (head.kind) {
     case HEAD_CLASSIFIER:
     case HEAD_REGRESSION:
-        dense(a, head.labels, c->hidden, "classifier");
+    case HEAD_MULTI:
+        add_dense(a, head.labels, c->hidden, "classifier");
         break;
     case HEAD_PRETRAINING:
-        if (head.labels) dense(a, head.labels, c->hidden, "cls.seq_relationship");
+        if (head.labels) add_dense(a, head.labels, c->hidden, "cls.seq_relationship");
         break;
     default:
         break;
     }
-    bool pooled = head.kind == HEAD_CLASSIFIER || head.kind == HEAD_REGRESSION || head.labels > 0;
-    if (pooled) dense(a, c->hidden, c->hidden, "bert.pooler.dense");
+    bool pooled = head.kind != HEAD_NONE && head.labels > 0;
+    if (pooled) add_dense(a, c->hidden, c->hidden, "bert.pooler.dense");
     if (head.kind != HEAD_PRETRAINING) return;
-    vector(a, ALONE, c->vocab_size, INIT_ZERO, "cls.predictions.bias");
+    add_vector(a, ALONE, c->vocab_size, INIT_ZERO, "cls.predictions.bias");
     pad_vocabulary(a->table, c);
-    norm(a, c->hidden, "cls.predictions.transform.LayerNorm");
-    dense(a, c->hidden, c->hidden, "cls.predictions.transform.dense");
+    add_norm(a, c->hidden, "cls.predictions.transform.LayerNorm");
+    add_dense(a, c->hidden, c->hidden, "cls.predictions.transform.dense");
 }
 
-static void add_embeddings(Adder *a, const ModelConfig *c)
+static void add_embeddings(TableBuilder *a, const ModelConfig *c)
 {
-    norm(a, c->hidden, "bert.embeddings.LayerNorm");
-    matrix(a, ALONE, c->types, c->hidden, "bert.embeddings.token_type_embeddings.weight");
-    matrix(a, ALONE, c->positions, c->hidden, "bert.embeddings.position_embeddings.weight");
-    matrix(a, ALONE, c->vocab_size, c->hidden, "bert.embeddings.word_embeddings.weight");
+    add_norm(a, c->hidden, "bert.embeddings.LayerNorm");
+    add_matrix(a, ALONE, c->types, c->hidden, "bert.embeddings.token_type_embeddings.weight");
+    add_matrix(a, ALONE, c->positions, c->hidden, "bert.embeddings.position_embeddings.weight");
+    add_matrix(a, ALONE, c->vocab_size, c->hidden, "bert.embeddings.word_embeddings.weight");
     pad_vocabulary(a->table, c);
 }
 
@@ -126,13 +129,16 @@ Status model_init(Model *m, ModelConfig config, Head head)
 {
     *m = (Model){.config = config, .head = head, .longest = config.positions};
     m->params.initializer_range = config.initializer_range;
-    Adder a = {.table = &m->params, .layer = -1};
+    TableBuilder a = {.table = &m->params, .layer = -1};
     add_heads(&a, &m->config, head);
     a.head = false;
     for (int l = config.layers - 1; l >= 0; l--) add_layer(&a, &m->config, l);
     a.layer = -1;
     add_embeddings(&a, &m->config);
     m->params.size = align_up(m->params.size);
+    m->stages = mem_array(1, sizeof *m->stages);
+    m->stages[0] = (Stage){0, config.layers};
+    m->n_stages = 1;
     return OK;
 }
 
@@ -140,6 +146,7 @@ void model_free(Model *m)
 {
     model_config_free(&m->config);
     params_free(&m->params);
+    free(m->stages);
     *m = (Model){0};
 }
 

@@ -29,23 +29,45 @@ void model_config_free(ModelConfig *config);
    pieces. False: unknown name. model_config_read takes these names too (30522 pieces), unless a file has the name. */
 bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *config);
 
-typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING } HeadKind;
+/* CLASSIFIER: one label of several; MULTI: any number of labels at once. */
+typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING, HEAD_MULTI } HeadKind;
 
 typedef struct {
     HeadKind kind;
-    int32_t labels; /* classifier: ≥ 2; regression: 1; pretraining: 2 with next-sentence prediction, 0 without */
+    int32_t labels; /* classifier: ≥ 2; multi: ≥ 1; regression: 1; pretraining: 2 with next-sentence prediction, else 0
+                     */
 } Head;
+
+/* A stage of a pipeline: consecutive layers, the first stage with the embeddings, the last with the heads. */
+typedef struct {
+    int32_t first, layers;
+} Stage;
 
 typedef struct {
     ModelConfig config;
     Head head;
-    ParamTable params;
-    int32_t longest; /* most tokens of a sequence; at first all positions */
+    ParamTable params;     /* of a part of a model: what its stages hold, in the order of the whole table */
+    int32_t longest;       /* most tokens of a sequence; at first all positions */
+    float label_smoothing; /* of a classifier, in training; at first 0 */
+    Stage *stages;         /* (n_stages) ascending: what is emitted; the whole model is one */
+    int n_stages;
 } Model;
 
 /* Takes ownership of `config`'s memory. */
 Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
+
+/* ---- stages (stages.c) ---- */
+static inline bool stage_is_first(const Stage *s) { return s->first == 0; }
+static inline bool stage_is_last(const Model *m, const Stage *s) { return s->first + s->layers == m->config.layers; }
+/* The part of a model that a rank holds: n ascending stages of it, with a parameter table of its own. The word
+   embedding belongs to the first stage and, where the model is pretrained, to the last. */
+void model_part(const Model *whole, const Stage *stages, int n, Model *part);
+/* Shares out layers so that the slowest stage is as fast as can be; of equal ones that with fewer layers in the last
+   stage, then in the first. `layer` (layers), `embeddings` and `heads` are seconds; 1 ≤ n ≤ layers. */
+void stages_split(const double *layer, int layers, double embeddings, double heads, int n, Stage *stages);
+/* "4,4,3": layers of each of `n` stages. E_USAGE names `option`, the count, the sum or the stage without a layer. */
+Status stages_parse(const char *option, const char *text, int layers, int n, Stage *stages);
 
 /* ---- emitting ---- */
 typedef struct {
@@ -62,7 +84,8 @@ typedef struct {
 typedef struct {
     TensorId ids, types, pos, seq;    /* (T) I32; seq: index of the row's sequence in the global batch */
     TensorId spans, seq_index, first; /* (S,2), (S), (S) I32; first: each sequence's first row */
-    TensorId labels;                  /* (S) I32, F32 for regression, next-sentence labels for pretraining */
+    TensorId labels;                  /* (S) I32, next-sentence labels for pretraining; regression (S) F32, multi
+                                         (S, labels) F32 */
     TensorId masked, masked_labels;   /* (M) I32: rows, and their ids before masking */
     TensorId ctl;
     TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
@@ -70,6 +93,7 @@ typedef struct {
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId scaling;                                        /* training in fp16: LossScaling */
     TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice */
+    TensorId audit;                                          /* AuditFound, where plan_audit compares; else NONE */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

@@ -31,7 +31,7 @@ static void normal4(uint64_t key, uint64_t name, uint64_t block, double out[4])
     }
 }
 
-/* ---- New weights: many numbers that know nothing of each other, so several threads make them ---- */
+/* ---- New weights: independent random numbers, made by several threads ---- */
 
 enum { INIT_GRAIN = 1 << 16 }; /* elements a thread is worth starting for: 2 ms of normals. A multiple of 4. */
 

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int64_t blocks_of(int64_t size) { return (size + NORM_BLOCK - 1) / NORM_BLOCK; }
-
 static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
 {
     int64_t block = 0;
@@ -18,7 +16,7 @@ static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
                                 .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0,
                                 .block = block,
                                 .tensor = i};
-        block += blocks_of(param_held(p));
+        block += norm_blocks(param_held(p));
     }
 }
 
@@ -29,7 +27,7 @@ int64_t optim_norm_blocks(const ParamTable *params, int64_t before)
     int64_t blocks = 0;
     for (int i = 0; i < params->count && params->params[i].offset < before; i++) {
         int64_t held = param_held(&params->params[i]), reach = before - params->params[i].offset;
-        blocks += blocks_of(held < reach ? held : reach);
+        blocks += norm_blocks(held < reach ? held : reach);
     }
     return blocks;
 }
@@ -53,7 +51,7 @@ int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals
             x.shift = moment - v.begin;
             own[n++] = x;
         }
-        if (i > 0) i--; /* the last may go on in the next interval */
+        if (i > 0) i--; /* the last may continue in the next interval */
         moment += v.end - v.begin;
     }
     free(all);

@@ -29,7 +29,7 @@ int64_t optim_norm_blocks(const ParamTable *params, int64_t before);
 /* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2);
 
-typedef enum { SCHEDULE_LINEAR, SCHEDULE_POLY, SCHEDULE_CONSTANT } ScheduleKind;
+typedef enum { SCHEDULE_LINEAR, SCHEDULE_POLY, SCHEDULE_COSINE, SCHEDULE_CONSTANT } ScheduleKind;
 
 typedef struct {
     ScheduleKind kind;
@@ -38,13 +38,13 @@ typedef struct {
     int64_t warmup_steps, total_steps;
     int64_t warmup_start; /* the step at which warmup begins; negative: training begins within it */
     bool nvidia;          /* the discontinuous form: no rescaling at the end of warmup (seed-systems' PolyWarmUp) */
-} Schedule;
+} RateSchedule;
 
-/* "linear", "poly:0.5", "constant", each with an optional "-nvidia" suffix. */
-Status schedule_parse(const char *text, Schedule *s);
+/* "linear", "poly:0.5", "cosine", "constant", each with an optional "-nvidia" suffix. */
+Status rate_schedule_parse(const char *text, RateSchedule *s);
 /* "0.1" is a fraction of total, "1000" a count, "10%" too. */
 Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps);
 /* Learning rate of the update that makes step number `step` (from 1). */
-double schedule_rate(const Schedule *s, int64_t step);
+double rate_schedule_at(const RateSchedule *s, int64_t step);
 
 #endif

@@ -5,17 +5,19 @@
 
 #include "optim/optim.h"
 
-Status schedule_parse(const char *text, Schedule *s)
+Status rate_schedule_parse(const char *text, RateSchedule *s)
 {
-    size_t len = strlen(text);
-    s->nvidia = len > 7 && strcmp(text + len - 7, "-nvidia") == 0;
-    char *name = mem_strndup(text, s->nvidia ? len - 7 : len);
+    static const char suffix[] = "-nvidia";
+    s->nvidia = str_ends_with(text, suffix);
+    char *name = mem_strndup(text, strlen(text) - (s->nvidia ? strlen(suffix) : 0));
     Status status = OK;
     s->power = 1;
     if (strcmp(name, "linear") == 0) {
         s->kind = SCHEDULE_LINEAR;
     } else if (strcmp(name, "constant") == 0) {
         s->kind = SCHEDULE_CONSTANT;
+    } else if (strcmp(name, "cosine") == 0) {
+        s->kind = SCHEDULE_COSINE;
     } else if (strncmp(name, "poly:", 5) == 0) {
         char *end;
         s->kind = SCHEDULE_POLY;
@@ -23,10 +25,11 @@ Status schedule_parse(const char *text, Schedule *s)
         if (name[5] == '\0' || *end != '\0' || !(s->power > 0 && s->power <= 10))
             status = fail(E_USAGE, "--schedule poly:P takes a power above 0 and up to 10, found '%s'", name + 5);
     } else {
-        status = fail(E_USAGE,
-                      "--schedule '%s' is unknown; expected linear, poly:P or constant, each with -nvidia for the "
-                      "discontinuous warmup",
-                      text);
+        status =
+            fail(E_USAGE,
+                 "--schedule '%s' is unknown; expected linear, poly:P, cosine or constant, each with -nvidia for the "
+                 "discontinuous warmup",
+                 text);
     }
     free(name);
     return status;
@@ -54,7 +57,7 @@ Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps
     return OK;
 }
 
-double schedule_rate(const Schedule *s, int64_t step)
+double rate_schedule_at(const RateSchedule *s, int64_t step)
 {
     int64_t warm = step - s->warmup_start;
     if (warm <= 0) return 0;
@@ -68,5 +71,6 @@ double schedule_rate(const Schedule *s, int64_t step)
         if (left > 1) left = 1;
     }
     if (left < 0) left = 0;
+    if (s->kind == SCHEDULE_COSINE) return s->learning_rate * 0.5 * (1 - cos(left * acos(-1.0))); /* half a period */
     return s->learning_rate * (s->kind == SCHEDULE_LINEAR ? left : pow(left, s->power));
 }

@@ -131,6 +131,15 @@ static void backward_embed(Backward *pass, InstrId i)
              param_grad(pass, beta)));
 }
 
+/* The gradient of a boundary passes it the other way. */
+static void backward_send(Backward *pass, InstrId i)
+{
+    const Instr f = pass->p->instrs[i];
+    TensorId x = f.in[SEND_IN_x], dx = grad_tensor(pass, x);
+    emit(pass, OP_RECEIVE, &f, i, f.attr, NO_IDS, IDS(dx));
+    pass->grad[x] = dx;
+}
+
 static void backward_instr(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
@@ -141,6 +150,9 @@ static void backward_instr(Backward *pass, InstrId i)
         return;
     case OP_MSE:
         pass->grad[f.in[MSE_IN_logits]] = f.out[MSE_OUT_dlogits];
+        return;
+    case OP_BCE:
+        pass->grad[f.in[BCE_IN_logits]] = f.out[BCE_OUT_dlogits];
         return;
     case OP_MLM_XENT:
         pass->grad[f.in[MLM_XENT_IN_h]] = f.out[MLM_XENT_OUT_dh];
@@ -159,6 +171,12 @@ static void backward_instr(Backward *pass, InstrId i)
         return;
     case OP_EMBED:
         backward_embed(pass, i);
+        return;
+    case OP_SEND:
+        backward_send(pass, i);
+        return;
+    case OP_RECEIVE:
+        emit(pass, OP_SEND, &f, i, f.attr, IDS(pass->grad[f.out[RECEIVE_OUT_x]]), NO_IDS);
         return;
     case OP_GATHER:
         x = f.in[GATHER_IN_x], y = f.out[GATHER_OUT_y], g = grad_tensor(pass, x);

@@ -76,6 +76,10 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
         *bound = BOUND_NETWORK;
         return rates->exchange ? rates->exchange(rates->network, call->op, cost->bytes / 2) : 0; /* read and written */
     }
+    if (op_is_link(call->op)) { /* schedule_simulate has the links between stages */
+        *bound = BOUND_NETWORK;
+        return 0;
+    }
     double link = call->op == OP_OFFLOAD ? rates->link_out : call->op == OP_FETCH ? rates->link_in : 0;
     if (link > 0) {
         *bound = cost->bytes / link > rates->overhead ? BOUND_LINK : BOUND_OVERHEAD;

@@ -1,5 +1,6 @@
-/* Places. Activations: the largest first, into the smallest gap that is free over its whole life (on BERT's plans this
-   meets the lower bound; tests check it). Everything else one after the other. */
+/* Offsets of tensors. Activations are placed one by one into gaps that are free over their whole life, in several
+   orders, until one meets the lower bound (tests check that BERT's plans meet it). Other regions have one tensor after
+   the other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ typedef struct {
     TensorId root;
     InstrId first, last;
     size_t bytes, offset;
+    int slot; /* SlotKind, or NONE */
 } Block;
 
 static TensorId root_of(const Plan *p, TensorId t)
@@ -92,6 +94,63 @@ static const struct {
 } orders[] = {{larger_first, true},  {longer_first, true},  {earlier_first, true},
               {larger_first, false}, {longer_first, false}, {earlier_first, false}};
 
+/* Of a stage: blocks that live from one work to another lie behind the others, class by class, each class once for
+   each of its slots. `end`: the region's bytes so far. Returns the region's bytes. */
+static size_t place_slots(const Plan *p, Block *blocks, int n, size_t end, size_t stride[N_SLOTS])
+{
+    for (int kind = 0; kind < N_SLOTS; kind++) {
+        size_t start = end;
+        for (int i = 0; i < n; i++) {
+            if (blocks[i].slot != kind) continue;
+            blocks[i].offset = end;
+            end += blocks[i].bytes;
+        }
+        stride[kind] = end - start;
+        end = start + stride[kind] * (size_t)p->slots[kind];
+    }
+    return end;
+}
+
+static void take_slot(Tensor *t, const Block *b, const size_t stride[N_SLOTS])
+{
+    t->offset = b->offset;
+    t->slot = (int8_t)b->slot;
+    t->stride = b->slot == NONE ? 0 : stride[b->slot];
+}
+
+/* The host writes them before F. */
+static size_t place_inputs(Plan *p)
+{
+    Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
+    size_t stride[N_SLOTS] = {0}, end = 0;
+    int n = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != REGION_INPUT) continue;
+        Block *b = &blocks[n++];
+        *b = (Block){t, p->micro.first, x->last, align_up(x->bytes), end, NONE};
+        if (p->slots[0] && x->last != NONE) b->slot = plan_slot_kind(p, b->first, b->last);
+        if (b->slot == NONE) end += b->bytes;
+    }
+    end = place_slots(p, blocks, n, end, stride);
+    for (int i = 0; i < n; i++) take_slot(&p->tensors[blocks[i].root], &blocks[i], stride);
+    free(blocks);
+    return end;
+}
+
+/* Moves blocks that have slots behind the others and returns the number of the others. */
+static int slots_last(Block *blocks, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (blocks[i].slot != NONE) continue;
+        Block b = blocks[i];
+        blocks[i] = blocks[kept];
+        blocks[kept++] = b;
+    }
+    return kept;
+}
+
 static size_t place_activations(Plan *p)
 {
     Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
@@ -102,7 +161,7 @@ static size_t place_activations(Plan *p)
         const Tensor *x = &p->tensors[t];
         if (x->region != REGION_ACT || x->first == NONE || x->shares != NONE) continue;
         block_of[t] = n;
-        blocks[n++] = (Block){t, x->first, x->last, align_up(x->bytes), 0};
+        blocks[n++] = (Block){t, x->first, x->last, align_up(x->bytes), 0, NONE};
     }
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
@@ -110,23 +169,38 @@ static size_t place_activations(Plan *p)
         Block *b = &blocks[block_of[root_of(p, t)]];
         if (x->last > b->last) b->last = x->last;
     }
-    size_t bound = 0, best = SIZE_MAX;
+    int slotted = 0;
+    if (p->slots[0]) {
+        for (int i = 0; i < n; i++) blocks[i].slot = plan_slot_kind(p, blocks[i].first, blocks[i].last);
+        int kept = slots_last(blocks, n);
+        slotted = n - kept;
+        n = kept;
+    }
+    size_t bound = 0, best = n ? SIZE_MAX : 0, stride[N_SLOTS] = {0};
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         size_t live = plan_live_bytes(p, i);
         if (live > bound) bound = live;
     }
+    if (slotted) bound = 0; /* all orders are tried: the bound counts what has slots */
     for (size_t o = 0; o < sizeof orders / sizeof *orders && best > bound; o++) {
         size_t total = place_blocks(blocks, n, orders[o].compare, orders[o].smallest, near);
         if (total >= best) continue;
         best = total;
         for (int i = 0; i < n; i++) p->tensors[blocks[i].root].offset = blocks[i].offset;
     }
-    for (TensorId t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].region == REGION_ACT) p->tensors[t].offset = p->tensors[root_of(p, t)].offset;
+    if (slotted) best = place_slots(p, blocks + n, slotted, best, stride);
+    for (int i = n; i < n + slotted; i++) take_slot(&p->tensors[blocks[i].root], &blocks[i], stride);
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *root = &p->tensors[root_of(p, t)];
+        if (p->tensors[t].region != REGION_ACT) continue;
+        p->tensors[t].offset = root->offset;
+        p->tensors[t].slot = root->slot;
+        p->tensors[t].stride = root->stride;
+    }
     free(blocks);
     free(near);
     free(block_of);
-    return n ? best : 0;
+    return best;
 }
 
 void plan_layout(Plan *p)
@@ -136,7 +210,6 @@ void plan_layout(Plan *p)
         Tensor *x = &p->tensors[t];
         size_t *end = &p->region_bytes[x->region];
         switch (x->region) {
-        case REGION_INPUT:
         case REGION_OUTPUT:
         case REGION_CONST:
         case REGION_COPY:
@@ -153,6 +226,7 @@ void plan_layout(Plan *p)
             break;
         }
     }
+    p->region_bytes[REGION_INPUT] = place_inputs(p);
     p->region_bytes[REGION_ACT] = place_activations(p);
     for (InstrId i = 0; i < p->n_instrs; i++)
         if (align_up(p->instrs[i].scratch) > p->region_bytes[REGION_SCRATCH])

@@ -1,4 +1,4 @@
-/* The offload pass: layers' inputs wait for backward in the host's memory. OFFLOAD comes right after the instr that
+/* The offload pass: layers' inputs are kept for backward in the host's memory. OFFLOAD comes right after the instr that
    makes a layer's input, so the copy has the time of the layer itself. FETCH comes where backward begins to use the
    input of the layer above, so it has the time of that layer's backward.
 
@@ -65,7 +65,7 @@ static void find_uses(Offload *pass)
 }
 
 /* From the top: a layer's FETCH comes where backward first reads the input of the nearest layer above that has one. */
-static void choose(Offload *pass)
+static void choose_layers(Offload *pass)
 {
     InstrId above = NONE;
     for (int l = pass->p->n_layers - 1; l >= 0; l--) {
@@ -91,7 +91,7 @@ static void emit_offload(Offload *pass, int l)
 {
     Plan *p = pass->p;
     Layer *layer = &pass->layers[l];
-    layer->host = plan_stand_in(p, layer->input, REGION_HOST, ".host");
+    layer->host = plan_like(p, layer->input, REGION_HOST, ".host");
     layer->offload = pass->awaited =
         plan_emit(p, OP_OFFLOAD, PHASE_FORWARD, l, (OpAttr){0}, IDS(layer->input), IDS(layer->host));
     p->instrs[layer->offload].lane = LANE_COPY;
@@ -102,7 +102,7 @@ static void emit_fetch(Offload *pass, int l)
 {
     Plan *p = pass->p;
     Layer *layer = &pass->layers[l];
-    layer->back = plan_stand_in(p, layer->input, REGION_ACT, ".back");
+    layer->back = plan_like(p, layer->input, REGION_ACT, ".back");
     layer->fetch = plan_emit(p, OP_FETCH, PHASE_BACKWARD, l, (OpAttr){0}, IDS(layer->host), IDS(layer->back));
     p->instrs[layer->fetch].lane = LANE_COPY;
     p->instrs[layer->fetch].origin = layer->offload;
@@ -110,7 +110,7 @@ static void emit_fetch(Offload *pass, int l)
 }
 
 /* Backward reads the fetched tensor; its first reader waits for FETCH. */
-static void read_back(Offload *pass, Instr *instr)
+static void read_fetched(Offload *pass, Instr *instr)
 {
     for (int k = 0; k < OP_MAX_IN; k++) {
         int l = instr->in[k] == NONE ? NONE : pass->layer_of[instr->in[k]];
@@ -132,7 +132,7 @@ static void keep_instr(Offload *pass, InstrId i)
     if (freed >= 0 && pass->layers[freed].offloaded) wait_for_offload(pass, &instr, pass->layers[freed].offload);
     if (instr.phase != PHASE_FORWARD) {
         if (pass->awaited != NONE) wait_for_offload(pass, &instr, pass->awaited);
-        read_back(pass, &instr);
+        read_fetched(pass, &instr);
     }
     pass->last = rewrite_keep(&pass->r, i, instr);
     if (made != NONE && pass->layers[made].offloaded) emit_offload(pass, made);
@@ -156,7 +156,7 @@ void plan_offload(Plan *p)
     rewrite_begin(&pass.r, p);
     find_inputs(&pass);
     find_uses(&pass);
-    choose(&pass);
+    choose_layers(&pass);
     for (int l = 0; l < p->n_layers; l++)
         if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
     for (InstrId i = 0; i < pass.r.n; i++) {

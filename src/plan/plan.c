@@ -1,5 +1,5 @@
 /* The arrays of a plan and how they are filled. */
-#include "plan/plan.h"
+#include "plan/rewrite.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,6 +45,7 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
                   .twin = NONE,
                   .original = NONE,
                   .shares = NONE,
+                  .slot = NONE,
                   .first = NONE,
                   .last = NONE};
     va_list args;
@@ -80,12 +81,10 @@ static void fill_operands(const Plan *p, Op op, TensorId *to, int max, const Ten
 InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out)
 {
     const OpInfo *info = op_info(op);
-    MEM_GROW(p->instrs, p->n_instrs, p->cap_instrs);
-    Instr *i = &p->instrs[p->n_instrs];
-    *i = (Instr){.op = op, .attr = attr, .phase = phase, .layer = (int16_t)layer, .wait = {NONE, NONE}, .origin = NONE};
-    fill_operands(p, op, i->in, OP_MAX_IN, in, info->in, info->n_in);
-    fill_operands(p, op, i->out, OP_MAX_OUT, out, info->out, info->n_out);
-    return p->n_instrs++;
+    Instr i = {.op = op, .attr = attr, .phase = phase, .layer = (int16_t)layer, .wait = {NONE, NONE}, .origin = NONE};
+    fill_operands(p, op, i.in, OP_MAX_IN, in, info->in, info->n_in);
+    fill_operands(p, op, i.out, OP_MAX_OUT, out, info->out, info->n_out);
+    return plan_append(p, i);
 }
 
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes)
@@ -99,12 +98,14 @@ TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes)
     return c;
 }
 
-void plan_begin(Plan *p, TensorId stats, TensorId grads)
+void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit)
 {
     p->micro = (Range){0, p->n_instrs};
+    plan_works(p);
     p->begin.first = p->n_instrs;
     plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(stats));
     if (grads != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(grads));
+    if (audit != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(audit));
     p->begin.count = p->n_instrs - p->begin.first;
     p->update = p->pack = (Range){p->n_instrs, 0};
 }
@@ -129,6 +130,14 @@ TensorId plan_find(const Plan *p, const char *name)
 {
     for (TensorId t = 0; t < p->n_tensors; t++)
         if (strcmp(p->tensors[t].name, name) == 0) return t;
+    return NONE;
+}
+
+InstrId plan_maker(const Plan *p, TensorId t)
+{
+    for (InstrId i = 0; i < p->n_instrs; i++)
+        for (int k = 0; k < OP_MAX_OUT; k++)
+            if (p->instrs[i].out[k] == t) return i;
     return NONE;
 }
 

@@ -3,7 +3,8 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ offload ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸ verify
+       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ cut ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸
+   verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
    per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
@@ -14,6 +15,7 @@
 
 #include "base/base.h"
 #include "kernels/op.h"
+#include "plan/schedule.h"
 
 typedef int32_t TensorId;
 typedef int32_t InstrId;
@@ -71,11 +73,13 @@ typedef struct {
     int8_t drop;          /* lowest level at which it is given up */
     TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
     TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
-    TensorId original;    /* of a recomputed, offloaded or fetched tensor: the tensor it stands for; of a copy: its
-                             parameter; else NONE */
+    TensorId original;    /* of a recomputed, offloaded or fetched tensor: the tensor whose value it holds; of a copy:
+                             its parameter; else NONE */
     TensorId shares;      /* set by liveness: lies in the memory of this tensor; else NONE */
     InstrId first, last;  /* set by liveness, within micro: first write, last use */
     size_t bytes, offset; /* at capacity; offset in the region, bytes from its start */
+    int8_t slot;          /* of a stage, set by layout: a SlotKind where it lives from one work to a later one; NONE */
+    size_t stride;        /* bytes from its place in a slot to that in the next; 0: it has one place */
 } Tensor;
 
 typedef struct {
@@ -99,7 +103,9 @@ typedef struct {
     Instr *instrs;
     int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
     Range begin, micro, update, pack;
-    RowCounts capacity; /* largest micro-batch: tokens, sequences, masked positions */
+    Range work[N_WORKS]; /* of a stage: the parts of micro; B, or I and W */
+    int slots[N_SLOTS];  /* of a stage: micro-batches that are kept at once; 0: not cut */
+    RowCounts capacity;  /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
     Dtype compute;                  /* F32, BF16 or F16 */
     uint8_t *levels;                /* (n_layers) Level of each, after recompute */
@@ -124,11 +130,13 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
 InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const TensorId *in, const TensorId *out);
 /* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` comes from the backend. */
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
-/* Closes `micro` (all instrs so far), then appends `begin`, which clears stats and gradients (NONE: there are none). */
-void plan_begin(Plan *p, TensorId stats, TensorId grads);
+/* Closes `micro` (all instrs so far), then appends `begin`, which clears stats, gradients and audit (NONE: there are
+   none). */
+void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit);
 /* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
 void plan_pack(Plan *p);
 TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
+InstrId plan_maker(const Plan *p, TensorId t);       /* the first instr that writes it; NONE */
 size_t plan_tensor_bytes(const Plan *p, TensorId t, const RowCounts *rows);
 /* The call of an instr: shapes filled, data NULL. */
 void plan_call(const Plan *p, const Instr *instr, OpCall *call);
@@ -143,10 +151,23 @@ void plan_backward(Plan *p);
    first needs them and points backward at the new tensors. */
 void plan_recompute(Plan *p, const uint8_t *levels);
 
+/* After plan_recompute. Each tensor that is made twice is digested both times, by a DIGEST right behind the instr that
+   makes it, and a COMPARE behind the second notes a difference in the OUTPUT tensor `audit`, which is returned (NONE:
+   nothing is made twice). The first sums, 8 bytes a row, live from forward to backward. */
+TensorId plan_audit(Plan *p);
+
 /* After plan_recompute. OFFLOAD copies the kept input of each layer at LEVEL_OFFLOAD to the host as soon as it is made;
    FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in
    between. The topmost layer's input stays, because backward begins with it. */
 void plan_offload(Plan *p);
+
+/* After plan_offload, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
+   has the weight gradients of the linears and of the embeddings. plan_begin sets the ranges. */
+void plan_cut(Plan *p, const int slots[N_SLOTS], bool split);
+/* The class of a tensor that lives from one work to another; NONE within one work. */
+int plan_slot_kind(const Plan *p, InstrId first, InstrId last);
+/* The work that an instr of `micro` belongs to; N_WORKS outside. */
+WorkKind plan_work_of(const Plan *p, InstrId i);
 
 /* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space
    `grads` (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that
@@ -181,14 +202,17 @@ void policy_levels(Policy policy, int n_layers, uint8_t *levels);
 void plan_bind(Plan *p, OpScratch *(*scratch_of)(void *context, Op op), void *context);
 
 void plan_liveness(Plan *p); /* first, last, shares */
-void plan_layout(Plan *p);   /* offsets and region_bytes; ACT largest first into the smallest gap */
+void plan_layout(Plan *p);   /* offsets and region_bytes; ACT: the best of several orders of placing */
 /* Walks the plan with symbolic memory. Checks that every read sees the value written for it, that live tensors do not
    overlap, that accumulated tensors were cleared, and that lanes wait. E_FAIL names instr and tensor. */
 Status plan_verify(const Plan *p);
+/* Of a stage: each tensor that one work writes and another reads has a slot of the right class, and no other tensor
+   lies in its slots. Part of plan_verify. */
+Status plan_verify_slots(const Plan *p);
 
 /* ---- cost ---- */
 
-/* Where a GPU's time differs from a roofline; the rows of commands/devices.c give the reasons. */
+/* Corrections of a roofline for GPUs; the rows of commands/devices.c give the reasons. */
 typedef struct {
     double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
     double norm_bytes;        /* memory traffic of LayerNorms, per second */

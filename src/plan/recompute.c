@@ -1,5 +1,5 @@
-/* The recompute pass: just before backward first needs a tensor that its layer gave up, a copy of the forward instr
-   makes it again. The copy has the same attributes, above all the same dropout site, so every bit is the same. */
+/* The recompute pass: a copy of the forward instr makes a tensor again just before backward first needs it, if its
+   layer gave it up. The copy has the same attributes, above all the same dropout site, so every bit is the same. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ typedef struct {
     const uint8_t *levels;
     Rewrite r;
     InstrId *producer;    /* (old tensors): forward instr, by its old place, or NONE */
-    TensorId *again;      /* (old tensors): the recomputed tensor that stands for it, or NONE */
+    TensorId *again;      /* (old tensors): the recomputed tensor, or NONE */
     TensorId *gelu_again; /* (old tensors): a GELU's output made again by its GELU_BWD, or NONE */
 } Recompute;
 
@@ -22,13 +22,13 @@ static bool given_up(const Recompute *pass, TensorId t)
     return x->layer >= 0 && x->layer < pass->p->n_layers && pass->levels[x->layer] >= x->drop;
 }
 
-static TensorId materialize(Recompute *pass, TensorId t);
+static TensorId recompute_tensor(Recompute *pass, TensorId t);
 
 /* y = γ·xhat + β from a kept xhat, which is cheaper than the whole ADDNORM. */
-static void affine_again(Recompute *pass, const Instr *f, InstrId origin)
+static void recompute_affine(Recompute *pass, const Instr *f, InstrId origin)
 {
     TensorId xhat = f->out[ADDNORM_OUT_xhat], y = f->out[ADDNORM_OUT_y];
-    TensorId again = plan_stand_in(pass->p, y, REGION_ACT, "'");
+    TensorId again = plan_like(pass->p, y, REGION_ACT, "'");
     InstrId i = plan_emit(
         pass->p, OP_AFFINE, PHASE_RECOMPUTE, f->layer, f->attr,
         IDS(pass->again[xhat] != NONE ? pass->again[xhat] : xhat, f->in[ADDNORM_IN_gamma], f->in[ADDNORM_IN_beta]),
@@ -37,15 +37,15 @@ static void affine_again(Recompute *pass, const Instr *f, InstrId origin)
     pass->again[y] = again;
 }
 
-static void instr_again(Recompute *pass, InstrId producer)
+static void recompute_instr(Recompute *pass, InstrId producer)
 {
     Instr copy = pass->r.old[producer];
     for (int k = 0; k < OP_MAX_IN; k++)
-        if (copy.in[k] != NONE) copy.in[k] = materialize(pass, copy.in[k]);
+        if (copy.in[k] != NONE) copy.in[k] = recompute_tensor(pass, copy.in[k]);
     for (int k = 0; k < OP_MAX_OUT; k++) {
         if (copy.out[k] == NONE) continue;
         TensorId t = copy.out[k];
-        copy.out[k] = plan_stand_in(pass->p, t, REGION_ACT, "'");
+        copy.out[k] = plan_like(pass->p, t, REGION_ACT, "'");
         pass->again[t] = copy.out[k];
     }
     copy.phase = PHASE_RECOMPUTE;
@@ -54,7 +54,7 @@ static void instr_again(Recompute *pass, InstrId producer)
 }
 
 /* The tensor that holds the value of forward tensor `t` at this point of backward. */
-static TensorId materialize(Recompute *pass, TensorId t)
+static TensorId recompute_tensor(Recompute *pass, TensorId t)
 {
     if (!given_up(pass, t)) return t;
     if (pass->again[t] != NONE) return pass->again[t];
@@ -63,9 +63,9 @@ static TensorId materialize(Recompute *pass, TensorId t)
     bool is_y = f->op == OP_ADDNORM && f->attr.norm.form == NORM_FORM_XHAT && t == f->out[ADDNORM_OUT_y];
     TensorId xhat = is_y ? f->out[ADDNORM_OUT_xhat] : NONE;
     if (is_y && (!given_up(pass, xhat) || pass->again[xhat] != NONE))
-        affine_again(pass, f, pass->r.moved[producer]);
+        recompute_affine(pass, f, pass->r.moved[producer]);
     else
-        instr_again(pass, producer);
+        recompute_instr(pass, producer);
     return pass->again[t];
 }
 
@@ -79,13 +79,12 @@ static Instr backward_instr(Recompute *pass, InstrId i)
     Instr b = rewrite_old(&pass->r, i);
     for (int k = 0; k < OP_MAX_IN; k++) {
         if (b.in[k] == NONE || !given_up(pass, b.in[k])) continue;
-        b.in[k] = is_gelu_output(pass, b.in[k]) ? pass->gelu_again[b.in[k]] : materialize(pass, b.in[k]);
+        b.in[k] = is_gelu_output(pass, b.in[k]) ? pass->gelu_again[b.in[k]] : recompute_tensor(pass, b.in[k]);
         CHECK(b.in[k] != NONE, "%s reads a GELU output before its backward made it again", op_info(b.op)->name);
     }
     if (b.op == OP_GELU_BWD) {
         TensorId g = pass->r.old[pass->r.old[i].origin].out[GELU_OUT_g];
-        if (given_up(pass, g))
-            b.out[GELU_BWD_OUT_g] = pass->gelu_again[g] = plan_stand_in(pass->p, g, REGION_ACT, "\"");
+        if (given_up(pass, g)) b.out[GELU_BWD_OUT_g] = pass->gelu_again[g] = plan_like(pass->p, g, REGION_ACT, "\"");
     }
     return b;
 }

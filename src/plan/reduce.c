@@ -5,19 +5,20 @@
 
 #include "plan/rewrite.h"
 
-static bool overlaps(const Tensor *t, Region region, size_t begin, size_t end)
+/* Gradients are compared by place. The stats, which layout places later, are compared as a tensor. */
+static bool overlaps(const Plan *p, TensorId a, TensorId b)
 {
-    return t->region == region && t->offset < end && begin < t->offset + t->bytes;
+    const Tensor *x = &p->tensors[a], *y = &p->tensors[b];
+    return a == b || (x->region == REGION_GRAD && y->region == REGION_GRAD && x->offset < y->offset + y->bytes &&
+                      y->offset < x->offset + x->bytes);
 }
 
-/* The last instr that writes into these bytes; NONE. */
-static InstrId last_writer(const Plan *p, Region region, size_t begin, size_t end)
+/* The last instr that writes into a tensor; NONE. */
+static InstrId last_writer(const Plan *p, TensorId x)
 {
     for (InstrId i = p->n_instrs - 1; i >= 0; i--)
-        for (int k = 0; k < OP_MAX_OUT; k++) {
-            TensorId t = p->instrs[i].out[k];
-            if (t != NONE && overlaps(&p->tensors[t], region, begin, end)) return i;
-        }
+        for (int k = 0; k < OP_MAX_OUT; k++)
+            if (p->instrs[i].out[k] != NONE && overlaps(p, p->instrs[i].out[k], x)) return i;
     return NONE;
 }
 
@@ -27,7 +28,7 @@ typedef struct {
     int bucket;
 } ReducePiece;
 
-static int in_order(const void *a, const void *b)
+static int by_instr(const void *a, const void *b)
 {
     const ReducePiece *x = a, *y = b;
     if (x->after != y->after) return x->after < y->after ? -1 : 1;
@@ -36,27 +37,17 @@ static int in_order(const void *a, const void *b)
 
 static ReducePiece bucket_piece(Plan *p, TensorId grads, int bucket, int64_t begin, int64_t end)
 {
-    size_t at = p->tensors[grads].offset + (size_t)begin * sizeof(float);
     TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(end - begin), 1, "grads.bucket%d", bucket);
-    p->tensors[t].offset = at;
-    return (ReducePiece){t, last_writer(p, REGION_GRAD, at, at + p->tensors[t].bytes), bucket};
-}
-
-/* Layout places the stats, so they are compared as a tensor, not as a range of a region. */
-static InstrId last_stats(const Plan *p, TensorId stats)
-{
-    for (InstrId i = p->n_instrs - 1; i >= 0; i--)
-        for (int k = 0; k < OP_MAX_OUT; k++)
-            if (p->instrs[i].out[k] == stats) return i;
-    return NONE;
+    p->tensors[t].offset = p->tensors[grads].offset + (size_t)begin * sizeof(float);
+    return (ReducePiece){t, last_writer(p, t), bucket};
 }
 
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n)
 {
     ReducePiece *pieces = mem_array((size_t)n + 1, sizeof *pieces);
     for (int b = 0; b < n; b++) pieces[b] = bucket_piece(p, grads, b, starts[b], starts[b + 1]);
-    pieces[n] = (ReducePiece){stats, last_stats(p, stats), -1};
-    qsort(pieces, (size_t)n + 1, sizeof *pieces, in_order);
+    pieces[n] = (ReducePiece){stats, last_writer(p, stats), -1};
+    qsort(pieces, (size_t)n + 1, sizeof *pieces, by_instr);
     Rewrite r;
     rewrite_begin(&r, p);
     int next = 0;

@@ -44,7 +44,7 @@ void plan_wait_for(Plan *p, Instr *instr, InstrId other)
     CHECK(0, "%s waits for instrs of three lanes", op_info(instr->op)->name);
 }
 
-TensorId plan_stand_in(Plan *p, TensorId t, Region region, const char *mark)
+TensorId plan_like(Plan *p, TensorId t, Region region, const char *mark)
 {
     Tensor of = p->tensors[t];
     TensorId n = plan_tensor(p, region, of.dtype, of.rows, of.cols, "%.40s%s", of.name, mark);

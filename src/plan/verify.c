@@ -10,10 +10,10 @@ typedef struct {
     int32_t ended[N_LANES];
 } Clock;
 
-/* The last instr of each lane that touched a tensor; NONE. */
+/* The last instr of each lane that used a tensor; NONE. */
 typedef struct {
     InstrId by[N_LANES];
-} Touched;
+} LastUses;
 
 typedef struct {
     const Plan *p;
@@ -28,26 +28,26 @@ typedef struct {
     Clock lane[N_LANES]; /* instrs that have surely ended when a lane's next begins */
     Clock *after;        /* (instrs): instrs that have ended when it ends */
     InstrId *writer;     /* (tensors): its last writer; NONE */
-    Touched *touched;    /* (tensors) */
-    TensorId *shared;    /* (n_shared): tensors that other lanes than compute touched */
+    LastUses *last_uses; /* (tensors) */
+    TensorId *shared;    /* (n_shared): tensors that lanes beside compute used */
     int n_shared;
 } Verify;
 
-static bool overlap(const Tensor *a, const Tensor *b)
+static bool tensors_overlap(const Tensor *a, const Tensor *b)
 {
     return a->region == b->region && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-static Status bad(const Plan *p, InstrId i, TensorId t, const char *what)
+static Status tensor_error(const Plan *p, InstrId i, TensorId t, const char *what)
 {
     return fail(E_FAIL, "plan: instr %d (%s, layer %d), tensor '%s': %s", i, op_info(p->instrs[i].op)->name,
                 p->instrs[i].layer, p->tensors[t].name, what);
 }
 
-/* Activations, on the device or offloaded: each is written once, and gives its place away. */
-static bool placed(const Tensor *t) { return t->region == REGION_ACT || t->region == REGION_HOST; }
+/* Activations, on the device or offloaded: each is written once; its place is reused after its last read. */
+static bool is_placed(const Tensor *t) { return t->region == REGION_ACT || t->region == REGION_HOST; }
 
-static bool host_owned(const Tensor *t)
+static bool is_host_owned(const Tensor *t)
 {
     return t->region == REGION_INPUT || t->region == REGION_CONST || t->region == REGION_WEIGHT ||
            t->region == REGION_COPY || t->region == REGION_MOMENT;
@@ -56,18 +56,18 @@ static bool host_owned(const Tensor *t)
 /* ---- lanes: order ---- */
 
 /* True if instr `other` has ended when instr i begins, whatever the lanes do. */
-static bool before(const Verify *m, InstrId other, InstrId i)
+static bool ended_before(const Verify *m, InstrId other, InstrId i)
 {
     return other == NONE || m->number[other] <= m->lane[m->p->instrs[i].lane].ended[m->p->instrs[other].lane];
 }
 
-static void join(Clock *a, const Clock *b)
+static void clock_advance(Clock *a, const Clock *b)
 {
     for (int l = 0; l < N_LANES; l++)
         if (b->ended[l] > a->ended[l]) a->ended[l] = b->ended[l];
 }
 
-static Status races(const Verify *m, InstrId i, TensorId t, InstrId other)
+static Status race_error(const Verify *m, InstrId i, TensorId t, InstrId other)
 {
     const Plan *p = m->p;
     return fail(E_FAIL,
@@ -77,20 +77,20 @@ static Status races(const Verify *m, InstrId i, TensorId t, InstrId other)
                 op_info(p->instrs[other].op)->name, lane_name(p->instrs[other].lane));
 }
 
-static void touch(Verify *m, InstrId i, TensorId t)
+static void note_use(Verify *m, InstrId i, TensorId t)
 {
     Lane lane = m->p->instrs[i].lane;
     bool first = lane != LANE_COMPUTE;
-    for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) first &= m->touched[t].by[l] == NONE;
+    for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) first &= m->last_uses[t].by[l] == NONE;
     if (first) m->shared[m->n_shared++] = t;
-    m->touched[t].by[lane] = i;
+    m->last_uses[t].by[lane] = i;
 }
 
 static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId other)
 {
-    if (!overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
+    if (!tensors_overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
     for (int l = 0; l < N_LANES; l++)
-        if (!before(m, m->touched[other].by[l], i)) return races(m, i, other, m->touched[other].by[l]);
+        if (!ended_before(m, m->last_uses[other].by[l], i)) return race_error(m, i, other, m->last_uses[other].by[l]);
     return OK;
 }
 
@@ -115,7 +115,7 @@ static Status begin_instr(Verify *m, InstrId i)
             return fail(E_FAIL,
                         "plan: instr %d (%s) waits for instr %d, which is later, in another range or in its own lane",
                         i, op_info(instr->op)->name, instr->wait[w]);
-        join(&m->lane[instr->lane], &m->after[instr->wait[w]]);
+        clock_advance(&m->lane[instr->lane], &m->after[instr->wait[w]]);
     }
     if (instr->lane != LANE_COMPUTE && instr->scratch)
         return fail(E_FAIL, "plan: instr %d (%s) needs scratch, which the compute lane alone may use", i,
@@ -130,23 +130,23 @@ static void end_instr(Verify *m, InstrId i)
     m->last[instr->lane] = i;
     m->after[i] = m->lane[instr->lane];
     for (int k = 0; k < OP_MAX_IN; k++)
-        if (instr->in[k] != NONE) touch(m, i, instr->in[k]);
+        if (instr->in[k] != NONE) note_use(m, i, instr->in[k]);
     for (int k = 0; k < OP_MAX_OUT; k++)
-        if (instr->out[k] != NONE) touch(m, i, instr->out[k]);
+        if (instr->out[k] != NONE) note_use(m, i, instr->out[k]);
 }
 
-/* When a range begins, no other lane is known to have waited for anything. */
+/* When a range begins, the other lanes have waited for nothing yet. */
 static void begin_range(Verify *m, Range range)
 {
     m->range = range;
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
 }
 
-/* When it ends, the compute lane must have waited for all the others: the next range knows nothing of them. For the
-   comm lane exec waits there. */
+/* When it ends, the compute lane must have waited for all others, because instrs of the next range do not. For the comm
+   lane exec waits there. */
 static Status end_range(Verify *m)
 {
-    join(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
+    clock_advance(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
         if (m->lane[LANE_COMPUTE].ended[l] < m->lane[l].ended[l])
             return fail(E_FAIL, "plan: instr %d (%s, %s lane) may still run when its range ends: nothing waits for it",
@@ -159,14 +159,15 @@ static Status end_range(Verify *m)
 static Status check_read(const Verify *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
-    if (!before(m, m->writer[t], i)) return races(m, i, t, m->writer[t]);
-    for (int s = 0; s < m->n_shared; s++) { /* another lane may write the same place under another name */
+    if (!ended_before(m, m->writer[t], i)) return race_error(m, i, t, m->writer[t]);
+    for (int s = 0; s < m->n_shared; s++) { /* another lane may write the same place as another tensor */
         InstrId writer = m->writer[m->shared[s]];
-        if (overlap(x, &m->p->tensors[m->shared[s]]) && !before(m, writer, i)) return races(m, i, t, writer);
+        if (tensors_overlap(x, &m->p->tensors[m->shared[s]]) && !ended_before(m, writer, i))
+            return race_error(m, i, t, writer);
     }
-    if (host_owned(x) || x->region == REGION_GRAD || x->region == REGION_OUTPUT) return OK;
-    if (!m->written[t]) return bad(m->p, i, t, "is read before anything wrote it");
-    return m->valid[t] ? OK : bad(m->p, i, t, "is read after its memory was given to another tensor");
+    if (is_host_owned(x) || x->region == REGION_GRAD || x->region == REGION_OUTPUT) return OK;
+    if (!m->written[t]) return tensor_error(m->p, i, t, "is read before anything wrote it");
+    return m->valid[t] ? OK : tensor_error(m->p, i, t, "is read after its memory was given to another tensor");
 }
 
 static Status check_write(Verify *m, InstrId i, int k)
@@ -176,28 +177,28 @@ static Status check_write(Verify *m, InstrId i, int k)
     const OperandInfo *info = &op_info(instr->op)->out[k];
     TensorId t = instr->out[k];
     const Tensor *x = &p->tensors[t];
-    if (x->offset + x->bytes > p->region_bytes[x->region]) return bad(p, i, t, "reaches beyond its region");
+    if (x->offset + x->bytes > p->region_bytes[x->region]) return tensor_error(p, i, t, "reaches beyond its region");
     if (x->region == REGION_INPUT || x->region == REGION_CONST)
-        return bad(p, i, t, "belongs to the host and is written");
+        return tensor_error(p, i, t, "belongs to the host and is written");
     TRY(check_free(m, i, t));
     m->writer[t] = i;
     if (info->accumulated) return OK; /* gradients, moments, stats: begun by `begin` or by the host */
-    if (m->written[t] && placed(x)) return bad(p, i, t, "is written by a second instr");
+    if (m->written[t] && is_placed(x)) return tensor_error(p, i, t, "is written by a second instr");
     for (int j = 0; j < OP_MAX_IN; j++) {
-        if (instr->in[j] == NONE || !overlap(x, &p->tensors[instr->in[j]])) continue;
+        if (instr->in[j] == NONE || !tensors_overlap(x, &p->tensors[instr->in[j]])) continue;
         if (j != info->shares || x->shares != instr->in[j])
-            return bad(p, i, t, "overlaps an input its op may not overwrite");
+            return tensor_error(p, i, t, "overlaps an input its op may not overwrite");
     }
     for (int j = 0; j < OP_MAX_OUT; j++)
-        if (j != k && instr->out[j] != NONE && overlap(x, &p->tensors[instr->out[j]]))
-            return bad(p, i, t, "overlaps another output of the same instr");
+        if (j != k && instr->out[j] != NONE && tensors_overlap(x, &p->tensors[instr->out[j]]))
+            return tensor_error(p, i, t, "overlaps another output of the same instr");
     if (info->shares_always && instr->in[info->shares] != NONE && x->shares != instr->in[info->shares])
-        return bad(p, i, t, "must lie in the memory of the input it adds to");
+        return tensor_error(p, i, t, "must lie in the memory of the input it adds to");
     m->written[t] = true;
-    if (!placed(x)) return OK;
+    if (!is_placed(x)) return OK;
     int kept = 0;
     for (int l = 0; l < m->n_live; l++) {
-        if (overlap(x, &p->tensors[m->live[l]]))
+        if (tensors_overlap(x, &p->tensors[m->live[l]]))
             m->valid[m->live[l]] = false;
         else
             m->live[kept++] = m->live[l];
@@ -208,7 +209,7 @@ static Status check_write(Verify *m, InstrId i, int k)
     return OK;
 }
 
-/* A fetched tensor must stand for the one that was offloaded. */
+/* A fetched tensor must have the value of the one that was offloaded. */
 static Status check_transfer(const Plan *p, InstrId i)
 {
     const Instr *instr = &p->instrs[i];
@@ -218,10 +219,10 @@ static Status check_transfer(const Plan *p, InstrId i)
     TensorId to = out_to_host ? instr->out[OFFLOAD_OUT_host] : instr->out[FETCH_OUT_x];
     const Tensor *in = &p->tensors[from], *out = &p->tensors[to];
     if ((out_to_host ? out : in)->region != REGION_HOST || (out_to_host ? in : out)->region != REGION_ACT)
-        return bad(p, i, to, "a transfer goes between an activation and the host's memory");
+        return tensor_error(p, i, to, "a transfer goes between an activation and the host's memory");
     if (out->original != (out_to_host ? from : in->original))
-        return bad(p, i, to, "stands for another tensor than the one that is copied");
-    return out->bytes == in->bytes ? OK : bad(p, i, to, "has another size than the one that is copied");
+        return tensor_error(p, i, to, "has the value of another tensor than the one that is copied");
+    return out->bytes == in->bytes ? OK : tensor_error(p, i, to, "has another size than the one that is copied");
 }
 
 static Status check_instr(Verify *m, InstrId i)
@@ -253,7 +254,7 @@ static Status check_begun(const Plan *p)
                 begun |=
                     z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes;
             }
-            if (!begun) return bad(p, i, t, "is accumulated into, but `begin` does not clear it");
+            if (!begun) return tensor_error(p, i, t, "is accumulated into, but `begin` does not clear it");
         }
     }
     return OK;
@@ -262,6 +263,7 @@ static Status check_begun(const Plan *p)
 Status plan_verify(const Plan *p)
 {
     Status status = OK;
+    TRY(plan_verify_slots(p));
     size_t n = (size_t)p->n_tensors;
     Verify m = {.p = p,
                 .valid = mem_array(n, sizeof(bool)),
@@ -270,11 +272,11 @@ Status plan_verify(const Plan *p)
                 .number = mem_array((size_t)p->n_instrs, sizeof(int32_t)),
                 .after = mem_array((size_t)p->n_instrs, sizeof(Clock)),
                 .writer = mem_array(n, sizeof(InstrId)),
-                .touched = mem_array(n, sizeof(Touched)),
+                .last_uses = mem_array(n, sizeof(LastUses)),
                 .shared = mem_array(n, sizeof(TensorId))};
     for (TensorId t = 0; t < p->n_tensors; t++) {
         m.writer[t] = NONE;
-        for (int k = 0; k < N_LANES; k++) m.touched[t].by[k] = NONE;
+        for (int k = 0; k < N_LANES; k++) m.last_uses[t].by[k] = NONE;
     }
     TRY_DONE(check_begun(p));
     Range order[] = {p->begin, p->micro, p->update};
@@ -290,7 +292,7 @@ done:
     free(m.number);
     free(m.after);
     free(m.writer);
-    free(m.touched);
+    free(m.last_uses);
     free(m.shared);
     return status;
 }

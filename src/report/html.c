@@ -1,130 +1,200 @@
-/* report.html: one file, nothing fetched. */
+/* report.html of a run: one file, nothing fetched. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "report/report.h"
+#include "report/page.h"
+#include "report/record.h"
+#include "report/timeline.h"
 
-static void put_row(Buf *out, const char *name, const char *value)
+#define MIB ((double)(1 << 20))
+
+/* A figure of each step, pale, and its mean over steps. */
+static void put_steps(const RunRecord *r, const char *title, const char *label, StepColumn column, bool from_zero,
+                      Buf *out)
 {
-    buf_puts(out, "<tr><td>");
-    markup_text(out, name);
-    buf_puts(out, "</td><td>");
-    markup_text(out, value);
-    buf_puts(out, "</td></tr>\n");
+    double *mean = run_record_smooth(r->column[column], r->n_steps), *steps = r->column[STEP_NUMBER];
+    ChartSeries series[] = {{.name = "each step",
+                             .x = steps,
+                             .y = r->column[column],
+                             .n = r->n_steps,
+                             .width = 1.2,
+                             .colour = 1,
+                             .pale = true},
+                            {.name = "mean of 20 steps", .x = steps, .y = mean, .n = r->n_steps, .colour = 1}};
+    page_chart(out, &(Chart){.title = title,
+                             .x_label = "step",
+                             .y_label = label,
+                             .series = series,
+                             .n_series = 2,
+                             .from_zero = from_zero});
+    free(mean);
 }
 
-__attribute__((format(printf, 3, 4))) static void put_figure(Buf *out, const char *name, const char *format, ...)
-{
-    Buf value = {0};
-    va_list args;
-    va_start(args, format);
-    buf_vprintf(&value, format, args);
-    va_end(args);
-    put_row(out, name, value.data);
-    buf_free(&value);
-}
+#define MOST_EVALUATIONS 16 /* curves in one chart */
 
-/* As MiB, small ones as KiB. */
-static void put_bytes(Buf *out, const char *name, double bytes)
+/* The evaluations during training: a curve per split and metric. */
+static void put_evaluations(const RunRecord *r, Buf *out)
 {
-    if (bytes < 100 * 1024)
-        put_figure(out, name, "%.1f KiB", bytes / 1024);
-    else
-        put_figure(out, name, "%.1f MiB", bytes / (1 << 20));
-}
-
-static void put_loss(const RunRecord *r, const double *x, Buf *out)
-{
-    double *smooth = mem_array((size_t)r->n_steps, sizeof *smooth), mean = 0, weight = 0;
-    for (int i = 0; i < r->n_steps; i++) {
-        if (isfinite(r->losses[i])) {
-            mean = 0.95 * mean + 0.05 * r->losses[i];
-            weight = 0.95 * weight + 0.05;
+    ChartSeries series[MOST_EVALUATIONS];
+    double *x[MOST_EVALUATIONS], *y[MOST_EVALUATIONS];
+    int n = 0;
+    for (int e = 0; e < r->n_evals; e++) {
+        int k = 0;
+        while (k < n && strcmp(series[k].name, r->evals[e].name) != 0) k++;
+        if (k == MOST_EVALUATIONS) continue;
+        if (k == n) {
+            x[n] = mem_array((size_t)r->n_evals, sizeof *x[n]);
+            y[n] = mem_array((size_t)r->n_evals, sizeof *y[n]);
+            series[n] = (ChartSeries){.name = r->evals[e].name, .x = x[n], .y = y[n], .dots = true};
+            n++;
         }
-        smooth[i] = weight > 0 ? mean / weight : NAN;
+        x[k][series[k].n] = r->evals[e].step;
+        y[k][series[k].n++] = r->evals[e].value;
     }
-    ChartSeries series[] = {
-        {.name = "each step", .x = x, .y = r->losses, .n = r->n_steps, .width = 1.2, .colour = 1, .pale = true},
-        {.name = "smoothed (exponential mean of 20 steps)", .x = x, .y = smooth, .n = r->n_steps, .colour = 1}};
-    chart_svg(&(Chart){"Training loss", "step", "loss", series, 2, false, NULL}, out);
-    free(smooth);
-}
-
-static void put_memory(const RunSummary *s, Buf *out)
-{
-    double peak = 0, unit = 1.0 / (1 << 20);
-    for (int i = 0; i < s->n_memory; i++) peak = fmax(peak, s->memory_series[i]);
-    double flat[2] = {peak, peak}, ends[2] = {0, s->n_memory - 1};
-    char *name = mem_printf("recompute %s", s->recompute), *peak_name = mem_printf("peak, %.1f MiB", peak * unit);
-    ChartSeries series[] = {
-        {.name = name, .y = s->memory_series, .n = s->n_memory, .scale = unit, .filled = true},
-        {.name = peak_name, .x = ends, .y = flat, .n = s->n_memory > 1 ? 2 : 0, .scale = unit, .dashed = true}};
-    chart_svg(&(Chart){"Activations and scratch over one micro-batch", "instr of the plan: forward, then backward",
-                       "MiB", series, 2, true, NULL},
-              out);
-    free(name);
-    free(peak_name);
+    if (n > 0)
+        page_chart(out, &(Chart){.title = "Evaluations during training",
+                                 .x_label = "step",
+                                 .y_label = "metric",
+                                 .series = series,
+                                 .n_series = n,
+                                 .from_zero_x = true});
+    for (int k = 0; k < n; k++) {
+        free(x[k]);
+        free(y[k]);
+    }
 }
 
 static void put_curves(const RunRecord *r, const RunSummary *s, Buf *out)
 {
-    double *x = mem_array((size_t)r->n_steps, sizeof *x);
-    for (int i = 0; i < r->n_steps; i++) x[i] = (double)r->steps[i];
-    put_loss(r, x, out);
-    ChartSeries rate = {.x = x, .y = r->rates, .n = r->n_steps};
-    chart_svg(&(Chart){"Learning rate", "step", "learning rate", &rate, 1, true, NULL}, out);
-    if (s->n_memory) put_memory(s, out);
-    free(x);
+    put_steps(r, "Training loss", "loss", STEP_LOSS, false, out);
+    if (r->n_steps && isfinite(r->column[STEP_ACCURACY][0]))
+        put_steps(r, "Masked words guessed right", "share", STEP_ACCURACY, true, out);
+    put_evaluations(r, out);
+    ChartSeries rate = {.x = r->column[STEP_NUMBER], .y = r->column[STEP_RATE], .n = r->n_steps};
+    page_chart(out, &(Chart){.title = "Learning rate",
+                             .x_label = "step",
+                             .y_label = "learning rate",
+                             .series = &rate,
+                             .n_series = 1,
+                             .from_zero = true});
+    put_steps(r, "Throughput", "sequences/s", STEP_SEQUENCES, true, out);
+    if (!s->n_memory) return;
+    double peak = 0;
+    for (int i = 0; i < s->n_memory; i++) peak = fmax(peak, s->memory_series[i]);
+    double flat[2] = {peak, peak}, ends[2] = {0, s->n_memory - 1};
+    char *name = mem_printf("recompute %s", s->recompute), *peak_name = mem_printf("peak, %.1f MiB", peak / MIB);
+    ChartSeries series[] = {
+        {.name = name, .y = s->memory_series, .n = s->n_memory, .scale = 1 / MIB, .filled = true},
+        {.name = peak_name, .x = ends, .y = flat, .n = s->n_memory > 1 ? 2 : 0, .scale = 1 / MIB, .dashed = true}};
+    page_chart(out, &(Chart){.title = "Activations and scratch over one micro-batch",
+                             .x_label = "instr of the plan: forward, then backward",
+                             .y_label = "MiB",
+                             .series = series,
+                             .n_series = 2,
+                             .from_zero = true});
+    free(name);
+    free(peak_name);
 }
 
-static void put_head(const RunSummary *s, Buf *out)
+/* The memory of the process over the steps, below its plan. */
+static void put_measured(const RunRecord *r, const RunSummary *s, Buf *out)
 {
-    buf_puts(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-                  "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>Cairn: ");
-    markup_text(out, s->task);
-    buf_puts(out,
-             "</title>\n<style>\n"
-             "body{font:15px/1.5 Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222}\n"
-             "h1{margin-bottom:0}h2{margin:1.6em 0 .4em}p{margin:.2em 0;color:#666}\n"
-             "table{border-collapse:collapse;min-width:22em}\n"
-             "td{border-bottom:1px solid #ddd;padding:.25em 0;overflow-wrap:anywhere}\n"
-             "td+td{padding-left:2em;text-align:right;font-variant-numeric:tabular-nums}\n"
-             "pre{background:#f6f6f6;padding:1em;overflow:auto;font-size:13px}\n"
-             "svg{display:block;max-width:100%;height:auto;margin:1em 0}\n"
-             "</style></head><body>\n<h1>");
-    markup_text(out, s->task);
-    buf_puts(out, "</h1>\n<p>");
-    char *run = mem_printf("Cairn %s, recompute %s, %s, %s", CAIRN_VERSION, s->recompute, s->precision, s->backend);
-    markup_text(out, run);
-    free(run);
-    buf_puts(out, "</p>\n");
+    double planned = (double)s->planned_peak_bytes, *steps = r->column[STEP_NUMBER];
+    if (r->n_steps < 2 || !isfinite(r->column[STEP_PEAK][0]) || !(planned > 0)) return;
+    double flat[2] = {planned, planned}, ends[2] = {steps[0], steps[r->n_steps - 1]};
+    ChartSeries series[] = {
+        {.name = "measured", .x = steps, .y = r->column[STEP_PEAK], .n = r->n_steps, .scale = 1 / MIB, .filled = true},
+        {.name = "planned", .x = ends, .y = flat, .n = 2, .scale = 1 / MIB, .dashed = true}};
+    page_chart(out, &(Chart){.title = "Peak memory so far, against the plan",
+                             .x_label = "step",
+                             .y_label = "MiB",
+                             .series = series,
+                             .n_series = 2,
+                             .from_zero = true});
 }
 
-static void put_page(const RunRecord *r, const RunSummary *s, Buf *out)
+/* ---- tables ---- */
+
+static void put_results(const RunSummary *s, Buf *out)
 {
-    put_head(s, out);
-    buf_puts(out, "<h2>Results</h2>\n<table>\n");
-    for (int i = 0; i < s->n_evals; i++) put_figure(out, s->evals[i].name, "%.4f", s->evals[i].value);
-    put_figure(out, "steps", "%lld", (long long)s->steps);
-    put_figure(out, "loss of the last step", "%.6g", s->final_loss);
-    put_figure(out, "sequences/s", "%.1f", s->seq_per_s);
-    put_figure(out, "tokens/s", "%.0f", s->tokens_per_s);
-    put_figure(out, "wall time", "%.1f s", s->wall_s);
-    buf_puts(out, "</table>\n<h2>Curves</h2>\n");
+    page_rows_begin(out, "Results");
+    for (int i = 0; i < s->n_evals; i++) page_figure(out, s->evals[i].name, "%.4f", s->evals[i].value);
+    page_figure(out, "steps", "%lld", (long long)s->steps);
+    page_figure(out, "loss of the last step", "%.6g", s->final_loss);
+    page_figure(out, "sequences/s", "%.1f", s->seq_per_s);
+    page_figure(out, "tokens/s", "%.0f", s->tokens_per_s);
+    page_figure(out, "wall time", "%.1f s", s->wall_s);
+    page_rows_end(out);
+}
+
+static void put_bytes(const RunRecord *r, const RunSummary *s, Buf *out)
+{
+    page_rows_begin(out, "Memory");
+    for (int i = 0; i < s->n_regions; i++) page_bytes(out, s->regions[i].name, s->regions[i].value);
+    page_bytes(out, "peak of the process, planned", (double)s->planned_peak_bytes);
+    page_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
+    page_rows_end(out);
+    put_measured(r, s, out);
+}
+
+/* A list of scalars with blanks between them. */
+static void value_text(const Json *v, Buf *out)
+{
+    buf_puts(out, "");
+    if (js_kind(v) == JSON_KIND_STRING) buf_puts(out, js_string(v, ""));
+    if (js_kind(v) == JSON_KIND_BOOL) buf_puts(out, js_bool(v, false) ? "yes" : "no");
+    if (js_kind(v) == JSON_KIND_INT) buf_printf(out, "%lld", (long long)js_int(v, 0));
+    if (js_kind(v) == JSON_KIND_REAL) buf_printf(out, "%.6g", js_real(v, NAN));
+    for (size_t i = 0; js_kind(v) == JSON_KIND_ARRAY && i < js_size(v); i++) {
+        if (i) buf_puts(out, " ");
+        value_text(js_at(v, i), out);
+    }
+}
+
+/* Who ran it, where, when and how: what run.json says beyond the figures above. */
+static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
+{
+    static const char *const shown[] = {
+        "format",       "task",   "recompute",          "precision",           "backend", "threads",    "steps",
+        "final_loss",   "wall_s", "planned_peak_bytes", "measured_peak_bytes", "eval",    "plan_bytes", "memory_series",
+        "tokens_per_s", "config", "seq_per_s",          "save_stall_s"};
+    page_rows_begin(out, "Run");
+    for (void *it = js_first(r->doc); it; it = js_next(r->doc, it)) {
+        bool other = js_kind(js_value(it)) != JSON_KIND_OBJECT;
+        for (size_t i = 0; i < sizeof shown / sizeof *shown && other; i++) other = strcmp(js_key(it), shown[i]) != 0;
+        if (!other) continue;
+        Buf text = {0};
+        value_text(js_value(it), &text);
+        page_row(out, js_key(it), text.data);
+        buf_free(&text);
+    }
+    page_row(out, "recompute", s->recompute);
+    page_row(out, "precision", s->precision);
+    page_row(out, "backend", s->backend);
+    page_figure(out, "threads", "%d", s->threads);
+    if (s->again) page_row(out, "the same run again", s->again);
+    if (!js_get(r->doc, "version")) page_row(out, "Cairn", CAIRN_VERSION);
+    page_rows_end(out);
+}
+
+static void put_page(const char *dir, const RunRecord *r, const RunSummary *s, Buf *out)
+{
+    char *subtitle =
+        mem_printf("Cairn %s, recompute %s, %s, %s", CAIRN_VERSION, s->recompute, s->precision, s->backend);
+    page_begin(out, s->task, subtitle);
+    free(subtitle);
+    put_results(s, out);
+    buf_puts(out, "<h2>Curves</h2>\n");
     put_curves(r, s, out);
-    buf_puts(out, "<h2>Memory</h2>\n<table>\n");
-    for (int i = 0; i < s->n_regions; i++) put_bytes(out, s->regions[i].name, s->regions[i].value);
-    put_bytes(out, "peak of the process, planned", (double)s->planned_peak_bytes);
-    put_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
-    buf_puts(out, "</table>\n<h2>Run</h2>\n<table>\n");
-    put_row(out, "recompute", s->recompute);
-    put_row(out, "precision", s->precision);
-    put_row(out, "backend", s->backend);
-    put_figure(out, "threads", "%d", s->threads);
-    put_row(out, "Cairn", CAIRN_VERSION);
-    buf_puts(out, "</table>\n<h2>Configuration</h2>\n<pre>");
+    put_bytes(r, s, out);
+    timeline_page(dir, out);
+    put_origin(r, s, out);
+    buf_puts(out, "<h2>Configuration</h2>\n<pre>");
     markup_text(out, s->config_json);
-    buf_puts(out, "</pre>\n</body></html>\n");
+    buf_puts(out, "</pre>\n");
+    page_end(out);
 }
 
 Status report_write(const char *output_dir, const RunSummary *s)
@@ -133,7 +203,7 @@ Status report_write(const char *output_dir, const RunSummary *s)
     Buf out = {0};
     TRY(run_record_read(output_dir, &r));
     char *path = file_join(output_dir, "report.html");
-    put_page(&r, s, &out);
+    put_page(output_dir, &r, s, &out);
     Status status = file_write_durable(path, out.data, out.len);
     buf_free(&out);
     free(path);

@@ -1,6 +1,7 @@
 /* metrics.jsonl and eval.jsonl: one JSON object per line, each line one write. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 struct Metrics {
     char *path, *eval_path;
     int fd, eval_fd;
+    double trained;
     TfEvents *events;
 };
 
@@ -36,13 +38,25 @@ static size_t keep_until(const Buf *text, int64_t step)
     return kept;
 }
 
-static Status open_lines(const char *path, int64_t step, int *fd)
+/* trained_s of the last of the lines that end at `kept`. */
+static double last_trained(const Buf *text, size_t kept)
+{
+    static const char key[] = "\"trained_s\": ";
+    size_t begin = kept > 0 ? kept - 1 : 0;
+    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
+    const char *at = kept > 0 ? strstr(text->data + begin, key) : NULL;
+    return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
+}
+
+/* `trained` may be NULL. */
+static Status open_lines(const char *path, int64_t step, int *fd, double *trained)
 {
     Buf text = {0};
     size_t kept = 0;
     if (step > 0 && file_exists(path)) {
         TRY(file_read(path, (size_t)4 << 30, &text));
         kept = keep_until(&text, step);
+        if (trained) *trained = last_trained(&text, kept);
         buf_free(&text);
     }
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -52,13 +66,7 @@ static Status open_lines(const char *path, int64_t step, int *fd)
 
 static Status write_line(int fd, const char *path, const Buf *line)
 {
-    for (size_t done = 0; done < line->len;) {
-        ssize_t n = write(fd, line->data + done, line->len - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail(E_IO, "%s: cannot be written: %m", path);
-        done += (size_t)n;
-    }
-    return OK;
+    return file_write_all(fd, path, line->data, line->len);
 }
 
 Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
@@ -69,9 +77,10 @@ Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
                    .eval_path = file_join(output_dir, "eval.jsonl"),
                    .fd = -1,
                    .eval_fd = -1};
-    TRY_DONE(open_lines(m->path, step, &m->fd));
-    TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd));
-    TRY_DONE(tfevents_open(&m->events, output_dir, step));
+    TRY_DONE(open_lines(m->path, step, &m->fd, &m->trained));
+    TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd, NULL));
+    if (tfevents_open(&m->events, output_dir, step) != OK)
+        log_warn("%s. Training continues without TensorBoard's file", status_message());
     *metrics = m;
     return OK;
 done:
@@ -79,52 +88,69 @@ done:
     return status;
 }
 
-static void member(Buf *line, const char *name, double value)
+static void put_member(Buf *line, const char *name, double value)
 {
     buf_printf(line, ", \"%s\": ", name);
     buf_double(line, value);
 }
 
-static void describe(const StepRecord *r, Buf *line)
+void metrics_line(const StepRecord *r, Buf *line)
 {
     buf_printf(line, "{\"step\": %lld", (long long)r->step);
-    member(line, "epoch", r->epoch);
-    member(line, "loss", r->loss);
-    member(line, "lr", r->lr);
-    member(line, "grad_norm", r->grad_norm);
-    member(line, "seq_per_s", r->seq_per_s);
-    member(line, "tokens_per_s", r->tokens_per_s);
+    put_member(line, "epoch", r->epoch);
+    put_member(line, "loss", r->loss);
+    put_member(line, "lr", r->lr);
+    put_member(line, "grad_norm", r->grad_norm);
+    put_member(line, "seq_per_s", r->seq_per_s);
+    put_member(line, "tokens_per_s", r->tokens_per_s);
     buf_printf(line, ", \"peak_bytes\": %zu", r->peak_bytes);
-    member(line, "wall_s", r->wall_s);
+    put_member(line, "wall_s", r->wall_s);
+    put_member(line, "trained_s", r->trained_s);
     if (r->pretraining) {
-        member(line, "mlm_loss", r->mlm_loss);
-        member(line, "mlm_accuracy", r->mlm_accuracy);
-        member(line, "nsp_loss", r->nsp_loss);
+        put_member(line, "mlm_loss", r->mlm_loss);
+        put_member(line, "mlm_accuracy", r->mlm_accuracy);
+        put_member(line, "nsp_loss", r->nsp_loss);
     }
     if (r->loss_scale > 0) {
-        member(line, "loss_scale", r->loss_scale);
+        put_member(line, "loss_scale", r->loss_scale);
         buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
     }
+    const StepDigests *d = &r->digests;
+    if (d->of_grads) buf_printf(line, ", \"grads_digest\": \"%016" PRIx64 "\"", d->grads);
+    if (d->of_weights) buf_printf(line, ", \"weights_digest\": \"%016" PRIx64 "\"", d->weights);
     buf_puts(line, "}\n");
+}
+
+/* TensorBoard's file repeats what the .jsonl files have: a full disk ends it, not the run. */
+static void put_scalar(Metrics *m, int64_t step, const char *tag, double value)
+{
+    if (!m->events || tfevents_scalar(m->events, step, tag, value) == OK) return;
+    log_warn("%s. Training continues without TensorBoard's file; metrics.jsonl has all values", status_message());
+    tfevents_close(m->events);
+    m->events = NULL;
 }
 
 Status metrics_step(Metrics *m, const StepRecord *r)
 {
     Buf line = {0};
-    describe(r, &line);
+    metrics_line(r, &line);
     Status status = write_line(m->fd, m->path, &line);
     buf_free(&line);
-    TRY(status);
-    TRY(tfevents_scalar(m->events, r->step, "train/loss", r->loss));
-    TRY(tfevents_scalar(m->events, r->step, "train/lr", r->lr));
-    TRY(tfevents_scalar(m->events, r->step, "train/grad_norm", r->grad_norm));
-    if (r->pretraining) {
-        TRY(tfevents_scalar(m->events, r->step, "train/mlm_loss", r->mlm_loss));
-        TRY(tfevents_scalar(m->events, r->step, "train/mlm_accuracy", r->mlm_accuracy));
-        TRY(tfevents_scalar(m->events, r->step, "train/nsp_loss", r->nsp_loss));
-    }
-    if (r->loss_scale > 0) TRY(tfevents_scalar(m->events, r->step, "train/loss_scale", r->loss_scale));
-    return tfevents_scalar(m->events, r->step, "train/seq_per_s", r->seq_per_s);
+    const struct {
+        const char *tag;
+        double value;
+        bool there;
+    } scalars[] = {{"train/loss", r->loss, true},
+                   {"train/lr", r->lr, true},
+                   {"train/grad_norm", r->grad_norm, true},
+                   {"train/mlm_loss", r->mlm_loss, r->pretraining},
+                   {"train/mlm_accuracy", r->mlm_accuracy, r->pretraining},
+                   {"train/nsp_loss", r->nsp_loss, r->pretraining},
+                   {"train/loss_scale", r->loss_scale, r->loss_scale > 0},
+                   {"train/seq_per_s", r->seq_per_s, true}};
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        if (scalars[i].there) put_scalar(m, r->step, scalars[i].tag, scalars[i].value);
+    return status;
 }
 
 /* The step of the last of the lines that end at `kept`; 0: there is none. */
@@ -144,8 +170,8 @@ Status metrics_complete(const char *output_dir, const StepRecord *r)
     TRY_DONE(file_read(path, (size_t)4 << 30, &text));
     size_t kept = keep_until(&text, r->step);
     if (last_step(&text, kept) != r->step - 1) goto done;
-    TRY_DONE(open_lines(path, r->step, &fd));
-    describe(r, &line);
+    TRY_DONE(open_lines(path, r->step, &fd, NULL));
+    metrics_line(r, &line);
     status = write_line(fd, path, &line);
 done:
     if (fd >= 0) close(fd);
@@ -163,16 +189,18 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
     buf_json(&line, split);
     buf_puts(&line, ", \"metric\": ");
     buf_json(&line, metric);
-    member(&line, "value", value);
+    put_member(&line, "value", value);
     buf_puts(&line, "}\n");
     Status status = write_line(m->eval_fd, m->eval_path, &line);
     buf_free(&line);
     TRY(status);
     char *tag = mem_printf("eval/%s/%s", split, metric);
-    status = tfevents_scalar(m->events, step, tag, value);
+    put_scalar(m, step, tag, value);
     free(tag);
-    return status;
+    return OK;
 }
+
+double metrics_trained(const Metrics *m) { return m->trained; }
 
 void metrics_close(Metrics *m)
 {

@@ -1,4 +1,4 @@
-/* The progress line. Rates leave out the first steps, which warm caches up. */
+/* The progress line. Rates leave out the first steps, which warm up caches. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ Progress *progress_open(int64_t total_steps, int64_t first_step, int64_t every)
     return p;
 }
 
-static void describe(Progress *p, const StepRecord *r)
+static void update_line(Progress *p, const StepRecord *r)
 {
     char eta[32] = "?", scale[64] = "";
     double rate = p->seconds > 0 ? (double)p->seqs / p->seconds : r->seq_per_s;
@@ -57,10 +57,10 @@ void progress_step(Progress *p, const StepRecord *r, int64_t n_seqs, int64_t n_t
     if (p->live) {
         if (!last && now - p->last_draw < REDRAW_S) return;
         p->last_draw = now;
-        describe(p, r);
+        update_line(p, r);
         live_line_draw();
     } else if (last || r->step % p->every == 0) {
-        describe(p, r);
+        update_line(p, r);
         log_info("%s", p->line);
     }
 }

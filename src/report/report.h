@@ -10,15 +10,22 @@
 
 /* ---- per step: OUT/metrics.jsonl and OUT/events.out.tfevents.* (metrics.c, tfevents.c) ---- */
 typedef struct {
+    bool of_grads, of_weights; /* taken: of the summed gradients; of the weights after the update */
+    uint64_t grads, weights;
+} StepDigests;
+
+typedef struct {
     int64_t step;
     double epoch, loss, lr, grad_norm;
     double seq_per_s, tokens_per_s; /* of this step; real sequences and tokens, not padding */
     size_t peak_bytes;              /* session_memory_used, largest so far */
     double wall_s;                  /* since the program's start */
+    double trained_s;               /* in training, all processes of the run */
     bool pretraining;               /* then: parts of the loss; NaN where there is none */
     double mlm_loss, mlm_accuracy, nsp_loss;
     double loss_scale; /* this update's; 0: not fp16 */
     int64_t skipped;   /* updates skipped since training began */
+    StepDigests digests;
 } StepRecord;
 
 typedef struct Metrics Metrics;
@@ -27,17 +34,19 @@ typedef struct Metrics Metrics;
    first, so that the file reads as if the run had never stopped. */
 Status metrics_open(Metrics **m, const char *output_dir, int64_t step);
 Status metrics_step(Metrics *m, const StepRecord *r);
-/* Adds the line of a step to the file that rank 0 was lost before it wrote it to: where just that line is missing. */
+/* trained_s of the last step that the file had when it was opened; 0: none. */
+double metrics_trained(const Metrics *m);
+void metrics_line(const StepRecord *r, Buf *line); /* its line of metrics.jsonl */
+/* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. */
 Status metrics_complete(const char *output_dir, const StepRecord *r);
-/* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). NULL:
- * nowhere.
- */
+/* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). Without `m`
+   (NULL) it does nothing. */
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value);
 void metrics_close(Metrics *m); /* takes NULL */
 
 typedef struct TfEvents TfEvents;
-/* TensorBoard's event file, a new one: TFRecord frames of Event messages (tensorflow/core/util/event.proto). It begins
-   with a mark by which TensorBoard leaves out what older files of the folder hold of steps after `step`. */
+/* TensorBoard's event file, a new one: TFRecord frames of Event messages (tensorflow/core/util/event.proto). Its
+   start mark makes TensorBoard ignore the steps after `step` in older files of the folder. */
 Status tfevents_open(TfEvents **t, const char *output_dir, int64_t step);
 Status tfevents_scalar(TfEvents *t, int64_t step, const char *tag, double value);
 void tfevents_close(TfEvents *t); /* takes NULL */
@@ -51,24 +60,57 @@ void progress_close(Progress *p); /* takes NULL */
 /* ---- charts (svg.c) ---- */
 typedef struct {
     const char *name; /* in the legend; NULL or "": not in it */
-    const double *x;  /* (n) counts: steps, instrs; NULL: 0, 1, 2 … */
+    const double *x;  /* (n) NULL: 0, 1, 2 … */
     const double *y;  /* (n) NaN and infinities are gaps */
     int n;
     double scale; /* of y; 0: 1 */
     double width; /* of the line, pixels; 0: 1.8 */
     int colour;   /* 0: by place, else the colour of the series of that number, from 1 */
     bool dashed, pale, filled;
+    bool dots, unjoined; /* a dot at each point; no line between them */
+    int mark;            /* a dot at the point of that number, from 1; 0: none */
 } ChartSeries;
 typedef struct {
     const char *title, *x_label, *y_label;
     const ChartSeries *series;
     int n_series;
     bool from_zero;   /* the y axis takes in 0 */
-    const char *note; /* small, at the end of the title's line; NULL: none */
+    const char *note; /* small, right of the title; NULL: none */
+    bool fractions;   /* of x; else it counts steps, instrs … */
+    bool from_zero_x; /* the x axis takes in 0 */
+    bool margin;      /* left and right of the points */
+    int width;        /* of the picture, pixels; 0: 860 */
 } Chart;
-/* Texts are UTF-8; an ellipsis cuts a text that is wider than the picture. A series takes at most 400 KB for any n,
-   without gaps 60 KB. */
+/* Texts are UTF-8; elements have classes (paper, grid, note, c0 … c8 for strokes, f0 … f8 for fills), by which a page
+   can give other colours; an ellipsis cuts a text that is wider than the picture. A series takes at most 400 KB for any
+   n, without gaps 60 KB. */
 void chart_svg(const Chart *chart, Buf *out);
+/* ---- timelines of pipelines (schedule_svg.c) ---- */
+typedef enum {
+    BAR_FORWARD,
+    BAR_BACKWARD,
+    BAR_INPUT,
+    BAR_WEIGHT,
+    BAR_CURVATURE,
+    BAR_INVERSE,
+    BAR_SUM,
+    BAR_UPDATE,
+    N_BARS
+} BarKind;
+typedef struct {
+    int row;
+    BarKind kind;
+    double start, end; /* seconds */
+    int number;        /* written on it where it is wide enough; below 0: none */
+} TimelineBar;
+typedef struct {
+    const char *title;
+    int rows;
+    const TimelineBar *bars; /* (n) later ones lie on top */
+    int n;
+} TimelinePanel;
+/* Panels below each other, on one axis of milliseconds. */
+void schedule_svg(const TimelinePanel *panels, int n, Buf *out);
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
 void markup_text(Buf *out, const char *s);
 
@@ -80,14 +122,17 @@ typedef struct {
 } SummaryValue;
 typedef struct {
     const char *task, *recompute, *precision, *backend;
-    int threads;
+    const char *version, *started, *hosts; /* Cairn's; UTC; "node1 (4 ranks), node2 (4 ranks)" */
+    const char *folder, *command;          /* where it was started, and its command line */
+    const char *again;                     /* the command that makes the same run again; not in run.json */
+    int ranks, threads;
     int64_t steps;
     double final_loss, seq_per_s, tokens_per_s, wall_s;
-    double save_stall_s; /* longest time that training stood for a save */
+    double save_stall_s; /* longest time that training waited for a save */
     size_t planned_peak_bytes, measured_peak_bytes;
     const double *memory_series; /* (n_memory) bytes live per instr of one step */
     int n_memory;
-    const char *config_json;
+    const char *config_json, *fingerprint; /* JSON objects: options; facts that the bits depend on (train/train.h) */
     SummaryValue regions[SUMMARY_MOST], evals[SUMMARY_MOST]; /* bytes; "dev_matched accuracy" */
     int n_regions, n_evals;
 } RunSummary;
@@ -95,19 +140,6 @@ void summary_add_region(RunSummary *s, const char *name, size_t bytes);
 void summary_add_eval(RunSummary *s, const char *split, const char *metric, double value);
 Status summary_write(const char *output_dir, const RunSummary *s);
 Status summary_remove(const char *output_dir); /* durably; fine if there is none */
-
-/* A summary read back, with the losses of metrics.jsonl. */
-typedef struct {
-    Json *doc;
-    RunSummary s;           /* points into doc and the arrays below */
-    double *memory;         /* (s.n_memory) */
-    int64_t *steps;         /* (n_steps) */
-    double *losses, *rates; /* (n_steps) loss and learning rate; null is NaN */
-    char **loss_texts;      /* (n_steps) as written */
-    int n_steps;
-} RunRecord;
-Status run_record_read(const char *dir, RunRecord *r);
-void run_record_free(RunRecord *r); /* takes a zeroed one */
 
 /* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */
 Status report_write(const char *output_dir, const RunSummary *s);

@@ -1,5 +1,5 @@
-/* Line charts as SVG: axes with round ticks, a legend below the title that takes the rows it needs, colours that can be
-   told apart by the colour-blind. */
+/* Line charts as SVG: axes with round ticks, a legend of as many rows as needed, colours that the colour-blind can
+   distinguish. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,7 @@
 
 #include "report/report.h"
 
-enum { WIDTH = 860, LEFT = 78, RIGHT = 28, PLOT_HEIGHT = 302, BOTTOM = 52, TITLE = 34, LEGEND_ROW = 20, SAMPLE = 28 };
-#define PLOT_WIDTH (WIDTH - LEFT - RIGHT)
+enum { WIDTH = 860, NARROW = 600, BOTTOM = 52, TITLE = 34, LEGEND_ROW = 20, SAMPLE = 28 };
 #define MOST_TICKS 7
 #define FONT       12.0
 
@@ -24,8 +23,9 @@ typedef struct {
 typedef struct {
     const Chart *chart;
     Axis x, y;
-    bool empty; /* there is no point to draw */
-    int top;    /* of the plot */
+    bool empty;                    /* there is no point to draw */
+    int width, left, right, title; /* of the picture, its margins, and the font of its title */
+    int top, plot_width, plot_height;
     Buf *out;
 } Drawing;
 
@@ -49,7 +49,7 @@ void markup_text(Buf *out, const char *s)
     }
 }
 
-/* About as wide as the wider of the usual sans-serif fonts draw it; never too small by much. */
+/* About the width in the wider of the usual sans-serif fonts; never much too small. */
 static double letter_width(unsigned char c)
 {
     if (c >= 0xc0) return 1.0; /* first byte of a character beyond ASCII */
@@ -92,8 +92,8 @@ static double x_of(const ChartSeries *s, int i) { return s->x ? s->x[i] : (doubl
 /* Can be drawn: finite, and far enough from the largest number that differences are finite too. */
 static bool drawable(const ChartSeries *s, int i) { return fabs(y_of(s, i)) < 1e300 && fabs(x_of(s, i)) < 1e300; }
 
-/* At most seven steps of 1, 2, 2.5 or 5 times a power of ten; `whole`: no fractions, high - low is at least 1. */
-static Axis make_axis(double low, double high, bool whole)
+/* At most `most` steps of 1, 2, 2.5 or 5 times a power of ten; `whole`: no fractions, high - low is at least 1. */
+static Axis make_axis(double low, double high, bool whole, int most)
 {
     static const double factors[] = {1, 2, 2.5, 5, 10, 20};
     double largest = fmax(fabs(low), fabs(high));
@@ -102,7 +102,7 @@ static Axis make_axis(double low, double high, bool whole)
         low -= margin;
         high += margin;
     }
-    double power = pow(10, floor(log10((high - low) / MOST_TICKS)));
+    double power = pow(10, floor(log10((high - low) / most)));
     if (whole) power = fmax(power, 1);
     Axis a = {0};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
@@ -110,7 +110,7 @@ static Axis make_axis(double low, double high, bool whole)
         if (whole && step != floor(step)) continue;
         double first = floor(low / step + 1e-9), last = ceil(high / step - 1e-9);
         a = (Axis){first * step, last * step, step};
-        if (last - first <= MOST_TICKS) break;
+        if (last - first <= most) break;
     }
     return a;
 }
@@ -131,23 +131,29 @@ static void make_axes(Drawing *d)
     d->empty = !isfinite(y0);
     if (d->empty) x0 = y0 = 0, x1 = y1 = 1;
     if (c->from_zero) y0 = fmin(0, y0), y1 = fmax(0, y1);
-    d->y = make_axis(y0, y1, false);
-    if (x1 - x0 < 1) { /* a single step */
+    d->y = make_axis(y0, y1, false, MOST_TICKS);
+    if (c->from_zero_x) x0 = fmin(0, x0);
+    if (c->fractions ? !(x1 > x0) : x1 - x0 < 1) { /* a single step */
         x0 -= 0.5;
         x1 = fmax(x0 + 1, nextafter(x0, INFINITY));
     }
-    d->x = make_axis(x0, x1, true);
+    if (c->margin) { /* points alone must not lie on the frame */
+        double m = (x1 - x0) / 30;
+        x0 -= m;
+        x1 += m;
+    }
+    d->x = make_axis(x0, x1, !c->fractions, d->width < NARROW ? MOST_TICKS - 3 : MOST_TICKS);
     d->x.low = x0; /* no empty margin at the sides */
     d->x.high = x1;
 }
 
 static double place_x(const Drawing *d, double v)
 {
-    return LEFT + (v - d->x.low) / (d->x.high - d->x.low) * PLOT_WIDTH;
+    return d->left + (v - d->x.low) / (d->x.high - d->x.low) * d->plot_width;
 }
 static double place_y(const Drawing *d, double v)
 {
-    return d->top + PLOT_HEIGHT - (v - d->y.low) / (d->y.high - d->y.low) * PLOT_HEIGHT;
+    return d->top + d->plot_height - (v - d->y.low) / (d->y.high - d->y.low) * d->plot_height;
 }
 
 /* All ticks of an axis with the same decimals and the same power of ten: 0.5e-5, 1.0e-5 … */
@@ -172,12 +178,14 @@ static void put_tick(Buf *out, const Axis *a, double v)
 static void put_axes(const Drawing *d)
 {
     Buf *out = d->out;
-    int floor_y = d->top + PLOT_HEIGHT, middle = d->top + PLOT_HEIGHT / 2;
+    int floor_y = d->top + d->plot_height, middle = d->top + d->plot_height / 2;
     int n = (int)((d->y.high - d->y.low) / d->y.step + 0.5);
     for (int i = 0; i <= n; i++) {
         double v = d->y.low + i * d->y.step, at = place_y(d, v);
-        buf_printf(out, "<path d=\"M%d,%.1fH%d\" stroke=\"#ddd\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
-                   LEFT, at, WIDTH - RIGHT, LEFT - 8, at + 4);
+        buf_printf(
+            out,
+            "<path d=\"M%d,%.1fH%d\" class=\"grid\" stroke=\"#ddd\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
+            d->left, at, d->width - d->right, d->left - 8, at + 4);
         put_tick(out, &d->y, v);
         buf_puts(out, "</text>\n");
     }
@@ -190,16 +198,16 @@ static void put_axes(const Drawing *d)
         put_tick(out, &d->x, v);
         buf_puts(out, "</text>\n");
     }
-    buf_printf(out, "<path d=\"M%d,%dH%d\" stroke=\"#888\"/>\n", LEFT, floor_y, WIDTH - RIGHT);
-    buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", LEFT + PLOT_WIDTH / 2, floor_y + 42);
-    put_fitting(out, d->chart->x_label, FONT, PLOT_WIDTH);
+    buf_printf(out, "<path d=\"M%d,%dH%d\" stroke=\"#888\"/>\n", d->left, floor_y, d->width - d->right);
+    buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", d->left + d->plot_width / 2, floor_y + 42);
+    put_fitting(out, d->chart->x_label, FONT, d->plot_width);
     buf_printf(out, "</text>\n<text x=\"16\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 16 %d)\">", middle,
                middle);
-    put_fitting(out, d->chart->y_label, FONT, PLOT_HEIGHT);
+    put_fitting(out, d->chart->y_label, FONT, d->plot_height);
     buf_puts(out, "</text>\n");
     if (d->empty)
         buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" fill=\"#888\">no data</text>\n",
-                   LEFT + PLOT_WIDTH / 2, middle);
+                   d->left + d->plot_width / 2, middle);
 }
 
 /* ---- series ---- */
@@ -208,10 +216,10 @@ typedef struct {
     double x, y; /* in the picture; y NaN: the line breaks here */
 } Point;
 
-/* One point per half a pixel is enough: of the points that fall together the lowest and the highest are drawn. */
+/* One group of points per half a pixel is enough. Of each group the lowest and the highest point are drawn. */
 static int thin(const Drawing *d, const ChartSeries *s, Point *points) // (3 per group)
 {
-    int per_group = s->n / (2 * PLOT_WIDTH) + 1, n = 0;
+    int groups = 2 * d->plot_width / (1 + d->chart->n_series / 8), per_group = s->n / groups + 1, n = 0;
     for (int start = 0; start < s->n; start += per_group) {
         int low = -1, high = -1;
         bool gap = false;
@@ -231,16 +239,24 @@ static int thin(const Drawing *d, const ChartSeries *s, Point *points) // (3 per
     return n;
 }
 
-static const char *colour_of(const Drawing *d, int k)
+static int colour_of(const Drawing *d, int k)
 {
     int chosen = d->chart->series[k].colour;
-    return colours[(chosen ? chosen - 1 : k) % N_COLOURS];
+    return (chosen ? chosen - 1 : k) % N_COLOURS;
+}
+
+static void put_dot(const Drawing *d, int k, Point p, double radius)
+{
+    int colour = colour_of(d, k);
+    buf_printf(d->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" class=\"f%d\" fill=\"%s\"/>\n", p.x, p.y, radius,
+               colour, colours[colour]);
 }
 
 static void put_stroke(const Drawing *d, int k)
 {
     const ChartSeries *s = &d->chart->series[k];
-    buf_printf(d->out, " stroke=\"%s\" stroke-width=\"%.1f\"", colour_of(d, k), s->width > 0 ? s->width : 1.8);
+    buf_printf(d->out, " class=\"c%d\" stroke=\"%s\" stroke-width=\"%.1f\"", colour_of(d, k), colours[colour_of(d, k)],
+               s->width > 0 ? s->width : 1.8);
     if (s->pale) buf_puts(d->out, " stroke-opacity=\"0.4\"");
     if (s->dashed) buf_puts(d->out, " stroke-dasharray=\"6 4\"");
 }
@@ -255,14 +271,14 @@ static void put_stretch(const Drawing *d, int k, const Point *p, int n)
 {
     const ChartSeries *s = &d->chart->series[k];
     if (n == 1) {
-        buf_printf(d->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", p->x, p->y, colour_of(d, k));
+        put_dot(d, k, *p, 2.5);
         return;
     }
     if (s->filled) {
         buf_puts(d->out, "<path d=\"");
         put_line(d->out, p, n);
-        buf_printf(d->out, "V%dH%.1fZ\" fill=\"%s\" fill-opacity=\"0.12\"/>\n", d->top + PLOT_HEIGHT, p->x,
-                   colour_of(d, k));
+        buf_printf(d->out, "V%dH%.1fZ\" class=\"f%d\" fill=\"%s\" fill-opacity=\"0.12\"/>\n", d->top + d->plot_height,
+                   p->x, colour_of(d, k), colours[colour_of(d, k)]);
     }
     buf_puts(d->out, "<path d=\"");
     put_line(d->out, p, n);
@@ -273,8 +289,13 @@ static void put_stretch(const Drawing *d, int k, const Point *p, int n)
 
 static void put_series(const Drawing *d, int k)
 {
-    Point *points = mem_array(3 * (2 * PLOT_WIDTH + 1), sizeof *points);
-    int n = thin(d, &d->chart->series[k], points), start = 0;
+    const ChartSeries *s = &d->chart->series[k];
+    for (int i = 0; i < s->n; i++)
+        if (drawable(s, i) && (s->dots || s->mark == i + 1))
+            put_dot(d, k, (Point){place_x(d, x_of(s, i)), place_y(d, y_of(s, i))}, s->mark ? 4.5 : 3.5);
+    if (s->dots && s->unjoined) return;
+    Point *points = mem_array(3 * (2 * (size_t)d->plot_width + 1), sizeof *points);
+    int n = thin(d, s, points), start = 0;
     for (int i = 0; i <= n; i++)
         if (i == n || isnan(points[i].y)) {
             if (i > start) put_stretch(d, k, points + start, i - start);
@@ -285,17 +306,17 @@ static void put_series(const Drawing *d, int k)
 
 /* ---- the whole ---- */
 
-/* The rows that it takes; with `out` not NULL it is drawn. Series without a name are not in it. */
-static int legend(const Drawing *d, Buf *out)
+/* Draws the legend, which leaves out series without a name, unless `out` is NULL. Returns its number of rows. */
+static int put_legend(const Drawing *d, Buf *out)
 {
-    double at = LEFT;
+    double at = d->left;
     int row = 0, drawn = 0;
     for (int k = 0; k < d->chart->n_series; k++) {
         const char *name = d->chart->series[k].name;
         if (!name || !*name) continue;
-        double room = fmin(text_width(name, FONT), PLOT_WIDTH - SAMPLE);
-        if (drawn && at + SAMPLE + room > WIDTH - RIGHT) {
-            at = LEFT;
+        double room = fmin(text_width(name, FONT), d->plot_width - SAMPLE);
+        if (drawn && at + SAMPLE + room > d->width - d->right) {
+            at = d->left;
             row++;
         }
         if (out) {
@@ -303,7 +324,7 @@ static int legend(const Drawing *d, Buf *out)
             buf_printf(out, "<path d=\"M%.0f,%dh22\"", at, y);
             put_stroke(d, k);
             buf_printf(out, "/>\n<text x=\"%.0f\" y=\"%d\">", at + SAMPLE, y + 4);
-            put_fitting(out, name, FONT, PLOT_WIDTH - SAMPLE);
+            put_fitting(out, name, FONT, d->plot_width - SAMPLE);
             buf_puts(out, "</text>\n");
         }
         at += SAMPLE + room + 18;
@@ -314,26 +335,36 @@ static int legend(const Drawing *d, Buf *out)
 
 void chart_svg(const Chart *c, Buf *out)
 {
-    Drawing d = {.chart = c, .out = out};
+    int width = c->width ? c->width : WIDTH;
+    bool narrow = width < NARROW;
+    Drawing d = {.chart = c,
+                 .out = out,
+                 .width = width,
+                 .left = narrow ? 66 : 78,
+                 .right = narrow ? 14 : 28,
+                 .title = narrow ? 14 : 16,
+                 .plot_height = narrow ? 240 : 302};
+    d.plot_width = width - d.left - d.right;
     make_axes(&d);
-    d.top = TITLE + legend(&d, NULL) * LEGEND_ROW + 12;
-    int height = d.top + PLOT_HEIGHT + BOTTOM;
-    double note = c->note ? fmin(text_width(c->note, FONT), PLOT_WIDTH / 2) : 0;
+    d.top = TITLE + put_legend(&d, NULL) * LEGEND_ROW + 12;
+    int height = d.top + d.plot_height + BOTTOM, title_x = narrow ? 14 : d.left;
+    double room = width - title_x - d.right, note = c->note ? fmin(text_width(c->note, FONT), room / 2) : 0;
+    if (narrow && text_width(c->title, d.title * 1.08) + note + 20 > room) note = 0; /* the title comes first */
     buf_printf(out,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\" fill=\"#333\" role=\"img\">\n"
-               "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-               "<text x=\"%d\" y=\"24\" font-size=\"16\" font-weight=\"bold\">",
-               WIDTH, height, WIDTH, height, FONT, WIDTH, height, LEFT);
-    put_fitting(out, c->title, 16 * 1.08, PLOT_WIDTH - note - 20); /* bold is wider */
+               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n"
+               "<text x=\"%d\" y=\"24\" font-size=\"%d\" font-weight=\"bold\">",
+               width, height, width, height, FONT, width, height, title_x, d.title);
+    put_fitting(out, c->title, d.title * 1.08, room - note - 20); /* bold is wider */
     buf_puts(out, "</text>\n");
-    if (c->note) {
-        buf_printf(out, "<text x=\"%d\" y=\"24\" text-anchor=\"end\" fill=\"#666\">", WIDTH - RIGHT);
-        put_fitting(out, c->note, FONT, PLOT_WIDTH / 2);
+    if (note > 0) {
+        buf_printf(out, "<text x=\"%d\" y=\"24\" text-anchor=\"end\" class=\"note\" fill=\"#666\">", width - d.right);
+        put_fitting(out, c->note, FONT, room / 2);
         buf_puts(out, "</text>\n");
     }
     put_axes(&d);
     for (int k = 0; k < c->n_series; k++) put_series(&d, k);
-    legend(&d, out);
+    put_legend(&d, out);
     buf_puts(out, "</svg>\n");
 }

@@ -2,7 +2,6 @@
    The data is an Event: wall_time = 1 (double), step = 2 (varint), and one of file_version = 3 (string), session_log =
    7, whose status = 1 is 1 for a start, or summary = 5, whose value = 1 has tag = 1 (string) and simple_value = 2
    (float). */
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,14 +43,7 @@ static Status write_record(TfEvents *t, const Buf *event)
     buf_append(&record, event->data, event->len);
     crc = crc32c_mask(crc32c(0, event->data, event->len));
     buf_append(&record, &crc, sizeof crc);
-    Status status = OK;
-    for (size_t done = 0; done < record.len && status == OK;) {
-        ssize_t n = write(t->fd, record.data + done, record.len - done);
-        if (n >= 0)
-            done += (size_t)n;
-        else if (errno != EINTR)
-            status = fail(E_IO, "%s: cannot be written: %m", t->path);
-    }
+    Status status = file_write_all(t->fd, t->path, record.data, record.len);
     buf_free(&record);
     return status;
 }
@@ -65,21 +57,9 @@ static void begin_event(Buf *event, int64_t step)
     put_varint(event, (uint64_t)step);
 }
 
-/* TensorBoard drops what it has read of this step and later ones. */
-static Status write_start(TfEvents *t, int64_t first_step)
-{
-    static const unsigned char start[] = {1 << 3, 1};
-    Buf event = {0};
-    begin_event(&event, first_step);
-    put_bytes(&event, 7, start, sizeof start);
-    Status status = write_record(t, &event);
-    buf_free(&event);
-    return status;
-}
-
 Status tfevents_open(TfEvents **events, const char *output_dir, int64_t step)
 {
-    static const char version[] = "brain.Event:2";
+    static const char version[] = "brain.Event:2", start[] = {1 << 3, 1};
     char host[128] = "localhost";
     TfEvents *t = mem_alloc(sizeof *t);
     Buf event = {0};
@@ -90,8 +70,11 @@ Status tfevents_open(TfEvents **events, const char *output_dir, int64_t step)
     begin_event(&event, 0);
     put_bytes(&event, 3, version, sizeof version - 1);
     Status status = t->fd < 0 ? fail(E_IO, "%s: cannot be made: %m", t->path) : write_record(t, &event);
+    event.len = 0;
+    begin_event(&event, step + 1); /* TensorBoard then drops this step and later ones of older files */
+    put_bytes(&event, 7, start, sizeof start);
+    if (status == OK) status = write_record(t, &event);
     buf_free(&event);
-    if (status == OK) status = write_start(t, step + 1);
     if (status != OK)
         tfevents_close(t);
     else

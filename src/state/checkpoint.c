@@ -1,6 +1,5 @@
 /* Names, lists, space, removal. Writing is in checkpoint_write.c and checkpoint_saver.c, reading in checkpoint_read.c.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,8 +21,8 @@ char *checkpoint_path(const char *out, int64_t step, const char *suffix)
 bool checkpoint_parse_name(const char *name, int64_t *step, const char **suffix)
 {
     static const char prefix[] = "checkpoint-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
-    const char *digits = name + sizeof prefix - 1;
+    if (!str_starts_with(name, prefix)) return false;
+    const char *digits = name + strlen(prefix);
     size_t n = strspn(digits, "0123456789");
     if (n == 0 || n > 18 || (n > 1 && digits[0] == '0')) return false; /* as written by checkpoint_path */
     *step = strtoll(digits, NULL, 10);
@@ -41,37 +40,25 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* Folders in `out` called checkpoint-<step><suffix>, with one of the two suffixes. */
-static Status list_names(const char *out, const char *suffix, const char *other, CheckpointList *list)
+static Status list_folders(const char *out, const char *suffix, const char *other, CheckpointList *list)
 {
-    Status status = OK;
+    FileList entries;
     *list = (CheckpointList){0};
-    DIR *dir = opendir(out);
-    if (!dir) return errno == ENOENT ? OK : fail(E_IO, "%s: cannot list the folder: %m", out);
-    for (;;) {
+    TRY(file_list(out, &entries));
+    for (int i = 0; i < entries.count; i++) {
         int64_t step;
-        const char *found;
-        errno = 0;
-        const struct dirent *entry = readdir(dir);
-        if (!entry && errno) TRY_DONE(fail(E_IO, "%s: cannot list the folder: %m", out));
-        if (!entry) break;
-        if (!checkpoint_parse_name(entry->d_name, &step, &found)) continue;
+        const char *path = entries.paths[i], *found;
+        if (!checkpoint_parse_name(file_basename(path), &step, &found) || !file_is_directory(path)) continue;
         if (strcmp(found, suffix) != 0 && strcmp(found, other) != 0) continue;
-        char *path = file_join(out, entry->d_name);
-        if (!file_is_directory(path)) {
-            free(path);
-            continue;
-        }
         MEM_GROW(list->items, list->count, list->cap);
-        list->items[list->count++] = (CheckpointInfo){.step = step, .aside = *found != '\0', .path = path};
+        list->items[list->count++] = (CheckpointInfo){.step = step, .aside = *found != '\0', .path = mem_strdup(path)};
     }
+    file_list_free(&entries);
     if (list->count > 0) qsort(list->items, (size_t)list->count, sizeof *list->items, newest_first);
-done:
-    closedir(dir);
-    if (status != OK) checkpoint_list_free(list);
-    return status;
+    return OK;
 }
 
-Status checkpoint_find(const char *out, CheckpointList *list) { return list_names(out, "", ".old", list); }
+Status checkpoint_find(const char *out, CheckpointList *list) { return list_folders(out, "", ".old", list); }
 
 void checkpoint_list_free(CheckpointList *list)
 {
@@ -83,7 +70,7 @@ void checkpoint_list_free(CheckpointList *list)
 /* ---- Removal ---- */
 
 /* The manifest goes first, so that the rest of an interrupted removal cannot pass for a checkpoint. */
-static Status remove_nameless(const char *path)
+static Status remove_manifest_first(const char *path)
 {
     char *manifest = file_join(path, CHECKPOINT_MANIFEST);
     Status status = OK;
@@ -97,9 +84,9 @@ Status checkpoint_remove(const char *out, const CheckpointInfo *c)
 {
     Status status = OK;
     char *temporary = checkpoint_path(out, c->step, ".tmp");
-    TRY_DONE(remove_nameless(temporary));
+    TRY_DONE(remove_manifest_first(temporary));
     TRY_DONE(file_rename(c->path, temporary));
-    TRY_DONE(remove_nameless(temporary));
+    TRY_DONE(remove_manifest_first(temporary));
 done:
     free(temporary);
     return status;
@@ -109,8 +96,8 @@ Status checkpoint_remove_leftovers(const char *out)
 {
     Status status = OK;
     CheckpointList list;
-    TRY(list_names(out, ".tmp", ".tmp", &list));
-    for (int i = 0; i < list.count; i++) TRY_DONE(remove_nameless(list.items[i].path));
+    TRY(list_folders(out, ".tmp", ".tmp", &list));
+    for (int i = 0; i < list.count; i++) TRY_DONE(remove_manifest_first(list.items[i].path));
 done:
     checkpoint_list_free(&list);
     return status;

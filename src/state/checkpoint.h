@@ -45,11 +45,9 @@ typedef struct {
 
 typedef struct {
     int saved, failed;      /* checkpoints */
-    int64_t last_step;      /* step of the newest durable checkpoint; −1: none yet */
     double stalled_s;       /* total wait of training: for the previous save, copying, … */
     double longest_stall_s; /* longest wait of one save */
     double background_s;    /* writing beside training */
-    uint64_t bytes;         /* written, in all saves together */
 } SaverStats;
 
 /* Saves into one folder, one save at a time. The caller reads `stats` between calls, and calls from one thread. */
@@ -60,8 +58,7 @@ typedef struct {
     int keep;
     float *buffer; // (3, params->size)
     pthread_t thread;
-    bool running, finished; /* the thread exists; its work is done (under `lock`) */
-    pthread_mutex_t lock;
+    bool running; /* the thread exists */
     struct Save *save;
     Status last;
     char *last_message;
@@ -113,12 +110,9 @@ Status checkpoint_load(const char *path, const ParamTable *params, float *weight
 /* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
 Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
 
-/* Loads the newest good checkpoint in `out`. Warns of each damaged one and tries the one before it. `*path`, which the
-   caller frees, is NULL (and the Status OK) if `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other error
-   (another model, no permission) ends the search. */
-Status checkpoint_load_newest(const char *out, const ParamTable *params, float *weights, float *m, float *v, Buf *state,
-                              char **path);
-/* The same without tensors, for a caller that needs the state before it allocates them. Compares all digests. */
-Status checkpoint_newest(const char *out, Buf *state, char **path);
+/* The newest checkpoint in `out` whose digests are all right, its state.json's text and step (both may be NULL). Warns
+   of each damaged one and tries the one before it. `*path`, which the caller frees, is NULL (and the Status OK) if
+   `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other error (no permission) ends the search. */
+Status checkpoint_newest(const char *out, Buf *state, int64_t *step, char **path);
 
 #endif

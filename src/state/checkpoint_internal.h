@@ -49,8 +49,8 @@ Status checkpoint_read_manifest(const char *path, Manifest *m);
 
 /* ---- writing (checkpoint_write.c) ---- */
 
-/* Makes `t` durable in `out` and removes older checkpoints. Adds the bytes written to `bytes`. `note` receives a text
-   for the user (caller frees) if a step other than the save itself failed. */
-Status checkpoint_write(const char *out, const TrainingState *t, int keep, uint64_t *bytes, char **note);
+/* Makes `t` durable in `out` and removes older checkpoints. `note` receives a text for the user (caller frees) if a
+   step other than the save itself failed. */
+Status checkpoint_write(const char *out, const TrainingState *t, int keep, char **note);
 
 #endif

@@ -54,29 +54,14 @@ void manifest_render(const Manifest *m, Buf *out)
     buf_printf(out, "  \"xxh3_128_of_the_lines_above\": \"%s\"\n}\n", hex);
 }
 
-/* 32 hexadecimal digits, as written by digest_format. */
-static bool parse_digest(const char *s, Digest *d)
-{
-    uint64_t half[2] = {0, 0};
-    if (strlen(s) != 32) return false;
-    for (int i = 0; i < 32; i++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *p = strchr(digits, s[i]);
-        if (!p) return false;
-        half[i / 16] = half[i / 16] << 4 | (uint64_t)(p - digits);
-    }
-    *d = (Digest){.hi = half[0], .lo = half[1]};
-    return true;
-}
-
-static Status parse_file(const char *path, const Json *entry, Manifest *m)
+static Status parse_entry(const char *path, const Json *entry, Manifest *m)
 {
     Digest digest;
     const char *name = js_string(js_get(entry, "name"), "");
     int64_t size = js_int(js_get(entry, "bytes"), -1);
     if (!manifest_name_valid(name) || manifest_find(m, name))
         return fail(E_CORRUPT, "%s: the name of file %d is not valid or occurs twice: damaged", path, m->count);
-    if (size < 0 || !parse_digest(js_string(js_get(entry, "xxh3_128"), ""), &digest))
+    if (size < 0 || !digest_parse(js_string(js_get(entry, "xxh3_128"), ""), &digest))
         return fail(E_CORRUPT, "%s: no size and digest for '%s': damaged", path, name);
     manifest_add(m, name, (uint64_t)size, digest);
     return OK;
@@ -100,7 +85,7 @@ Status manifest_parse(const char *path, const char *text, size_t len, Manifest *
     m->step = js_int(js_get(doc, "step"), -1);
     if (m->step < 0) TRY_DONE(fail(E_CORRUPT, "%s: no step: damaged", path));
     if (js_size(files) > 1000) TRY_DONE(fail(E_CORRUPT, "%s: lists %zu files: damaged", path, js_size(files)));
-    for (size_t i = 0; i < js_size(files); i++) TRY_DONE(parse_file(path, js_at(files, i), m));
+    for (size_t i = 0; i < js_size(files); i++) TRY_DONE(parse_entry(path, js_at(files, i), m));
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!manifest_find(m, needed[i])) TRY_DONE(fail(E_CORRUPT, "%s: does not list %s: damaged", path, needed[i]));
     manifest_render(m, &canonical);

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +13,8 @@
 
 #define BLOCK        ((size_t)1 << 20)
 #define MAX_MANIFEST ((size_t)1 << 20)
+#define MAX_SHOWN    12 /* differences in a message */
+#define ANY_SIZE     UINT64_MAX
 
 /* ---- One file against its line in the manifest ---- */
 
@@ -26,7 +28,8 @@ static Status read_failed(const char *path, const char *what)
                   : fail(E_IO, "%s: cannot %s: %m", path, what);
 }
 
-static Status open_sized(const char *path, uint64_t size, int *fd)
+/* Opens a regular file of `size` bytes, or of any size. */
+static Status open_file(const char *path, uint64_t size, int *fd)
 {
     struct stat st;
     do *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -37,7 +40,7 @@ static Status open_sized(const char *path, uint64_t size, int *fd)
         status = read_failed(path, "examine");
     else if (!S_ISREG(st.st_mode))
         status = fail(E_CORRUPT, "%s: not a regular file: damaged", path);
-    else if ((uint64_t)st.st_size != size)
+    else if (size != ANY_SIZE && (uint64_t)st.st_size != size)
         status = fail(E_CORRUPT, "%s: has %lld bytes, the manifest says %" PRIu64 ": damaged", path,
                       (long long)st.st_size, size);
     if (status != OK) close(*fd);
@@ -59,7 +62,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink sink, 
     int fd;
     uint64_t at = 0;
     char want[33], found[33];
-    TRY(open_sized(path, f->size, &fd));
+    TRY(open_file(path, f->size, &fd));
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
     for (;;) {
@@ -86,14 +89,6 @@ done:
     return status;
 }
 
-static Status verify_member(const char *dir, const ManifestFile *f, Sink sink, void *context)
-{
-    char *path = file_join(dir, f->name);
-    Status status = read_verified(path, f, sink, context);
-    free(path);
-    return status;
-}
-
 /* ---- The manifest and the state ---- */
 
 static void append_text(void *context, uint64_t offset, const uint8_t *data, size_t len)
@@ -104,21 +99,17 @@ static void append_text(void *context, uint64_t offset, const uint8_t *data, siz
 
 static Status read_manifest_text(const char *dir, const char *path, Buf *text)
 {
-    struct stat st;
-    int fd;
-    ssize_t n;
     char block[4096];
-    if (stat(path, &st) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
-            return fail(E_CORRUPT, "%s: %s is missing: not a complete Cairn checkpoint", dir, CHECKPOINT_MANIFEST);
-        return read_failed(path, "examine");
-    }
-    if (st.st_size > (off_t)MAX_MANIFEST)
-        return fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MAX_MANIFEST);
-    TRY(open_sized(path, (uint64_t)st.st_size, &fd));
+    ssize_t n;
+    int fd;
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return fail(E_CORRUPT, "%s: %s is missing: not a complete Cairn checkpoint", dir, CHECKPOINT_MANIFEST);
+    TRY(open_file(path, ANY_SIZE, &fd));
     while ((n = read_some(fd, block, sizeof block)) > 0 && text->len <= MAX_MANIFEST)
         buf_append(text, block, (size_t)n);
-    Status status = n < 0 ? read_failed(path, "read") : OK;
+    Status status = n < 0   ? read_failed(path, "read")
+                    : n > 0 ? fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MAX_MANIFEST)
+                            : OK;
     close(fd);
     return status;
 }
@@ -146,32 +137,32 @@ done:
     return status;
 }
 
-/* Reads all files except the tensors; stores state.json's text in `state`. */
-static Status read_small(const char *dir, const Manifest *m, Buf *state)
+/* Verifies all files, those with tensors only if `tensors`; stores state.json's text in `state` (may be NULL). */
+static Status verify_files(const char *dir, const Manifest *m, bool tensors, Buf *state)
 {
     if (state && state->data) state->len = 0;
     for (int i = 0; i < m->count; i++) {
         const ManifestFile *f = &m->files[i];
-        if (strcmp(f->name, CHECKPOINT_MODEL) == 0 || strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0) continue;
         bool is_state = strcmp(f->name, CHECKPOINT_STATE) == 0;
+        if (!tensors && (strcmp(f->name, CHECKPOINT_MODEL) == 0 || strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0))
+            continue;
         if (is_state && f->size > CHECKPOINT_MAX_STATE)
             return fail(E_CORRUPT, "%s/%s: %" PRIu64 " bytes, expected at most %" PRIu64, dir, f->name, f->size,
                         CHECKPOINT_MAX_STATE);
-        TRY(verify_member(dir, f, append_text, is_state ? state : NULL));
+        char *path = file_join(dir, f->name);
+        Status status = read_verified(path, f, append_text, is_state ? state : NULL);
+        free(path);
+        TRY(status);
     }
     return OK;
 }
 
 Status checkpoint_verify(const char *dir, Buf *state, int64_t *step)
 {
-    Status status = OK;
     Manifest m;
     TRY(checkpoint_read_manifest(dir, &m));
-    TRY_DONE(read_small(dir, &m, state));
-    TRY_DONE(verify_member(dir, manifest_find(&m, CHECKPOINT_MODEL), NULL, NULL));
-    TRY_DONE(verify_member(dir, manifest_find(&m, CHECKPOINT_OPTIMIZER), NULL, NULL));
-    if (step) *step = m.step;
-done:
+    Status status = verify_files(dir, &m, true, state);
+    if (status == OK && step) *step = m.step;
     manifest_free(&m);
     return status;
 }
@@ -200,7 +191,7 @@ static void scatter(void *context, uint64_t offset, const uint8_t *data, size_t 
     }
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
     const Piece *x = a, *y = b;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
@@ -217,49 +208,42 @@ typedef struct {
     int count;
 } Differences;
 
-static void differ(Differences *d, const char *what, const char *name, const char *shapes)
+static void add_difference(Differences *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add_difference(Differences *d, const char *format, ...)
 {
-    enum { SHOWN = 12 };
-    if (d->count++ < SHOWN) buf_printf(&d->text, "\n  %s %s%s", what, name, shapes);
+    va_list args;
+    if (d->count++ >= MAX_SHOWN) return;
+    va_start(args, format);
+    buf_puts(&d->text, "\n  ");
+    buf_vprintf(&d->text, format, args);
+    va_end(args);
 }
 
-static void print_shape(char out[64], const int64_t *dims, int n)
-{
-    if (n == 1)
-        snprintf(out, 64, "(%" PRId64 ")", dims[0]);
-    else if (n == 2)
-        snprintf(out, 64, "(%" PRId64 ", %" PRId64 ")", dims[0], dims[1]);
-    else
-        snprintf(out, 64, "of %d dimensions", n);
-}
-
-/* Finds `name` in the file and compares its type and shape with the model's. */
-static const TensorInfo *match(const TensorFile *file, const char *name, const Param *p, Differences *d)
+/* Finds `name` in the file and compares its type and shape with the model's; NULL if they differ. */
+static const TensorInfo *find_tensor(const TensorFile *file, const char *name, const Param *p, Differences *d)
 {
     const int64_t dims[2] = {p->rows, p->cols};
-    char want[64], found[64], shapes[160];
+    char want[TENSOR_SHAPE_BYTES], found[TENSOR_SHAPE_BYTES];
     int at = tensor_file_find(file, name);
-    print_shape(want, dims, p->n_dims);
+    tensor_shape(want, dims, p->n_dims);
     if (at < 0) {
-        snprintf(shapes, sizeof shapes, " %s", want);
-        differ(d, "missing:   ", name, shapes);
+        add_difference(d, "missing:    %s %s", name, want);
         return NULL;
     }
     const TensorInfo *t = tensor_file_info(file, at);
-    if (t->dtype != F32 || t->n_dims != p->n_dims || memcmp(t->dims, dims, (size_t)p->n_dims * sizeof *dims) != 0) {
-        print_shape(found, t->dims, t->n_dims);
-        snprintf(shapes, sizeof shapes, ": expected f32 %s, found %s %s", want, dtype_name(t->dtype), found);
-        differ(d, "different: ", name, shapes);
-        return NULL;
-    }
-    return t;
+    if (t->dtype == F32 && t->n_dims == p->n_dims && memcmp(t->dims, dims, (size_t)p->n_dims * sizeof *dims) == 0)
+        return t;
+    add_difference(d, "different:  %s: expected f32 %s, found %s %s", name, want, dtype_name(t->dtype),
+                   tensor_shape(found, t->dims, t->n_dims));
+    return NULL;
 }
 
-static bool expected_somewhere(const ParamTable *params, const Array *arrays, int n, const char *name)
+static bool is_expected(const ParamTable *params, const Array *arrays, int n, const char *name)
 {
     for (int a = 0; a < n; a++) {
-        size_t len = strlen(arrays[a].prefix);
-        if (strncmp(name, arrays[a].prefix, len) == 0 && params_find(params, name + len) >= 0) return true;
+        const char *prefix = arrays[a].prefix;
+        if (str_starts_with(name, prefix) && params_find(params, name + strlen(prefix)) >= 0) return true;
     }
     return false;
 }
@@ -273,7 +257,7 @@ static void map_tensors(const TensorFile *file, const ParamTable *params, const 
         for (int i = 0; i < params->count; i++) {
             const Param *p = &params->params[i];
             char *name = mem_printf("%s%s", arrays[a].prefix, p->name);
-            const TensorInfo *t = match(file, name, p, d);
+            const TensorInfo *t = find_tensor(file, name, p, d);
             if (t)
                 s->pieces[s->count++] = (Piece){
                     .begin = t->offset, .end = t->offset + t->bytes, .to = (uint8_t *)(arrays[a].values + p->offset)};
@@ -281,9 +265,9 @@ static void map_tensors(const TensorFile *file, const ParamTable *params, const 
         }
     for (int i = 0; i < tensor_file_count(file); i++) {
         const char *name = tensor_file_info(file, i)->name;
-        if (!expected_somewhere(params, arrays, n, name)) differ(d, "unexpected:", name, "");
+        if (!is_expected(params, arrays, n, name)) add_difference(d, "unexpected: %s", name);
     }
-    if (s->count > 0) qsort(s->pieces, (size_t)s->count, sizeof *s->pieces, by_place);
+    if (s->count > 0) qsort(s->pieces, (size_t)s->count, sizeof *s->pieces, by_offset);
 }
 
 /* Zeros the gaps between tensors, and the pad rows. */
@@ -305,7 +289,7 @@ static Status touch_header(const char *path, uint64_t size)
     int fd;
     uint64_t length = 0;
     uint8_t block[4096];
-    TRY(open_sized(path, size, &fd));
+    TRY(open_file(path, size, &fd));
     ssize_t n = read_some(fd, block, sizeof block);
     for (int i = 0; n >= 8 && i < 8; i++) length |= (uint64_t)block[i] << (8 * i);
     if (length > size) length = size;
@@ -330,7 +314,7 @@ static Status read_tensors(const char *dir, const ManifestFile *f, const ParamTa
     if (d.count > 0) { /* either another model or a damaged header */
         TRY_DONE(read_verified(path, f, NULL, NULL));
         TRY_DONE(fail(E_FORMAT, "%s: was saved from another model; %d tensors differ%s:%s", path, d.count,
-                      d.count > 12 ? ", the first are" : "", d.text.data));
+                      d.count > MAX_SHOWN ? ", the first are" : "", d.text.data));
     }
     for (int a = 0; a < n; a++) clear_gaps(params, arrays[a].values);
     TRY_DONE(read_verified(path, f, scatter, &s));
@@ -349,7 +333,7 @@ Status checkpoint_load(const char *dir, const ParamTable *params, float *weights
     const Array model[] = {{"", weights}}, moments[] = {{"m.", m}, {"v.", v}};
     CHECK(!m == !v, "checkpoint_load needs both moments or neither");
     TRY(checkpoint_read_manifest(dir, &manifest));
-    TRY_DONE(read_small(dir, &manifest, state));
+    TRY_DONE(verify_files(dir, &manifest, false, state));
     TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_MODEL), params, model, 1));
     if (m) TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_OPTIMIZER), params, moments, 2));
 done:
@@ -359,9 +343,7 @@ done:
 
 /* ---- The newest good one ---- */
 
-/* `params` NULL: only verify. */
-static Status search(const char *out, const ParamTable *params, float *weights, float *m, float *v, Buf *state,
-                     char **path)
+Status checkpoint_newest(const char *out, Buf *state, int64_t *step, char **path)
 {
     Status status = OK;
     CheckpointList list;
@@ -369,7 +351,7 @@ static Status search(const char *out, const ParamTable *params, float *weights, 
     TRY(checkpoint_find(out, &list));
     for (int i = 0; i < list.count && !*path; i++) {
         const char *dir = list.items[i].path;
-        Status one = params ? checkpoint_load(dir, params, weights, m, v, state) : checkpoint_verify(dir, state, NULL);
+        Status one = checkpoint_verify(dir, state, step);
         if (one == OK)
             *path = mem_strdup(dir);
         else if (one == E_CORRUPT)
@@ -385,15 +367,4 @@ static Status search(const char *out, const ParamTable *params, float *weights, 
 done:
     checkpoint_list_free(&list);
     return status;
-}
-
-Status checkpoint_load_newest(const char *out, const ParamTable *params, float *weights, float *m, float *v, Buf *state,
-                              char **path)
-{
-    return search(out, params, weights, m, v, state, path);
-}
-
-Status checkpoint_newest(const char *out, Buf *state, char **path)
-{
-    return search(out, NULL, NULL, NULL, NULL, state, path);
 }

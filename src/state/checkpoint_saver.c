@@ -17,7 +17,6 @@ struct Save {
     Status status;
     char *message, *note;
     double seconds;
-    uint64_t bytes;
 };
 
 /* ---- Copying with several threads: one core does not saturate the memory ---- */
@@ -33,7 +32,7 @@ static void copy_range(void *arg, size_t begin, size_t end)
     memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof *job->to);
 }
 
-static void copy(float *to, const float *from, size_t count)
+static void copy_floats(float *to, const float *from, size_t count)
 {
     enum { GRAIN = 1 << 20 };
     if (to == from) return;
@@ -60,9 +59,9 @@ static struct Save *save_new(const Saver *s, const TrainingState *state)
     }
     save->state.files = save->files;
     size_t n = (size_t)state->params->size;
-    copy(s->buffer, state->weights, n);
-    copy(s->buffer + n, state->m, n);
-    copy(s->buffer + 2 * n, state->v, n);
+    copy_floats(s->buffer, state->weights, n);
+    copy_floats(s->buffer + n, state->m, n);
+    copy_floats(s->buffer + 2 * n, state->v, n);
     save->state.weights = s->buffer;
     save->state.m = s->buffer + n;
     save->state.v = s->buffer + 2 * n;
@@ -85,36 +84,32 @@ static void save_free(struct Save *save)
     free(save);
 }
 
-static void save_run(struct Save *save)
+static void save_write(struct Save *save)
 {
     double start = clock_monotonic();
-    save->status = checkpoint_write(save->out, &save->state, save->keep, &save->bytes, &save->note);
+    save->status = checkpoint_write(save->out, &save->state, save->keep, &save->note);
     if (save->status != OK) save->message = mem_strdup(status_message());
     save->seconds = clock_monotonic() - start;
 }
 
-static void *save_thread(void *arg)
+static void *save_thread(void *save)
 {
-    Saver *s = arg;
-    save_run(s->save);
-    pthread_mutex_lock(&s->lock);
-    s->finished = true;
-    pthread_mutex_unlock(&s->lock);
+    save_write(save);
     return NULL;
 }
 
 /* Records the outcome of s->save, and frees it. */
-static void take_outcome(Saver *s)
+static void saver_record(Saver *s)
 {
     struct Save *save = s->save;
     s->save = NULL;
     s->last = save->status;
-    s->stats.bytes += save->bytes;
+    if (s->running) s->stats.background_s += save->seconds;
+    s->running = false;
     free(s->last_message);
     s->last_message = NULL;
     if (save->status == OK) {
         s->stats.saved++;
-        s->stats.last_step = save->state.step;
         if (save->note) log_warn("checkpoint-%" PRId64 " is saved, but: %s", save->state.step, save->note);
     } else {
         s->stats.failed++;
@@ -126,23 +121,21 @@ static void take_outcome(Saver *s)
     save_free(save);
 }
 
-static void collect(Saver *s)
+static void saver_join(Saver *s)
 {
+    if (!s->running) return;
     pthread_join(s->thread, NULL);
-    s->running = s->finished = false;
-    s->stats.background_s += s->save->seconds;
-    take_outcome(s);
+    saver_record(s);
 }
 
 /* ---- The saver ---- */
 
 Status saver_init(Saver *s, const char *out, int keep, float *buffer)
 {
-    *s = (Saver){.keep = keep, .buffer = buffer, .stats.last_step = -1};
+    *s = (Saver){.keep = keep, .buffer = buffer};
     TRY(file_make_directories(out));
     TRY(checkpoint_remove_leftovers(out));
     s->out = mem_strdup(out);
-    CHECK(pthread_mutex_init(&s->lock, NULL) == 0, "no mutex");
     return OK;
 }
 
@@ -151,12 +144,12 @@ Status saver_begin(Saver *s, const TrainingState *state)
     double start = state->stopped > 0 ? state->stopped : clock_monotonic();
     Status status = OK;
     CHECK(s->out, "saver_begin without saver_init");
-    if (s->running) collect(s);
+    saver_join(s);
     s->save = save_new(s, state);
-    s->running = s->buffer && thread_start(&s->thread, save_thread, s) == 0;
+    s->running = s->buffer && thread_start(&s->thread, save_thread, s->save) == 0;
     if (!s->running) {
-        save_run(s->save);
-        take_outcome(s);
+        save_write(s->save);
+        saver_record(s);
         status = s->last == OK ? OK : fail(s->last, "%s", s->last_message);
     }
     double stall = clock_monotonic() - start;
@@ -167,25 +160,20 @@ Status saver_begin(Saver *s, const TrainingState *state)
 
 bool saver_poll(Saver *s)
 {
-    if (!s->running) return false;
-    pthread_mutex_lock(&s->lock);
-    bool finished = s->finished;
-    pthread_mutex_unlock(&s->lock);
-    if (finished) collect(s);
+    if (s->running && pthread_tryjoin_np(s->thread, NULL) == 0) saver_record(s);
     return s->running;
 }
 
 Status saver_wait(Saver *s)
 {
-    if (s->running) collect(s);
+    saver_join(s);
     return s->last == OK ? OK : fail(s->last, "%s", s->last_message);
 }
 
 void saver_free(Saver *s)
 {
     if (!s->out) return;
-    if (s->running) collect(s);
-    pthread_mutex_destroy(&s->lock);
+    saver_join(s);
     free(s->last_message);
     free(s->out);
     *s = (Saver){0};

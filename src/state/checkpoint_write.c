@@ -5,66 +5,32 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/tensor_file.h"
 #include "state/checkpoint_internal.h"
+#include "state/export.h"
 
-typedef struct {
-    const char *prefix;
-    const float *values; // (params->size)
-} Array;
-
-static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const Array *arrays, int n,
-                            Manifest *m, uint64_t *bytes)
+static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const ExportArray *arrays,
+                            int n, Manifest *m)
 {
-    static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
-    Status status = OK;
-    SafetensorsWriter *w = NULL;
     Digest digest;
     uint64_t size;
-    int count = 0;
     char *path = file_join(dir, name);
-    TensorInfo *infos = mem_array((size_t)n * (size_t)params->count, sizeof *infos);
-    for (int a = 0; a < n; a++)
-        for (int i = 0; i < params->count; i++) {
-            const Param *p = &params->params[i];
-            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", arrays[a].prefix, p->name),
-                                          .dtype = F32,
-                                          .n_dims = p->n_dims,
-                                          .dims = {p->rows, p->cols},
-                                          .count = param_exported(p)};
-        }
-    TRY_DONE(safetensors_writer_open(&w, path, infos, count, metadata, 1));
-    for (int a = 0; a < n; a++)
-        for (int i = 0; i < params->count; i++) {
-            const Param *p = &params->params[i]; /* pad rows come last in memory, and are not written */
-            TRY_DONE(
-                safetensors_writer_write(w, arrays[a].values + p->offset, (size_t)param_exported(p) * sizeof(float)));
-        }
-    status = safetensors_writer_close(w, &digest);
-    w = NULL;
-    if (status != OK) goto done;
-    TRY_DONE(file_size(path, &size));
-    manifest_add(m, name, size, digest);
-    *bytes += size;
-done:
-    safetensors_writer_abandon(w);
-    for (int i = 0; i < count; i++) free(infos[i].name);
-    free(infos);
+    Status status = export_tensors(path, params, arrays, n, false, &digest);
+    if (status == OK) status = file_size(path, &size);
+    if (status == OK) manifest_add(m, name, size, digest);
     free(path);
     return status;
 }
 
-static Status write_small(const char *dir, const char *name, const void *data, size_t size, uint64_t *bytes)
+static Status write_file(const char *dir, const char *name, const void *data, size_t size)
 {
     char *path = file_join(dir, name);
     Status status = file_write_durable(path, data, size);
-    if (status == OK) *bytes += size;
     free(path);
     return status;
 }
 
 /* Adds the manifest lines known before writing: state.json and the caller's files. */
-static Status list_small(const TrainingState *t, Manifest *m)
+static Status list_small_files(const TrainingState *t, Manifest *m)
 {
     m->step = t->step;
     manifest_add(m, CHECKPOINT_STATE, t->state_size, digest_of(t->state, t->state_size));
@@ -79,22 +45,22 @@ static Status list_small(const TrainingState *t, Manifest *m)
 }
 
 /* Writes everything into the new folder `dir`, the manifest last. */
-static Status write_folder(const char *dir, const TrainingState *t, const Manifest *small, uint64_t *bytes)
+static Status write_folder(const char *dir, const TrainingState *t, const Manifest *small)
 {
     Status status = OK;
     Manifest m = {.step = t->step};
     Buf text = {0};
-    const Array model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}};
+    const ExportArray model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}};
     if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot create the folder: %m", dir));
-    TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m, bytes));
-    TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m, bytes));
-    TRY_DONE(write_small(dir, CHECKPOINT_STATE, t->state, t->state_size, bytes));
+    TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m));
+    TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m));
+    TRY_DONE(write_file(dir, CHECKPOINT_STATE, t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++)
-        TRY_DONE(write_small(dir, t->files[i].name, t->files[i].data, t->files[i].size, bytes));
+        TRY_DONE(write_file(dir, t->files[i].name, t->files[i].data, t->files[i].size));
     for (int i = 0; i < small->count; i++)
         manifest_add(&m, small->files[i].name, small->files[i].size, small->files[i].digest);
     manifest_render(&m, &text);
-    TRY_DONE(write_small(dir, CHECKPOINT_MANIFEST, text.data, text.len, bytes));
+    TRY_DONE(write_file(dir, CHECKPOINT_MANIFEST, text.data, text.len));
 done:
     manifest_free(&m);
     buf_free(&text);
@@ -109,15 +75,16 @@ static bool has_manifest(const char *path)
     return there;
 }
 
-/* State of the path that the new checkpoint will take. */
-typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Standing;
+/* The entry at the new checkpoint's path: none, the same checkpoint, another one, a damaged one, or not a checkpoint.
+ */
+typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Existing;
 
-static Status examine(const char *path, const Manifest *small, Standing *standing)
+static Status examine_existing(const char *path, const Manifest *small, Existing *existing)
 {
     Manifest m;
-    *standing = ABSENT;
+    *existing = ABSENT;
     if (!file_exists(path)) return OK;
-    *standing = FOREIGN;
+    *existing = FOREIGN;
     if (!has_manifest(path)) return OK;
     Status status = checkpoint_read_manifest(path, &m);
     if (status == OK) {
@@ -126,19 +93,19 @@ static Status examine(const char *path, const Manifest *small, Standing *standin
             const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
             same = found && found->size == want->size && digest_equal(found->digest, want->digest);
         }
-        *standing = same ? SAME : OTHER;
+        *existing = same ? SAME : OTHER;
         manifest_free(&m);
         status = checkpoint_verify(path, NULL, NULL);
     }
-    if (status == E_CORRUPT) *standing = DAMAGED;
+    if (status == E_CORRUPT) *existing = DAMAGED;
     return status == E_CORRUPT ? OK : status;
 }
 
 /* Renames into place. An existing checkpoint becomes .old first, so that a crash here leaves one of the two. */
-static Status publish(const char *temporary, const char *path, const char *aside, Standing standing)
+static Status rename_into_place(const char *temporary, const char *path, const char *aside, Existing existing)
 {
-    if (standing != ABSENT) {
-        if (standing == FOREIGN && file_exists(aside))
+    if (existing != ABSENT) {
+        if (existing == FOREIGN && file_exists(aside))
             return fail(E_IO, "%s: not a Cairn checkpoint, but at a checkpoint's path; move it elsewhere", path);
         TRY(file_remove_tree(aside)); /* left by an earlier replacement: `path` is whole, and newer */
         TRY(file_rename(path, aside));
@@ -166,26 +133,26 @@ done:
     return status;
 }
 
-Status checkpoint_write(const char *out, const TrainingState *t, int keep, uint64_t *bytes, char **note)
+Status checkpoint_write(const char *out, const TrainingState *t, int keep, char **note)
 {
     Status status = OK;
     Manifest small = {0};
-    Standing standing;
+    Existing existing;
     uint64_t needed = checkpoint_bytes(t->params) + t->state_size;
     char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
     char *aside = checkpoint_path(out, t->step, ".old");
     for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;
-    TRY_DONE(list_small(t, &small));
-    TRY_DONE(examine(path, &small, &standing));
-    if (standing != SAME) {
+    TRY_DONE(list_small_files(t, &small));
+    TRY_DONE(examine_existing(path, &small, &existing));
+    if (existing != SAME) {
         TRY_DONE(file_remove_tree(temporary));
-        if (standing == DAMAGED) {
+        if (existing == DAMAGED) {
             TRY_DONE(checkpoint_remove(out, &(CheckpointInfo){.step = t->step, .path = path}));
-            standing = ABSENT;
+            existing = ABSENT;
         }
         TRY_DONE(checkpoint_check_space(out, needed));
-        status = write_folder(temporary, t, &small, bytes);
-        if (status == OK) status = publish(temporary, path, aside, standing);
+        status = write_folder(temporary, t, &small);
+        if (status == OK) status = rename_into_place(temporary, path, aside, existing);
         if (status != OK) {
             char *why = mem_strdup(status_message());
             if (file_remove_tree(temporary) != OK) *note = mem_strdup(status_message());

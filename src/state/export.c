@@ -9,10 +9,10 @@
 
 /* ---- JSON with sorted keys ---- */
 
-static void indent(Buf *b, int depth) { buf_printf(b, "\n%*s", 2 * depth, ""); }
+static void write_indent(Buf *b, int depth) { buf_printf(b, "\n%*s", 2 * depth, ""); }
 
 /* A number that reads back as a real: "1.0", not "1". */
-static void put_real(Buf *b, double x)
+static void write_real(Buf *b, double x)
 {
     size_t start = b->len;
     buf_double(b, x);
@@ -24,9 +24,9 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(js_key(*(void *const *)a), js_key(*(void *const *)b));
 }
 
-static void put_value(Buf *b, const Json *v, int depth);
+static void write_value(Buf *b, const Json *v, int depth);
 
-static void put_object(Buf *b, const Json *v, int depth)
+static void write_object(Buf *b, const Json *v, int depth)
 {
     size_t n = js_size(v), used = 0;
     void **members = mem_array(n, sizeof *members);
@@ -35,53 +35,39 @@ static void put_object(Buf *b, const Json *v, int depth)
     buf_puts(b, "{");
     for (size_t i = 0; i < used; i++) {
         if (i) buf_puts(b, ",");
-        indent(b, depth + 1);
+        write_indent(b, depth + 1);
         buf_json(b, js_key(members[i]));
         buf_puts(b, ": ");
-        put_value(b, js_value(members[i]), depth + 1);
+        write_value(b, js_value(members[i]), depth + 1);
     }
-    if (used) indent(b, depth);
+    if (used) write_indent(b, depth);
     buf_puts(b, "}");
     free(members);
 }
 
-static void put_array(Buf *b, const Json *v, int depth)
+static void write_array(Buf *b, const Json *v, int depth)
 {
     buf_puts(b, "[");
     for (size_t i = 0; i < js_size(v); i++) {
         if (i) buf_puts(b, ",");
-        indent(b, depth + 1);
-        put_value(b, js_at(v, i), depth + 1);
+        write_indent(b, depth + 1);
+        write_value(b, js_at(v, i), depth + 1);
     }
-    if (js_size(v)) indent(b, depth);
+    if (js_size(v)) write_indent(b, depth);
     buf_puts(b, "]");
 }
 
-static void put_value(Buf *b, const Json *v, int depth)
+static void write_value(Buf *b, const Json *v, int depth)
 {
-    switch (js_kind(v)) {
-    case JSON_KIND_NULL:
-        buf_puts(b, "null");
-        break;
-    case JSON_KIND_BOOL:
-        buf_puts(b, js_bool(v, false) ? "true" : "false");
-        break;
-    case JSON_KIND_INT:
-        buf_printf(b, "%" PRId64, js_int(v, 0));
-        break;
-    case JSON_KIND_REAL:
-        put_real(b, js_real(v, 0));
-        break;
-    case JSON_KIND_STRING:
-        buf_json(b, js_string(v, ""));
-        break;
-    case JSON_KIND_ARRAY:
-        put_array(b, v, depth);
-        break;
-    case JSON_KIND_OBJECT:
-        put_object(b, v, depth);
-        break;
-    }
+    JsonKind kind = js_kind(v);
+    if (kind == JSON_KIND_REAL)
+        write_real(b, js_real(v, 0));
+    else if (kind == JSON_KIND_ARRAY)
+        write_array(b, v, depth);
+    else if (kind == JSON_KIND_OBJECT)
+        write_object(b, v, depth);
+    else
+        js_put_scalar(b, v);
 }
 
 /* ---- a document under construction: keys with their values as text ---- */
@@ -102,8 +88,8 @@ static Entry *find_entry(const Document *d, const char *key)
     return NULL;
 }
 
-/* Takes ownership of `value`; replaces an older value of the key. */
-static void set(Document *d, const char *key, Buf value)
+/* Takes ownership of `value`, JSON text; replaces an older value of the key. */
+static void set_value(Document *d, const char *key, char *value)
 {
     Entry *e = find_entry(d, key);
     if (!e) {
@@ -112,10 +98,10 @@ static void set(Document *d, const char *key, Buf value)
         *e = (Entry){.key = mem_strdup(key)};
     }
     free(e->value);
-    e->value = value.data;
+    e->value = value;
 }
 
-static void drop(Document *d, const char *key)
+static void remove_entry(Document *d, const char *key)
 {
     Entry *e = find_entry(d, key);
     if (!e) return;
@@ -124,41 +110,15 @@ static void drop(Document *d, const char *key)
     *e = d->entries[--d->count];
 }
 
-static void set_raw(Document *d, const char *key, const char *text)
-{
-    Buf b = {0};
-    buf_puts(&b, text);
-    set(d, key, b);
-}
-
-static void set_string(Document *d, const char *key, const char *text)
-{
-    Buf b = {0};
-    buf_json(&b, text);
-    set(d, key, b);
-}
-
-static void set_int(Document *d, const char *key, int64_t n)
-{
-    Buf b = {0};
-    buf_printf(&b, "%" PRId64, n);
-    set(d, key, b);
-}
-
-static void set_bool(Document *d, const char *key, bool value) { set_raw(d, key, value ? "true" : "false"); }
-
 /* The shortest decimal that reads back as the same float. */
 static void set_float(Document *d, const char *key, float x)
 {
     char text[32];
-    Buf b = {0};
     for (int digits = 1; digits <= 9; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, (double)x);
         if (strtof(text, NULL) == x) break;
     }
-    buf_puts(&b, text);
-    if (!strpbrk(text, ".e")) buf_puts(&b, ".0");
-    set(d, key, b);
+    set_value(d, key, mem_printf("%s%s", text, strpbrk(text, ".e") ? "" : ".0"));
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -167,7 +127,7 @@ static int compare_entries(const void *a, const void *b)
 }
 
 /* Writes it, sorted, and frees it. */
-static void finish(Document *d, Buf *out)
+static void write_document(Document *d, Buf *out)
 {
     qsort(d->entries, (size_t)d->count, sizeof *d->entries, compare_entries);
     buf_puts(out, "{");
@@ -190,13 +150,13 @@ static void finish(Document *d, Buf *out)
 static const char *const dropped[] = {"_name_or_path", "_commit_hash", "dtype",    "quantization_config",
                                       "num_labels",    "id2label",     "label2id", "problem_type"};
 
-static bool has(const Model *m, const char *name) { return params_find(&m->params, name) >= 0; }
+static bool has_param(const Model *m, const char *name) { return params_find(&m->params, name) >= 0; }
 
-static const char *architecture(const Model *m)
+static const char *architecture_of(const Model *m)
 {
-    bool next = has(m, "cls.seq_relationship.weight");
-    if (has(m, "classifier.weight")) return "BertForSequenceClassification";
-    if (has(m, "cls.predictions.bias")) return next ? "BertForPreTraining" : "BertForMaskedLM";
+    bool next = has_param(m, "cls.seq_relationship.weight");
+    if (has_param(m, "classifier.weight")) return "BertForSequenceClassification";
+    if (has_param(m, "cls.predictions.bias")) return next ? "BertForPreTraining" : "BertForMaskedLM";
     return next ? "BertForNextSentencePrediction" : "BertModel";
 }
 
@@ -204,10 +164,10 @@ static void keep_source(Document *d, const Json *source)
 {
     for (void *it = js_first(source); it; it = js_next(source, it)) {
         Buf b = {0};
-        put_value(&b, js_value(it), 1);
-        set(d, js_key(it), b);
+        write_value(&b, js_value(it), 1);
+        set_value(d, js_key(it), b.data);
     }
-    for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) drop(d, dropped[i]);
+    for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_entry(d, dropped[i]);
 }
 
 /* Real-valued settings: keeps the source's text if it has the same value. `fallback`: the value of an absent key or
@@ -224,33 +184,34 @@ static void set_sizes(Document *d, const ModelConfig *c, const Json *source)
         {"initializer_range", c->initializer_range, -1},
         {"classifier_dropout", c->classifier_dropout, c->hidden_dropout},
     };
+    const struct {
+        const char *key;
+        int value;
+    } whole[] = {
+        {"vocab_size", c->vocab_size},     {"hidden_size", c->hidden},        {"num_hidden_layers", c->layers},
+        {"num_attention_heads", c->heads}, {"intermediate_size", c->ffn},     {"max_position_embeddings", c->positions},
+        {"type_vocab_size", c->types},     {"pad_token_id", c->pad_token_id},
+    };
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
         float said = (float)js_real(js_get(source, reals[i].key), (double)reals[i].fallback);
         if (said != reals[i].value) set_float(d, reals[i].key, reals[i].value);
     }
-    set_int(d, "vocab_size", c->vocab_size);
-    set_int(d, "hidden_size", c->hidden);
-    set_int(d, "num_hidden_layers", c->layers);
-    set_int(d, "num_attention_heads", c->heads);
-    set_int(d, "intermediate_size", c->ffn);
-    set_int(d, "max_position_embeddings", c->positions);
-    set_int(d, "type_vocab_size", c->types);
-    set_int(d, "pad_token_id", c->pad_token_id);
-    if (!find_entry(d, "hidden_act")) set_string(d, "hidden_act", c->gelu == GELU_ERF ? "gelu" : "gelu_new");
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        set_value(d, whole[i].key, mem_printf("%d", whole[i].value));
+    if (!find_entry(d, "hidden_act"))
+        set_value(d, "hidden_act", mem_strdup(c->gelu == GELU_ERF ? "\"gelu\"" : "\"gelu_new\""));
 }
 
 /* The name of class i: given, or in the source (if it has as many classes), or LABEL_i. Caller frees. */
 static char *label_name(const Model *m, const ExportText *text, const Json *source, int i)
 {
     const Json *theirs = js_get(source, "id2label");
-    char *key = mem_printf("%d", i), *label = mem_printf("LABEL_%d", i), *name;
-    if (text->labels)
-        name = mem_strdup(text->labels[i]);
-    else
-        name = mem_strdup(js_size(theirs) == (size_t)m->head.labels ? js_string(js_get(theirs, key), label) : label);
-    free(key);
-    free(label);
-    return name;
+    const char *name = NULL;
+    char key[16];
+    if (text->labels) return mem_strdup(text->labels[i]);
+    snprintf(key, sizeof key, "%d", i);
+    if (js_size(theirs) == (size_t)m->head.labels) name = js_string(js_get(theirs, key), NULL);
+    return name ? mem_strdup(name) : mem_printf("LABEL_%d", i);
 }
 
 static Status set_labels(Document *d, const Model *m, const ExportText *text, const Json *source)
@@ -276,30 +237,31 @@ static Status set_labels(Document *d, const Model *m, const ExportText *text, co
     }
     buf_puts(&to_name, "\n  }");
     buf_puts(&to_id, "\n  }");
-    set(d, "id2label", to_name);
-    set(d, "label2id", to_id);
-    set_int(d, "num_labels", n);
-    set_string(d, "problem_type", m->head.kind == HEAD_REGRESSION ? "regression" : "single_label_classification");
+    set_value(d, "id2label", to_name.data);
+    set_value(d, "label2id", to_id.data);
+    set_value(d, "num_labels", mem_printf("%d", n));
+    set_value(d, "problem_type",
+              mem_printf("\"%s\"", m->head.kind == HEAD_REGRESSION ? "regression"
+                                   : m->head.kind == HEAD_MULTI    ? "multi_label_classification"
+                                                                   : "single_label_classification"));
     for (int i = 0; i < n; i++) free(names[i]);
     free(names);
     return status;
 }
 
-static Status make_config(const Model *m, const ExportText *text, Buf *out)
+static Status write_config(const Model *m, const ExportText *text, Buf *out)
 {
     Status status = OK;
     Document d = {0};
     Json *source = NULL;
     if (m->config.extra) TRY(js_parse("the model's config.json", m->config.extra, strlen(m->config.extra), &source));
-    Buf list = {0};
     keep_source(&d, source);
-    buf_printf(&list, "[\n    \"%s\"\n  ]", architecture(m));
-    set(&d, "architectures", list);
-    set_string(&d, "model_type", "bert");
-    set_string(&d, "torch_dtype", "float32");
+    set_value(&d, "architectures", mem_printf("[\n    \"%s\"\n  ]", architecture_of(m)));
+    set_value(&d, "model_type", mem_strdup("\"bert\""));
+    set_value(&d, "torch_dtype", mem_strdup("\"float32\""));
     set_sizes(&d, &m->config, source);
-    if (has(m, "classifier.weight")) status = set_labels(&d, m, text, source);
-    finish(&d, out);
+    if (has_param(m, "classifier.weight")) status = set_labels(&d, m, text, source);
+    write_document(&d, out);
     js_free(source);
     return status;
 }
@@ -314,28 +276,29 @@ static const struct {
                {"sep_token", "[SEP]"},
                {"unk_token", "[UNK]"}};
 
-static void make_special(Document *d)
+static void set_special_tokens(Document *d)
 {
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++) set_string(d, special[i].key, special[i].piece);
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        set_value(d, special[i].key, mem_printf("\"%s\"", special[i].piece));
 }
 
-static void make_tokenizer(const Model *m, const ExportText *text, Buf *out)
+static void write_tokenizer(const Model *m, const ExportText *text, Buf *out)
 {
     Document d = {0};
-    make_special(&d);
-    set_bool(&d, "do_lower_case", text->lower_case);
-    if (text->strip_accents < 0)
-        set_raw(&d, "strip_accents", "null");
-    else
-        set_bool(&d, "strip_accents", text->strip_accents > 0);
-    set_bool(&d, "tokenize_chinese_chars", true);
-    set_string(&d, "tokenizer_class", "BertTokenizer");
-    set_int(&d, "model_max_length", m->config.positions);
-    finish(&d, out);
+    set_special_tokens(&d);
+    set_value(&d, "do_lower_case", mem_strdup(text->lower_case ? "true" : "false"));
+    set_value(&d, "strip_accents",
+              mem_strdup(text->strip_accents < 0 ? "null"
+                         : text->strip_accents   ? "true"
+                                                 : "false"));
+    set_value(&d, "tokenize_chinese_chars", mem_strdup("true"));
+    set_value(&d, "tokenizer_class", mem_strdup("\"BertTokenizer\""));
+    set_value(&d, "model_max_length", mem_printf("%d", m->config.positions));
+    write_document(&d, out);
 }
 
 /* Takes ownership of the text. */
-static ModelFile file_of(const char *name, Buf *text)
+static ModelFile take_text(const char *name, Buf *text)
 {
     ModelFile file = {name, text->data, text->len};
     *text = (Buf){0};
@@ -348,16 +311,16 @@ Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPO
     Buf out = {0};
     memset(files, 0, EXPORT_MAX_FILES * sizeof *files);
     *count = 0;
-    Status status = make_config(m, text, &out);
-    files[(*count)++] = file_of("config.json", &out);
+    Status status = write_config(m, text, &out);
+    files[(*count)++] = take_text("config.json", &out);
     if (status != OK || !text->vocab) return status;
     buf_append(&out, text->vocab, text->vocab_len);
-    files[(*count)++] = file_of("vocab.txt", &out);
-    make_tokenizer(m, text, &out);
-    files[(*count)++] = file_of("tokenizer_config.json", &out);
-    make_special(&d);
-    finish(&d, &out);
-    files[(*count)++] = file_of("special_tokens_map.json", &out);
+    files[(*count)++] = take_text("vocab.txt", &out);
+    write_tokenizer(m, text, &out);
+    files[(*count)++] = take_text("tokenizer_config.json", &out);
+    set_special_tokens(&d);
+    write_document(&d, &out);
+    files[(*count)++] = take_text("special_tokens_map.json", &out);
     return OK;
 }
 
@@ -373,31 +336,35 @@ static int compare_params(const void *a, const void *b)
     return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
 }
 
-Status export_weights(const char *path, const Model *m, const float *weights, Digest *digest)
+Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
+                      Digest *digest)
 {
-    static const char *const metadata[] = {"format", "pt"};
+    static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
     Status status = OK;
-    int n = m->params.count;
+    int count = 0;
     SafetensorsWriter *w = NULL;
-    TensorInfo *infos = mem_array((size_t)n, sizeof *infos);
-    const Param **order = mem_array((size_t)n, sizeof *order);
-    for (int i = 0; i < n; i++) order[i] = &m->params.params[i];
-    qsort(order, (size_t)n, sizeof *order, compare_params);
-    for (int i = 0; i < n; i++)
-        infos[i] = (TensorInfo){.name = (char *)(uintptr_t)order[i]->name,
-                                .dtype = F32,
-                                .n_dims = order[i]->n_dims,
-                                .dims = {order[i]->rows, order[i]->cols}};
-    TRY_DONE(safetensors_writer_open(&w, path, infos, n, metadata, 1));
-    for (int i = 0; i < n; i++)
-        TRY_DONE(safetensors_writer_write(w, weights + order[i]->offset,
-                                          (size_t)param_exported(order[i]) * sizeof *weights));
+    TensorInfo *infos = mem_array((size_t)n * (size_t)params->count, sizeof *infos);
+    const Param **order = mem_array((size_t)params->count, sizeof *order);
+    for (int i = 0; i < params->count; i++) order[i] = &params->params[i];
+    if (by_name) qsort(order, (size_t)params->count, sizeof *order, compare_params);
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++)
+            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", arrays[a].prefix, order[i]->name),
+                                          .dtype = F32,
+                                          .n_dims = order[i]->n_dims,
+                                          .dims = {order[i]->rows, order[i]->cols}};
+    TRY_DONE(safetensors_writer_open(&w, path, infos, count, metadata, 1));
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++) /* pad rows come last in memory, and are not written */
+            TRY_DONE(safetensors_writer_write(w, arrays[a].values + order[i]->offset,
+                                              (size_t)param_exported(order[i]) * sizeof(float)));
     status = safetensors_writer_close(w, digest);
     w = NULL;
 done:
     safetensors_writer_abandon(w);
-    free(order);
+    for (int i = 0; i < count; i++) free(infos[i].name);
     free(infos);
+    free(order);
     return status;
 }
 
@@ -415,7 +382,7 @@ Status export_model(const char *directory, const Model *m, const float *weights,
         free(file);
         if (status != OK) goto done;
     }
-    TRY_DONE(export_weights(path, m, weights, NULL));
+    TRY_DONE(export_tensors(path, &m->params, &(ExportArray){"", weights}, 1, true, NULL));
 done:
     export_files_free(files, count);
     free(path);

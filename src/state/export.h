@@ -29,8 +29,15 @@ typedef struct {
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count);
 void export_files_free(ModelFile *files, int count); /* takes zeroed ones */
 
-/* model.safetensors, durably, tensors in order of name. `digest` may be NULL. */
-Status export_weights(const char *path, const Model *m, const float *weights, Digest *digest);
+/* One array of the flat space, and the prefix of its tensors' names. */
+typedef struct {
+    const char *prefix;
+    const float *values; // (params->size)
+} ExportArray;
+
+/* A safetensors file of `n` arrays, durably; tensors in the table's order, or `by_name`. `digest` may be NULL. */
+Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
+                      Digest *digest);
 
 /* Writes all files into `directory`, which it creates if needed; each file durably, the weights last. Other files stay.
  */

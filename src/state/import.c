@@ -8,9 +8,8 @@
 #include <string.h>
 
 enum {
-    MAX_ROWS = 60,    /* of the error table */
-    MAX_NAMES = 6,    /* in one line of a summary or message */
-    SHAPE_BYTES = 192 /* 8 dimensions of 19 digits */
+    MAX_ROWS = 60, /* of the error table */
+    MAX_NAMES = 6  /* in one line of a summary or message */
 };
 
 static const char *const kind_names[] = {
@@ -18,9 +17,6 @@ static const char *const kind_names[] = {
     IMPORT_LIST(X)
 #undef X
 };
-
-static const char *const format_names[] = {
-    [TENSORS_SAFETENSORS] = "safetensors", [TENSORS_PYTORCH] = "PyTorch", [TENSORS_TF1] = "TensorFlow 1"};
 
 /* A head must be complete or absent. */
 static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."};
@@ -30,8 +26,8 @@ static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predict
 /* The file's tensors for one parameter; −1: none. */
 typedef struct {
     int tensor, copy; /* copy: a tied duplicate */
-    bool transpose, from_copy;
-    bool fresh; /* to be initialised */
+    bool transpose;
+    bool fresh; /* must be initialised */
 } Match;
 
 typedef struct {
@@ -41,33 +37,17 @@ typedef struct {
     ImportReport *report;
 } Import;
 
-static void add_line(ImportReport *r, ImportKind kind, const char *name, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-static void add_line(ImportReport *r, ImportKind kind, const char *name, const char *format, ...)
+/* Takes ownership of `detail`; NULL for a line that is not an error. */
+static void add_line(ImportReport *r, ImportKind kind, const char *name, char *detail)
 {
-    Buf detail = {0};
-    va_list args;
-    va_start(args, format);
-    buf_vprintf(&detail, format, args);
-    va_end(args);
     MEM_GROW(r->lines, r->count, r->cap);
-    r->lines[r->count++] = (ImportLine){kind, mem_strdup(name), detail.data ? detail.data : mem_strdup("")};
+    r->lines[r->count++] = (ImportLine){kind, mem_strdup(name), detail};
     r->n[kind]++;
 }
 
-static const char *shape_text(char out[SHAPE_BYTES], const int64_t *dims, int n)
+static const char *param_shape(char out[TENSOR_SHAPE_BYTES], const Param *p)
 {
-    size_t len = (size_t)snprintf(out, SHAPE_BYTES, "(");
-    for (int d = 0; d < n; d++)
-        len += (size_t)snprintf(out + len, SHAPE_BYTES - len, "%s%" PRId64, d ? ", " : "", dims[d]);
-    snprintf(out + len, SHAPE_BYTES - len, ")");
-    return out;
-}
-
-static const char *param_shape(char out[SHAPE_BYTES], const Param *p)
-{
-    return shape_text(out, (int64_t[]){p->rows, p->cols}, p->n_dims);
+    return tensor_shape(out, (int64_t[]){p->rows, p->cols}, p->n_dims);
 }
 
 /* ---- matching names ---- */
@@ -79,22 +59,22 @@ static void match_tensor(Import *im, int i)
     SourceName s;
     import_name(theirs, &s);
     if (s.kind == SOURCE_IGNORED) {
-        add_line(im->report, IMPORT_IGNORED, theirs, "%s", s.why);
+        add_line(im->report, IMPORT_IGNORED, theirs, NULL);
         return;
     }
     int p = s.kind == SOURCE_UNKNOWN ? -1 : params_find(t, s.name);
     bool mlm = params_find(t, "cls.predictions.bias") >= 0;
     if (p < 0 || (s.kind == SOURCE_TIED && !mlm)) {
         if (s.head)
-            add_line(im->report, IMPORT_UNUSED, theirs, "the model has no such head");
+            add_line(im->report, IMPORT_UNUSED, theirs, NULL);
         else
-            add_line(im->report, IMPORT_UNEXPECTED, theirs, "the model has no such parameter");
+            add_line(im->report, IMPORT_UNEXPECTED, theirs, mem_strdup("the model has no such parameter"));
         return;
     }
     int *place = s.kind == SOURCE_TIED ? &im->matches[p].copy : &im->matches[p].tensor;
     if (*place >= 0) {
-        add_line(im->report, IMPORT_TWICE, s.name, "as '%s' and '%s'", tensor_file_info(im->file, *place)->name,
-                 theirs);
+        add_line(im->report, IMPORT_TWICE, s.name,
+                 mem_printf("as '%s' and '%s'", tensor_file_info(im->file, *place)->name, theirs));
         return;
     }
     *place = i;
@@ -120,28 +100,28 @@ static bool shape_fits(const Param *p, const TensorInfo *info, bool transpose)
 
 static bool is_real(Dtype dtype) { return dtype == F32 || dtype == BF16 || dtype == F16 || dtype == F64; }
 
-static void judge(Import *im, const Param *p, int tensor, bool transpose)
+static void check_shape(Import *im, const Param *p, int tensor, bool transpose)
 {
     const TensorInfo *info = tensor_file_info(im->file, tensor);
-    char found[SHAPE_BYTES], expected[SHAPE_BYTES];
-    shape_text(found, info->dims, info->n_dims);
-    shape_text(expected, (int64_t[]){transpose ? p->cols : p->rows, transpose ? p->rows : p->cols}, p->n_dims);
+    char found[TENSOR_SHAPE_BYTES], expected[TENSOR_SHAPE_BYTES];
+    tensor_shape(found, info->dims, info->n_dims);
+    tensor_shape(expected, (int64_t[]){transpose ? p->cols : p->rows, transpose ? p->rows : p->cols}, p->n_dims);
     if (!is_real(info->dtype))
-        add_line(im->report, IMPORT_SHAPE, info->name, "%s %s, expected f32, f16, bf16 or f64", dtype_name(info->dtype),
-                 found);
+        add_line(im->report, IMPORT_SHAPE, info->name,
+                 mem_printf("%s %s, expected f32, f16, bf16 or f64", dtype_name(info->dtype), found));
     else if (shape_fits(p, info, transpose))
         return;
     else if (p->padded > p->rows && info->n_dims == p->n_dims && info->dims[0] != p->rows)
         add_line(im->report, IMPORT_SHAPE, info->name,
-                 "%s: %" PRId64 " rows of vocabulary, expected the model's %" PRId64 " (or %" PRId64 ", %" PRId64
-                 ", padded)",
-                 found, info->dims[0], p->rows, round_up(p->rows, 8), round_up(p->rows, 64));
+                 mem_printf("%s: %" PRId64 " rows of vocabulary, expected the model's %" PRId64 " (or %" PRId64
+                            ", %" PRId64 ", padded)",
+                            found, info->dims[0], p->rows, round_up(p->rows, 8), round_up(p->rows, 64)));
     else
-        add_line(im->report, IMPORT_SHAPE, info->name, "%s, expected %s", found, expected);
+        add_line(im->report, IMPORT_SHAPE, info->name, mem_printf("%s, expected %s", found, expected));
 }
 
 /* A classifier for another number of labels belongs to another task, so this one is initialised. */
-static bool other_labels(const Import *im)
+static bool has_other_labels(const Import *im)
 {
     const ParamTable *t = &im->model->params;
     int w = params_find(t, "classifier.weight"), b = params_find(t, "classifier.bias");
@@ -155,22 +135,21 @@ static bool other_labels(const Import *im)
 static int group_of(const char *name)
 {
     for (size_t i = 0; i < COUNT(groups); i++)
-        if (strncmp(name, groups[i], strlen(groups[i])) == 0) return (int)i;
+        if (str_starts_with(name, groups[i])) return (int)i;
     return -1;
 }
 
 /* Reports every parameter, or its error. */
-static void judge_params(Import *im)
+static void check_params(Import *im)
 {
     const ParamTable *t = &im->model->params;
-    bool group_found[COUNT(groups)] = {false}, relabelled = other_labels(im);
-    char expected[SHAPE_BYTES];
+    bool group_found[COUNT(groups)] = {false}, relabelled = has_other_labels(im);
+    char expected[TENSOR_SHAPE_BYTES];
     for (int i = 0; i < t->count; i++) {
         Match *m = &im->matches[i];
         if (m->tensor < 0 && m->copy >= 0) { /* only the duplicate was saved */
             m->tensor = m->copy;
             m->copy = -1;
-            m->from_copy = true;
         }
         int g = group_of(t->params[i].name);
         if (m->tensor >= 0 && g >= 0) group_found[g] = true;
@@ -182,15 +161,14 @@ static void judge_params(Import *im)
         if (m->tensor < 0) {
             m->fresh = p->head && g >= 0 && !group_found[g];
             add_line(im->report, m->fresh ? IMPORT_NEW : IMPORT_MISSING, p->name,
-                     m->fresh ? "%s, not in the file" : "expected %s", param_shape(expected, p));
+                     m->fresh ? NULL : mem_printf("expected %s", param_shape(expected, p)));
         } else if (g == 0 && relabelled) {
             m->fresh = true;
-            add_line(im->report, IMPORT_NEW, p->name, "%s, the file's is for %" PRId64 " labels",
-                     param_shape(expected, p), tensor_file_info(im->file, m->tensor)->dims[0]);
+            add_line(im->report, IMPORT_NEW, p->name, NULL);
         } else {
-            judge(im, p, m->tensor, m->transpose);
+            check_shape(im, p, m->tensor, m->transpose);
         }
-        if (m->copy >= 0) judge(im, p, m->copy, false);
+        if (m->copy >= 0) check_shape(im, p, m->copy, false);
     }
 }
 
@@ -198,7 +176,7 @@ static void judge_params(Import *im)
 
 static bool is_error(ImportKind kind) { return kind >= IMPORT_MISSING; }
 
-static Status refuse(const ImportReport *r)
+static Status report_errors(const ImportReport *r)
 {
     int errors = 0, shown = 0;
     size_t width = 0;
@@ -233,23 +211,15 @@ static Status refuse(const ImportReport *r)
 
 /* ---- reading ---- */
 
-static bool all_finite(const float *x, int64_t n)
-{
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < n; i++) bad |= (f32_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
-    return !bad;
-}
-
 /* `x` is in the order and with the columns of the file; checks its first `n` elements. */
 static Status check_finite(const Import *im, const TensorInfo *info, const float *x, int64_t n)
 {
-    if (all_finite(x, n)) return OK;
-    int64_t i = 0;
-    while (isfinite(x[i])) i++;
     char place[64];
-    int64_t cols = info->n_dims == 2 ? info->dims[1] : 1;
+    int64_t i = 0;
+    while (i < n && isfinite(x[i])) i++;
+    if (i == n) return OK;
     if (info->n_dims == 2)
-        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", i / cols, i % cols);
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64 "]", i / info->dims[1], i % info->dims[1]);
     else
         snprintf(place, sizeof place, "[%" PRId64 "]", i);
     return fail(E_NUMERIC,
@@ -300,7 +270,7 @@ static Status compare_copy(const Import *im, const Param *p, int copy, const flo
                       im->report->path, info->name, p->name, i / p->cols, i % p->cols, (double)other[i], (double)w[i]);
         goto done;
     }
-    add_line(im->report, IMPORT_TIED, info->name, "equal to %s", p->name);
+    add_line(im->report, IMPORT_TIED, info->name, NULL);
 done:
     free(other);
     return status;
@@ -318,7 +288,7 @@ static Status read_params(const Import *im, uint64_t seed, float *weights)
             continue;
         }
         TRY(read_param(im, p, m, weights + p->offset));
-        add_line(im->report, IMPORT_LOADED, p->name, "%s", tensor_file_info(im->file, m->tensor)->name);
+        add_line(im->report, IMPORT_LOADED, p->name, NULL);
         im->report->parameters += param_exported(p);
         if (m->copy >= 0) TRY(compare_copy(im, p, m->copy, weights + p->offset));
     }
@@ -338,8 +308,8 @@ static Status import_open(Import *im, const char *path)
     im->matches = mem_array((size_t)m->params.count, sizeof *im->matches);
     for (int i = 0; i < m->params.count; i++) im->matches[i] = (Match){.tensor = -1, .copy = -1};
     for (int i = 0; i < tensor_file_count(im->file); i++) match_tensor(im, i);
-    judge_params(im);
-    return refuse(im->report);
+    check_params(im);
+    return report_errors(im->report);
 }
 
 static void import_close(Import *im)
@@ -397,7 +367,7 @@ static void log_kind(const ImportReport *r, ImportKind kind, const char *what)
 void import_report_log(const ImportReport *r)
 {
     log_info("weights: %d tensors, %" PRId64 " parameters from %s (%s)", r->n[IMPORT_LOADED], r->parameters, r->path,
-             format_names[r->format]);
+             tensor_format_name(r->format));
     log_kind(r, IMPORT_NEW, "new, initialised at random");
     log_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)");
     log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
@@ -419,87 +389,4 @@ void import_report_free(ImportReport *r)
     free(r->lines);
     free(r->path);
     *r = (ImportReport){0};
-}
-
-/* ---- files beside the weights ---- */
-
-static char *find_beside(const char *path, const char *const *names, size_t n)
-{
-    char *directory = file_is_directory(path) ? mem_strdup(path) : file_directory(path), *found = NULL;
-    for (size_t i = 0; i < n && !found; i++) {
-        found = file_join(directory, names[i]);
-        if (file_exists(found)) break;
-        free(found);
-        found = NULL;
-    }
-    free(directory);
-    return found;
-}
-
-char *import_find_config(const char *path)
-{
-    static const char *const names[] = {"config.json", "bert_config.json"};
-    return find_beside(path, names, COUNT(names));
-}
-
-void import_labels_free(char **labels, int n)
-{
-    for (int i = 0; i < n; i++) free(labels[i]);
-    free(labels);
-}
-
-Status import_labels(const char *path, char ***labels, int *n)
-{
-    char *file = import_find_config(path);
-    Json *doc = NULL;
-    Status status = OK;
-    *labels = NULL;
-    *n = 0;
-    if (!file) return OK;
-    TRY_DONE(js_read(file, &doc));
-    const Json *names = js_get(doc, "id2label");
-    int count = (int)js_size(names);
-    if (count == 0) goto done;
-    *labels = mem_array((size_t)count, sizeof **labels);
-    for (int i = 0; i < count; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "%d", i);
-        const char *name = js_string(js_get(names, key), NULL);
-        if (!name) {
-            status = fail(E_FORMAT, "%s: 'id2label' has %d members, but none for \"%d\"; expected \"0\" to \"%d\"",
-                          file, count, i, count - 1);
-            import_labels_free(*labels, i);
-            *labels = NULL;
-            goto done;
-        }
-        (*labels)[i] = mem_strdup(name);
-    }
-    *n = count;
-done:
-    js_free(doc);
-    free(file);
-    return status;
-}
-
-char *import_find_vocab(const char *path)
-{
-    static const char *const names[] = {"vocab.txt"};
-    return find_beside(path, names, COUNT(names));
-}
-
-Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents)
-{
-    static const char *const names[] = {"tokenizer_config.json"};
-    char *file = find_beside(path, names, COUNT(names));
-    Json *doc = NULL;
-    if (!file) return OK;
-    Status status = js_read(file, &doc);
-    if (status == OK) {
-        const Json *strip = js_get(doc, "strip_accents");
-        *lower_case = js_bool(js_get(doc, "do_lower_case"), *lower_case);
-        if (strip) *strip_accents = js_kind(strip) == JSON_KIND_BOOL ? js_bool(strip, false) : -1;
-        js_free(doc);
-    }
-    free(file);
-    return status;
 }

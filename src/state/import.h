@@ -70,7 +70,7 @@ typedef enum {
 typedef struct {
     ImportKind kind;
     char *name;   /* of the parameter if one matches, else of the file's tensor */
-    char *detail; /* "expected (768, 768)", "optimizer slot"; may be "" */
+    char *detail; /* of an error: "expected (768, 768)"; else NULL */
 } ImportLine;
 
 /* The outcome for each parameter of the model and each tensor of the file, in the order of the parameter table, then of
@@ -106,6 +106,8 @@ char *import_find_vocab(const char *path);  /* vocab.txt */
 /* id2label of the config.json beside `path`, in order; n is 0 if the config has none. import_labels_free. */
 Status import_labels(const char *path, char ***labels, int *n);
 void import_labels_free(char **labels, int n);
+/* What that config.json says that the classifier gives ("problem_type"; without it one label is a score). */
+Status import_problem(const char *path, HeadKind *kind);
 /* From tokenizer_config.json in the same directory; absent keys leave the values unchanged. strip_accents: −1 as
    lower_case. */
 Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents);

@@ -35,15 +35,7 @@ static const struct {
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static bool starts_with(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
-
-static bool ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
-static bool listed(const char *s, const char *const *list, size_t n)
+static bool is_listed(const char *s, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(s, list[i]) == 0) return true;
@@ -57,7 +49,7 @@ typedef struct {
     bool full;
 } Name;
 
-static void put(Name *n, const char *s, size_t len)
+static void append(Name *n, const char *s, size_t len)
 {
     if (n->full || len >= sizeof n->text - n->len) {
         n->full = true;
@@ -68,28 +60,28 @@ static void put(Name *n, const char *s, size_t len)
     n->text[n->len] = 0;
 }
 
-static void puts_part(Name *n, const char *s)
+static void append_part(Name *n, const char *s)
 {
-    if (n->len) put(n, ".", 1);
-    put(n, s, strlen(s));
+    if (n->len) append(n, ".", 1);
+    append(n, s, strlen(s));
 }
 
 /* One part of a TensorFlow name. */
-static void put_tf1_part(Name *n, const char *part, bool only, bool last, SourceName *out)
+static void append_tf1_part(Name *n, const char *part, bool only, bool last, SourceName *out)
 {
     for (size_t i = 0; last && i < COUNT(tf1_parts); i++) {
         if (strcmp(part, tf1_parts[i].theirs) != 0) continue;
-        if (only) puts_part(n, "classifier"); /* run_classifier.py's output_weights and output_bias */
-        puts_part(n, tf1_parts[i].ours);
+        if (only) append_part(n, "classifier"); /* run_classifier.py's output_weights and output_bias */
+        append_part(n, tf1_parts[i].ours);
         out->transpose = tf1_parts[i].transpose;
         return;
     }
-    if (starts_with(part, "layer_") && part[6] >= '0' && part[6] <= '9') {
-        puts_part(n, "layer");
+    if (str_starts_with(part, "layer_") && part[6] >= '0' && part[6] <= '9') {
+        append_part(n, "layer");
         part += strlen("layer_");
     }
-    puts_part(n, part);
-    if (last && ends_with(part, "_embeddings")) puts_part(n, "weight");
+    append_part(n, part);
+    if (last && str_ends_with(part, "_embeddings")) append_part(n, "weight");
 }
 
 static bool is_tf1(const char *name)
@@ -97,7 +89,7 @@ static bool is_tf1(const char *name)
     return strchr(name, '/') || strcmp(name, "output_weights") == 0 || strcmp(name, "output_bias") == 0;
 }
 
-static void from_tf1(const char *name, Name *n, SourceName *out)
+static void translate_tf1(const char *name, Name *n, SourceName *out)
 {
     bool only = !strchr(name, '/');
     while (*name) {
@@ -110,15 +102,15 @@ static void from_tf1(const char *name, Name *n, SourceName *out)
         memcpy(part, name, len);
         part[len] = 0;
         name += len + (name[len] == '/');
-        put_tf1_part(n, part, only, *name == 0, out);
+        append_tf1_part(n, part, only, *name == 0, out);
     }
 }
 
 /* PyTorch: wrappers off, `bert.` in front, gamma and beta, dense_act. */
-static void from_pytorch(const char *name, Name *n)
+static void translate_pytorch(const char *name, Name *n)
 {
     for (size_t i = 0; i < COUNT(wrappers);) {
-        if (starts_with(name, wrappers[i])) {
+        if (str_starts_with(name, wrappers[i])) {
             name += strlen(wrappers[i]);
             i = 0;
         } else {
@@ -126,26 +118,26 @@ static void from_pytorch(const char *name, Name *n)
         }
     }
     for (size_t i = 0; i < COUNT(encoder_parts); i++)
-        if (starts_with(name, encoder_parts[i])) puts_part(n, "bert");
+        if (str_starts_with(name, encoder_parts[i])) append_part(n, "bert");
     bool norm = false; /* the previous part was LayerNorm */
     while (*name && !n->full) {
         size_t len = strcspn(name, ".");
         const char *part = name;
         name += len + (name[len] == '.');
-        if (n->len) put(n, ".", 1);
+        if (n->len) append(n, ".", 1);
         if (norm && len == 5 && memcmp(part, "gamma", 5) == 0)
-            put(n, "weight", 6);
+            append(n, "weight", 6);
         else if (norm && len == 4 && memcmp(part, "beta", 4) == 0)
-            put(n, "bias", 4);
+            append(n, "bias", 4);
         else if (len == 9 && memcmp(part, "dense_act", 9) == 0)
-            put(n, "dense", 5);
+            append(n, "dense", 5);
         else
-            put(n, part, len);
+            append(n, part, len);
         norm = len == 9 && memcmp(part, "LayerNorm", 9) == 0;
     }
 }
 
-static void ignore(SourceName *out, const char *why)
+static void set_ignored(SourceName *out, const char *why)
 {
     out->kind = SOURCE_IGNORED;
     out->why = why;
@@ -156,26 +148,26 @@ void import_name(const char *name, SourceName *out)
     Name n = {0};
     const char *slash = strrchr(name, '/');
     *out = (SourceName){.kind = SOURCE_UNKNOWN};
-    if (listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
-        ignore(out, "counter of the optimizer");
+    if (is_listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
+        set_ignored(out, "counter of the optimizer");
         return;
     }
-    if (slash && listed(slash + 1, slots, COUNT(slots))) {
-        ignore(out, "optimizer slot");
+    if (slash && is_listed(slash + 1, slots, COUNT(slots))) {
+        set_ignored(out, "optimizer slot");
         return;
     }
     if (is_tf1(name))
-        from_tf1(name, &n, out);
+        translate_tf1(name, &n, out);
     else
-        from_pytorch(name, &n);
+        translate_pytorch(name, &n);
     if (n.full || n.len == 0) return;
-    if (listed(n.text, buffers, COUNT(buffers))) {
-        ignore(out, "buffer");
+    if (is_listed(n.text, buffers, COUNT(buffers))) {
+        set_ignored(out, "buffer");
         return;
     }
     for (size_t i = 0; i < COUNT(head_parts); i++)
-        if (starts_with(n.text, head_parts[i])) out->head = true;
-    if (!out->head && !starts_with(n.text, "bert.")) return;
+        if (str_starts_with(n.text, head_parts[i])) out->head = true;
+    if (!out->head && !str_starts_with(n.text, "bert.")) return;
     out->kind = SOURCE_WEIGHT;
     memcpy(out->name, n.text, n.len + 1);
     for (size_t i = 0; i < COUNT(tied); i++) {
@@ -194,9 +186,9 @@ Status import_find_heads(const TensorFile *file, ImportHeads *h)
         const TensorInfo *t = tensor_file_info(file, i);
         SourceName s;
         import_name(t->name, &s);
-        if (starts_with(s.name, "bert.pooler.")) h->pooler = true;
-        if (starts_with(s.name, "cls.predictions.")) h->predictions = true;
-        if (starts_with(s.name, "cls.seq_relationship.")) h->next_sentence = true;
+        if (str_starts_with(s.name, "bert.pooler.")) h->pooler = true;
+        if (str_starts_with(s.name, "cls.predictions.")) h->predictions = true;
+        if (str_starts_with(s.name, "cls.seq_relationship.")) h->next_sentence = true;
         if (strcmp(s.name, "classifier.weight") != 0) continue;
         if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1 << 20)
             return fail(E_FORMAT,

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/test_switch.h"
 
 enum { POLL_NS = 50000000, WAIT_S = 10, WAIT_BATCH_S = 60 };
 
@@ -44,8 +47,16 @@ static int lock_until(int fd, double end)
     }
 }
 
-/* `say`: log a wait. */
-static Status take(FolderLock *lock, const char *folder, double seconds, bool say)
+bool lock_there(const FolderLock *lock)
+{
+    struct stat mine, there;
+    if (!lock->open || fstat(lock->fd, &mine) != 0) return true;
+    if (stat(lock->path, &there) != 0) return errno != ENOENT && errno != ENOTDIR; /* a file server may fail */
+    return mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+/* `flags` for open; `log_wait`: warns of a wait, and reports a signal during it as E_STOPPED. */
+static Status take_lock(FolderLock *lock, const char *folder, int flags, double seconds, bool log_wait)
 {
     Status status = OK;
     char holder[320] = "";
@@ -53,23 +64,27 @@ static Status take(FolderLock *lock, const char *folder, double seconds, bool sa
     TRY(file_make_directories(folder));
     char *path = file_join(folder, ".lock");
     int fd, error;
-    do fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    do fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
     while (fd < 0 && errno == EINTR);
-    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
+    if (fd < 0) TRY_DONE(fail(errno == EEXIST ? E_FAIL : E_IO, "%s: cannot open: %m", path));
     error = lock_until(fd, 0);
     if (error == EWOULDBLOCK && seconds > 0) {
         read_holder(fd, holder, sizeof holder);
-        if (say)
+        if (log_wait)
             log_warn("%s: this output folder is in use by %s; waiting up to %.0f s for it to end", folder, holder,
                      seconds);
         error = lock_until(fd, clock_monotonic() + seconds);
     }
     errno = error; /* for %m */
     if (error == 0) {
-        write_holder(fd);
-        *lock = (FolderLock){.held = true, .fd = fd};
+        *lock = (FolderLock){.held = true, .open = true, .fd = fd, .path = path};
         fd = -1;
-    } else if (error == EINTR && say) {
+        path = NULL;
+        write_holder(lock->fd);
+        if (lock_there(lock)) goto done;
+        lock_release(lock);
+        status = fail(E_FAIL, "%s: removed, renamed or replaced while it was locked; start again", folder);
+    } else if (error == EINTR && log_wait) {
         status = fail(E_STOPPED, "stopped while waiting for %s, which uses %s; nothing is lost", holder, folder);
     } else if (error == EWOULDBLOCK || error == EINTR) {
         read_holder(fd, holder, sizeof holder);
@@ -78,6 +93,9 @@ static Status take(FolderLock *lock, const char *folder, double seconds, bool sa
                  folder, holder);
     } else if (error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP || error == EINVAL) {
         log_warn("%s: this file system has no locks (%m); make sure that no second process uses this folder", folder);
+        *lock = (FolderLock){.open = true, .fd = fd, .path = path};
+        fd = -1;
+        path = NULL;
     } else {
         status = fail(E_IO, "%s: cannot lock: %m", path);
     }
@@ -100,20 +118,21 @@ static bool in_batch_job(void)
 Status lock_take(FolderLock *lock, const char *folder)
 {
     bool batch = in_batch_job();
-    Status status = take(lock, folder, batch ? WAIT_BATCH_S : WAIT_S, true);
-    return status == E_FAIL && batch ? fail(E_STOPPED, "%s", status_message()) : status;
+    Status status = take_lock(lock, folder, 0, test_seconds("LOCK_WAIT", batch ? WAIT_BATCH_S : WAIT_S), true);
+    return status == E_FAIL && batch ? fail(E_BUSY, "%s", status_message()) : status;
 }
 
 Status lock_take_within(FolderLock *lock, const char *folder, double seconds)
 {
-    return take(lock, folder, seconds, false);
+    return take_lock(lock, folder, 0, seconds, false);
 }
+
+Status lock_take_new(FolderLock *lock, const char *folder) { return take_lock(lock, folder, O_EXCL, 0, false); }
 
 void lock_release(FolderLock *lock)
 {
-    if (lock->held) {
-        if (ftruncate(lock->fd, 0) != 0) log_debug("cannot clear the lock: %m");
-        close(lock->fd);
-    }
+    if (lock->held && ftruncate(lock->fd, 0) != 0) log_debug("cannot clear the lock: %m");
+    if (lock->open) close(lock->fd);
+    free(lock->path);
     *lock = (FolderLock){.fd = -1};
 }

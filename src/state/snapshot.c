@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,24 +14,16 @@
 
 bool snapshot_run_known(Digest run) { return run.hi != 0 || run.lo != 0; }
 
-static bool parse_hex(const char *text, size_t len, Digest *run)
-{
-    unsigned long long hi, lo;
-    if (len != 33 || text[32] != '\n' || strspn(text, "0123456789abcdef") != 32) return false;
-    if (sscanf(text, "%16llx%16llx", &hi, &lo) != 2) return false;
-    *run = (Digest){.hi = hi, .lo = lo};
-    return snapshot_run_known(*run);
-}
-
 Status snapshot_run(const char *output, bool create, bool fresh, Digest *run)
 {
     Status status = OK;
     Buf text = {0};
-    char *path = file_join(output, ".run");
+    char line[34], *path = file_join(output, ".run");
     *run = (Digest){0};
     if (!fresh && file_exists(path)) {
         TRY_DONE(file_read(path, 64, &text));
-        if (parse_hex(text.data, text.len, run)) goto done;
+        if (text.len == 33 && text.data[32] == '\n') text.data[32] = '\0';
+        if (text.len == 33 && digest_parse(text.data, run) && snapshot_run_known(*run)) goto done;
         log_warn("%s: expected 32 hexadecimal digits, found something else; ignoring this run's snapshots "
                  "in memory",
                  path);
@@ -40,8 +31,8 @@ Status snapshot_run(const char *output, bool create, bool fresh, Digest *run)
     if (!create) goto done;
     if (getrandom(run, sizeof *run, 0) != sizeof *run) TRY_DONE(fail(E_IO, "cannot get a random number: %m"));
     run->hi |= 1; /* never 0 */
-    char line[40];
-    snprintf(line, sizeof line, "%016llx%016llx\n", (unsigned long long)run->hi, (unsigned long long)run->lo);
+    digest_format(*run, line);
+    strcat(line, "\n");
     TRY_DONE(file_write_durable(path, line, strlen(line)));
 done:
     buf_free(&text);
@@ -73,19 +64,35 @@ char *snapshot_name(const char *output, int world, int slice, int holder)
     return name;
 }
 
+/* ---- Files ---- */
+
+int snapshot_open_path(const char *path, int flags)
+{
+    return open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+}
+
+Status snapshot_check_owner(int fd, struct stat *st)
+{
+    if (fstat(fd, st) != 0) return fail(E_FORMAT, "cannot examine: %m");
+    if (!S_ISREG(st->st_mode)) return fail(E_FORMAT, "not a regular file");
+    if (st->st_uid != geteuid()) return fail(E_FORMAT, "belongs to another user (%ld)", (long)st->st_uid);
+    if ((st->st_mode & 077) != 0) return fail(E_FORMAT, "others may read or change it (mode %o)", st->st_mode & 0777);
+    return OK;
+}
+
 /* ---- Locks: of the open file, so that they end with the process and exclude other ranks' threads ---- */
 
-static struct flock whole(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
+static struct flock whole_file(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
 
 bool snapshot_lock(int fd)
 {
-    struct flock lock = whole();
+    struct flock lock = whole_file();
     return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
 bool snapshot_locked(int fd)
 {
-    struct flock lock = whole();
+    struct flock lock = whole_file();
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 

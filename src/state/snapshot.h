@@ -101,9 +101,8 @@ int64_t snapshot_newest(const Snapshot *s);
 /* A slot as bytes (mark and contents), for a copy on another rank. The receiver calls snapshot_receive_begin, which
    chooses the slot as snapshot_begin does, and stores the bytes in order. */
 uint64_t snapshot_slot_bytes(const Snapshot *s);
-const uint8_t *snapshot_slot_data(const Snapshot *s, int slot);
+uint8_t *snapshot_slot_data(const Snapshot *s, int slot); /* (snapshot_slot_bytes) */
 int snapshot_receive_begin(Snapshot *s, int64_t keep);
-uint8_t *snapshot_receive_room(Snapshot *s, int slot); /* (snapshot_slot_bytes) */
 /* Call it after the last byte: E_CORRUPT if the bytes are not a whole slot of this generation. */
 Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation);
 
@@ -112,8 +111,16 @@ Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation);
 typedef struct {
     int64_t generation, step; /* generation 0: empty */
     double stamp;             /* clock_wall when it was begun */
-    bool whole, committed;
+    bool whole;
 } SnapshotSlot;
+
+/* The fixed part of a file. */
+typedef struct {
+    Intervals part; /* the slice's */
+    ParamTable params;
+    ModelFile *files; // (n_files) the run's small files
+    int n_files;
+} SnapshotFixed;
 
 typedef struct {
     char *path, *output, *host;
@@ -124,7 +131,8 @@ typedef struct {
     int world, slice, holder;
     uint64_t bytes;
     SnapshotSlot slots[SNAPSHOT_SLOTS];
-    struct SnapshotView *view; /* private */
+    SnapshotFixed fixed; /* of a good file */
+    const uint8_t *data; // (bytes) private: the mapping
 } SnapshotFile;
 
 typedef struct {
@@ -145,11 +153,11 @@ typedef struct {
     Digest params;
     int32_t world, slice;
     int32_t rank, file, slot; /* the rank whose list contains it, the index in that list, the slot */
-    int32_t committed, copy;  /* copy: its holder is not the rank that wrote it */
+    int32_t copy;             /* its holder is not the rank that wrote it */
 } SnapshotPiece;
 
-/* Appends the pieces of `run` in the list. */
-void snapshot_pieces(const SnapshotList *list, Digest run, int rank, SnapshotPiece **pieces, int *count, int *cap);
+/* The pieces of `run` in the list of rank `rank`; the caller frees. NULL without any. */
+SnapshotPiece *snapshot_pieces(const SnapshotList *list, Digest run, int rank, int *count);
 
 typedef struct {
     int64_t generation, step; /* generation 0: none */
@@ -159,24 +167,22 @@ typedef struct {
 } SnapshotSet;
 
 /* Chooses the newest generation with all slices: the latest step, and for one step the largest number. Adds the missing
-   slices of each newer generation to `missing` (may be NULL). `params`: consider this model only. */
-void snapshot_choose(const SnapshotPiece *pieces, int count, const Digest *params, SnapshotSet *set, Buf *missing);
+   slices of each newer generation to `missing` (may be NULL). */
+void snapshot_choose(const SnapshotPiece *pieces, int count, SnapshotSet *set, Buf *missing);
+/* The same for the pieces of `run` in one list. */
+void snapshot_choose_in(const SnapshotList *list, Digest run, SnapshotSet *set, Buf *missing);
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 
 /* Contents of a piece in this list. Valid as long as the list. */
-const Interval *snapshot_intervals(const SnapshotFile *f, int *count);
-const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (slice)
+const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (f->fixed.part.size)
 const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
-void snapshot_scatter(const Interval *intervals, int count, const float *values, float *to);
+/* Copies a slice's values into the flat space. */
+void snapshot_scatter(const Intervals *part, const float *values, float *to);
 /* One piece of the list into the flat space (NULL: not that array). */
 void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
                              float *const arrays[SNAPSHOT_ARRAYS]);
 /* Every slice of the set into the flat space (NULL: not that array); for one list that contains them all. */
 void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS]);
-
-/* The file's tensors and small files; valid as long as the list. */
-const ParamTable *snapshot_params(const SnapshotFile *f);
-const ModelFile *snapshot_files(const SnapshotFile *f, int *count);
 
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), except those of world size
    `except_world` (0: no exception), and unfinished files. `removed`, `kept` (may be NULL) count. */

@@ -25,7 +25,7 @@ void copies_free(SnapshotCopies *c)
 }
 
 /* Sends the generation, then the slot; for a slot that is not whole only a 0. */
-static Status send_one(const SnapshotCopies *c, int to, const Snapshot *own, int slot, bool whole)
+static Status send_slot(const SnapshotCopies *c, int to, const Snapshot *own, int slot, bool whole)
 {
     int64_t generation = whole ? c->generation : 0;
     uint64_t bytes = whole ? snapshot_slot_bytes(own) : 0;
@@ -35,7 +35,7 @@ static Status send_one(const SnapshotCopies *c, int to, const Snapshot *own, int
     return OK;
 }
 
-static Status receive_one(const SnapshotCopies *c, const SnapshotCopy *copy, bool *whole)
+static Status receive_slot(const SnapshotCopies *c, const SnapshotCopy *copy, bool *whole)
 {
     int slot = snapshot_receive_begin(copy->file, c->keep);
     int64_t generation;
@@ -43,7 +43,7 @@ static Status receive_one(const SnapshotCopies *c, const SnapshotCopy *copy, boo
     *whole = true;
     TRY(comm_receive(c->comm, copy->slice, &generation, sizeof generation));
     if (generation == 0) return OK;
-    uint8_t *room = snapshot_receive_room(copy->file, slot);
+    uint8_t *room = snapshot_slot_data(copy->file, slot);
     for (uint64_t at = 0; at < bytes; at += PIECE)
         TRY(comm_receive(c->comm, copy->slice, room + at, bytes - at < PIECE ? bytes - at : PIECE));
     *whole = snapshot_receive_end(copy->file, slot, c->generation) == OK;
@@ -59,8 +59,8 @@ Status copies_exchange(void *context, Snapshot *own, int slot, bool whole)
     for (int i = 0; i < c->count; i++) {
         const SnapshotCopy *copy = &c->items[i];
         bool good = true;
-        if (copy->slice == rank) TRY_DONE(send_one(c, copy->holder, own, slot, whole));
-        if (copy->holder == rank) TRY_DONE(receive_one(c, copy, &good));
+        if (copy->slice == rank) TRY_DONE(send_slot(c, copy->holder, own, slot, whole));
+        if (copy->holder == rank) TRY_DONE(receive_slot(c, copy, &good));
         if (!good && !damaged) damaged = mem_strdup(status_message());
     }
     if (damaged) status = fail(E_CORRUPT, "%s", damaged);

@@ -48,43 +48,41 @@ void snapshot_fixed_render(const SnapshotPlace *p, Buf *out)
     for (int i = 0; i < p->n_files; i++) buf_append(out, p->files[i].data, p->files[i].size);
 }
 
-/* ---- reading ---- */
+/* ---- reading: the records in place, since a file begins on a page and all sizes are multiples of 8 ---- */
 
 typedef struct {
     const uint8_t *at;
     uint64_t left;
 } Cursor;
 
-static bool take(Cursor *c, void *to, uint64_t size)
+/* The next `n` records, or NULL if they do not fit. */
+static const void *cursor_take(Cursor *c, int64_t n, size_t size)
 {
-    if (size > c->left) return false;
-    memcpy(to, c->at, size);
-    c->at += size;
-    c->left -= size;
-    return true;
+    const uint8_t *at = c->at;
+    if (n < 0 || (uint64_t)n > c->left / size) return NULL;
+    c->at += (uint64_t)n * size;
+    c->left -= (uint64_t)n * size;
+    return at;
 }
 
 static Status cut_short(const char *what) { return fail(E_FORMAT, "its fixed part ends within %s", what); }
 
-static Status parse_intervals(Cursor *c, int64_t n, int64_t params_size, int64_t slice_size, SnapshotFixed *f)
+static Status parse_intervals(Cursor *c, int64_t n, int64_t params_size, int64_t slice_size, Intervals *part)
 {
-    int64_t end = 0, sum = 0;
-    if (n < 0 || (uint64_t)n > c->left / sizeof *f->intervals) return cut_short("the intervals");
-    f->intervals = mem_array((size_t)n, sizeof *f->intervals);
-    f->n_intervals = (int)n;
-    (void)take(c, f->intervals, (uint64_t)n * sizeof *f->intervals);
-    for (int i = 0; i < f->n_intervals; i++) {
-        const Interval *x = &f->intervals[i];
+    int64_t end = 0;
+    const Interval *intervals = cursor_take(c, n, sizeof *intervals);
+    if (!intervals) return cut_short("the intervals");
+    for (int64_t i = 0; i < n; i++) {
+        const Interval *x = &intervals[i];
         if (x->begin < end || x->end <= x->begin || x->end > params_size)
-            return fail(E_FORMAT, "interval %d is [%lld, %lld), after %lld and of %lld elements", i,
+            return fail(E_FORMAT, "interval %lld is [%lld, %lld), after %lld and of %lld elements", (long long)i,
                         (long long)x->begin, (long long)x->end, (long long)end, (long long)params_size);
         end = x->end;
-        sum += x->end - x->begin;
+        intervals_add(part, x->begin, x->end);
     }
-    if (sum != slice_size)
-        return fail(E_FORMAT, "its intervals have %lld elements, the header says %lld", (long long)sum,
-                    (long long)slice_size);
-    return OK;
+    if (part->size == slice_size) return OK;
+    return fail(E_FORMAT, "its intervals have %lld elements, the header says %lld", (long long)part->size,
+                (long long)slice_size);
 }
 
 static bool tensor_valid(const FixedTensor *t, int64_t from, int64_t params_size)
@@ -97,43 +95,42 @@ static bool tensor_valid(const FixedTensor *t, int64_t from, int64_t params_size
     return t->offset >= from && t->offset <= params_size && t->padded * t->cols <= params_size - t->offset;
 }
 
-static Status parse_tensors(Cursor *c, int64_t n, int64_t params_size, SnapshotFixed *f)
+static Status parse_tensors(Cursor *c, int64_t n, int64_t params_size, ParamTable *params)
 {
     int64_t end = 0;
-    FixedTensor t;
-    if (n < 1 || (uint64_t)n > c->left / sizeof t) return cut_short("the tensors");
-    f->params = (ParamTable){.params = mem_array((size_t)n, sizeof *f->params.params), .size = params_size};
+    const FixedTensor *tensors = cursor_take(c, n, sizeof *tensors);
+    if (!tensors || n == 0) return cut_short("the tensors");
+    *params = (ParamTable){.params = mem_array((size_t)n, sizeof *params->params), .size = params_size};
     for (int64_t i = 0; i < n; i++) {
-        (void)take(c, &t, sizeof t);
-        if (!tensor_valid(&t, end, params_size)) return fail(E_FORMAT, "tensor %lld is not valid", (long long)i);
-        Param *p = &f->params.params[f->params.count++];
-        memcpy(p->name, t.name, sizeof t.name);
-        p->rows = t.rows;
-        p->cols = t.cols;
-        p->padded = t.padded;
-        p->offset = t.offset;
-        p->n_dims = (int)t.n_dims;
-        end = t.offset + param_held(p);
+        const FixedTensor *t = &tensors[i];
+        if (!tensor_valid(t, end, params_size)) return fail(E_FORMAT, "tensor %lld is not valid", (long long)i);
+        Param *p = &params->params[params->count++];
+        memcpy(p->name, t->name, sizeof t->name);
+        p->rows = t->rows;
+        p->cols = t->cols;
+        p->padded = t->padded;
+        p->offset = t->offset;
+        p->n_dims = (int)t->n_dims;
+        end = t->offset + param_held(p);
     }
     return OK;
 }
 
 static Status parse_files(Cursor *c, int64_t n, SnapshotFixed *f)
 {
-    FixedFile file;
-    if (n < 0 || (uint64_t)n > c->left / sizeof file) return cut_short("the files");
+    const FixedFile *files = cursor_take(c, n, sizeof *files);
+    if (!files) return cut_short("the files");
     f->files = mem_array((size_t)n, sizeof *f->files);
     for (int64_t i = 0; i < n; i++) {
-        (void)take(c, &file, sizeof file);
-        if (!memchr(file.name, '\0', sizeof file.name) || !manifest_name_valid(file.name))
+        const FixedFile *file = &files[i];
+        if (!memchr(file->name, '\0', sizeof file->name) || !manifest_name_valid(file->name))
             return fail(E_FORMAT, "file %lld has a name that is not valid in a checkpoint", (long long)i);
-        f->files[f->n_files++] = (ModelFile){.name = mem_strdup(file.name), .size = file.size};
+        f->files[f->n_files++] = (ModelFile){.name = mem_strdup(file->name), .size = file->size};
+        if (file->size > INT64_MAX) return cut_short("a file");
     }
     for (int i = 0; i < f->n_files; i++) {
-        if (f->files[i].size > c->left) return cut_short("a file");
-        f->files[i].data = c->at;
-        c->at += f->files[i].size;
-        c->left -= f->files[i].size;
+        f->files[i].data = cursor_take(c, (int64_t)f->files[i].size, 1);
+        if (!f->files[i].data) return cut_short("a file");
     }
     return c->left ? fail(E_FORMAT, "its fixed part has %llu bytes too many", (unsigned long long)c->left) : OK;
 }
@@ -142,13 +139,13 @@ Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_s
                             SnapshotFixed *f)
 {
     Status status = OK;
-    FixedCounts counts;
     Cursor c = {data, size};
+    const FixedCounts *counts = cursor_take(&c, 1, sizeof *counts);
     *f = (SnapshotFixed){0};
-    if (!take(&c, &counts, sizeof counts)) return cut_short("its counts");
-    TRY_DONE(parse_intervals(&c, counts.intervals, params_size, slice_size, f));
-    TRY_DONE(parse_tensors(&c, counts.tensors, params_size, f));
-    TRY_DONE(parse_files(&c, counts.files, f));
+    if (!counts) return cut_short("its counts");
+    TRY_DONE(parse_intervals(&c, counts->intervals, params_size, slice_size, &f->part));
+    TRY_DONE(parse_tensors(&c, counts->tensors, params_size, &f->params));
+    TRY_DONE(parse_files(&c, counts->files, f));
 done:
     if (status != OK) snapshot_fixed_free(f);
     return status;
@@ -158,7 +155,7 @@ void snapshot_fixed_free(SnapshotFixed *f)
 {
     for (int i = 0; i < f->n_files; i++) free((void *)(uintptr_t)f->files[i].name);
     free(f->files);
-    free(f->intervals);
+    intervals_free(&f->part);
     free(f->params.params);
     *f = (SnapshotFixed){0};
 }

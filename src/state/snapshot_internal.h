@@ -10,6 +10,8 @@
 #ifndef CAIRN_STATE_SNAPSHOT_INTERNAL_H
 #define CAIRN_STATE_SNAPSHOT_INTERNAL_H
 
+#include <sys/stat.h>
+
 #include "state/snapshot.h"
 
 #define SNAPSHOT_PAGE    ((uint64_t)4096)
@@ -47,23 +49,6 @@ typedef struct {
     uint64_t committed;
 } SnapshotMark;
 
-typedef struct {
-    Interval *intervals;
-    int n_intervals;
-    ParamTable params;
-    ModelFile *files;
-    int n_files;
-} SnapshotFixed;
-
-/* A file in memory, checked except for its slots. */
-typedef struct SnapshotView {
-    const uint8_t *data;
-    size_t size;
-    bool mapped;
-    const SnapshotHeader *header;
-    SnapshotFixed fixed;
-} SnapshotView;
-
 uint64_t snapshot_round(uint64_t bytes); /* up to a page */
 Digest snapshot_header_digest(const SnapshotHeader *h);
 /* Of a slot: the same for all holders of a slice. */
@@ -76,16 +61,19 @@ void snapshot_fixed_render(const SnapshotPlace *place, Buf *out);
 /* E_FORMAT for any bytes that snapshot_fixed_render would not write. */
 Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_size, int64_t slice_size,
                             SnapshotFixed *fixed);
-void snapshot_fixed_free(SnapshotFixed *fixed);
+void snapshot_fixed_free(SnapshotFixed *fixed); /* takes a zeroed one */
 
-/* Checks the bytes of a file; E_FORMAT with the fault. `view` points into them. */
-Status snapshot_view(const uint8_t *data, size_t size, SnapshotView *view);
-void snapshot_view_free(SnapshotView *view); /* takes a zeroed one */
+/* Checks the bytes of a file, except its slots; E_FORMAT with the fault. `fixed` points into them. */
+Status snapshot_check(const uint8_t *data, size_t size, SnapshotFixed *fixed);
 
 /* "cairn-0-0123456789abcdef-4-0-0.snapshot"; caller frees. */
 char *snapshot_name(const char *output, int world, int slice, int holder);
 /* The prefix of a run's file names; `output` NULL: of every run of this user. */
 char *snapshot_prefix(const char *output);
+/* open() that neither follows a link nor blocks; −1 with errno. */
+int snapshot_open_path(const char *path, int flags);
+/* E_FORMAT unless it is a regular file of this user that no other user may read or change. */
+Status snapshot_check_owner(int fd, struct stat *st);
 bool snapshot_locked(int fd); /* by another process */
 bool snapshot_lock(int fd);
 

@@ -32,9 +32,18 @@ Status snapshot_memory_backed(const char *dir, bool *memory)
 
 /* ---- the expected file ---- */
 
-static void describe(const SnapshotPlace *p, const Buf *fixed, SnapshotHeader *h)
+typedef struct {
+    char *path;
+    Buf fixed;
+    SnapshotHeader header;
+} Expected;
+
+static void expected_init(Expected *e, const SnapshotPlace *p)
 {
-    memset(h, 0, sizeof *h);
+    *e = (Expected){0};
+    SnapshotHeader *h = &e->header;
+    snapshot_fixed_render(p, &e->fixed);
+    memset(h, 0, sizeof *h); /* the digest includes the gaps between members */
     memcpy(h->magic, SNAPSHOT_MAGIC, sizeof h->magic);
     h->version = SNAPSHOT_VERSION;
     h->order = SNAPSHOT_ORDER;
@@ -45,60 +54,53 @@ static void describe(const SnapshotPlace *p, const Buf *fixed, SnapshotHeader *h
     h->holder = p->holder;
     h->params_size = p->params->size;
     h->slice_size = p->part->size;
-    h->fixed_bytes = fixed->len;
-    h->fixed = digest_of(fixed->data, fixed->len);
-    h->slot_offset[0] = 2 * SNAPSHOT_PAGE + snapshot_round(fixed->len);
+    h->fixed_bytes = e->fixed.len;
+    h->fixed = digest_of(e->fixed.data, e->fixed.len);
+    h->slot_offset[0] = 2 * SNAPSHOT_PAGE + snapshot_round(e->fixed.len);
     h->slot_offset[1] = h->slot_offset[0] + snapshot_slot_size(h->slice_size);
     h->bytes = h->slot_offset[1] + snapshot_slot_size(h->slice_size);
     memcpy(h->output, p->output, strnlen(p->output, sizeof h->output - 1));
     h->digest = snapshot_header_digest(h);
-}
-
-static char *place_path(const SnapshotPlace *p)
-{
-    char *name = snapshot_name(p->output, p->world, p->slice, p->holder), *path = file_join(p->dir, name);
+    char *name = snapshot_name(p->output, p->world, p->slice, p->holder);
+    e->path = file_join(p->dir, name);
     free(name);
-    return path;
 }
 
-static bool acceptable(int fd, uint64_t bytes)
+static void expected_free(Expected *e)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0 &&
-           (bytes == 0 || (uint64_t)st.st_size == bytes);
+    free(e->path);
+    buf_free(&e->fixed);
 }
 
-static bool holds(int fd, const SnapshotHeader *want)
+/* Whether the open file is the expected one. */
+static bool matches(int fd, const Expected *e)
 {
     SnapshotHeader found;
-    return acceptable(fd, want->bytes) && pread(fd, &found, sizeof found, 0) == sizeof found &&
-           memcmp(&found, want, sizeof found) == 0;
+    struct stat st;
+    return snapshot_check_owner(fd, &st) == OK && (uint64_t)st.st_size == e->header.bytes &&
+           pread(fd, &found, sizeof found, 0) == sizeof found && memcmp(&found, &e->header, sizeof found) == 0;
 }
 
 uint64_t snapshot_held(const SnapshotPlace *p)
 {
-    Buf fixed = {0};
-    SnapshotHeader want;
-    snapshot_fixed_render(p, &fixed);
-    describe(p, &fixed, &want);
-    char *path = place_path(p);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    Expected e;
     struct stat st;
     uint64_t held = 0;
-    if (fd >= 0 && holds(fd, &want))
-        held = want.bytes;
-    else if (fd >= 0 && acceptable(fd, 0) && fstat(fd, &st) == 0)
+    expected_init(&e, p);
+    int fd = snapshot_open_path(e.path, O_RDONLY);
+    if (fd >= 0 && matches(fd, &e))
+        held = e.header.bytes;
+    else if (fd >= 0 && snapshot_check_owner(fd, &st) == OK)
         held = (uint64_t)st.st_blocks * 512;
     if (fd >= 0) close(fd);
-    free(path);
-    buf_free(&fixed);
+    expected_free(&e);
     return held;
 }
 
 /* ---- the file ---- */
 
 /* A process that was just killed may still be exiting. */
-static Status lock(const char *path, int fd)
+static Status lock_file(const char *path, int fd)
 {
     for (int tries = 0; tries < 50; tries++) {
         if (snapshot_lock(fd)) return OK;
@@ -114,7 +116,7 @@ static Status lock(const char *path, int fd)
                 path, (long long)owner.pid, owner.host, (long long)owner.pid);
 }
 
-static Status no_room(const char *path, const char *dir, uint64_t bytes)
+static Status fail_allocation(const char *path, const char *dir, uint64_t bytes)
 {
     uint64_t available = 0;
     int error = errno;
@@ -132,30 +134,30 @@ static Status check_room(const char *path, const char *dir, uint64_t bytes)
 {
     uint64_t available;
     TRY(file_free_bytes(dir, &available));
-    if (available >= bytes) return OK;
     errno = ENOSPC;
-    return no_room(path, dir, bytes);
+    return available >= bytes ? OK : fail_allocation(path, dir, bytes);
 }
 
 /* Created under a name that readers ignore, then renamed. Allocates all memory now, because a tmpfs that fills up later
    would kill the process. */
-static Status make(const SnapshotPlace *p, const SnapshotHeader *want, const Buf *fixed, const char *path, int *out)
+static Status create_file(const char *dir, const Expected *e, int *out)
 {
     Status status = OK;
-    char *aside = mem_printf("%s.new", path);
+    const SnapshotHeader *h = &e->header;
+    char *aside = mem_printf("%s.new", e->path);
     int fd = -1;
     (void)unlink(aside);
-    TRY_DONE(check_room(path, p->dir, want->bytes));
+    TRY_DONE(check_room(e->path, dir, h->bytes));
     fd = open(aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot create the file: %m", aside));
-    TRY_DONE(lock(aside, fd));
+    TRY_DONE(lock_file(aside, fd));
     if (fchmod(fd, 0600) != 0) TRY_DONE(fail(E_IO, "%s: cannot make the file private: %m", aside));
-    errno = posix_fallocate(fd, 0, (off_t)want->bytes);
-    if (errno != 0) TRY_DONE(no_room(path, p->dir, want->bytes));
-    if (pwrite(fd, fixed->data, fixed->len, 2 * (off_t)SNAPSHOT_PAGE) != (ssize_t)fixed->len ||
-        pwrite(fd, want, sizeof *want, 0) != sizeof *want)
+    errno = posix_fallocate(fd, 0, (off_t)h->bytes);
+    if (errno != 0) TRY_DONE(fail_allocation(e->path, dir, h->bytes));
+    if (pwrite(fd, e->fixed.data, e->fixed.len, 2 * (off_t)SNAPSHOT_PAGE) != (ssize_t)e->fixed.len ||
+        pwrite(fd, h, sizeof *h, 0) != sizeof *h)
         TRY_DONE(fail(E_IO, "%s: cannot write: %m", aside));
-    if (rename(aside, path) != 0) TRY_DONE(fail(E_IO, "%s: cannot rename to %s: %m", aside, path));
+    if (rename(aside, e->path) != 0) TRY_DONE(fail(E_IO, "%s: cannot rename to %s: %m", aside, e->path));
     *out = fd;
     fd = -1;
 done:
@@ -168,38 +170,32 @@ done:
 }
 
 /* Removes a file that is damaged or of another run. */
-static Status take_away(const char *path, int fd)
+static Status remove_other(const char *path, int fd)
 {
-    if (!acceptable(fd, 0))
+    struct stat st;
+    if (snapshot_check_owner(fd, &st) != OK)
         return fail(E_IO, "%s: expected a regular file that only you can access, found something else; remove it",
                     path);
-    TRY(lock(path, fd));
+    TRY(lock_file(path, fd));
     return unlink(path) == 0 ? OK : fail(E_IO, "%s: cannot remove the file of another run: %m", path);
 }
 
-static Status open_file(const SnapshotPlace *p, const SnapshotHeader *want, const Buf *fixed, const char *path,
-                        int *out)
+/* The existing file if it is the expected one, else a new one; locked. */
+static Status open_file(const char *dir, const Expected *e, int *out)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd >= 0 && holds(fd, want)) {
-        Status status = lock(path, fd);
-        if (status == OK)
-            *out = fd;
-        else
-            close(fd);
-        return status;
-    }
-    if (fd >= 0) {
-        Status status = take_away(path, fd);
+    int fd = snapshot_open_path(e->path, O_RDWR);
+    if (fd < 0 && errno != ENOENT) return fail(E_IO, "%s: cannot open: %m", e->path);
+    if (fd < 0) return create_file(dir, e, out);
+    bool same = matches(fd, e);
+    Status status = same ? lock_file(e->path, fd) : remove_other(e->path, fd);
+    if (same && status == OK)
+        *out = fd;
+    else
         close(fd);
-        TRY(status);
-    } else if (errno != ENOENT) {
-        return fail(E_IO, "%s: cannot open: %m", path);
-    }
-    return make(p, want, fixed, path, out);
+    return same || status != OK ? status : create_file(dir, e, out);
 }
 
-static void sign(Snapshot *s)
+static void write_owner(Snapshot *s)
 {
     SnapshotOwner owner;
     memset(&owner, 0, sizeof owner);
@@ -208,41 +204,32 @@ static void sign(Snapshot *s)
     memcpy(s->data + SNAPSHOT_PAGE, &owner, sizeof owner);
 }
 
-static void copy_part(Intervals *to, const Intervals *from)
-{
-    *to = (Intervals){.count = from->count, .cap = from->count, .size = from->size};
-    to->intervals = mem_array((size_t)from->count, sizeof *to->intervals);
-    if (from->count) memcpy(to->intervals, from->intervals, (size_t)from->count * sizeof *to->intervals);
-}
-
 Status snapshot_open(const SnapshotPlace *p, Snapshot **out)
 {
     Status status = OK;
-    Buf fixed = {0};
-    SnapshotHeader want;
+    Expected e;
     Snapshot *s = mem_alloc(sizeof *s);
     *out = NULL;
     s->fd = -1;
-    snapshot_fixed_render(p, &fixed);
-    describe(p, &fixed, &want);
-    s->path = place_path(p);
-    TRY_DONE(open_file(p, &want, &fixed, s->path, &s->fd));
-    s->size = want.bytes;
+    CHECK(sem_init(&s->copy_ended, 0, 0) == 0, "the system has no more semaphores");
+    expected_init(&e, p);
+    s->path = mem_strdup(e.path);
+    TRY_DONE(open_file(p->dir, &e, &s->fd));
+    s->size = e.header.bytes;
     void *data = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->fd, 0);
     if (data == MAP_FAILED) TRY_DONE(fail(E_IO, "%s: cannot map: %m", s->path));
     s->data = data;
     s->header = data;
-    copy_part(&s->part, p->part);
-    sign(s);
-    for (int i = 0; i < SNAPSHOT_SLOTS; i++)
-        if (snapshot_slot_whole(s->data, s->header, i)) {
-            int64_t generation = (int64_t)snapshot_mark(s, i)->generation;
-            if (generation > s->newest) s->newest = generation;
-        }
-    snapshot_start_thread(s);
+    for (int i = 0; i < p->part->count; i++)
+        intervals_add(&s->part, p->part->intervals[i].begin, p->part->intervals[i].end);
+    write_owner(s);
+    for (int i = 0; i < SNAPSHOT_SLOTS; i++) {
+        int64_t generation = (int64_t)snapshot_mark(s, i)->generation;
+        if (generation > s->newest && snapshot_slot_whole(s->data, s->header, i)) s->newest = generation;
+    }
     *out = s;
 done:
-    buf_free(&fixed);
+    expected_free(&e);
     if (status != OK) snapshot_close(s);
     return status;
 }
@@ -250,7 +237,8 @@ done:
 void snapshot_close(Snapshot *s)
 {
     if (!s) return;
-    snapshot_stop_thread(s);
+    (void)snapshot_poll(s, true);
+    sem_destroy(&s->copy_ended);
     if (s->data) munmap(s->data, s->size);
     if (s->fd >= 0) close(s->fd);
     intervals_free(&s->part);
@@ -262,7 +250,7 @@ void snapshot_close(Snapshot *s)
 void snapshot_discard(Snapshot *s)
 {
     if (!s) return;
-    snapshot_stop_thread(s);
+    (void)snapshot_poll(s, true);
     if (unlink(s->path) != 0 && errno != ENOENT) log_warn("%s: cannot remove: %m", s->path);
     snapshot_close(s);
 }

@@ -23,18 +23,18 @@ static float *slot_array(const Snapshot *s, int slot, int array)
 }
 
 /* Orders stores before the call ahead of those after it. */
-static void in_order(void) { atomic_thread_fence(memory_order_seq_cst); }
+static void fence_stores(void) { atomic_thread_fence(memory_order_seq_cst); }
 
 static void invalidate(Snapshot *s, int slot)
 {
     volatile SnapshotMark *mark = snapshot_mark(s, slot);
     mark->committed = 0;
     mark->generation = 0;
-    in_order();
+    fence_stores();
 }
 
 /* The slot that does not hold `keep`: an invalid one, else the older. */
-static int other_slot(const Snapshot *s, int64_t keep)
+static int choose_slot(const Snapshot *s, int64_t keep)
 {
     const SnapshotMark *a = snapshot_mark(s, 0), *b = snapshot_mark(s, 1);
     if (keep > 0 && a->generation == (uint64_t)keep) return 1;
@@ -77,15 +77,7 @@ static bool copy_array(Snapshot *s, int array, DigestStream *digest)
     return finite;
 }
 
-static void say(Snapshot *s, bool *flag)
-{
-    pthread_mutex_lock(&s->lock);
-    *flag = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static Status fill(Snapshot *s)
+static Status write_generation(Snapshot *s)
 {
     const SnapshotSource *from = &s->source;
     SnapshotMark *mark = snapshot_mark(s, s->slot);
@@ -93,7 +85,7 @@ static Status fill(Snapshot *s)
     DigestStream *digest = digest_new();
     digest_update(digest, (const uint8_t *)mark + SNAPSHOT_PAGE, from->state_size);
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) finite = copy_array(s, a, digest) && finite;
-    say(s, &s->copied);
+    sem_post(&s->copy_ended);
     SnapshotMark done = {.generation = (uint64_t)from->generation,
                          .step = from->step,
                          .stamp = clock_wall(),
@@ -102,70 +94,42 @@ static Status fill(Snapshot *s)
     digest_free(digest);
     if (!finite) return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite", from->step);
     done.digest = snapshot_mark_digest(s->header, &done);
-    in_order();
+    fence_stores();
     mark->step = done.step;
     mark->stamp = done.stamp;
     mark->state_bytes = done.state_bytes;
     mark->payload = done.payload;
     mark->digest = done.digest;
-    in_order();
+    fence_stores();
     ((volatile SnapshotMark *)mark)->generation = done.generation;
-    in_order();
+    fence_stores();
     return OK;
 }
 
-static double processor_time(void)
+static double thread_seconds(void)
 {
     struct timespec t;
     return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
 }
 
-static void run(Snapshot *s)
+static void take_snapshot(Snapshot *s)
 {
-    double processor = processor_time(), start = clock_monotonic();
+    double processor = thread_seconds(), start = clock_monotonic();
     free(s->message);
     s->message = NULL;
-    s->status = fill(s);
+    s->status = write_generation(s);
     if (s->status != OK) s->message = mem_strdup(status_message());
     Status after = s->after ? s->after(s->after_context, s, s->slot, s->status == OK) : OK;
     if (s->status == OK && after != OK) s->message = mem_strdup(status_message());
     if (s->status == OK) s->status = after;
-    s->processor_s = processor_time() - processor;
+    s->processor_s = thread_seconds() - processor;
     s->clock_s = clock_monotonic() - start;
 }
 
-static void *thread(void *arg)
+static void *snapshot_thread(void *snapshot)
 {
-    Snapshot *s = arg;
-    pthread_mutex_lock(&s->lock);
-    while (!s->closing) {
-        if (!s->work || s->finished) {
-            pthread_cond_wait(&s->changed, &s->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&s->lock);
-        run(s);
-        say(s, &s->finished);
-        pthread_mutex_lock(&s->lock);
-    }
-    pthread_mutex_unlock(&s->lock);
+    take_snapshot(snapshot);
     return NULL;
-}
-
-/* If no thread can be started, the caller does the work itself. */
-void snapshot_start_thread(Snapshot *s)
-{
-    thread_lock_init(&s->lock, &s->changed);
-    s->started = thread_start(&s->thread, thread, s) == 0;
-}
-
-void snapshot_stop_thread(Snapshot *s)
-{
-    if (!s->started) return;
-    snapshot_poll(s, true);
-    say(s, &s->closing);
-    pthread_join(s->thread, NULL);
-    s->started = false;
 }
 
 /* ---- the training thread ---- */
@@ -176,7 +140,7 @@ void snapshot_set_after(Snapshot *s, SnapshotAfter after, void *context)
     s->after_context = context;
 }
 
-static Status fetch_all(Snapshot *s)
+static Status fetch_arrays(Snapshot *s)
 {
     const SnapshotSource *from = &s->source;
     for (int a = 0; from->fetch && a < SNAPSHOT_ARRAYS; a++) {
@@ -192,47 +156,37 @@ static Status fetch_all(Snapshot *s)
 
 Status snapshot_begin(Snapshot *s, const SnapshotSource *source, int64_t keep)
 {
-    CHECK(!s->work, "snapshot_begin before the previous outcome was polled");
+    CHECK(!s->begun, "snapshot_begin before the previous outcome was polled");
     CHECK(source->generation > 0 && source->generation != keep, "generation %" PRId64, source->generation);
     if (source->state_size > SNAPSHOT_STATE)
         return fail(E_FAIL, "the state's text has %zu bytes; a snapshot has room for %" PRIu64, source->state_size,
                     SNAPSHOT_STATE);
     s->source = *source;
-    s->slot = other_slot(s, keep);
+    s->slot = choose_slot(s, keep);
     invalidate(s, s->slot);
     memcpy((uint8_t *)snapshot_mark(s, s->slot) + SNAPSHOT_PAGE, source->state, source->state_size);
-    TRY(fetch_all(s));
-    if (!s->started) {
-        run(s);
-        s->work = s->copied = s->finished = true;
-        return OK;
-    }
-    pthread_mutex_lock(&s->lock);
+    TRY(fetch_arrays(s));
+    while (sem_trywait(&s->copy_ended) == 0) continue; /* of a generation for which no caller waited */
+    s->begun = true;
     s->copied = source->fetch != NULL;
-    s->finished = false;
-    s->work = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    s->started = thread_start(&s->thread, snapshot_thread, s) == 0;
+    if (!s->started) take_snapshot(s);
     return OK;
 }
 
 void snapshot_wait_copied(Snapshot *s)
 {
-    if (!s->work) return;
-    pthread_mutex_lock(&s->lock);
-    while (!s->copied && !s->finished) pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
+    if (!s->begun || s->copied) return;
+    while (sem_wait(&s->copy_ended) != 0) continue; /* a signal arrived */
+    s->copied = true;
 }
 
 SnapshotOutcome snapshot_poll(Snapshot *s, bool wait)
 {
-    if (!s->work) return SNAPSHOT_IDLE;
-    pthread_mutex_lock(&s->lock);
-    while (wait && !s->finished) pthread_cond_wait(&s->changed, &s->lock);
-    bool finished = s->finished;
-    if (finished) s->work = s->finished = false;
-    pthread_mutex_unlock(&s->lock);
-    if (!finished) return SNAPSHOT_BUSY;
+    if (!s->begun) return SNAPSHOT_IDLE;
+    if (s->started && (wait ? pthread_join(s->thread, NULL) : pthread_tryjoin_np(s->thread, NULL)) != 0)
+        return SNAPSHOT_BUSY;
+    s->begun = false;
     if (s->status != OK) {
         (void)fail(s->status, "%s", s->message);
         return SNAPSHOT_FAILED;
@@ -261,21 +215,19 @@ int64_t snapshot_newest(const Snapshot *s) { return s->newest; }
 
 uint64_t snapshot_slot_bytes(const Snapshot *s) { return snapshot_slot_size(s->header->slice_size); }
 
-const uint8_t *snapshot_slot_data(const Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
+/* A received slot begins with its mark, whose digest matches only once the contents are complete. */
+uint8_t *snapshot_slot_data(const Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
 
 int snapshot_receive_begin(Snapshot *s, int64_t keep)
 {
-    int slot = other_slot(s, keep);
+    int slot = choose_slot(s, keep);
     invalidate(s, slot);
     return slot;
 }
 
-/* A received slot begins with its mark, whose digest matches only once the contents are complete. */
-uint8_t *snapshot_receive_room(Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }
-
 Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
 {
-    in_order();
+    fence_stores();
     if (snapshot_mark(s, slot)->generation == (uint64_t)generation && snapshot_slot_whole(s->data, s->header, slot)) {
         s->newest = generation;
         return OK;

@@ -3,6 +3,7 @@
 #define CAIRN_STATE_SNAPSHOT_WRITER_INTERNAL_H
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "state/snapshot_internal.h"
 
@@ -15,14 +16,11 @@ struct Snapshot {
     Intervals part;
     SnapshotAfter after;
     void *after_context;
-    /* the thread */
+    /* the generation in progress */
+    bool begun, copied; /* begun and not polled yet; the source may change */
     pthread_t thread;
-    bool started;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    /* under `lock` */
-    bool work, copied, finished, closing;
-    /* the generation in progress; owned by the thread while `work` is true */
+    bool started;     /* the thread exists, and the rest is its own until it ends */
+    sem_t copy_ended; /* posted by the thread */
     SnapshotSource source;
     int slot;
     Status status;
@@ -32,7 +30,5 @@ struct Snapshot {
 };
 
 SnapshotMark *snapshot_mark(const Snapshot *s, int slot);
-void snapshot_start_thread(Snapshot *s);
-void snapshot_stop_thread(Snapshot *s); /* takes one without a thread */
 
 #endif

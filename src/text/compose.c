@@ -1,5 +1,6 @@
 #include "text/compose.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,33 +23,90 @@ void scalars_free(Scalars *s)
     *s = (Scalars){0};
 }
 
-int unicode_map(const UnicodeMapping *mapping, uint32_t scalar, uint32_t out[4])
+uint8_t unicode_dense[UNICODE_DENSE];
+atomic_bool unicode_dense_ready;
+
+static void make_dense(void)
 {
-    int low = 0, high = mapping->count;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (mapping->keys[middle] < scalar)
-            low = middle + 1;
-        else
-            high = middle;
+    for (uint32_t c = 0, i = 0; c < UNICODE_DENSE; c++) {
+        if (unicode_runs[i + 1] >> 8 == c) i++;
+        unicode_dense[c] = (uint8_t)(2 * (unicode_runs[i] & 255) + (c - (unicode_runs[i] >> 8)) % 2);
     }
-    if (low == mapping->count || mapping->keys[low] != scalar) {
-        out[0] = scalar;
-        return 1;
-    }
-    int start = mapping->starts[low], count = mapping->starts[low + 1] - start;
-    memcpy(out, mapping->pool + start, (size_t)count * sizeof *out);
-    return count;
+    atomic_store_explicit(&unicode_dense_ready, true, memory_order_release);
 }
 
-static int decompose(uint32_t c, uint32_t out[4])
+UnicodeRecord unicode_record_slow(uint32_t scalar)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_dense);
+    if (scalar < UNICODE_DENSE) return unicode_record(scalar);
+    int i = UNICODE_RUNS - 1;
+    while (unicode_runs[i] >> 8 > scalar) i--;
+    return unicode_kinds[unicode_runs[i] & 255][(scalar - (unicode_runs[i] >> 8)) % 2];
+}
+
+static int compare_lower(const void *scalar, const void *range)
+{
+    uint32_t c = *(const uint32_t *)scalar;
+    const UnicodeLower *r = range;
+    return (c > r->last) - (c < r->first);
+}
+
+int unicode_lowered(uint32_t scalar, uint32_t out[2])
+{
+    out[0] = scalar;
+    if (scalar == 0x130) { /* the only one that becomes two */
+        out[0] = 'i';
+        out[1] = 0x307;
+        return 2;
+    }
+    const UnicodeLower *r = bsearch(&scalar, unicode_lower, UNICODE_LOWER, sizeof *r, compare_lower);
+    if (r && (scalar - r->first) % r->step == 0) out[0] += (uint32_t)r->delta;
+    return 1;
+}
+
+static int compare_composed(const void *scalar, const void *index)
+{
+    uint32_t c = *(const uint32_t *)scalar, composed = unicode_pairs[*(const uint16_t *)index].composed;
+    return (c > composed) - (c < composed);
+}
+
+static int compare_single(const void *scalar, const void *single)
+{
+    uint32_t c = *(const uint32_t *)scalar, from = *(const uint32_t *)single;
+    return (c > from) - (c < from);
+}
+
+/* Appends the full decomposition of `c`, which is `c` itself if nothing decomposes it. */
+static void decompose(Scalars *out, uint32_t c)
 {
     uint32_t s = c - S_BASE;
-    if (s >= S_COUNT) return unicode_map(&unicode_decompose, c, out);
-    out[0] = L_BASE + s / (V_COUNT * T_COUNT);
-    out[1] = V_BASE + s / T_COUNT % V_COUNT;
-    out[2] = T_BASE + s % T_COUNT;
-    return out[2] == T_BASE ? 2 : 3;
+    if (s < S_COUNT) {
+        scalars_push(out, L_BASE + s / (V_COUNT * T_COUNT));
+        scalars_push(out, V_BASE + s / T_COUNT % V_COUNT);
+        if (s % T_COUNT) scalars_push(out, T_BASE + s % T_COUNT);
+        return;
+    }
+    if (unicode_record(c).bits & UC_DECOMPOSES) {
+        const uint16_t *i = bsearch(&c, unicode_by_composed, UNICODE_PAIRS, sizeof *i, compare_composed);
+        if (i) {
+            decompose(out, unicode_pairs[*i].first);
+            scalars_push(out, unicode_pairs[*i].second);
+        } else {
+            const uint32_t *single =
+                bsearch(&c, unicode_single, UNICODE_SINGLE, sizeof *unicode_single, compare_single);
+            decompose(out, single[1]);
+        }
+        return;
+    }
+    scalars_push(out, c);
+}
+
+static int compare_pairs(const void *x, const void *y)
+{
+    const UnicodePair *a = x, *b = y;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return (a->second > b->second) - (a->second < b->second);
 }
 
 /* 0 if the two do not compose. */
@@ -60,19 +118,9 @@ static uint32_t compose(uint32_t first, uint32_t second)
     if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 && second - T_BASE - 1 < T_COUNT - 1) {
         return first + (second - T_BASE);
     }
-    uint64_t key = (uint64_t)first << 32 | second;
-    int low = 0, high = UNICODE_PAIRS;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        const UnicodePair *pair = &unicode_pairs[middle];
-        if (((uint64_t)pair->first << 32 | pair->second) < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == UNICODE_PAIRS) return 0;
-    const UnicodePair *pair = &unicode_pairs[low];
-    return pair->first == first && pair->second == second ? pair->composed : 0;
+    UnicodePair key = {first, second, 0};
+    const UnicodePair *pair = bsearch(&key, unicode_pairs, UNICODE_COMPOSED, sizeof key, compare_pairs);
+    return pair ? pair->composed : 0;
 }
 
 /* Stable order of v (n), all of them non-starters, by combining class. */
@@ -102,11 +150,7 @@ static void order_marks(uint32_t *v, size_t n, uint32_t *scratch)
 void scalars_nfd(Scalars *s, Scalars *scratch)
 {
     scratch->count = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        uint32_t parts[4];
-        int n = decompose(s->v[i], parts);
-        for (int j = 0; j < n; j++) scalars_push(scratch, parts[j]);
-    }
+    for (size_t i = 0; i < s->count; i++) decompose(scratch, s->v[i]);
     Scalars swap = *s;
     *s = *scratch;
     *scratch = swap;

@@ -1,7 +1,9 @@
-/* Lists of Unicode scalars and their canonical forms (Unicode Standard Annex 15), within text only. */
+/* Facts about Unicode scalars, and canonical forms of lists of them (Unicode Standard Annex 15). For text/ and the wiki
+   reader. */
 #ifndef CAIRN_TEXT_COMPOSE_H
 #define CAIRN_TEXT_COMPOSE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,15 +24,24 @@ static inline void scalars_push(Scalars *s, uint32_t scalar)
 
 void scalars_free(Scalars *s);
 
+/* Kind and place in its run of each scalar below UNICODE_DENSE, 2 · kind + (0 or 1), made from the runs on first use.
+ */
+extern uint8_t unicode_dense[UNICODE_DENSE];
+extern atomic_bool unicode_dense_ready;
+UnicodeRecord unicode_record_slow(uint32_t scalar);
+
+/* The record of a value up to U+10FFFF. */
 static inline UnicodeRecord unicode_record(uint32_t scalar)
 {
-    return unicode_records[unicode_blocks[unicode_index[scalar >> 7]][scalar & 127]];
+    if (scalar >= UNICODE_DENSE || !atomic_load_explicit(&unicode_dense_ready, memory_order_acquire))
+        return unicode_record_slow(scalar);
+    return unicode_kinds[unicode_dense[scalar] / 2][unicode_dense[scalar] % 2];
 }
 
-/* What `scalar` becomes; itself if the mapping does not name it. Returns how many. */
-int unicode_map(const UnicodeMapping *mapping, uint32_t scalar, uint32_t out[4]);
+/* Python's str.lower() of one character: 1 or 2 scalars. Returns how many. */
+int unicode_lowered(uint32_t scalar, uint32_t out[2]);
 
-/* Puts `s` in canonical decomposition or composition. `scratch` is overwritten. Linear in the length. */
+/* Convert `s` to canonical decomposition or composition. They overwrite `scratch`. Linear in the length. */
 void scalars_nfd(Scalars *s, Scalars *scratch);
 void scalars_nfc(Scalars *s, Scalars *scratch);
 

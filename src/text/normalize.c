@@ -9,7 +9,8 @@
 
 const SpecialPiece special_pieces[N_SPECIAL] = {{"[PAD]", 5}, {"[UNK]", 5}, {"[CLS]", 5}, {"[SEP]", 5}, {"[MASK]", 6}};
 
-int special_at(const char *text, size_t len)
+/* Index of the special piece that `text` begins with, or −1. */
+static int special_at(const char *text, size_t len)
 {
     for (int i = 0; i < N_SPECIAL; i++) {
         const SpecialPiece *s = &special_pieces[i];
@@ -22,14 +23,14 @@ typedef struct {
     bool lower, strip, chinese, special; /* special: cut at special pieces */
     WordFn *each;
     void *context;
-    Scalars word;    /* being gathered from text beyond ASCII */
-    unsigned seen;   /* bits of all its scalars */
+    Scalars word;    /* the word so far, of text that is not all ASCII */
+    unsigned seen;   /* bits of all scalars of the word */
     Scalars scratch; /* for composing */
-    char *bytes;     /* a part of it as UTF-8 */
+    char *bytes;     /* a part of the word as UTF-8 */
     size_t bytes_cap;
-} Words;
+} WordScan;
 
-static char *room_for(Words *w, size_t bytes)
+static char *room_for(WordScan *w, size_t bytes)
 {
     if (bytes > w->bytes_cap) {
         w->bytes_cap = bytes + bytes / 2;
@@ -40,7 +41,7 @@ static char *room_for(Words *w, size_t bytes)
 
 /* ---- ASCII: a run without white space, control characters and '[' ---- */
 
-static void ascii_run(Words *w, const char *p, const char *end)
+static void ascii_run(WordScan *w, const char *p, const char *end)
 {
     char small[128];
     while (p < end) {
@@ -63,9 +64,9 @@ static void ascii_run(Words *w, const char *p, const char *end)
     }
 }
 
-/* ---- Anything else: gathered scalar by scalar into w->word ---- */
+/* ---- Other text: scalar by scalar into w->word ---- */
 
-static void emit_part(Words *w, const uint32_t *part, size_t count)
+static void emit_part(WordScan *w, const uint32_t *part, size_t count)
 {
     char *bytes = room_for(w, 4 * count), *end = bytes;
     for (size_t i = 0; i < count; i++) end += utf8_encode(part[i], end);
@@ -81,7 +82,7 @@ static bool word_is_special(const Scalars *word)
     return i >= 0 && special_pieces[i].len == word->count;
 }
 
-static void strip_accents(Words *w)
+static void strip_accents(WordScan *w)
 {
     Scalars *word = &w->word;
     scalars_nfd(word, &w->scratch);
@@ -92,7 +93,7 @@ static void strip_accents(Words *w)
     word->count = kept;
 }
 
-static void end_word(Words *w)
+static void end_word(WordScan *w)
 {
     Scalars *word = &w->word;
     unsigned seen = w->seen;
@@ -103,7 +104,7 @@ static void end_word(Words *w)
         for (size_t i = 0; i < word->count; i++) seen |= unicode_record(word->v[i]).bits;
     }
     if (!word_is_special(word)) {
-        if (w->lower && !w->special) { /* a special piece within a longer word is text like any other */
+        if (w->lower && !w->special) { /* a special piece within a longer word counts as text */
             for (size_t i = 0; i < word->count; i++) {
                 if (word->v[i] >= 'A' && word->v[i] <= 'Z') word->v[i] |= 0x20;
             }
@@ -123,7 +124,7 @@ static void end_word(Words *w)
     word->count = 0;
 }
 
-static void gather(Words *w, uint32_t scalar)
+static void add_scalar(WordScan *w, uint32_t scalar)
 {
     unsigned bits = unicode_record(scalar).bits;
     if (bits & UC_DROP) return;
@@ -135,21 +136,21 @@ static void gather(Words *w, uint32_t scalar)
     if (alone) end_word(w);
 }
 
-/* Without ASCII white space. Special pieces in it are kept from lower-casing, but are not cut out. */
-static void any_run(Words *w, const char *p, const char *end)
+/* A run without ASCII white space. Special pieces in it are not lower-cased, and not cut out. */
+static void any_run(WordScan *w, const char *p, const char *end)
 {
     while (p < end) {
         int special = *p == '[' ? special_at(p, (size_t)(end - p)) : -1;
         if (special >= 0) {
-            for (size_t i = 0; i < special_pieces[special].len; i++) gather(w, (uint8_t)*p++);
+            for (size_t i = 0; i < special_pieces[special].len; i++) add_scalar(w, (uint8_t)*p++);
             continue;
         }
-        uint32_t scalar = utf8_decode(&p, end), lowered[4];
+        uint32_t scalar = utf8_decode(&p, end), lowered[2];
         if (w->lower && (unicode_record(scalar).bits & UC_LOWER)) {
-            int n = unicode_map(&unicode_lower, scalar, lowered);
-            for (int i = 0; i < n; i++) gather(w, lowered[i]);
+            int n = unicode_lowered(scalar, lowered);
+            for (int i = 0; i < n; i++) add_scalar(w, lowered[i]);
         } else {
-            gather(w, scalar);
+            add_scalar(w, scalar);
         }
     }
     end_word(w);
@@ -157,8 +158,8 @@ static void any_run(Words *w, const char *p, const char *end)
 
 /* ---- Runs between ASCII white space ---- */
 
-/* Cuts the run at special pieces, where they are to be cut out. */
-static void mixed_run(Words *w, const char *p, const char *end)
+/* Cuts the run at special pieces, unless they count as text. */
+static void mixed_run(WordScan *w, const char *p, const char *end)
 {
     while (p < end) {
         const char *chunk = p;
@@ -183,12 +184,12 @@ static void mixed_run(Words *w, const char *p, const char *end)
 
 void text_words(const TokenizerOptions *options, const char *text, size_t len, WordFn *each, void *context)
 {
-    Words w = {.lower = options->lower_case,
-               .strip = options->strip_accents < 0 ? options->lower_case : options->strip_accents > 0,
-               .chinese = options->split_chinese,
-               .special = !options->split_special,
-               .each = each,
-               .context = context};
+    WordScan w = {.lower = options->lower_case,
+                  .strip = options->strip_accents < 0 ? options->lower_case : options->strip_accents > 0,
+                  .chinese = options->split_chinese,
+                  .special = !options->split_special,
+                  .each = each,
+                  .context = context};
     const char *p = text, *end = text + len;
     while (p < end) {
         const char *run = p;

@@ -1,12 +1,13 @@
 /* Text to token ids: BERT's WordPiece, equal to Hugging Face's BertTokenizer (the Python one, Transformers 4;
    docs/contracts.md 11).
 
-   A Vocab maps pieces to ids; a Tokenizer is a Vocab and a few options. Both are read-only after they are made, so any
-   number of threads may share them. What a character is (space, punctuation, lower case, accent) is frozen in
-   unicode_tables.c, which names the Python and Unicode version it was made from. */
+   A Vocab maps pieces to ids; a Tokenizer is a Vocab and a few options. Both are read-only once made, so any number of
+   threads may share them. The classes of characters (space, punctuation, lower case, accent) are frozen in
+   unicode_tables.c, which names its Python and Unicode version. */
 #ifndef CAIRN_TEXT_TEXT_H
 #define CAIRN_TEXT_TEXT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,18 +15,18 @@
 
 typedef struct Vocab Vocab;
 
-/* One piece per line, id = line number from 0. A byte-order mark at the start, CR or CRLF line ends, a missing last
-   line end and blank lines at the end are understood. Errors: missing, empty, not UTF-8, a blank line between pieces, a
+/* One piece per line, id = line number from 0. The reader accepts a byte order mark, CR or CRLF line ends, a missing
+   last line end and blank lines at the end. Errors: missing, empty, not UTF-8, a blank line between pieces, a
    NUL byte, a piece twice, a line of more than 1000 bytes (each names the line), [PAD] [UNK] [CLS] [SEP] or [MASK]
-   missing. `name` is what errors call the text. The caller frees. */
-Status vocab_read(const char *path, Vocab **vocab);
-Status vocab_parse(const char *name, const char *text, size_t len, Vocab **vocab);
+   missing. Errors call the text `name`. E_STOPPED once *stop (may be NULL) is not 0. The caller frees. */
+Status vocab_read(const char *path, const volatile sig_atomic_t *stop, Vocab **vocab);
+Status vocab_parse(const char *name, const char *text, size_t len, const volatile sig_atomic_t *stop, Vocab **vocab);
 Status vocab_write(const Vocab *vocab, const char *path); /* durable; one piece and \n per line */
 void vocab_free(Vocab *vocab);                            /* takes NULL */
 int32_t vocab_size(const Vocab *vocab);
 const char *vocab_piece(const Vocab *vocab, int32_t id);               /* 0 ≤ id < size; lives as long as the Vocab */
 int32_t vocab_find(const Vocab *vocab, const char *piece, size_t len); /* −1 if absent */
-Digest vocab_digest(const Vocab *vocab);                               /* of what vocab_write writes */
+Digest vocab_digest(const Vocab *vocab);                               /* of the bytes that vocab_write writes */
 
 typedef struct {
     int32_t pad, unk, cls, sep, mask;
@@ -36,15 +37,13 @@ typedef struct {
     bool lower_case;
     int strip_accents;  /* −1: as lower_case (Hugging Face's None), 0 no, 1 yes */
     bool split_chinese; /* true in every published BERT */
-    bool split_special; /* Hugging Face's split_special_tokens: [SEP] within a word is text like any other; by default
-                           no */
+    bool split_special; /* Hugging Face's split_special_tokens: [SEP] in the text counts as text */
 } TokenizerOptions;
 
 typedef struct Tokenizer Tokenizer;
 
 Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options); /* the Vocab must outlive it */
 void tokenizer_free(Tokenizer *t);                                      /* takes NULL */
-const Vocab *tokenizer_vocab(const Tokenizer *t);
 
 /* A growable list of ids. Zero-initialise; `count = 0` empties it for the next text. */
 typedef struct {
@@ -53,13 +52,12 @@ typedef struct {
 } TokenIds;
 void token_ids_free(TokenIds *ids);
 
-/* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. The special pieces written in the
-   text give their ids. Bytes that are not UTF-8 are left out, as U+FFFD would be; for an error call
-   text_utf8_error. */
+/* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. Special pieces written in the text
+   give their ids. Bytes that are not UTF-8 are left out, as U+FFFD is; text_utf8_error finds them. */
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
-/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1, cut to max_len by removing tokens from the longer
-   side's end, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be NULL. max_len is at
+/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1, cut to max_len by removing tokens from the end of
+   the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be NULL. max_len is at
    least 2, with b 3. Returns the length. */
 int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int max_len, int32_t *ids, // (max_len)
                    uint8_t *types);                                                                     // (max_len)
@@ -69,7 +67,7 @@ int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int
 int64_t text_utf8_error(const char *text, size_t len);
 
 /* Trains a WordPiece vocabulary: the five special pieces, then single characters (as a word's first, then those that
-   can go on a word as ##), then merges by count; ties go to the pair whose pieces come first in byte order. The same
+   can continue a word as ##), then merges by count; ties go to the pair whose pieces come first in byte order. The same
    words with the same counts give the same vocabulary, in whatever order and portions they are added. Memory: the
    distinct words. */
 typedef struct {
@@ -81,11 +79,11 @@ typedef struct {
 } VocabTraining;
 typedef struct VocabTrainer VocabTrainer;
 VocabTrainer *vocab_trainer_new(VocabTraining options);
-/* `text` is any number of whole lines: a word never goes on in the next call. Special pieces in it are left out, and
-   words of more than 100 characters, which always become [UNK]. */
+/* `text` is any number of whole lines: no word continues in the next call. Leaves out special pieces, and words of more
+   than 100 characters, which always become [UNK]. */
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len);
-/* Call once. Fewer pieces than asked: a smaller Vocab, and a warning. Errors: no words; a size without room for any
-   character. */
+/* Call once. Text that gives fewer pieces than asked makes a smaller Vocab, with a warning. Errors: no words; a size
+   without room for any character. */
 Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab);
 void vocab_trainer_free(VocabTrainer *t); /* takes NULL */
 

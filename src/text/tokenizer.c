@@ -19,8 +19,6 @@ Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
 
 void tokenizer_free(Tokenizer *t) { free(t); }
 
-const Vocab *tokenizer_vocab(const Tokenizer *t) { return t->vocab; }
-
 void token_ids_free(TokenIds *ids)
 {
     free(ids->ids);
@@ -70,7 +68,7 @@ int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int
     CHECK(max_len >= (int)framing, "max_len %d has no room for [CLS] and [SEP]", max_len);
     size_t keep_a = a->count, keep_b = b ? b->count : 0, room = (size_t)max_len - framing;
     if (keep_a + keep_b > room) {
-        /* Removing from the longer one until both are as long, then from each in turn, b first. */
+        /* Tokens go from the longer side until both are equal, then from each in turn, b first. */
         size_t half = room / 2, odd = room % 2;
         if (keep_b <= half)
             keep_a = room - keep_b;

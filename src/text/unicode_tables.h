@@ -1,13 +1,11 @@
 /* Written by tests/golden/make_unicode_tables.py from Python 3.11.7, Unicode 14.0.0.
-   Do not edit: the ids of every text rest on it. */
+   Do not edit: the ids of every text depend on it. */
 #ifndef CAIRN_TEXT_UNICODE_TABLES_H
 #define CAIRN_TEXT_UNICODE_TABLES_H
 
 #include <stdint.h>
 
 /* clang-format off */
-#define UNICODE_VERSION "Python 3.11.7, Unicode 14.0.0"
-
 enum {
     UC_DROP = 1, /* removed before anything else: every C category but \t \n \r, and U+FFFD */
     UC_SPACE = 2, /* ends a word: \t \n \r, category Zs, and what Python's str.split() splits at */
@@ -16,7 +14,7 @@ enum {
     UC_MARK = 16, /* category Mn: dropped where accents are stripped */
     UC_LOWER = 32, /* Python's str.lower() changes it */
     UC_DECOMPOSES = 64, /* NFD changes it */
-    UC_NFC = 128, /* NFC may change it or what stands before it: a word without this bit is in NFC */
+    UC_NFC = 128, /* NFC may change it or the scalar before it; a word without this bit is in NFC */
     UC_BRACKET = 256, /* '[': a special piece may begin here */
     UC_BEYOND = 512, /* in unicode_ascii only: not ASCII */
 };
@@ -26,32 +24,39 @@ typedef struct {
     uint8_t combining; /* canonical combining class */
 } UnicodeRecord;
 
-/* A scalar's record is unicode_records[unicode_blocks[unicode_index[c / 128]][c % 128]]. */
-extern const UnicodeRecord unicode_records[];
-extern const uint8_t unicode_blocks[][128];
-extern const uint8_t unicode_index[8704];
+/* A run of scalars, start << 8 | kind, ascending. Its first scalar, the third, … have the record unicode_kinds[kind][0],
+   the others [1]. Few runs begin at UNICODE_DENSE or above. */
+#define UNICODE_KINDS 119
+#define UNICODE_RUNS  2691
+#define UNICODE_DENSE 0x31400
+extern const UnicodeRecord unicode_kinds[UNICODE_KINDS][2];
+extern const uint32_t unicode_runs[UNICODE_RUNS];
 
 /* Bits of every byte: those of the ASCII character, or UC_BEYOND. */
 extern const uint16_t unicode_ascii[256];
 
-/* keys (count) ascending; keys[i] becomes pool[starts[i]] … pool[starts[i + 1] − 1], at most 4. */
+/* Python's str.lower() of one character: first, first + step … last become delta more. Only U+0130 becomes two, i and
+   U+0307, and is not here. */
 typedef struct {
-    const uint32_t *keys;
-    const uint16_t *starts; /* (count + 1) */
-    const uint32_t *pool;
-    int count;
-} UnicodeMapping;
+    uint32_t first, last, step;
+    int32_t delta;
+} UnicodeLower;
+#define UNICODE_LOWER 181
+extern const UnicodeLower unicode_lower[UNICODE_LOWER]; /* ascending */
 
-extern const UnicodeMapping unicode_lower;     /* str.lower() of one character */
-extern const UnicodeMapping unicode_decompose; /* full canonical decomposition, without Hangul syllables */
-
-/* Pairs that compose, ascending by (first, second), without Hangul. */
+/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not. The first
+   UNICODE_COMPOSED pairs compose, too, and are ascending by (first, second). */
 typedef struct {
     uint32_t first, second, composed;
 } UnicodePair;
-
-#define UNICODE_PAIRS 941
+#define UNICODE_PAIRS    1026
+#define UNICODE_COMPOSED 941
 extern const UnicodePair unicode_pairs[UNICODE_PAIRS];
+extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pairs, ascending by composed */
+
+/* Scalars with a decomposition to one other: {from, to}, ascending. */
+#define UNICODE_SINGLE 1035
+extern const uint32_t unicode_single[UNICODE_SINGLE][2];
 /* clang-format on */
 
 #endif

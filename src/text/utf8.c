@@ -4,8 +4,8 @@
 
 #include "text/text.h"
 
-/* Length of a whole, shortest-form sequence of a scalar at p < end, which goes to *scalar; 0 if there is none. */
-static int sequence(const uint8_t *p, const uint8_t *end, uint32_t *scalar)
+/* Decodes the whole, shortest-form sequence at p < end into *scalar and returns its length; 0 without one. */
+static int decode_sequence(const uint8_t *p, const uint8_t *end, uint32_t *scalar)
 {
     uint8_t lead = p[0];
     if (lead < 0x80) {
@@ -30,7 +30,7 @@ static int sequence(const uint8_t *p, const uint8_t *end, uint32_t *scalar)
 uint32_t utf8_decode(const char **at, const char *end)
 {
     uint32_t scalar;
-    int len = sequence((const uint8_t *)*at, (const uint8_t *)end, &scalar);
+    int len = decode_sequence((const uint8_t *)*at, (const uint8_t *)end, &scalar);
     *at += len ? len : 1;
     return len ? scalar : UTF8_BAD;
 }
@@ -58,7 +58,7 @@ int64_t text_utf8_error(const char *text, size_t len)
         while (end - p >= 8 && (memcpy(&eight, p, 8), !(eight & UINT64_C(0x8080808080808080)))) p += 8;
         if (p == end) break;
         uint32_t scalar;
-        int bytes = sequence(p, end, &scalar);
+        int bytes = decode_sequence(p, end, &scalar);
         if (!bytes) return p - (const uint8_t *)text;
         p += bytes;
     }

@@ -1,4 +1,4 @@
-/* UTF-8, within text only. */
+/* UTF-8, scalar by scalar. */
 #ifndef CAIRN_TEXT_UTF8_H
 #define CAIRN_TEXT_UTF8_H
 
@@ -6,8 +6,7 @@
 
 #define UTF8_BAD 0xFFFDu
 
-/* The scalar at *at < end; moves *at past it. A byte that begins no whole sequence is passed alone and gives UTF8_BAD.
- */
+/* Returns the scalar at *at < end and moves *at past it. A byte that begins no whole sequence gives UTF8_BAD alone. */
 uint32_t utf8_decode(const char **at, const char *end);
 
 /* Writes 1 to 4 bytes and returns how many. */

@@ -6,7 +6,14 @@
 #include "text/normalize.h"
 
 #define FILE_MAX  ((size_t)1 << 28) /* bytes; the largest published vocabulary has 5 MB */
-#define PIECE_MAX 1000              /* bytes; no word that is looked up is longer than 100 characters */
+#define PIECE_MAX 1000              /* bytes; words have at most 100 characters */
+
+static bool stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
+
+static Status check_stop(const char *name, const volatile sig_atomic_t *stop)
+{
+    return stopped(stop) ? fail(E_STOPPED, "stopped while the vocabulary %s was read; nothing is lost", name) : OK;
+}
 
 /* ---- The trie ---- */
 
@@ -31,7 +38,7 @@ typedef struct {
     size_t look_from[9]; /* where to look for room for 1, 2 … 8, or more children */
 } TrieBuilder;
 
-/* Makes nodes up to `size`, all free. */
+/* Extends the nodes to `size`; new ones are free. */
 static void trie_reserve(TrieBuilder *b, size_t size)
 {
     if (size <= b->size) return;
@@ -42,24 +49,28 @@ static void trie_reserve(TrieBuilder *b, size_t size)
     b->size = grown;
 }
 
-/* A base under which the nodes of all `count` labels (ascending) are free. */
+/* Returns a base at which the nodes of all `count` labels (ascending) are free. A part of the nodes in which a search
+   takes long is too crowded and is skipped for good, or building would be quadratic. */
 static size_t trie_find_base(TrieBuilder *b, const uint8_t *labels, int count)
 {
-    size_t *from = &b->look_from[count < 9 ? count - 1 : 8], failed = 0;
+    enum { MISFIT = 8, CROWDED = 64 * MISFIT }; /* time, in nodes that are looked at */
+    size_t *from = &b->look_from[count < 9 ? count - 1 : 8], spent = 0;
     for (size_t at = *from;; at++) {
         trie_reserve(b, at + 512);
+        if (spent >= CROWDED) {
+            *from = at;
+            spent = 0;
+        }
         if (b->nodes[at].parent >= 0) {
             if (at == *from) ++*from;
+            spent++;
             continue;
         }
         size_t base = at - labels[0];
         int fits = 1;
         while (fits < count && b->nodes[base + labels[fits]].parent < 0) fits++;
         if (fits == count) return base;
-        if (++failed == 64) { /* too crowded here: never look again, or building would be quadratic */
-            *from = at;
-            failed = 0;
-        }
+        spent += MISFIT;
     }
 }
 
@@ -68,18 +79,18 @@ typedef struct {
     size_t low, high, depth; /* keys[low … high) share `depth` bytes, which lead to `node` */
 } Branch;
 
-/* From distinct keys in order. */
-static TrieNode *trie_build(const Key *keys, size_t count)
+/* Builds the trie from distinct keys in order; a part of it after a stop. */
+static TrieNode *trie_build(const Key *keys, size_t count, const volatile sig_atomic_t *stop)
 {
     TrieBuilder b = {0};
     Branch *stack = NULL;
     size_t depth = 0, cap = 0;
     trie_reserve(&b, 1024);
-    for (int i = 0; i < 9; i++) b.look_from[i] = 256; /* so that no base is negative */
-    b.nodes[0].parent = INT32_MAX;                    /* taken, without a parent */
+    for (int i = 0; i < 9; i++) b.look_from[i] = 256; /* keeps every base from being negative */
+    b.nodes[0].parent = INT32_MAX;                    /* in use, without a parent */
     MEM_GROW(stack, depth, cap);
     stack[depth++] = (Branch){0, 0, count, 0};
-    while (depth > 0) {
+    while (depth > 0 && !stopped(stop)) {
         Branch at = stack[--depth];
         size_t low = at.low;
         if (low < at.high && keys[low].len == at.depth) b.nodes[at.node].id = keys[low++].id;
@@ -108,7 +119,7 @@ static TrieNode *trie_build(const Key *keys, size_t count)
 
 /* ---- Reading ---- */
 
-/* The line at text[*at], without its end; moves *at behind it. */
+/* Returns the line at text[*at] without its end, and moves *at past it. */
 static Key next_line(const char *text, size_t len, size_t *at, int32_t id)
 {
     size_t start = *at, end = start;
@@ -149,7 +160,7 @@ static Status find_special(const char *name, Vocab *v)
     return OK;
 }
 
-static int32_t walk(const Vocab *v, int32_t node, const char *text, size_t len)
+static int32_t trie_walk(const Vocab *v, int32_t node, const char *text, size_t len)
 {
     for (size_t i = 0; i < len && node >= 0; i++) {
         int32_t next = v->nodes[node].base + (uint8_t)text[i];
@@ -158,7 +169,7 @@ static int32_t walk(const Vocab *v, int32_t node, const char *text, size_t len)
     return node;
 }
 
-Status vocab_parse(const char *name, const char *text, size_t len, Vocab **vocab)
+Status vocab_parse(const char *name, const char *text, size_t len, const volatile sig_atomic_t *stop, Vocab **vocab)
 {
     Status status = OK;
     Vocab *v = mem_alloc(sizeof *v);
@@ -173,12 +184,13 @@ Status vocab_parse(const char *name, const char *text, size_t len, Vocab **vocab
         status = fail(E_FORMAT, "%s: empty; expected one piece per line", name);
         goto done;
     }
-    for (size_t at = 0; at < len;) {
+    for (size_t at = 0; at < len && !stopped(stop);) {
         MEM_GROW(keys, count, cap);
         keys[count] = next_line(text, len, &at, (int32_t)count);
         TRY_DONE(check_line(name, keys[count]));
         count++;
     }
+    TRY_DONE(check_stop(name, stop));
 
     v->size = (int32_t)count;
     v->text = mem_alloc(len + 1);
@@ -204,8 +216,9 @@ Status vocab_parse(const char *name, const char *text, size_t len, Vocab **vocab
             goto done;
         }
     }
-    v->nodes = trie_build(keys, count);
-    v->continuation = walk(v, 0, "##", 2);
+    v->nodes = trie_build(keys, count, stop);
+    TRY_DONE(check_stop(name, stop));
+    v->continuation = trie_walk(v, 0, "##", 2);
     TRY_DONE(find_special(name, v));
 done:
     free(keys);
@@ -217,12 +230,12 @@ done:
     return status;
 }
 
-Status vocab_read(const char *path, Vocab **vocab)
+Status vocab_read(const char *path, const volatile sig_atomic_t *stop, Vocab **vocab)
 {
     Buf text = {0};
     *vocab = NULL;
     Status status = file_read(path, FILE_MAX, &text);
-    if (status == OK) status = vocab_parse(path, text.data ? text.data : "", text.len, vocab);
+    if (status == OK) status = vocab_parse(path, text.data ? text.data : "", text.len, stop, vocab);
     buf_free(&text);
     return status;
 }
@@ -248,7 +261,7 @@ void vocab_free(Vocab *vocab)
     free(vocab);
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 
 int32_t vocab_size(const Vocab *vocab) { return vocab->size; }
 
@@ -260,7 +273,7 @@ const char *vocab_piece(const Vocab *vocab, int32_t id)
 
 int32_t vocab_find(const Vocab *vocab, const char *piece, size_t len)
 {
-    int32_t node = walk(vocab, 0, piece, len);
+    int32_t node = trie_walk(vocab, 0, piece, len);
     return node < 0 ? -1 : vocab->nodes[node].id;
 }
 

@@ -1,4 +1,4 @@
-/* The inside of a Vocab, within text only: the pieces, and a trie over their bytes for longest match. */
+/* Inside a Vocab, for text/ only: the pieces, and a trie over their bytes for longest match. */
 #ifndef CAIRN_TEXT_VOCAB_H
 #define CAIRN_TEXT_VOCAB_H
 
@@ -14,14 +14,14 @@ struct Vocab {
     char *text;    /* all pieces, each with a NUL after it */
     size_t *start; // (size + 1), where each piece begins in `text`
     int32_t size;
-    TrieNode *nodes;      /* node 0 is the root; at least 256 nodes lie behind every base */
+    TrieNode *nodes;      /* node 0 is the root; at least 256 nodes follow every base */
     int32_t continuation; /* the node after "##", or −1 */
     SpecialIds special;
     Digest digest;
 };
 
-/* The longest piece that `text` begins with, read from node `from`: its id, and its bytes (more than 0) in *used; or
- * −1. */
+/* Returns the id of the longest piece that `text` begins with, read from node `from`, and its length in *used; −1 if
+   none matches. */
 static inline int32_t vocab_longest(const Vocab *vocab, int32_t from, const char *text, size_t len, size_t *used)
 {
     int32_t found = -1;

@@ -2,12 +2,15 @@
 
 #include "base/machine_memory.h"
 
-/* What a run still allocates beside its plans after planning: thread stacks, buffers of files, reports. The account's
-   test holds it to that. */
+/* Allocations after planning that are beside the plans: thread stacks, buffers of files, reports. tests/equiv/
+   test_account.c checks this bound. */
 #define PROCESS_RESERVE ((size_t)12 << 20)
 
-/* Of a device's free memory, for what CUDA takes beside the plan later: granularity of allocations, kernels that are
-   loaded late, graphs. An estimate: no GPU has shown it yet. */
+/* Address space of a thread's stack, which is never touched as a whole. */
+#define THREAD_ADDRESSES ((size_t)8 << 20)
+
+/* Of a device's free memory, for later allocations of CUDA: granularity, kernels that are loaded late, graphs. An
+   estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)
 
 #define ALL_REGIONS  ((1u << N_REGIONS) - 1)
@@ -40,7 +43,13 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
                        .automatic = true,
                        .budget = machine_free_bytes() / (size_t)local_ranks + resident,
                        .held = resident + PROCESS_RESERVE + data_bytes};
-    if (backend_own_memory(b)) {
+    size_t addresses = process_free_addresses(), stacks = (size_t)b->threads * THREAD_ADDRESSES;
+    if (addresses != SIZE_MAX) addresses = addresses > stacks ? addresses - stacks : 0;
+    if (addresses != SIZE_MAX && addresses + resident < machine.budget) {
+        machine.limit = "the address space left by the limits of this process (ulimit -v, -d)";
+        machine.budget = addresses + resident;
+    }
+    if (b->device) {
         b->device->memory(b->device, &total, &available, &context);
         machine.regions = HOST_REGIONS;
         machine.held += weights_bytes;
@@ -81,7 +90,7 @@ size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])
     return sum;
 }
 
-Account *accounts_settle(Accounts *a, const size_t bytes[N_REGIONS])
+Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS])
 {
     Account *over = NULL;
     for (int i = a->n - 1; i >= 0; i--) {
@@ -89,9 +98,4 @@ Account *accounts_settle(Accounts *a, const size_t bytes[N_REGIONS])
         if (a->row[i].peak > a->row[i].budget) over = &a->row[i];
     }
     return over;
-}
-
-void account_add(Account *a, size_t bytes)
-{
-    if (a->automatic) a->budget += bytes;
 }

@@ -1,6 +1,6 @@
-/* Memory accounts (docs/contracts.md 7): a row for each memory that a run takes from, with what there is, what is taken
-   beside the plans, and which regions of the plans lie in it. A host backend has one row, the machine's; a device with
-   memory of its own has two. */
+/* Memory accounts (docs/contracts.md 7): a row for each memory that a run uses, with its budget, the bytes that are
+   held beside the plans, and the regions of the plans that lie in it. A host backend has one row, the machine's; a
+   device has two. */
 #ifndef CAIRN_TRAIN_ACCOUNT_H
 #define CAIRN_TRAIN_ACCOUNT_H
 
@@ -10,7 +10,7 @@
 
 typedef struct {
     const char *name;  /* "device" or "machine" */
-    const char *limit; /* where the budget comes from, for messages */
+    const char *limit; /* the source of the budget, for messages */
     unsigned regions;  /* bit r is set: Region r lies in it */
     bool automatic;    /* the budget is the free memory */
     size_t budget;     /* bytes; SIZE_MAX: unknown */
@@ -21,26 +21,24 @@ typedef struct {
 
 typedef struct {
     int n;
-    Account row[2];  /* the first is the one that activations lie in, the last the machine's */
-    size_t resident; /* bytes of this process that `held` counts; 0: the device is not here */
+    Account row[2];  /* the first is the memory of the activations, the last the machine's */
+    size_t resident; /* bytes of this process that `held` counts; 0: an imagined device */
 } Accounts;
 
 /* Budgets and holdings of this process now. `asked` is --memory-budget, the first row's; 0: auto. `local_ranks` share
-   the free memory of the machine. `data_bytes` is memory that the task's data will still take, `weights_bytes` a copy
-   of the weights, which the machine holds for a while beside a device. `b` NULL: the machine's row alone. */
+   the free memory of the machine. `data_bytes` is memory that the task's data will still need, `weights_bytes` a copy
+   of the weights, which the machine holds for a while beside a device. */
 void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
                       size_t weights_bytes);
-/* Counts memory that the process took since then: libraries keep primitives for plans that were made. */
+/* Counts memory that the process allocated since then: libraries keep primitives for the plans made so far. */
 void accounts_update(Accounts *a);
-/* The accounts of a device that is not here. */
+/* The accounts of a device that this machine lacks. */
 void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t context_bytes, size_t weights_bytes);
 
 static inline bool account_has(const Account *a, Region r) { return a->regions >> r & 1; }
 /* held, snapshots, and the bytes of its regions. */
 size_t account_sum(const Account *a, const size_t bytes[N_REGIONS]);
 /* Sets the peaks. Returns the first row above its budget, or NULL. */
-Account *accounts_settle(Accounts *a, const size_t bytes[N_REGIONS]);
-/* Raises a budget that is automatic. */
-void account_add(Account *a, size_t bytes);
+Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS]);
 
 #endif

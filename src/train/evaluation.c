@@ -1,13 +1,15 @@
 #include "train/evaluation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "train/signals.h"
 
-void evaluation_init(Evaluation *v, const Run *r)
+void evaluation_init(Evaluation *v, const Run *r, int64_t count)
 {
     size_t n = (size_t)r->c->eval_batch_size;
-    *v = (Evaluation){.run = r};
+    *v = (Evaluation){.run = r, .count = count};
+    if (run_first(r)) stage_progress_open(&v->progress);
     v->order = mem_array(n, sizeof *v->order);
     v->ranges = mem_array(n, sizeof *v->ranges);
     micro_batch_init(&v->batch, r->session.plan.eval_micro);
@@ -15,9 +17,18 @@ void evaluation_init(Evaluation *v, const Run *r)
 
 void evaluation_free(Evaluation *v)
 {
+    stage_progress_close(&v->progress);
     micro_batch_free(&v->batch);
     free(v->order);
     free(v->ranges);
+}
+
+static void show(Evaluation *v)
+{
+    char what[96];
+    if (!run_first(v->run) || !stage_progress_due(&v->progress)) return;
+    snprintf(what, sizeof what, "evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count);
+    stage_progress_show(&v->progress, (double)v->done / (double)v->count, what);
 }
 
 Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, int64_t n, EvaluationMicro micro,
@@ -25,12 +36,14 @@ Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, 
 {
     const Run *r = v->run;
     int64_t padded = run_padded_length(r);
-    int64_t micros = micro_split(e, index, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
+    int64_t micros = micro_split(e, index, NULL, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
     for (int64_t m = 0; m < micros; m++) {
         if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
         micro_fill(&v->batch, e, index, v->order + v->ranges[m].first, v->ranges[m].count, padded,
                    r->model.config.pad_token_id);
         TRY(micro(context, &v->batch, m));
+        v->done += v->ranges[m].count;
+        show(v);
     }
     return OK;
 }

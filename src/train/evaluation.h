@@ -3,6 +3,7 @@
 #ifndef CAIRN_TRAIN_EVALUATION_H
 #define CAIRN_TRAIN_EVALUATION_H
 
+#include "report/stage_progress.h"
 #include "train/run.h"
 
 typedef struct {
@@ -10,12 +11,15 @@ typedef struct {
     MicroBatch batch;
     int64_t *order; // (--eval-batch-size)
     MicroRange *ranges;
+    StageProgress progress; /* rank 0's */
+    int64_t done, count;    /* examples of this rank */
 } Evaluation;
 
-void evaluation_init(Evaluation *v, const Run *run);
+/* `count` examples of this rank follow; the progress line names them. */
+void evaluation_init(Evaluation *v, const Run *run, int64_t count);
 void evaluation_free(Evaluation *v);
 
-/* Runs one micro-batch (session_evaluate…) and keeps what it gave. */
+/* Runs one micro-batch (session_evaluate…) and keeps its results. */
 typedef Status (*EvaluationMicro)(void *context, const MicroBatch *batch, int64_t number);
 
 /* Examples index[0..n), at most --eval-batch-size of them, in micro-batches numbered from 0. E_STOPPED after a signal

@@ -4,8 +4,8 @@
 
 #include "optim/optim.h"
 
-#define LEAST_BUCKETS 8         /* of a model that is small for --bucket-size: else all would come at the end */
-#define LEAST_BUCKET  (1 << 18) /* elements: smaller ones are not made for that */
+#define LEAST_BUCKETS 8         /* of a model that is small for --bucket-size: one bucket would come at the end */
+#define LEAST_BUCKET  (1 << 18) /* elements: LEAST_BUCKETS makes no smaller ones */
 
 static void add_start(GradientBuckets *x, int *cap, int64_t at)
 {
@@ -14,8 +14,8 @@ static void add_start(GradientBuckets *x, int *cap, int64_t at)
     x->starts[x->n++] = at;
 }
 
-/* A bucket ends where the next tensor would make it larger than it should be, and where the embeddings begin, whose
-   gradients all come last; a tensor that is larger by itself is cut into pieces of the same number of norm blocks. */
+/* A bucket ends where the next tensor would make it larger than `most`, and where the embeddings begin, whose gradients
+   all come last. A larger tensor is cut into pieces of the same number of norm blocks. */
 static void find_starts(GradientBuckets *x, const ParamTable *params, int64_t most)
 {
     int cap = 0;
@@ -61,14 +61,21 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
     all->scratch_bytes = (all->scratch_bytes + 63) / 64 * 64;
 }
 
+Intervals *exchange_slices(const ParamTable *params, const Exchange *x)
+{
+    int ranks = x ? x->buckets.ranks : 1;
+    Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
+    state_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
+    return slices;
+}
+
 void exchange_shard(Exchange *x, const ParamTable *params, int rank)
 {
     GradientBuckets *all = &x->buckets;
     x->shard = true;
     x->rank = rank;
-    x->slices = mem_array((size_t)all->ranks, sizeof *x->slices);
+    x->slices = exchange_slices(params, x);
     all->sums = mem_array((size_t)all->ranks, sizeof *all->sums);
-    state_slices(params, all->starts, all->n, all->ranks, x->slices);
     for (int r = 0; r < all->ranks; r++)
         for (int k = 0; k < x->slices[r].count; k++) {
             Interval v = x->slices[r].intervals[k];

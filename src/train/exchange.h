@@ -1,5 +1,5 @@
 /* Exchange of gradients: the buckets of the flat space, and the part of each that a rank sums. It follows from sizes,
-   world size and --bucket-size only, so all ranks compute the same. */
+   world size and --bucket-size alone, so all ranks compute the same. */
 #ifndef CAIRN_TRAIN_EXCHANGE_H
 #define CAIRN_TRAIN_EXCHANGE_H
 
@@ -14,7 +14,7 @@ typedef struct {
     /* A sharded optimizer's: */
     bool shard;
     int rank;
-    Intervals *slices; // (ranks): whose moments are where
+    Intervals *slices; // (ranks): of moments
 } Exchange;
 
 /* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin where tensors begin.
@@ -23,5 +23,8 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
 /* After exchange_init, for a sharded optimizer. */
 void exchange_shard(Exchange *x, const ParamTable *params, int rank);
 void exchange_free(Exchange *x); /* takes a zeroed one */
+/* Each rank's slice of the flat space, a part of every bucket; of `x` NULL the whole space. The caller frees the
+   (ranks) intervals and the array. */
+Intervals *exchange_slices(const ParamTable *params, const Exchange *x);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/audit.h"
 #include "train/loop_internal.h"
 #include "train/survive.h"
 #include "train/train.h"
@@ -12,7 +13,8 @@ static Status turn(Loop *l)
 {
     Stats stats;
     TRY(profile_step_begin(l->profile));
-    double start = clock_monotonic();
+    double start = clock_monotonic(), busy, before, waited;
+    exec_comm_seconds(l->run->session.train, &busy, &before);
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
     TRY(status);
@@ -20,11 +22,9 @@ static Status turn(Loop *l)
     if (seconds > l->slowest_step) l->slowest_step = seconds;
     l->step_s = l->step_s > 0 ? 0.9 * l->step_s + 0.1 * seconds : seconds;
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
-    if (!stats.finite) {
-        loop_record_skip(l);
-    } else {
-        TRY(loop_record(l, &stats, seconds));
-    }
+    exec_comm_seconds(l->run->session.train, &busy, &waited);
+    pace_step(l->pace, seconds, waited - before);
+    TRY(loop_record(l, &stats, seconds));
     return loop_between_steps(l);
 }
 
@@ -47,6 +47,22 @@ static Status end_not_finite(Loop *l)
         l->run->c->output_dir);
 }
 
+/* The weights are those of the last step, whose computation had no difference; all ranks compare them before the save.
+ */
+static Status end_excluded(Loop *l)
+{
+    char *why = mem_strdup(status_message());
+    Status status = loop_save(l);
+    l->persisted = status == OK;
+    if (status == OK)
+        status = fail(E_PEER, "%s. The state of step %lld is saved in %s", why, (long long)l->progress->step,
+                      l->run->c->output_dir);
+    else
+        status = fail(E_PEER, "%s. Step %lld is not saved: %s", why, (long long)l->progress->step, status_message());
+    free(why);
+    return status;
+}
+
 /* A surviving rank saves a generation from memory (`set`), or its own state. */
 static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
 {
@@ -67,6 +83,7 @@ static Status open_outputs(Loop *l)
     int64_t step = l->progress->step, total = run->schedule.total_steps;
     TRY(saving_open(&l->saving, run));
     TRY(metrics_open(&l->metrics, run->c->output_dir, step));
+    l->trained_s = metrics_trained(l->metrics);
     l->display = progress_open(total, step, run->c->log_every);
     l->profile = profile_open(run->c->output_dir, &run->session, run->c->profile, total - step);
     return OK;
@@ -85,29 +102,50 @@ static void log_exchange(const Loop *l)
              100 * (waited < busy ? 1 - waited / busy : 0));
 }
 
-Status train_run(Run *run)
+void loop_open(Loop *l, Run *run)
 {
-    Status status = OK;
     TrainProgress *progress = &run->progress;
-    Loop l = {.run = run,
-              .progress = progress,
-              .ranks = run->ranks,
-              .first_step = progress->step,
-              .saved_step = progress->step,
-              .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
-              .last_save = clock_monotonic()};
+    *l = (Loop){.run = run,
+                .progress = progress,
+                .ranks = run->ranks,
+                .first_step = progress->step,
+                .saved_step = progress->step,
+                .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
+                .last_save = clock_monotonic(),
+                .pace = pace_open(),
+                .began = clock_monotonic()};
     size_t batch = (size_t)run->c->batch_size;
     MicroCapacity cap = run->session.plan.micro;
     cap.tokens =
         run->session.plan.train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
-    micro_batch_init(&l.micro, cap);
-    l.index = mem_array(batch, sizeof *l.index);
-    l.order = mem_array(batch, sizeof *l.order);
-    l.share = mem_array(batch, sizeof *l.share);
-    l.ranges = mem_array(batch, sizeof *l.ranges);
-    TRY_DONE(ranks_follow(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
-    TRY_DONE(survive_share(run));
+    micro_batch_init(&l->micro, cap);
+    l->index = mem_array(batch, sizeof *l->index);
+    l->order = mem_array(batch, sizeof *l->order);
+    l->share = mem_array(batch, sizeof *l->share);
+    l->ranges = mem_array(batch, sizeof *l->ranges);
+}
+
+void loop_free(Loop *l)
+{
+    pace_close(l->pace);
+    micro_batch_free(&l->micro);
+    free(l->index);
+    free(l->order);
+    free(l->share);
+    free(l->ranges);
+}
+
+Status train_run(Run *run)
+{
+    Status status = OK;
+    TrainProgress *progress = &run->progress;
+    Loop l;
+    loop_open(&l, run);
+    TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
+    TRY_DONE(ranks_broadcast_text(run->ranks, &run->fingerprint)); /* any rank may have to write state.json */
+    TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
     TRY_DONE(snapshots_open(&l.snapshots, run));
+    TRY_DONE(audit_open(&l.audit, run));
     progress->finished = false; /* a finished run may continue with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = loop_samples_before(run, progress->batch - 1);
     TRY_DONE(loop_evaluate_if_due(&l));
@@ -115,20 +153,21 @@ Status train_run(Run *run)
     progress->finished = true;
     TRY_DONE(loop_save(&l));
     log_exchange(&l);
+    TRY_DONE(pace_finish(l.pace, run));
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
-    if (status == E_PEER) status = survive(run, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
+    if (l.excluded)
+        status = end_excluded(&l);
+    else if (status == E_PEER)
+        status = survive(run, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
+    audit_close(l.audit);
     snapshots_close(l.snapshots, run, status == OK || status == E_STOPPED || l.persisted);
     profile_close(l.profile);
     progress_close(l.display);
     metrics_close(l.metrics);
     saving_close(l.saving);
-    micro_batch_free(&l.micro);
-    free(l.index);
-    free(l.order);
-    free(l.share);
-    free(l.ranges);
+    loop_free(&l);
     return status;
 }

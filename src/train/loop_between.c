@@ -20,7 +20,13 @@ Status loop_save_alone(Loop *l)
 {
     const float *weights;
     TRY(saving_fetch(l->saving, &weights));
-    TRY(session_check_weights(&l->run->session, weights, l->progress->step));
+    if (session_check_weights(&l->run->session, weights) != OK) {
+        char *where = mem_strdup(status_message());
+        Status status = fail(E_NUMERIC, "step %lld: after the update %s. Lower --learning-rate",
+                             (long long)l->progress->step, where);
+        free(where);
+        return status;
+    }
     l->last_save = clock_monotonic();
     l->save_again = 0;
     TRY(saving_begin(l->saving));
@@ -33,10 +39,10 @@ static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
     if (session_sharded(&l->run->session)) {
-        if (l->saving) saving_settle(l->saving);
+        if (l->saving) saving_wait_buffer(l->saving);
         TRY(session_collect(&l->run->session));
     }
-    return ranks_follow(l->ranks, ranks_first(l->ranks) ? loop_save_alone(l) : OK);
+    return ranks_all(l->ranks, ranks_first(l->ranks) ? loop_save_alone(l) : OK);
 }
 
 /* All ranks must hold the same weights to the last bit before rank 0 saves them for all. */
@@ -56,7 +62,7 @@ Status loop_save(Loop *l)
 {
     TRY(check_same(l));
     TRY(save(l));
-    return ranks_follow(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
+    return ranks_all(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
 }
 
 /* A failed save in the middle of training is retried soon: the previous checkpoint is still good, and the next save may
@@ -64,7 +70,7 @@ Status loop_save(Loop *l)
 static Status save_meanwhile(Loop *l)
 {
     Status status = save(l);
-    if (l->ranks) ranks_settled(l->ranks, VOTE_SAVE);
+    ranks_clear(l->ranks, VOTE_SAVE);
     if (status != E_IO) return status;
     l->save_again = clock_monotonic() + SAVE_AGAIN;
     if (ranks_first(l->ranks))
@@ -105,14 +111,20 @@ static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 
 static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progress->step, l->progress->batch); }
 
-/* --max-time leaves too little for another step and a save. A process makes at least one step, whatever its limit, so
-   that runs with a short limit make progress too. */
-static bool time_is_up(const Loop *l)
+/* --max-time leaves too little for a save, `steps` more steps, and an evaluation where it is due. */
+static bool time_is_up(const Loop *l, double steps, bool evaluation)
 {
-    double limit = l->run->c->max_time, next = l->slowest_step;
-    if (!(limit > 0) || l->progress->step == l->first_step) return false;
-    if (evaluation_due(l)) next += l->slowest_evaluation;
-    return clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit;
+    double limit = l->run->c->max_time, next = steps * l->slowest_step + (evaluation ? l->slowest_evaluation : 0);
+    return limit > 0 && clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit;
+}
+
+double loop_trained(const Loop *l) { return l->trained_s + (clock_monotonic() - l->began); }
+
+/* --stop-after is used up. */
+static bool end_is_due(const Loop *l)
+{
+    double limit = l->run->c->stop_after;
+    return limit > 0 && loop_trained(l) >= limit;
 }
 
 /* Checks once a second at most, because the file's folder may be on a file server. */
@@ -134,10 +146,9 @@ void loop_vote(Loop *l)
     if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
     if (!ranks_first(l->ranks)) return;
     if (save_due_by_clock(l)) ranks_vote(l->ranks, VOTE_SAVE);
-    double limit = l->run->c->max_time, next = 2 * l->slowest_step; /* the rest of this step, and another */
-    if (evaluation_due_at(l, p->step + 1, p->batch + 1)) next += l->slowest_evaluation;
-    if (limit > 0 && clock_monotonic() - l->run->started + next + saving_reserve(l->saving) >= limit)
+    if (time_is_up(l, 2, evaluation_due_at(l, p->step + 1, p->batch + 1))) /* the rest of this step, and another */
         ranks_vote(l->ranks, VOTE_TIME);
+    if (end_is_due(l)) ranks_vote(l->ranks, VOTE_END);
 }
 
 static Status evaluate(Loop *l)
@@ -152,11 +163,11 @@ static Status evaluate(Loop *l)
     if (isnan(p->best_metric) || metric > p->best_metric) {
         p->best_metric = metric;
         p->best_step = p->step;
-        TRY_DONE(ranks_follow(l->ranks, ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
+        TRY_DONE(ranks_all(l->ranks, ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
     }
-    run->reached = run->task->reached && run->task->reached(run, metric);
     p->evaluated = p->step;
     p->evaluated_samples = loop_samples_before(run, p->batch);
+    run->reached = run->task->reached && run->task->reached(run, p);
     l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
     profile_range(l->profile, start, "evaluation");
 done:
@@ -187,7 +198,9 @@ Status loop_stop_if_asked(Loop *l)
 {
     int signal = l->ranks ? ranks_signal(l->ranks) : *signals_stop();
     if (signal) return stop(l, signals_name(signal));
-    if (l->ranks ? ranks_agreed(l->ranks, VOTE_TIME) : time_is_up(l)) return stop(l, "--max-time is nearly used up");
+    /* Alone, a process makes at least one step, so that runs with a short limit make progress too. */
+    bool late = l->progress->step > l->first_step && !l->ranks && time_is_up(l, 1, evaluation_due(l));
+    if (late || ranks_agreed(l->ranks, VOTE_TIME)) return stop(l, "--max-time is nearly used up");
     if (l->ranks ? ranks_agreed(l->ranks, VOTE_PERSIST) : persist_asked(l)) return stop_to_persist(l);
     return OK;
 }
@@ -200,16 +213,64 @@ Status loop_evaluate_if_due(Loop *l)
     return status == E_STOPPED ? loop_stop_if_asked(l) : status;
 }
 
+/* The lock moves to the new folder, so that it is on the folder that is written to. */
+static Status save_in_new_folder(Loop *l)
+{
+    Run *run = l->run;
+    FolderLock lock;
+    if (session_sharded(&run->session)) return fail(E_FAIL, "this rank does not have all moments");
+    TRY(lock_take_new(&lock, run->c->output_dir));
+    lock_release(&run->lock);
+    run->lock = lock;
+    TRY(loop_save_alone(l));
+    return saving_wait(l->saving);
+}
+
+/* Ends the run if its output folder is gone: files that are open would be written where nobody looks, and another run
+   could begin in a new folder of that name. */
+static Status check_output(Loop *l)
+{
+    const char *dir = l->run->c->output_dir;
+    if (!ranks_first(l->ranks) || lock_there(&l->run->lock)) return OK;
+    if (save_in_new_folder(l) != OK) {
+        char *why = mem_strdup(status_message());
+        Status status = fail(E_FAIL,
+                             "%s was removed, renamed or replaced while this run wrote to it. Step %lld is not saved "
+                             "(%s). If the folder was renamed, rename it back: the same command resumes from its "
+                             "newest checkpoint",
+                             dir, (long long)l->progress->step, why);
+        free(why);
+        return status;
+    }
+    return fail(E_FAIL,
+                "%s was removed or renamed while this run wrote to it. The state of step %lld is saved in a new folder "
+                "of that name, and the same command resumes there; metrics of the steps before are in the old folder",
+                dir, (long long)l->progress->step);
+}
+
+Status loop_check_forms(Loop *l)
+{
+    bool changed = false;
+    if (l->progress->step % FORMS_EVERY != 0) return OK;
+    TRY(session_check_forms(&l->run->session, &changed));
+    if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)l->progress->step);
+    return OK;
+}
+
 Status loop_between_steps(Loop *l)
 {
     Run *run = l->run;
     int64_t step = l->progress->step;
-    bool changed = false;
-    if (step % FORMS_EVERY == 0) {
-        TRY(session_check_forms(&run->session, &changed));
-        if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)step);
-    }
+    TRY(check_output(l));
+    TRY(loop_check_forms(l));
     TRY(loop_evaluate_if_due(l));
+    if (step < run->schedule.total_steps && (l->ranks ? ranks_agreed(l->ranks, VOTE_END) : end_is_due(l))) {
+        run->reached = true;
+        if (ranks_first(l->ranks))
+            log_info("--stop-after: training ends at step %lld of %lld, after %.1f s in it", (long long)step,
+                     (long long)run->schedule.total_steps, loop_trained(l));
+        return OK;
+    }
     TRY(snapshots_step(l->snapshots, l->step_s));
     if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);

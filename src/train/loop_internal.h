@@ -4,6 +4,7 @@
 #define CAIRN_TRAIN_LOOP_INTERNAL_H
 
 #include "report/report.h"
+#include "train/pace.h"
 #include "train/profile.h"
 #include "train/ranks.h"
 #include "train/run.h"
@@ -16,12 +17,16 @@ typedef struct {
     Ranks *ranks;            /* NULL: one */
     Snapshots *snapshots;    /* NULL: none */
     bool behind;             /* resumed from memory; the disk has an older state, or none, until the first save */
+    struct Audit *audit;     /* NULL: none */
+    bool excluded;           /* the audit excluded a rank: all ranks are here, and the run ends */
     bool persisted;          /* a rank was lost, and this one saved its state */
     Saving *saving;          /* this and the next two: of rank 0, else NULL */
     Metrics *metrics;
     Progress *display;
-    Profile *profile;  /* NULL: none */
-    StepRecord record; /* of the last step here */
+    Pace *pace;
+    Profile *profile;    /* NULL: none */
+    StepRecord record;   /* of the last step here */
+    StepDigests digests; /* of the step that runs */
     MicroBatch micro;
     /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
     const Examples *examples;
@@ -37,23 +42,35 @@ typedef struct {
     double last_save, slowest_step, slowest_evaluation; /* seconds */
     double save_again;                                  /* time of the retry after a failed save; 0: none failed */
     double step_s;                                      /* of a step: a moving mean */
+    double trained_s, began;                            /* in training before this process; clock when it began */
     double last_look;                                   /* for --persist-file */
 } Loop;
 
+/* A loop that begins after the run's progress, without files. */
+void loop_open(Loop *l, Run *run);
+void loop_free(Loop *l);
 /* Sequences that training has seen before this batch. */
 int64_t loop_samples_before(const Run *r, int64_t batch);
+
+/* ---- the gradients of a step ---- */
+/* Gradients of the next batch, summed over all ranks. Under --audit they are computed again after a difference; E_PEER
+   with l->excluded: a rank is excluded. */
+Status loop_gradients(Loop *l);
+Status loop_begin(Loop *l);         /* clears the gradients for the batch that loop_gradients took */
+void loop_fill(Loop *l, int64_t m); /* l->micro, as that micro-batch */
 
 /* ---- one step ---- */
 /* In fp16 stats->finite may be 0: the update was skipped, and training continues with a smaller loss scale. E_STOPPED:
    the step is lost, the state before it is whole. */
 Status loop_step(Loop *l, Stats *stats);
+/* Counts and records the step. A skipped one (fp16) consumes its batch, but `step` counts updates (contracts.md 3). */
 Status loop_record(Loop *l, const Stats *stats, double seconds);
-/* fp16: the batch is consumed, the step is not made: `step` counts updates (contracts.md 3). */
-void loop_record_skip(Loop *l);
 
 /* ---- between steps ---- */
-/* This rank's votes for the end of the step that runs. Rank 0 alone looks at the clock. */
+/* This rank's votes for the end of the step that runs. Rank 0 alone reads the clock. */
 void loop_vote(Loop *l);
+/* Seconds in training, all processes of the run; of rank 0. */
+double loop_trained(const Loop *l);
 /* Saves, and returns when the checkpoint is durable. Collective. */
 Status loop_save(Loop *l);
 /* The same on one rank alone, without the wait. */
@@ -61,6 +78,8 @@ Status loop_save_alone(Loop *l);
 /* E_STOPPED after a durable save, where a signal, --max-time or --persist-file asks for it. */
 Status loop_stop_if_asked(Loop *l);
 Status loop_evaluate_if_due(Loop *l);
+/* Collective. Each 1000 steps: LayerNorms may need other forms, and so another plan. */
+Status loop_check_forms(Loop *l);
 /* Forms, evaluation, snapshot and save, each if it is due. */
 Status loop_between_steps(Loop *l);
 

@@ -1,17 +1,11 @@
-/* One step: the batch by its number, its micro-batches, the update, and its record. */
+/* One step: its gradients, the update, and its record. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "train/loop_internal.h"
 
 static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->source.count, r->c->batch_size); }
-
-static void fill(Loop *l, int64_t m)
-{
-    const MicroRange *r = &l->ranges[m];
-    const Run *run = l->run;
-    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, run_padded_length(run),
-               run->session.model->config.pad_token_id);
-}
 
 /* Finds the first tensor whose gradient is not finite. The update was skipped, so the weights are those before the
    step. Each micro-batch starts from a zero gradient, which keeps its findings separate. With several ranks each
@@ -19,26 +13,22 @@ static void fill(Loop *l, int64_t m)
 static Status find_own_bad(Loop *l)
 {
     for (int64_t m = 0; m < l->n_micros; m++) {
-        TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
-        fill(l, m);
+        TRY(loop_begin(l));
+        loop_fill(l, m);
         Status status = session_find_bad(&l->run->session, &l->micro);
         if (status != OK) return status;
     }
     return OK;
 }
 
-static Status find_bad(Loop *l)
-{
-    TRY(ranks_all(l->ranks, find_own_bad(l)));
-    return fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
-                           "Lower --learning-rate");
-}
-
 static Status explain_not_finite(Loop *l, int64_t step)
 {
     LossScaling *scaling = &l->run->session.scaling;
     *scaling = l->before; /* of the saved state */
-    Status status = find_bad(l);
+    Status status = ranks_all(l->ranks, find_own_bad(l));
+    if (status == OK)
+        status = fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
+                                 "Lower --learning-rate");
     if (session_scale_is_dynamic(&l->run->session))
         return status_context(status,
                               "step %lld: the gradient is not finite even at loss scale %.0f, the minimum (%lld "
@@ -50,26 +40,26 @@ static Status explain_not_finite(Loop *l, int64_t step)
     return status_context(status, "step %lld", (long long)step);
 }
 
-/* The batch of this number and its micro-batches. */
-static Status take_batch(Loop *l)
+static bool digests_due(const Loop *l, int64_t steps)
 {
-    const Run *run = l->run;
-    const MicroCapacity *cap = &run->session.plan.micro;
-    TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
-    bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may lack labels, or some of them */
-    l->n_tokens = l->n_masked = l->n_labelled = 0;
-    for (int64_t i = 0; i < l->n_seqs; i++) {
-        l->n_tokens += example_length(l->examples, l->index[i]);
-        l->n_masked += example_masked(l->examples, l->index[i]);
-        l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
-    }
-    l->n_share = l->n_seqs;
-    if (l->ranks)
-        l->n_share = rank_share(l->examples, l->index, l->n_seqs, run_padded_length(run), ranks_rank(l->ranks),
-                                ranks_size(l->ranks), l->share);
-    l->n_micros = micro_split_some(l->examples, l->index, l->ranks ? l->share : NULL, l->n_share, cap,
-                                   run_padded_length(run), l->order, l->ranges);
-    return OK;
+    return l->run->c->digest_steps > 0 && (l->progress->step + 1) % steps == 0;
+}
+
+static Status digest_gradients(Loop *l)
+{
+    l->digests = (StepDigests){.of_grads = digests_due(l, 1)};
+    return l->digests.of_grads ? session_gradient_digest(&l->run->session, &l->digests.grads) : OK;
+}
+
+/* Every rank has made the same update, so a difference is a fault of a machine. */
+static Status digest_weights(Loop *l)
+{
+    char hex[17];
+    l->digests.of_weights = digests_due(l, l->run->c->digest_steps);
+    if (!l->digests.of_weights) return OK;
+    TRY(session_weights_digest(&l->run->session, &l->digests.weights));
+    snprintf(hex, sizeof hex, "%016" PRIx64, l->digests.weights);
+    return ranks_same(l->ranks, "the digest of the weights", hex);
 }
 
 Status loop_step(Loop *l, Stats *stats)
@@ -78,24 +68,15 @@ Status loop_step(Loop *l, Stats *stats)
     Session *s = &run->session;
     int64_t step = l->progress->step + 1;
     l->before = s->scaling;
-    TRY(take_batch(l));
-    TRY(session_begin(s, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
+    TRY(loop_gradients(l));
+    TRY(digest_gradients(l));
     double start = clock_monotonic();
-    for (int64_t m = 0; m < l->n_micros - 1; m++, start = clock_monotonic()) {
-        fill(l, m);
-        TRY(session_micro(s, &l->micro));
-        profile_range(l->profile, start, "micro-batch %lld", (long long)m);
-    }
-    if (l->n_micros > 0) fill(l, l->n_micros - 1);
-    loop_vote(l);
-    TRY(session_last(s, l->n_micros > 0 ? &l->micro : NULL));
-    profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
-    start = clock_monotonic();
-    snapshots_settle(l->snapshots);
-    TRY(session_update(s, &run->setup.optimizer, step, schedule_rate(&run->schedule, step), stats));
+    snapshots_wait_copied(l->snapshots);
+    TRY(session_update(s, &run->setup.optimizer, step, rate_schedule_at(&run->schedule, step), stats));
     profile_range(l->profile, start, "update");
-    bool goes_on = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
-    return stats->finite || goes_on ? OK : explain_not_finite(l, step);
+    if (stats->finite) TRY(digest_weights(l));
+    bool may_skip = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
+    return stats->finite || may_skip ? OK : explain_not_finite(l, step);
 }
 
 /* The step's loss from its sums: the function whose gradient the step uses. */
@@ -129,37 +110,37 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
 {
     int64_t n_seqs = l->n_seqs, n_tokens = l->n_tokens;
     TrainProgress *p = l->progress;
-    p->step++;
+    const LossScaling *now = &l->run->session.scaling;
     p->batch++;
+    if (!stats->finite) {
+        log_info("step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next "
+                 "step uses %.0f",
+                 (long long)p->step + 1, (double)l->before.scale, (long long)now->skipped, (double)now->scale);
+        return OK;
+    }
+    p->step++;
     p->sequences += n_seqs;
     p->tokens += n_tokens;
     p->seconds += seconds;
     measure_peak(l);
     StepRecord record = {.step = p->step,
                          .epoch = (double)p->batch / per_epoch(l->run),
-                         .lr = schedule_rate(&l->run->schedule, p->step),
+                         .lr = rate_schedule_at(&l->run->schedule, p->step),
                          .grad_norm = stats->grad_norm,
                          .seq_per_s = (double)n_seqs / seconds,
                          .tokens_per_s = (double)n_tokens / seconds,
                          .peak_bytes = p->peak_bytes,
                          .wall_s = clock_monotonic() - l->run->started,
+                         .trained_s = loop_trained(l),
                          .loss_scale = (double)l->before.scale,
-                         .skipped = l->before.skipped};
+                         .skipped = l->before.skipped,
+                         .digests = l->digests};
     take_losses(l, stats, &record);
     l->record = record;
     p->last_loss = record.loss;
     p->loss_sum += record.loss;
-    if (!ranks_first(l->ranks)) return OK;
+    if (!l->metrics) return OK;
     TRY(metrics_step(l->metrics, &record));
     progress_step(l->display, &record, n_seqs, n_tokens, seconds);
     return OK;
-}
-
-void loop_record_skip(Loop *l)
-{
-    const LossScaling *now = &l->run->session.scaling;
-    l->progress->batch++;
-    log_info("step %lld: the gradient overflows at loss scale %.0f; the update is skipped (%lld so far), the next step "
-             "uses %.0f",
-             (long long)l->progress->step + 1, (double)l->before.scale, (long long)now->skipped, (double)now->scale);
 }

@@ -135,7 +135,7 @@ static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
 static char *cache_path(const Backend *b, Dtype compute)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *key = mem_printf("%s|%s|%s", b->name, b->describe, dtype_name(compute)), hex[33];
+    char *key = mem_printf("%s|%s|%d|%s", b->name, b->describe, b->threads, dtype_name(compute)), hex[33];
     digest_format(digest_of(key, strlen(key)), hex);
     free(key);
     if (xdg && *xdg) return mem_printf("%s/cairn/rates-%.16s.json", xdg, hex);

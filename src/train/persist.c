@@ -7,13 +7,9 @@
 
 Status persist_find(const char *dir, const char *output, Digest run, Persist *p)
 {
-    SnapshotPiece *pieces = NULL;
-    int count = 0, cap = 0;
     *p = (Persist){0};
     TRY(snapshot_find(dir, output, &p->list));
-    snapshot_pieces(&p->list, run, 0, &pieces, &count, &cap);
-    snapshot_choose(pieces, count, NULL, &p->set, &p->missing);
-    free(pieces);
+    snapshot_choose_in(&p->list, run, &p->set, &p->missing);
     return OK;
 }
 
@@ -22,6 +18,7 @@ void persist_free(Persist *p)
     snapshot_set_free(&p->set);
     snapshot_list_free(&p->list);
     buf_free(&p->missing);
+    *p = (Persist){0};
 }
 
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, const char *folder, int keep)
@@ -29,7 +26,7 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, const cha
     Status status = OK;
     const SnapshotPiece *first = &set->pieces[0];
     const SnapshotFile *file = &list->files[first->file];
-    const ParamTable *params = snapshot_params(file);
+    const ParamTable *params = &file->fixed.params;
     size_t bytes = SNAPSHOT_ARRAYS * (size_t)params->size * sizeof(float), room = machine_free_bytes();
     float *arrays[SNAPSHOT_ARRAYS];
     Saver saver = {0};
@@ -43,7 +40,8 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, const cha
     state.m = arrays[1];
     state.v = arrays[2];
     state.state = snapshot_state(file, first->slot, &state.state_size);
-    state.files = snapshot_files(file, &state.n_files);
+    state.files = file->fixed.files;
+    state.n_files = file->fixed.n_files;
     TRY_DONE(saver_init(&saver, folder, keep, NULL));
     TRY_DONE(saver_begin(&saver, &state));
 done:

@@ -7,7 +7,7 @@
 
 #include "state/snapshot.h"
 #include "train/search.h"
-#include "train/snapshots.h"
+#include "train/snapshot_room.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 #define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */
@@ -27,15 +27,14 @@ Status planner_policy(const Config *c, const Backend *b, Policy *policy)
     TRY(policy_parse(c->recompute, policy));
     if (policy->kind != POLICY_OFFLOAD || !b || backend_offloads(b)) return OK;
     return fail(E_USAGE,
-                "--recompute offload needs a device that copies while it computes, and the backend '%s' is none. Use "
+                "--recompute offload needs a device that copies while it computes, which the backend '%s' lacks. Use "
                 "--backend cuda, or here full, or auto with --memory-budget",
                 b->name);
 }
 
 int64_t planner_share(const Config *c, int ranks) { return (c->batch_size + ranks - 1) / ranks; }
 
-/* Tokens of a micro-batch by --micro-batch-tokens, of so many sequences; 0 for "auto". */
-static Status micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
+Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
 {
     int64_t share = sequences * max_length;
     const char *text = c->micro_batch_tokens;
@@ -200,15 +199,8 @@ static Status choose_alone(Planner *g)
     return status_context(status, "beside %.1f MiB for snapshots (--snapshot-steps 0 takes none)", MIB(reserved));
 }
 
-/* What rank 0 chose. */
-typedef struct {
-    int64_t tokens;
-    double step_s;
-    char policy[sizeof((RunPlan *)NULL)->policy];
-} Choice;
-
 /* The same choice on all ranks: what fits the one with the least memory. */
-static Status choose(Planner *g, Ranks *ranks)
+static Status choose_together(Planner *g, Ranks *ranks)
 {
     RunPlan *p = g->plan;
     Account *first = &p->accounts.row[0];
@@ -216,14 +208,12 @@ static Status choose(Planner *g, Ranks *ranks)
     if (!ranks) return choose_alone(g);
     TRY(ranks_least(ranks, &room));
     first->budget = (size_t)(room > 0 ? room : 0) + first->held;
-    TRY(ranks_follow(ranks, ranks_first(ranks) ? choose_alone(g) : OK));
-    Choice choice = {.tokens = p->micro.tokens, .step_s = p->step_s};
-    memcpy(choice.policy, p->policy, sizeof choice.policy);
-    TRY(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY(ranks_all(ranks, ranks_first(ranks) ? choose_alone(g) : OK));
+    TRY(ranks_broadcast(ranks, &p->micro.tokens, sizeof p->micro.tokens));
+    TRY(ranks_broadcast(ranks, &p->step_s, sizeof p->step_s));
+    TRY(ranks_broadcast(ranks, p->policy, sizeof p->policy));
     TRY(ranks_broadcast(ranks, p->levels, (size_t)input(g)->model->config.layers));
-    memcpy(p->policy, choice.policy, sizeof choice.policy);
-    p->step_s = choice.step_s;
-    set_micro(g, choice.tokens);
+    set_micro(g, p->micro.tokens);
     return OK;
 }
 
@@ -235,11 +225,13 @@ static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
     machine(g)->snapshots = (size_t)bytes;
     if (!bytes) return;
     char *output = snapshot_canonical(g->c->output_dir);
-    account_add(machine(g), (size_t)(snapshot_present(g->c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks)));
+    if (machine(g)->automatic)
+        machine(g)->budget +=
+            (size_t)(snapshot_present(g->c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
     free(output);
 }
 
-/* ---- does it fit? ---- */
+/* ---- fitting the accounts ---- */
 
 /* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where the
    moments of other ranks are collected in it. */
@@ -251,11 +243,11 @@ static bool can_stream(const PlanInput *in)
 
 /* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the
    save buffer. */
-static void settle(Planner *g)
+static void make_fit(Planner *g)
 {
     RunPlan *p = g->plan;
     Account *over;
-    while ((over = accounts_settle(&p->accounts, p->bytes))) {
+    while ((over = accounts_set_peaks(&p->accounts, p->bytes))) {
         if (over->snapshots && !g->own_snapshots) {
             p->snapshots_given_up = over->snapshots;
             over->snapshots = 0;
@@ -315,14 +307,11 @@ Status planner_refuse(const Config *c, const RunPlan *p)
                     p->policy, MIB(first->peak), of_it, first->limit, MIB(first->budget), r.name);
     }
     if (status != E_MEMORY) return status;
-    return fail(E_MEMORY,
-                "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB. No plan fits: the smallest for this batch "
-                "takes %.1f MiB. Raise --memory-budget, or lower --micro-batch-tokens, --batch-size or "
-                "--max-seq-length",
-                p->policy, MIB(first->peak), of_it, first->limit, MIB(first->budget), MIB(r.peak));
+    return status_context(status, "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB", p->policy,
+                          MIB(first->peak), of_it, first->limit, MIB(first->budget));
 }
 
-/* ---- all of it ---- */
+/* ---- the whole plan ---- */
 
 /* A backend makes its primitives (oneDNN: tens of MiB) when a plan of a capacity is first made. A choice by memory must
    count them, so one plan, of the largest micro-batch, is made ahead. */
@@ -348,14 +337,14 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     const PlanInput *in = &p->input;
     int64_t tokens;
     TRY(planner_policy(g->c, in->backend, &g->policy));
-    TRY(micro_tokens(g->c, g->share, in->max_length, &tokens));
+    TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
     if (tokens) set_micro(g, tokens);
     TRY(count_primitives(g, tokens));
     if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
     /* In the memory that activations lie in the save buffer comes after the choice, so that a larger budget is never
        slower. */
     p->save_buffer = in->saves && !account_has(&p->accounts.row[0], REGION_SAVE);
-    TRY(choose(g, ranks));
+    TRY(choose_together(g, ranks));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
     accounts_update(&p->accounts);
@@ -382,6 +371,6 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
         TRY(choose_training(&g, ranks, snapshots));
     }
     if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
-    settle(&g);
+    make_fit(&g);
     return OK;
 }

@@ -10,12 +10,14 @@
 Status planner_policy(const Config *c, const Backend *b, Policy *policy);
 /* Sequences of a step that one rank gets at most. */
 int64_t planner_share(const Config *c, int ranks);
+/* Tokens of a micro-batch by --micro-batch-tokens, of so many sequences; 0 for "auto". E_USAGE. */
+Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens);
 /* The room that a micro-batch of so many tokens has, out of `batch` sequences. */
 MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch);
 
 /* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
-   looks at. plan->fits says whether it fits the accounts; E_MEMORY where a search finds none that does, with the
-   smallest budget that would do. The caller frees the plan, also after a failure. */
+   tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest
+   budget that would do. The caller frees the plan, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
 /* Warns of snapshots and a save buffer that were given up. */
 void planner_warn(const RunPlan *plan);

@@ -34,9 +34,9 @@ const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
+    bool device = r->one_copy || (r->backend && r->backend->device);
     if (x->by_comm_device) return 0;
-    return x->buckets.scratch_bytes +
-           (backend_own_memory(r->backend) || r->one_copy ? (size_t)x->buckets.largest * sizeof(float) : 0);
+    return x->buckets.scratch_bytes + (device ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
 /* 0: all. */
@@ -61,25 +61,25 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                                                     : plain_copy_bytes,
                         .moments = moments_held(r)};
     bert_emit(r->model, p, &emit, t);
+    t->audit = NONE;
     if (r->training) {
         uint8_t *none = mem_alloc((size_t)r->model->config.layers);
         plan_backward(p);
         plan_recompute(p, r->levels ? r->levels : none);
+        if (r->audit) t->audit = plan_audit(p);
         plan_offload(p);
+        if (r->slots) plan_cut(p, r->slots, r->split);
         free(none);
         if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
-    plan_begin(p, t->stats, t->grads);
+    plan_begin(p, t->stats, t->grads, t->audit);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
         optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }
-    if (r->backend)
-        plan_bind(p, scratch_of, (void *)r->backend);
-    else
-        plan_bind(p, NULL, NULL);
+    plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);
     if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);

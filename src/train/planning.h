@@ -23,12 +23,15 @@ typedef struct {
     const uint8_t *norm_forms; /* NULL: all Y */
     Optimizer optimizer;       /* training */
     bool save_buffer;          /* training: room to write checkpoints in the background */
+    bool audit;                /* training: recomputed tensors are compared with their first values */
     const Exchange *exchange;  /* training: NULL: one rank */
+    const int *slots;          /* (N_SLOTS) training of a stage: micro-batches that it keeps at once; NULL: no stage */
+    bool split;                /* of a stage: backward is cut into I and W */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
 Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
-/* This rank's slice of a sharded optimizer; NULL where there is none. */
+/* This rank's slice of a sharded optimizer; NULL without one. */
 const Intervals *exchange_slice(const Exchange *x);
 
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */

@@ -9,16 +9,15 @@
 #include "train/machine.h"
 #include "train/sampling.h"
 
-#define RANK         0 /* there is one */
-#define TRACE_FILE   "trace-rank0.json"
+#define TRACE_FILE   "trace-rank0.json" /* rank 0 alone profiles: its number is the pid of all events */
 #define KERNELS_FILE "kernels.csv"
 #define GPU_FILE     "gpu.csv"
 
-/* What calls of one op, in one phase and shape, have taken together. */
+/* All calls of one op, in one phase and shape. */
 typedef struct {
     Op op;
     Phase phase;
-    int64_t k, n; /* of a product's weight; 0: no product */
+    int64_t k, n; /* of a product's weight; 0: another op */
     int64_t calls;
     double seconds, flops, bytes;
 } Kernel;
@@ -44,23 +43,24 @@ enum { TRACK_HOST, TRACK_LANES, TRACK_LAUNCHES = TRACK_LANES + 3 };
 
 static void give_up(Profile *p)
 {
-    log_warn("the profile is given up, training goes on: %s", status_message());
+    log_warn("the profile is given up, training continues: %s", status_message());
     file_writer_abandon(&p->trace);
     p->active = false;
 }
 
-static void put(Profile *p, const Buf *text)
+static void write_events(Profile *p, Buf *events)
 {
-    if (p->active && text->len && file_writer_write(&p->trace, text->data, text->len) != OK) give_up(p);
+    if (p->active && events->len && file_writer_write(&p->trace, events->data, events->len) != OK) give_up(p);
+    buf_free(events);
 }
 
 static void put_track(Buf *out, int track, const char *name)
 {
     buf_printf(out,
-               ",\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}"
-               ",\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_sort_index\", \"args\": "
+               ",\n{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}"
+               ",\n{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_sort_index\", \"args\": "
                "{\"sort_index\": %d}}",
-               RANK, track, name, RANK, track, track);
+               track, name, track, track);
 }
 
 static void put_header(Profile *p)
@@ -69,19 +69,17 @@ static void put_header(Profile *p)
     const Plan *plan = &p->session->plan.train;
     bool used[TRACK_LAUNCHES - TRACK_LANES] = {false};
     Buf text = {0};
-    char *process = mem_printf("rank %d: %s", RANK, b->describe);
+    char *process = mem_printf("rank 0: %s", b->describe);
     for (InstrId i = 0; i < plan->n_instrs; i++) used[plan->instrs[i].lane] = true;
-    buf_puts(&text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
-    buf_printf(&text,
-               "{\"ph\": \"M\", \"pid\": %d, \"tid\": 0, \"name\": \"process_name\", \"args\": {\"name\": ", RANK);
+    buf_puts(&text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
+                    "{\"ph\": \"M\", \"pid\": 0, \"tid\": 0, \"name\": \"process_name\", \"args\": {\"name\": ");
     buf_json(&text, process);
     buf_puts(&text, "}}");
     put_track(&text, TRACK_HOST, "host");
     for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES; lane++)
         if (used[lane]) put_track(&text, TRACK_LANES + lane, lane_name((Lane)lane));
     if (b->device && b->device->mark) put_track(&text, TRACK_LAUNCHES, "launches");
-    put(p, &text);
-    buf_free(&text);
+    write_events(p, &text);
     free(process);
 }
 
@@ -90,15 +88,15 @@ static void put_span(const Profile *p, Buf *out, int track, const char *category
                      double end)
 {
     buf_printf(out,
-               ",\n{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ",
-               RANK, track, 1e6 * (begin - p->zero), 1e6 * (end - begin), category);
+               ",\n{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ",
+               track, 1e6 * (begin - p->zero), 1e6 * (end - begin), category);
     buf_json(out, name);
 }
 
 static void put_counter(const Profile *p, Buf *out, double when, const char *name, const char *unit, double value)
 {
     if (!isfinite(value)) return;
-    buf_printf(out, ",\n{\"ph\": \"C\", \"pid\": %d, \"ts\": %.3f, \"name\": \"%s\", \"args\": {\"%s\": ", RANK,
+    buf_printf(out, ",\n{\"ph\": \"C\", \"pid\": 0, \"ts\": %.3f, \"name\": \"%s\", \"args\": {\"%s\": ",
                1e6 * (when - p->zero), name, unit);
     buf_double(out, value);
     buf_puts(out, "}}");
@@ -115,11 +113,10 @@ void profile_range(Profile *p, double begin, const char *format, ...)
     Buf text = {0};
     put_span(p, &text, TRACK_HOST, "host", name, begin, clock_monotonic());
     buf_puts(&text, "}");
-    put(p, &text);
-    buf_free(&text);
+    write_events(p, &text);
 }
 
-/* ---- what the instrs took ---- */
+/* ---- times of the instrs ---- */
 
 static bool is_product(Op op) { return op == OP_LINEAR || op == OP_LINEAR_DGRAD || op == OP_LINEAR_WGRAD; }
 
@@ -139,7 +136,7 @@ static Kernel *find_kernel(Profile *p, const Instr *instr)
     return &p->kernels[p->n_kernels++];
 }
 
-/* Rows that vary with the micro-batch, of the first operand that has such; else those of what is made. */
+/* Rows of the first operand whose rows vary with the micro-batch; else of the output. */
 static int64_t rows_of_call(const OpCall *call, const RowCounts *rows)
 {
     for (int i = 0; i < OP_MAX_IN; i++)
@@ -148,7 +145,7 @@ static int64_t rows_of_call(const OpCall *call, const RowCounts *rows)
     return rows_in(call->out[0].rows, rows);
 }
 
-static void take_record(Profile *p, const ExecRecord *r, double mean_length, Buf *out)
+static void add_record(Profile *p, const ExecRecord *r, double mean_length, Buf *out)
 {
     const Plan *plan = &p->session->plan.train;
     const Instr *instr = &plan->instrs[r->instr];
@@ -189,24 +186,26 @@ static double total_seconds(const Profile *p)
 static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out)
 {
     double least = fmax(k->flops / p->rates.product_flops, k->bytes / p->rates.bytes), s = k->seconds;
+    double known = p->rates_known ? 1 : NAN;
     buf_printf(out, "%s,%s,", op_info(k->op)->name, phase_name(k->phase));
     if (k->n) buf_printf(out, "%lldx%lld", (long long)k->n, (long long)k->k);
-    buf_printf(out, ",%lld,%.9f,%.6f,", (long long)k->calls, s, total > 0 ? s / total : 0);
-    if (s > 0) buf_printf(out, "%.4f", 1e-12 * k->flops / s);
-    if (p->rates_known) buf_printf(out, ",%.4f,", 1e-12 * p->rates.product_flops);
-    if (!p->rates_known) buf_puts(out, ",,");
-    if (s > 0) buf_printf(out, "%.3f", 1e-9 * k->bytes / s);
-    if (p->rates_known) buf_printf(out, ",%.3f,", 1e-9 * p->rates.bytes);
-    if (!p->rates_known) buf_puts(out, ",,");
-    if (s > 0 && p->rates_known) buf_printf(out, "%.4f", least / s);
+    buf_printf(out, ",%lld", (long long)k->calls);
+    csv_number(out, s, 9);
+    csv_number(out, total > 0 ? s / total : 0, 6);
+    csv_number(out, 1e-12 * k->flops / s, 4);
+    csv_number(out, known * 1e-12 * p->rates.product_flops, 4);
+    csv_number(out, 1e-9 * k->bytes / s, 3);
+    csv_number(out, known * 1e-9 * p->rates.bytes, 3);
+    csv_number(out, known * least / s, 4);
     buf_puts(out, "\n");
 }
 
-static Status write_text(const Profile *p, const char *name, const Buf *text)
+static Status write_table(const Profile *p, const char *name, Buf *text)
 {
     char *path = file_join(p->dir, name);
     Status status = file_write_durable(path, text->data, text->len);
     free(path);
+    buf_free(text);
     return status;
 }
 
@@ -217,12 +216,10 @@ static Status write_kernels(Profile *p)
     qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
     buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit\n");
     for (int i = 0; i < p->n_kernels; i++) put_kernel(p, &p->kernels[i], total, &text);
-    Status status = write_text(p, KERNELS_FILE, &text);
-    buf_free(&text);
-    return status;
+    return write_table(p, KERNELS_FILE, &text);
 }
 
-/* gpu.csv, and the same as counters of the trace. */
+/* gpu.csv, and the same samples as counters of the trace. */
 static Status write_samples(Profile *p)
 {
     const SampleRecord *r;
@@ -236,17 +233,14 @@ static Status write_samples(Profile *p)
         put_counter(p, &counters, r[i].when, "temperature", "C", r[i].device.celsius);
         put_counter(p, &counters, r[i].when, "memory in use", "bytes", r[i].device.memory_bytes);
     }
-    put(p, &counters);
+    write_events(p, &counters);
     sampling_csv(r, n, p->zero, &text);
-    Status status = write_text(p, GPU_FILE, &text);
-    buf_free(&text);
-    buf_free(&counters);
-    return status;
+    return write_table(p, GPU_FILE, &text);
 }
 
 /* ---- its life ---- */
 
-/* A folder without the files of an earlier profile; the trace is written as it comes. */
+/* Removes the files of an earlier profile. The trace is written step by step. */
 static Status open_files(Profile *p)
 {
     const char *const names[] = {TRACE_FILE, KERNELS_FILE, GPU_FILE};
@@ -286,7 +280,7 @@ static Status finish_files(Profile *p)
     static const char end[] = "\n]}\n";
     TRY(write_samples(p));
     TRY(write_kernels(p));
-    if (!p->active) return OK; /* said already */
+    if (!p->active) return OK; /* reported already */
     TRY(file_writer_write(&p->trace, end, sizeof end - 1));
     p->active = false;
     return file_writer_close(&p->trace, NULL, NULL);
@@ -296,7 +290,7 @@ static void finish(Profile *p)
 {
     if (!p->active) return;
     if (p->done == 0) {
-        log_warn("there is no profile: no step of it was finished");
+        log_warn("no profile is written: no step of it was finished");
         file_writer_abandon(&p->trace);
         p->active = false;
         return;
@@ -337,9 +331,8 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
     profile_range(p, began, "step %lld", (long long)step);
     TRY(exec_trace_end(p->session->train, &records, &n));
     p->tracing = false;
-    for (int i = 0; i < n; i++) take_record(p, &records[i], mean_length, &text);
-    put(p, &text);
-    buf_free(&text);
+    for (int i = 0; i < n; i++) add_record(p, &records[i], mean_length, &text);
+    write_events(p, &text);
     if (++p->done == p->wanted) finish(p);
     return OK;
 }

@@ -1,4 +1,4 @@
-#include "train/ranks.h"
+#include "train/ranks_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 extern char **environ;
 
-#define BEAT_S    1.0 /* between heartbeats, at most */
-#define PIECE     ((size_t)64 << 20)
+#define BEAT_S    1.0                /* between heartbeats, at most */
+#define PIECE     ((size_t)64 << 20) /* bytes of a message: no longer than a transport's smallest limit */
 #define TEXT_SIZE 2048
 
 /* The words that the ranks' threads sum. */
@@ -54,7 +54,7 @@ Status ranks_connect(Ranks *r, Comm **comm)
 /* ---- the heartbeat thread ---- */
 
 static const int signal_of[] = {
-    [VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2};
+    [VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2, [VOTE_HUP] = SIGHUP};
 
 static void fill_words(const Ranks *r, double words[N_WORDS])
 {
@@ -93,7 +93,7 @@ static void wait_for_news(Ranks *r)
         if (!thread_wait_until(&r->changed, &r->lock, until)) return;
 }
 
-static void *keep_up(void *arg)
+static void *heartbeat(void *arg)
 {
     Ranks *r = arg;
     bool last = false;
@@ -120,7 +120,7 @@ static void *keep_up(void *arg)
 static Status start_thread(Ranks *r)
 {
     thread_lock_init(&r->lock, &r->changed);
-    r->running = thread_start(&r->thread, keep_up, r) == 0;
+    r->running = thread_start(&r->thread, heartbeat, r) == 0;
     return r->running ? OK : fail(E_MEMORY, "cannot start the thread that exchanges heartbeats with the other ranks");
 }
 
@@ -138,15 +138,17 @@ Status ranks_meet(Ranks *r)
 
 void ranks_vote(Ranks *r, Vote v)
 {
+    if (!r) return;
     pthread_mutex_lock(&r->lock);
     r->mine[v] = 1;
     pthread_mutex_unlock(&r->lock);
 }
 
-bool ranks_agreed(const Ranks *r, Vote v) { return r->agreed[v]; }
+bool ranks_agreed(const Ranks *r, Vote v) { return r && r->agreed[v]; }
 
-void ranks_settled(Ranks *r, Vote v)
+void ranks_clear(Ranks *r, Vote v)
 {
+    if (!r) return;
     pthread_mutex_lock(&r->lock);
     r->agreed[v] = false;
     pthread_mutex_unlock(&r->lock);
@@ -154,7 +156,7 @@ void ranks_settled(Ranks *r, Vote v)
 
 int ranks_signal(const Ranks *r)
 {
-    for (int v = VOTE_TERM; v <= VOTE_USR2; v++)
+    for (int v = VOTE_TERM; v <= VOTE_HUP; v++)
         if (r->agreed[v]) return signal_of[v];
     return 0;
 }
@@ -165,16 +167,16 @@ bool ranks_hurry(const Ranks *r) { return r && atomic_load(&r->hurry); }
 
 static Status count_sharing(Ranks *r)
 {
+    typedef struct {
+        cpu_set_t cores;
+        int64_t node;
+    } Place;
     Comm *c = r->comm;
-    size_t size = sizeof(int32_t) + sizeof r->cores;
-    char *mine = mem_alloc(size), *all = mem_array((size_t)c->size, size);
-    int32_t node = c->node;
-    if (sched_getaffinity(0, sizeof r->cores, &r->cores) != 0) CPU_ZERO(&r->cores);
-    memcpy(mine, &node, sizeof node);
-    memcpy(mine + sizeof node, &r->cores, sizeof r->cores);
-    Status status = comm_allgather(c, mine, size, all);
-    for (int i = 0; i < c->size && status == OK; i++) r->sharing += memcmp(all + (size_t)i * size, mine, size) == 0;
-    free(mine);
+    Place mine = {.node = c->node}, *all = mem_array((size_t)c->size, sizeof *all);
+    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores);
+    r->cores = mine.cores;
+    Status status = comm_allgather(c, &mine, sizeof mine, all);
+    for (int i = 0; i < c->size && status == OK; i++) r->sharing += memcmp(&all[i], &mine, sizeof mine) == 0;
     free(all);
     return status;
 }
@@ -186,95 +188,15 @@ int ranks_threads(const Ranks *r, int asked)
     return share > 0 ? share : 1;
 }
 
-/* ---- comparison of options ---- */
-
-static bool is_one_of(const char *flag, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(flag, list[i]) == 0) return true;
-    return false;
-}
-
-/* Options that may differ between ranks: paths, properties of the machine, output. */
-static bool own_option(const char *flag)
-{
-    static const char *const own[] = {"output-dir",   "model-config", "vocab",       "threads",       "backend",
-                                      "precision",    "rendezvous",   "iface",       "memory-budget", "log-every",
-                                      "log-format",   "verbose",      "poison",      "keep",          "connect-timeout",
-                                      "peer-timeout", "snapshot-dir", "persist-file"};
-    return is_one_of(flag, own, sizeof own / sizeof *own);
-}
-
-/* Paths too, but all ranks must agree on whether each is given. */
-static const char *const places[] = {"data-dir", "model", "eval-dir", "input", "submission"};
-enum { N_PLACES = sizeof places / sizeof *places };
-
-static char *value_text(const Json *v)
-{
-    switch (js_kind(v)) {
-    case JSON_KIND_STRING:
-        return mem_strdup(js_string(v, ""));
-    case JSON_KIND_BOOL:
-        return mem_strdup(js_bool(v, false) ? "true" : "false");
-    default:
-        return mem_printf("%.17g", js_real(v, 0));
-    }
-}
-
-/* Finds the paths that only some ranks were given. */
-static Status compare_places(Comm *comm, const Json *doc, bool differ[N_PLACES])
-{
-    uint8_t mine[N_PLACES], *all = mem_array((size_t)comm->size, sizeof mine);
-    for (int i = 0; i < N_PLACES; i++) mine[i] = *js_string(js_get(doc, places[i]), "") != 0;
-    Status status = comm_allgather(comm, mine, sizeof mine, all);
-    for (int r = 0; r < comm->size; r++)
-        for (int i = 0; i < N_PLACES; i++) differ[i] |= all[(size_t)r * sizeof mine + (size_t)i] != all[i];
-    free(all);
-    return status;
-}
-
-/* Runs before anything that depends on the options. */
-static Status agree_on_options(Comm *comm, const Config *c)
-{
-    Buf text = {0};
-    Json *doc = NULL;
-    int n = 0;
-    Status status = OK;
-    bool differ[N_PLACES] = {false};
-    CommFact facts[N_OPTIONS];
-    char *flags[N_OPTIONS], *values[N_OPTIONS];
-    config_json(c, &text);
-    TRY_DONE(js_parse("the configuration", text.data, text.len, &doc));
-    /* Compare versions first: another version has other options. */
-    TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
-    TRY_DONE(compare_places(comm, doc, differ));
-    for (void *it = js_first(doc); it && n < N_OPTIONS; it = js_next(doc, it)) {
-        bool skip = own_option(js_key(it));
-        for (int i = 0; i < N_PLACES; i++) skip = skip || (!differ[i] && strcmp(js_key(it), places[i]) == 0);
-        if (skip) continue;
-        flags[n] = mem_printf("--%s", js_key(it));
-        values[n] = value_text(js_value(it));
-        facts[n] = (CommFact){flags[n], values[n]};
-        n++;
-    }
-    TRY_DONE(comm_agree(comm, facts, n));
-done:
-    for (int i = 0; i < n; i++) {
-        free(flags[i]);
-        free(values[i]);
-    }
-    js_free(doc);
-    buf_free(&text);
-    return status;
-}
-
 Status ranks_open(const Config *c, Status use, Ranks **ranks)
 {
     World world;
     Status status = OK;
     *ranks = NULL;
-    char *wrong = mem_strdup(status_message()); /* of `use` */
+    char *wrong = use == OK ? NULL : mem_strdup(status_message());
     Status found = world_find(environ, &world);
+    if (use == OK && found == OK && (use = ranks_check_batch(c, world.size)) != OK)
+        wrong = mem_strdup(status_message());
     if (found != OK || world.size == 1) {
         if (use != OK) (void)fail(use, "%s", wrong);
         free(wrong);
@@ -292,7 +214,7 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
     r->beat = c->peer_timeout / 4 < BEAT_S ? c->peer_timeout / 4 : BEAT_S;
     log_set_name(world.rank > 0 ? comm_peer_name(r->comm, world.rank) : NULL);
     if (world.rank > 0 && !c->verbose) log_set_level(LOG_WARN);
-    TRY_DONE(agree_on_options(r->comm, c));
+    TRY_DONE(ranks_compare_options(r->comm, c));
     TRY_DONE(comm_dup(r->comm, &r->control));
     TRY_DONE(count_sharing(r));
     TRY_DONE(start_thread(r));
@@ -336,47 +258,26 @@ void ranks_close(Ranks *r)
 
 /* ---- exchanges other than gradients ---- */
 
-typedef struct {
-    int32_t status;
-    char text[TEXT_SIZE];
-} Said;
-
-/* Shares rank `who`'s status and message with all. */
-static Status say(Ranks *r, Status mine, int who)
-{
-    Said said = {.status = (int32_t)mine};
-    snprintf(said.text, sizeof said.text, "%s", mine == OK ? "" : status_message());
-    TRY(comm_broadcast(r->comm, &said, sizeof said, who));
-    if (said.status == OK || r->comm->rank == who) return mine;
-    return who == 0 ? fail((Status)said.status, "%s", said.text)
-                    : fail((Status)said.status, "%s: %s", comm_peer_name(r->comm, who), said.text);
-}
-
-Status ranks_follow(Ranks *r, Status of_first)
-{
-    if (!r) return of_first;
-    char *text = mem_strdup(status_message());
-    Status status = ranks_meet(r);
-    if (status == OK && r->comm->rank == 0 && of_first != OK) (void)fail(of_first, "%s", text);
-    free(text);
-    return status == OK ? say(r, of_first, 0) : status;
-}
-
 Status ranks_all(Ranks *r, Status mine)
 {
     if (!r) return mine;
-    char *text = mem_strdup(status_message());
-    int32_t code = (int32_t)mine, *all = mem_array((size_t)r->comm->size, sizeof *all);
+    Comm *c = r->comm;
+    char said[TEXT_SIZE] = "", *text = mem_strdup(status_message());
+    int32_t code = (int32_t)mine, *all = mem_array((size_t)c->size, sizeof *all);
     int who = 0;
     Status status = OK;
     TRY_DONE(ranks_meet(r));
-    TRY_DONE(comm_allgather(r->comm, &code, sizeof code, all));
-    while (who < r->comm->size && all[who] == OK) who++;
-    if (mine != OK) (void)fail(mine, "%s", text);
-    if (who < r->comm->size) {
-        status = say(r, mine, who);
-        if (status == OK) status = (Status)all[who];
-    }
+    TRY_DONE(comm_allgather(c, &code, sizeof code, all));
+    while (who < c->size && all[who] == OK) who++;
+    if (who == c->size) goto done;
+    if (who == c->rank) snprintf(said, sizeof said, "%s", text);
+    TRY_DONE(comm_broadcast(c, said, sizeof said, who));
+    if (who == c->rank)
+        status = fail(mine, "%s", text);
+    else if (who == 0)
+        status = fail((Status)all[who], "%s", said);
+    else
+        status = fail((Status)all[who], "%s: %s", comm_peer_name(c, who), said);
 done:
     free(text);
     free(all);
@@ -406,6 +307,28 @@ Status ranks_broadcast_text(Ranks *r, Buf *text)
     }
     free(bytes);
     return status;
+}
+
+Status ranks_broadcast_path(Ranks *r, char **path)
+{
+    Buf text = {0};
+    if (!r) return OK;
+    if (*path) buf_puts(&text, *path);
+    Status status = ranks_broadcast_text(r, &text);
+    free(*path);
+    *path = status == OK && text.len > 0 ? mem_strndup(text.data, text.len) : NULL;
+    buf_free(&text);
+    return status;
+}
+
+Status ranks_pass(Ranks *r, int peer, void *data, size_t bytes, bool send)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        char *piece = (char *)data + at;
+        TRY(send ? comm_send(r->comm, peer, piece, n) : comm_receive(r->comm, peer, piece, n));
+    }
+    return OK;
 }
 
 Status ranks_gather(Ranks *r, void **data, size_t *bytes)
@@ -457,20 +380,12 @@ Status ranks_same(Ranks *r, const char *name, const char *value)
     return status == E_USAGE ? fail(E_FAIL, "ranks that must agree differ: %s", status_message()) : status;
 }
 
-/* The backend without its thread count, which may differ between ranks. */
-static void computing(const Backend *b, char out[192])
-{
-    snprintf(out, 192, "%s: %s", b->name, b->device ? "" : b->describe);
-    char *threads = strrchr(out, ',');
-    if (threads) *threads = '\0';
-}
-
 Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data)
 {
     if (!r) return OK;
     char hex[33], backend[192];
     digest_format(data, hex);
-    computing(b, backend);
+    snprintf(backend, sizeof backend, "%s: %s", b->name, b->device ? "" : b->describe);
     const CommFact facts[] = {
         {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
     TRY(ranks_meet(r));

@@ -1,35 +1,13 @@
 #include "train/recover.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define PIECE ((size_t)64 << 20) /* bytes of a message between ranks */
-
-/* ---- the run, from rank 0 ---- */
-
-typedef struct {
-    Digest run;
-    int64_t disk; /* the newest checkpoint's step */
-    char output[1024];
-} Wanted;
-
-static Status find_run(const char *output_dir, int64_t disk, Wanted *w)
-{
-    char *path = snapshot_canonical(output_dir);
-    w->disk = disk;
-    memcpy(w->output, path, strnlen(path, sizeof w->output - 1));
-    free(path);
-    return snapshot_run(output_dir, false, false, &w->run);
-}
 
 /* ---- the snapshots of all ranks ---- */
 
 /* Whether this rank searches: the first of a host's ranks with the same folder does. */
-static Status looks(Ranks *ranks, const char *dir, bool *mine)
+static Status is_searcher(Ranks *ranks, const char *dir, bool *mine)
 {
     typedef struct {
         int64_t node;
@@ -47,37 +25,31 @@ static Status looks(Ranks *ranks, const char *dir, bool *mine)
     return status;
 }
 
-/* Collects every rank's pieces on all ranks. */
-static Status exchange_pieces(Ranks *ranks, SnapshotPiece **pieces, int *count)
+/* The last step of any piece, also of an incomplete generation; -1: none. */
+static int64_t newest_step(const SnapshotPiece *pieces, int count)
 {
-    size_t bytes = (size_t)*count * sizeof **pieces;
-    TRY(ranks_gather(ranks, (void **)pieces, &bytes));
-    *count = (int)(bytes / sizeof **pieces);
-    return OK;
+    int64_t step = -1;
+    for (int i = 0; i < count; i++)
+        if (pieces[i].step > step) step = pieces[i].step;
+    return step;
 }
 
 /* The last step in metrics.jsonl; 0: none. */
 static int64_t last_step(const char *output_dir)
 {
-    char *path = file_join(output_dir, "metrics.jsonl"), tail[4096];
+    char *path = file_join(output_dir, "metrics.jsonl");
+    Buf text = {0};
     long long step = 0;
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0) {
-        off_t from = st.st_size > (off_t)sizeof tail - 1 ? st.st_size - (off_t)sizeof tail + 1 : 0;
-        ssize_t n = pread(fd, tail, sizeof tail - 1, from);
-        tail[n > 0 ? n : 0] = '\0';
-        for (char *line = tail; line; line = strchr(line, '\n')) {
-            line += *line == '\n';
-            (void)sscanf(line, "{\"step\": %lld", &step);
-        }
+    if (file_exists(path) && file_read(path, (size_t)4 << 30, &text) == OK && text.len) {
+        const char *line = strrchr(text.data, '{'); /* every line is one flat object */
+        if (line) (void)sscanf(line, "{\"step\": %lld", &step);
     }
-    if (fd >= 0) close(fd);
+    buf_free(&text);
     free(path);
     return step;
 }
 
-static void say(const Config *config, const char *output_dir, const struct TrainMemory *m, int64_t disk)
+static void log_found(const Config *config, const char *output_dir, const Persist *m, int64_t disk)
 {
     int64_t made = last_step(output_dir), lost = made > m->set.step ? made - m->set.step : 0;
     char newest[64] = "there is no checkpoint";
@@ -89,119 +61,89 @@ static void say(const Config *config, const char *output_dir, const struct Train
              copies ? ", partly from copies on other hosts" : "", newest, (long long)lost, lost == 1 ? " is" : "s are");
 }
 
-Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, int64_t disk,
-                    struct TrainMemory **memory)
+Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, int64_t disk, Persist *m)
 {
     Status status = OK;
-    Wanted w;
+    const char *dir = config->snapshot_dir;
+    Digest run = {0};
+    char *output = NULL; /* canonical, from rank 0 */
     SnapshotPiece *pieces = NULL;
-    int count = 0, cap = 0;
+    int count = 0;
+    size_t bytes;
     bool mine;
-    Buf missing = {0};
-    struct TrainMemory *m = mem_alloc(sizeof *m);
-    memset(&w, 0, sizeof w);
-    *memory = NULL;
-    TRY_DONE(ranks_follow(ranks, ranks_first(ranks) ? find_run(output_dir, disk, &w) : OK));
-    TRY_DONE(ranks_broadcast(ranks, &w, sizeof w));
-    if (!snapshot_run_known(w.run)) goto done;
-    TRY_DONE(looks(ranks, config->snapshot_dir, &mine));
-    if (mine && snapshot_find(config->snapshot_dir, w.output, &m->list) != OK)
-        log_warn("%s: ignoring snapshots there", status_message());
-    snapshot_list_warn(&m->list, w.run);
-    snapshot_pieces(&m->list, w.run, ranks_rank(ranks), &pieces, &count, &cap);
-    TRY_DONE(exchange_pieces(ranks, &pieces, &count));
-    snapshot_choose(pieces, count, NULL, &m->set, &missing);
-    if (missing.len && ranks_first(ranks)) log_warn("snapshots in %s: %s", config->snapshot_dir, missing.data);
-    if (m->set.generation && m->set.step > w.disk) {
-        if (ranks_first(ranks)) say(config, output_dir, m, w.disk);
-        *memory = m;
-        m = NULL;
-    } else if (m->set.generation && mine) { /* the disk has this step or a later one */
-        if (snapshot_remove(config->snapshot_dir, w.output, 0, NULL, NULL) != OK) log_warn("%s", status_message());
+    *m = (Persist){0};
+    if (ranks_first(ranks)) output = snapshot_canonical(output_dir);
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? snapshot_run(output_dir, false, false, &run) : OK));
+    TRY_DONE(ranks_broadcast(ranks, &run, sizeof run));
+    TRY_DONE(ranks_broadcast(ranks, &disk, sizeof disk));
+    TRY_DONE(ranks_broadcast_path(ranks, &output));
+    if (!snapshot_run_known(run)) goto done;
+    TRY_DONE(is_searcher(ranks, dir, &mine));
+    if (mine && snapshot_find(dir, output, &m->list) != OK) log_warn("%s: ignoring snapshots there", status_message());
+    snapshot_list_warn(&m->list, run);
+    pieces = snapshot_pieces(&m->list, run, ranks_rank(ranks), &count);
+    bytes = (size_t)count * sizeof *pieces;
+    TRY_DONE(ranks_gather(ranks, (void **)&pieces, &bytes));
+    count = (int)(bytes / sizeof *pieces);
+    snapshot_choose(pieces, count, &m->set, &m->missing);
+    if (m->missing.len && ranks_first(ranks)) log_warn("snapshots in %s: %s", dir, m->missing.data);
+    if (m->set.generation && m->set.step > disk) {
+        if (ranks_first(ranks)) log_found(config, output_dir, m, disk);
+        goto done;
     }
+    /* The disk has this step or a later one. Ranks killed while they removed their slices left the rest. */
+    if (mine && (m->set.generation || newest_step(pieces, count) <= disk) &&
+        snapshot_remove(dir, output, 0, NULL, NULL) != OK)
+        log_warn("%s", status_message());
+    persist_free(m);
 done:
-    recover_free(m);
+    if (status != OK) persist_free(m);
     free(pieces);
-    buf_free(&missing);
+    free(output);
     return status;
-}
-
-void recover_free(struct TrainMemory *m)
-{
-    if (!m) return;
-    snapshot_set_free(&m->set);
-    snapshot_list_free(&m->list);
-    free(m);
 }
 
 /* ---- contents of the snapshot ---- */
 
-Status recover_state(const struct TrainMemory *m, Ranks *ranks, Buf *text)
+Status recover_state(const Persist *m, Ranks *ranks, Buf *text)
 {
     const SnapshotPiece *p = &m->set.pieces[0];
-    Comm *c = ranks_comm(ranks);
+    char *state = NULL;
     size_t size = 0;
-    const char *state = NULL;
-    if (p->rank == ranks_rank(ranks)) state = snapshot_state(&m->list.files[p->file], p->slot, &size);
-    if (!c) {
-        buf_append(text, state, size);
-        return OK;
+    if (p->rank == ranks_rank(ranks)) {
+        const char *mine = snapshot_state(&m->list.files[p->file], p->slot, &size);
+        state = mem_strndup(mine, size);
     }
-    uint64_t bytes = size;
-    TRY(ranks_meet(ranks));
-    TRY(comm_broadcast(c, &bytes, sizeof bytes, p->rank));
-    char *copy = mem_alloc((size_t)bytes);
-    if (state) memcpy(copy, state, size);
-    Status status = comm_broadcast(c, copy, (size_t)bytes, p->rank);
-    if (status == OK) buf_append(text, copy, (size_t)bytes);
-    free(copy);
+    Status status = ranks_gather(ranks, (void **)&state, &size); /* the other ranks have nothing to add */
+    if (status == OK) buf_append(text, state, size);
+    free(state);
     return status;
 }
 
-void recover_progress(const struct TrainMemory *m, TrainProgress *p)
+static Status send_slice(Ranks *ranks, const SnapshotFile *f, int slot)
 {
-    p->snapshot_newest = m->set.newest;
-    p->snapshot_kept = m->set.generation;
-}
-
-static Status send_bytes(Comm *c, const void *data, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += PIECE)
-        TRY(comm_send(c, 0, (const char *)data + at, bytes - at < PIECE ? bytes - at : PIECE));
-    return OK;
-}
-
-static Status receive_bytes(Comm *c, int from, void *data, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += PIECE)
-        TRY(comm_receive(c, from, (char *)data + at, bytes - at < PIECE ? bytes - at : PIECE));
-    return OK;
-}
-
-static Status send_slice(Comm *c, const SnapshotFile *f, int slot)
-{
-    int n;
-    const Interval *intervals = snapshot_intervals(f, &n);
-    int64_t counts[2] = {n, 0};
-    for (int i = 0; i < n; i++) counts[1] += intervals[i].end - intervals[i].begin;
-    TRY(send_bytes(c, counts, sizeof counts));
-    TRY(send_bytes(c, intervals, (size_t)n * sizeof *intervals));
+    const Intervals *part = &f->fixed.part;
+    int64_t counts[2] = {part->count, part->size};
+    TRY(ranks_pass(ranks, 0, counts, sizeof counts, true));
+    TRY(ranks_pass(ranks, 0, part->intervals, (size_t)part->count * sizeof *part->intervals, true));
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
-        TRY(send_bytes(c, snapshot_values(f, slot, a), (size_t)counts[1] * sizeof(float)));
+        TRY(ranks_pass(ranks, 0, (void *)(uintptr_t)snapshot_values(f, slot, a), (size_t)part->size * sizeof(float),
+                       true));
     return OK;
 }
 
-static Status receive_slice(Comm *c, int from, float *const arrays[SNAPSHOT_ARRAYS])
+static Status receive_slice(Ranks *ranks, int from, float *const arrays[SNAPSHOT_ARRAYS])
 {
     Status status = OK;
     int64_t counts[2];
-    TRY(receive_bytes(c, from, counts, sizeof counts));
+    TRY(ranks_pass(ranks, from, counts, sizeof counts, false));
     Interval *intervals = mem_array((size_t)counts[0], sizeof *intervals);
+    Intervals part = {.intervals = intervals, .count = (int)counts[0], .size = counts[1]};
     float *values = mem_array((size_t)counts[1], sizeof *values);
-    TRY_DONE(receive_bytes(c, from, intervals, (size_t)counts[0] * sizeof *intervals));
+    TRY_DONE(ranks_pass(ranks, from, intervals, (size_t)counts[0] * sizeof *intervals, false));
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
-        TRY_DONE(receive_bytes(c, from, values, (size_t)counts[1] * sizeof *values));
-        snapshot_scatter(intervals, (int)counts[0], values, arrays[a]);
+        TRY_DONE(ranks_pass(ranks, from, values, (size_t)counts[1] * sizeof *values, false));
+        snapshot_scatter(&part, values, arrays[a]);
     }
 done:
     free(intervals);
@@ -209,23 +151,22 @@ done:
     return status;
 }
 
-static Status gather(const struct TrainMemory *m, Session *s, float *const arrays[SNAPSHOT_ARRAYS])
+static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[SNAPSHOT_ARRAYS])
 {
-    int rank = ranks_rank(s->options.ranks);
-    Comm *c = ranks_comm(s->options.ranks);
+    int rank = ranks_rank(ranks);
     for (int i = 0; i < m->set.world; i++) {
         const SnapshotPiece *p = &m->set.pieces[i];
         if (p->rank == rank && rank == 0)
             snapshot_assemble_piece(&m->list, p, arrays);
         else if (p->rank == rank)
-            TRY(send_slice(c, &m->list.files[p->file], p->slot));
+            TRY(send_slice(ranks, &m->list.files[p->file], p->slot));
         else if (rank == 0)
-            TRY(receive_slice(c, p->rank, arrays));
+            TRY(receive_slice(ranks, p->rank, arrays));
     }
     return OK;
 }
 
-Status recover_load(const struct TrainMemory *m, Session *s)
+Status recover_load(const Persist *m, Session *s)
 {
     float *arrays[SNAPSHOT_ARRAYS] = {0};
     const ParamTable *params = &s->model->params;
@@ -239,5 +180,5 @@ Status recover_load(const struct TrainMemory *m, Session *s)
         memset(arrays[a], 0, (size_t)params->size * sizeof(float));
     }
     TRY(ranks_meet(s->options.ranks));
-    return ranks_all(s->options.ranks, gather(m, s, arrays));
+    return ranks_all(s->options.ranks, gather_slices(m, s->options.ranks, arrays));
 }

@@ -3,14 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "config/table.h"
+
+#include "report/record.h"
 
 static void keep_rates(const char *output_dir, RunSummary *s)
 {
     RunRecord before;
-    char *path = file_join(output_dir, "run.json");
-    bool there = file_exists(path) && run_record_read(output_dir, &before) == OK;
-    free(path);
-    if (!there) return;
+    if (run_record_read(output_dir, &before) != OK) return;
     if (before.s.steps == s->steps) {
         s->seq_per_s = before.s.seq_per_s;
         s->tokens_per_s = before.s.tokens_per_s;
@@ -22,33 +24,51 @@ static void keep_rates(const char *output_dir, RunSummary *s)
     run_record_free(&before);
 }
 
-void result_summary(RunSummary *s, const Run *r, double **series)
+Status result_write(const Run *r)
 {
+    char folder[4096] = "";
+    char *again = mem_printf("cairn %s --config %s/run.json --output-dir OTHER",
+                             config_commands[r->given->command].name, r->c->output_dir);
+    double *series = NULL;
     const RunPlan *plan = &r->session.plan;
     const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
-    *s = (RunSummary){.task = r->name,
-                      .recompute = plan->policy,
-                      .precision = backend_precision(b, plan->input.compute),
-                      .backend = b->describe,
-                      .threads = b->threads,
-                      .steps = progress->step,
-                      .final_loss = progress->last_loss,
-                      .wall_s = clock_monotonic() - r->started,
-                      .planned_peak_bytes = run_plan_peak(plan),
-                      .measured_peak_bytes = progress->peak_bytes,
-                      .save_stall_s = progress->save_stall_s,
-                      .config_json = r->config_json.data};
-    if (r->session.train) plan_memory_series(&plan->train, series, &s->n_memory);
-    s->memory_series = *series;
+    RunSummary s = {.task = r->name,
+                    .recompute = plan->policy,
+                    .precision = backend_precision(b, plan->input.compute),
+                    .backend = b->describe,
+                    .threads = b->threads,
+                    .steps = progress->step,
+                    .final_loss = progress->last_loss,
+                    .wall_s = clock_monotonic() - r->started,
+                    .planned_peak_bytes = run_plan_peak(plan),
+                    .measured_peak_bytes = progress->peak_bytes,
+                    .save_stall_s = progress->save_stall_s,
+                    .config_json = r->config_json.data,
+                    .version = CAIRN_VERSION,
+                    .started = r->started_at,
+                    .hosts = r->hosts.data,
+                    .folder = getcwd(folder, sizeof folder) ? folder : "",
+                    .command = r->given->line.data,
+                    .again = again,
+                    .ranks = ranks_size(r->ranks),
+                    .fingerprint = r->fingerprint.data};
+    if (r->session.train) plan_memory_series(&plan->train, &series, &s.n_memory);
+    s.memory_series = series;
     for (int i = 0; i < N_REGIONS; i++)
-        if (plan->bytes[i]) summary_add_region(s, region_name((Region)i), plan->bytes[i]);
+        if (plan->bytes[i]) summary_add_region(&s, region_name((Region)i), plan->bytes[i]);
     if (progress->seconds > 0) {
-        s->seq_per_s = (double)progress->sequences / progress->seconds;
-        s->tokens_per_s = (double)progress->tokens / progress->seconds;
+        s.seq_per_s = (double)progress->sequences / progress->seconds;
+        s.tokens_per_s = (double)progress->tokens / progress->seconds;
     } else {
-        keep_rates(r->c->output_dir, s);
+        keep_rates(r->c->output_dir, &s);
     }
+    if (r->evaluate) r->task->figures(r, &s);
+    Status status = summary_write(r->c->output_dir, &s);
+    if (status == OK) status = report_write(r->c->output_dir, &s);
+    free(series);
+    free(again);
+    return status;
 }
 
 static void add_key(EvalResults *e, const char *name, const char *suffix)
@@ -96,8 +116,8 @@ done:
 bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names)
 {
     RunRecord record;
-    char *model = file_join(output_dir, "model.safetensors"), *summary = file_join(output_dir, "run.json");
-    bool there = file_exists(model) && file_exists(summary) && run_record_read(output_dir, &record) == OK;
+    char *model = file_join(output_dir, "model.safetensors");
+    bool there = file_exists(model) && run_record_read(output_dir, &record) == OK;
     if (there) {
         there = record.s.steps == step;
         for (int i = 0; i < n_names && there; i++) {
@@ -107,7 +127,6 @@ bool result_there(const char *output_dir, int64_t step, char *const *names, int 
         run_record_free(&record);
     }
     free(model);
-    free(summary);
     return there;
 }
 
@@ -124,8 +143,7 @@ void result_show(const char *output_dir, int64_t step)
 Status result_export(const Run *r, const char *dir)
 {
     const float *weights;
-    ExportText text;
-    run_export_text(r, &text);
+    ExportText text = run_export_text(r);
     TRY(session_read(&r->session, STATE_WEIGHTS, NULL, &weights));
     Status status = export_model(dir, &r->model, weights, &text);
     session_read_done(&r->session, weights);

@@ -1,13 +1,12 @@
-/* Files at the end of every run, and whether they are there already. */
+/* The files at the end of a run, and the check for those of a finished one. */
 #ifndef CAIRN_TRAIN_RESULT_H
 #define CAIRN_TRAIN_RESULT_H
 
 #include "report/report.h"
 #include "train/run.h"
 
-/* Fills the summary, but for figures of evaluations. Rates of a run that was finished before stay those of its
-   run.json. `series` gets the memory curve, which the caller frees after the summary is written. */
-void result_summary(RunSummary *s, const Run *run, double **series);
+/* Writes run.json and report.html. A run that had finished before keeps the rates of its run.json. */
+Status result_write(const Run *run);
 
 /* eval_results.json and .txt, with keys as Hugging Face and Google name them: "eval_" NAME SUFFIX. Zeroed at first. */
 typedef struct {

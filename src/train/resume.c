@@ -6,25 +6,8 @@
 #include "formats/tensor_file.h"
 #include "state/checkpoint.h"
 #include "train/recover.h"
-#include "train/start.h"
-#include "train/train.h"
-
-static void read_progress(const Json *doc, TrainResume *r)
-{
-    const Json *forms = js_get(doc, "norm_forms");
-    r->progress = (TrainProgress){.step = js_int(js_get(doc, "step"), 0),
-                                  .batch = js_int(js_get(doc, "batch"), 0),
-                                  .finished = js_bool(js_get(doc, "finished"), false),
-                                  .loss_sum = js_real(js_get(doc, "loss_sum"), 0),
-                                  .last_loss = js_real(js_get(doc, "last_loss"), NAN),
-                                  .best_metric = js_real(js_get(doc, "best_metric"), NAN),
-                                  .best_step = js_int(js_get(doc, "best_step"), 0),
-                                  .evaluated = js_int(js_get(doc, "evaluated"), 0),
-                                  .evaluated_samples = js_int(js_get(doc, "evaluated_samples"), -1)};
-    r->n_forms = (int)js_size(forms);
-    r->norm_forms = mem_alloc((size_t)r->n_forms);
-    for (int i = 0; i < r->n_forms; i++) r->norm_forms[i] = (uint8_t)js_int(js_at(forms, (size_t)i), 0);
-}
+#include "train/run.h"
+#include "train/saving.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {
@@ -90,12 +73,11 @@ static Status compare_config(const Config *config, const Json *stored, const cha
 static Status check_foreign(const char *checkpoint, const char *output_dir)
 {
     Status status = OK;
-    Buf state = {0};
     char *newest = NULL, *parent = NULL, *from = realpath(checkpoint, NULL), *out = realpath(output_dir, NULL);
     if (!from || !out) goto done;
     parent = file_directory(from);
     if (strcmp(parent, out) == 0) goto done;
-    status = checkpoint_newest(output_dir, &state, &newest);
+    status = checkpoint_newest(output_dir, NULL, NULL, &newest);
     if (status == OK && !newest) goto done;
     status =
         fail(E_USAGE,
@@ -103,7 +85,6 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
              "to resume from the newest of these",
              checkpoint, output_dir);
 done:
-    buf_free(&state);
     free(newest);
     free(parent);
     free(from);
@@ -111,14 +92,15 @@ done:
     return status;
 }
 
-/* On rank 0: finds the checkpoint, its folder and its state.json. */
-static Status find_alone(const Config *config, const char *output_dir, Buf *text, TrainResume *r, char **corrupt)
+/* On rank 0: finds the checkpoint, its folder, its state.json and its step; −1: none. */
+static Status find_alone(const Config *config, const char *output_dir, Buf *text, int64_t *step, TrainResume *r,
+                         char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        status = checkpoint_newest(output_dir, text, &r->dir);
+        status = checkpoint_newest(output_dir, text, step, &r->dir);
         if (status == E_CORRUPT) { /* a snapshot may replace it */
             *corrupt = mem_strdup(status_message());
             return OK;
@@ -130,44 +112,11 @@ static Status find_alone(const Config *config, const char *output_dir, Buf *text
                      "--resume '%s': expected auto, never, or the folder of a checkpoint; this folder does not exist",
                      config->resume));
         TRY_DONE(check_foreign(config->resume, output_dir));
-        TRY_DONE(checkpoint_verify(config->resume, text, NULL));
+        TRY_DONE(checkpoint_verify(config->resume, text, step));
         r->dir = mem_strdup(config->resume);
     }
 done:
     return status;
-}
-
-/* Collective: sends rank 0's checkpoint, if any, to all. */
-static Status take_checkpoint(Ranks *ranks, Buf *text, TrainResume *r)
-{
-    Buf dir = {0};
-    buf_puts(&dir, r->dir ? r->dir : "");
-    Status status = ranks_broadcast_text(ranks, &dir);
-    if (status == OK) status = ranks_broadcast_text(ranks, text);
-    free(r->dir);
-    r->dir = status == OK && dir.len > 0 ? mem_strndup(dir.data, dir.len) : NULL;
-    if (r->dir) r->name = mem_strdup(r->dir);
-    buf_free(&dir);
-    return status;
-}
-
-/* The step in a state.json's text; −1 if missing. */
-static int64_t step_in(const char *path, const Buf *text)
-{
-    Json *doc = NULL;
-    if (js_parse(path, text->data, text->len, &doc) != OK) return -1;
-    int64_t step = js_int(js_get(doc, "step"), -1);
-    js_free(doc);
-    return step;
-}
-
-static Status take_snapshot(const Config *config, Ranks *ranks, Buf *text, TrainResume *r)
-{
-    free(r->dir);
-    r->dir = NULL;
-    r->name = mem_printf("the snapshot of step %lld in %s", (long long)r->memory->set.step, config->snapshot_dir);
-    buf_free(text);
-    return recover_state(r->memory, ranks, text);
 }
 
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
@@ -175,20 +124,30 @@ Status train_find(const Config *config, const char *output_dir, Ranks *ranks, Tr
     Status status = OK;
     Buf text = {0};
     char *corrupt = NULL;
+    int64_t step = -1;
     *r = (TrainResume){0};
-    TRY_DONE(ranks_follow(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, r, &corrupt) : OK));
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, &step, r, &corrupt) : OK));
     if (strcmp(config->resume, "auto") == 0)
-        TRY_DONE(recover_find(config, output_dir, ranks, r->dir ? step_in(r->dir, &text) : -1, &r->memory));
-    if (corrupt && r->memory) log_warn("%s", corrupt);
-    if (!r->memory) TRY_DONE(ranks_follow(ranks, corrupt ? fail(E_CORRUPT, "%s", corrupt) : OK));
-    if (r->memory)
-        TRY_DONE(take_snapshot(config, ranks, &text, r));
-    else
-        TRY_DONE(take_checkpoint(ranks, &text, r));
+        TRY_DONE(recover_find(config, output_dir, ranks, r->dir ? step : -1, &r->memory));
+    if (r->memory.set.generation) {
+        if (corrupt) log_warn("%s", corrupt);
+        free(r->dir);
+        r->dir = NULL;
+        r->name = mem_printf("the snapshot of step %lld in %s", (long long)r->memory.set.step, config->snapshot_dir);
+        buf_free(&text);
+        TRY_DONE(recover_state(&r->memory, ranks, &text));
+        step = r->memory.set.step;
+    } else {
+        TRY_DONE(ranks_all(ranks, corrupt ? fail(E_CORRUPT, "%s", corrupt) : OK));
+        TRY_DONE(ranks_broadcast_path(ranks, &r->dir));
+        if (r->dir) r->name = mem_strdup(r->dir);
+        TRY_DONE(ranks_broadcast_text(ranks, &text));
+        TRY_DONE(ranks_broadcast(ranks, &step, sizeof step));
+    }
     if (!r->name) goto done;
-    TRY_DONE(js_parse(r->name, text.data, text.len, &r->state));
-    read_progress(r->state, r);
-    if (r->memory) recover_progress(r->memory, &r->progress);
+    TRY_DONE(ranks_all(ranks, saving_read(r->name, &text, step, &r->state, &r->progress)));
+    r->progress.snapshot_newest = r->memory.set.newest; /* for the Snapshots that continue these generations */
+    r->progress.snapshot_kept = r->memory.set.generation;
 done:
     free(corrupt);
     buf_free(&text);
@@ -208,66 +167,46 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
 static Status load_scaling(const Json *state, Session *s)
 {
     const Json *stored = js_get(state, "loss_scale");
-    double scale = js_real(js_get(stored, "scale"), 0);
     if (!stored) return OK;
-    LossScaling scaling = {.scale = (float)scale,
+    LossScaling scaling = {.scale = (float)js_real(js_get(stored, "scale"), 0),
                            .good = (int32_t)js_int(js_get(stored, "good"), 0),
                            .skipped = js_int(js_get(stored, "skipped"), 0)};
-    if (!(scale >= (double)LOSS_SCALE_LEAST && scale <= (double)LOSS_SCALE_MOST))
-        return fail(E_FORMAT, "state.json: a loss scale of %g; expected 1 to 2^32", scale);
     if (!session_scale_is_dynamic(s)) scaling.scale = s->scaling.scale;
     return session_set_scaling(s, scaling);
 }
 
 static Status load_alone(const TrainResume *r, Session *s)
 {
-    return checkpoint_load(r->dir, &s->model->params, session_fill(s, STATE_WEIGHTS), session_fill(s, STATE_M),
-                           session_fill(s, STATE_V), NULL);
+    float *weights = session_fill(s, STATE_WEIGHTS);
+    TRY(checkpoint_load(r->dir, &s->model->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
+    if (session_check_weights(s, weights) == OK) return OK;
+    char *where = mem_strdup(status_message()); /* no run saves such weights */
+    Status status =
+        fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", r->dir, where);
+    free(where);
+    return status;
 }
 
 Status train_load(TrainResume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
     TRY(load_scaling(r->state, s));
-    if (r->memory) {
-        TRY(recover_load(r->memory, s));
-        recover_free(r->memory); /* unmaps the snapshots as soon as possible */
-        r->memory = NULL;
+    if (r->memory.set.generation) {
+        TRY(recover_load(&r->memory, s));
+        persist_free(&r->memory); /* unmaps the snapshots as soon as possible */
     } else {
-        TRY(ranks_follow(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+        TRY(ranks_all(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
     }
-    return start_share(s, true);
+    return session_share(s, true);
 }
 
 void train_resume_free(TrainResume *r)
 {
     free(r->dir);
     free(r->name);
-    free(r->norm_forms);
     js_free(r->state);
-    recover_free(r->memory);
+    persist_free(&r->memory);
     *r = (TrainResume){0};
-}
-
-Status train_check_output(const char *dir)
-{
-    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                          "pytorch_model.bin.index.json"};
-    char *metrics = file_join(dir, "metrics.jsonl");
-    bool ours = file_exists(metrics);
-    Status status = OK;
-    free(metrics);
-    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
-        char *path = file_join(dir, weights[i]);
-        if (file_exists(path))
-            status =
-                fail(E_USAGE,
-                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
-                     "Use another --output-dir",
-                     path);
-        free(path);
-    }
-    return status;
 }
 
 #define SMALL_TENSOR ((size_t)64 << 10) /* bytes: biases, LayerNorms, token types */
@@ -307,12 +246,12 @@ Digest train_origin(const Model *model, const char *weights_path)
     return value;
 }
 
-void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_tokens, int ranks, Digest data,
-                       Digest origin, Buf *out)
+void train_fingerprint(const Run *r, Digest data, Buf *out)
 {
+    const Backend *backend = r->setup.backend;
     char data_hex[33], origin_hex[33];
     digest_format(data, data_hex);
-    digest_format(origin, origin_hex);
+    digest_format(train_origin(&r->model, r->c->model), origin_hex);
     buf_puts(out, "{\"backend\": ");
     buf_json(out, backend->name);
     buf_puts(out, ", \"libraries\": ");
@@ -320,5 +259,6 @@ void train_fingerprint(const Backend *backend, Dtype compute, int64_t micro_toke
     buf_printf(out,
                ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"ranks\": \"%d\", \"data\": \"%s\", "
                "\"origin\": \"%s\"}",
-               backend_precision(backend, compute), (long long)micro_tokens, ranks, data_hex, origin_hex);
+               backend_precision(backend, r->setup.compute), (long long)r->setup.plan.micro.tokens,
+               ranks_size(r->ranks), data_hex, origin_hex);
 }

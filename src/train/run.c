@@ -3,27 +3,31 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "state/checkpoint.h"
+#include "train/audit.h"
+#include "train/check.h"
 #include "train/result.h"
 #include "train/signals.h"
+#include "train/verify.h"
 
 bool run_first(const Run *r) { return ranks_first(r->ranks); }
 
 int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_length : 0; }
 
-void run_export_text(const Run *r, ExportText *text)
+ExportText run_export_text(const Run *r)
 {
-    *text = (ExportText){.vocab = r->text.file.data,
-                         .vocab_len = r->text.file.len,
-                         .lower_case = r->text.options.lower_case,
-                         .strip_accents = r->text.options.strip_accents,
-                         .labels = r->labels,
-                         .n_labels = r->n_labels};
+    return (ExportText){.vocab = r->text.file.data,
+                        .vocab_len = r->text.file.len,
+                        .lower_case = r->text.options.lower_case,
+                        .strip_accents = r->text.options.strip_accents,
+                        .labels = r->labels,
+                        .n_labels = r->n_labels};
 }
 
 /* Collective: rank 0 does it, the others get its status. */
-static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_follow(r->ranks, run_first(r) ? work(r) : OK); }
+static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }
 
 /* ---- the start ---- */
 
@@ -32,18 +36,38 @@ static Status check(Run *r)
     TRY(r->task->check(r));
     if (!r->train && !*r->c->model)
         return fail(E_USAGE, "--model is needed: without training, random weights are useless");
-    return OK;
+    return check_options(r->c, r->train);
 }
 
-static Status meet(Run *r)
+/* Collective. */
+static Status find_hosts(Run *r)
 {
-    Status use = check(r);
-    return ranks_open(r->c, use, &r->ranks);
+    enum { NAME = 65 };
+    size_t bytes = NAME;
+    char *names = mem_alloc(bytes);
+    if (gethostname(names, NAME - 1) != 0) strcpy(names, "unknown");
+    Status status = ranks_gather(r->ranks, (void **)&names, &bytes);
+    for (char *at = names, *end = names + bytes; status == OK && at < end; at += NAME) {
+        int count = 0;
+        for (char *other = names; other < at && count == 0; other += NAME) count -= strcmp(other, at) == 0;
+        if (count < 0) continue; /* named before */
+        for (char *other = at; other < end; other += NAME) count += strcmp(other, at) == 0;
+        buf_printf(&r->hosts, "%s%s", r->hosts.len ? ", " : "", at);
+        if (count > 1) buf_printf(&r->hosts, " (%d ranks)", count);
+    }
+    free(names);
+    return status;
+}
+
+static Status look_around(Run *r)
+{
+    check_doubts(r->c, r->ranks, r->train);
+    return r->verify || r->task->no_folder ? OK : check_places(r->c);
 }
 
 static Status look_for_carried(Run *r)
 {
-    TRY(checkpoint_newest(r->c->model, NULL, &r->carried));
+    TRY(checkpoint_newest(r->c->model, NULL, NULL, &r->carried));
     if (r->carried) return OK;
     return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
 }
@@ -52,27 +76,33 @@ static Status look_for_carried(Run *r)
    own. That run need not have ended. */
 static Status find_carried(Run *r)
 {
-    Buf path = {0};
     if (!r->train || strcmp(r->c->moments, "carried") != 0) return OK;
     TRY(on_first(r, look_for_carried));
-    buf_puts(&path, r->carried ? r->carried : "");
-    Status status = ranks_broadcast_text(r->ranks, &path);
-    free(r->carried);
-    r->carried = mem_strdup(path.data);
-    buf_free(&path);
+    TRY(ranks_broadcast_path(r->ranks, &r->carried));
     r->carrying = *r->c;
     r->carrying.model = r->carried;
     r->c = &r->carrying;
+    return OK;
+}
+
+/* Removes what killed writers left in the output folder and in its best/. */
+static Status take_output(Run *r)
+{
+    char *best = file_join(r->c->output_dir, "best");
+    Status status = lock_take(&r->lock, r->c->output_dir);
+    if (status == OK) status = file_remove_temporaries(r->c->output_dir);
+    if (status == OK) status = file_remove_temporaries(best);
+    free(best);
     return status;
 }
 
-static Status take_output(Run *r)
+Status run_open_backend(Run *r)
 {
-    TRY(lock_take(&r->lock, r->c->output_dir));
-    return start_clean(r->c->output_dir);
+    r->setup.ranks = r->ranks;
+    return r->setup.backend ? OK : ranks_all(r->ranks, setup_backend(r->c, &r->setup));
 }
 
-static Status plan(Run *r)
+Status run_make_plan(Run *r)
 {
     const Config *c = r->c;
     PlanInput need = {.model = &r->model,
@@ -80,28 +110,25 @@ static Status plan(Run *r)
                       .evaluation = r->evaluate,
                       .max_length = c->max_seq_length,
                       .norm_forms = r->norm_forms};
-    Buf table = {0};
-    r->setup.ranks = r->ranks;
-    TRY(ranks_all(r->ranks, setup_backend(c, &r->setup)));
+    TRY(run_open_backend(r));
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->source.count, &r->schedule));
+        if (run_first(r)) check_batch(c, r->source.count);
     }
     r->task->need(r, &need);
-    TRY(setup_plan(c, &need, &r->setup));
+    return setup_plan(c, &need, &r->setup);
+}
+
+static void log_plan(const Run *r)
+{
+    Buf table = {0};
     run_plan_describe(&r->setup.plan, &table);
     log_info("%s", table.data);
     buf_free(&table);
-    return OK;
 }
 
-/* ---- what the output folder allows ---- */
-
-static Digest data_digest(const Run *r)
-{
-    Digest parts[2] = {r->task->train_digest(r), vocab_digest(r->text.vocab)};
-    return digest_of(parts, sizeof parts);
-}
+/* ---- checks of the output folder ---- */
 
 /* Equal on all ranks: the data, and the sizes and rates of the model. */
 static Digest seen_digest(const Run *r)
@@ -113,24 +140,57 @@ static Digest seen_digest(const Run *r)
     return digest_of(parts, (size_t)n * sizeof *parts);
 }
 
+/* E_USAGE if the folder holds weights that no run wrote: training would replace them. */
+static Status check_foreign_model(const char *dir)
+{
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                          "pytorch_model.bin.index.json"};
+    char *metrics = file_join(dir, "metrics.jsonl");
+    bool ours = file_exists(metrics);
+    Status status = OK;
+    free(metrics);
+    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
+        char *path = file_join(dir, weights[i]);
+        if (file_exists(path))
+            status =
+                fail(E_USAGE,
+                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
+                     "Use another --output-dir",
+                     path);
+        free(path);
+    }
+    return status;
+}
+
+static void make_fingerprint(Run *r)
+{
+    Digest data[2] = {r->task->train_digest(r), vocab_digest(r->text.vocab)};
+    train_fingerprint(r, digest_of(data, sizeof data), &r->fingerprint);
+}
+
 /* E_USAGE if this run must not resume here, or would replace a foreign model. */
 static Status check_output(Run *r)
 {
     const Config *c = r->c;
-    train_fingerprint(r->setup.backend, r->setup.compute, r->setup.plan.micro.tokens, ranks_size(r->ranks),
-                      data_digest(r), train_origin(&r->model, c->model), &r->fingerprint);
+    make_fingerprint(r);
     TRY(train_compare(c, r->fingerprint.data, &r->resume));
-    return train_check_output(c->output_dir);
+    return check_foreign_model(c->output_dir);
 }
 
-static bool reached(const Run *r, const TrainProgress *p)
+static bool reached(const Run *r, const TrainProgress *p) { return r->task->reached && r->task->reached(r, p); }
+
+/* The run that finished had as long a --stop-after. */
+static bool stopped_before(const Run *r)
 {
-    return r->task->reached && r->task->reached(r, p->best_metric);
+    double before = 0;
+    const char *stored = js_string(js_get(js_get(r->resume.state, "config"), "stop-after"), "off");
+    if (!(r->c->stop_after > 0) || clock_parse_duration(stored, &before) != OK) return false;
+    return before >= r->c->stop_after;
 }
 
 static bool trained(const Run *r, const TrainProgress *p)
 {
-    return p->finished && (reached(r, p) || p->step >= r->schedule.total_steps);
+    return p->finished && (reached(r, p) || p->step >= r->schedule.total_steps || stopped_before(r));
 }
 
 /* Collective. A run that ended before shows its results again. */
@@ -185,7 +245,7 @@ static Status start_or_resume(Run *r)
     TRY(session_open(&r->session, &r->setup.plan, &options));
     if (!train_found(&r->resume)) {
         TRY(on_first(r, initial_weights));
-        return start_share(&r->session, r->carried != NULL);
+        return session_share(&r->session, r->carried != NULL);
     }
     TRY(train_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
@@ -197,33 +257,18 @@ static Status start_or_resume(Run *r)
 
 /* ---- training and the end ---- */
 
-static Status remove_summary(Run *r) { return summary_remove(r->c->output_dir); }
-
-static Status export_result(Run *r) { return result_export(r, r->c->output_dir); }
-
 static Status train(Run *r)
 {
     const Task *task = r->task;
     if (!trained(r, &r->progress)) {
-        TRY(on_first(r, remove_summary)); /* of the run before; the new one is written last */
-        if (task->training_begins) task->training_begins(r);
+        /* The summary of the run before; the new one is written last. */
+        TRY(ranks_all(r->ranks, run_first(r) ? summary_remove(r->c->output_dir) : OK));
+        if (task->training_begins) TRY(task->training_begins(r));
         Status status = train_run(r);
         if (task->training_ends) task->training_ends(r, status);
         TRY(status);
     }
-    return on_first(r, export_result);
-}
-
-static Status summarise(Run *r)
-{
-    RunSummary s;
-    double *series = NULL;
-    result_summary(&s, r, &series);
-    if (r->evaluate) r->task->figures(r, &s);
-    Status status = summary_write(r->c->output_dir, &s);
-    if (status == OK) status = report_write(r->c->output_dir, &s);
-    free(series);
-    return status;
+    return ranks_all(r->ranks, run_first(r) ? result_export(r, r->c->output_dir) : OK);
 }
 
 static void log_end(const Run *r)
@@ -242,24 +287,43 @@ static void log_end(const Run *r)
 
 /* ---- the run ---- */
 
+static Status finish(Run *r)
+{
+    if (!lock_there(&r->lock))
+        return fail(E_FAIL, "%s was removed, renamed or replaced while this run wrote to it; its results are not whole",
+                    r->c->output_dir);
+    return result_write(r);
+}
+
+static Status verify(Run *r)
+{
+    make_fingerprint(r);
+    TRY(verify_fingerprint(r));
+    TRY(start_or_resume(r));
+    return verify_steps(r);
+}
+
 static Status live(Run *r)
 {
     const Task *task = r->task;
-    ExportText text;
     bool done;
     config_json(r->c, &r->config_json); /* before --moments carried replaces --model */
     TRY(find_carried(r));
     const Config *c = r->c;
     TRY(ranks_all(r->ranks, task->open(r)));
-    if (!c->dry_run) TRY(on_first(r, take_output));
-    if (!c->dry_run && r->train) TRY(train_find(c, c->output_dir, r->ranks, &r->resume));
-    if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
+    bool writes = !c->dry_run && !r->verify && !task->no_folder;
+    if (writes) TRY(on_first(r, take_output));
+    if (!c->dry_run && r->train) TRY(train_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
+    if (writes && r->train) TRY(audit_check_excluded(r));
     TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
-    TRY(plan(r));
+    TRY(run_make_plan(r));
+    log_plan(r);
+    if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
     TRY(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) return OK;
+    if (r->verify) return verify(r);
     if (r->train) TRY(on_first(r, check_output));
-    run_export_text(r, &text);
+    ExportText text = run_export_text(r);
     TRY(export_files(&r->model, &text, r->files, &r->n_files));
     TRY(show_if_done(r, &done));
     if (done) return OK;
@@ -270,7 +334,7 @@ static Status live(Run *r)
     size_t used = session_memory_used(&r->session);
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) return OK;
-    TRY(on_first(r, summarise));
+    TRY(on_first(r, finish));
     log_end(r);
     return OK;
 }
@@ -288,15 +352,20 @@ static Status explain_stop(const Run *r, Status status)
     return status;
 }
 
-Status run_task(const Config *c, const Task *task)
+Status run_verify(const Config *c, const Task *task, Verify *of)
 {
     Run r = {.task = task,
+             .verify = of,
              .own = mem_alloc(task->size),
              .c = c,
+             .given = c,
              .started = clock_monotonic(),
              .progress = {.best_metric = NAN}};
+    clock_iso(r.started_at, sizeof r.started_at);
     signals_install();
-    Status status = explain_stop(&r, meet(&r));
+    Status status = explain_stop(&r, ranks_open(c, check(&r), &r.ranks));
+    if (status == OK) status = on_first(&r, look_around);
+    if (status == OK) status = find_hosts(&r);
     if (status == OK && task->prepare) status = task->prepare(&r);
     if (status == OK) status = explain_stop(&r, live(&r));
     train_resume_free(&r.resume);
@@ -312,7 +381,10 @@ Status run_task(const Config *c, const Task *task)
     export_files_free(r.files, r.n_files);
     buf_free(&r.fingerprint);
     buf_free(&r.config_json);
+    buf_free(&r.hosts);
     free(r.norm_forms);
     free(r.carried);
     return status;
 }
+
+Status run_task(const Config *c, const Task *task) { return run_verify(c, task, NULL); }

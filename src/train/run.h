@@ -13,10 +13,13 @@
 
 struct Run {
     const Task *task;
-    void *own;       /* the task's */
-    const Config *c; /* as given, or as the task replaced it */
-    double started;  /* clock_monotonic at the start, for --max-time */
-    Ranks *ranks;    /* NULL: one */
+    void *own;           /* the task's */
+    const Config *c;     /* as given, or as the task replaced it */
+    double started;      /* clock_monotonic at the start, for --max-time */
+    const Config *given; /* as the user gave it */
+    char started_at[32]; /* UTC */
+    Buf hosts;           /* of all ranks: "node1 (4 ranks), node2 (4 ranks)" */
+    Ranks *ranks;        /* NULL: one */
 
     /* The task sets these. */
     const char *name;          /* in run.json: "MNLI" */
@@ -33,23 +36,31 @@ struct Run {
     TrainResume resume;  /* the state in the output folder, if there is one */
     uint8_t *norm_forms; // (2·layers + 1), of the weights that the run starts from
     Setup setup;
-    Schedule schedule;
+    RateSchedule schedule;
     Session session;
     FolderLock lock;
     Buf fingerprint, config_json; /* in state.json. Rank 0's, and during training on all ranks */
     ModelFile files[EXPORT_MAX_FILES];
     int n_files;
     TrainProgress progress;
-    bool reached; /* task->reached: training ends before its last step */
+    struct Verify *verify; /* train/verify.h; NULL: a run of its own */
+    bool reached;          /* task->reached: training ends before its last step */
 };
 
 /* The whole life of a run, with every message. */
 Status run_task(const Config *c, const Task *task);
+/* The same, or with `verify` not NULL: computes steps of another run again, whose options are `c`, and compares. Writes
+   nothing. */
+Status run_verify(const Config *c, const Task *task, struct Verify *verify);
 
+/* Collective. Opens it, unless it is open. A task may need it earlier than the run. */
+Status run_open_backend(Run *r);
+/* Collective. Backend, schedule and plan of a task that is open: a step of run_task. */
+Status run_make_plan(Run *r);
 /* Rows that each sequence takes with --padded; 0: packed. */
 int64_t run_padded_length(const Run *r);
 bool run_first(const Run *r); /* this is rank 0 */
-/* The tokenizer and the classes, to be exported. */
-void run_export_text(const Run *r, ExportText *text);
+/* The tokenizer and the classes, for the export. */
+ExportText run_export_text(const Run *r);
 
 #endif

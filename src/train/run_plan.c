@@ -25,21 +25,28 @@ void run_plan_free(RunPlan *p)
     *p = (RunPlan){0};
 }
 
-PlanRequest run_plan_request(const RunPlan *p, bool training)
+PlanRequest plan_input_request(const PlanInput *in, bool training)
 {
-    const PlanInput *in = &p->input;
     return (PlanRequest){.model = in->model,
                          .backend = in->backend,
                          .one_copy = in->imagined,
                          .compute = in->compute,
                          .training = training,
                          .beside_training = !training && in->training,
-                         .capacity = plan_capacity(training ? p->micro : p->eval_micro),
-                         .levels = p->levels,
-                         .norm_forms = p->norm_forms,
-                         .optimizer = in->optimizer,
-                         .save_buffer = p->save_buffer,
-                         .exchange = training ? in->exchange : NULL};
+                         .norm_forms = in->norm_forms,
+                         .optimizer = in->optimizer};
+}
+
+PlanRequest run_plan_request(const RunPlan *p, bool training)
+{
+    PlanRequest r = plan_input_request(&p->input, training);
+    r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
+    r.levels = p->levels;
+    r.norm_forms = p->norm_forms;
+    r.save_buffer = p->save_buffer;
+    r.audit = training && p->input.audit;
+    r.exchange = training ? p->input.exchange : NULL;
+    return r;
 }
 
 Status run_plan_make_one(RunPlan *p, bool training)
@@ -63,19 +70,19 @@ Status run_plan_make(RunPlan *p)
 
 Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *other)
 {
-    run_plan_init(other, &p->input);
-    RunPlan choices = *p;
-    choices.levels = other->levels;
-    choices.norm_forms = other->norm_forms;
-    choices.segments = NULL;
-    choices.train = choices.eval = (Plan){0};
-    *other = choices;
+    RunPlan empty;
+    run_plan_init(&empty, &p->input);
+    *other = *p;
+    other->levels = empty.levels;
+    other->norm_forms = empty.norm_forms;
+    other->segments = NULL;
+    other->train = other->eval = (Plan){0};
     memcpy(other->levels, p->levels, n_layers(p));
     memcpy(other->norm_forms, norm_forms, n_forms(p));
     TRY(run_plan_make(other));
     for (int r = 0; r < N_REGIONS; r++)
         if (p->bytes[r] > other->bytes[r]) other->bytes[r] = p->bytes[r];
-    (void)accounts_settle(&other->accounts, other->bytes);
+    (void)accounts_set_peaks(&other->accounts, other->bytes);
     return OK;
 }
 
@@ -99,9 +106,9 @@ void run_plan_describe(const RunPlan *p, Buf *out)
         buf_printf(out, "  %-12s %10.1f MiB%s\n", "snapshots", (double)machine->snapshots / (1 << 20),
                    own ? "   of the machine" : "");
     buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)first->held / (1 << 20),
-               own ? "what the driver and libraries take there" : "program, libraries, data");
+               own ? "driver and libraries" : "program, libraries, data");
     buf_printf(out, "  %-12s %10.1f MiB%s\n", "peak", (double)first->peak / (1 << 20), own ? "   of the device" : "");
     if (own)
         buf_printf(out, "  %-12s %10.1f MiB   of the machine (program, data, the state that is being saved%s)\n", "",
-                   (double)machine->peak / (1 << 20), p->bytes[REGION_HOST] ? ", what is offloaded" : "");
+                   (double)machine->peak / (1 << 20), p->bytes[REGION_HOST] ? ", offloaded tensors" : "");
 }

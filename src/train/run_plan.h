@@ -5,25 +5,25 @@
 #include "train/account.h"
 #include "train/planning.h"
 
-/* What the plans of a run follow from, beside the options. Everything that it points to is the caller's and outlives
-   the plan. */
+/* The input of a run's plans, beside the options. All pointers are the caller's and outlive the plan. */
 typedef struct {
     const Model *model;
     bool training, evaluation;
-    int64_t max_length;        /* rows a sequence can take */
-    int64_t max_masked;        /* masked positions a sequence can have; 0 but in pretraining */
-    double mean_length;        /* of a sequence, for predictions */
-    double beside;             /* mean length of a token's sequence; 0: mean_length */
-    bool packed;               /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
-    size_t data_bytes;         /* of the machine's memory, that data will take beside what the process holds */
+    int64_t max_length; /* rows a sequence can take */
+    int64_t max_masked; /* masked positions a sequence can have; 0 but in pretraining */
+    double mean_length; /* of a sequence, for predictions */
+    double beside;      /* mean length of a token's sequence; 0: mean_length */
+    bool packed;        /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
+    size_t data_bytes;  /* of the machine's memory, that data will need beside the bytes that the process holds */
     const uint8_t *norm_forms; /* (2·layers + 1), of the weights that training starts from; NULL: all Y */
     /* setup_plan fills these in: */
-    const Backend *backend; /* open, or the table of a device that is not here; NULL: sizes are estimated */
-    bool imagined;          /* the device is not here */
+    const Backend *backend; /* open, or the table of an imagined device; NULL: sizes are estimated */
+    bool imagined;          /* a device that this machine lacks */
     Dtype compute;
     Optimizer optimizer;
     const Exchange *exchange; /* with ranks, for training; NULL: one */
     bool saves;               /* this rank writes checkpoints: rank 0 */
+    bool audit;               /* --audit recompute */
     CostRates rates;          /* of rank 0 */
 } PlanInput;
 
@@ -32,14 +32,14 @@ static inline double plan_input_beside(const PlanInput *in) { return in->beside 
 typedef struct {
     PlanInput input;
     char policy[88];                 /* as it runs: "auto (none×8 lean×4)" */
-    MicroCapacity micro, eval_micro; /* of a training and an evaluation micro-batch; no tokens: there is none */
+    MicroCapacity micro, eval_micro; /* of a training and an evaluation micro-batch; no tokens: not planned */
     uint8_t *levels;                 /* (layers) */
     uint8_t *norm_forms;             /* (2·layers + 1) */
     bool save_buffer;                /* else saving streams, and training waits */
-    size_t snapshots_given_up;       /* bytes of snapshots for which there is no room: none are taken */
+    size_t snapshots_given_up;       /* bytes of the snapshots that do not fit: none are taken */
     double micros;                   /* of a step */
     double step_s;                   /* predicted; 0 without training */
-    Plan train, eval;                /* zeroed where there is none */
+    Plan train, eval;                /* zeroed if not wanted */
     ModelTensors train_tensors, eval_tensors;
     Segment *segments;       /* (params.count), of training */
     size_t bytes[N_REGIONS]; /* of both plans, which share the memory */
@@ -50,7 +50,10 @@ typedef struct {
 /* Nothing chosen yet: all levels none, no plan made. */
 void run_plan_init(RunPlan *p, const PlanInput *input);
 void run_plan_free(RunPlan *p); /* takes a zeroed one */
-/* The request for one of its plans: the only place where one is built. */
+/* The part of a request that the input gives, for all plans of a run or of a pipeline's stages: the only place where a
+   request is built. */
+PlanRequest plan_input_request(const PlanInput *input, bool training);
+/* The request for one of its plans. */
 PlanRequest run_plan_request(const RunPlan *p, bool training);
 /* One plan for what was chosen, or both. */
 Status run_plan_make_one(RunPlan *p, bool training);
@@ -58,7 +61,7 @@ Status run_plan_make(RunPlan *p);
 /* The same choices for other LayerNorm forms (2·layers + 1): another plan, in memory that holds both. */
 Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *other);
 
-/* Bytes in the memory that activations lie in, at the peak. */
+/* Bytes in the memory of the activations, at the peak. */
 static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0].peak; }
 
 /* One table for people: policy, bytes per class, peak, predicted step. */

@@ -13,11 +13,11 @@ struct Sampling {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;             /* under the lock */
-    SampleRecord *records; /* (n) the thread's until it has ended */
+    SampleRecord *records; /* (n) only the thread uses them while it runs */
     int n, cap;
 };
 
-static bool take(Sampling *s)
+static bool add_sample(Sampling *s)
 {
     SampleRecord r = {.when = clock_monotonic()};
     if (s->device->sample(s->device, &r.device) != OK) return false;
@@ -26,7 +26,7 @@ static bool take(Sampling *s)
     return true;
 }
 
-/* Until `seconds` from now, or until it should stop: then true. */
+/* Waits until `when` (clock_monotonic), or until sampling_stop: then true. */
 static bool pause_until(Sampling *s, double when)
 {
     pthread_mutex_lock(&s->lock);
@@ -41,8 +41,8 @@ static void *sample_loop(void *argument)
     Sampling *s = argument;
     double next = clock_monotonic() + SAMPLING_EVERY;
     while (!pause_until(s, next)) {
-        if (!take(s)) {
-            log_warn("the device is not sampled any more: %s", status_message());
+        if (!add_sample(s)) {
+            log_warn("sampling of the device ends: %s", status_message());
             break;
         }
         double now = clock_monotonic();
@@ -56,14 +56,14 @@ Sampling *sampling_start(Device *d)
     if (!d || !d->sample) return NULL;
     Sampling *s = mem_alloc(sizeof *s);
     s->device = d;
-    if (!take(s)) { /* asked here first: what is missing is said before the first step */
+    if (!add_sample(s)) { /* the first sample shows before the first step whether the device has any */
         log_info("profile: no gpu.csv: %s", status_message());
         free(s);
         return NULL;
     }
     thread_lock_init(&s->lock, &s->wake);
     s->running = thread_start(&s->thread, sample_loop, s) == 0;
-    if (!s->running) log_warn("profile: the device is sampled once only: no thread can be started");
+    if (!s->running) log_warn("profile: the device is sampled once: no thread can be started");
     return s;
 }
 
@@ -78,7 +78,7 @@ int sampling_stop(Sampling *s, const SampleRecord **records)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
         s->running = false;
-        take(s); /* the end too, however short it was */
+        add_sample(s); /* the end, even of a short profile */
     }
     *records = s->records;
     return s->n;
@@ -95,7 +95,7 @@ void sampling_free(Sampling *s)
     free(s);
 }
 
-static void put_number(Buf *out, double x, int decimals)
+void csv_number(Buf *out, double x, int decimals)
 {
     buf_puts(out, ",");
     if (isfinite(x)) buf_printf(out, "%.*f", decimals, x);
@@ -107,11 +107,11 @@ void sampling_csv(const SampleRecord *records, int n, double zero, Buf *out)
     for (int i = 0; i < n; i++) {
         const DeviceSample *d = &records[i].device;
         buf_printf(out, "%.3f", records[i].when - zero);
-        put_number(out, d->sm_mhz, 0);
-        put_number(out, d->memory_mhz, 0);
-        put_number(out, d->watts, 3);
-        put_number(out, d->celsius, 0);
-        put_number(out, d->memory_bytes, 0);
+        csv_number(out, d->sm_mhz, 0);
+        csv_number(out, d->memory_mhz, 0);
+        csv_number(out, d->watts, 3);
+        csv_number(out, d->celsius, 0);
+        csv_number(out, d->memory_bytes, 0);
         buf_puts(out, "\n");
     }
 }

@@ -19,8 +19,8 @@ void saving_state(const Run *run, Buf *out)
 {
     const Session *s = &run->session;
     const TrainProgress *p = &run->progress;
-    buf_printf(out, "{\"format\": 1, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", (long long)p->step,
-               (long long)p->batch, p->finished ? "true" : "false");
+    buf_printf(out, "{\"format\": %d, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", SAVING_FORMAT,
+               (long long)p->step, (long long)p->batch, p->finished ? "true" : "false");
     buf_puts(out, " \"loss_sum\": ");
     buf_double(out, p->loss_sum);
     buf_puts(out, ", \"last_loss\": ");
@@ -42,18 +42,12 @@ void saving_state(const Run *run, Buf *out)
 
 Status saving_open(Saving **saving, const Run *run)
 {
-    Saving *s = mem_alloc(sizeof *s);
+    Saving *s = *saving = mem_alloc(sizeof *s);
     s->run = run;
-    Status status = saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
-    if (status != OK) {
-        saving_close(s);
-        return status;
-    }
-    *saving = s;
-    return OK;
+    return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
 }
 
-void saving_settle(Saving *s)
+void saving_wait_buffer(Saving *s)
 {
     s->stopped = clock_monotonic();
     (void)saver_wait(&s->saver);

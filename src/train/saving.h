@@ -4,14 +4,19 @@
 
 #include "train/run.h"
 
+enum { SAVING_FORMAT = 1 }; /* of state.json */
+
 typedef struct Saving Saving;
 
 /* The text of state.json. */
 void saving_state(const Run *run, Buf *out);
+/* Reads the text of the state.json of the checkpoint or snapshot `name`, which is of `step`. E_CORRUPT: another format,
+   or a value out of its range. The caller frees *doc. */
+Status saving_read(const char *name, const Buf *text, int64_t step, Json **doc, TrainProgress *progress);
 
-Status saving_open(Saving **saving, const Run *run);
-/* Before moments are collected into the save buffer: waits for the previous save, which writes from there. */
-void saving_settle(Saving *s);
+Status saving_open(Saving **saving, const Run *run); /* the caller closes it, also after a failure */
+/* Before moments are collected into the save buffer: waits for the previous save, which reads from there. */
+void saving_wait_buffer(Saving *s);
 /* Makes the state readable by the host. On a host backend it stays in place. On a device it is copied into the save
    buffer, after the previous save ended; a survivor without a save buffer (only rank 0 has one) allocates copies.
    `weights` (params.size) is valid until saving_begin. */

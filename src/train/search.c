@@ -61,7 +61,7 @@ static Status try_levels(const SearchProblem *s, const uint8_t *levels, Trial *t
     r.levels = levels;
     TRY(plan_make(&r, &p, &t, NULL));
     plan_bytes(&p, s->evaluation, bytes);
-    (void)accounts_settle(&accounts, bytes);
+    (void)accounts_set_peaks(&accounts, bytes);
     InstrId turn = p.micro.first;
     while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
     *trial = (Trial){.peak = machine != first && machine->peak > machine->budget ? SIZE_MAX : first->peak,
@@ -165,7 +165,7 @@ static void sift(Candidate *heap, size_t n, size_t at)
     heap[at] = moving;
 }
 
-static void take(SearchResult *r, const Trial *trial, bool *found)
+static void set_found(SearchResult *r, const Trial *trial, bool *found)
 {
     *found = true;
     r->peak = trial->peak;
@@ -190,7 +190,7 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
         r->layouts++;
         TRY(try_levels(s, r->levels, &trial));
         if (trial.peak > budget_of(s)) continue;
-        take(r, &trial, found);
+        set_found(r, &trial, found);
         if (c.count[LEVEL_OFFLOAD]) r->step_s = c.seconds; /* a sum, so that less memory is never faster */
         describe(r->levels, layers, r->name, sizeof r->name);
     }
@@ -211,7 +211,7 @@ static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, si
             best = k;
         }
         if (trial.peak > budget_of(s)) continue;
-        take(r, &trial, found);
+        set_found(r, &trial, found);
         policy_format((Policy){POLICY_EVERY, k}, r->name);
     }
     return OK;
@@ -248,9 +248,9 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     if (!found) {
         r->peak = smallest;
         status = fail(E_MEMORY,
-                      "no plan fits the memory budget of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise "
-                      "--memory-budget, or lower --micro-batch-tokens, --batch-size or --max-seq-length",
-                      (double)budget_of(s) / (1 << 20), (double)smallest / (1 << 20));
+                      "no plan fits %s of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise --memory-budget, "
+                      "or lower --micro-batch-tokens, --batch-size or --max-seq-length",
+                      s->accounts->row[0].limit, (double)budget_of(s) / (1 << 20), (double)smallest / (1 << 20));
     }
 done:
     free(all);

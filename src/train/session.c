@@ -1,4 +1,4 @@
-#include "train/session_internal.h"
+#include "train/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,24 @@ static Status upload_own_segments(Session *s)
     return status;
 }
 
+/* Collective. Products are timed on rank 0 alone: choices of their own would give the next run other bits. */
+static Status share_choices(Session *s)
+{
+    const Backend *b = s->options.backend;
+    Buf text = {0};
+    if (!s->options.ranks || !b->give_choices) return OK;
+    bool first = ranks_first(s->options.ranks);
+    if (first) b->give_choices(&text);
+    Status status = ranks_broadcast_text(s->options.ranks, &text);
+    if (status == OK && !first) b->take_choices(&text);
+    buf_free(&text);
+    return status;
+}
+
 static Status bind_plans(Session *s)
 {
+    bool first = ranks_first(s->options.ranks);
+    if (!first) TRY(share_choices(s));
     ExecOptions options = {.poison = s->options.poison, .stop = s->options.stop};
     if (s->plan.input.training) {
         ExecOptions train = options;
@@ -39,7 +55,7 @@ static Status bind_plans(Session *s)
         TRY(upload_own_segments(s));
     }
     if (s->plan.input.evaluation) TRY(exec_init(&s->eval, &s->plan.eval, &s->memory, options));
-    return OK;
+    return first ? share_choices(s) : OK;
 }
 
 static void unbind(Session *s)
@@ -51,16 +67,14 @@ static void unbind(Session *s)
 
 static Status meet(void *self) { return ranks_meet(self); }
 
-static Status open_lane(Session *s)
+static Status connect_comm_lane(Session *s)
 {
     if (!s->options.ranks || !s->plan.input.training) return OK;
-    TRY(ranks_connect(s->options.ranks, &s->lane));
-    s->exec_ranks = (ExecRanks){.comm = s->lane,
-                                .comm_device = s->options.comm_device,
+    s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
                                 .buckets = &s->plan.input.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
-    return OK;
+    return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
 }
 
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
@@ -71,7 +85,7 @@ Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
     s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
     const Plan *plans[] = {&s->plan.train, &s->plan.eval};
     TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
-    TRY_DONE(open_lane(s));
+    TRY_DONE(connect_comm_lane(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
 done:
@@ -85,24 +99,12 @@ void session_close(Session *s)
     unbind(s);
     session_free_filled(s);
     memory_free(&s->memory);
-    comm_close(s->lane);
+    comm_close(s->exec_ranks.comm);
     run_plan_free(&s->plan);
     *s = (Session){0};
 }
 
 /* Only activations can change in size, and not by much; the regions that hold state stay where they are. */
-static Status change_plan(Session *s, RunPlan *to)
-{
-    unbind(s);
-    run_plan_free(&s->plan);
-    s->plan = *to;
-    *to = (RunPlan){0};
-    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
-    TRY(memory_grow(&s->memory, plans, 2));
-    TRY(bind_plans(s));
-    return session_ready(s);
-}
-
 Status session_check_forms(Session *s, bool *changed)
 {
     Status status = OK;
@@ -110,12 +112,17 @@ Status session_check_forms(Session *s, bool *changed)
     size_t n = (size_t)(2 * s->model->config.layers + 1);
     uint8_t *forms = mem_alloc(n);
     TRY_DONE(session_norm_forms(s, forms));
-    bool differ = memcmp(forms, s->plan.norm_forms, n) != 0;
-    if (changed) *changed = differ;
-    if (differ) {
-        TRY_DONE(run_plan_with_forms(&s->plan, forms, &other));
-        TRY_DONE(change_plan(s, &other));
-    }
+    *changed = memcmp(forms, s->plan.norm_forms, n) != 0;
+    if (!*changed) goto done;
+    TRY_DONE(run_plan_with_forms(&s->plan, forms, &other));
+    unbind(s);
+    run_plan_free(&s->plan);
+    s->plan = other;
+    other = (RunPlan){0};
+    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
+    TRY_DONE(memory_grow(&s->memory, plans, 2));
+    TRY_DONE(bind_plans(s));
+    status = session_ready(s);
 done:
     run_plan_free(&other);
     free(forms);
@@ -137,10 +144,12 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 
 /* ---- a step ---- */
 
-static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, bool regression)
+static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const MicroBatch *b, RowCounts *rows)
 {
     size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
            masked = (size_t)b->cap.masked * sizeof(int32_t);
+    bool scored = s->model->head.kind == HEAD_REGRESSION || s->model->head.kind == HEAD_MULTI;
+    size_t labels = scored ? seqs * (size_t)s->model->head.labels : seqs;
     TRY(exec_upload(e, t->ids, b->ids, tokens));
     TRY(exec_upload(e, t->types, b->types, tokens));
     TRY(exec_upload(e, t->pos, b->pos, tokens));
@@ -148,19 +157,12 @@ static Status upload_batch(Exec *e, const ModelTensors *t, const MicroBatch *b, 
     TRY(exec_upload(e, t->spans, b->spans, 2 * seqs));
     TRY(exec_upload(e, t->seq_index, b->seq_index, seqs));
     TRY(exec_upload(e, t->first, b->first, seqs));
-    if (t->labels != NONE) TRY(exec_upload(e, t->labels, regression ? (const void *)b->score : b->label, seqs));
-    if (t->masked == NONE) return OK;
-    TRY(exec_upload(e, t->masked, b->masked, masked));
-    TRY(exec_upload(e, t->masked_labels, b->masked_label, masked));
-    return OK;
-}
-
-static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const MicroBatch *b, RowCounts *rows)
-{
+    if (t->labels != NONE) TRY(exec_upload(e, t->labels, scored ? (const void *)b->score : b->label, labels));
+    if (t->masked != NONE) TRY(exec_upload(e, t->masked, b->masked, masked));
+    if (t->masked != NONE) TRY(exec_upload(e, t->masked_labels, b->masked_label, masked));
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
-    TRY(upload_batch(e, t, b, s->model->head.kind == HEAD_REGRESSION));
     TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;

@@ -1,4 +1,4 @@
-/* A model in memory, ready to train and evaluate: backend, plans, memory, and the few calls a loop is made of. One per
+/* A model in memory, ready to train and evaluate: backend, plans, memory, and the calls of the training loop. One per
    run.
 
        session_open ▸ (weights into session_fill) ▸ session_ready ▸
@@ -38,11 +38,11 @@ typedef struct {
     Ctl ctl;
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
-    Comm *lane;                    /* with ranks: the comm lane's connection; of the host */
-    ExecRanks exec_ranks;
+    ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
 } Session;
 
-/* Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure. */
+/* Collective. Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure.
+ */
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options);
 void session_close(Session *s); /* takes a zeroed one */
 
@@ -51,28 +51,29 @@ void session_close(Session *s); /* takes a zeroed one */
    A device, whose memory only copies reach, returns zeroed host memory (in the save buffer, where there is one), which
    session_ready copies to the device. */
 float *session_fill(Session *s, StateArray which);
-/* Collective: sends the array that rank 0 has filled to all ranks. */
-Status session_broadcast(Session *s, StateArray which);
 /* After session_fill: copies the arrays to a device and makes the compute copies. */
 Status session_ready(Session *s);
+/* Collective: sends the weights that rank 0 filled to all ranks, and its moments too where they are not 0; then
+   session_ready on every rank. */
+Status session_share(Session *s, bool moments);
+/* Frees the memory of session_fill that session_ready has not copied. */
+void session_free_filled(Session *s);
 /* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
    where `room` is NULL into new memory, which session_read_done frees. After a failure there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
-/* The rank's part of the array, on a host backend. `own` (may be NULL) is set where that is the rank's slice alone
-   (exchange->slices). */
+/* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (exchange->slices). */
 const float *session_part(const Session *s, StateArray which, bool *own);
 /* Copies elements [begin, end), which must be this rank's, to `to`. */
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to);
 void session_read_done(const Session *s, const float *values);
-/* E_NUMERIC names the first weight (params.size) that the update of `step` made infinite or NaN: an update may overflow
-   although its gradient was finite. Such weights must not replace good ones. */
-Status session_check_weights(const Session *s, const float *weights, int64_t step);
+/* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
+   was finite. Such weights must not replace good ones. */
+Status session_check_weights(const Session *s, const float *weights);
 /* (3, params.size) weights, m, v, in host memory; or NULL. */
 float *session_save_buffer(const Session *s);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
-   its save buffer. Collective: session_spread sends them from there to all ranks, session_collect brings them back. */
+   its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);
-Status session_spread(Session *s, StateArray which);
 Status session_collect(const Session *s);
 
 /* fp16: sets loss scale and counts. Without effect in other types. */
@@ -80,8 +81,9 @@ Status session_set_scaling(Session *s, LossScaling scaling);
 /* fp16 with a dynamic scale: an update that overflows is skipped, and training continues. */
 bool session_scale_is_dynamic(const Session *s);
 
-/* Makes another plan where the weights now need other LayerNorm forms; weights and moments stay. `changed` may be
-   NULL. */
+/* The (2·layers + 1) LayerNorm forms that the weights need now. */
+Status session_norm_forms(const Session *s, uint8_t *forms);
+/* Collective. Makes another plan where the weights now need other LayerNorm forms; weights and moments stay. */
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
@@ -92,10 +94,19 @@ Status session_micro(Session *s, const MicroBatch *b);
 /* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
    it is session_micro. */
 Status session_last(Session *s, const MicroBatch *b);
+/* What the comparisons of this step found so far; nothing where the plan has none. */
+Status session_audit_found(const Session *s, AuditFound *found);
+/* Between the last micro-batch and the update: the digest of this rank's gradients and losses, before any exchange
+   (after micro-batches of session_micro alone). */
+Status session_own_digest(const Session *s, uint64_t *digest);
+/* Collective. After session_last: the digest of the summed gradients, the same for any way to hold them. */
+Status session_gradient_digest(const Session *s, uint64_t *digest);
+/* After an update. */
+Status session_weights_digest(const Session *s, uint64_t *digest);
 /* `step`: number of the update, from 1. stats->finite is 0 where the update was skipped; then weights and moments have
    not changed. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
-/* E_NUMERIC naming the first tensor that is not finite when micro-batch `b` runs again; OK if there is none. */
+/* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */
 Status session_find_bad(Session *s, const MicroBatch *b);
 
 /* ---- evaluation ---- */
@@ -104,7 +115,7 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
-/* Bytes that this process holds now in the memory that activations lie in: of a device, or resident. */
+/* Bytes that this process holds in the memory of the activations: of a device, or resident. */
 size_t session_memory_used(const Session *s);
 
 #endif

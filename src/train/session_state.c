@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_internal.h"
+#include "train/session.h"
 
 float *session_save_buffer(const Session *s) { return s->memory.base[REGION_SAVE]; }
 
@@ -43,63 +43,42 @@ static void copy_slice(float *space, float *slice, const Intervals *of, bool out
     }
 }
 
-/* This rank's slice in host memory. Of a device it is a copy, filled where `read` is set; return_slice writes it back.
- */
-static Status borrow_slice(const Session *s, StateArray which, bool read, float **slice)
-{
-    const Backend *b = s->options.backend;
-    size_t n = (size_t)s->plan.input.exchange->slices[ranks_rank(s->options.ranks)].size;
-    *slice = place_of(s, which);
-    if (!b->device) return OK;
-    *slice = mem_array(n > 0 ? n : 1, sizeof **slice);
-    return read && n ? backend_download(b, *slice, place_of(s, which), n * sizeof **slice) : OK;
-}
-
-static Status return_slice(const Session *s, StateArray which, bool written, float *slice, Status status)
-{
-    const Backend *b = s->options.backend;
-    size_t n = (size_t)s->plan.input.exchange->slices[ranks_rank(s->options.ranks)].size;
-    if (!b->device) return status;
-    if (status == OK && written && n) status = backend_upload(b, place_of(s, which), slice, n * sizeof *slice);
-    free(slice);
-    return status;
-}
-
-/* The intervals of a slice, one after the other in `values` (`packed`) or at their places in the flat space. A message
-   is no longer than a transport's smallest limit. */
+/* The intervals of a slice, one after the other in `values` (`packed`) or at their places in the flat space. */
 static Status pass_intervals(const Session *s, int slice_of, int peer, float *values, bool packed, bool send)
 {
-    Comm *comm = ranks_comm(s->options.ranks);
     const Intervals *of = &s->plan.input.exchange->slices[slice_of];
-    enum { PIECE = 1 << 24 }; /* elements */
-    for (int k = 0; k < of->count; k++)
-        for (int64_t at = of->intervals[k].begin; at < of->intervals[k].end; at += PIECE) {
-            int64_t left = of->intervals[k].end - at, n = left < PIECE ? left : PIECE;
-            float *here = packed ? values : values + at;
-            size_t bytes = (size_t)n * sizeof *here;
-            TRY(send ? comm_send(comm, peer, here, bytes) : comm_receive(comm, peer, here, bytes));
-            if (packed) values += n;
-        }
+    for (int k = 0; k < of->count; k++) {
+        int64_t begin = of->intervals[k].begin, n = of->intervals[k].end - begin;
+        TRY(ranks_pass(s->options.ranks, peer, packed ? values : values + begin, (size_t)n * sizeof *values, send));
+        if (packed) values += n;
+    }
     return OK;
 }
 
+/* Between rank 0's `space` and the slices of all ranks. A device's slice passes through a copy. */
 static Status pass_moments(const Session *s, StateArray which, float *space, bool to_first)
 {
+    Status status = OK;
     Ranks *ranks = s->options.ranks;
-    float *slice;
-    TRY(ranks_meet(ranks));
-    Status status = borrow_slice(s, which, to_first, &slice);
+    const Backend *b = s->options.backend;
+    const Intervals *slices = s->plan.input.exchange->slices;
+    size_t bytes = (size_t)slices[ranks_rank(ranks)].size * sizeof(float);
+    float *there = place_of(s, which), *slice = b->device ? mem_alloc(bytes) : there;
+    TRY_DONE(ranks_meet(ranks));
+    if (b->device && to_first && bytes) TRY_DONE(backend_download(b, slice, there, bytes));
     if (!ranks_first(ranks)) {
-        if (status == OK) status = pass_intervals(s, ranks_rank(ranks), 0, slice, true, to_first);
-    } else if (status == OK) {
-        copy_slice(space, slice, &s->plan.input.exchange->slices[0], !to_first);
-        for (int r = 1; r < ranks_size(ranks) && status == OK; r++)
-            status = pass_intervals(s, r, r, space, false, !to_first);
+        TRY_DONE(pass_intervals(s, ranks_rank(ranks), 0, slice, true, to_first));
+    } else {
+        copy_slice(space, slice, &slices[0], !to_first);
+        for (int r = 1; r < ranks_size(ranks); r++) TRY_DONE(pass_intervals(s, r, r, space, false, !to_first));
     }
-    return return_slice(s, which, !to_first, slice, status);
+    if (b->device && !to_first && bytes) status = backend_upload(b, there, slice, bytes);
+done:
+    if (b->device) free(slice);
+    return status;
 }
 
-Status session_spread(Session *s, StateArray which)
+static Status spread_moments(Session *s, StateArray which)
 {
     bool first = ranks_first(s->options.ranks);
     Status status = pass_moments(s, which, first ? session_fill(s, which) : NULL, false);
@@ -134,26 +113,20 @@ static Status upload_filled(Session *s, StateArray a)
 static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
 
 /* From rank 0's GPU to the others', on the comm lane. */
-static Status broadcast_array(Session *s, StateArray which)
+static Status broadcast_on_devices(Session *s, StateArray which)
 {
     Device *d = s->options.backend->device;
     CommDevice *comm_device = s->options.comm_device;
     TRY(upload_filled(s, which));
     TRY(d->wait(d));
     TRY(ranks_meet(s->options.ranks));
-    TRY(d->lane(d, LANE_COMM));
+    TRY(d->choose_lane(d, LANE_COMM));
     Status status =
         comm_device_broadcast(comm_device, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
     if (status == OK) status = comm_device_wait(comm_device, first_event, d);
     if (status != OK) comm_device_abort(comm_device);
-    return status == OK ? d->lane(d, LANE_COMPUTE) : status;
-}
-
-Status session_broadcast(Session *s, StateArray which)
-{
-    if (!s->options.comm_device) return ranks_broadcast(s->options.ranks, session_fill(s, which), array_bytes(s));
-    return broadcast_array(s, which);
+    return status == OK ? d->choose_lane(d, LANE_COMPUTE) : status;
 }
 
 Status session_ready(Session *s)
@@ -161,6 +134,19 @@ Status session_ready(Session *s)
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
     if (s->train) return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity);
     return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
+}
+
+Status session_share(Session *s, bool moments)
+{
+    Ranks *ranks = s->options.ranks;
+    for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++)
+        if (a != STATE_WEIGHTS && session_sharded(s))
+            TRY(spread_moments(s, a));
+        else if (s->options.comm_device)
+            TRY(broadcast_on_devices(s, a));
+        else
+            TRY(ranks_broadcast(ranks, session_fill(s, a), array_bytes(s)));
+    return session_ready(s);
 }
 
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
@@ -178,7 +164,7 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 
 const float *session_part(const Session *s, StateArray which, bool *own)
 {
-    if (own) *own = which != STATE_WEIGHTS && session_sharded(s);
+    *own = which != STATE_WEIGHTS && session_sharded(s);
     return place_of(s, which);
 }
 
@@ -225,7 +211,7 @@ static int64_t first_not_finite(const float *x, int64_t n) // (n)
     return -1;
 }
 
-Status session_check_weights(const Session *s, const float *weights, int64_t step)
+Status session_check_weights(const Session *s, const float *weights)
 {
     const ParamTable *t = &s->model->params;
     if (first_not_finite(weights, t->size) < 0) return OK;
@@ -233,9 +219,8 @@ Status session_check_weights(const Session *s, const float *weights, int64_t ste
         const Param *p = &t->params[i];
         int64_t at = first_not_finite(weights + p->offset, param_exported(p));
         if (at >= 0)
-            return fail(E_NUMERIC, "step %lld: the update made tensor %s %g at [%lld, %lld]. Lower --learning-rate",
-                        (long long)step, p->name, (double)weights[p->offset + at], (long long)(at / p->cols),
-                        (long long)(at % p->cols));
+            return fail(E_NUMERIC, "tensor %s is %g at [%lld, %lld]", p->name, (double)weights[p->offset + at],
+                        (long long)(at / p->cols), (long long)(at % p->cols));
     }
     return OK;
 }

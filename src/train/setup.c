@@ -1,14 +1,18 @@
 #include "train/setup.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
-#include "train/gpus.h"
+#include "base/machine_memory.h"
+#include "train/audit.h"
 #include "train/machine.h"
 #include "train/planner.h"
 #include "train/signals.h"
+
+/* Address space that the libraries of a backend and its threads take; less ends in a crash inside of oneDNN. */
+#define LEAST_ADDRESSES ((size_t)96 << 20)
 
 Dtype setup_compute(const Config *c, Dtype best)
 {
@@ -30,22 +34,17 @@ Status setup_backend(const Config *c, Setup *s)
                               .attention = strcmp(c->attention, "cudnn") == 0 ? ATTENTION_CUDNN
                                            : strcmp(c->attention, "own") == 0 ? ATTENTION_OWN
                                                                               : ATTENTION_AUTO};
+    if (strcmp(c->backend, "ref") != 0 && process_free_addresses() < LEAST_ADDRESSES)
+        return fail(E_MEMORY,
+                    "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
+                    "libraries alone take %.0f MiB",
+                    (double)process_free_addresses() / (1 << 20), (double)LEAST_ADDRESSES / (1 << 20));
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))
         return fail(E_USAGE, "--precision %s: the backend '%s' cannot run it here: %s", c->precision, s->backend->name,
                     why);
     return OK;
-}
-
-/* By its value: a printed configuration names every option. */
-static bool is_default(const Config *c, int option)
-{
-    Buf text = {0};
-    config_value_text(c, option, &text);
-    bool same = strcmp(text.data, config_table[option].fallback) == 0;
-    buf_free(&text);
-    return same;
 }
 
 /* A number is a fixed scale; 0 is NVIDIA's word for dynamic. */
@@ -55,11 +54,6 @@ static Status find_loss_scale(const Config *c, Optimizer *o)
     double fixed = strtod(c->loss_scale, &end);
     o->loss_scale = (float)c->init_loss_scale;
     o->scale_growth = (int32_t)c->loss_scale_growth_interval;
-    if (strcmp(c->precision, "fp16") != 0 &&
-        (!is_default(c, OPTION_init_loss_scale) || !is_default(c, OPTION_loss_scale_growth_interval)))
-        log_warn("--init-loss-scale and --loss-scale-growth-interval are without effect: only --precision fp16 has a "
-                 "loss scale, and this is %s",
-                 c->precision);
     if (strcmp(c->loss_scale, "dynamic") == 0) return OK;
     if (end == c->loss_scale || *end != '\0' ||
         !(fixed == 0 || (fixed >= (double)LOSS_SCALE_LEAST && fixed <= (double)LOSS_SCALE_MOST)))
@@ -94,10 +88,10 @@ Status setup_optimizer(const Config *c, Optimizer *o)
     return fail(E_USAGE, "--optimizer '%s' is unknown; expected adamw, lamb or nvlamb", c->optimizer);
 }
 
-Status setup_schedule(const Config *c, int64_t n_examples, Schedule *s)
+Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *s)
 {
-    *s = (Schedule){.learning_rate = c->learning_rate};
-    TRY(schedule_parse(c->schedule, s));
+    *s = (RateSchedule){.learning_rate = c->learning_rate};
+    TRY(rate_schedule_parse(c->schedule, s));
     int64_t per_epoch = batches_per_epoch(n_examples, c->batch_size);
     s->total_steps = c->max_steps > 0 ? c->max_steps : (int64_t)ceil(c->epochs * (double)per_epoch - 1e-9);
     if (s->total_steps < 1)
@@ -116,9 +110,51 @@ void setup_exchange(const Config *c, const ParamTable *params, int ranks, int ra
     if (strcmp(c->shard, "optimizer") == 0) exchange_shard(x, params, rank);
 }
 
-static Status connect(const Config *c, const ParamTable *params, Setup *s)
+/* The same answer on all ranks. */
+static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
 {
-    TRY(gpus_connect(c, s->ranks, s->backend, &s->comm_device)); /* takes memory of theirs */
+    if (!b->device || !b->device->stream)
+        return fail(E_USAGE, "the backend '%s' has no GPU, and NCCL connects GPUs: use --comm gloo, or --backend cuda",
+                    b->name);
+    if (strcmp(c->wire, "fp32") != 0)
+        return fail(
+            E_USAGE,
+            "--wire %s: NCCL would also add in %s, and lose more than the wire: use --wire fp32, or --comm gloo",
+            c->wire, c->wire);
+    return comm_device_ready(ranks_comm(ranks), b->device->unit);
+}
+
+static Status open_comm_device(Ranks *ranks, Backend *b, CommDevice **device)
+{
+    Status own = comm_device_open(ranks_comm(ranks), device);
+    TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* after E_PEER the other ranks cannot be reached */
+    if (b->device->measure_memory) b->device->measure_memory(b->device);
+    size_t len = strlen(b->describe);
+    snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
+    if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*device));
+    return OK;
+}
+
+Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
+{
+    *device = NULL;
+    if (!ranks) return OK;
+    /* All ranks have the same options by now; `auto` may have opened different backends. */
+    TRY(ranks_meet(ranks));
+    TRY(comm_agree(ranks_comm(ranks), &(CommFact){"the backend", backend->name}, 1));
+    bool asked = strcmp(c->comm, "nccl") == 0;
+    if (!asked && (strcmp(c->comm, "auto") != 0 || !backend->device)) return OK;
+    Status status = check_comm_device(c, ranks, backend);
+    if (status == OK) return open_comm_device(ranks, backend, device);
+    if (asked) return status_context(status, "--comm nccl");
+    if (status == E_USAGE && ranks_first(ranks))
+        log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());
+    return status == E_USAGE ? OK : status;
+}
+
+static Status open_exchange(const Config *c, const ParamTable *params, Setup *s)
+{
+    TRY(setup_comm_device(c, s->ranks, s->backend, &s->comm_device)); /* takes device memory */
     if (!s->ranks) return OK;
     if (strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
@@ -128,16 +164,25 @@ static Status connect(const Config *c, const ParamTable *params, Setup *s)
     return OK;
 }
 
+Status setup_audit(const Config *c, PlanInput *in)
+{
+    AuditChoice audit;
+    TRY(audit_parse(c->audit, &audit));
+    in->audit = audit.recompute;
+    return OK;
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
-    if (in.training) TRY(connect(c, &in.model->params, s));
+    if (in.training) TRY(open_exchange(c, &in.model->params, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.exchange = in.training && s->ranks ? &s->exchange : NULL;
     in.saves = ranks_first(s->ranks);
+    TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
@@ -145,6 +190,28 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     if (!s->plan.fits) return planner_refuse(c, &s->plan);
     planner_warn(&s->plan);
     return OK;
+}
+
+Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
+{
+    PlanInput in = *need;
+    Accounts accounts;
+    Exchange exchange = {0};
+    RunPlan plan = {0};
+    in.backend = s->backend;
+    in.compute = s->compute;
+    in.saves = true;
+    TRY(setup_optimizer(c, &in.optimizer));
+    if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
+    if (s->ranks) in.exchange = &exchange;
+    accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
+                     (size_t)in.model->params.size * sizeof(float));
+    machine_rates(s->backend, s->compute, &in.rates);
+    Status status = planner_choose(c, &in, &accounts, NULL, &plan);
+    if (status == OK && !plan.fits) status = planner_refuse(c, &plan);
+    run_plan_free(&plan);
+    exchange_free(&exchange);
+    return status;
 }
 
 SessionOptions setup_session(const Setup *s, const Config *c)

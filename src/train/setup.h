@@ -1,5 +1,5 @@
-/* Everything that a training command decides before its first step, from the configuration: backend and precision,
-   optimizer and schedule, and the plan. */
+/* The decisions before the first step, from the configuration: backend and precision, optimizer and schedule, the plan.
+ */
 #ifndef CAIRN_TRAIN_SETUP_H
 #define CAIRN_TRAIN_SETUP_H
 
@@ -13,23 +13,33 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     Exchange exchange;       /* with ranks, for training */
-    CommDevice *comm_device; /* the ranks' GPUs are connected; setup_free ends that. NULL: they are not */
+    CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
     RunPlan plan;            /* until a session takes it over */
 } Setup;
 
 /* --precision; `best` stands for auto. */
 Dtype setup_compute(const Config *c, Dtype best);
-/* Opens --backend and settles --precision: "auto" is the backend's best. */
+/* Opens --backend. --precision auto is the backend's best. */
 Status setup_backend(const Config *c, Setup *s);
 Status setup_optimizer(const Config *c, Optimizer *o);
 /* Total steps from --max-steps or --epochs, then warmup. */
-Status setup_schedule(const Config *c, int64_t n_examples, Schedule *schedule);
+Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *schedule);
+/* --audit, as far as plans know it. E_USAGE. */
+Status setup_audit(const Config *c, PlanInput *in);
 /* Gradient buckets by --bucket-size and --wire, slices by --shard. */
 void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x);
+
+/* Collective, with the backend open and no region allocated. Connects the ranks' GPUs as --comm asks. The caller closes
+   *device; NULL: gradients go through the hosts' memory. `backend` then counts NCCL's device memory, and has its
+   version among the libraries. Logs the choice and its reason once. E_USAGE: --comm nccl is impossible. */
+Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device);
 
 /* The run's plan, from what its task needs. Collective: rank 0 chooses, for the smallest budget. E_MEMORY names the
    smallest budget that would do. */
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s);
+/* One rank alone. The plan of a run whose data is still to be made, with the backend open: E_MEMORY where it cannot
+   fit. The run plans again. */
+Status setup_foresee(const Config *c, const PlanInput *need, Setup *s);
 void setup_free(Setup *s); /* takes a zeroed one */
 
 /* The SessionOptions of a setup. */

@@ -4,6 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+static const struct {
+    int number;
+    const char *name;
+} all[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGHUP, "SIGHUP"}};
+
 static volatile sig_atomic_t stop, save, interrupts;
 static bool grid_engine;
 
@@ -24,14 +29,16 @@ bool signals_under_grid_engine(void)
 
 void signals_install(void)
 {
-    static const int all[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
-    struct sigaction action;
+    struct sigaction action, before;
     grid_engine = signals_under_grid_engine();
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) sigaction(all[i], &action, NULL);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        bool ignored = sigaction(all[i].number, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (all[i].number != SIGHUP || !ignored) sigaction(all[i].number, &action, NULL); /* nohup ignores SIGHUP */
+    }
     action.sa_handler = SIG_IGN; /* a closed pipe is an error of write, not the end */
     sigaction(SIGPIPE, &action, NULL);
 }
@@ -47,16 +54,7 @@ bool signals_take_save(void)
 
 const char *signals_name(int signal)
 {
-    switch (signal) {
-    case SIGTERM:
-        return "SIGTERM";
-    case SIGINT:
-        return "SIGINT";
-    case SIGUSR1:
-        return "SIGUSR1";
-    case SIGUSR2:
-        return "SIGUSR2";
-    default:
-        return "a signal";
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].number == signal) return all[i].name;
+    return "a signal";
 }

@@ -1,5 +1,6 @@
-/* Signals of people and schedulers (docs/contracts.md 10). SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 ask to save and stop;
-   under Grid Engine SIGUSR1 asks to save and go on. A second SIGINT ends the process at once. */
+/* Signals from users and schedulers (docs/contracts.md 10). SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and SIGHUP request a
+   save and a stop; under Grid Engine SIGUSR1 requests a save alone. A SIGHUP that is ignored (nohup) stays so. A
+   second SIGINT ends the process at once. */
 #ifndef CAIRN_TRAIN_SIGNALS_H
 #define CAIRN_TRAIN_SIGNALS_H
 
@@ -7,9 +8,9 @@
 #include <stdbool.h>
 
 void signals_install(void);
-/* Not 0 once a stop was asked for: the signal's number. For ExecOptions.stop and loops. */
+/* The number of the signal that requested a stop; 0: none. For ExecOptions.stop and loops. */
 const volatile sig_atomic_t *signals_stop(void);
-bool signals_take_save(void); /* true once after each request to save and go on */
+bool signals_take_save(void); /* true once after each request to save alone */
 const char *signals_name(int signal);
 bool signals_under_grid_engine(void);
 

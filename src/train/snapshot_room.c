@@ -1,10 +1,76 @@
 #include "train/snapshot_room.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/machine_memory.h"
+#include "state/snapshot.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+/* ---- the need ---- */
+
+Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
+{
+    const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
+    *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
+    if (wish->automatic) {
+        wish->wanted = ranks > 1 || (launcher && *launcher);
+        return OK;
+    }
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 15 || text[digits] != '\0')
+        return fail(E_USAGE, "--snapshot-steps '%s': expected auto, 0 for never, or a number of steps", text);
+    wish->every = strtoll(text, NULL, 10);
+    wish->wanted = wish->every > 0;
+    return OK;
+}
+
+Status snapshots_replicas(const Config *c, int hosts, int *n)
+{
+    const char *text = c->snapshot_replicas;
+    char *end;
+    long number = strtol(text, &end, 10);
+    *n = hosts > 1 ? 1 : 0;
+    if (strcmp(text, "auto") == 0) return OK;
+    if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
+        return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
+    if (number >= hosts && number > 0)
+        return fail(E_USAGE, "--snapshot-replicas %ld needs %ld hosts, the ranks are on %d", number, number + 1, hosts);
+    *n = (int)number;
+    return OK;
+}
+
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
+{
+    enum { SMALL_FILES = 512 << 10 };
+    uint64_t most = 0, sum = 0;
+    Intervals *slices = exchange_slices(params, x);
+    for (int r = 0; r < (x ? x->buckets.ranks : 1); r++) {
+        uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
+        if (bytes > most) most = bytes;
+        sum += bytes;
+        intervals_free(&slices[r]);
+    }
+    free(slices);
+    if (all) *all = (uint64_t)(1 + copies) * sum;
+    return (uint64_t)(1 + copies) * most;
+}
+
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x, uint64_t *bytes)
+{
+    const Comm *comm = ranks_comm(ranks);
+    SnapshotWish wish;
+    int copies;
+    *bytes = 0;
+    TRY(snapshots_wish(c, ranks_size(ranks), &wish));
+    TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
+    if (wish.wanted) *bytes = snapshots_rank_bytes(params, x, copies, NULL);
+    return OK;
+}
+
+/* ---- the room ---- */
 
 typedef struct {
     uint64_t need, free;
@@ -22,8 +88,8 @@ Status snapshot_claim(const char *dir, int64_t node, SnapshotClaim *mine)
 
 static uint64_t more(const SnapshotClaim *c) { return c->need > c->held ? c->need - c->held : 0; }
 
-/* Of the ranks of this one's host, or, with `there`, of its folder. They looked at different moments, or are in
-   different cgroups: the largest figure counts, and each one's own for itself. */
+/* Over the ranks of the same host, or, with `there`, of the same folder. They measured at different moments, or are in
+   different cgroups, so the largest figure counts. */
 static Sum sum_of(const SnapshotClaim *all, int n, const SnapshotClaim *of, bool there)
 {
     Sum sum = {0};

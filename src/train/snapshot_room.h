@@ -1,23 +1,41 @@
-/* Is there room for the snapshots of all ranks of a host together? Each looks at what is free there before any of them
-   takes something; then all know all figures, and come to one answer. */
+/* Memory for snapshots: how much they need, and whether it is free for all ranks of a host together. Each rank measures
+   the free memory before any of them allocates; then all ranks exchange the figures and reach the same answer. */
 #ifndef CAIRN_TRAIN_SNAPSHOT_ROOM_H
 #define CAIRN_TRAIN_SNAPSHOT_ROOM_H
 
-#include "base/base.h"
+#include "config/config.h"
+#include "train/exchange.h"
+#include "train/ranks.h"
+
+/* --snapshot-steps. */
+typedef struct {
+    bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
+    int64_t every;          /* steps; 0: measured */
+} SnapshotWish;
+
+/* E_USAGE: not a number. */
+Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
+/* --snapshot-replicas on `hosts` hosts. E_USAGE: not a number, or more than the other hosts. */
+Status snapshots_replicas(const Config *c, int hosts, int *n);
+/* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
+   up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
+/* Bytes that snapshots will take on this rank; 0: none are taken. */
+Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
+                      uint64_t *bytes);
 
 /* One rank's; bytes. */
 typedef struct {
     int64_t node;        /* its host's number */
     uint64_t device;     /* the file system that --snapshot-dir lies on; numbers of two hosts are not compared */
-    uint64_t need, held; /* own slice and copies for others; what of it lies there already, or goes first */
+    uint64_t need, held; /* own slice and copies for others; the part of it that exists already, or is replaced */
     uint64_t free_there, free_memory; /* in the folder; of the machine, or left by the rank's cgroup */
 } SnapshotClaim;
 
-/* This rank's, but for need and held. E_IO where there is no such folder. */
+/* This rank's, without need and held. E_IO: the folder does not exist. */
 Status snapshot_claim(const char *dir, int64_t node, SnapshotClaim *mine);
 
-/* E_MEMORY where a folder or a host has too little, the same for the same `all` (n), in rank order. `host` names the
-   host of a rank. */
+/* E_MEMORY: a folder or a host has too little. `all` (n) is in rank order; `host` names the host of a rank. */
 Status snapshot_room(const SnapshotClaim *all, int n, const char *dir, const char *(*host)(void *, int), void *context);
 
 #endif

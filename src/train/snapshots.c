@@ -7,18 +7,9 @@
 #include <unistd.h>
 
 #include "state/snapshot_copies.h"
-#include "train/exchange.h"
-#include "train/ranks.h"
 #include "train/saving.h"
-#include "train/snapshot_room.h"
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
-
-/* The interval of --snapshot-steps. */
-typedef struct {
-    bool wanted, automatic; /* automatic: dropped with a warning where there is no room */
-    int64_t every;          /* steps; 0: measured */
-} SnapshotWish;
 
 struct Snapshots {
     const Run *run;
@@ -38,93 +29,7 @@ struct Snapshots {
     SnapshotStats stats;
 };
 
-/* E_USAGE: not a number. */
-static Status find_wish(const Config *c, int ranks, SnapshotWish *wish)
-{
-    const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
-    *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
-    if (wish->automatic) {
-        wish->wanted = ranks > 1 || (launcher && *launcher);
-        return OK;
-    }
-    char *end;
-    size_t digits = strspn(text, "0123456789");
-    wish->every = strtoll(text, &end, 10);
-    if (digits == 0 || digits > 15 || text[digits] != '\0')
-        return fail(E_USAGE, "--snapshot-steps '%s': expected auto, 0 for never, or a number of steps", text);
-    wish->wanted = wish->every > 0;
-    return OK;
-}
-
-/* `nodes` is known only after the ranks have met. */
-Status snapshots_replicas(const Config *c, int nodes, int *n)
-{
-    const char *text = c->snapshot_replicas;
-    char *end;
-    long number = strtol(text, &end, 10);
-    *n = nodes > 1 ? 1 : 0;
-    if (strcmp(text, "auto") == 0) return OK;
-    if (!(*text >= '0' && *text <= '9') || *end != '\0' || number > 1000)
-        return fail(E_USAGE, "--snapshot-replicas '%s': expected auto, or a number of other hosts", text);
-    if (number >= nodes && number > 0)
-        return fail(E_USAGE, "--snapshot-replicas %ld needs %ld hosts, the ranks are on %d", number, number + 1, nodes);
-    *n = (int)number;
-    return OK;
-}
-
-uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
-{
-    enum { SMALL_FILES = 512 << 10 };
-    int ranks = x ? x->buckets.ranks : 1;
-    uint64_t most = 0, sum = 0;
-    Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
-    state_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
-    for (int r = 0; r < ranks; r++) {
-        uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
-        if (bytes > most) most = bytes;
-        sum += bytes;
-        intervals_free(&slices[r]);
-    }
-    free(slices);
-    if (all) *all = (uint64_t)(1 + copies) * sum;
-    return (uint64_t)(1 + copies) * most;
-}
-
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x, uint64_t *bytes)
-{
-    const Comm *comm = ranks_comm(ranks);
-    SnapshotWish wish;
-    int copies;
-    *bytes = 0;
-    TRY(find_wish(c, ranks_size(ranks), &wish));
-    TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
-    if (wish.wanted) *bytes = snapshots_rank_bytes(params, x, copies, NULL);
-    return OK;
-}
-
 /* ---- opening ---- */
-
-static Status check_kind(const char *dir)
-{
-    bool memory;
-    TRY(snapshot_memory_backed(dir, &memory));
-    if (!memory) log_warn("--snapshot-dir %s is not a tmpfs: snapshots will be written to disk, at its speed", dir);
-    return OK;
-}
-
-/* The slices: with several ranks a part of every bucket, as in a sharded optimizer. */
-static void find_slices(Snapshots *s)
-{
-    const Session *session = &s->run->session;
-    const Exchange *x = session->plan.input.exchange;
-    int ranks = ranks_size(s->ranks);
-    s->slices = mem_array((size_t)ranks, sizeof *s->slices);
-    if (!s->ranks) {
-        state_slices(&session->model->params, NULL, 0, 1, s->slices);
-        return;
-    }
-    state_slices(&session->model->params, x->buckets.starts, x->buckets.n, ranks, s->slices);
-}
 
 static SnapshotPlace place_of(const Snapshots *s, int slice)
 {
@@ -146,18 +51,18 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     const Run *run = s->run;
     const ParamTable *params = &run->session.model->params;
     const Comm *c = ranks_comm(s->ranks);
+    const char *dir = run->c->snapshot_dir;
     int rank = ranks_rank(s->ranks);
     uint64_t small = 0;
+    bool memory;
     if (run->session.plan.snapshots_given_up) return fail(E_MEMORY, "the plan has no room for them");
     for (int i = 0; i < run->n_files; i++) small += run->files[i].size;
-    TRY(check_kind(run->c->snapshot_dir));
-    TRY(snapshot_claim(run->c->snapshot_dir, c ? c->node : 0, mine));
-    SnapshotPlace own = place_of(s, rank);
-    mine->need = snapshot_bytes(params, own.part, small);
-    mine->held = snapshot_held(&own);
-    for (int i = 0; i < s->copies.count; i++) {
-        if (s->copies.items[i].holder != rank) continue;
-        SnapshotPlace place = place_of(s, s->copies.items[i].slice);
+    TRY(snapshot_memory_backed(dir, &memory));
+    if (!memory) log_warn("--snapshot-dir %s is not a tmpfs: snapshots will be written to disk, at its speed", dir);
+    TRY(snapshot_claim(dir, c ? c->node : 0, mine));
+    for (int i = -1; i < s->copies.count; i++) { /* -1: the rank's own slice */
+        if (i >= 0 && s->copies.items[i].holder != rank) continue;
+        SnapshotPlace place = place_of(s, i < 0 ? rank : s->copies.items[i].slice);
         mine->need += snapshot_bytes(params, place.part, small);
         mine->held += snapshot_held(&place);
     }
@@ -175,29 +80,29 @@ static const char *host_of(void *context, int rank)
 /* Collective: same result on all ranks, before any rank allocates. */
 static Status check_room(Snapshots *s, const SnapshotClaim *mine)
 {
-    SnapshotClaim *all = mem_array((size_t)ranks_size(s->ranks), sizeof *all);
-    Comm *c = ranks_comm(s->ranks);
-    Status status = ranks_meet(s->ranks);
-    all[0] = *mine;
-    if (status == OK && c) status = comm_allgather(c, mine, sizeof *mine, all);
+    size_t bytes = sizeof *mine;
+    SnapshotClaim *all = mem_alloc(bytes);
+    *all = *mine;
+    Status status = ranks_gather(s->ranks, (void **)&all, &bytes);
     if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->run->c->snapshot_dir, host_of, s);
     free(all);
     return status;
 }
 
+static Status open_file(Snapshots *s, int slice, Snapshot **file)
+{
+    SnapshotPlace place = place_of(s, slice);
+    TRY(snapshot_open(&place, file));
+    if (snapshot_newest(*file) > s->generation) s->generation = snapshot_newest(*file);
+    return OK;
+}
+
 static Status open_files(Snapshots *s)
 {
     int rank = ranks_rank(s->ranks);
-    SnapshotPlace own = place_of(s, rank);
-    TRY(snapshot_open(&own, &s->file));
-    if (snapshot_newest(s->file) > s->generation) s->generation = snapshot_newest(s->file);
-    for (int i = 0; i < s->copies.count; i++) {
-        SnapshotCopy *copy = &s->copies.items[i];
-        if (copy->holder != rank) continue;
-        SnapshotPlace place = place_of(s, copy->slice);
-        TRY(snapshot_open(&place, &copy->file));
-        if (snapshot_newest(copy->file) > s->generation) s->generation = snapshot_newest(copy->file);
-    }
+    TRY(open_file(s, rank, &s->file));
+    for (int i = 0; i < s->copies.count; i++)
+        if (s->copies.items[i].holder == rank) TRY(open_file(s, s->copies.items[i].slice, &s->copies.items[i].file));
     return OK;
 }
 
@@ -228,22 +133,15 @@ static Status find_run(Snapshots *s, bool wanted)
     const Config *config = s->run->c;
     bool fresh = strcmp(config->resume, "auto") != 0;
     Status status = OK;
-    Buf path = {0};
     if (ranks_first(s->ranks)) {
-        char *canonical = snapshot_canonical(config->output_dir);
-        buf_puts(&path, canonical);
-        free(canonical);
+        s->output = snapshot_canonical(config->output_dir);
         status = snapshot_run(config->output_dir, wanted, false, &s->key);
         if (status == OK && fresh && snapshot_run_known(s->key))
             status = snapshot_run(config->output_dir, true, true, &s->key);
     }
-    TRY_DONE(ranks_follow(s->ranks, status));
-    TRY_DONE(ranks_broadcast(s->ranks, &s->key, sizeof s->key));
-    TRY_DONE(ranks_broadcast_text(s->ranks, &path));
-    s->output = mem_strdup(path.data);
-done:
-    buf_free(&path);
-    return status;
+    TRY(ranks_all(s->ranks, status));
+    TRY(ranks_broadcast(s->ranks, &s->key, sizeof s->key));
+    return ranks_broadcast_path(s->ranks, &s->output);
 }
 
 static bool goes_without(const Snapshots *s, Status status)
@@ -252,7 +150,7 @@ static bool goes_without(const Snapshots *s, Status status)
 }
 
 /* All ranks agree on the first failure, or on continuing without snapshots if one of them has no room in auto mode. */
-static Status agree(Snapshots *s, Status mine, bool *room)
+static Status agree_on_room(Snapshots *s, Status mine, bool *room)
 {
     bool drop = goes_without(s, mine);
     int64_t good = !drop;
@@ -266,14 +164,14 @@ static Status agree(Snapshots *s, Status mine, bool *room)
 static Status open_everywhere(Snapshots *s, bool *room)
 {
     SnapshotClaim mine = {0};
-    TRY(agree(s, find_claim(s, &mine), room));
+    TRY(agree_on_room(s, find_claim(s, &mine), room));
     if (!*room) return OK;
     Status status = check_room(s, &mine);
     *room = !goes_without(s, status);
     if (!*room && ranks_first(s->ranks)) log_warn("no snapshots are taken: %s", status_message());
     if (!*room) return OK;
     TRY(status);
-    TRY(agree(s, open_files(s), room));
+    TRY(agree_on_room(s, open_files(s), room));
     if (!*room) return OK;
     int64_t newest = -s->generation;
     TRY(ranks_least(s->ranks, &newest));
@@ -290,7 +188,7 @@ static void close_file(Snapshot *file, bool discard)
         snapshot_close(file);
 }
 
-static void release(Snapshots *s, bool discard)
+static void close_all(Snapshots *s, bool discard)
 {
     if (!s) return;
     close_file(s->file, discard); /* first, because its thread uses the others */
@@ -313,22 +211,20 @@ Status snapshots_open(Snapshots **out, Run *run)
                      .generation = progress->snapshot_newest,
                      .keep = progress->snapshot_kept,
                      .begun = -1};
-    Status status = find_wish(run->c, ranks_size(s->ranks), &s->wish);
-    if (status == OK) status = find_run(s, s->wish.wanted || s->ranks);
+    Status status = OK;
+    bool room = false;
+    TRY_DONE(snapshots_wish(run->c, ranks_size(s->ranks), &s->wish));
+    TRY_DONE(find_run(s, s->wish.wanted || s->ranks));
     progress->run = s->key;
-    if (status == OK && s->wish.wanted) {
-        s->stats.every = s->wish.every;
-        find_slices(s);
-        status = find_copies(s);
-        bool room = false;
-        if (status == OK) status = open_everywhere(s, &room);
-        if (status == OK && room) {
-            if (s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
-            *out = s;
-            return OK;
-        }
-    }
-    release(s, false);
+    if (!s->wish.wanted) goto done;
+    s->stats.every = s->wish.every;
+    s->slices = exchange_slices(&run->session.model->params, run->session.plan.input.exchange);
+    TRY_DONE(find_copies(s));
+    TRY_DONE(open_everywhere(s, &room));
+    if (room && s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
+    if (room) *out = s;
+done:
+    if (!*out) close_all(s, false);
     return status;
 }
 
@@ -342,7 +238,7 @@ void snapshots_close(Snapshots *s, const Run *run, bool discard)
             s->stats.taken, s->stats.every, s->stats.stalled_s, s->stats.longest_stall_s, s->stats.seconds,
             s->stats.processor_s, (double)s->stats.bytes / (1 << 20));
     char *output = s ? mem_strdup(s->output) : snapshot_canonical(run->c->output_dir);
-    release(s, discard);
+    close_all(s, discard);
     if (discard && snapshot_remove(run->c->snapshot_dir, output, 0, NULL, NULL) != OK) log_warn("%s", status_message());
     free(output);
 }
@@ -351,7 +247,7 @@ void snapshots_close(Snapshots *s, const Run *run, bool discard)
 
 /* The copy takes memory bandwidth and a core from computing, so its cost is the thread's processor time plus the wait
    of training. Chooses an interval that keeps the cost within COST_MOST. */
-static void reckon(Snapshots *s, double step_s)
+static void choose_interval(Snapshots *s, double step_s)
 {
     double processor, seconds;
     snapshot_cost(s->file, &processor, &seconds);
@@ -368,7 +264,7 @@ static void reckon(Snapshots *s, double step_s)
 }
 
 /* With a fixed interval by the step alone; with auto by rank 0's estimate. */
-static bool due(const Snapshots *s, int64_t step)
+static bool is_due_at(const Snapshots *s, int64_t step)
 {
     if (s->wish.every > 0) return step % s->wish.every == 0 && step != s->begun;
     return s->begun < 0 || step >= s->begun + s->stats.every;
@@ -376,13 +272,13 @@ static bool due(const Snapshots *s, int64_t step)
 
 /* ---- taking them ---- */
 
-static Status fetch(void *context, int array, int64_t begin, int64_t end, float *to)
+static Status fetch_range(void *context, int array, int64_t begin, int64_t end, float *to)
 {
     const Snapshots *s = context;
     return session_read_range(&s->run->session, (StateArray)array, begin, end, to);
 }
 
-static Status begin(Snapshots *s)
+static Status begin_snapshot(Snapshots *s)
 {
     int64_t step = s->run->progress.step;
     Buf text = {0};
@@ -393,7 +289,7 @@ static Status begin(Snapshots *s)
     source.state = text.data;
     source.state_size = text.len;
     if (s->run->session.options.backend->device)
-        source.fetch = fetch;
+        source.fetch = fetch_range;
     else
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
             source.arrays[a] = session_part(&s->run->session, a, &source.own[a]);
@@ -410,7 +306,7 @@ done:
 }
 
 /* Polls the snapshot in progress on this rank. */
-static void look(Snapshots *s, bool wait)
+static void poll_own(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
@@ -419,9 +315,9 @@ static void look(Snapshots *s, bool wait)
                  status_message());
 }
 
-static void vote(Snapshots *s)
+static void vote_outcome(Snapshots *s)
 {
-    if (!s->pending || !s->ranks) return;
+    if (!s->pending) return;
     if (s->outcome == SNAPSHOT_FAILED)
         ranks_vote(s->ranks, VOTE_SNAPSHOT_FAILED);
     else if (s->outcome != SNAPSHOT_COMPLETE)
@@ -431,9 +327,9 @@ static void vote(Snapshots *s)
 void snapshots_vote(Snapshots *s, int64_t step)
 {
     if (!s || !s->ranks) return;
-    look(s, false);
-    vote(s);
-    if (s->wish.every == 0 && ranks_first(s->ranks) && due(s, step)) ranks_vote(s->ranks, VOTE_SNAPSHOT);
+    poll_own(s, false);
+    vote_outcome(s);
+    if (s->wish.every == 0 && ranks_first(s->ranks) && is_due_at(s, step)) ranks_vote(s->ranks, VOTE_SNAPSHOT);
 }
 
 /* The generation is whole: after a fault the run resumes from it. */
@@ -444,7 +340,7 @@ static void commit(Snapshots *s, double step_s)
     snapshot_commit(s->file, s->keep);
     for (int i = 0; i < s->copies.count; i++)
         if (s->copies.items[i].file) snapshot_commit(s->copies.items[i].file, s->keep);
-    reckon(s, step_s);
+    choose_interval(s, step_s);
     if (s->alone) return;
     s->alone = true; /* files of another world size are no longer needed */
     if (snapshot_remove(s->run->c->snapshot_dir, s->output, ranks_size(s->ranks), NULL, NULL) != OK)
@@ -452,23 +348,23 @@ static void commit(Snapshots *s, double step_s)
 }
 
 /* Applies the votes of the last meeting. */
-static void settle(Snapshots *s, double step_s)
+static void finish_pending(Snapshots *s, double step_s)
 {
     if (!s->pending) return;
     bool busy = s->ranks ? ranks_agreed(s->ranks, VOTE_SNAPSHOT_BUSY) : s->outcome == SNAPSHOT_BUSY;
     bool failed = s->ranks ? ranks_agreed(s->ranks, VOTE_SNAPSHOT_FAILED) : s->outcome == SNAPSHOT_FAILED;
-    if (s->ranks) ranks_settled(s->ranks, VOTE_SNAPSHOT_BUSY);
+    ranks_clear(s->ranks, VOTE_SNAPSHOT_BUSY);
     if (busy) return;
-    if (s->ranks) ranks_settled(s->ranks, VOTE_SNAPSHOT_FAILED);
+    ranks_clear(s->ranks, VOTE_SNAPSHOT_FAILED);
     s->pending = false;
     if (!failed) commit(s, step_s);
 }
 
 static bool take_due(Snapshots *s, int64_t step)
 {
-    if (s->wish.every > 0 || !s->ranks) return due(s, step);
+    if (s->wish.every > 0 || !s->ranks) return is_due_at(s, step);
     bool agreed = ranks_agreed(s->ranks, VOTE_SNAPSHOT);
-    ranks_settled(s->ranks, VOTE_SNAPSHOT);
+    ranks_clear(s->ranks, VOTE_SNAPSHOT);
     return agreed;
 }
 
@@ -476,21 +372,21 @@ Status snapshots_step(Snapshots *s, double step_s)
 {
     if (!s) return OK;
     bool is_due = take_due(s, s->run->progress.step);
-    if (!s->ranks) look(s, false);
-    settle(s, step_s);
+    if (!s->ranks) poll_own(s, false);
+    finish_pending(s, step_s);
     if (!is_due) return OK;
     if (s->pending) { /* its copy ended long ago; the rest is short, or a transfer to other hosts */
         double start = clock_monotonic();
-        look(s, true);
-        vote(s);
+        poll_own(s, true);
+        vote_outcome(s);
         TRY(ranks_meet(s->ranks));
         s->stall_s += clock_monotonic() - start;
-        settle(s, step_s);
+        finish_pending(s, step_s);
     }
-    return begin(s);
+    return begin_snapshot(s);
 }
 
-void snapshots_settle(Snapshots *s)
+void snapshots_wait_copied(Snapshots *s)
 {
     if (!s) return;
     double start = clock_monotonic();

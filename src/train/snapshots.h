@@ -1,24 +1,13 @@
-/* Snapshots beside the training loop (state/snapshot.h): when they are taken, from where, and how often that is worth
-   it. They begin between two steps and are copied by a thread while the next forward and backward run; the update waits
-   for it. */
+/* Snapshots beside the training loop (state/snapshot.h): when they are taken, and how often. They begin between two
+   steps and are copied by a thread while the next forward and backward run; the update waits for it. */
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
-#include "train/exchange.h"
 #include "train/persist.h"
-#include "train/ranks.h"
 #include "train/run.h"
+#include "train/snapshot_room.h"
 
 typedef struct Snapshots Snapshots;
-
-/* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
-   up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
-uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
-/* --snapshot-replicas on `hosts` hosts. E_USAGE: not a number, or more than the other hosts. */
-Status snapshots_replicas(const Config *c, int hosts, int *n);
-/* Bytes that snapshots will take on this rank; 0: none are taken. */
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
-                      uint64_t *bytes);
 
 /* Collective. *s is NULL where no snapshots are taken. A run that does not resume automatically (--resume never or
    FOLDER) gets a new key, so snapshots of the earlier run are not its own. */
@@ -29,7 +18,7 @@ Status snapshots_step(Snapshots *s, double step_s); /* takes NULL */
 /* Before the meeting of the step `step`: this rank's votes. */
 void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
-void snapshots_settle(Snapshots *s); /* takes NULL */
+void snapshots_wait_copied(Snapshots *s); /* takes NULL */
 
 /* After a lost rank: all slices of the run in this host's memory (train/persist.h), those of dead ranks and copies
    included. Waits for the thread. NULL has none. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "state/import.h"
+#include "train/signals.h"
 
 /* ---- text ---- */
 
@@ -108,7 +109,7 @@ Status start_text(const Config *c, const char *folder, StartText *t)
                     c->model);
     if (!t->path) return fail(E_USAGE, "no vocabulary: give --vocab FILE");
     TRY(choose_options(c, folder, &t->options));
-    TRY(vocab_read(t->path, &t->vocab));
+    TRY(vocab_read(t->path, signals_stop(), &t->vocab));
     if (folder) TRY(start_check_shards(t, folder));
     return file_read(t->path, (size_t)256 << 20, &t->file);
 }
@@ -124,22 +125,27 @@ void start_text_free(StartText *t)
 /* ---- the model ---- */
 
 /* The model must have one embedding per piece; some trainers pad the number to a multiple of 8 or 64. */
-static Status check_vocabulary(const StartText *t, int rows, const char *config_path)
+static Status check_vocabulary(const char *vocab_path, int pieces, int rows, const char *config_path)
 {
-    int pieces = vocab_size(t->vocab);
     if (pieces == rows) return OK;
     if (rows != (pieces + 7) / 8 * 8 && rows != (pieces + 63) / 64 * 64)
         return fail(
             E_USAGE,
             "%s has %d pieces, but 'vocab_size' in %s is %d: expected the same. Give the model's own vocabulary "
             "as --vocab",
-            t->path, pieces, config_path, rows);
-    log_warn("%s has %d pieces, %s has embeddings for %d: the rest counts as padding", t->path, pieces, config_path,
+            vocab_path, pieces, config_path, rows);
+    log_warn("%s has %d pieces, %s has embeddings for %d: the rest counts as padding", vocab_path, pieces, config_path,
              rows);
     return OK;
 }
 
-Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path_out)
+Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path)
+{
+    return start_model_sized(c, t->path, vocab_size(t->vocab), head, max_length, m, path);
+}
+
+Status start_model_sized(const Config *c, const char *vocab_path, int pieces, Head head, int64_t max_length, Model *m,
+                         char **path_out)
 {
     ModelConfig config;
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
@@ -149,8 +155,7 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
                               : "no model%s: give --model DIR (weights), or --model-config FILE for random weights",
                     c->model);
     Status status = OK;
-    if (file_exists(path) || !model_config_named(path, vocab_size(t->vocab), &config))
-        TRY_DONE(model_config_read(path, &config));
+    if (file_exists(path) || !model_config_named(path, pieces, &config)) TRY_DONE(model_config_read(path, &config));
     model_config_set_dropout(&config, (float)c->dropout);
     TRY_DONE(model_init(m, config, head));
     if (max_length > m->config.positions)
@@ -159,7 +164,7 @@ Status start_model(const Config *c, const StartText *t, Head head, int64_t max_l
                       "most these",
                       (long long)max_length, m->config.positions, path));
     m->longest = (int32_t)max_length;
-    TRY_DONE(check_vocabulary(t, m->config.vocab_size, path));
+    TRY_DONE(check_vocabulary(vocab_path, pieces, m->config.vocab_size, path));
 done:
     if (path_out && status == OK)
         *path_out = path;
@@ -172,11 +177,12 @@ static Status find_forms(const Config *c, const Model *m, const TrainResume *res
 {
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
-    if (train_found(resume) && resume->n_forms != n)
-        return fail(E_FORMAT, "%s: was saved from another model with %d layers; this one has %d", resume->name,
-                    resume->n_forms / 2, m->config.layers);
     if (train_found(resume)) {
-        memcpy(forms, resume->norm_forms, (size_t)n);
+        const Json *saved = js_get(resume->state, "norm_forms");
+        if (js_size(saved) != (size_t)n)
+            return fail(E_FORMAT, "%s: was saved from another model with %d layers; this one has %d", resume->name,
+                        (int)js_size(saved) / 2, m->config.layers);
+        for (int i = 0; i < n; i++) forms[i] = (uint8_t)js_int(js_at(saved, (size_t)i), 0);
         return OK;
     }
     if (!*c->model) return OK;
@@ -193,25 +199,6 @@ Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resu
 {
     size_t n = (size_t)(2 * m->config.layers + 1);
     *forms = mem_alloc(n); /* NORM_FORM_Y is 0 */
-    TRY(ranks_follow(ranks, ranks_first(ranks) ? find_forms(c, m, resume, *forms) : OK));
+    TRY(ranks_all(ranks, ranks_first(ranks) ? find_forms(c, m, resume, *forms) : OK));
     return ranks_broadcast(ranks, *forms, n);
-}
-
-Status start_share(Session *s, bool moments)
-{
-    Ranks *ranks = s->options.ranks;
-    for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
-        bool spread = a != STATE_WEIGHTS && session_sharded(s);
-        TRY(spread ? session_spread(s, a) : session_broadcast(s, a));
-    }
-    return session_ready(s);
-}
-
-Status start_clean(const char *output_dir)
-{
-    char *best = file_join(output_dir, "best");
-    Status status = file_remove_temporaries(output_dir);
-    if (status == OK) status = file_remove_temporaries(best);
-    free(best);
-    return status;
 }

@@ -1,4 +1,4 @@
-/* What a run of any task starts from: the vocabulary, the model's sizes, the forms of its LayerNorms. */
+/* The start of a run of any task: the vocabulary, the model's sizes, the forms of its LayerNorms. */
 #ifndef CAIRN_TRAIN_START_H
 #define CAIRN_TRAIN_START_H
 
@@ -17,26 +17,22 @@ typedef struct {
 /* --vocab, else vocab.txt in `folder` of shards (NULL: none), else the one beside --model; the tokenizer's options from
    flags, else from what lies beside --model, else from the shards' manifest.json. E_USAGE as start_check_shards. */
 Status start_text(const Config *c, const char *folder, StartText *t);
-/* E_USAGE if the manifest.json in `folder` tells that its shards were made with another vocabulary, or with other case
-   or accents. Folders without one tell nothing. */
+/* E_USAGE if the shards in `folder` were made with another vocabulary, or with other case or accents, according to
+   manifest.json. Folders without one pass. */
 Status start_check_shards(const StartText *t, const char *folder);
-/* What its manifest.json says of --max-seq-length; folders without one leave *length. */
+/* --max-seq-length of its manifest.json; folders without one leave *length. */
 Status start_shards_length(const char *folder, int64_t *length);
 void start_text_free(StartText *t); /* takes a zeroed one */
 
-/* Sizes from --model-config, else from beside --model, with --dropout; refused where they do not go with the vocabulary
-   or with sequences of `max_length`. `path` (may be NULL) gets the file's name, which the caller frees. */
+/* Sizes from --model-config, else from beside --model, with --dropout; E_USAGE if they do not fit the vocabulary
+   or sequences of `max_length`. `path` (may be NULL) gets the file's name, which the caller frees. */
 Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path);
+/* The same for a vocabulary of so many pieces, which need not exist yet. */
+Status start_model_sized(const Config *c, const char *vocab_path, int pieces, Head head, int64_t max_length, Model *m,
+                         char **path);
 
 /* (2·layers + 1) forms, before anything is planned (contracts.md 5): the checkpoint's, or those that --model's weights
-   ask for. Newly allocated. Collective: rank 0 looks. */
+   ask for. Newly allocated. Collective: rank 0 reads them. */
 Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, Ranks *ranks, uint8_t **forms);
-
-/* Collective: what rank 0 filled goes to all (weights, and both moments where they are not 0), and every rank's session
-   is ready. */
-Status start_share(Session *s, bool moments);
-
-/* Removes what writers that were killed left in the output folder and in its best/. */
-Status start_clean(const char *output_dir);
 
 #endif

@@ -18,7 +18,7 @@
 
 /* The lowest rank that announces in time that it can save, and its step; `able`: this rank can. NONE: no rank can. If
    the store is lost too (*deaf), each able rank elects itself. */
-static int lowest(Comm *c, bool able, int64_t mine, double within, int64_t *step, bool *deaf)
+static int find_saver(Comm *c, bool able, int64_t mine, double within, int64_t *step, bool *deaf)
 {
     int most = able ? c->rank : c->size, last = able ? c->rank : NONE;
     char name[64];
@@ -49,22 +49,6 @@ static bool same_folder(const char *output_dir, Digest run)
     return snapshot_run(output_dir, false, false, &here) == OK && snapshot_run_known(here) && digest_equal(here, run);
 }
 
-/* Whether a good checkpoint of a later step exists: another rank saved it, or the run was restarted while this rank was
-   frozen.
- */
-static bool went_beyond(const char *output_dir, int64_t step, int64_t *newest)
-{
-    CheckpointList list = {0};
-    bool beyond = false;
-    if (checkpoint_find(output_dir, &list) != OK) return false;
-    for (int i = 0; i < list.count && list.items[i].step > step && !beyond; i++) {
-        beyond = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
-        *newest = list.items[i].step;
-    }
-    checkpoint_list_free(&list);
-    return beyond;
-}
-
 /* Releases the ranks that wait for this one. */
 static void announce(Comm *c)
 {
@@ -82,7 +66,7 @@ typedef struct {
 } Survivor;
 
 /* Explains why no surviving rank can save. */
-static void say_nobody(Survivor *s)
+static void explain_no_save(Survivor *s)
 {
     if (!s->sharded)
         buf_printf(&s->why, "No surviving rank has the run's folder %s: the next run resumes from memory",
@@ -101,27 +85,33 @@ static void say_nobody(Survivor *s)
                           "resumes from the newest checkpoint");
 }
 
-/* Waits for rank 0's save in the background, which may be newer; the folder takes one save at a time. */
+/* Whether a good checkpoint of this step or a later one exists: another rank saved it, or the run was restarted while
+   this rank was frozen. Waits for rank 0's save in the background, which may be newer. */
 static bool saved_already(Survivor *s)
 {
-    int64_t newest;
+    CheckpointList list = {0};
+    bool saved = false;
     if (s->saving && s->sharded) (void)saving_wait(s->saving);
-    if (!went_beyond(s->run->c->output_dir, s->step - 1, &newest)) return false;
-    buf_printf(&s->why, "Step %lld is saved already", (long long)newest);
-    return true;
+    if (checkpoint_find(s->run->c->output_dir, &list) != OK) return false;
+    for (int i = 0; i < list.count && list.items[i].step >= s->step && !saved; i++) {
+        saved = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
+        if (saved) buf_printf(&s->why, "Step %lld is saved already", (long long)list.items[i].step);
+    }
+    checkpoint_list_free(&list);
+    return saved;
 }
 
 /* Whether this rank saves; if so, it holds the folder's lock. */
-static bool claim(Survivor *s)
+static bool claim_save(Survivor *s)
 {
     Comm *c = ranks_comm(s->run->ranks);
     double half = s->run->c->peer_timeout / 2;
     int64_t step;
     bool able = (!s->sharded || s->held.set.generation) && same_folder(s->run->c->output_dir, s->run->progress.run),
          deaf;
-    int who = lowest(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
+    int who = find_saver(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
     if (who == NONE) {
-        say_nobody(s);
+        explain_no_save(s);
         return false;
     }
     if (who != c->rank) {
@@ -157,7 +147,7 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
         snapshots_gather(snapshots, &s.held);
         s.step = s.held.set.step;
     }
-    if (claim(&s)) {
+    if (claim_save(&s)) {
         bool good = (s.sharded ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
         if (good)
             buf_printf(&s.why, "Step %lld of %lld is saved in %s", (long long)s.step,
@@ -173,10 +163,4 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
     buf_free(&s.why);
     free(lost);
     return E_PEER;
-}
-
-Status survive_share(Run *run)
-{
-    TRY(ranks_broadcast_text(run->ranks, &run->fingerprint));
-    return ranks_broadcast_text(run->ranks, &run->config_json);
 }

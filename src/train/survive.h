@@ -7,9 +7,6 @@
 #include "train/snapshots.h"
 #include "train/train.h"
 
-/* Collective, before training: rank 0's texts for state.json to all, because any rank may have to write it. */
-Status survive_share(Run *run);
-
 /* Saves `set` (of `list`) from memory; NULL: the survivor's own state. */
 typedef Status (*SurviveSave)(void *context, const SnapshotList *list, const SnapshotSet *set);
 

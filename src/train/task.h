@@ -1,6 +1,6 @@
-/* A task: all that one kind of training has to itself (GLUE, pretraining). The run (train/run.h) owns the ranks, the
-   plan, the session, the loop and the output folder; it asks the task through this table and nothing else. A task is a
-   folder with such a table and a reader; docs/design.md, "The life of a run", says how it is registered.
+/* A task: the part of a run that is special to one kind of training (GLUE, pretraining). The run (train/run.h) owns the
+   ranks, the plan, the session, the loop and the output folder; it asks the task through this table and nothing else. A
+   task is a folder with such a table and a reader; docs/design.md, "The life of a run", says how it is registered.
 
    The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
    Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run
@@ -11,13 +11,17 @@
 #include "report/report.h"
 #include "state/import.h"
 #include "train/setup.h"
-
-typedef struct Run Run;
+#include "train/train.h"
 
 typedef struct Task {
     size_t size;
-    /* The head of the task's model, for `cairn plan`. E_USAGE. */
-    Status (*head)(const Config *c, Head *head);
+    bool no_folder; /* it evaluates alone, and has no --output-dir */
+
+    /* ---- `cairn plan`, which makes no Run. `plan` NULL: it plans no such run ---- */
+    /* Whether its options describe this task. NULL: where they describe no other. */
+    bool (*planned)(const Config *c);
+    /* The head of the task's model, and what a plan needs beyond the training that every task has. E_USAGE. */
+    Status (*plan)(const Config *c, Head *head, PlanInput *need);
 
     /* ---- before the first step ---- */
     /* Errors in the use, found before the ranks meet and before anything is read. Sets run->train, and where it knows
@@ -27,31 +31,31 @@ typedef struct Task {
     Status (*prepare)(Run *run);
     /* Reads text, model and data: fills run->text, run->model, run->name, run->source, run->evaluate. */
     Status (*open)(Run *run);
-    /* NULL: none. A check of all data, which may take minutes; run->resume is found. */
-    Status (*check_data)(Run *run);
-    /* What the plan must have room for; the schedule is known. May warn. */
+    /* Lengths and sizes that the plan must have room for; the schedule is known. May warn. */
     void (*need)(Run *run, PlanInput *need);
-    Digest (*train_digest)(const Run *run); /* all that is trained on, for the fingerprint */
-    Digest (*eval_digest)(const Run *run);  /* all that is evaluated on */
+    /* NULL: none. A check of all data, which may take minutes; run->resume and the plan are there. */
+    Status (*check_data)(Run *run);
+    Digest (*train_digest)(const Run *run); /* of all training data, for the fingerprint */
+    Digest (*eval_digest)(const Run *run);  /* of all evaluation data */
     /* Rank 0. The output folder holds the results of this very run, as of run->resume. */
     bool (*results_there)(const Run *run);
-    /* Rank 0; NULL: none. Opens what the task writes beside the run's own files. */
+    /* Rank 0; NULL: none. Opens the task's files beside the run's own. */
     Status (*open_output)(Run *run);
     /* Rank 0; NULL: none. Checks and adapts weights that were imported from --model. */
     Status (*take_import)(Run *run, const ImportReport *report, float *weights);
 
     /* ---- training ---- */
-    void (*training_begins)(Run *run);           /* NULL: none */
+    Status (*training_begins)(Run *run);         /* collective; NULL: none */
     void (*training_ends)(Run *run, Status how); /* NULL: none */
     /* Collective. Evaluates in the middle of training; figures go to `metrics` (NULL except on rank 0). `metric` picks
        the best model: larger is better. `text` is one line for people. May return E_STOPPED. */
     Status (*evaluate_during)(Run *run, Metrics *metrics, double *metric, Buf *text);
-    bool (*reached)(const Run *run, double metric); /* NULL: never. Training ends with such a metric */
+    bool (*reached)(const Run *run, const TrainProgress *p); /* NULL: never. Training ends after such an evaluation */
 
     /* ---- the end ---- */
     Status (*evaluate)(Run *run);                         /* collective; writes figures and predictions */
     void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation */
-    void (*close)(Run *run);                              /* frees what run->own holds */
+    void (*close)(Run *run);                              /* frees the contents of run->own */
 } Task;
 
 #endif

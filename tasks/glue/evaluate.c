@@ -25,13 +25,13 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
     return OK;
 }
 
-/* The examples index[0..n), in batches. */
+/* Evaluates the examples index[0..n), in batches. */
 static Status run_examples(Forward *f, const Run *r, const Examples *e, const int64_t *index, int64_t n)
 {
     Status status = OK;
     int64_t most = r->c->eval_batch_size, seqs = f->session->plan.eval_micro.seqs;
     Evaluation v;
-    evaluation_init(&v, r);
+    evaluation_init(&v, r, n);
     f->loss = mem_array((size_t)seqs, sizeof *f->loss);
     f->rows = mem_array((size_t)(seqs * f->session->model->head.labels), sizeof *f->rows);
     for (int64_t first = 0; first < n && status == OK; first += most)
@@ -42,8 +42,8 @@ static Status run_examples(Forward *f, const Run *r, const Examples *e, const in
     return status;
 }
 
-/* With ranks: the results of each go to all, as records of an example's number, loss and logits. */
-static Status gather(const Forward *f, Ranks *ranks, const int64_t *index, int64_t n)
+/* Sends each rank's results to all, as records of an example's number, loss and logits. */
+static Status gather_results(const Forward *f, Ranks *ranks, const int64_t *index, int64_t n)
 {
     size_t row = (size_t)f->session->model->head.labels * sizeof(float), size = sizeof(int64_t) + sizeof(float) + row;
     size_t bytes = (size_t)n * size;
@@ -77,7 +77,7 @@ Status glue_forward(Run *r, const Examples *e, float *values, double *mean_loss)
         n = rank_share(e, index, e->count, run_padded_length(r), ranks_rank(ranks), ranks_size(ranks), mine);
     }
     TRY_DONE(ranks_all(ranks, run_examples(&f, r, e, mine, n)));
-    if (ranks) TRY_DONE(gather(&f, ranks, mine, n));
+    if (ranks) TRY_DONE(gather_results(&f, ranks, mine, n));
     for (int64_t i = 0; i < e->count; i++) sum += (double)f.losses[i]; /* in file order, however they were batched */
     *mean_loss = e->count ? sum / (double)e->count : NAN;
 done:

@@ -1,9 +1,8 @@
-/* GLUE: the table of tasks, their TSV files, metrics, and what is written for people and for the leaderboard.
+/* GLUE: the table of tasks, their TSV files, metrics, predictions and the leaderboard's files.
 
    A GlueTask is read-only data: columns, labels, files, metrics of one task. Labels are numbered as Hugging Face
-   numbers them. A GlueExamples is one file: it keeps the file mapped, and every text points into the map, so nothing is
-   copied. Source of the layouts: the files of gluebenchmark.com and the processors of google-research/bert and
-   Transformers. */
+   numbers them. A GlueExamples is one file, with its texts. Source of the layouts: the files of gluebenchmark.com and
+   the processors of google-research/bert and Transformers. */
 #ifndef CAIRN_TASKS_GLUE_GLUE_H
 #define CAIRN_TASKS_GLUE_GLUE_H
 
@@ -11,6 +10,8 @@
 #include <stdint.h>
 
 #include "base/base.h"
+#include "data/records.h"
+#include "model/model.h"
 
 /* ---- the table of tasks (tasks.c) ---- */
 
@@ -32,11 +33,11 @@ typedef enum {
 
 typedef enum { GLUE_TRAIN, GLUE_DEV, GLUE_TEST } GlueSplitKind;
 
-/* Where a file keeps its columns. With a header (`columns` 0) they are header names; without, positions from "0" on.
-   NULL: there is none. Without an index column, or outside test files, an example's index is its row number from 0. */
+/* Columns of a file: with a header (`columns` 0) header names, without one positions from "0" on; NULL: no such column.
+   Without an index column, or outside test files, an example's index is its row number from 0. */
 typedef struct {
     const char *index, *a, *b, *label;
-    int columns; /* 0: header; > 0: no header, exactly so many; GLUE_COLUMNS_AS_FIRST: no header, as many as in row 1 */
+    int columns; /* 0: header; > 0: no header, so many columns; GLUE_COLUMNS_AS_FIRST: no header, as many as in row 1 */
 } GlueLayout;
 
 #define GLUE_COLUMNS_AS_FIRST (-1)
@@ -44,7 +45,7 @@ typedef struct {
 typedef struct {
     GlueSplitKind kind;
     const char *name;       /* "dev_matched"; also what --eval-splits takes */
-    const char *file;       /* "dev_matched.tsv" */
+    const char *file;       /* "dev_matched.tsv"; without an ending: .tsv, .csv or .jsonl, packed by gz or not */
     const char *suffix;     /* of metric names: "" or "_mm" */
     const char *submission; /* the leaderboard's file name; NULL: not part of a submission */
     const GlueLayout *layout;
@@ -59,7 +60,8 @@ typedef struct {
     const char *const *labels; /* (n_labels); NULL for regression */
     int n_labels;              /* width of the classifier: 1 for regression */
     bool regression;
-    float low, high; /* regression: scores beyond are errors when read, and clipped in a submission */
+    bool multi;      /* a row has any number of labels */
+    float low, high; /* regression: other scores are errors in a file, and clipped in a submission */
     GlueMetric metrics[GLUE_MAX_METRICS];
     int n_metrics;
     GlueMetric best; /* picks the best checkpoint; larger is better */
@@ -74,32 +76,42 @@ typedef struct {
    E_USAGE too: see glue_custom_init. */
 Status glue_task_find(const char *name, const GlueTask **task);
 bool glue_task_is_custom(const char *name);
-/* n_labels of --task. A custom one has those of --labels, two where none are given. */
+/* The head that --task needs. A custom task has the labels of --labels, by default two. */
 struct Config;
-Status glue_width(const struct Config *c, int *width);
-int glue_task_count(void);
-const GlueTask *glue_task_at(int i);
+Status glue_plan_head(const struct Config *c, Head *head);
+Head glue_head(const GlueTask *task);
+const GlueTask *glue_task_at(int i); /* of the table, from 0; NULL beyond the last */
 
 /* By name ("dev_matched"). Unknown: E_USAGE with the names of the task's splits. */
 Status glue_split_find(const GlueTask *task, const char *name, const GlueSplit **split);
 /* The i-th split of a kind, from 0; NULL beyond the last. */
 const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i);
-/* −1 if it is none of the task's labels. */
+/* The label's number; −1 if the task has no such label. */
 int32_t glue_label_find(const GlueTask *task, const char *text, size_t len);
 const char *glue_metric_name(GlueMetric metric);
 
-/* A user's own TSV: train.tsv, dev.tsv, test.tsv. `text_columns` is "a" or "a,b", `labels` "x,y,z" in the order of
-   their numbers, or "regression". Columns are header names; if all of them are numbers, the files have no header and
-   the numbers are positions from 0. `label_column` may be NULL when nothing labelled will be read. The caller owns the
-   struct, which points into itself: never copy it. */
+/* ---- a user's own files (custom.c) ---- */
+
+/* train, dev and test, each .tsv, .csv or .jsonl (data/records.h). `text_columns` is "a" or "a,b". Columns are names in
+   the header or keys; if all of them are numbers, the files have no header and the numbers are positions from 0.
+   `label_column` may be NULL if only unlabelled files are read. `labels` is "x,y,z" in the order of their numbers,
+   "regression", or "": then glue_custom_labels must follow. The caller owns the struct, which points into itself:
+   never copy it. */
 typedef struct {
     GlueTask task;
     GlueLayout labelled, unlabelled;
-    char *text_columns, *label_column, *labels; /* cut into the strings above */
-    const char **label_names;
+    char *text_columns, *label_column; /* cut into the strings above */
+    char **label_names;                // (n_label_names)
+    int n_label_names;
 } GlueCustom;
 
-Status glue_custom_init(GlueCustom *custom, const char *text_columns, const char *label_column, const char *labels);
+Status glue_custom_init(GlueCustom *custom, const char *text_columns, const char *label_column, const char *labels,
+                        bool multi);
+/* The labels and the kind of --model. */
+Status glue_custom_labels_of_model(GlueCustom *custom, const char *model);
+/* Finds labels that were not given: for training those in train's file, else those of --model. With --multi-label, or
+   where the model has it, rows have several. */
+Status glue_custom_labels(GlueCustom *custom, const struct Config *c);
 void glue_custom_free(GlueCustom *custom); /* takes a zeroed one */
 
 /* True where a split of the task has two texts in a row. */
@@ -108,12 +120,13 @@ bool glue_task_has_pairs(const GlueTask *task);
 /* ---- reading (reader.c) ---- */
 
 typedef struct {
-    const char *a, *b; /* not NUL-terminated; valid UTF-8 without tab or line feed; b is NULL for single sentences */
+    const char *a, *b; /* not NUL-terminated; valid UTF-8; b is NULL for single sentences */
     size_t a_len, b_len;
-    int64_t index; /* in predictions: the test file's index column, elsewhere the row number from 0 */
-    int32_t label; /* −1: unlabelled or regression */
-    float score;   /* regression; else 0 */
-    int64_t line;  /* in the file, from 1 */
+    int64_t index;        /* in predictions: the test file's index column, elsewhere the row number from 0 */
+    int32_t label;        /* −1: unlabelled, regression, or several labels */
+    float score;          /* regression; else 0 */
+    const float *targets; /* (n_labels) several labels: 1 for each that the row has; else NULL */
+    int64_t line;         /* in the file, from 1 */
 } GlueExample;
 
 typedef struct {
@@ -122,23 +135,34 @@ typedef struct {
     bool labelled;
     size_t skipped_unlabelled; /* rows with task->skip_label */
     size_t skipped_short;      /* rows with too few columns, where the task allows it */
-    Digest digest;             /* of the whole file */
-    FileMap map;               /* owner of the texts */
     char *path;
+    float *targets; // (count, n_labels) several labels; else NULL
+    char **blocks;  /* (n_blocks) the texts */
+    int n_blocks, cap_blocks;
+    char *block_at; /* free space in the last block */
+    size_t block_left;
 } GlueExamples;
 
 /* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and
    the line where there is one. Skipped rows are counted and warned about. */
 Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, const GlueSplit *split);
-/* The same from memory, which must outlive `examples`. `name` is what errors call it. */
+/* The same from memory. Errors call it `name`. */
 Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
                   const GlueSplit *split);
-void glue_examples_free(GlueExamples *examples); /* takes a zeroed one */
+/* The file that glue_read reads; the caller frees. E_IO: there is none; E_USAGE: there are two. */
+Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split, char **path);
+void glue_examples_drop_texts(GlueExamples *examples); /* once they are tokenised */
+void glue_examples_free(GlueExamples *examples);       /* takes a zeroed one */
+/* The next of several labels with commas between, without the spaces around it. False: none is left. */
+bool glue_label_next(RecordText *rest, RecordText *label);
+/* A finite number, in digits. */
+bool glue_number(RecordText text, double *value);
 
 /* ---- metrics (metrics.c) ---- */
 
 /* Running sums over the examples of one split. Zero-initialise. Double precision throughout; equal to scikit-learn and
-   SciPy to 1e-12. F1 and Matthews take label 1 as positive and are 0 where their denominator is 0. Undefined (NaN):
+   SciPy to 1e-12. F1 and Matthews take label 1 as positive and are 0 where their denominator is 0. With several labels
+   a row is correct where all are, and F1 counts the labels of all rows (micro). Undefined (NaN):
    everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite.
  */
 typedef struct {
@@ -149,12 +173,19 @@ typedef struct {
 
 void glue_scores_add_label(GlueScores *scores, int32_t predicted, int32_t truth);
 void glue_scores_add_score(GlueScores *scores, double predicted, double truth);
-/* One labelled example with the model's output: values (n_labels), logits or probabilities; regression: (1). */
+/* One labelled example with the model's output: values (n_labels), logits, for one label also probabilities;
+   regression: (1). */
 void glue_scores_add(GlueScores *scores, const GlueTask *task, const float *values, const GlueExample *example);
 /* GLUE_COMBINED is the plain mean of the task's other metrics. */
 double glue_scores_value(const GlueScores *scores, const GlueTask *task, GlueMetric metric);
 void glue_scores_free(GlueScores *scores); /* takes a zeroed one */
 
+/* Several labels: whether a logit says that the row has the label. */
+static inline bool glue_has_label(float logit) { return logit > 0; }
+/* Logits become probabilities, in place: softmax, or with several labels each by itself. Regression: no change. */
+void glue_probabilities(const GlueTask *task, float *values, int64_t rows); // (rows, n_labels)
+/* Appends the labels' names, with commas between; probabilities (n_labels). */
+void glue_put_labels(const GlueTask *task, const float *probabilities, Buf *out);
 /* Position of the largest; the first of equals. */
 int32_t glue_argmax(const float *values, int n); // (n)
 
@@ -171,8 +202,12 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values);
 
-/* ---- the task of `cairn glue` (task.c) ---- */
+/* The header and a row of that file; v (n_labels). */
+void glue_put_header(const GlueTask *task, Buf *out);
+void glue_put_prediction(const GlueTask *task, int64_t index, const float *v, Buf *out);
 
-extern const struct Task task_glue; /* train/task.h */
+/* ---- the tasks of `cairn glue` (task.c) and `cairn predict` (predict.c) ---- */
+
+extern const struct Task task_glue, task_predict; /* train/task.h */
 
 #endif

@@ -23,7 +23,7 @@ static void warn_unnamed(const GlueTask *task, const char *path)
 {
     Buf list = {0};
     for (int i = 0; i < task->n_labels; i++) buf_printf(&list, "%s%s", i ? ", " : "", task->labels[i]);
-    log_warn("the config.json of %s does not name the labels of %s ('id2label'); its outputs are taken to be, in this "
+    log_warn("the config.json of %s does not name the labels of %s ('id2label'); assuming that its outputs are in this "
              "order: %s",
              path, task->name, list.data);
     buf_free(&list);
@@ -42,7 +42,7 @@ Status glue_order_labels(const GlueTask *task, const char *path, const Model *mo
         for (int i = 0; i < n; i++) differs |= from[i] != i;
     }
     if (differs) {
-        log_info("the classifier's labels come in another order ('id2label'): its rows are put into the task's");
+        log_info("the model has its labels in another order ('id2label'); the classifier's rows are reordered");
         params_permute_rows(t, params_find(t, "classifier.weight"), from, weights);
         params_permute_rows(t, params_find(t, "classifier.bias"), from, weights);
     }

@@ -6,10 +6,10 @@
 #include "tasks/glue/glue.h"
 
 /* from[i] (n_labels): which of the n names is the task's label i, in any case of letters. False where names are missing
-   or others: then `from` is undefined. */
+   or differ: `from` is then undefined. */
 bool glue_label_order(const GlueTask *task, char *const *names, int n, int *from);
-/* Puts the classifier's rows of imported weights into the task's order, as id2label of the config.json beside `path`
-   says. Warns where it does not name the task's labels. E_FORMAT, E_IO: that config.json cannot be read. */
+/* Puts the classifier's rows of imported weights into the task's order, in the order of id2label in the config.json
+   beside `path`. Warns if it does not name the task's labels. E_FORMAT, E_IO: that config.json cannot be read. */
 Status glue_order_labels(const GlueTask *task, const char *path, const Model *model, float *weights);
 
 #endif

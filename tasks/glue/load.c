@@ -1,4 +1,4 @@
-/* From the texts of a split to token sequences. */
+/* Tokenises the texts of a split. */
 #include "tasks/glue/run.h"
 
 #include <stdlib.h>
@@ -12,22 +12,39 @@ static Digest examples_digest(const Examples *e)
     digest_update(s, e->ids, tokens * sizeof *e->ids);
     digest_update(s, e->types, tokens);
     if (e->label) digest_update(s, e->label, (size_t)e->count * sizeof *e->label);
-    if (e->score) digest_update(s, e->score, (size_t)e->count * sizeof *e->score);
+    if (e->score) digest_update(s, e->score, (size_t)e->count * (size_t)e->score_width * sizeof *e->score);
     Digest d = digest_value(s);
     digest_free(s);
     return d;
 }
 
+void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
+{
+    TokenIds first = {0}, second = {0};
+    size_t used = (size_t)e->offset[e->count];
+    tokenizer_encode(tokenizer, a.p, a.len, &first);
+    if (b.p) tokenizer_encode(tokenizer, b.p, b.len, &second);
+    if (used + (size_t)max_length > *cap) {
+        *cap = 2 * *cap + (size_t)max_length + 4096;
+        e->ids = mem_resize(e->ids, *cap, sizeof *e->ids);
+        e->types = mem_resize(e->types, *cap, sizeof *e->types);
+    }
+    int n = tokenizer_pair(tokenizer, &first, b.p ? &second : NULL, max_length, e->ids + used, e->types + used);
+    e->offset[++e->count] = (int64_t)used + n;
+    token_ids_free(&first);
+    token_ids_free(&second);
+}
+
 Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out)
 {
-    TokenIds a = {0}, b = {0};
-    size_t used = 0, cap = 0;
+    size_t cap = 0;
     Status status = OK;
-    *out = (Examples){.count = (int64_t)in->count};
+    *out = (Examples){0};
     out->offset = mem_array(in->count + 1, sizeof *out->offset);
-    if (task->regression)
-        out->score = mem_array(in->count, sizeof *out->score);
+    out->score_width = task->multi ? task->n_labels : 1;
+    if (task->regression || task->multi)
+        out->score = mem_array(in->count * (size_t)out->score_width, sizeof *out->score);
     else
         out->label = mem_array(in->count, sizeof *out->label);
     for (size_t i = 0; i < in->count; i++) {
@@ -36,25 +53,17 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokeniz
             status = fail(E_STOPPED, "stopped while tokenising %s", in->path);
             goto done;
         }
-        a.count = b.count = 0;
-        tokenizer_encode(tokenizer, x->a, x->a_len, &a);
-        if (x->b) tokenizer_encode(tokenizer, x->b, x->b_len, &b);
-        if (used + (size_t)max_length > cap) {
-            cap = 2 * cap + (size_t)max_length + 4096;
-            out->ids = mem_resize(out->ids, cap, sizeof *out->ids);
-            out->types = mem_resize(out->types, cap, sizeof *out->types);
-        }
-        used += (size_t)tokenizer_pair(tokenizer, &a, x->b ? &b : NULL, max_length, out->ids + used, out->types + used);
-        out->offset[i + 1] = (int64_t)used;
+        glue_append(out, &cap, tokenizer, (RecordText){x->a, x->a_len}, (RecordText){x->b, x->b_len}, max_length);
         if (task->regression)
             out->score[i] = x->score;
-        else
+        else if (x->targets)
+            memcpy(out->score + i * (size_t)out->score_width, x->targets,
+                   (size_t)out->score_width * sizeof *out->score);
+        else if (!task->multi)
             out->label[i] = x->label;
     }
     out->digest = examples_digest(out);
 done:
-    token_ids_free(&a);
-    token_ids_free(&b);
     if (status != OK) examples_free(out);
     return status;
 }

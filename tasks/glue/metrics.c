@@ -15,6 +15,31 @@ int32_t glue_argmax(const float *values, int n)
     return best;
 }
 
+void glue_probabilities(const GlueTask *task, float *values, int64_t rows)
+{
+    int n = task->n_labels;
+    for (int64_t r = 0; r < rows && !task->regression; r++) {
+        float *x = values + r * n;
+        double largest = (double)x[0], sum = 0;
+        for (int i = 1; i < n; i++)
+            if ((double)x[i] > largest) largest = (double)x[i];
+        for (int i = 0; i < n; i++) sum += exp((double)x[i] - largest);
+        for (int i = 0; i < n; i++)
+            x[i] = task->multi ? (float)(1 / (1 + exp(-(double)x[i]))) : (float)(exp((double)x[i] - largest) / sum);
+    }
+}
+
+void glue_put_labels(const GlueTask *task, const float *probabilities, Buf *out)
+{
+    bool any = false;
+    if (!task->multi) buf_puts(out, task->labels[glue_argmax(probabilities, task->n_labels)]);
+    for (int i = 0; i < task->n_labels && task->multi; i++) {
+        if (probabilities[i] <= 0.5f) continue;
+        buf_printf(out, "%s%s", any ? "," : "", task->labels[i]);
+        any = true;
+    }
+}
+
 void glue_scores_add_label(GlueScores *s, int32_t predicted, int32_t truth)
 {
     s->n++;
@@ -37,10 +62,28 @@ void glue_scores_add_score(GlueScores *s, double predicted, double truth)
     s->n++;
 }
 
+static void add_labels(GlueScores *s, const float *values, const float *targets, int n) // (n), (n)
+{
+    bool correct = true;
+    for (int i = 0; i < n; i++) {
+        bool predicted = glue_has_label(values[i]), truth = targets[i] > 0.5f;
+        correct = correct && predicted == truth;
+        s->tp += predicted && truth;
+        s->fp += predicted && !truth;
+        s->fn += !predicted && truth;
+        s->tn += !predicted && !truth;
+    }
+    s->n++;
+    s->correct += correct;
+}
+
 void glue_scores_add(GlueScores *s, const GlueTask *task, const float *values, const GlueExample *example)
 {
     if (task->regression) {
         glue_scores_add_score(s, (double)values[0], (double)example->score);
+    } else if (task->multi) {
+        CHECK(example->targets, "line %lld has no labels", (long long)example->line);
+        add_labels(s, values, example->targets, task->n_labels);
     } else {
         CHECK(example->label >= 0, "line %lld has no label", (long long)example->line);
         glue_scores_add_label(s, glue_argmax(values, task->n_labels), example->label);
@@ -82,7 +125,7 @@ static bool varies(const double *x, size_t n) // (n)
     return differs;
 }
 
-/* Mean with the sum's rounding errors carried along (Neumaier). */
+/* Mean by compensated summation (Neumaier). */
 static double mean(const double *x, size_t n) // (n)
 {
     double sum = 0, lost = 0;
@@ -145,7 +188,7 @@ static double rank_correlation(const double *x, const double *y, size_t n) // (n
     return r;
 }
 
-/* ---- any of them ---- */
+/* ---- one metric ---- */
 
 static double combined(const GlueScores *s, const GlueTask *task)
 {

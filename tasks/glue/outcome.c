@@ -1,4 +1,4 @@
-/* The results of `cairn glue`: figures of its splits, and predictions. */
+/* The results of `cairn glue`: metrics of its splits, and predictions. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static Status evaluate_split(Run *r, GlueSplitData *d)
     for (int64_t i = 0; i < d->examples.count * labels; i++)
         if (!isfinite(d->values[i]))
             return fail(E_NUMERIC,
-                        "%s:%lld: the model's output for this row is %g; its weights are not of use (see `cairn "
+                        "%s:%lld: the model's output for this row is %g; its weights are unusable (see `cairn "
                         "inspect`)",
                         d->raw.path, (long long)d->raw.examples[i / labels].line, (double)d->values[i]);
     d->result.seconds = clock_monotonic() - start;
@@ -49,7 +49,7 @@ Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
         if (isnan(*metric)) *metric = d->result.best;
         describe_result(g->task, d, text);
     }
-    for (int i = 0; i < g->n_splits; i++) /* once none of them can be stopped any more */
+    for (int i = 0; i < g->n_splits; i++) /* after the last split, so that a stop leaves no part of them */
         for (int m = 0; m < glue_dev_metrics(g, i); m++)
             TRY(metrics_eval(metrics, r->progress.step, g->splits[i].split->name, glue_metric_name(g->task->metrics[m]),
                              g->splits[i].result.metrics[m]));
@@ -71,23 +71,10 @@ static Status write_results(const Run *r)
     return eval_results_write(&results, r->c->output_dir);
 }
 
-/* Rows of logits → probabilities, in place. */
-static void softmax(float *values, int64_t rows, int labels)
-{
-    for (int64_t r = 0; r < rows; r++) {
-        float *x = values + r * labels;
-        double largest = (double)x[0], sum = 0;
-        for (int i = 1; i < labels; i++)
-            if ((double)x[i] > largest) largest = (double)x[i];
-        for (int i = 0; i < labels; i++) sum += exp((double)x[i] - largest);
-        for (int i = 0; i < labels; i++) x[i] = (float)(exp((double)x[i] - largest) / sum);
-    }
-}
-
 static Status write_predictions(const Run *r, GlueSplitData *d)
 {
     const GlueTask *task = ((const GlueRun *)r->own)->task;
-    if (!task->regression) softmax(d->values, d->examples.count, r->model.head.labels);
+    glue_probabilities(task, d->values, d->examples.count);
     TRY(glue_predictions_write(r->c->output_dir, task, d->split, &d->raw, d->values));
     if (*r->c->submission && d->split->submission)
         TRY(glue_submission_write(r->c->submission, task, d->split, &d->raw, d->values));
@@ -108,7 +95,7 @@ Status glue_evaluate(Run *r)
         log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
                  (double)d->examples.count / d->result.seconds);
         buf_free(&text);
-        TRY(ranks_follow(r->ranks, run_first(r) ? write_predictions(r, d) : OK));
+        TRY(ranks_all(r->ranks, run_first(r) ? write_predictions(r, d) : OK));
     }
-    return ranks_follow(r->ranks, run_first(r) ? write_results(r) : OK);
+    return ranks_all(r->ranks, run_first(r) ? write_results(r) : OK);
 }

@@ -1,4 +1,4 @@
-/* Inside tasks/glue: what a run of `cairn glue` has to itself. */
+/* Inside tasks/glue: the own state of a run of `cairn glue`. */
 #ifndef CAIRN_TASKS_GLUE_RUN_H
 #define CAIRN_TASKS_GLUE_RUN_H
 
@@ -33,16 +33,19 @@ typedef struct {
     LoadedExamples loaded; /* train's, for the source */
 } GlueRun;
 
-/* Token sequences of a split, cut to max_length; labels and scores along. E_STOPPED if *stop becomes set. */
+/* Token sequences of a split, cut to max_length, with labels and scores. E_STOPPED if *stop becomes set. */
 Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out);
 
-/* Logits (count, labels) of every example in file order, and the mean loss. Collective: each rank runs its share of the
-   examples, and gets those of all. */
+/* Appends a text, or a pair, to token sequences as glue_tokenize makes them; *cap: tokens that there is room for. */
+void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
+
+/* Logits (count, labels) of every example in file order, and the mean loss. Collective: each rank evaluates its share
+   of the examples, and gets the results of all. */
 Status glue_forward(Run *r, const Examples *e, float *values, double *mean_loss);
 
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
-/* "dev_matched accuracy" has its split's name and the metric's. */
+/* Metrics of a split; 0 for a split without labels. */
 static inline int glue_dev_metrics(const GlueRun *g, int split)
 {
     return g->splits[split].split->kind == GLUE_DEV ? g->task->n_metrics : 0;
@@ -50,7 +53,7 @@ static inline int glue_dev_metrics(const GlueRun *g, int split)
 
 /* Rows of the task's table. The first dev split picks the best model. */
 Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text);
-/* All splits; writes eval_results.json and .txt, predictions, and the submission where one is asked for. */
+/* Evaluates all splits; writes eval_results.json and .txt, predictions, and the submission if requested. */
 Status glue_evaluate(Run *r);
 
 #endif

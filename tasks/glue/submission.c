@@ -1,4 +1,4 @@
-/* Predictions of a split as files: for the leaderboard, and with probabilities for people. */
+/* Files of predictions: for the leaderboard, and with probabilities for users. */
 #include "tasks/glue/glue.h"
 
 #include <math.h>
@@ -53,6 +53,25 @@ done:
     return status;
 }
 
+void glue_put_header(const GlueTask *task, Buf *out)
+{
+    buf_puts(out, "index\tprediction");
+    for (int k = 0; k < task->n_labels && !task->regression; k++) buf_printf(out, "\tprobability_%s", task->labels[k]);
+    buf_puts(out, "\n");
+}
+
+void glue_put_prediction(const GlueTask *task, int64_t index, const float *v, Buf *out)
+{
+    buf_printf(out, "%lld\t", (long long)index);
+    if (task->regression) {
+        buf_printf(out, "%.9g", (double)v[0]);
+    } else {
+        glue_put_labels(task, v, out);
+        for (int k = 0; k < task->n_labels; k++) buf_printf(out, "\t%.9g", (double)v[k]);
+    }
+    buf_puts(out, "\n");
+}
+
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values)
 {
@@ -60,21 +79,9 @@ Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueS
     Buf text = {0};
     char *name = NULL;
     TRY(check_finite(task, split, examples, values));
-    buf_puts(&text, "index\tprediction");
-    for (int k = 0; k < task->n_labels && !task->regression; k++)
-        buf_printf(&text, "\tprobability_%s", task->labels[k]);
-    buf_puts(&text, "\n");
-    for (size_t i = 0; i < examples->count; i++) {
-        const float *v = values + i * (size_t)task->n_labels;
-        buf_printf(&text, "%lld\t", (long long)examples->examples[i].index);
-        if (task->regression) {
-            buf_printf(&text, "%.9g", (double)v[0]);
-        } else {
-            buf_puts(&text, task->labels[glue_argmax(v, task->n_labels)]);
-            for (int k = 0; k < task->n_labels; k++) buf_printf(&text, "\t%.9g", (double)v[k]);
-        }
-        buf_puts(&text, "\n");
-    }
+    glue_put_header(task, &text);
+    for (size_t i = 0; i < examples->count; i++)
+        glue_put_prediction(task, examples->examples[i].index, values + i * (size_t)task->n_labels, &text);
     name = mem_printf("predictions_%s.tsv", split->name);
     TRY_DONE(write_text(dir, name, &text));
 done:

@@ -7,66 +7,7 @@
 #include "train/result.h"
 #include "train/signals.h"
 
-static Status check(Run *r)
-{
-    const Config *c = r->c;
-    r->train = c->do_train;
-    if (!c->do_train && !c->do_eval && !glue_predicts(c))
-        return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
-    if (c->eval_every > 0 && !c->do_eval)
-        return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
-    return OK;
-}
-
-/* ---- reading ---- */
-
-static Status find_task(GlueRun *g, const Config *c)
-{
-    if (!glue_task_is_custom(c->task)) return glue_task_find(c->task, &g->task);
-    if ((c->do_train || c->do_eval) && !*c->label_column)
-        return fail(E_USAGE, "--task custom: give the labels' column as --label-column (prediction alone needs none)");
-    TRY(glue_custom_init(&g->custom, c->text_columns, c->label_column, c->labels));
-    g->task = &g->custom.task;
-    return OK;
-}
-
-static Head head_of(int width) { return (Head){width > 1 ? HEAD_CLASSIFIER : HEAD_REGRESSION, width}; }
-
-static Status head(const Config *c, Head *h)
-{
-    int width;
-    TRY(glue_width(c, &width));
-    *h = head_of(width);
-    return OK;
-}
-
-static Status open_model(Run *r, const GlueTask *task)
-{
-    char *path = NULL;
-    Status status = start_model(r->c, &r->text, head_of(task->n_labels), r->c->max_seq_length, &r->model, &path);
-    if (status == OK && r->model.config.types < 2 && glue_task_has_pairs(task))
-        status =
-            fail(E_USAGE,
-                 "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "
-                 "model that was made for pairs",
-                 task->name, path);
-    free(path);
-    return status;
-}
-
-static double mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
-
-static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *split, GlueSplitData *d)
-{
-    d->split = split;
-    TRY(glue_read(&d->raw, c->data_dir, g->task, split));
-    TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
-    log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count,
-             mean_length(&d->examples));
-    return OK;
-}
-
-/* --eval-splits names `split`: it is a list of names, or "all". Every name must be one of the task's. */
+/* Whether --eval-splits, a list of names or "all", names `split`. Every name must be one of the task's. */
 static Status split_wanted(const GlueTask *task, const Config *c, const GlueSplit *split, bool *wanted)
 {
     Status status = OK;
@@ -82,10 +23,76 @@ static Status split_wanted(const GlueTask *task, const Config *c, const GlueSpli
     return status;
 }
 
+static Status find_task(GlueRun *g, const Config *c)
+{
+    bool wanted;
+    g->task = &g->custom.task;
+    if (!glue_task_is_custom(c->task)) {
+        TRY(glue_task_find(c->task, &g->task));
+    } else {
+        if ((c->do_train || c->do_eval) && !*c->label_column)
+            return fail(E_USAGE,
+                        "--task custom: give the labels' column as --label-column (prediction alone needs none)");
+        TRY(glue_custom_init(&g->custom, c->text_columns, c->label_column, c->labels, c->multi_label));
+    }
+    return split_wanted(g->task, c, NULL, &wanted); /* a wrong name in --eval-splits */
+}
+
+static Status check(Run *r)
+{
+    const Config *c = r->c;
+    r->train = c->do_train;
+    if (!c->do_train && !c->do_eval && !glue_predicts(c))
+        return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
+    if (c->eval_every > 0 && !c->do_eval)
+        return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
+    if (c->patience > 0 && !(c->do_train && c->eval_every > 0))
+        return fail(E_USAGE, "--patience counts evaluations while training: give --do-train and --eval-every");
+    if (c->multi_label && !glue_task_is_custom(c->task))
+        return fail(E_USAGE, "--multi-label: rows of %s have one label; it is an option of --task custom", c->task);
+    return find_task(r->own, c);
+}
+
+/* ---- reading ---- */
+
+static Status plan(const Config *c, Head *head, PlanInput *need)
+{
+    TRY(glue_plan_head(c, head));
+    need->evaluation = true;
+    return OK;
+}
+
+static Status open_model(Run *r, const GlueTask *task)
+{
+    char *path = NULL;
+    Status status = start_model(r->c, &r->text, glue_head(task), r->c->max_seq_length, &r->model, &path);
+    if (status == OK && r->model.config.types < 2 && glue_task_has_pairs(task))
+        status =
+            fail(E_USAGE,
+                 "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "
+                 "model that was made for pairs",
+                 task->name, path);
+    r->model.label_smoothing = (float)r->c->label_smoothing;
+    free(path);
+    return status;
+}
+
+static double mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
+
+static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *split, GlueSplitData *d)
+{
+    d->split = split;
+    TRY(glue_read(&d->raw, c->data_dir, g->task, split));
+    TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
+    glue_examples_drop_texts(&d->raw);
+    log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count,
+             mean_length(&d->examples));
+    return OK;
+}
+
 static Status read_data(GlueRun *g, const Config *c)
 {
     bool wanted;
-    TRY(split_wanted(g->task, c, NULL, &wanted)); /* a wrong name fails before anything is read */
     if (c->do_train) {
         const GlueSplit *split = glue_split_at(g->task, GLUE_TRAIN, 0);
         if (!split)
@@ -111,7 +118,9 @@ static Status read_data(GlueRun *g, const Config *c)
 static Status open_task(Run *r)
 {
     GlueRun *g = r->own;
-    TRY(find_task(g, r->c));
+    if (glue_task_is_custom(r->c->task)) TRY(glue_custom_labels(&g->custom, r->c));
+    if (r->c->label_smoothing > 0 && (g->task->regression || g->task->multi))
+        return fail(E_USAGE, "--label-smoothing is for tasks of one label in several");
     r->name = g->task->name;
     r->labels = g->task->labels;
     r->n_labels = g->task->n_labels;
@@ -144,7 +153,7 @@ static Digest eval_digest(const Run *r)
     return digest_of(parts, (size_t)g->n_splits * sizeof *parts);
 }
 
-/* A new head is fine for training, but worthless for evaluation. */
+/* Training can begin with a new head; evaluation cannot use one. */
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {
     const GlueTask *task = ((const GlueRun *)r->own)->task;
@@ -154,9 +163,19 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
     return glue_order_labels(task, r->c->model, &r->model, weights);
 }
 
+/* ---- the end of training ---- */
+
+/* --patience: so many evaluations have passed since the best. */
+static bool reached(const Run *r, const TrainProgress *p)
+{
+    int64_t every = r->c->eval_every;
+    return r->c->patience > 0 && every > 0 && p->best_step > 0 &&
+           p->evaluated / every - p->best_step / every >= r->c->patience;
+}
+
 /* ---- results ---- */
 
-/* run.json, which is written last, has a figure of every split that is asked for. */
+/* Whether run.json, which is written last, has a metric of every requested split. */
 static bool results_there(const Run *r)
 {
     const GlueRun *g = r->own;
@@ -194,7 +213,7 @@ static void close_task(Run *r)
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),
-                        .head = head,
+                        .plan = plan,
                         .check = check,
                         .open = open_task,
                         .need = need,
@@ -203,6 +222,7 @@ const Task task_glue = {.size = sizeof(GlueRun),
                         .results_there = results_there,
                         .take_import = take_import,
                         .evaluate_during = glue_evaluate_during,
+                        .reached = reached,
                         .evaluate = glue_evaluate,
                         .figures = figures,
                         .close = close_task};

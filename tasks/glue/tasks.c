@@ -2,11 +2,8 @@
 #include "tasks/glue/glue.h"
 
 #include <ctype.h>
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "config/config.h"
 
 /* ---- columns ---- */
 
@@ -120,9 +117,9 @@ static const char *const metric_names[] = {
 #undef X
 };
 
-/* ---- looking things up ---- */
+/* ---- lookup ---- */
 
-/* Equal but for case, "-" and "_". */
+/* Equal apart from case, "-" and "_". */
 static bool same_name(const char *a, const char *b)
 {
     for (;;) {
@@ -134,27 +131,16 @@ static bool same_name(const char *a, const char *b)
     }
 }
 
-int glue_task_count(void) { return N_TASKS; }
-
-const GlueTask *glue_task_at(int i)
-{
-    CHECK(i >= 0 && i < N_TASKS, "task %d of %d", i, N_TASKS);
-    return &tasks[i];
-}
+const GlueTask *glue_task_at(int i) { return i < N_TASKS ? &tasks[i] : NULL; }
 
 bool glue_task_is_custom(const char *name) { return same_name(name, "custom"); }
 
 Status glue_task_find(const char *name, const GlueTask **task)
 {
-    *task = NULL;
-    for (int i = 0; i < N_TASKS; i++) {
-        if (same_name(name, tasks[i].name)) {
-            *task = &tasks[i];
-            return OK;
-        }
-    }
+    for (int i = 0; (*task = glue_task_at(i)); i++)
+        if (same_name(name, (*task)->name)) return OK;
     if (glue_task_is_custom(name))
-        return fail(E_USAGE, "--task custom has no columns of its own: give --text-columns, --label-column, --labels");
+        return fail(E_USAGE, "--task custom has no columns of its own: give --text-columns and --label-column");
     Buf known = {0};
     for (int i = 0; i < N_TASKS; i++) buf_printf(&known, "%s ", tasks[i].name);
     Status status = fail(E_USAGE, "--task '%s' is unknown; expected one of %sor custom", name, known.data);
@@ -205,122 +191,4 @@ const char *glue_metric_name(GlueMetric metric)
 {
     CHECK((int)metric >= 0 && metric < N_GLUE_METRICS, "metric %d", (int)metric);
     return metric_names[metric];
-}
-
-/* ---- a user's own files ---- */
-
-/* Cuts `list` at its commas in place; returns the number of parts, or −1 if one is empty or holds a line break or tab.
- */
-static int cut_list(char *list, const char ***parts)
-{
-    int count = 0, cap = 0;
-    for (char *p = list; p;) {
-        char *comma = strchr(p, ',');
-        if (comma) *comma = 0;
-        if (!*p || strpbrk(p, "\t\r\n")) return -1;
-        MEM_GROW(*parts, count, cap);
-        (*parts)[count++] = p;
-        p = comma ? comma + 1 : NULL;
-    }
-    return count;
-}
-
-static bool is_position(const char *s) { return *s && strlen(s) <= 4 && strspn(s, "0123456789") == strlen(s); }
-
-static Status custom_labels(GlueCustom *c, const char *labels)
-{
-    GlueTask *t = &c->task;
-    if (!strcmp(labels, "regression")) {
-        t->regression = true;
-        t->n_labels = 1;
-        t->low = -FLT_MAX;
-        t->high = FLT_MAX;
-        t->n_metrics = 3;
-        t->metrics[0] = GLUE_PEARSON, t->metrics[1] = GLUE_SPEARMAN, t->metrics[2] = GLUE_COMBINED;
-        t->best = GLUE_COMBINED;
-        return OK;
-    }
-    c->labels = mem_strdup(labels);
-    int n = cut_list(c->labels, &c->label_names);
-    if (n < 2)
-        return fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression",
-                    labels);
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < i; k++) {
-            if (!strcmp(c->label_names[i], c->label_names[k]))
-                return fail(E_USAGE, "--labels '%s': '%s' is there twice", labels, c->label_names[i]);
-        }
-    }
-    t->labels = c->label_names;
-    t->n_labels = n;
-    t->metrics[t->n_metrics++] = GLUE_ACCURACY;
-    if (n == 2) {
-        t->metrics[t->n_metrics++] = GLUE_F1;
-        t->metrics[t->n_metrics++] = GLUE_MATTHEWS;
-    }
-    t->best = GLUE_ACCURACY;
-    return OK;
-}
-
-Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *label_column, const char *labels)
-{
-    Status status = OK;
-    const char **texts = NULL;
-    *c = (GlueCustom){.task = {.name = "custom", .folders = {"custom"}}};
-    if (!text_columns || !*text_columns || !labels || !*labels) {
-        status = fail(E_USAGE, "--task custom needs --text-columns a[,b] and --labels x,y,z (or --labels regression)");
-        goto done;
-    }
-    c->text_columns = mem_strdup(text_columns);
-    int n = cut_list(c->text_columns, &texts);
-    if (n != 1 && n != 2) {
-        status =
-            fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns);
-        goto done;
-    }
-    if (label_column && !*label_column) label_column = NULL; /* prediction needs none */
-    if (label_column && strpbrk(label_column, "\t\r\n")) {
-        status = fail(E_USAGE, "--label-column '%s': expected the name of one column", label_column);
-        goto done;
-    }
-    c->label_column = label_column ? mem_strdup(label_column) : NULL;
-    TRY_DONE(custom_labels(c, labels));
-
-    bool positions =
-        is_position(texts[0]) && (n == 1 || is_position(texts[1])) && (!label_column || is_position(label_column));
-    c->unlabelled = (GlueLayout){.a = texts[0], .b = n == 2 ? texts[1] : NULL};
-    c->unlabelled.columns = positions ? GLUE_COLUMNS_AS_FIRST : 0;
-    c->labelled = c->unlabelled;
-    c->labelled.label = c->label_column;
-    c->task.splits[0] = (GlueSplit){GLUE_TRAIN, "train", "train.tsv", "", NULL, &c->labelled};
-    c->task.splits[1] = (GlueSplit){GLUE_DEV, "dev", "dev.tsv", "", NULL, &c->labelled};
-    c->task.splits[2] = (GlueSplit){GLUE_TEST, "test", "test.tsv", "", NULL, &c->unlabelled};
-    c->task.n_splits = 3;
-done:
-    free(texts);
-    if (status != OK) glue_custom_free(c);
-    return status;
-}
-
-Status glue_width(const Config *c, int *width)
-{
-    GlueCustom custom = {.task.n_labels = 2};
-    const GlueTask *task = &custom.task;
-    Status status = OK;
-    if (!glue_task_is_custom(c->task))
-        status = glue_task_find(c->task, &task);
-    else if (*c->labels)
-        status = custom_labels(&custom, c->labels);
-    if (status == OK) *width = task->n_labels;
-    glue_custom_free(&custom);
-    return status;
-}
-
-void glue_custom_free(GlueCustom *c)
-{
-    free(c->text_columns);
-    free(c->label_column);
-    free(c->labels);
-    free(c->label_names);
-    *c = (GlueCustom){0};
 }

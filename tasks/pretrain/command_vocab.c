@@ -1,10 +1,8 @@
 /* `cairn vocab`: a WordPiece vocabulary from text files. From files named *.tsv only the text columns of GLUE's headers
-   are read (sentence, sentence1, sentence2, question …), so that a vocabulary is not made of column junk. */
-#include <dirent.h>
-#include <stdlib.h>
+   are read (sentence, sentence1, sentence2, question …), so that indices and labels do not enter the vocabulary. */
 #include <string.h>
-#include <sys/stat.h>
 
+#include "tasks/pretrain/inputs.h"
 #include "tasks/pretrain/pretrain.h"
 #include "text/text.h"
 #include "train/signals.h"
@@ -50,7 +48,6 @@ static Status add_file(VocabTrainer *t, const char *path)
 {
     FileMap map;
     bool wanted[MAX_COLUMNS] = {false};
-    size_t suffix = strlen(path);
     TRY(file_map(&map, path));
     const char *text = (const char *)map.data;
     int64_t bad = text_utf8_error(text, map.size);
@@ -59,14 +56,14 @@ static Status add_file(VocabTrainer *t, const char *path)
         return fail(E_FORMAT, "%s: the byte at %lld is not UTF-8", path, (long long)bad);
     }
     size_t start = map.size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
-    bool table = suffix > 4 && strcmp(path + suffix - 4, ".tsv") == 0, first = true;
+    bool table = str_ends_with(path, ".tsv"), first = true;
     for (size_t i = start; i < map.size; first = false) {
         const char *end = memchr(text + i, '\n', map.size - i);
         size_t len = end ? (size_t)(end - text) - i : map.size - i, cut = len;
         if (cut && text[i + cut - 1] == '\r') cut--;
         if (table && first) {
             table = text_columns(text + i, cut, wanted);
-            if (!table) vocab_trainer_add(t, text + i, cut); /* no header that is known: all of it is text */
+            if (!table) vocab_trainer_add(t, text + i, cut); /* no known header: all columns are text */
         } else if (table) {
             add_columns(t, text + i, cut, wanted);
         } else {
@@ -78,69 +75,34 @@ static Status add_file(VocabTrainer *t, const char *path)
     return OK;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-/* Regular files of a folder but *.json (`cairn wiki` leaves its manifest there), by name, so that the vocabulary does
- * not depend on the file system's order. */
-static Status add_folder(VocabTrainer *t, const char *path)
+static Status add_inputs(VocabTrainer *t, const FileList *inputs)
 {
-    DIR *dir = opendir(path);
-    char **names = NULL;
-    int n = 0, cap = 0;
-    Status status = OK;
-    if (!dir) return fail(E_IO, "%s: %m", path);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        struct stat info;
-        char *file = file_join(path, entry->d_name);
-        const char *ending = strrchr(entry->d_name, '.');
-        if (entry->d_name[0] == '.' || strcmp(ending ? ending : "", ".json") == 0 || stat(file, &info) != 0 ||
-            !S_ISREG(info.st_mode)) {
-            free(file);
-            continue;
-        }
-        MEM_GROW(names, n, cap);
-        names[n++] = file;
+    for (int i = 0; i < inputs->count; i++) {
+        if (*signals_stop()) return fail(E_STOPPED, "stopped; the same command begins the vocabulary again");
+        TRY(add_file(t, inputs->paths[i]));
     }
-    closedir(dir);
-    if (n == 0)
-        status = fail(E_FORMAT, "%s: no files in it", path);
-    else
-        qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n && status == OK; i++)
-        status = *signals_stop()
-                     ? fail(E_STOPPED, "stopped; nothing is lost, the same command begins the vocabulary again")
-                     : add_file(t, names[i]);
-    for (int i = 0; i < n; i++) free(names[i]);
-    free(names);
-    return status;
-}
-
-/* --input is a list with commas of files and folders. */
-static Status add_inputs(VocabTrainer *t, const char *input)
-{
-    Status status = OK;
-    char *list = mem_strdup(input), *at = list;
-    for (char *path = strsep(&at, ","); path && status == OK; path = strsep(&at, ","))
-        status = file_is_directory(path) ? add_folder(t, path) : add_file(t, path);
-    free(list);
-    return status;
+    return OK;
 }
 
 Status command_vocab(const Config *c)
 {
     Vocab *vocab = NULL;
+    FileList inputs = {0};
     Status status = OK;
     if (!*c->input || !*c->output) return fail(E_USAGE, "give --input FILE or folder, and --output vocab.txt");
+    TRY(file_try_place(c->output));
     TokenizerOptions text = {
         .lower_case = strcmp(c->do_lower_case, "no") != 0, .strip_accents = -1, .split_chinese = true};
     if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
     VocabTrainer *t =
         vocab_trainer_new((VocabTraining){.size = (int32_t)c->size, .min_count = c->min_count, .normalisation = text});
-    TRY_DONE(add_inputs(t, c->input));
+    TRY_DONE(inputs_find(&inputs, c->input, false));
+    TRY_DONE(add_inputs(t, &inputs));
     TRY_DONE(vocab_trainer_finish(t, &vocab));
     TRY_DONE(vocab_write(vocab, c->output));
     log_info("%s: %d pieces", c->output, vocab_size(vocab));
 done:
+    file_list_free(&inputs);
     vocab_trainer_free(t);
     vocab_free(vocab);
     return status;

@@ -8,7 +8,7 @@
 #include "train/evaluation.h"
 #include "train/result.h"
 
-/* The sums of one micro-batch. All ranks add them in the same order, since sums of doubles depend on it. */
+/* The sums of one micro-batch. All ranks add them in the same order, because sums of doubles depend on it. */
 typedef struct {
     int64_t number; /* ascending over all batches */
     double loss[2];
@@ -46,7 +46,7 @@ static Status run_share(Run *r, Parts *parts)
     int64_t *index = mem_array((size_t)most, sizeof *index);
     Status status = OK;
     Evaluation v;
-    evaluation_init(&v, r);
+    evaluation_init(&v, r, (count + ranks_size(r->ranks) - 1) / ranks_size(r->ranks));
     for (int64_t i = 0; i < most; i++) index[i] = i;
     for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks_size(r->ranks) * most) {
         const Examples *e;
@@ -66,7 +66,7 @@ static int by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static Status gather(Ranks *ranks, Parts *parts)
+static Status gather_parts(Ranks *ranks, Parts *parts)
 {
     size_t bytes = (size_t)parts->n * sizeof(Part);
     TRY(ranks_gather(ranks, (void **)&parts->parts, &bytes));
@@ -100,11 +100,11 @@ static Status add_up(const Run *r, const Parts *parts, PretrainResult *out)
         out->nsp_accuracy = (double)all.correct[1] / (double)all.pairs;
     }
     if (isfinite(all.loss[0])) return OK;
-    return fail(E_NUMERIC, "the model's loss on %s is %g; its weights are not of use (see `cairn inspect`)", folder,
+    return fail(E_NUMERIC, "the model's loss on %s is %g; its weights are unusable (see `cairn inspect`)", folder,
                 all.loss[0]);
 }
 
-static Status evaluate(Run *r)
+Status pretrain_evaluate_all(Run *r)
 {
     PretrainRun *p = r->own;
     Status status = OK;
@@ -112,7 +112,7 @@ static Status evaluate(Run *r)
     double start = clock_monotonic();
     p->result = (PretrainResult){.sequences = shards_count(p->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
     TRY_DONE(ranks_all(r->ranks, run_share(r, &parts)));
-    TRY_DONE(gather(r->ranks, &parts));
+    TRY_DONE(gather_parts(r->ranks, &parts));
     p->result.seconds = clock_monotonic() - start;
     TRY_DONE(add_up(r, &parts, &p->result));
 done:
@@ -120,16 +120,16 @@ done:
     return status;
 }
 
-/* ---- its figures ---- */
+/* ---- its metrics ---- */
 
-/* One line for people. */
+/* One line for the log. */
 static void describe(const PretrainResult *x, Buf *text)
 {
     buf_printf(text, "mlm_accuracy %.4f mlm_loss %.4f perplexity %.2f", x->mlm_accuracy, x->mlm_loss, x->perplexity);
     if (!isnan(x->nsp_loss)) buf_printf(text, " nsp_accuracy %.4f nsp_loss %.4f", x->nsp_accuracy, x->nsp_loss);
 }
 
-/* Name and value of each figure in eval.jsonl and eval_results; NaN: there is none. */
+/* Name and value of each metric in eval.jsonl and eval_results; NaN: not measured. */
 #define FIGURES(x)                                                                                                     \
     {                                                                                                                  \
         {"mlm_accuracy", (x)->mlm_accuracy}, {"mlm_loss", (x)->mlm_loss}, {"perplexity", (x)->perplexity},             \
@@ -155,7 +155,7 @@ Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *t
     PretrainRun *p = r->own;
     int64_t samples = pretrain_samples(r), step = r->progress.step;
     runlog_evaluation_start(p->log, samples);
-    TRY(evaluate(r));
+    TRY(pretrain_evaluate_all(r));
     Figure figures[] = FIGURES(&p->result);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         if (!isnan(figures[i].value)) TRY(metrics_eval(metrics, step, "eval", figures[i].name, figures[i].value));
@@ -190,7 +190,7 @@ static Status write_results(const Run *r)
     return eval_results_write(&results, r->c->output_dir);
 }
 
-/* run.json has a figure, and eval_results.json is of these very shards. */
+/* Whether run.json has the metric, and eval_results.json is of the same shards. */
 bool pretrain_results_there(const Run *r)
 {
     const PretrainRun *p = r->own;
@@ -213,14 +213,16 @@ Status pretrain_evaluate(Run *r)
     const PretrainResult *x = &((PretrainRun *)r->own)->result;
     double target = r->c->target_mlm_accuracy;
     Buf text = {0};
-    TRY(evaluate(r));
+    TRY(pretrain_evaluate_all(r));
     describe(x, &text);
     if (!r->train && target > 0)
         buf_printf(&text, "; %s the target of %g", x->mlm_accuracy >= target ? "that reaches" : "below", target);
     log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)x->sequences,
              (double)x->sequences / x->seconds);
     buf_free(&text);
-    return ranks_follow(r->ranks, run_first(r) ? write_results(r) : OK);
+    TRY(ranks_all(r->ranks, run_first(r) ? write_results(r) : OK));
+    if (r->c->command != COMMAND_ADAPT) return OK;
+    return ranks_all(r->ranks, run_first(r) ? adapt_write(r) : OK);
 }
 
 /* ---- how often ---- */

@@ -23,7 +23,7 @@ struct Pool {
     int n;
 };
 
-static void *run(void *arg)
+static void *run_thread(void *arg)
 {
     const Thread *thread = arg;
     Pool *p = thread->pool;
@@ -55,7 +55,7 @@ Status pool_open(Pool **pool, int threads, PoolWork work, void *const *workers)
     pthread_cond_init(&p->job_is_done, NULL);
     for (int i = 0; i < threads && error == 0; i++) {
         p->threads[i] = (Thread){.pool = p, .worker = workers[i]};
-        error = thread_start(&p->threads[i].id, run, &p->threads[i]);
+        error = thread_start(&p->threads[i].id, run_thread, &p->threads[i]);
         p->n += error == 0;
     }
     if (p->n == 0) {

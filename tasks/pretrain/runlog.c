@@ -82,7 +82,7 @@ static void block_end(RunLog *l, int64_t samples)
 
 static void mllog_settings(RunLog *l, const RunLogStart *start)
 {
-    const Schedule *s = start->schedule;
+    const RateSchedule *s = start->schedule;
     mllog_real(l, "seed", (double)l->c->seed);
     mllog_real(l, "global_batch_size", (double)l->c->batch_size);
     mllog_real(l, "d_batch_size", (double)l->c->batch_size);
@@ -128,7 +128,8 @@ static int64_t last_place(const Buf *file, const char *text)
     return place;
 }
 
-static bool tells_of_a_start(const RunLog *l)
+/* Whether the file has a run's start without its end. */
+static bool has_open_run(const RunLog *l)
 {
     Buf text = {0};
     bool open = false;
@@ -147,7 +148,7 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
     l->c = c;
     l->mlperf = strcmp(c->log_format, "mlperf") == 0;
     l->path = file_join(c->output_dir, l->mlperf ? "mlperf.log" : "dllogger.json");
-    l->continued = resumed && tells_of_a_start(l);
+    l->continued = resumed && has_open_run(l);
     l->file = fopen(l->path, resumed ? "ae" : "we");
     if (!l->file) {
         Status status = fail(E_IO, "%s: cannot be written: %s", l->path, strerror(errno));
@@ -155,14 +156,15 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
         return status;
     }
     if (l->mlperf && !l->continued) {
-        static const char *const who[][2] = {{"submission_benchmark", "\"bert\""},
-                                             {"submission_org", "\"reference_implementation\""},
-                                             {"submission_division", "\"closed\""},
-                                             {"submission_status", "\"onprem\""},
-                                             {"submission_platform", "\"cairn\""}};
+        static const char *const constants[][2] = {{"submission_benchmark", "\"bert\""},
+                                                   {"submission_org", "\"reference_implementation\""},
+                                                   {"submission_division", "\"closed\""},
+                                                   {"submission_status", "\"onprem\""},
+                                                   {"submission_platform", "\"cairn\""}};
         mllog(l, POINT, "cache_clear", "true", "");
         mllog(l, START, "init_start", "null", "");
-        for (size_t i = 0; i < sizeof who / sizeof *who; i++) mllog(l, POINT, who[i][0], who[i][1], "");
+        for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+            mllog(l, POINT, constants[i][0], constants[i][1], "");
     }
     *log = l;
     return OK;
@@ -171,7 +173,7 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
 void runlog_start(RunLog *l, const RunLogStart *start)
 {
     if (!l) return;
-    const Schedule *s = start->schedule;
+    const RateSchedule *s = start->schedule;
     char text[256];
     l->every = start->every;
     l->total = start->train_samples;

@@ -18,7 +18,7 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed);
 
 typedef struct {
     const Optimizer *optimizer;
-    const Schedule *schedule;
+    const RateSchedule *schedule;
     int64_t train_samples, eval_samples; /* sequences of training; of an evaluation */
     int64_t predictions, micros;         /* masked positions a sequence may have; micro-batches of a usual step */
     int64_t samples, evaluated;          /* sequences seen so far; at the last evaluation */

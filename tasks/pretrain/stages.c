@@ -7,6 +7,7 @@
 #include "state/import.h"
 #include "state/lock.h"
 #include "tasks/pretrain/pretrain.h"
+#include "tasks/pretrain/wiki/wiki.h"
 #include "train/signals.h"
 
 /* ---- paths ---- */
@@ -18,7 +19,9 @@ static Status check_use(const Config *c)
         return fail(E_USAGE, "--input prepares training; to evaluate alone, give shards as --data-dir");
     if (*c->eval_dir && c->eval_fraction > 0)
         return fail(E_USAGE, "--eval-fraction holds out what --eval-dir names; give one of the two");
-    return OK;
+    if (*c->eval_dir && !file_is_directory(c->eval_dir))
+        return fail(E_USAGE, "--eval-dir %s: no such folder; --eval-fraction holds out a part of --input", c->eval_dir);
+    return shards_check_use(c);
 }
 
 /* The default of --size is the vocabulary size of --model-config. */
@@ -26,7 +29,7 @@ static Status choose_size(Config *training)
 {
     ModelConfig model;
     const char *path = training->model_config;
-    if (training->source[OPTION_size] != FROM_DEFAULT || !*path || !file_exists(path)) return OK;
+    if (!config_is_default(training, OPTION_size) || !*path || !file_exists(path)) return OK;
     TRY(model_config_read(path, &model));
     training->size = model.vocab_size;
     model_config_free(&model);
@@ -86,7 +89,7 @@ static Config command_config(const Stages *s, Command command, char *input, char
     return c;
 }
 
-/* The record of vocab.txt: its text and options. It is made once, and never from anything else. */
+/* The record of vocab.txt: the digest of its text, and its options. */
 static Status describe_vocab(const Stages *s, Buf *out)
 {
     const Config *c = &s->training;
@@ -112,13 +115,14 @@ static Status make_vocab(const Stages *s)
     TRY_DONE(describe_vocab(s, &now));
     if (recorded) TRY_DONE(file_read(s->record, 1 << 20, &before));
     if (made && !recorded)
-        TRY_DONE(fail(E_USAGE, "%s was not made here; give it as --vocab, or another --output-dir", s->vocab));
+        TRY_DONE(fail(E_USAGE, "%s is not the work of an earlier run; give it as --vocab, or give another --output-dir",
+                      s->vocab));
     if (made && strcmp(now.data, before.data ? before.data : "") != 0)
         TRY_DONE(fail(E_USAGE,
                       "%s was made from other text or with other options (%s); give another --output-dir, or remove it",
                       s->vocab, s->record));
     if (made) {
-        log_info("%s: is there already", s->vocab);
+        log_info("%s exists already", s->vocab);
         goto done;
     }
     TRY_DONE(file_write_durable(s->record, now.data, now.len));
@@ -136,18 +140,36 @@ static Status run_stages(const Stages *s)
     TRY(command_wiki(&wiki));
     if (s->makes_vocab) TRY(make_vocab(s));
     TRY(command_shards(&shards));
-    if (*signals_stop()) return fail(E_STOPPED, "stopped before training; the same command resumes here");
+    if (*signals_stop()) return fail(E_STOPPED, "stopped before training; the same command resumes");
+    return OK;
+}
+
+bool stages_finished(const Stages *s)
+{
+    char *manifest = file_join(s->shards, "manifest.json");
+    bool there = file_exists(manifest);
+    free(manifest);
+    return there;
+}
+
+/* A small text may have fewer pieces than --size asks for. It is prepared soon enough to plan with what it has. */
+Status stages_foresee(const Stages *s, int *pieces)
+{
+    enum { ENOUGH_TEXT = 16 << 20, FEW_PIECES = 1000 };
+    WikiFiles files;
+    bool named = !file_exists(s->training.model_config);
+    TRY(wiki_files_find(&files, s->given->input));
+    *pieces = (int)s->training.size;
+    if (named && *pieces > FEW_PIECES && files.text < ENOUGH_TEXT) *pieces = FEW_PIECES;
+    wiki_files_free(&files);
     return OK;
 }
 
 Status stages_make(const Stages *s)
 {
     FolderLock lock = {0};
-    char *manifest = file_join(s->shards, "manifest.json");
-    bool there = file_exists(manifest);
-    free(manifest);
     if (s->given->dry_run)
-        return there
+        return stages_finished(s)
                    ? OK
                    : fail(E_USAGE, "--dry-run writes nothing and needs finished shards to plan; %s is not finished yet",
                           s->shards);

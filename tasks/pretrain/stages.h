@@ -21,6 +21,10 @@ typedef struct {
 
 /* Chooses the paths. Reads nothing except files beside --model, and writes nothing. `given` must outlive it. */
 Status stages_plan(Stages *s, const Config *given);
+/* Whether the shards are complete. */
+bool stages_finished(const Stages *s);
+/* Finds the input, and the pieces that a vocabulary made from it will have at least. */
+Status stages_foresee(const Stages *s, int *pieces);
 /* Makes all that is missing. E_STOPPED: the same command resumes. */
 Status stages_make(const Stages *s);
 void stages_free(Stages *s); /* takes a zeroed one */

@@ -48,11 +48,19 @@ static Status adopt_length(Run *r)
     return start_shards_length(pretrain_folder(r->c, !r->train), &p->sized.max_seq_length);
 }
 
-/* With --input, the shards are not there yet: stages make them, and their options are checked here. */
+/* The run.json of a run that made its data names both: the data is there. */
+static bool makes_data(const Config *c)
+{
+    bool made = *c->data_dir && c->source[OPTION_input] == FROM_FILE && c->source[OPTION_data_dir] == FROM_FILE;
+    return *c->input && !made;
+}
+
+/* With --input the shards do not exist yet. The stages make them; their options are checked now. */
 static Status check(Run *r)
 {
     Stages *stages = &((PretrainRun *)r->own)->stages;
-    if (*r->c->input) {
+    if (r->c->command == COMMAND_ADAPT) TRY(adapt_check(r));
+    if (makes_data(r->c)) {
         TRY(stages_plan(stages, r->c));
         return check_use(r, &stages->training);
     }
@@ -60,34 +68,91 @@ static Status check(Run *r)
     return adopt_length(r);
 }
 
+static int64_t predictions_of(const Config *c)
+{
+    return c->predictions > 0 ? c->predictions : (c->max_seq_length * 15 + 99) / 100;
+}
+
+static Head head_of(const Config *c) { return (Head){HEAD_PRETRAINING, strcmp(c->nsp, "on") == 0 ? 2 : 0}; }
+
+static Status check_model(const Model *m)
+{
+    if (m->head.labels && m->config.types < 2)
+        return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
+    return OK;
+}
+
+/* The sizes of a model whose vocabulary may not be made yet. */
+static Status foresee_model(const Run *r, StartText *text, Model *m)
+{
+    const Stages *s = &((const PretrainRun *)r->own)->stages;
+    int64_t length = r->c->max_seq_length;
+    int pieces;
+    TRY(stages_foresee(s, &pieces));
+    if (s->makes_vocab) return start_model_sized(r->c, s->vocab, pieces, head_of(r->c), length, m, NULL);
+    TRY(start_text(r->c, NULL, text));
+    return start_model(r->c, text, head_of(r->c), length, m, NULL);
+}
+
+/* Rank 0. What training would refuse after hours of preparation: its sizes, its weights, its plan. */
+static Status foresee(Run *r)
+{
+    const Config *c = r->c;
+    Status status = OK;
+    StartText text = {0};
+    Model m = {0};
+    TRY_DONE(foresee_model(r, &text, &m));
+    TRY_DONE(check_model(&m));
+    if (*c->model) TRY_DONE(import_check(c->model, &m, NULL));
+    PlanInput need = {.model = &m,
+                      .training = r->train,
+                      .evaluation = r->evaluate,
+                      .max_length = c->max_seq_length,
+                      .max_masked = predictions_of(c),
+                      .mean_length = (double)c->max_seq_length};
+    TRY_DONE(setup_foresee(c, &need, &r->setup));
+done:
+    model_free(&m);
+    start_text_free(&text);
+    return status;
+}
+
 /* Rank 0 makes the stages' data, the others find its shards. */
+static Status make_data(Run *r)
+{
+    TRY(stages_make(&((PretrainRun *)r->own)->stages));
+    return r->c->command == COMMAND_ADAPT ? adapt_check_held_out(r->c) : OK;
+}
+
 static Status prepare(Run *r)
 {
+    if (!makes_data(r->c)) return OK;
     Stages *stages = &((PretrainRun *)r->own)->stages;
-    if (!*r->c->input) return OK;
     r->c = &stages->training;
-    return ranks_follow(r->ranks, run_first(r) ? stages_make(stages) : OK);
+    TRY(run_open_backend(r));
+    TRY(ranks_all(r->ranks, run_first(r) && !stages_finished(stages) ? foresee(r) : OK));
+    return ranks_all(r->ranks, run_first(r) ? make_data(r) : OK);
 }
 
 /* ---- reading ---- */
 
-static Status head(const Config *c, Head *h)
+static bool planned(const Config *c) { return c->predictions > 0; }
+
+static Status plan(const Config *c, Head *head, PlanInput *need)
 {
-    *h = (Head){HEAD_PRETRAINING, strcmp(c->nsp, "on") == 0 ? 2 : 0};
+    *head = head_of(c);
+    need->max_masked = c->predictions;
     return OK;
 }
 
 static Status open_model(Run *r)
 {
     const Config *c = r->c;
-    Head h;
-    TRY(head(c, &h));
+    Head head = head_of(c);
     TRY(start_text(c, pretrain_folder(c, !r->train), &r->text));
     if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
-    TRY(start_model(c, &r->text, h, c->max_seq_length, &r->model, NULL));
-    if (h.labels && r->model.config.types < 2)
-        return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
-    return OK;
+    TRY(start_model(c, &r->text, head, c->max_seq_length, &r->model, NULL));
+    return check_model(&r->model);
 }
 
 static Status open_shards(const Run *r, bool evaluation, Shards **shards)
@@ -117,7 +182,7 @@ static Status open_task(Run *r)
     const Examples *e;
     r->name = "pretrain";
     TRY(open_model(r));
-    p->predictions = c->predictions > 0 ? c->predictions : (c->max_seq_length * 15 + 99) / 100;
+    p->predictions = predictions_of(c);
     if (r->train) TRY(open_shards(r, false, &p->shards));
     if (r->evaluate) TRY(open_shards(r, true, &p->eval_shards));
     if (r->train) r->source = shards_source(p->shards);
@@ -142,13 +207,10 @@ static Status check_data(Run *r)
 
 /* ---- the plan ---- */
 
-/* A batch of another size than the preset's is another recipe: nothing is rescaled unasked. */
+/* Nothing is rescaled for a batch of another size than the preset's. */
 static void warn_batch(const Run *r)
 {
     const Config *c = r->c;
-    if (c->batch_size > r->source.count)
-        log_warn("--batch-size %lld: the shards have %lld sequences, so every step takes all of them",
-                 (long long)c->batch_size, (long long)r->source.count);
     Preset preset;
     if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
     if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
@@ -191,7 +253,7 @@ static int64_t between_evaluations(const Run *r)
     return steps > 0 && (samples == 0 || steps < samples) ? steps : samples;
 }
 
-static void training_begins(Run *r)
+static Status training_begins(Run *r)
 {
     PretrainRun *p = r->own;
     const Config *c = r->c;
@@ -206,6 +268,7 @@ static void training_begins(Run *r)
                          .evaluated = r->progress.evaluated_samples,
                          .every = between_evaluations(r)};
     runlog_start(p->log, &start);
+    return c->command == COMMAND_ADAPT ? adapt_begin(r) : OK;
 }
 
 /* The reader must never be slower than the trainer. */
@@ -228,6 +291,8 @@ static void training_ends(Run *r, Status how)
     if (how == OK) log_reader(r);
 }
 
+static bool reached(const Run *r, const TrainProgress *p) { return pretrain_reached(r, p->best_metric); }
+
 static void close_task(Run *r)
 {
     PretrainRun *p = r->own;
@@ -238,7 +303,8 @@ static void close_task(Run *r)
 }
 
 const Task task_pretrain = {.size = sizeof(PretrainRun),
-                            .head = head,
+                            .planned = planned,
+                            .plan = plan,
                             .check = check,
                             .prepare = prepare,
                             .open = open_task,
@@ -252,7 +318,7 @@ const Task task_pretrain = {.size = sizeof(PretrainRun),
                             .training_begins = training_begins,
                             .training_ends = training_ends,
                             .evaluate_during = pretrain_evaluate_during,
-                            .reached = pretrain_reached,
+                            .reached = reached,
                             .evaluate = pretrain_evaluate,
                             .figures = pretrain_figures,
                             .close = close_task};

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program starts without CUDA, names what is missing where it is asked for, and says nothing of it where it is not.
+# The program starts without CUDA. --backend cuda names the missing part; --backend auto does not mention it.
 set -euo pipefail
 cairn=${CAIRN_BINARY:?set CAIRN_BINARY to the program}
 build=${CAIRN_TEST_BUILD_DIR:?set CAIRN_TEST_BUILD_DIR to its build folder}
@@ -13,14 +13,14 @@ for file in "$cairn" "$build/cairn_cuda.so"; do
     [ -e "$file" ] || bad "$file was not built"
     if ldd "$file" | grep -iE 'cuda\.so|cudart|cublas|nvidia' | grep -v 'cairn_cuda'; then bad "$file needs a CUDA library"; fi
 done
-ldd "$build/cairn_cuda.so" | grep -q 'not found' && bad "cairn_cuda.so needs what this machine has not"
+ldd "$build/cairn_cuda.so" | grep -q 'not found' && bad "cairn_cuda.so needs a library that is not installed"
 
 cat >"$work/config.json" <<'END'
 {"model_type": "bert", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
  "intermediate_size": 64, "max_position_embeddings": 64, "type_vocab_size": 2, "hidden_act": "gelu",
  "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02}
 END
-# plan BACKEND: opens it and plans; its messages in $work/said.
+# plan BACKEND: opens it and plans; messages go to $work/said.
 plan() {
     XDG_CACHE_HOME=$work CUDA_VISIBLE_DEVICES='' "$cairn" plan --task MNLI --model-config "$work/config.json" \
         --max-seq-length 32 --batch-size 4 --backend "$1" >"$work/out" 2>"$work/said"
@@ -35,7 +35,7 @@ grep -qE "error: .*backend 'cuda': (this machine has no NVIDIA driver|no GPU is 
 grep -q -- '--backend cpu' "$work/said" || bad "the message does not say what to do"
 
 plan auto || { cat "$work/said" && bad "--backend auto fails where there is no GPU"; }
-if grep -iE 'cuda|nvidia|gpu' "$work/said"; then bad "--backend auto speaks of GPUs where there is none"; fi
+if grep -iE 'cuda|nvidia|gpu' "$work/said"; then bad "--backend auto mentions GPUs where there is none"; fi
 
-# Without cuBLASLt nothing of the program or the module is missing: it is looked for after the GPU.
+# cuBLASLt is loaded after the GPU is found.
 ! grep -q cublas "$work/said" || bad "cuBLASLt was looked for without a GPU"

@@ -1,6 +1,6 @@
 /* The host executor: blocks one after the other, their threads as fibers, in an order made from the seed. See
-   cuda_host.h. A thread runs until it waits, for the block (a barrier) or for lanes of its warp (a collective). When no
-   thread can run and not all have ended, somebody waits for what never comes: that is a fault. */
+   cuda_host.h. A thread runs until it waits for the block (a barrier) or for lanes of its warp (a collective). When no
+   thread can run and not all have ended, some thread waits forever, which is a fault. */
 #include "cuda_host/cuda_host.h"
 
 #include <cstdarg>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_host/fiber.h"
+#include "cuda_host/random.h"
 #include "cuda_host/shared.h"
 
 uint3 threadIdx, blockIdx;
@@ -45,16 +46,16 @@ struct Warp {
     Group group[warp];
 };
 
-/* The one launch that runs. */
+/* The running launch. */
 struct Launch {
     const CudaHostKernel *kernel;
     const std::function<void()> *body;
     int n, barrier, ended;           /* threads of the block; those that wait at a barrier, have ended */
     int warp_of[max_threads / warp]; /* by rank */
     uint32_t ready;                  /* bit r: the warp of rank r has threads that can run */
-    bool eager;                      /* the first of them runs, else any one */
+    bool eager;                      /* the first of them runs, else a random one */
     Thread *self;                    /* which runs; NULL: none */
-    Fiber main, *previous;           /* previous: which ran before the one that runs */
+    Fiber main, *previous;           /* previous: the one that ran before */
     uint64_t random;
     std::string fault;
 };
@@ -66,27 +67,17 @@ uint64_t launches;
 
 /* ---- random order ---- */
 
-uint64_t mix(uint64_t x) /* splitmix64's last step */
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 uint64_t seed()
 {
-    static const uint64_t value = [] {
-        const char *set = getenv("CAIRN_TEST_FIBER_SEED");
-        return set && *set ? strtoull(set, nullptr, 0) : 1;
-    }();
+    static const uint64_t value = random_seed("CAIRN_TEST_FIBER_SEED");
     return value;
 }
 
 /* Below n, which has at most 32 bits. */
 uint64_t random_below(uint64_t n)
 {
-    now.random += UINT64_C(0x9e3779b97f4a7c15);
-    return (mix(now.random) >> 32) * n >> 32;
+    now.random += random_step;
+    return (random_mix(now.random) >> 32) * n >> 32;
 }
 
 uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a % b) : a; }
@@ -134,7 +125,7 @@ void order_warps()
     }
 }
 
-/* Runs another thread that is ready; without one the launch's own fiber goes on. */
+/* Runs another ready thread; without one the launch's own fiber continues. */
 void give_way()
 {
     Thread *from = now.self, *to = nullptr;
@@ -153,7 +144,7 @@ void thread_end()
     give_way();
 }
 
-/* Nothing is on this function's own frame: a frame that is never left must hide nothing from AddressSanitizer. */
+/* Keeps nothing on its own frame: a frame that is never left must hide nothing from AddressSanitizer. */
 void thread_entry()
 {
     fiber_entered(now.previous);
@@ -199,7 +190,7 @@ bool same(CudaHostPlace a, CudaHostPlace b)
     return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
-/* Why nobody can run. */
+/* Why no thread can run. */
 std::string deadlock()
 {
     for (int i = 0; i < now.n; i++) {
@@ -278,7 +269,7 @@ Status check_launch(dim3 grid, dim3 block, size_t shared)
     return OK;
 }
 
-/* Notices that a thread has come; true when the group is whole. */
+/* Notes the arrival of a thread; true when the group is complete. */
 bool join(Group *g, unsigned lane, void *mine)
 {
     g->here |= 1u << lane;
@@ -286,7 +277,7 @@ bool join(Group *g, unsigned lane, void *mine)
     return g->here == g->mask;
 }
 
-/* The group of this collective in the warp, made if it is not there. Faults where lanes have met another one. */
+/* The group of this collective in the warp, made if absent. Faults where the lanes are in another collective. */
 Group *group_of(Warp *w, const CudaHostCollective *kind, unsigned mask, CudaHostPlace at)
 {
     for (int i = 0; i < w->n; i++) {
@@ -312,7 +303,7 @@ Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t
     CHECK(!now.kernel, "kernel %s is launched by kernel %s", kernel.name, now.kernel->name);
     now.kernel = &kernel;
     now.body = &body;
-    now.random = mix(seed() + UINT64_C(0x9e3779b97f4a7c15) * ++launches);
+    now.random = random_mix(seed() + random_step * ++launches);
     Status status = check_launch(grid, block, shared);
     uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
     if (status == OK && blocks > 0) {
@@ -331,7 +322,7 @@ Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t
     return status;
 }
 
-/* ---- what threads call ---- */
+/* ---- functions that threads call ---- */
 
 void cuda_host_fault(CudaHostPlace at, const char *format, ...)
 {

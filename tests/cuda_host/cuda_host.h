@@ -1,15 +1,15 @@
-/* The CUDA of the host executor: what the .cu sources see through cuda_platform.cuh, so that the .cu
-   sources are C++ of the host compiler. One fiber stands for each thread, one block runs at a time, warps have 32
-   lanes. Not for speed: for proof without a GPU. Each launch runs its blocks, and each step of a block its threads, in
-   another order, so that a missing barrier shows; the seed is CAIRN_TEST_FIBER_SEED (default 1). Shared memory is all
-   0xff when a block starts, apart from its neighbours, and under AddressSanitizer guarded.
+/* The CUDA of the host executor, which the .cu sources include through cuda_platform.cuh and so become C++ of the host
+   compiler. A fiber is a thread, one block runs at a time, warps have 32 lanes. It is not fast; it shows without a GPU
+   that kernels are right. Each launch runs its blocks, and each step of a block its threads, in another order, so that
+   a missing barrier shows; the seed is CAIRN_TEST_FIBER_SEED (default 1). Shared memory is all 0xff when a block
+   starts, apart from its neighbours, and under AddressSanitizer guarded.
 
-   A launch returns E_FAIL and says where for: a barrier that some thread of the block does not reach; threads that
-   wait at two different barriers; a shuffle, vote, __syncwarp or tile whose mask names a lane that never comes, or that
-   comes to another one; a shuffle that reads a lane outside its mask; a mask without the caller; a launch the hardware
-   refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). An empty grid is nothing
-   to do. What AddressSanitizer
-   finds ends the process, as ever. A launch waits for nothing: it has run when it returns.
+   A launch returns E_FAIL with the place for: a barrier that some thread of the block does not reach; threads that wait
+   at two different barriers; a shuffle, vote, __syncwarp or tile whose mask names a lane that never arrives, or that
+   arrives at another one; a shuffle that reads a lane outside its mask; a mask without the caller; a launch the
+   hardware refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). An empty grid
+   runs nothing. AddressSanitizer's findings end the process. Without a choice of lanes a launch has run when it
+   returns.
 
    Stricter than the hardware, on purpose: lanes of one collective must be at one line of the source; masks name no
    ended and no absent lanes; CUDA_SHARED arrays have the alignment of their type and no more (for 16-byte accesses
@@ -35,7 +35,7 @@ extern "C" {
 #include "base/status.h"
 }
 
-/* CUDA's headers define most of these as attributes that only its compiler knows. */
+/* CUDA's headers define most of these as attributes that only nvcc knows. */
 #undef __global__
 #undef __device__
 #undef __host__
@@ -56,7 +56,7 @@ extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 constexpr int warpSize = 32;
 
-/* A place in the source, for messages, and to tell one barrier from another. */
+/* A place in the source, for messages and to distinguish barriers. */
 struct CudaHostPlace {
     const char *file;
     int line;
@@ -74,14 +74,12 @@ struct CudaHostKernel {
 Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t shared,
                      const std::function<void()> &body);
 
-/* All device work goes through here (lanes.cc), in order within its lane: it is done now, or, while a graph is
-   captured, noted and done by each launch of the graph. The host twin of the device layer sends its copies and products
-   here too.
-
-   From the first choice of a lane until the next cuda_host_wait nothing is done at once: what is submitted waits in the
-   queue of its lane, and cuda_host_wait does it, the lanes interleaved at random as events allow, now one lane as far
-   ahead as it can, now another: a missing event shows as a wrong result. A graph runs the same way. The seed is
-   CAIRN_TEST_LANE_SEED (default 1); every run is another. What fails shows at the wait. */
+/* All device work is submitted here (lanes.cc), in order within its lane: it runs now, or, while a graph is captured,
+   is noted and runs in each launch of the graph. The host twin of the device layer submits its copies and products here
+   too. From the first choice of a lane until the next cuda_host_wait nothing runs at once: submitted work waits in the
+   queue of its lane, and cuda_host_wait runs it. It interleaves the lanes at random as events allow, with one lane or
+   another as far ahead as it can be, so that a missing event shows as a wrong result. A graph runs the same way. The
+   seed is CAIRN_TEST_LANE_SEED (default 1); every run has another order. Failures show at the wait. */
 typedef std::function<Status()> CudaHostWork;
 constexpr int cuda_host_lanes = 3;
 Status cuda_host_submit(CudaHostWork work); /* to the lane that was chosen; at first 0 */
@@ -89,16 +87,16 @@ Status cuda_host_submit_to(int lane, CudaHostWork work);
 Status cuda_host_lane_choose(int lane);
 Status cuda_host_event_record(int slot);
 Status cuda_host_event_wait(int slot); /* E_FAIL if it was never recorded, or, in a graph, outside it */
-Status cuda_host_wait();               /* all that was submitted is done */
-/* Work that others outside have a part in: `ready` is asked when it is its turn, until it is true. Its lane waits until
-   then, and cuda_host_wait for it. Not in graphs. */
+Status cuda_host_wait();               /* until all submitted work has run */
+/* Work with other processes: its lane, once it gets there, and cuda_host_wait wait until `ready` returns true. Not
+   in graphs. */
 Status cuda_host_submit_when(int lane, std::function<bool()> ready);
 int cuda_host_lane_chosen();
-/* Does what can be done now without waiting; true: the event was among it, or is of before. */
+/* Runs the work that need not wait; true: the event is recorded. */
 Status cuda_host_event_done(int slot, bool *done);
 
-/* E_FAIL as on a device: work of a lane that has waited for nothing in the graph; at the end, a lane that the first one
-   has not waited for. */
+/* E_FAIL as on a device: for work of a lane that has waited for nothing in the graph; at the end for a lane that the
+   first one has not waited for. */
 struct CudaHostGraph;
 Status cuda_host_capture_begin(); /* E_FAIL if one is being captured */
 Status cuda_host_capture_end(CudaHostGraph **graph);
@@ -117,7 +115,7 @@ Status cuda_host_launch(const CudaHostKernel &kernel, void (*function)(P...), di
                         A &&...arguments)
 {
     static_assert(sizeof...(P) == sizeof...(A), "a launch gives every parameter of its kernel");
-    static_assert((std::is_trivially_copyable<P>::value && ...), "what a kernel takes is copied byte by byte");
+    static_assert((std::is_trivially_copyable<P>::value && ...), "arguments of a kernel are copied byte by byte");
     static_assert((sizeof(P) + ... + 0) <= 4096, "a kernel takes at most 4096 bytes of arguments");
     std::tuple<P...> values(std::forward<A>(arguments)...);
     return cuda_host_submit(
@@ -152,8 +150,8 @@ void cuda_host_fault(CudaHostPlace at, const char *format, ...) __attribute__((n
 
 void __syncthreads(CudaHostPlace at = CudaHostPlace::here());
 
-/* What lanes of a warp do together: each brings a value of its own; when all lanes of the mask are there, `resolve`
-   runs once. lane[i] is what lane i brought, NULL outside the mask. */
+/* A collective of a warp: each lane brings a value; when all lanes of the mask have arrived, `resolve` runs once.
+   lane[i] is the value of lane i, NULL outside the mask. */
 struct CudaHostCollective {
     const char *name;
     void (*resolve)(void *const lane[32], unsigned mask, CudaHostPlace at);
@@ -167,7 +165,7 @@ unsigned __ballot_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHost
 int __any_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());
 int __all_sync(unsigned mask, int predicate, CudaHostPlace at = CudaHostPlace::here());
 
-/* The 64 bits that lane `source` of the warp brought. */
+/* The 64 bits of lane `source` of the warp. */
 uint64_t cuda_host_shuffle(const CudaHostCollective *kind, unsigned mask, uint64_t bits, int source, CudaHostPlace at);
 extern const CudaHostCollective cuda_host_shfl, cuda_host_shfl_up, cuda_host_shfl_down, cuda_host_shfl_xor;
 
@@ -237,7 +235,7 @@ static inline unsigned __umulhi(unsigned x, unsigned y) { return static_cast<uns
 template <typename T> static inline T __ldg(const T *p) { return *p; }
 static inline void __threadfence() {}
 
-/* Of int, unsigned and unsigned long long; threads change places only where they wait. */
+/* Of int, unsigned and unsigned long long; threads switch only where they wait. */
 template <typename T> T atomicAdd(T *to, T value)
 {
     static_assert(std::is_same<T, int>::value || std::is_same<T, unsigned>::value ||

@@ -1,4 +1,5 @@
-/* What the .cu files take from the host executor; kernels/cuda/gpu/cuda_platform.cuh is its twin for nvcc. */
+/* The part of the .cu files that is for the host executor alone; kernels/cuda/gpu/cuda_platform.cuh is its twin for
+   nvcc. */
 #ifndef CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
 #define CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
 
@@ -14,7 +15,7 @@ static inline float cuda_exp2(float x) { return std::exp2(x); }
 #define CAIRN_CUDA_ENTRY cairn_backend_cuda_host
 #define CAIRN_CUDA_NAME  "cuda_host"
 
-/* JSON as cuDNN writes it: cuDNN then plans for a device that is not here, and cannot run. */
+/* JSON as cuDNN writes it: cuDNN then plans for this imagined device, and cannot run. */
 static inline const char *cuda_imagined_device(void) { return getenv("CAIRN_TEST_CUDNN_DEVICE"); }
 
 #endif

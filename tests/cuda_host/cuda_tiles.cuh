@@ -1,5 +1,5 @@
-/* Twins of the PTX in kernels/cuda/gpu/cuda_tiles.cuh; kernels/cuda/mma.cuh includes one of the two and says what they
-   mean. */
+/* Twins of the PTX in kernels/cuda/gpu/cuda_tiles.cuh; kernels/cuda/mma.cuh includes one of the two and documents them.
+ */
 #ifndef CAIRN_TESTS_CUDA_HOST_TILES_CUH
 #define CAIRN_TESTS_CUDA_HOST_TILES_CUH
 
@@ -12,10 +12,8 @@ void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const
 
 void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());
 void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());
-void mma_load2(uint32_t r[2], const void *row, CudaHostPlace at = CudaHostPlace::here());
-void mma_load2_transposed(uint32_t r[2], const void *row, CudaHostPlace at = CudaHostPlace::here());
 
-/* The bytes move when the thread waits for their group, not before: who reads too early finds what was there. */
+/* The bytes move when the thread waits for their group, so that reading them earlier shows. */
 void copy_async(void *shared, const void *global, bool there = true, CudaHostPlace at = CudaHostPlace::here());
 void copy_async_commit();
 void cuda_host_copy_wait(int newest);

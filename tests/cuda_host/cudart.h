@@ -1,6 +1,6 @@
-/* A CUDA runtime with one or more GPUs in the host's memory, for tests of kernels/cuda/device.cu: what it says of
-   driver and GPU is set in `fake`, any call can be made to fail, once or from then on (as after a GPU fell off the
-   bus). Copies are done at once. Prototypes are those of cuda_runtime_api.h. Included once, by the test. */
+/* A CUDA runtime with one or more GPUs in the host's memory, for tests of kernels/cuda/device.cu: `fake` has its driver
+   and GPUs; any call can be made to fail, once or from then on (as after a GPU fell off the bus). Copies are done at
+   once. Prototypes are those of cuda_runtime_api.h. Included once, by the test. */
 #ifndef CAIRN_TESTS_CUDA_HOST_CUDART_H
 #define CAIRN_TESTS_CUDA_HOST_CUDART_H
 
@@ -14,11 +14,11 @@ struct FakeGpu {
     size_t total, free;
     cudaError_t count_error;
     const char *fails;  /* the call that fails; NULL: none */
-    int after;          /* so many calls of it succeed first */
+    int after;          /* calls of it that succeed first */
     cudaError_t error;  /* with this */
     bool for_good;      /* every later call fails too */
-    cudaError_t sticky; /* what all calls give by now */
-    int live;           /* streams, events, allocations that nobody gave back */
+    cudaError_t sticky; /* the error that all calls return by now */
+    int live;           /* streams, events and allocations that were not released */
 };
 static FakeGpu fake;
 
@@ -50,7 +50,7 @@ template <typename T> static cudaError_t fake_make(const char *name, T *made, si
     return cudaSuccess;
 }
 
-/* Giving back works on a dead GPU too: the host's side of it. */
+/* Releasing works on a lost GPU too, on the host's side. */
 static cudaError_t fake_end(void *p)
 {
     if (p) fake.live--;

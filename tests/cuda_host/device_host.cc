@@ -1,5 +1,5 @@
-/* The host twin of kernels/cuda/device.cu: device memory is host memory between guard bytes (under AddressSanitizer an
-   allocation of exactly its size), lanes are the host executor's queues, graphs are what it notes. */
+/* The host twin of kernels/cuda/device.cu and device_memory.cu: device memory is host memory between guard bytes (under
+   AddressSanitizer an allocation of exactly its size); lanes and graphs are the host executor's. */
 #include "cuda_host.h"
 
 extern "C" {
@@ -24,13 +24,12 @@ extern "C" {
 #endif
 
 struct Block {
-    char *start; /* what device_alloc returned */
+    char *start; /* returned by device_alloc */
     size_t bytes;
     Block *next;
 };
 
 static struct {
-    int opened;
     DeviceInfo info;
     Block *blocks;
 } device;
@@ -38,14 +37,14 @@ static Block *pinned; /* of the host */
 
 const DeviceInfo *device_info(void) { return &device.info; }
 
-/* What is queued from outside is dropped when nobody can ask for it any more. */
+/* Work that is queued from outside is dropped once nothing refers to it. */
 static void queue_outside(const CudaHostStream *stream, bool (*run)(void *), void (*drop)(void *), void *work)
 {
     std::shared_ptr<void> held(work, drop);
     CHECK(cuda_host_submit_when(stream->lane, [=] { return run(held.get()); }) == OK, "%s", status_message());
 }
 
-void *cuda_stream(void)
+void *device_stream(Device *)
 {
     static CudaHostStream streams[DEVICE_LANES];
     CudaHostStream *s = &streams[cuda_host_lane_chosen()];
@@ -53,7 +52,7 @@ void *cuda_stream(void)
     return s;
 }
 
-/* ---- opening: the twin has one GPU; CAIRN_TEST_CUDA_HOST_GPUS says otherwise ---- */
+/* ---- opening: one GPU, or as many as CAIRN_TEST_CUDA_HOST_GPUS ---- */
 
 Status device_open(int local_rank)
 {
@@ -62,9 +61,8 @@ Status device_open(int local_rank)
     bool any = getenv("CAIRN_SHARED_GPU") || (gpus == 1 && getenv("CUDA_VISIBLE_DEVICES"));
     int gpu = any && gpus > 0 ? local_rank % gpus : local_rank;
     if (gpu >= gpus)
-        return fail(E_USAGE, "backend 'cuda_host': local rank %d wants GPU %d, but there are %d", local_rank,
+        return fail(E_USAGE, "backend 'cuda_host': local rank %d needs GPU %d, but there are %d", local_rank,
                     local_rank, gpus);
-    device.opened++;
     strcpy(device.info.name, "host executor");
     snprintf(device.info.bus, sizeof device.info.bus, "00000000:%02X:00.0", (unsigned)gpu & 0xff);
     snprintf(device.info.unit, sizeof device.info.unit, "host executor %d", gpu);
@@ -77,7 +75,7 @@ Status device_open(int local_rank)
     return OK;
 }
 
-void device_settle(Device *) {}
+void device_measure_memory(Device *) {}
 
 size_t device_used(Device *)
 {
@@ -106,8 +104,8 @@ static Status check_guards(void)
     return OK;
 }
 
-/* Under AddressSanitizer the allocator's own red zones stand right before and behind. */
-static char *take(size_t bytes)
+/* Under AddressSanitizer the allocator's own red zones lie right before and behind. */
+static char *allocate(size_t bytes)
 {
     size_t guard = EXACT ? 0 : GUARD, size = (bytes + 2 * guard + GUARD - 1) / GUARD * GUARD;
     void *p = nullptr;
@@ -120,7 +118,7 @@ static char *take(size_t bytes)
     return start;
 }
 
-static void give(char *start, size_t bytes)
+static void deallocate(char *start, size_t bytes)
 {
     if (EXACT)
         free(start);
@@ -132,7 +130,7 @@ Status device_alloc(Device *d, size_t bytes, void **p)
 {
     *p = nullptr;
     size_t available = device.info.memory - device_used(d);
-    char *start = bytes > available ? nullptr : take(bytes);
+    char *start = bytes > available ? nullptr : allocate(bytes);
     if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, available);
     memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
     device.blocks = new Block{start, bytes, device.blocks};
@@ -148,7 +146,7 @@ static void release(Block **blocks, void *p)
         if (b->start != p) continue;
         CHECK(guards_whole(b), "something was written before or behind an allocation of %zu bytes", b->bytes);
         *at = b->next;
-        give(b->start, b->bytes);
+        deallocate(b->start, b->bytes);
         delete b;
         return;
     }
@@ -157,13 +155,9 @@ static void release(Block **blocks, void *p)
 
 void device_release(Device *, void *p, size_t) { release(&device.blocks, p); }
 
-void device_close(void)
-{
-    (void)cuda_host_wait();
-    if (device.opened > 0) device.opened--;
-}
+void device_close(void) { (void)cuda_host_wait(); }
 
-/* Of the compute lane, whatever lane was chosen. What is uploaded may change at once. */
+/* On the compute lane, whatever lane was chosen. `from` may change when it returns. */
 Status device_upload(Device *, void *to, const void *from, size_t bytes)
 {
     const char *start = static_cast<const char *>(from);
@@ -182,13 +176,11 @@ Status device_download(Device *, void *to, const void *from, size_t bytes)
     return OK;
 }
 
-Status cuda_wait(void)
+Status device_wait(Device *)
 {
     TRY(cuda_host_wait());
     return check_guards();
 }
-
-Status device_wait(Device *) { return cuda_wait(); }
 
 void device_memory(Device *, size_t *total, size_t *available, size_t *context)
 {
@@ -199,8 +191,7 @@ void device_memory(Device *, size_t *total, size_t *available, size_t *context)
 
 /* ---- lanes ---- */
 
-void *device_stream(Device *) { return cuda_stream(); }
-Status device_lane(Device *, int lane) { return cuda_host_lane_choose(lane); }
+Status device_choose_lane(Device *, int lane) { return cuda_host_lane_choose(lane); }
 Status device_event_record(Device *, int slot) { return cuda_host_event_record(slot); }
 Status device_event_wait(Device *, int slot) { return cuda_host_event_wait(slot); }
 Status device_event_done(Device *, int slot, bool *done) { return cuda_host_event_done(slot, done); }
@@ -213,9 +204,17 @@ Status cuda_copy(void *to, const void *from, size_t bytes)
     });
 }
 
+Status cuda_clear(void *p, size_t bytes)
+{
+    return cuda_host_submit([=]() -> Status {
+        memset(p, 0, bytes);
+        return OK;
+    });
+}
+
 Status device_pin(Device *, size_t bytes, void **p)
 {
-    *p = take(bytes);
+    *p = allocate(bytes);
     if (!*p) return fail(E_MEMORY, "the host executor has no %zu bytes to pin", bytes);
     memset(*p, 0, EXACT ? bytes : 0); /* a mapping is zero */
     pinned = new Block{static_cast<char *>(*p), bytes, pinned};
@@ -246,7 +245,7 @@ Status device_graph_launch(Device *, void *graph)
 }
 void device_graph_free(Device *, void *graph) { cuda_host_graph_free(static_cast<CudaHostGraph *>(graph)); }
 
-/* ---- marks: what was launched before is done ---- */
+/* ---- marks ---- */
 
 static std::vector<double> marks;
 

@@ -1,7 +1,7 @@
 /* A library in cuDNN's place (CAIRN_CUDNN names it), for tests on the host: it takes descriptors and attributes of the
    backend API, checks them as the real one would and more strictly (order of finalising, types, known numbers, each
    intermediate written once and before it is read, ragged offsets that fit), and runs graphs (fake_cudnn_run.cc). Its
-   version is CAIRN_TEST_CUDNN_VERSION, or 9.19.0. What is wrong use ends the process. */
+   version is CAIRN_TEST_CUDNN_VERSION, or 9.19.0. Wrong use ends the process. */
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ void wrong(const char *format, ...)
 
 /* ---- attributes ---- */
 
-/* Where each belongs, its type, and whether nothing goes without it. */
+/* The descriptor of each, its type, and whether it is required. */
 static const struct Known {
     int name;
     cudnnBackendDescriptorType_t of;
@@ -110,7 +110,7 @@ static const struct Known {
     A(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, true),
     A(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, true),
     A(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, true),
-    /* set by what is asked of it here */
+    /* cuDNN sets it */
     A(ENGINECFG, ENGINECFG_ENGINE, BACKEND_DESCRIPTOR, false),
 #undef A
 };
@@ -133,7 +133,7 @@ static size_t size_of(cudnnBackendAttributeType_t type)
 static Described *at(cudnnBackendDescriptor_t d)
 {
     Described *it = static_cast<Described *>(d);
-    MUST(fake.live.count(it), "%p is no descriptor", d);
+    MUST(fake.live.count(it), "%p is not a descriptor", d);
     return it;
 }
 
@@ -302,14 +302,14 @@ STATUS cudnnBackendFinalize(cudnnBackendDescriptor_t d)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* What a graph is said to need, and a run writes. */
+/* The workspace that a graph needs, and a run writes. */
 static size_t workspace(const Described *plan)
 {
     const Described *config = part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     return 1000 + 256 * tensors_of(part(config, CUDNN_ATTR_ENGINE_OPERATION_GRAPH)).size();
 }
 
-/* Two configurations: the first engine's sums have an order of chance. */
+/* Two configurations: the first engine's sums have no fixed order. */
 static int64_t propose(const Described *asked, int64_t room, void *values)
 {
     int64_t n = fake.engines == FAKE_ENGINES_NONE ? 0 : 2;
@@ -330,7 +330,7 @@ STATUS cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttribut
 {
     CALL;
     const Described *it = at(d);
-    MUST(it->finished, "attribute %d is asked of a descriptor that is not finalised", name);
+    MUST(it->finished, "attribute %d is read from a descriptor that is not finalised", name);
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
         *n = propose(it, room, values);
     } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
@@ -343,8 +343,8 @@ STATUS cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttribut
         notes[0] = it->any_order ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
         *n = 1;
     } else {
-        MUST(name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && room == 1, "attribute %d is asked for", name);
-        MUST(!part(it, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->any_order, "a plan whose bits are of chance");
+        MUST(name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && room == 1, "attribute %d is read", name);
+        MUST(!part(it, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->any_order, "a plan without a fixed order of sums");
         *static_cast<int64_t *>(values) = static_cast<int64_t>(workspace(it));
         *n = 1;
     }
@@ -356,7 +356,7 @@ STATUS cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, 
     CALL;
     const Described *p = at(plan), *data = at(pack);
     MUST(handle == reinterpret_cast<cudnnHandle_t>(&fake) && fake.handles > 0, "no handle");
-    MUST(p->finished && data->finished, "a run of what is not finalised");
+    MUST(p->finished && data->finished, "a run of a plan or pack that is not finalised");
     const Described *graph = part(part(p, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
     std::vector<int64_t> numbers = all_of<int64_t>(data, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     std::vector<char *> addresses = all_of<char *>(data, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);

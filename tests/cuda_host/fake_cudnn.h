@@ -1,4 +1,4 @@
-/* What tests say to the library in cuDNN's place; they find these functions in it by name. */
+/* Functions by which tests control the library in cuDNN's place; tests look them up by name. */
 #ifndef CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_H
 #define CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_H
 
@@ -10,11 +10,11 @@ extern "C" {
 
 typedef enum { FAKE_ENGINES_BOTH, FAKE_ENGINES_ANY_ORDER, FAKE_ENGINES_NONE } FakeEngines;
 
-int64_t fake_cudnn_live(void);          /* descriptors and handles that were not given back */
+int64_t fake_cudnn_live(void);          /* descriptors and handles that were not destroyed */
 int64_t fake_cudnn_calls(void);         /* that can fail, since fake_cudnn_fail_at */
 int64_t fake_cudnn_executed(void);      /* graphs that were run */
 void fake_cudnn_fail_at(int64_t call);  /* from 1, counted from now; 0: none fails */
-void fake_cudnn_engines(FakeEngines e); /* what is proposed from now on */
+void fake_cudnn_engines(FakeEngines e); /* the engines proposed from now on */
 #ifdef __cplusplus
 }
 #endif

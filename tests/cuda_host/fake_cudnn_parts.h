@@ -1,4 +1,4 @@
-/* What the two files of fake_cudnn share: descriptors and how they are read. */
+/* Shared by the two files of fake_cudnn: descriptors and how they are read. */
 #ifndef CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_PARTS_H
 #define CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_PARTS_H
 

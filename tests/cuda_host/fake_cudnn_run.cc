@@ -1,5 +1,5 @@
 /* Runs the graphs of fake_cudnn.cc in plain loops. Rows behind a sequence's end read as NaN and are not written, so a
-   bound or mask too few shows. */
+   missing bound or mask shows. */
 #include "cuda_host/fake_cudnn_parts.h"
 
 #include <cuda_bf16.h>
@@ -124,7 +124,7 @@ static void run_pointwise(Run *r, const Described *op)
     auto axis = static_cast<size_t>(one_of<int64_t>(kind, CUDNN_ATTR_POINTWISE_AXIS));
     auto n = sizes(to);
     Values v[3], result;
-    int64_t step[3][4]; /* through v; 0 where it has but one */
+    int64_t step[3][4]; /* through v; 0 where it has only one */
     for (int i = 0; i < 3; i++) {
         if (!from[i]) continue;
         v[i] = get(r, from[i]);
@@ -188,7 +188,7 @@ static void run_sums(Run *r, const Described *op)
                     *to = part(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
     const Described *kind = part(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
     auto n = sizes(x), m = sizes(to);
-    MUST(one_of<int>(kind, CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD, "a reduction that is no sum");
+    MUST(one_of<int>(kind, CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD, "a reduction other than a sum");
     MUST(m[0] == n[0] && m[1] == n[1] && m[2] == n[2] && m[3] == 1, "a sum's sizes do not fit");
     Values v = get(r, x), result;
     for (size_t row = 0; row < static_cast<size_t>(n[0] * n[1] * n[2]); row++) {
@@ -199,7 +199,7 @@ static void run_sums(Run *r, const Described *op)
     put(r, to, result);
 }
 
-/* Rows and columns change places, and so do their strides: the same memory. */
+/* Swaps rows and columns with their strides: the same memory. */
 static void run_reshape(Run *r, const Described *op)
 {
     const Described *x = part(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC),

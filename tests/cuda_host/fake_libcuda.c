@@ -1,4 +1,4 @@
-/* A driver for cuDNN to plan with where there is none: it has no device, takes any kernel that was compiled, and does
+/* A driver for cuDNN to plan with on a machine without one: it has no device, accepts any compiled kernel, and does
    nothing else. Compiled as libcuda.so.1, for cuda_host/cudnn_library alone. */
 #include <cuda.h>
 #undef cuLinkCreate
@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What cuDNN looks up and must find, though it is not called, or may fail. */
+/* Functions that cuDNN must find, but does not call, or which may fail. */
 #define ABSENT_LIST(X)                                                                                                 \
     X(LaunchKernel)                                                                                                    \
     X(LaunchKernelEx)                                                                                                  \
@@ -55,7 +55,7 @@
     X(KernelSetAttribute)                                                                                              \
     X(KernelGetAttribute)
 
-/* The parameters of these do not matter: nothing is read. */
+/* Their parameters are not read. */
 #define X(name)                                                                                                        \
     EXPORT CUresult fake_cu##name(void) __asm__("cu" #name);                                                           \
     CUresult fake_cu##name(void) { return CUDA_ERROR_NO_DEVICE; }
@@ -100,7 +100,7 @@ EXPORT CUresult cuDeviceGetCount(int *count)
 
 static CUresult absent(void) { return CUDA_ERROR_NO_DEVICE; }
 
-/* By this the runtime inside cuDNN finds the rest. */
+/* The runtime inside cuDNN finds the other functions by this one. */
 EXPORT CUresult fake_find(const char *name, void **function, int version, cuuint64_t flags,
                           CUdriverProcAddressQueryResult *result) __asm__("cuGetProcAddress_v2");
 CUresult fake_find(const char *name, void **function, int version, cuuint64_t flags,

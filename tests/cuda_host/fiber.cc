@@ -15,8 +15,8 @@
 #    error "the host executor switches fibers on x86-64 only"
 #endif
 
-/* void fiber_jump(void **save, void *load): keeps what a called function must keep on the old stack, takes the same
-   from the new one. */
+/* void fiber_jump(void **save, void *load): saves the callee-saved registers on the old stack and loads those of the
+   new one. */
 asm(R"(
     .text
     .p2align 4
@@ -51,7 +51,7 @@ constexpr size_t stack_bytes = 256 << 10;
 constexpr size_t stack_bytes = 128 << 10;
 #endif
 
-/* Each stack with a page below it that may not be touched. */
+/* Each stack has a guard page below it. */
 unsigned char *stacks()
 {
     static unsigned char *memory;
@@ -74,7 +74,7 @@ void fiber_init(Fiber *fiber, int i, void (*entry)())
     fiber->bottom = bottom;
     fiber->size = stack_bytes;
     fiber->fake_stack = nullptr;
-    /* From the top: 0 (no caller), entry as fiber_jump's return address, its six registers. So the stack is as it is
+    /* From the top: 0 (no caller), entry as fiber_jump's return address, its six registers. So the stack is aligned as
        after a call when entry begins. */
     uintptr_t *top = reinterpret_cast<uintptr_t *>(bottom + stack_bytes);
     top[-1] = 0;

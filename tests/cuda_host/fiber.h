@@ -1,5 +1,5 @@
-/* Fibers: threads of the host executor, each with a stack of its own, that give way only where they say so. For x86-64.
-   Life: stacks are made once per process and used again for every block. AddressSanitizer knows of each switch. */
+/* Fibers: threads of the host executor, each with a stack of its own, that yield only by fiber_switch. For x86-64.
+   Stacks are allocated once per process and reused for every block. Each switch is announced to AddressSanitizer. */
 #ifndef CAIRN_TESTS_CUDA_HOST_FIBER_H
 #define CAIRN_TESTS_CUDA_HOST_FIBER_H
 
@@ -12,13 +12,13 @@ struct Fiber {
     size_t size; /* of its stack */
 };
 
-/* The i-th stack gets a new fiber, which will begin with `entry`. entry must not return. */
+/* Makes a new fiber on the i-th stack, which begins with `entry`. entry must not return. */
 void fiber_init(Fiber *fiber, int i, void (*entry)());
-/* Goes on with `to`; returns when somebody switches back to `from`. `from` is never come back to if `from_ends`. */
+/* Continues with `to`; returns when a fiber switches back to `from`. With `from_ends` none does. */
 void fiber_switch(Fiber *from, Fiber *to, bool from_ends);
 /* First in an entry function; `caller` is the fiber that switched here (its stack is noted there). */
 void fiber_entered(Fiber *caller);
-/* After a fiber was left for good in the middle of its work. */
+/* After a fiber was abandoned in the middle of its work. */
 void fiber_forget(Fiber *fiber);
 
 #endif

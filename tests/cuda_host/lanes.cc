@@ -1,6 +1,7 @@
-/* Lanes and graphs of the host executor: see cuda_host.h. A list of items is what was submitted, in the order of the
-   calls; running it takes each lane's items in order, and any lane's next that waits for nothing. */
+/* Lanes and graphs of the host executor: see cuda_host.h. A list of items has the submitted work in the order of the
+   calls. Running it takes each lane's items in order, and next any lane whose first item waits for nothing. */
 #include "cuda_host/cuda_host.h"
+#include "cuda_host/random.h"
 
 #include <set>
 #include <vector>
@@ -19,7 +20,7 @@ struct Item {
     std::function<bool()> ready; /* may be none */
 };
 
-/* How many items of each lane have been done for certain. */
+/* The number of items of each lane that are known to have run. */
 struct Clock {
     size_t done[cuda_host_lanes];
 };
@@ -44,33 +45,20 @@ static struct {
 
 /* ---- running ---- */
 
-static uint64_t seed()
-{
-    const char *set = getenv("CAIRN_TEST_LANE_SEED");
-    return set && *set ? strtoull(set, nullptr, 0) : 1;
-}
-
-static uint64_t mix(uint64_t x) /* splitmix64 */
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 namespace
 {
 struct Runner {
     const std::vector<Item> &items;
     std::vector<size_t> queue[cuda_host_lanes];
     size_t next[cuda_host_lanes];
-    std::set<uint64_t> awaited; /* events that are recorded among the items, and were not yet */
+    std::set<uint64_t> awaited; /* events recorded by items that have not run yet */
     std::vector<bool> done;     // (items)
     uint64_t random;
     int favourite; /* a lane that runs as far ahead as it can; above all lanes: none */
 
     explicit Runner(const std::vector<Item> &list)
-        : items(list), next{}, done(list.size()), random(mix(seed() + mix(++queues.runs)))
+        : items(list), next{}, done(list.size()), random(random_mix(random_step + random_seed("CAIRN_TEST_LANE_SEED") +
+                                                                    random_mix(random_step + ++queues.runs)))
     {
         for (size_t i = 0; i < items.size(); i++) {
             queue[items[i].lane].push_back(i);
@@ -85,7 +73,7 @@ struct Runner {
 
     uint64_t below(uint64_t n)
     {
-        random = mix(random);
+        random = random_mix(random_step + random);
         return random % n;
     }
 
@@ -97,7 +85,7 @@ struct Runner {
         return item.kind != WAIT || awaited.count(item.event) == 0;
     }
 
-    /* Somebody outside is waited for. */
+    /* The next item waits for work outside. */
     bool unready() const
     {
         for (int lane = 0; lane < cuda_host_lanes; lane++)
@@ -105,7 +93,7 @@ struct Runner {
         return false;
     }
 
-    /* A lane that can go on; −1: none. */
+    /* A lane that can run; −1: none. */
     int choose()
     {
         int able[cuda_host_lanes], n = 0;
@@ -115,7 +103,7 @@ struct Runner {
         return n ? able[below(static_cast<uint64_t>(n))] : -1;
     }
 
-    /* All of it, or, where `now`, what need not wait for somebody outside. */
+    /* Runs all items, or, where `now`, those that need not wait for work outside. */
     Status run(bool now)
     {
         for (size_t n = 0; n < items.size();) {
@@ -197,7 +185,7 @@ Status cuda_host_submit(CudaHostWork work) { return cuda_host_submit_to(queues.l
 
 Status cuda_host_submit_when(int lane, std::function<bool()> ready)
 {
-    if (queues.capturing) return fail(E_FAIL, "a graph cannot wait for somebody outside");
+    if (queues.capturing) return fail(E_FAIL, "a graph cannot wait for work outside");
     queues.lazy = true;
     return submit({WORK, lane, nullptr, 0, std::move(ready)});
 }

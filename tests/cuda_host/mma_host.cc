@@ -77,35 +77,33 @@ void check_shared(const void *p, const char *what, CudaHostPlace at)
         cuda_host_fault(at, "%s: the shared address %p is not a multiple of 16", what, p);
 }
 
-template <int matrices, bool transposed> void resolve_load(void *const lane[warp], unsigned, CudaHostPlace at)
+template <bool transposed> void resolve_load(void *const lane[warp], unsigned, CudaHostPlace at)
 {
-    uint16_t m[matrices][8][8];
-    for (int i = 0; i < matrices * 8; i++) {
+    uint16_t m[4][8][8];
+    for (int i = 0; i < warp; i++) {
         const void *row = static_cast<const Load *>(lane[i])->row;
         check_shared(row, "ldmatrix", at);
         memcpy(m[i / 8][i % 8], row, 16);
     }
     for (int i = 0; i < warp; i++)
-        for (int j = 0; j < matrices; j++) {
+        for (int j = 0; j < 4; j++) {
             int g = i / 4, t = i % 4 * 2;
             uint32_t low = transposed ? m[j][t][g] : m[j][g][t], high = transposed ? m[j][t + 1][g] : m[j][g][t + 1];
             static_cast<Load *>(lane[i])->r[j] = low | high << 16;
         }
 }
 
-void load(const CudaHostCollective *kind, uint32_t *r, int n, const void *row, CudaHostPlace at)
+void load(const CudaHostCollective *kind, uint32_t r[4], const void *row, CudaHostPlace at)
 {
     Load mine = {row, {0, 0, 0, 0}};
     cuda_host_collect(kind, 0xffffffffu, &mine, at);
-    memcpy(r, mine.r, static_cast<size_t>(n) * sizeof *r);
+    memcpy(r, mine.r, sizeof mine.r);
 }
 
-const CudaHostCollective load4 = {"mma_load4", resolve_load<4, false>},
-                         load4_transposed = {"mma_load4_transposed", resolve_load<4, true>},
-                         load2 = {"mma_load2", resolve_load<2, false>},
-                         load2_transposed = {"mma_load2_transposed", resolve_load<2, true>};
+const CudaHostCollective load4 = {"mma_load4", resolve_load<false>},
+                         load4_transposed = {"mma_load4_transposed", resolve_load<true>};
 
-/* ---- copies that take their time ---- */
+/* ---- asynchronous copies ---- */
 
 struct Copy {
     void *to;
@@ -114,7 +112,7 @@ struct Copy {
 };
 
 struct Copies {
-    uint64_t block; /* whose these are: older ones are forgotten */
+    uint64_t block; /* of these copies; older ones are dropped */
     int groups;     /* committed */
     std::vector<Copy> under_way;
 };
@@ -140,10 +138,8 @@ void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const
     product(&mma_f16, d, a, b, c, at);
 }
 
-void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4, r, 4, row, at); }
-void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4_transposed, r, 4, row, at); }
-void mma_load2(uint32_t r[2], const void *row, CudaHostPlace at) { load(&load2, r, 2, row, at); }
-void mma_load2_transposed(uint32_t r[2], const void *row, CudaHostPlace at) { load(&load2_transposed, r, 2, row, at); }
+void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4, r, row, at); }
+void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4_transposed, r, row, at); }
 
 void copy_async(void *shared, const void *global, bool there, CudaHostPlace at)
 {

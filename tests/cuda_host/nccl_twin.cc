@@ -1,11 +1,9 @@
 /* NCCL's twin for ranks on the host executor: the functions that src/comm/nccl/ calls, as a libnccl.so.2 of version
-   0.0.1. Collectives go through shared memory when it is their turn in the stream (stream.h), and are added in rank
-   order, in the type of the elements; so their bits are those of Gloo's. It connects as NCCL does, in the background,
-   and a collective whose peer does not come waits until it is aborted.
-
-   CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never ends, and the communicator has an error; 0: it
-   never connects.
-   CAIRN_TEST_NCCL_LOG: a file that gets what NCCL would have read in the environment. */
+   0.0.1. Collectives go through shared memory at their turn in the stream (stream.h) and add in rank order, in the type
+   of the elements, so their bits are those of Gloo. It connects in the background, as NCCL does, and a collective whose
+   peer does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never
+   ends, and the communicator has an error; 0: it never connects. CAIRN_TEST_NCCL_LOG: a file for the variables that
+   NCCL would have read from the environment. */
 #include <nccl.h>
 
 #include <fcntl.h>
@@ -27,7 +25,7 @@ namespace
 constexpr int most_ranks = 16;
 constexpr size_t window_bytes = 64 << 10;
 
-/* Rounds are counted from 1. A rank posts what it has for a round when all have taken the round before. */
+/* Rounds are counted from 1. A rank posts its data for a round when all have read the round before. */
 struct Window {
     std::atomic<uint64_t> posted, taken;
     alignas(64) char data[window_bytes];
@@ -44,7 +42,7 @@ struct Work {
     ncclComm *comm;
     Kind kind;
     char *from, *to;
-    size_t count, at; /* elements; those that are done */
+    size_t count, at; /* elements; of which done */
     ncclDataType_t type;
     int root;
     bool posted;
@@ -159,7 +157,7 @@ static ncclResult_t queue(ncclComm *c, Kind kind, const void *from, void *to, si
     return ncclSuccess;
 }
 
-/* ---- what is called ---- */
+/* ---- the API ---- */
 
 static void log_environment(int rank)
 {

@@ -1,9 +1,17 @@
 /* The host twin of kernels/cuda/product.cu: products by loops, in order with the launches. Sums are fp32 in order of k,
-   in TF32 of operands with 10 bits behind the point (to the nearest, ties away from 0, as the hardware's cvt.rna),
-   the bias is added in fp32, one rounding. A workspace is asked for and written, so that who gives too little, or
-   counts on what stands in it, is found out. */
+   in TF32 of operands with 10 bits after the binary point (to the nearest, ties away from 0, as the hardware's
+   cvt.rna). The bias is added in fp32, and the sum is rounded once. The workspace is overwritten, so that a workspace
+   that is too small, or a caller that relies on its content, shows.
+
+   CAIRN_TEST_PRODUCT_CHOICE=N replaces timing: a shape without a choice gets N + RANK, the k at which a sum
+   begins.
+ */
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/product.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/choices.h"
 
 #define WORKSPACE ((size_t)1024)
 
@@ -12,15 +20,23 @@ static bool in_tf32;
 Status product_open(bool tf32)
 {
     in_tf32 = tf32;
+    choices_open("host executor");
     return OK;
 }
 
-void product_close(void) {}
+void product_close(void) { choices_close(); }
 const char *product_describe(void) { return in_tf32 ? "products by loops, TF32" : "products by loops"; }
 size_t product_workspace(void) { return WORKSPACE; }
 void product_imagine(int) {}
-Status product_prepare(const ProductShape *) { return OK; }
-Status product_prepare_on(const ProductShape *, const ProductData *) { return OK; }
+Status product_prepare(const Product *p)
+{
+    const char *first = getenv("CAIRN_TEST_PRODUCT_CHOICE"), *rank = getenv("RANK");
+    Choice choice = {};
+    if (!first || !choices_kept() || choices_find(&p->shape, &choice)) return OK;
+    choice.algorithm[0] = strtoull(first, nullptr, 10) + (rank ? strtoull(rank, nullptr, 10) : 0);
+    choices_add(&p->shape, &choice);
+    return OK;
+}
 
 template <typename T> static float operand(T x, bool tf32)
 {
@@ -28,22 +44,24 @@ template <typename T> static float operand(T x, bool tf32)
     return tf32 ? __uint_as_float((__float_as_uint(value) + 0x1000u) & ~0x1fffu) : value;
 }
 
-template <typename T, typename C> static void loops(const ProductShape &s, const ProductData &d)
+template <typename T, typename C> static void loops(const Product &p, int64_t first)
 {
-    const T *a = static_cast<const T *>(d.a), *b = static_cast<const T *>(d.b);
-    C *c = static_cast<C *>(d.c);
+    const ProductShape &s = p.shape;
+    const T *a = static_cast<const T *>(p.a), *b = static_cast<const T *>(p.b);
+    C *c = static_cast<C *>(p.c);
     const bool tf32 = in_tf32 && s.in == F32;
     float *sums = static_cast<float *>(mem_array((size_t)s.n, sizeof(float)));
     for (int64_t i = 0; i < s.m; i++) {
         memset(sums, 0, (size_t)s.n * sizeof(float));
-        for (int64_t l = 0; l < s.k; l++) {
+        for (int64_t step = 0; step < s.k; step++) {
+            int64_t l = (first + step) % s.k;
             float x = operand(s.a_transposed ? a[l * s.lda + i] : a[i * s.lda + l], tf32);
             for (int64_t j = 0; j < s.n; j++)
                 sums[j] += x * operand(s.b_transposed ? b[j * s.ldb + l] : b[l * s.ldb + j], tf32);
         }
         for (int64_t j = 0; j < s.n; j++) {
             C *to = &c[i * s.ldc + j];
-            if (d.bias) sums[j] += d.bias[j];
+            if (s.bias == BIAS_ADDED) sums[j] += p.bias[j];
             if (s.accumulate) sums[j] += to_float(*to);
             *to = from_float<C>(sums[j]);
         }
@@ -51,27 +69,27 @@ template <typename T, typename C> static void loops(const ProductShape &s, const
     free(sums);
 }
 
-static bool on_16(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
-Status product_run(const ProductShape *shape, const void *a, const void *b, void *c, const float *bias, void *workspace)
+Status product_run(const Product *product)
 {
-    ProductShape s = *shape;
-    ProductData d = {a, b, c, s.bias == BIAS_ADDED ? bias : nullptr, workspace};
+    const Product p = *product;
+    const ProductShape s = p.shape;
     CHECK(s.out == s.in || s.out == F32, "a product of %s in %s", dtype_name(s.in), dtype_name(s.out));
     CHECK(!s.accumulate || s.bias == BIAS_NONE, "a product that accumulates adds no bias");
     CHECK(s.k > 0 || s.accumulate || s.m == 0 || s.n == 0, "a product over nothing");
     CHECK(s.lda >= (s.a_transposed ? s.m : s.k) && s.ldb >= (s.b_transposed ? s.k : s.n) && s.ldc >= s.n,
           "rows that overlap: %lld, %lld, %lld", (long long)s.lda, (long long)s.ldb, (long long)s.ldc);
     if (s.m == 0 || s.n == 0 || s.k == 0) return OK;
-    CHECK(on_16(a) && on_16(b) && on_16(c), "operands of a product lie on 16 bytes");
-    CHECK(reinterpret_cast<uintptr_t>(workspace) % 256 == 0, "a product's workspace lies on 256 bytes");
-    return cuda_host_submit([s, d]() -> Status {
-        memset(d.workspace, 0x7f, WORKSPACE);
-        CUDA_BY_TYPE(s.in, T, {
-            if (s.out == F32)
-                loops<T, float>(s, d);
+    CHECK(on_16(p.a, p.b, p.c), "operands of a product lie on 16 bytes");
+    CHECK(reinterpret_cast<uintptr_t>(p.workspace) % 256 == 0, "a product's workspace lies on 256 bytes");
+    Choice choice = {};
+    int64_t first = choices_find(&p.shape, &choice) ? static_cast<int64_t>(choice.algorithm[0]) : 0;
+    return cuda_host_submit([p, first]() -> Status {
+        memset(p.workspace, 0x7f, WORKSPACE);
+        CUDA_BY_TYPE(p.shape.in, T, {
+            if (p.shape.out == F32)
+                loops<T, float>(p, first);
             else
-                loops<T, T>(s, d);
+                loops<T, T>(p, first);
         });
         return OK;
     });

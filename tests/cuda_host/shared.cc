@@ -17,14 +17,14 @@ struct Array {
     size_t offset, bytes;
 };
 
-/* Room for every array of a block with its guard and its alignment. */
+/* Memory for every array of a block with its guard and its alignment. */
 alignas(1024) unsigned char memory[shared_limit + max_arrays * (guard + 256)];
 Array arrays[max_arrays];
 int n_arrays;
 size_t used, next; /* bytes of arrays; the first offset behind them and their guards */
 uint64_t block;
 
-/* An array right behind the last one's guard: aligned to `align`, and to no more. */
+/* An array right behind the last one's guard, aligned to `align` and no more. */
 unsigned char *add(const char *name, size_t bytes, size_t align)
 {
     if (align < 8) align = 8; /* AddressSanitizer guards in steps of 8 */
@@ -55,7 +55,7 @@ uint64_t shared_block() { return block; }
 
 std::string shared_end()
 {
-#if !TESTING_ASAN /* there, who writes to a guard is stopped at once */
+#if !TESTING_ASAN /* AddressSanitizer stops a write to a guard at once */
     for (int i = 0; i < n_arrays; i++)
         for (size_t j = 0; j < guard; j++) {
             if (memory[arrays[i].offset + arrays[i].bytes + j] == unset) continue;

@@ -1,4 +1,4 @@
-/* The shared memory of the block that runs: arrays one after the other with guards between them. */
+/* The shared memory of the running block: arrays one after the other with guards between them. */
 #ifndef CAIRN_TESTS_CUDA_HOST_SHARED_H
 #define CAIRN_TESTS_CUDA_HOST_SHARED_H
 
@@ -8,8 +8,8 @@
 
 constexpr size_t shared_limit = 227 << 10; /* per block, on the largest */
 
-void shared_begin(size_t dynamic); /* a new block: all arrays are forgotten */
-std::string shared_end();          /* "", or which array was written beyond */
+void shared_begin(size_t dynamic); /* a new block without arrays */
+std::string shared_end();          /* "", or the array that was overrun */
 uint64_t shared_block();           /* counts blocks; never 0 in one */
 
 #endif

@@ -61,11 +61,46 @@ static void test_kept(void **)
     assert_false(choices_find(&c, &choice));
     choices_add(&b, &choice);
     choices_save();
-    choices_open("GPU 1, library 3"); /* knows nothing of library 2 */
+    choices_open("GPU 1, library 3"); /* has no choices of library 2 */
     assert_false(choices_find(&a, &choice));
     choices_open("GPU 1, library 2");
     assert_true(choices_find(&a, &choice) && choices_find(&b, &choice));
     choices_close();
+    assert_ok(file_remove_tree(folder));
+    free(folder);
+}
+
+static void test_given_to_another_rank(void **)
+{
+    char *folder = testing_directory();
+    ProductShape a = shape_of(64, false), b = shape_of(64, true);
+    Choice choice, first = choice_of(5), own = choice_of(9);
+    Buf text = {};
+    with_cache(folder);
+    choices_open("GPU 1");
+    choices_add(&a, &first);
+    choices_give(&text);
+    choices_close();
+    choices_open("GPU 2"); /* another GPU keeps its own */
+    choices_add(&a, &own);
+    log_set_level(LOG_ERROR);
+    choices_take(&text);
+    log_set_level(LOG_INFO);
+    assert_true(choices_kept());
+    assert_true(choices_find(&a, &choice) && choice.algorithm[0] == own.algorithm[0]);
+    choices_close();
+    choices_open("GPU 1");
+    choices_add(&a, &own);
+    choices_add(&b, &own);
+    choices_take(&text);
+    assert_false(choices_kept());
+    assert_true(choices_find(&a, &choice) && choice.algorithm[0] == first.algorithm[0]);
+    assert_false(choices_find(&b, &choice)); /* nor did rank 0 choose it */
+    choices_close();
+    choices_open("GPU 1"); /* rank 0's file is as it was */
+    assert_true(choices_find(&a, &choice) && choice.algorithm[0] == first.algorithm[0]);
+    choices_close();
+    buf_free(&text);
     assert_ok(file_remove_tree(folder));
     free(folder);
 }
@@ -83,7 +118,7 @@ static void test_damaged_files(void **)
     char *file = only_file(folder);
     assert_ok(file_read(file, 1 << 20, &whole));
     log_set_level(LOG_ERROR);                         /* each is a warning */
-    for (size_t cut = 0; cut < whole.len; cut += 3) { /* cut off anywhere but at the end of a line */
+    for (size_t cut = 0; cut < whole.len; cut += 3) { /* cut off elsewhere than at the end of a line */
         if (cut > 0 && whole.data[cut - 1] == '\n') continue;
         assert_ok(file_write_durable(file, whole.data, cut));
         choices_open("GPU");
@@ -133,6 +168,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_given_to_another_rank),
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_no_place),
     };

@@ -1,6 +1,5 @@
-/* The real cuDNN, where there is one but no GPU: it plans our graphs for the properties of GPUs that are written down
-   here, compiles their kernels, and says how large a workspace they take. That they run is for a GPU to show. The
-   driver is fake_libcuda.c's (in LD_LIBRARY_PATH). */
+/* The real cuDNN on a machine without a GPU: it plans our graphs for the GPUs described here, compiles their kernels
+   and reports their workspace. Only a GPU can run them. The driver is fake_libcuda.c (in LD_LIBRARY_PATH). */
 #include <stdlib.h>
 
 #include "kernels/backend.h"

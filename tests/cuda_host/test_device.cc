@@ -1,5 +1,5 @@
-/* The real device layer on a runtime that has what a bad day has: every fault is said, with what to do; nothing hangs;
-   nothing is left behind. */
+/* The real device layer on a runtime that fails: every fault gives a message with a remedy; nothing hangs, and
+   nothing leaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,12 +7,13 @@
 #include "cuda_host/cudart.h"
 
 #include "kernels/cuda/device.cu"
+#include "kernels/cuda/device_memory.cu"
 
 extern "C" {
 #include "testing.h"
 }
 
-/* NVML is not here. */
+/* There is no NVML. */
 extern "C" {
 Status nvml_open(const char *) { return E_FAIL; }
 Status nvml_sample(DeviceSample *) { return E_FAIL; }
@@ -28,13 +29,13 @@ static int set_up(void **state)
     return 0;
 }
 
-static void opens_not(int rank, const char *said)
+static void open_fails(int rank, const char *said)
 {
     assert_status(device_open(rank), E_USAGE);
     assert_message(said);
     assert_int_equal(fake.live, 0);
     fake_reset();
-    assert_ok(device_open(0)); /* another try is as good as the first */
+    assert_ok(device_open(0)); /* a second attempt succeeds */
     device_close();
     assert_int_equal(fake.live, 0);
 }
@@ -51,9 +52,9 @@ static void test_driver(void **state)
 {
     (void)state;
     fake.driver = 0;
-    opens_not(0, "this machine has no NVIDIA driver (libcuda.so.1)");
+    open_fails(0, "this machine has no NVIDIA driver (libcuda.so.1)");
     fake.driver = 11080;
-    opens_not(0, "the NVIDIA driver is too old: it knows CUDA 11.8");
+    open_fails(0, "the NVIDIA driver is too old: it supports CUDA 11.8");
 }
 
 static void test_gpus(void **state)
@@ -61,19 +62,19 @@ static void test_gpus(void **state)
     (void)state;
     fake.gpus = 0;
     fake.count_error = cudaErrorNoDevice;
-    opens_not(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set). Use --backend cpu");
+    open_fails(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set). Use --backend cpu");
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     fake.gpus = 0;
-    opens_not(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is '7')");
+    open_fails(0, "no GPU is visible (CUDA_VISIBLE_DEVICES is '7')");
     fake.count_error = cudaErrorUnknown;
-    opens_not(0, "the driver gives no GPU: words of the runtime");
+    open_fails(0, "the driver reports no GPU: words of the runtime");
     fake.gpus = 2;
-    opens_not(2, "local rank 2 wants GPU 2, but 2 are visible. Start at most 2 ranks here");
-    assert_ok(device_open(3)); /* the only one that its launcher left it */
-    assert_int_equal(device.gpu, 0);
+    open_fails(2, "local rank 2 needs GPU 2, but 2 are visible. Start at most 2 ranks here");
+    assert_ok(device_open(3)); /* the only one that its launcher left visible */
+    assert_int_equal(the_device.gpu, 0);
     device_close();
     unsetenv("CUDA_VISIBLE_DEVICES");
-    opens_not(1, "local rank 1 wants GPU 1, but 1 is visible. Start at most 1 rank here");
+    open_fails(1, "local rank 1 needs GPU 1, but 1 is visible. Start at most 1 rank here");
     setenv("CAIRN_SHARED_GPU", "1", 1);
     assert_ok(device_open(3));
     assert_string_equal(device_info()->unit, "GPU-00000000000000000000000000000000 at 00000000:00:00.0");
@@ -81,11 +82,11 @@ static void test_gpus(void **state)
     unsetenv("CAIRN_SHARED_GPU");
     fake.major = 7;
     fake.minor = 5;
-    opens_not(0, "Fake has compute capability 7.5; 8.0 (Ampere) or newer is needed");
+    open_fails(0, "Fake has compute capability 7.5; 8.0 (Ampere) or newer is needed");
     fails("cudaGetDeviceProperties", 0, cudaErrorECCUncorrectable, false);
-    opens_not(0, "its memory is damaged; use another GPU");
+    open_fails(0, "its memory is damaged; use another GPU");
     fails("cudaStreamCreateWithFlags", 1, cudaErrorDevicesUnavailable, false);
-    opens_not(0, "another process has it for itself");
+    open_fails(0, "another process has it exclusively");
 }
 
 static void test_no_code_for_it(void **state)
@@ -94,7 +95,7 @@ static void test_no_code_for_it(void **state)
     static const int kernel = 0;
     assert_true(cuda_list_kernel(&kernel));
     fails("cudaFuncGetAttributes", 0, cudaErrorNoKernelImageForDevice, false);
-    opens_not(0, "this build has no code for this GPU; build with CAIRN_CUDA_ARCHITECTURES");
+    open_fails(0, "this build has no code for this GPU; build with CAIRN_CUDA_ARCHITECTURES");
 }
 
 static void test_no_pinned_memory(void **state)
@@ -106,14 +107,15 @@ static void test_no_pinned_memory(void **state)
     assert_int_equal(fake.live, 0);
 }
 
-/* Another process holds most of the memory: what is wanted and free is said, and what fits is still given. */
+/* Another process holds most of the memory: the message has the bytes wanted and free, and a smaller allocation
+   succeeds. */
 static void test_memory_is_taken(void **state)
 {
     (void)state;
     void *p, *q;
     fake.free = 100000;
     assert_ok(device_open(0));
-    device_settle(nullptr);
+    device_measure_memory(nullptr);
     assert_int_equal(device_info()->free, 100000);
     assert_status(device_alloc(nullptr, 1 << 20, &p), E_MEMORY);
     assert_null(p);
@@ -129,7 +131,7 @@ static void test_memory_is_taken(void **state)
     assert_int_equal(fake.live, 0);
 }
 
-/* The GPU is gone in a step: whoever asks next hears of it, and so does everyone after; nobody waits for ever. */
+/* The GPU is lost in a step: the next call reports it and so does every later one; none waits forever. */
 static void test_gone(void **state)
 {
     (void)state;
@@ -173,7 +175,7 @@ static void test_gone(void **state)
     }
 }
 
-/* Whether a lane got somewhere is asked without waiting; a GPU that failed says so. */
+/* device_event_done never waits, and reports a GPU that failed. */
 static void test_event_done(void **state)
 {
     (void)state;
@@ -193,7 +195,7 @@ static void test_event_done(void **state)
     assert_int_equal(fake.live, 0);
 }
 
-/* With CAIRN_CUDA_SYNC every launch is waited for, and the one at fault is named. */
+/* With CAIRN_CUDA_SYNC the host waits for every launch, and the message names the one that failed. */
 static void test_sync_names_the_launch(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The host executor runs what CUDA would: indices, shared memory, barriers, shuffles, votes, graphs; and what CUDA
-   leaves open comes out differently from launch to launch, so that a missing barrier shows. */
+/* The host executor runs kernels as CUDA would: indices, shared memory, barriers, shuffles, votes, graphs. An order
+   that CUDA leaves open differs from launch to launch, so that a missing barrier shows. */
 #include "cuda_host/testing_host.h"
 
 #include <set>
@@ -164,7 +164,7 @@ static void test_shuffles_and_votes(void **state)
     }
 }
 
-/* ---- what CUDA leaves open ---- */
+/* ---- orders that CUDA leaves open ---- */
 
 enum Missing { NOTHING, BLOCK_BARRIER, WARP_BARRIER, LAST_BARRIER };
 
@@ -182,7 +182,7 @@ template <Missing missing> __global__ static void reverse_kernel(int *x)
     x[t] = held[t ^ 31];
 }
 
-/* In how many launches it does what it should. */
+/* The number of launches with the right result. */
 template <Missing missing> static int times_right()
 {
     int right = 0;
@@ -231,7 +231,7 @@ template <bool guarded> static int two_sums_right()
     return right;
 }
 
-/* Only a warp that is through with the second sum before another has read the first shows this: one launch in two. */
+/* Only a warp that finishes the second sum before another has read the first shows this: one launch in two. */
 static void test_a_warp_may_be_far_ahead(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static size_t place(const std::vector<int> &log, int step)
     return static_cast<size_t>(std::find(log.begin(), log.end(), step) - log.begin());
 }
 
-/* Every lane in order, what events say, and else anything: all orders that may be are met. */
+/* Every lane keeps its order and obeys events; all other orders occur. */
 static void test_lanes(void **state)
 {
     (void)state;
@@ -399,8 +399,7 @@ static void test_lanes_of_a_graph(void **state)
     submit_step(&log, 2);
     assert_int_equal(log.size(), 1);
     assert_ok(cuda_host_lane_choose(0));
-    assert_ok(cuda_host_submit(
-        [] { return status_fail(E_FAIL, __FILE__, __LINE__, "late"); })); /* what fails shows when it is waited for */
+    assert_ok(cuda_host_submit([] { return status_fail(E_FAIL, "late"); })); /* a failure shows at the wait */
     assert_status(cuda_host_wait(), E_FAIL);
     assert_message("late");
     assert_ok(cuda_host_wait());

@@ -1,9 +1,9 @@
-/* What is wrong in a kernel is said, with its place, and the next launch is as good as ever. */
+/* A fault in a kernel gives a message with its place, and the next launch succeeds. */
 #include "cuda_host/testing_host.h"
 
 #include <vector>
 
-/* The launch fails, and its message has each of these. */
+/* The launch fails, and its message contains each of these. */
 #define assert_fault(launch, ...)                                                                                      \
     do {                                                                                                               \
         assert_status(launch, E_FAIL);                                                                                 \

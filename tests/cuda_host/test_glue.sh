@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The real program trains through the CUDA backend on the host executor, which plays a device with memory of its own:
-# fine-tuning, evaluation, a save, going on; recompute changes no bit; what does not fit is refused with what would.
+# The real program trains through the CUDA backend on the host executor, a device with memory of its own: fine-tuning,
+# evaluation, saving, resuming; recompute changes no bit; a plan that does not fit is refused with one that does.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
@@ -29,7 +29,7 @@ read -r measured planned < <(sed -n 's/.*peak memory \([0-9.]*\) MiB (planned \(
 awk -v m="$measured" -v p="$planned" 'BEGIN { exit !(m > 0.97 * p && m <= p) }' ||
     complain "planned $planned MiB of the device, took $measured MiB"
 
-# As ref, to rounding; and the same model for it.
+# Equal to ref except rounding, and ref reads the same model.
 glue ref --backend ref --precision fp32
 paste <(losses none) <(losses ref) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d < 2e-6)) bad = 1 } END { exit bad }' ||
     complain "the losses differ from ref's: $(paste <(losses none) <(losses ref))"
@@ -42,7 +42,7 @@ expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend c
     --max-seq-length 32 --output-dir evaluated
 [ "$(json_number evaluated/eval_results.json eval_loss)" = "$by_device" ] || complain "evaluation alone gives another loss"
 
-# TF32 is a precision of its own: other losses than fp32, said in run.json and in the fingerprint, not taken for fp32.
+# TF32 is a precision of its own: other losses than fp32, its name in run.json and in the fingerprint.
 glue tf32 --backend cuda_host --precision tf32 --attention own
 says 'tf32 on cuda_host'
 grep -q '"precision": "tf32"' tf32/run.json || complain "run.json does not say tf32"
@@ -58,7 +58,7 @@ for refused in '--backend ref --precision tf32' '--backend ref --attention cudnn
         --output-dir refused $refused
 done
 says "--attention cudnn: the backend 'ref' has no attention by cuDNN" '--attention own'
-# Where cuDNN is looked for is said by a variable of the environment, which the options let pass.
+# CAIRN_CUDNN, a variable of the environment, names cuDNN; the options accept it.
 CAIRN_CUDNN=/nowhere/libcudnn.so.9 expect 2 "$CAIRN_BINARY" glue --model-config model/config.json --vocab model/vocab.txt \
     --data-dir data --do-train --output-dir refused --backend cuda_host --attention cudnn
 says '--attention cudnn: '
@@ -74,7 +74,7 @@ for policy in none full offload auto; do
     cmp bf16-none/model.safetensors "bf16-$policy/model.safetensors" || complain "--recompute $policy: another model"
 done
 
-# Gone on from step 3, as if the first run had ended there.
+# Resumed from step 3, as if the first run had ended there.
 mkdir again
 cp -r none/checkpoint-3 again/
 glue again --backend cuda_host --precision fp32
@@ -83,7 +83,7 @@ cmp <(losses none | tail -n 3) <(losses again) || complain "going on: other loss
 cmp none/model.safetensors again/model.safetensors || complain "going on: another model"
 cmp none/checkpoint-6/optimizer.safetensors again/checkpoint-6/optimizer.safetensors || complain "going on: other moments"
 
-# fp16: what overflows is skipped, on the device; gone on from step 3, loss scale and all.
+# fp16: the device skips updates that overflow; resumed from step 3 with the loss scale.
 fp16=(--backend cuda_host --precision fp16 --init-loss-scale 4294967296 --loss-scale-growth-interval 2)
 glue fp16 "${fp16[@]}"
 says 'f16 on cuda_host' 'step 1: the gradient overflows at loss scale 4294967296; the update is skipped (1 so far)'
@@ -96,14 +96,14 @@ cmp fp16/model.safetensors again-fp16/model.safetensors || complain "going on in
 cmp <(grep '"loss_scale"' fp16/checkpoint-6/state.json) <(grep '"loss_scale"' again-fp16/checkpoint-6/state.json) ||
     complain "going on in fp16: another loss scale"
 
-# A device that is too small: the smallest plan is named, and nothing was allocated.
+# A device that is too small: the message has the smallest plan, and nothing was allocated.
 CAIRN_TEST_CUDA_HOST_DEVICE=2
 small=(--backend cuda_host --precision fp32 --do-train --model-config model/config.json --vocab model/vocab.txt
     --data-dir data --output-dir small)
 expect 76 "$CAIRN_BINARY" glue "${small[@]}" --batch-size 256 --micro-batch-tokens step
-says "more than the device's free memory of 2.0 MiB" 'No plan fits: the smallest for this batch takes' '--micro-batch-tokens'
+says "more than the device's free memory of 2.0 MiB" 'no plan fits' 'the smallest for this batch takes' '--micro-batch-tokens'
 expect 76 "$CAIRN_BINARY" glue "${small[@]}" --batch-size 16 --max-seq-length 32 --micro-batch-tokens step
 says '--recompute auto fits'
 CAIRN_TEST_CUDA_HOST_GPUS=0 expect 2 "$CAIRN_BINARY" glue "${small[@]}"
-says 'local rank 0 wants GPU 0, but there are 0'
+says 'local rank 0 needs GPU 0, but there are 0'
 finish

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two ranks train over NCCL on the host executor, NCCL's twin in its place (nccl_twin.cc, which adds in rank order): the
-# same bits as over Gloo, sharded or not; lost ranks and NCCL's own errors are named, soon; what cannot be is refused.
+# Two ranks train over NCCL's twin (nccl_twin.cc, which adds in rank order) on the host executor: the same bits as over
+# Gloo, sharded or not; lost ranks and NCCL's errors are reported soon; impossible configurations are refused.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
@@ -36,14 +36,14 @@ sums() {
         "$1/profile/trace-rank0.json" | awk '!($1 > 0 && $2 >= 0 && $1 + $2 < 600e6) { bad = 1 } END { print bad ? 0 : NR }'
 }
 
-# A step's last micro-batch goes in pieces, captured between the sums; a short epoch leaves rank 1 without a sequence.
+# A step's last micro-batch runs in pieces, captured between the sums; a short epoch leaves rank 1 without a sequence.
 start 2 gloo "${glue[@]}" --output-dir gloo --comm gloo --profile 1
 ended 0
 start 2 nccl "${glue[@]}" --output-dir nccl --comm nccl --profile 1 --do-eval
 ended 0
 same gloo nccl
 equal_ranks nccl 2
-grep -q 'gradients go from GPU to GPU: NCCL 0.0.1' nccl.0 || complain "it is not said that NCCL was taken"
+grep -q 'gradients go from GPU to GPU: NCCL 0.0.1' nccl.0 || complain "the log does not name NCCL"
 grep -q 'NCCL 0.0.1' nccl/checkpoint-4/state.json || complain "the fingerprint does not say NCCL"
 cmp <(sort environment) - <<'END' || complain "NCCL was not given the network that was chosen"
 rank 0: =lo AF_INET 0 -
@@ -52,7 +52,17 @@ END
 [ "$(sums gloo)" -gt 3 ] || complain "the trace over Gloo has no sums, or at impossible times"
 [ "$(sums nccl)" = "$(sums gloo)" ] || complain "the trace over NCCL has $(sums nccl) sums, over Gloo $(sums gloo)"
 
-# Sharded: on a device as on the host, and it goes on from there; offload beside it; auto takes NCCL.
+# Products: rank 1 takes rank 0's choices and keeps none, so the next run finds them and has the same bits.
+CAIRN_TEST_PRODUCT_CHOICE=3 start 2 chosen "${glue[@]}" --output-dir chosen --comm gloo
+ended 0
+start 2 found "${glue[@]}" --output-dir found --comm gloo
+ended 0
+same chosen found
+cmp -s gloo/model.safetensors chosen/model.safetensors && complain "other choices of products, and the same bits"
+grep -q '^cairn products 1: host executor$' "$XDG_CACHE_HOME"/cairn/products-*.txt || complain "rank 0 kept no choice"
+rm "$XDG_CACHE_HOME"/cairn/products-*.txt
+
+# Sharded: the same on a device as on the host, and it resumes; with offload; auto takes NCCL.
 lamb=("${glue[@]}" --optimizer lamb)
 start 2 whole "${lamb[@]}" --output-dir whole --comm gloo
 ended 0
@@ -63,14 +73,14 @@ same whole shard
 cmp whole/checkpoint-4/optimizer.safetensors shard/checkpoint-4/optimizer.safetensors || complain "sharded: other moments"
 equal_ranks shard 2
 grep -q 'from GPU to GPU' shard.0 || complain "--comm auto does not take NCCL"
-grep -q '^rank 1: mine - ' environment || complain "what the user set for NCCL was changed"
+grep -q '^rank 1: mine - ' environment || complain "the user's settings for NCCL were changed"
 rm -r shard/checkpoint-4 shard/model.safetensors shard/run.json
 start 2 staged "${lamb[@]}" --output-dir shard --shard optimizer --comm gloo
 ended 0
-grep -q 'resuming from shard/checkpoint-2' staged.0 || complain "the sharded run did not go on"
+grep -q 'resuming from shard/checkpoint-2' staged.0 || complain "the sharded run did not resume"
 cmp whole/model.safetensors shard/model.safetensors || complain "sharded through the host's memory: other weights"
 
-# One GPU for two: named, before NCCL is asked; --comm auto goes through the host; allowed where somebody knows it.
+# One GPU for two ranks: refused before NCCL is called; --comm auto goes through the host; CAIRN_SHARED_GPU allows it.
 for comm in nccl auto; do
     CAIRN_TEST_CUDA_HOST_GPUS=1 start 2 "one-$comm" "${glue[@]}" --output-dir "one-$comm" --comm $comm
     [ $comm = nccl ] && ended 2
@@ -85,7 +95,7 @@ ended 0
 cmp gloo/model.safetensors shared/model.safetensors || complain "two ranks that share a GPU: other weights"
 grep -q '^rank 1: =lo AF_INET 0 cairn-rank-1$' environment || complain "ranks that share a GPU have no NCCL_HOSTID"
 
-# What is no GPU's, or of another type.
+# Refused: a backend without a GPU; --wire bf16.
 start 2 cpu "${glue[@]/cuda_host/ref}" --output-dir cpu --comm nccl
 ended 2
 grep -q "the backend 'ref' has no GPU" cpu.0 || complain "--comm nccl without a GPU: $(tail -n 1 cpu.0)"
@@ -109,12 +119,12 @@ wait "${ranks[1]}" 2>/dev/null || true
 CAIRN_TEST_NCCL_BREAKS=1:40 start 2 broken "${endless[@]}" --output-dir broken
 ended 77
 grep -q 'rank 1 on .*: NCCL failed (in the background: words of the twin: the test broke it)' broken.1 ||
-    complain "NCCL's error is not told: $(tail -n 1 broken.1)"
-grep -q 'lost rank 1 on .*its data connection broke' broken.0 || complain "rank 0 does not say who: $(tail -n 1 broken.0)"
+    complain "NCCL's error is not reported: $(tail -n 1 broken.1)"
+grep -q 'lost rank 1 on .*its data connection broke' broken.0 || complain "rank 0 does not name the lost rank: $(tail -n 1 broken.0)"
 
 CAIRN_TEST_NCCL_BREAKS=1:0 start 2 apart "${glue[@]}" --output-dir apart --comm nccl
 ended 77
 grep -q 'rank 1 on .*: NCCL failed (in the background: words of the twin' apart.1 ||
     complain "a rank that NCCL cannot connect does not say so: $(tail -n 1 apart.1)"
-grep -q 'lost rank 1 on ' apart.0 || complain "rank 0 does not say who is not connected: $(tail -n 1 apart.0)"
+grep -q 'lost rank 1 on ' apart.0 || complain "rank 0 does not name the rank that is not connected: $(tail -n 1 apart.0)"
 finish

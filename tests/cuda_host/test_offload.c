@@ -1,5 +1,5 @@
 /* Offload through the whole CUDA backend on the host executor, whose lanes run as far apart as events allow: the bits
-   of `none`, dropout on; and without any one of the plan's waits other bits, wherever the verifier says so. */
+   of `none`, with dropout. Without one of the plan's waits the bits differ wherever the verifier finds a race. */
 #include "asan.h"
 #include "cuda_host/which.h"
 
@@ -11,7 +11,7 @@ static const char deep[] = "{\"vocab_size\": 300, \"hidden_size\": 16, \"num_hid
 static struct {
     int chosen, copies, copied_rows; /* lanes chosen; OFFLOAD and FETCH, and their rows */
     int launched;
-    Status (*lane)(Device *, int lane);
+    Status (*choose_lane)(Device *, int lane);
     OpRun *offload, *fetch;
     Status (*launch)(Device *, void *graph);
 } seen;
@@ -19,7 +19,7 @@ static struct {
 static Status seen_lane(Device *d, int lane)
 {
     seen.chosen += lane == LANE_COPY;
-    return seen.lane(d, lane);
+    return seen.choose_lane(d, lane);
 }
 
 static Status seen_copy(const OpCall *call, const RowCounts *rows)
@@ -38,11 +38,11 @@ static Status seen_launch(Device *d, void *graph)
 static void watch(Backend *b)
 {
     memset(&seen, 0, sizeof seen);
-    seen.lane = b->device->lane;
+    seen.choose_lane = b->device->choose_lane;
     seen.offload = b->op[OP_OFFLOAD].run;
     seen.fetch = b->op[OP_FETCH].run;
     seen.launch = b->device->graph_launch;
-    b->device->lane = seen_lane;
+    b->device->choose_lane = seen_lane;
     b->op[OP_OFFLOAD].run = b->op[OP_FETCH].run = seen_copy;
     b->device->graph_launch = seen_launch;
 }
@@ -87,7 +87,7 @@ static void test_same_bits(void **state)
     unsetenv("CAIRN_TEST_LANE_SEED");
 }
 
-/* Also where every instr is looked at: NaN in what has died, a look at every value, a trace. */
+/* Also with --poison, with a check of every value, and with a trace. */
 static void test_watched(void **state)
 {
     (void)state;
@@ -119,12 +119,13 @@ static void test_rows(void **state)
     for (int m = 0; m < TRAINING_MICROS; m++)
         rows += (int)exec_rows(t.session.train, t.batch[m].n_tokens, t.batch[m].n_seqs, 0).count[ROWS_TOKENS];
     assert_true(rows < TRAINING_MICROS * TRAINING_TOKENS);
-    assert_int_equal(seen.copies, TRAINING_MICROS * 2 * (LAYERS - 1)); /* there and back; the topmost layer's stays */
+    assert_int_equal(seen.copies, TRAINING_MICROS * 2 * (LAYERS - 1)); /* to the host and back; the topmost layer's
+                                                                          stays */
     assert_int_equal(seen.copied_rows, rows * 2 * (LAYERS - 1));
     training_close(&t);
 }
 
-/* ---- a wait too few ---- */
+/* ---- a missing wait ---- */
 
 static bool same_weights(const Training *a, const Training *b)
 {
@@ -165,7 +166,7 @@ static void test_a_missing_wait_shows(void **state)
     Plan *p = &plain.session.plan.train;
     int waits = 0, refused = 0;
     if (on_a_gpu()) {
-        print_message("skipped: on a GPU a missing wait may come out right\n");
+        print_message("skipped: on a GPU a missing wait may go unnoticed\n");
         skip();
     }
     TrainingOptions o = {.backend = BACKEND, .compute = F32, .sizes = deep};
@@ -182,7 +183,7 @@ static void test_a_missing_wait_shows(void **state)
             p->instrs[i].wait[w] = waited;
             waits++;
             refused += !right;
-            if (TESTING_ASAN && waits % 4) continue; /* slow, and no other memory */
+            if (TESTING_ASAN && waits % 4) continue; /* slow, and the memory is the same */
             if (runs_right(&want, i, w) != right)
                 fail_msg("instr %d (%s) without its wait for %d (%s): the verifier %s it, and it runs %s", i,
                          op_info(p->instrs[i].op)->name, waited, op_info(p->instrs[waited].op)->name,
@@ -194,7 +195,7 @@ static void test_a_missing_wait_shows(void **state)
     training_close(&want);
 }
 
-/* A range that leaves the copy lane at work cannot be captured, and is run plainly. */
+/* A range that leaves work on the copy lane cannot be captured, and runs plainly. */
 static void test_an_open_end_is_not_captured(void **state)
 {
     (void)state;
@@ -202,7 +203,7 @@ static void test_an_open_end_is_not_captured(void **state)
     TrainingOptions o = {.backend = BACKEND, .sizes = deep, .policy = "offload", .change = watch, .may_skip = true};
     training_open(&t, &o);
     Plan *p = &t.session.plan.train;
-    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) /* nobody waits for the copy lane */
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) /* nothing waits for the copy lane */
         for (int w = 0; w < 2; w++)
             if (p->instrs[i].lane == LANE_COMPUTE) p->instrs[i].wait[w] = NONE;
     assert_status(plan_verify(p), E_FAIL);

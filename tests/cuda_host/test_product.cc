@@ -1,12 +1,12 @@
-/* The real product.cu where cuBLASLt is missing, too old, or does not start: each is said, with what to do, and another
-   try is as good as the first. Products themselves need a GPU. */
+/* The real product.cu where cuBLASLt is missing, too old, or does not start: the message has a remedy, and a second
+   attempt succeeds. Products by cuBLASLt need a GPU; product_loops.cu runs here. */
 #include "kernels/cuda/kernel.cuh"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-/* ---- the library that is found ---- */
+/* ---- the library that dlopen finds ---- */
 
 static struct {
     bool missing;
@@ -55,10 +55,11 @@ static void *find_function(void *, const char *name)
 #define dlsym   find_function
 #define dlerror library_error
 #include "kernels/cuda/product.cu"
+#include "kernels/cuda/product_loops.cu"
 
 #include "cuda_host/testing_host.h"
 
-/* ---- what else it is linked with ---- */
+/* ---- the rest that it is linked with ---- */
 
 extern "C" {
 cudaError_t cudaEventCreate(cudaEvent_t *) { return cudaErrorNoDevice; }
@@ -73,10 +74,10 @@ const DeviceInfo *device_info(void)
     info.major = 9;
     return &info;
 }
-Status cuda_wait(void) { return OK; }
-Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, __FILE__, __LINE__, "no device"); }
+Status device_wait(Device *) { return OK; }
+Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, "no device"); }
 void device_release(Device *, void *, size_t) {}
-void *cuda_stream(void) { return NULL; }
+void *device_stream(Device *) { return NULL; }
 }
 static int choices; /* open */
 void choices_open(const char *) { choices++; }
@@ -98,7 +99,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void opens_not(Status status, const char *said)
+static void open_fails(Status status, const char *said)
 {
     assert_status(product_open(false), status);
     assert_message(said);
@@ -115,7 +116,7 @@ static void test_missing(void **state)
 {
     (void)state;
     library.missing = true;
-    opens_not(
+    open_fails(
         E_USAGE,
         "backend 'cuda': cuBLASLt cannot be loaded: libcublasLt.so: cannot open shared object file. Install CUDA");
 }
@@ -124,11 +125,11 @@ static void test_too_old(void **state)
 {
     (void)state;
     library.without = "cublasLtMatmulAlgoCheck";
-    opens_not(E_USAGE, "is too old: it has no cublasLtMatmulAlgoCheck. Install CUDA");
+    open_fails(E_USAGE, ".1 without cublasLtMatmulAlgoCheck; ");
     library.version = (CUBLAS_VER_MAJOR - 1) * 10000 + 803;
-    char *said = mem_printf("is too old: it is of version %d.8, and %d.0 or newer is needed", CUBLAS_VER_MAJOR - 1,
-                            CUBLAS_VER_MAJOR);
-    opens_not(E_USAGE, said);
+    char *said =
+        mem_printf("is too old: version %d.8; %d.0 or newer is needed", CUBLAS_VER_MAJOR - 1, CUBLAS_VER_MAJOR);
+    open_fails(E_USAGE, said);
     free(said);
 }
 
@@ -136,7 +137,7 @@ static void test_does_not_start(void **state)
 {
     (void)state;
     library.create = CUBLAS_STATUS_NOT_INITIALIZED;
-    opens_not(E_FAIL, "cuBLASLt: creating a handle: NAME_OF_THE_STATUS");
+    open_fails(E_FAIL, "cuBLASLt: creating a handle: NAME_OF_THE_STATUS");
 }
 
 static void test_one_way(void **state)
@@ -151,13 +152,44 @@ static void test_one_way(void **state)
     product_close();
 }
 
+/* The fallback for odd shapes: every way to store the operands, with a bias or an old c to add to. */
+static void test_loops(void **state)
+{
+    (void)state;
+    enum { M = 67, N = 35, K = 5 };
+    uint64_t seed = 7;
+    float a[M * K], b[K * N], bias[N], c[M * N], expected[M * N];
+    for (float &x : a) x = testing_value(&seed);
+    for (float &x : b) x = testing_value(&seed);
+    for (float &x : bias) x = testing_value(&seed);
+    for (int kind = 0; kind < 8; kind++) {
+        bool a_transposed = kind & 1, b_transposed = kind & 2, accumulate = kind & 4;
+        Product p = {{M, N, K, a_transposed ? M : K, b_transposed ? K : N, N, a_transposed, b_transposed, accumulate,
+                      accumulate ? BIAS_NONE : BIAS_ADDED, F32, F32},
+                     a,
+                     b,
+                     c,
+                     bias,
+                     NULL};
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                float sum = 0;
+                c[i * N + j] = testing_value(&seed);
+                for (int l = 0; l < K; l++)
+                    sum = fmaf(a[a_transposed ? l * M + i : i * K + l], b[b_transposed ? j * K + l : l * N + j], sum);
+                expected[i * N + j] = sum + (accumulate ? c[i * N + j] : bias[j]);
+            }
+        assert_ok(product_by_loops(&p));
+        assert_memory_equal(c, expected, sizeof c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_missing, set_up),
-        cmocka_unit_test_setup(test_too_old, set_up),
-        cmocka_unit_test_setup(test_does_not_start, set_up),
-        cmocka_unit_test_setup(test_one_way, set_up),
+        cmocka_unit_test_setup(test_missing, set_up),        cmocka_unit_test_setup(test_too_old, set_up),
+        cmocka_unit_test_setup(test_does_not_start, set_up), cmocka_unit_test_setup(test_one_way, set_up),
+        cmocka_unit_test_setup(test_loops, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 constexpr int launches = 5;
 
-/* ---- one product, fragments filled as the header says ---- */
+/* ---- one product, fragments filled as in the header ---- */
 
 template <typename T>
 __global__ static void product_kernel(const T *a, const T *b, const float *c, float *d) // (16, 16), (16, 8), (16, 8)
@@ -59,7 +59,7 @@ static void test_products(void **state)
 
 constexpr int width = 32, pitch = width + 8; /* values between rows in shared memory; rows on 16 bytes */
 
-template <typename T, bool pairs> __global__ static void chain_kernel(const T *q, const T *k, const T *v, float *o)
+template <typename T> __global__ static void chain_kernel(const T *q, const T *k, const T *v, float *o)
 {
     CUDA_SHARED(__align__(16) T, tiles, [3][16][pitch]);
     int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
@@ -74,29 +74,19 @@ template <typename T, bool pairs> __global__ static void chain_kernel(const T *q
     uint32_t a[4], b[2][2];
     for (int part = 0; part < width; part += 16) {
         mma_load4(a, &tiles[0][lane % 16][part + lane / 16 * 8]);
-        if (pairs) {
-            mma_load4(b[0], &tiles[1][lane % 8 + lane / 16 * 8][part + lane / 8 % 2 * 8]);
-        } else {
-            mma_load2(b[0], &tiles[1][lane % 8][part + lane / 8 % 2 * 8]);
-            mma_load2(b[1], &tiles[1][8 + lane % 8][part + lane / 8 % 2 * 8]);
-        }
+        mma_load4(b[0], &tiles[1][lane % 8 + lane / 16 * 8][part + lane / 8 % 2 * 8]);
         for (int i = 0; i < 2; i++) mma_16x8x16<T>(s[i], a, b[i], s[i]);
     }
     for (int r = 0; r < 4; r++) a[r] = mma_pair<T>(s[r / 2][r % 2 * 2], s[r / 2][r % 2 * 2 + 1]);
     for (int part = 0; part < width; part += 16) {
-        if (pairs) {
-            mma_load4_transposed(b[0], &tiles[2][lane % 16][part + lane / 16 * 8]);
-        } else {
-            mma_load2_transposed(b[0], &tiles[2][lane % 16][part]);
-            mma_load2_transposed(b[1], &tiles[2][lane % 16][part + 8]);
-        }
+        mma_load4_transposed(b[0], &tiles[2][lane % 16][part + lane / 16 * 8]);
         for (int i = 0; i < 2; i++) mma_16x8x16<T>(out[part / 8 + i], a, b[i], out[part / 8 + i]);
     }
     for (int n = 0; n < width / 8; n++)
         for (int j = 0; j < 4; j++) o[(g + j / 2 * 8) * width + n * 8 + 2 * t + j % 2] = out[n][j];
 }
 
-template <typename T, bool pairs> static void chain_is_right()
+template <typename T> static void chain_is_right()
 {
     uint64_t seed = 5;
     alignas(16) T q[16][width], k[16][width], v[16][width];
@@ -104,7 +94,7 @@ template <typename T, bool pairs> static void chain_is_right()
     T *tiles[3] = {&q[0][0], &k[0][0], &v[0][0]};
     for (T *tile : tiles)
         for (int i = 0; i < 16 * width; i++) tile[i] = from_float<T>(testing_value(&seed));
-    assert_ok(CUDA_LAUNCH((chain_kernel<T, pairs>), 1, 32, 0, &q[0][0], &k[0][0], &v[0][0], &o[0][0]));
+    assert_ok(CUDA_LAUNCH((chain_kernel<T>), 1, 32, 0, &q[0][0], &k[0][0], &v[0][0], &o[0][0]));
     for (int i = 0; i < 16; i++) {
         float p[16];
         for (int j = 0; j < 16; j++) {
@@ -123,10 +113,8 @@ template <typename T, bool pairs> static void chain_is_right()
 static void test_products_of_products(void **state)
 {
     (void)state;
-    chain_is_right<__nv_bfloat16, false>();
-    chain_is_right<__nv_bfloat16, true>();
-    chain_is_right<__half, false>();
-    chain_is_right<__half, true>();
+    chain_is_right<__nv_bfloat16>();
+    chain_is_right<__half>();
 }
 
 /* ---- which draws are a lane's ---- */
@@ -134,7 +122,7 @@ static void test_products_of_products(void **state)
 static void test_dropout_draws(void **state)
 {
     (void)state;
-    static const int draw[2][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}}; /* of c0 and c1, as the header says */
+    static const int draw[2][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}}; /* of c0 and c1, as in the header */
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < 4; j++) {

@@ -1,5 +1,5 @@
-/* Which backend the training tests are of: cuda_host, or the one that CAIRN_TEST_BACKEND names (cuda: a real GPU).
-   CAIRN_TEST_ONLY is a pattern of the tests that run. */
+/* The backend of the training tests: cuda_host, or the one that CAIRN_TEST_BACKEND names (cuda: a real GPU).
+   CAIRN_TEST_ONLY is a pattern of the tests to run. */
 #ifndef CAIRN_TESTS_CUDA_HOST_WHICH_H
 #define CAIRN_TESTS_CUDA_HOST_WHICH_H
 
@@ -14,7 +14,7 @@ static inline const char *which_backend(void)
 
 static inline bool on_a_gpu(void) { return strcmp(BACKEND, "cuda_host") != 0; }
 
-/* Ends the program with 77 (skipped) where it is told to and the backend does not open. */
+/* Ends the program with 77 (skipped) where CAIRN_TEST_MAY_SKIP is set and the backend does not open. */
 static inline void which_begin(void)
 {
     const char *only = getenv("CAIRN_TEST_ONLY");

@@ -1,4 +1,4 @@
-/* Small shards of every layout, made from random sequences, with a place to spoil them before they are written. */
+/* Small shards of every layout, made from random sequences, with a hook that damages them before they are written. */
 #ifndef CAIRN_TESTS_SHARD_TESTING_H
 #define CAIRN_TESTS_SHARD_TESTING_H
 
@@ -13,7 +13,7 @@
 #define SAMPLE_CLS    101
 #define SAMPLE_SEP    102
 
-/* Sequences to be found again in whatever layout. */
+/* The sequences of every layout. */
 static inline void sample_sequences(Sequences *s, int64_t n, uint64_t seed)
 {
     uint64_t x = seed * 2 + 1;
@@ -30,7 +30,7 @@ static inline void sample_sequences(Sequences *s, int64_t n, uint64_t seed)
         s->e.ids[at] = SAMPLE_CLS;
         s->e.ids[at + second - 1] = s->e.ids[at + length - 1] = SAMPLE_SEP;
         for (int j = 0; j < masks; j++) {
-            s->e.masked_place[m + j] = 1 + j; /* any ascending ones do */
+            s->e.masked_place[m + j] = 1 + j; /* any ascending places */
             s->e.masked_label[m + j] = (int32_t)(testing_random(&x) % SAMPLE_VOCAB);
         }
         s->e.label[k] = (int32_t)(testing_random(&x) % 2);
@@ -183,7 +183,7 @@ static inline void sample_shard(const char *dir, const char *name, ShardLayout l
     free(path);
 }
 
-/* Sequence i of a is sequence j of b. `masks`: of these too. */
+/* Whether sequence i of a is sequence j of b; with their masks if `masks`. */
 static inline void assert_same_sequence(const Examples *a, int64_t i, const Examples *b, int64_t j, bool masks)
 {
     int64_t n = example_length(a, i), m = example_masked(a, i);

@@ -1,4 +1,4 @@
-/* Pairs made from documents: no sentence lost, lengths, labels, masks; on random documents and on real text. */
+/* Pairs of documents: every sentence is used; lengths, labels, masks; on random documents and on real text. */
 #include "testing.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void look(void *arg, const Pair *p)
     assert_true(a >= 1 && b >= 1 && a + b + 3 <= options.max_length);
     assert_true(p->a_token >= d->token[p->a] && p->a_token_end <= d->token[p->a_end]);
     assert_true(p->b_token >= d->token[p->b] && p->b_token_end <= d->token[p->b_end]);
-    /* It goes on where the pair before it ended. */
+    /* It begins where the pair before it ended. */
     if (s->last_document == p->document)
         assert_int_equal(p->a, s->last_end);
     else
@@ -80,7 +80,7 @@ static void test_one_document_has_no_other(void **state)
     random_documents(&d, 1, 1, 5, 1);
     Seen s = {.d = &d, .seen = mem_alloc(1), .last_document = -1};
     documents_pairs(&d, 0, 0, &options, look, &s);
-    assert_int_equal(s.label[0], 1); /* drawn from itself: called next, as BERT's tools do */
+    assert_int_equal(s.label[0], 1); /* drawn from itself: labelled as next, as in BERT's tools */
     free(s.seen);
     documents_free(&d);
 }
@@ -109,6 +109,35 @@ static void test_long_sentences_are_cut_on_both_ends(void **state)
         back += !ends;
     }
     assert_true(front > out.e.count / 2 && back > out.e.count / 2);
+    sequences_free(&out);
+    documents_free(&d);
+}
+
+/* Without pairs every token is used once, in order, and no sequence crosses documents. */
+static void test_texts_alone(void **state)
+{
+    Documents d;
+    Sequences out = {0};
+    PairOptions alone = options;
+    int64_t at = 0, document = 0;
+    (void)state;
+    alone.alone = true;
+    random_documents(&d, 50, 20, 300, 5);
+    documents_sequences(&d, 0, &alone, NULL, &out);
+    for (int64_t i = 0; i < out.e.count; i++) {
+        const int32_t *ids = out.e.ids + out.e.offset[i];
+        int64_t n = example_length(&out.e, i), last;
+        assert_in_range(n, 3, alone.max_length);
+        assert_true(ids[0] == 2 && ids[n - 1] == 3);
+        assert_memory_equal(ids + 1, d.ids + at, (size_t)(n - 2) * sizeof *ids);
+        at += n - 2;
+        while ((last = d.token[d.first[document + 1]]) < at) document++;
+        assert_true(at - (n - 2) >= d.token[d.first[document]]);
+        if (at == last) document++;
+        for (int64_t k = 0; k < n; k++) assert_int_equal(out.e.types[out.e.offset[i] + k], 0);
+        assert_int_equal(out.e.label[i], -1);
+    }
+    assert_int_equal(at, d.tokens);
     sequences_free(&out);
     documents_free(&d);
 }
@@ -156,7 +185,7 @@ static void test_real_text(void **state)
     Documents d = {0};
     Sequences out = {0};
     Masking m;
-    assert_ok(vocab_read(vocab_path, &vocab));
+    assert_ok(vocab_read(vocab_path, NULL, &vocab));
     assert_ok(file_read(text_path, 1 << 24, &text));
     Tokenizer *t = tokenizer_new(vocab, (TokenizerOptions){true, -1, true, false});
     uint64_t number = 0;
@@ -176,7 +205,7 @@ static void test_real_text(void **state)
             }
     }
     assert_int_equal(d.count, 60);
-    PairOptions o = {128, 0.1, 12345, 101, 102};
+    PairOptions o = {.max_length = 128, .short_prob = 0.1, .seed = 12345, .cls = 101, .sep = 102};
     masking_init(&m, vocab, 12345, 0.15, 20, false);
     documents_sequences(&d, 0, &o, &m, &out);
     const Examples *e = &out.e;
@@ -230,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_no_sentence_is_lost),
         cmocka_unit_test(test_one_document_has_no_other),
         cmocka_unit_test(test_long_sentences_are_cut_on_both_ends),
+        cmocka_unit_test(test_texts_alone),
         cmocka_unit_test(test_rounds_and_seeds_differ_and_repeat),
         cmocka_unit_test(test_real_text),
     };

@@ -1,5 +1,5 @@
-/* A folder of shards as batches: every sequence once per epoch, the same batch however it is come by, masks that are a
-   function of sample and epoch, and faults that are named. */
+/* A folder of shards as batches: every sequence once per epoch, the same batch in any order of requests, masks as a
+   function of sample and epoch, and messages for faults. */
 #include "shard_testing.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #define PER_FILE 700
 #define N_FILES  5
 
-/* Piece ids as in sample_sequences; from 900 on they go on a word. */
+/* Piece ids as in sample_sequences; those from 900 on continue a word. */
 static Vocab *make_vocab(void)
 {
     Buf text = {0};
@@ -27,7 +27,7 @@ static Vocab *make_vocab(void)
         else
             buf_printf(&text, "%sw%d\n", id >= 900 ? "##" : "", id);
     }
-    assert_ok(vocab_parse("vocabulary", text.data, text.len, &vocab));
+    assert_ok(vocab_parse("vocabulary", text.data, text.len, NULL, &vocab));
     buf_free(&text);
     return vocab;
 }
@@ -77,7 +77,7 @@ static ShardsOptions options(const Fixture *x, int max_length, int64_t batch_siz
         .vocab = x->vocab, .max_length = max_length, .max_predictions = 6, .seed = 42, .batch_size = batch_size};
 }
 
-/* Of all that a sequence is, masks too. */
+/* Of a whole sequence with its masks. */
 static uint64_t identity(const Examples *e, int64_t i)
 {
     int64_t n = example_length(e, i), masked = example_masked(e, i), m = e->masked_offset[i];
@@ -105,7 +105,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The sequence in file order that a batch's one is: masks put back, all words compared. */
+/* The number in file order of a batch's sequence: masks are undone, all words compared. */
 static int64_t find_whole(const Examples *all, const Examples *e, int64_t i)
 {
     int32_t ids[SAMPLE_LENGTH];
@@ -118,7 +118,7 @@ static int64_t find_whole(const Examples *all, const Examples *e, int64_t i)
     return -1;
 }
 
-/* All sequences as they are without masks. */
+/* All sequences without masks. */
 static void restore(const Examples *from, Sequences *to)
 {
     *to = (Sequences){0};
@@ -162,7 +162,7 @@ static void test_an_epoch_has_every_sequence_once(void **state)
                 }
             }
             assert_int_equal(count, n);
-            assert_true(close < n / 20); /* it is shuffled */
+            assert_true(close < n / 20); /* shuffled */
             free(seen);
         }
         assert_true(orders[0] != orders[1]);
@@ -171,7 +171,7 @@ static void test_an_epoch_has_every_sequence_once(void **state)
     }
 }
 
-static void test_any_batch_by_any_way(void **state)
+static void test_batches_in_any_order(void **state)
 {
     const Fixture *x = *state;
     if (!hdf5_available()) skip();
@@ -187,7 +187,7 @@ static void test_any_batch_by_any_way(void **state)
             assert_ok(shards_step(s, b, &e));
             expected[b] = batch_identity(e);
             if (before) assert_true(batch_identity(before) == expected[b - 1]); /* valid until the next call but one */
-            if (b % 7 == 0) usleep(2000);                                       /* the thread gets ahead at times */
+            if (b % 7 == 0) usleep(2000);                                       /* sometimes the thread is ahead */
             before = e;
         }
         shards_close(s);
@@ -195,7 +195,7 @@ static void test_any_batch_by_any_way(void **state)
             assert_ok(shards_open(x->dir, &o, &s));
             int b = (int)(testing_random(&random) % BATCHES);
             for (int k = 0; k < 60; k++) {
-                if (k % 5 == 0) b = (int)(testing_random(&random) % BATCHES); /* five on, then somewhere else */
+                if (k % 5 == 0) b = (int)(testing_random(&random) % BATCHES); /* five in order, then another place */
                 assert_ok(shards_step(s, b, &e));
                 assert_true(batch_identity(e) == expected[b]);
                 b = (b + 1) % BATCHES;
@@ -333,7 +333,7 @@ static void test_masks_follow_the_rule(void **state)
     }
 }
 
-static void test_what_is_wrong_is_said(void **state)
+static void test_faults_have_messages(void **state)
 {
     const Fixture *x = *state;
     Shards *s;
@@ -352,7 +352,7 @@ static void test_what_is_wrong_is_said(void **state)
     assert_message("leave out --masking static");
     o = options(x, SAMPLE_LENGTH, 32);
 
-    /* One bad row among many: found by the check, and by training when it comes to it. */
+    /* One bad row among many: the check finds it, and training when it reads it. */
     Sequences few;
     SampleFile f;
     char *path = file_join(empty, "bad.hdf5"), *good = file_join(empty, "good.hdf5");
@@ -372,7 +372,7 @@ static void test_what_is_wrong_is_said(void **state)
     assert_status(shards_step(s, 0, &e), E_FORMAT); /* and again */
     shards_close(s);
 
-    /* A file that changes under the run. */
+    /* A file that changes during the run. */
     assert_ok(file_remove_tree(path));
     Digest first, second;
     o.max_length = 8192;
@@ -384,7 +384,7 @@ static void test_what_is_wrong_is_said(void **state)
     assert_ok(shards_open(empty, &o, &s));
     sample_shard(empty, "good.hdf5", SHARD_LISTS, &few, 0, true);
     assert_status(shards_step(s, 0, &e), E_FORMAT);
-    assert_message("changed meanwhile");
+    assert_message("changed during the run");
     shards_close(s);
     assert_ok(shards_open(empty, &o, &s));
     second = shards_digest(s);
@@ -400,11 +400,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_an_epoch_has_every_sequence_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_any_batch_by_any_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_batches_in_any_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_masks_are_of_sample_and_epoch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_file_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_masks_follow_the_rule, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_is_wrong_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_faults_have_messages, set_up, tear_down),
     };
     log_set_level(LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,18 +1,11 @@
-/* Shards whose pairs have a next-sentence label only in part, not at all, or whose words are not masked: what training
-   and evaluation divide by. Runs the real program (CAIRN_BINARY). */
+/* Shards with next-sentence labels for some pairs or for none, or without masked words: the divisors of training and
+   evaluation. Runs the real program (CAIRN_BINARY). */
 #include "shard_testing.h"
 
 #include <math.h>
 
 static const char config[] = "{\"vocab_size\": 1000, \"hidden_size\": 32, \"num_hidden_layers\": 1, "
                              "\"num_attention_heads\": 2, \"intermediate_size\": 64, \"max_position_embeddings\": 32}";
-
-static void put(const char *dir, const char *name, const char *text)
-{
-    char *path = file_join(dir, name);
-    assert_ok(file_write_durable(path, text, strlen(text)));
-    free(path);
-}
 
 static void put_vocab(const char *dir)
 {
@@ -24,11 +17,11 @@ static void put_vocab(const char *dir)
             buf_printf(&text, "%s\n", special[id - 100]);
         else
             buf_printf(&text, "w%d\n", id);
-    put(dir, "vocab.txt", text.data);
+    testing_write(dir, "vocab.txt", text.data);
     buf_free(&text);
 }
 
-/* Exit code of `cairn pretrain` with these flags, in the folder; what it says is in errors.txt. */
+/* Exit code of `cairn pretrain` with these flags, in the folder; errors.txt gets its messages. */
 static int pretrain(const char *dir, const char *flags)
 {
     char *line = mem_printf("cd '%s' && '%s' pretrain --backend ref --threads 1 --precision fp32 --masking static "
@@ -66,7 +59,7 @@ static bool says(const char *dir, const char *text)
     return found;
 }
 
-/* One step of all 60 at rate 0 has the losses that evaluation finds with the same weights. */
+/* One step of all 60 at rate 0 has the losses of evaluation with the same weights. */
 static void train_and_evaluate(const char *dir, const Sequences *s)
 {
     sample_shard(dir, "part.hdf5", SHARD_LISTS, s, 0, true);
@@ -83,7 +76,7 @@ static void unlabelled_pairs(void **state)
 {
     Sequences s;
     if (!hdf5_available() || !getenv("CAIRN_BINARY")) skip();
-    put(*state, "config.json", config);
+    testing_write(*state, "config.json", config);
     put_vocab(*state);
     sample_sequences(&s, 60, 5);
     for (int64_t i = 0; i < 60; i += 3) s.e.label[i] = -1;
@@ -101,7 +94,7 @@ static void no_masked_word(void **state)
 {
     Sequences s;
     if (!hdf5_available() || !getenv("CAIRN_BINARY")) skip();
-    put(*state, "config.json", config);
+    testing_write(*state, "config.json", config);
     put_vocab(*state);
     sample_sequences(&s, 60, 6);
     train_and_evaluate(*state, &s);

@@ -1,5 +1,5 @@
-/* Every layout read back: real files with their decoded form beside them, and small ones of our own; and what is said
-   of files that are wrong. */
+/* Every layout read back: real files with their decoded form beside them, small files made here, and messages for bad
+   files. */
 #include "shard_testing.h"
 
 #include <fcntl.h>
@@ -94,7 +94,7 @@ static void test_real_files(void **state)
     sequences_free(&restored);
 }
 
-/* ---- our own ---- */
+/* ---- files made here ---- */
 
 static Status read_all(const char *path, Sequences *out)
 {
@@ -139,7 +139,7 @@ static void test_the_same_rows_give_the_same_bytes(void **state)
     for (int layout = 0; layout < N_SHARD_LAYOUTS; layout++) {
         sample_shard(*state, "a.hdf5", (ShardLayout)layout, &s, layout == SHARD_FIXED ? 6 : 0, true);
         assert_ok(file_digest(path, &first, NULL));
-        if (layout == 0) sleep(1); /* no time may be in it */
+        if (layout == 0) sleep(1); /* the file must not hold a time */
         sample_shard(*state, "a.hdf5", (ShardLayout)layout, &s, layout == SHARD_FIXED ? 6 : 0, true);
         assert_ok(file_digest(path, &second, NULL));
         assert_true(digest_equal(first, second));
@@ -148,7 +148,7 @@ static void test_the_same_rows_give_the_same_bytes(void **state)
     free(path);
 }
 
-/* ---- bad ones ---- */
+/* ---- bad files ---- */
 
 static void row_of(SampleFile *f, int column, int64_t row, int64_t i, int32_t value)
 {
@@ -158,7 +158,7 @@ static void row_of(SampleFile *f, int column, int64_t row, int64_t i, int32_t va
 static void shorten(SampleFile *f, int column)
 {
     SampleColumn *c = &f->c[column];
-    for (int64_t row = 8; row <= c->rows; row++) c->offset[row]--; /* row 7 loses one, or gives it to the next */
+    for (int64_t row = 8; row <= c->rows; row++) c->offset[row]--; /* row 7 loses a number, or passes it to row 8 */
 }
 
 static void id_beyond(SampleFile *f) { row_of(f, SHARD_INPUT_IDS, 7, 3, SAMPLE_VOCAB); }
@@ -233,7 +233,7 @@ static const struct {
     {SHARD_FIXED, label_2, {"next_sentence_labels: row 7:", "the label is 2"}},
     {SHARD_PACKED, label_2, {"next_sentence_labels: row 7:", "the label is 2"}},
     {SHARD_FIXED, mask_hole, {"input_mask: row 7:", "expected ones and then zeros"}},
-    {SHARD_FIXED, mask_none, {"input_ids: row 7:", "it has no tokens"}},
+    {SHARD_FIXED, mask_none, {"input_ids: row 7:", "0 tokens; expected at least 1"}},
     {SHARD_FIXED, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
     {SHARD_LISTS, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
     {SHARD_PACKED, place_beyond, {"masked_lm_positions: row 7:", "position 900 lies outside of the sequence"}},
@@ -310,14 +310,14 @@ static void test_other_lengths(void **state)
     free(path);
 }
 
-/* ---- lengths that lie ---- */
+/* ---- false lengths ---- */
 
 /* Rewrites row 7's descriptor: its count, or the address. */
 static void patch_descriptor(const char *path, int at, uint32_t value)
 {
     Buf bytes = {0};
     assert_ok(file_read(path, 1 << 24, &bytes));
-    /* The dataset is found by what HDF5 wrote for its rows: 60 descriptors whose counts are known. */
+    /* HDF5's 60 descriptors, whose counts are known, identify the dataset. */
     Sequences s;
     sample_sequences(&s, 60, 11);
     size_t found = 0;
@@ -337,16 +337,16 @@ static void patch_descriptor(const char *path, int at, uint32_t value)
     sequences_free(&s);
 }
 
-static void test_lengths_that_lie(void **state)
+static void test_false_lengths(void **state)
 {
     static const struct {
         int at;
         uint32_t value;
         const char *message;
-    } lies[] = {{0, 31, "row 7: the length is said to be 31, but"},
-                {0, 0xffffffffu, "row 7 is said to have 4294967295 numbers; expected at most 4096"},
-                {4, 0x40000000u, "row 7: a list is said to lie at byte 1073741824, beyond the file's"},
-                {4, 8, "row 7: there is no heap of lists at byte 8"},
+    } lies[] = {{0, 31, "row 7: a list claims 31 numbers, but"},
+                {0, 0xffffffffu, "row 7 claims 4294967295 numbers; expected at most 4096"},
+                {4, 0x40000000u, "row 7: a list claims to begin at byte 1073741824, beyond the file's"},
+                {4, 8, "row 7: expected a heap of lists at byte 8"},
                 {12, 60000, "has no object 60000"}};
     Sequences s, got = {0};
     if (!hdf5_available()) skip();
@@ -395,7 +395,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_same_rows_give_the_same_bytes, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_bad_rows_are_named, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_other_lengths, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_lengths_that_lie, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_false_lengths, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_cut_files, testing_set_up, testing_tear_down),
     };
     log_set_level(LOG_ERROR);

@@ -1,5 +1,5 @@
-/* `cairn shards` as a whole: the same bytes for any number of threads and after being killed, no document lost at the
-   borders of chunks, every layout readable, faults survived. */
+/* `cairn shards` as a whole: the same bytes for any number of threads and after a kill, all documents at the borders of
+   chunks, every layout readable, recovery from faults. */
 #include "testing.h"
 
 #include <dirent.h>
@@ -73,7 +73,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Into DIR/name, with these options more. */
+/* Into DIR/name, with these additional options. */
 static Status run(const Fixture *f, const char *name, const char *options)
 {
     Config c;
@@ -127,7 +127,7 @@ static void add_digests(const char *dir, DigestStream *d, int *files)
     free(names);
 }
 
-/* Of all that lies in DIR/name. */
+/* Of all files in DIR/name. */
 static Digest contents(const Fixture *f, const char *name, int *files)
 {
     char *dir = file_join(f->dir, name);
@@ -169,7 +169,7 @@ static void test_the_same_bytes_for_any_threads(void **state)
         free(options);
         free(name);
     }
-    assert_ok(run(f, "one", VARIED " --threads 3")); /* all is there */
+    assert_ok(run(f, "one", VARIED " --threads 3")); /* nothing is missing */
     assert_true(digest_equal(contents(f, "one", &more), one));
     assert_ok(run(f, "seed", VARIED " --seed 43"));
     assert_false(digest_equal(contents(f, "seed", &more), one));
@@ -202,8 +202,8 @@ static void test_held_out_by_document(void **state)
     int64_t n = manifest_number(f, "a", "eval_documents");
     assert_true(n > 30 && n < 110);
     assert_ok(run(f, "b", "--eval-fraction 0.25 --seed 9 --dupe-factor 2"));
-    assert_int_equal(manifest_number(f, "b", "eval_documents"), n); /* not by chance, but by what it says */
-    /* The same documents again: each pair goes the same way. */
+    assert_int_equal(manifest_number(f, "b", "eval_documents"), n); /* chosen by the text, not by chance */
+    /* The same documents again: each pair has the same destination. */
     char *from = mem_printf("%s/part-0.txt", f->text), *to = mem_printf("%s/part-9.txt", f->text);
     Buf text = {0};
     assert_ok(file_read(from, 1 << 24, &text));
@@ -229,7 +229,7 @@ static void test_every_layout_can_be_read(void **state)
     int64_t sequences = 0;
     Vocab *vocab;
     if (!hdf5_available()) skip();
-    assert_ok(vocab_read(f->vocab, &vocab));
+    assert_ok(vocab_read(f->vocab, NULL, &vocab));
     for (int w = 0; w < 5; w++) {
         char *name = mem_printf("way-%d", w), *dir = file_join(f->dir, name);
         Shards *s;
@@ -239,7 +239,7 @@ static void test_every_layout_can_be_read(void **state)
         assert_ok(shards_open(dir, &o, &s));
         assert_ok(shards_check(s, NULL));
         if (w == 0) sequences = shards_count(s);
-        assert_int_equal(shards_count(s), sequences); /* the same pairs, however they are written */
+        assert_int_equal(shards_count(s), sequences); /* the same pairs in every layout */
         assert_ok(shards_step(s, 0, &e));
         for (int64_t i = 0; i < e->count; i++) assert_true(example_masked(e, i) >= 1 && example_masked(e, i) <= 10);
         shards_close(s);
@@ -281,7 +281,7 @@ static int journal_lines(const char *path)
     return lines;
 }
 
-/* Each time a little later: when the journal has so many lines, and then at any moment. */
+/* Each kill is a little later: at a number of lines of the journal, then at a random moment. */
 static void test_killed_at_any_moment(void **state)
 {
     const Fixture *f = *state;
@@ -353,7 +353,7 @@ static void test_damage_between_two_runs(void **state)
     }
     assert_ok(run(f, "half", VARIED));
     assert_true(digest_equal(contents(f, "half", &more), whole));
-    /* Another job does not mix with it. */
+    /* Another job is refused. */
     assert_status(run(f, "half", VARIED " --seed 5"), E_USAGE);
     assert_message("other options");
     char *shard = mem_printf("%s/half/part-00000.hdf5", f->dir);

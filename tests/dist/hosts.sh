@@ -1,9 +1,9 @@
 # Hosts for tests, as network namespaces on a bridge: h1 … hN, 10.77.0.1 … N, each with a host name of its own; the test
-# itself is on the bridge too, 10.77.0.254. All of it lies in namespaces of the test's own, and goes when it ends.
+# itself is on the bridge too, 10.77.0.254. The kernel removes all of them with the test's namespaces.
 # shellcheck shell=bash disable=SC2154 # $work: lib.sh
 
-# within_hosts N "$0" "$@": runs the script again, inside, unless it is there already. Ends it with 77 where that cannot
-# be done.
+# within_hosts N "$0" "$@": runs the script again in the namespaces, unless it already runs there. Exits with 77 (skipped)
+# where namespaces are not allowed.
 within_hosts() {
     local n=$1 i
     shift

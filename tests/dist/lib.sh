@@ -1,25 +1,25 @@
-# What the tests of many ranks share, beside tests/scripts/lib.sh.
+# Helpers for tests with many ranks, on top of tests/scripts/lib.sh.
 # shellcheck shell=bash
 
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 
-# No launcher or scheduler around the test is to be seen in it.
+# Unset the variables of a launcher or scheduler around the test.
 while IFS= read -r variable; do unset "$variable"; done < <(
     compgen -v | grep -E '^(SLURM_|PBS_|PE_|PMI|OMPI_|SGE_|JOB_ID$|NSLOTS$|RANK$|WORLD_SIZE$|MASTER_|CAIRN_(JOB|RENDEZVOUS|SSH))'
 )
-# What killed ranks leave in memory lies where it goes with the test.
+# Killed ranks leave snapshots here; the test removes them at its end.
 CAIRN_SNAPSHOT_DIR=$(mktemp -d /dev/shm/cairn-test-XXXXXX 2>/dev/null || mktemp -d "$work/memory-XXXXXX")
 export CAIRN_SNAPSHOT_DIR
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
-export CUDA_VISIBLE_DEVICES= # one rank to a host
+export CUDA_VISIBLE_DEVICES= # one rank per host
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 
-# all_gone FILE...: the processes whose numbers stand in these files have ended, within 10 s.
+# all_gone FILE...: the processes with the ids in these files have ended, within 10 s.
 all_gone() {
     local file pid
     for file in "$@"; do
-        while read -r pid; do wait_until 10 gone "$pid" || complain "process $pid ($file) is still there"; done <"$file"
+        while read -r pid; do wait_until 10 gone "$pid" || complain "process $pid ($file) is still alive"; done <"$file"
     done
 }

@@ -1,4 +1,4 @@
-/* Tests with several ranks: each a child process. */
+/* Tests with several ranks, each a child process. */
 #ifndef CAIRN_TESTS_DIST_RANKS_H
 #define CAIRN_TESTS_DIST_RANKS_H
 
@@ -13,7 +13,7 @@ typedef struct {
     void *arg;
 } Ranks;
 
-/* What a rank does; its Comm is open. What it returns is its exit code. An assertion that fails prints and ends it. */
+/* The work of a rank with an open Comm; returns its exit code. A failed `require` prints and exits. */
 typedef int (*RankWork)(Comm *c, void *arg);
 
 #define require(cond)                                                                                                  \
@@ -51,7 +51,7 @@ static inline pid_t ranks_start(const Ranks *ranks, int rank, RankWork work)
     _exit(code);
 }
 
-/* A rank has come to where something shall befall it; and all of them have. */
+/* A rank is ready for the fault. ranks_wait_ready waits until all are. */
 static inline void ranks_tell_ready(const char *directory, int rank)
 {
     char *path = mem_printf("%s/ready-%d", directory, rank);
@@ -75,7 +75,7 @@ static inline void ranks_wait_ready(const char *directory, int size)
     }
 }
 
-/* All of them, each to end with 0. */
+/* Runs all ranks; each must end with 0. */
 static inline void ranks_run(const Ranks *ranks, RankWork work)
 {
     pid_t *children = mem_array((size_t)ranks->world.size, sizeof *children);

@@ -1,4 +1,4 @@
-# What tests share that start ranks by hand on this machine, on top of lib.sh.
+# Helpers for tests that start ranks by hand on this machine, on top of lib.sh.
 # shellcheck shell=bash
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -6,9 +6,9 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
     echo "skipped: built without Gloo" && exit 77
 fi
-export XDG_CACHE_HOME=$work/cache # measured rates are kept there
+export XDG_CACHE_HOME=$work/cache # of measured rates
 
-# meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; LOG.RANK gets what it says.
+# meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
 meet() {
     rm -rf -- "$work/.meet"
     mkdir -- "$work/.meet"
@@ -30,7 +30,7 @@ start() {
     for ((r = 0; r < n; r++)); do one "$r" "$@"; done
 }
 
-# ended CODE: all ranks end, with this exit code.
+# ended CODE: all ranks end with this exit code.
 ended() {
     local wanted=$1 pid code
     for pid in "${ranks[@]}"; do
@@ -49,7 +49,7 @@ digests() {
 # equal_ranks LOG N: all ended with the same weights.
 equal_ranks() {
     [ "$(digests "$1" "$2" | wc -l) $(digests "$1" "$2" | sort -u | wc -l)" = "$2 1" ] ||
-        complain "$1: the ranks do not end with the same weights: $(digests "$1" "$2" | tr '\n' ' ')"
+        complain "$1: the ranks ended with different weights: $(digests "$1" "$2" | tr '\n' ' ')"
 }
 
 # near DIR DIR: the same losses, step by step, to rounding.

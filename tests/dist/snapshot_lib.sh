@@ -1,4 +1,4 @@
-# What the tests of snapshots share: a tiny task whose training takes no time, and ways to compare runs.
+# Shared by the tests of snapshots: a tiny task that trains fast, and comparisons of runs.
 # shellcheck shell=bash
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
@@ -19,11 +19,11 @@ END
 }
 
 # shellcheck disable=SC2034 # used by the tests
-# The command of every run here but its number of steps.
+# The command of every run here, without its number of steps.
 task=(glue --data-dir . --model-config config.json --vocab vocab.txt --do-train --do-eval --backend ref --threads 1
     --max-seq-length 32 --batch-size 4 --learning-rate 1e-3 --save-every 1h --snapshot-dir "$memory")
 
-# same_run A B STEPS: weights, moments, losses and results are the same, to the last bit.
+# same_run A B STEPS: complains unless weights, moments, losses and results are equal, to the last bit.
 same_run() {
     local file
     for file in model.safetensors eval_results.json "checkpoint-$3/model.safetensors" \
@@ -33,21 +33,21 @@ same_run() {
     [ "$(losses "$1")" = "$(losses "$2")" ] || complain "the losses of $1 and $2 differ"
 }
 
-# A pause of a random part of $1 milliseconds. RANDOM is seeded, but what it meets is not.
+# pause MS: sleeps for a random part of MS milliseconds. RANDOM is seeded, but the run's timing varies.
 RANDOM=${CAIRN_TEST_SEED:-4711}
 pause() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
 snapshots_left() { find "$memory" -mindepth 1 -name 'cairn-*' | wc -l; }
 
-# await COMMAND...: as wait_until, a minute at most; complains where it never comes.
+# await COMMAND...: as wait_until, for at most a minute; complains after that.
 await() {
     wait_until 60 "$@" && return
-    complain "this never came: $*"
+    complain "waited a minute in vain for: $*"
     tail -n 20 log* 2>/dev/null
 }
 
-# start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; LOG.RANK
-# gets what each says.
+# start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; the
+# output of each is in LOG.RANK.
 meetings=0
 start_ranks() {
     local n=$1 log=$2 r
@@ -62,7 +62,7 @@ start_ranks() {
     done
 }
 
-# end_ranks: waits for all, 100 s at most. Their exit codes are in ${codes[@]}.
+# end_ranks: waits for all, at most 100 s. Their exit codes are in ${codes[@]}.
 # shellcheck disable=SC2034 # codes: used by the tests
 end_ranks() {
     local r

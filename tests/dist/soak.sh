@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hours of faults by hand: a fault a minute against 2 and 3 ranks, bit-equal in the end.
+# Started by hand, for hours: one fault per minute against 2 and 3 ranks; the weights must be bit-equal at the end.
 set -euo pipefail
 case "${1:-}" in
 '' | -h | --help)

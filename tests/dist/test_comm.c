@@ -1,11 +1,12 @@
-/* The collectives, at 1 to 4 ranks: what arrives, sums in rank order with the same bits everywhere, rounding. */
+/* The collectives with 1 to 4 ranks: received bytes, sums in rank order with the same bits everywhere, rounding. */
 #include "dist/ranks.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 #include "comm/device.h"
 
-/* Bytes that tell who sent them to whom. */
+/* Bytes that encode sender and receiver. */
 static void fill(uint8_t *p, size_t n, int from, int to)
 {
     for (size_t i = 0; i < n; i++) p[i] = (uint8_t)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + (i >> 8));
@@ -66,7 +67,7 @@ static void check_bytes(Comm *c)
     fill(one, sizeof one, c->rank, 6);
     require(comm_allgather(c, one, sizeof one, all) == OK);
     for (int r = 0; r < c->size; r++) require(is_filled(all + r * 1000, sizeof one, r, 6));
-    for (int r = 1; r < c->size; r++) { /* a chain: 0 tells everybody */
+    for (int r = 1; r < c->size; r++) { /* rank 0 sends to each other rank */
         if (c->rank == 0) {
             fill(one, sizeof one, 0, r);
             require(comm_send(c, r, one, sizeof one) == OK);
@@ -102,7 +103,7 @@ static int bytes_work(Comm *c, void *arg)
 
 enum { N = 10000 };
 
-/* Rank r's element i: of very different sizes, so that the order of additions shows. */
+/* Rank r's element i. Magnitudes differ widely, so that the order of additions changes the sum. */
 static float term(int r, int i)
 {
     uint64_t seed = (uint64_t)(i + 1) * 2654435761u + (uint64_t)r * 97 + 1;
@@ -111,7 +112,7 @@ static float term(int r, int i)
     return (float)ldexp(x, (int)(testing_random(&seed) % 24));
 }
 
-/* Parts with holes between them and of uneven sizes; of the last rank none, if `uneven`. */
+/* Parts with gaps and of different sizes; the last rank has none if `uneven`. */
 static void make_parts(int size, bool uneven, Interval (*intervals)[16], Intervals *parts)
 {
     memset(parts, 0, (size_t)size * sizeof *parts);
@@ -176,7 +177,7 @@ static int sums_work(Comm *c, void *arg)
         check_sums(c, F32, uneven);
         check_sums(c, BF16, uneven);
     }
-    /* Minus zero and what is not finite stay what they are. */
+    /* -0, infinities and NaN are kept. */
     Interval all = {0, 3};
     Intervals parts[4] = {{.intervals = &all, .count = 1, .size = 3}};
     float x[3] = {-0.0f, INFINITY, NAN}, scratch[64];
@@ -209,13 +210,13 @@ static int agree_work(Comm *c, void *arg)
     return 0;
 }
 
-/* Two ranks on one GPU are named, before NCCL is asked for. */
+/* Two ranks on one GPU are named before NCCL is opened. */
 static int same_gpu(Comm *c, void *arg)
 {
     (void)arg;
     char unit[32];
     snprintf(unit, sizeof unit, "GPU-%d", c->rank % 2);
-    setenv("NCCL_HOSTID", unit, 1); /* alone it allows nothing */
+    setenv("NCCL_HOSTID", unit, 1); /* not enough by itself */
     unsetenv("CAIRN_SHARED_GPU");
     bool there = comm_device_ready(c, "") == OK || !strstr(status_message(), "cairn_nccl.so"); /* the module */
     if (c->size < 3 || !there) return 0;
@@ -224,12 +225,12 @@ static int same_gpu(Comm *c, void *arg)
     require(strstr(status_message(), "(GPU-0)") && strstr(status_message(), "CAIRN_SHARED_GPU=1"));
     setenv("CAIRN_SHARED_GPU", "1", 1);
     require(comm_device_ready(c, unit) == OK);
-    if (c->rank == 2) unsetenv("CAIRN_SHARED_GPU"); /* one that does not know of it */
+    if (c->rank == 2) unsetenv("CAIRN_SHARED_GPU"); /* a rank without the permission */
     require(comm_device_ready(c, unit) == E_USAGE);
     return 0;
 }
 
-/* At 1, 2, 3 and 4 ranks, which meet in a folder of the test's own. */
+/* With 1, 2, 3 and 4 ranks, which meet in the test's folder. */
 static void at_all_sizes(void **state, RankWork work)
 {
     char *where = mem_printf("file:%s", (char *)*state);
@@ -254,7 +255,7 @@ static void test_tcp_store(void **state)
     ranks.options.rendezvous = "auto";
     snprintf(ranks.world.master, sizeof ranks.world.master, "127.0.0.1");
     ranks_run(&ranks, sums_work);
-    ranks = ranks_of(2, "auto"); /* one host: this user's own folder */
+    ranks = ranks_of(2, "auto"); /* one host: the user's folder */
     ranks.world.local_size = 2;
     ranks_run(&ranks, sums_work);
 }
@@ -270,6 +271,43 @@ static void test_again(void **state)
     free(where);
 }
 
+/* ---- a rank that leaves while its last message is under way ---- */
+
+enum { LAST = 512 << 10 }; /* more than a frozen receiver takes, less than the systems of both sides keep */
+
+static int leave_at_once(Comm *c, void *arg)
+{
+    pid_t *receiver = arg;
+    uint8_t *data = mem_alloc(LAST), posted = 0;
+    if (c->rank == 0) {
+        const size_t send[2] = {0, 1}, receive[2] = {0, LAST};
+        *receiver = getpid();
+        require(comm_alltoallv(c, &posted, send, data, receive) == OK && is_filled(data, LAST, 1, 0));
+        free(data);
+        return 0;
+    }
+    fill(data, LAST, 1, 0);
+    require(comm_receive(c, 0, &posted, 1) == OK); /* rank 0 is ready to receive */
+    require(kill(*receiver, SIGSTOP) == 0);
+    Status status = comm_send(c, 0, data, LAST);
+    comm_close(c);
+    require(kill(*receiver, SIGCONT) == 0 && status == OK);
+    _exit(0);
+}
+
+/* Closing a Comm discards nothing that was sent. */
+static void test_leave(void **state)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    Ranks ranks = ranks_of(2, where);
+    ranks.options.peer_timeout_s = 3;
+    ranks.arg = mmap(NULL, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(ranks.arg != MAP_FAILED);
+    ranks_run(&ranks, leave_at_once);
+    munmap(ranks.arg, sizeof(pid_t));
+    free(where);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_gpu, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp_store),
         cmocka_unit_test_setup_teardown(test_again, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_leave, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What survivors see of a rank that is killed, frozen, gone or late; and of ranks that never come, or come wrongly. */
+/* Survivors of a rank that is killed, frozen, gone or late; and meetings with missing or wrong ranks. */
 #include "dist/ranks.h"
 
 #include <pthread.h>
@@ -7,10 +7,10 @@ typedef struct {
     int victim;
     const char *expected; /* in the survivors' message */
     const char *directory;
-    double most_s; /* until they know */
+    double most_s; /* until they notice */
 } Fault;
 
-/* Another thread with a connection of its own: it must come free too. */
+/* Another thread with its own connection, whose wait must end, too. */
 static void *other_thread(void *arg)
 {
     Comm *d = arg;
@@ -22,7 +22,7 @@ static void *other_thread(void *arg)
     return good ? arg : NULL;
 }
 
-/* Exchanges until it fails; then looks at how. The victim never comes back, or sees itself given up. */
+/* Exchanges until that fails, then checks the failure. The victim does not return, or finds itself reported as lost. */
 static int until_lost(Comm *c, void *arg)
 {
     const Fault *f = arg;
@@ -56,7 +56,7 @@ static int until_lost(Comm *c, void *arg)
     return 0;
 }
 
-/* Starts `size` ranks, lets `signal` befall one after a while, and wants all others to see it and end with 0. */
+/* Starts `size` ranks and sends `signal` to one. All others must notice and end with 0. */
 static void befall(char *directory, int size, Fault *fault, int signal, double timeout_s)
 {
     char *where = mem_printf("file:%s", directory);
@@ -79,7 +79,7 @@ static void befall(char *directory, int size, Fault *fault, int signal, double t
     }
     if (signal == SIGSTOP) kill(children[fault->victim], SIGCONT);
     assert_int_equal(waitpid(children[fault->victim], &status, 0), children[fault->victim]);
-    /* A frozen one, when it goes on, sees that the others are gone, and ends by itself. */
+    /* A frozen rank that continues finds the others gone, and ends by itself. */
     if (signal == SIGSTOP && (!WIFEXITED(status) || WEXITSTATUS(status))) bad++;
     free(where);
     assert_int_equal(bad, 0);
@@ -103,7 +103,7 @@ static void test_frozen(void **state)
     befall(*state, 2, &f, SIGSTOP, 2.5);
 }
 
-/* ---- killed at any moment, while they meet too ---- */
+/* ---- killed at any moment, also during the meeting ---- */
 
 static int open_and_go_on(const Ranks *ranks, int rank)
 {
@@ -152,7 +152,7 @@ static void test_any_moment(void **state)
     }
 }
 
-/* ---- one that lives, and does not come ---- */
+/* ---- a live rank that does not come ---- */
 
 static int one_leaves(Comm *c, void *arg)
 {
@@ -173,7 +173,7 @@ static int one_is_late(Comm *c, void *arg)
     double v = 1;
     require(comm_sum(c, &v, 1) == OK);
     if (c->rank == f->victim) {
-        usleep(1500000); /* longer than the peer timeout, but it lives */
+        usleep(1500000); /* longer than the peer timeout */
         require(comm_sum(c, &v, 1) == OK);
         usleep((useconds_t)((c->peer_timeout_s * 20 + 1.5) * 1e6));
         require(comm_sum(c, &v, 1) == E_PEER && strstr(status_message(), "lost this one"));
@@ -200,7 +200,7 @@ static void test_away(void **state)
     free(where);
 }
 
-/* ---- who never comes, or comes wrongly ---- */
+/* ---- missing and wrong ranks ---- */
 
 typedef struct {
     World world;
@@ -274,11 +274,11 @@ static void test_wrong(void **state)
     char *tcp = mem_printf("tcp://127.0.0.1:%d", 31000 + (int)getpid() % 1000 * 8);
     const char *places[] = {file, tcp};
     for (int i = 0; i < 2; i++) {
-        /* Another number of ranks. */
+        /* Another world size. */
         Opening sizes[2] = {
             {.world = world_of(0, 3), .expected = "did not come: 1, 2"},
             {.world = world_of(1, 2), .expected = i ? "was started as one of 2" : "rank 0 as one of 3"}};
-        /* The wrong token: they never meet. */
+        /* The wrong token: the ranks never meet. */
         Opening tokens[2] = {{.world = world_of(0, 2), .token = "right", .expected = "did not come: 1"},
                              {.world = world_of(1, 2), .token = "wrong", .expected = i ? "token" : "did not answer"}};
         for (int k = 0; k < 2; k++) {
@@ -296,19 +296,19 @@ static void test_wrong(void **state)
     interfaces[1].interfaces = "no-such";
     interfaces[0].expected = "--iface no-such leaves no network interface";
     open_all(interfaces, 2);
-    /* A module that one of them cannot load. */
+    /* A module that one rank cannot load. */
     Opening module[2] = {{.world = world_of(0, 2), .modules = "/", .expected = "rank 0 on "},
                          {.world = world_of(1, 2), .expected = "cairn_gloo.so is in none of"}};
     for (int k = 0; k < 2; k++) module[k].where = file, module[k].status = E_USAGE, module[k].most_s = 5;
     open_all(module, 2);
-    /* Two of one rank, over TCP. */
+    /* Two processes of one rank, over TCP. */
     Opening twice[3] = {{.world = world_of(0, 3), .expected = "did not come: 2"},
                         {.world = world_of(1, 3), .expected = "did not come: 2"},
                         {.world = world_of(1, 3), .expected = "another process is already rank 1"}};
     for (int k = 0; k < 3; k++)
         twice[k].where = places[1], twice[k].status = k < 2 ? E_PEER : E_USAGE, twice[k].most_s = 10;
     open_all(twice, 3);
-    /* Two of rank 0 in one folder. */
+    /* Two processes of rank 0 in one folder. */
     Opening first[2] = {{.world = world_of(0, 2), .expected = "another process came as rank 0"},
                         {.world = world_of(0, 2), .expected = "did not come: 1"}};
     for (int k = 0; k < 2; k++) first[k].where = file, first[k].status = k ? E_PEER : E_USAGE, first[k].most_s = 10;

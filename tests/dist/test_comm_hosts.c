@@ -1,5 +1,5 @@
-/* Several hosts on one machine: network namespaces of child processes, joined by a bridge in one more. They go when the
-   processes do, so nothing is left behind. Skipped without the right to make them. */
+/* Several hosts on one machine: network namespaces of child processes, joined by a bridge in one more. The kernel
+   removes them with the processes. Skipped where they are not allowed. */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -10,7 +10,7 @@ enum { HOSTS = 3, SWITCH = HOSTS };
 
 static pid_t holders[HOSTS + 1];
 
-/* A process that has a network and a host name of its own, and nothing to do. 0: not allowed. */
+/* A sleeping process with its own network and host name. 0: not allowed. */
 static pid_t hold(int number)
 {
     int ends[2];
@@ -35,7 +35,7 @@ static pid_t hold(int number)
     return 0;
 }
 
-/* Runs `ip` (or another command) on one of the hosts, or on what joins them. */
+/* Runs `ip` (or another command) on one of the hosts, or in the namespace of the bridge. */
 static bool on(int number, const char *format, ...)
 {
     char command[512];
@@ -87,7 +87,7 @@ static void need_network(void)
     if (!holders[SWITCH] || !on(0, "ip addr show eth0")) skip();
 }
 
-/* Goes to a host. */
+/* Enters the namespaces of a host. */
 static void enter(int host)
 {
     const char *const kinds[] = {"net", "uts"};
@@ -100,7 +100,7 @@ static void enter(int host)
     }
 }
 
-/* What one rank should come to. */
+/* The expected outcome of a rank. */
 typedef struct {
     int host;
     const char *interfaces;
@@ -181,7 +181,7 @@ static void test_hosts(void **state)
     free(file);
 }
 
-/* More bridges than are told to the others, all before the way out, and with addresses of this host alone. */
+/* More bridges than a rank offers, all listed before eth0, with addresses of this host alone. */
 static int by_eth0(Comm *c, void *arg)
 {
     double v = 1;
@@ -211,7 +211,7 @@ static void test_many_interfaces(void **state)
     free(file);
 }
 
-/* Loopback, and a bridge that every host has, lead nowhere; a name of this host alone is no place to meet. */
+/* Loopback and a bridge that every host has reach no other host, nor does a name that only this host knows. */
 static void test_no_way(void **state)
 {
     need_network();
@@ -228,7 +228,7 @@ static void test_no_way(void **state)
     free(file);
 }
 
-/* No way between two of three hosts: every rank is told which. */
+/* Two of three hosts do not reach each other: every rank gets the message that names them. */
 static void test_preflight(void **state)
 {
     need_network();
@@ -241,7 +241,7 @@ static void test_preflight(void **state)
     free(file);
 }
 
-/* Hosts on networks of their own, with a router between. */
+/* Hosts on different networks, with a router between them. */
 static int two_ranks(Comm *c, void *arg)
 {
     double v = 1;
@@ -267,7 +267,7 @@ static void test_routed(void **state)
 
 /* ---- a cable is pulled ---- */
 
-/* Node 1's. It loses the others, the others lose it. */
+/* The cable of node 1. Node 1 reports the others as lost, the others node 1. */
 static int until_cut(Comm *c, void *arg)
 {
     char name[32];

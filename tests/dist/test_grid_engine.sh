@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real Grid Engine: hpcai_scripts/job.sge as a user submits it, on two hosts: to its end, by the execution daemons in
-# place of ssh, through its time limit (exit code 99) and back, and deleted with -notify.
+# A real Grid Engine: hpcai_scripts/job.sge as a user submits it, on two hosts: to its end, by the execution daemons
+# instead of ssh, past its time limit (exit code 99, then resumed), and deleted with -notify.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,7 +15,7 @@ grid_engine_start 2 >"$work/ge.out" 2>&1 ||
     { complain "Grid Engine did not start: $(cat "$work/ge.out" /run/netns/ge/log/{init,qconf,qmaster})" && finish; }
 
 make_tiny_bert bert
-export RESULTS_DIR=$work/results # -V takes the environment along, CAIRN_SSH and CAIRN_BINARY too
+export RESULTS_DIR=$work/results # -V passes the environment on, with CAIRN_SSH and CAIRN_BINARY
 small=(--model-config "$work/bert/config.json" --vocab "$work/bert/vocab.txt" --data-dir "$sample" --connect-timeout 300s)
 endless=(--max-steps 1000000 --warmup 0 --schedule constant --peer-timeout 60s)
 submit() { (cd -- "$source_dir" && qsub -terse -o "$work/sge.out" "$@"); }
@@ -28,12 +28,12 @@ queue_empty() { [ -z "$(qstat)" ]; }
 quiet() { ! pgrep -f "$CAIRN_BINARY|^cairn " >/dev/null; }
 # shellcheck disable=SC2317
 holds() { grep -qF -- "$1" "$work/sge.out" 2>/dev/null; }
-over() { # over WHAT: the queue is empty, and no process left
+over() { # over WHAT: the queue is empty, and no process is left
     wait_until 600 queue_empty || { complain "$1: still in the queue: $(qstat)" && qdel -f '*' >/dev/null; }
     wait_until 120 quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"
 }
 
-# The job as it is, with the execution daemons in place of ssh; then with (a stand-in for) ssh.
+# The unchanged job, with the execution daemons instead of ssh; then with a stand-in for ssh.
 CAIRN_SSH='' submit hpcai_scripts/job.sge "${small[@]}" --max-steps 6 >"$work/.id" || complain "qsub: $(cat "$work/.id")"
 over "the job"
 has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
@@ -45,15 +45,15 @@ over "the job by ssh"
 [ "$(steps_of)" -eq 6 ] || complain "job.sge by ssh: $(steps_of) steps: $(cat sge.out)"
 rm -rf results sge.out
 
-# Its time runs out: it saves, ends with 99, is put into the queue again, and goes on.
+# The time limit: the job saves, ends with 99, is requeued, and resumes.
 submit -l h_rt=00:01:40 hpcai_scripts/job.sge "${small[@]}" "${endless[@]}" >"$work/.id"
 wait_until 600 trained 10 || { complain "the run did not begin: $(cat sge.out)" && finish; }
 # shellcheck disable=SC2317 # by wait_until
-again() { [ "$(grep -c 'the scheduler leaves this job' "$work/sge.out")" -ge 2 ]; }
-wait_until 600 again || complain "it was not put into the queue again: $(cat sge.out) $(qstat -j "$(cat .id)" 2>&1 | tail -n 5)"
+again() { [ "$(grep -c 's left; Cairn stops after' "$work/sge.out")" -ge 2 ]; }
+wait_until 600 again || complain "it was not requeued: $(cat sge.out) $(qstat -j "$(cat .id)" 2>&1 | tail -n 5)"
 before=$(steps_of)
-wait_until 600 trained $((before + 5)) || complain "it did not go on: $(cat sge.out)"
-# Deleted: -notify sends SIGUSR2 first, and it saves.
+wait_until 600 trained $((before + 5)) || complain "it did not resume: $(cat sge.out)"
+# Deleted: -notify sends SIGUSR2 first, and the job saves.
 qdel "$(cat .id)" >/dev/null
 over "the deleted job"
 compgen -G 'results/MNLI/checkpoint-*/manifest.json' >/dev/null || complain "no checkpoint was saved"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# `cairn launch` on one machine, and on hosts that a stand-in for ssh plays: what ranks are told, how they end, what
-# follows from that, and that none is left behind. A script stands in for the rank's program.
+# `cairn launch` on one machine, and on hosts by a stand-in for ssh: the environment of ranks, their ends, restarts, and
+# that no process is left. A script stands in for the program of a rank.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# What a rank does: $DO is a list of words. Each rank leaves its number in pids/; what it was told in told/.
+# The program of a rank: $DO is a list of RANK[.START]:ACTION. It writes its process id into pids/, its environment into told/.
 cat >rank.sh <<'END'
 #!/usr/bin/env bash
 mkdir -p "$WORK/pids" "$WORK/told" "$WORK/signals"
@@ -62,11 +62,11 @@ ended() { # ended CODE: the launch in the background
     output=$(cat launch.out launch.err)
 }
 
-# ---- what ranks are told ----
+# ---- the environment of ranks ----
 fresh
 OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=9 RANK=3 DO='' expect 0 launch --ranks 2 --iface eth7 --peer-timeout 7s -- glue --task RTE --seed 5
 says "rank 0 begins"
-grep -q 'rank 1 begins' <<<"$output" && complain "rank 1 is heard without an error"
+grep -q 'rank 1 begins' <<<"$output" && complain "the output of rank 1 is shown without an error"
 for r in 0 1; do
     has told/rank$r.0 RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 NODE_RANK=0 MASTER_ADDR=127.0.0.1 \
         CAIRN_IFACE=eth7 CAIRN_PEER_TIMEOUT=7.000s "ARGUMENTS=glue --task RTE --seed 5" "DIRECTORY=$work"
@@ -89,7 +89,7 @@ fresh
 DO='' expect 0 launch -- glue
 has told/rank0.0 WORLD_SIZE=1
 
-# ---- how they end ----
+# ---- exit codes ----
 fresh
 for code in 0 1 2 75 76 79 130; do
     DO="all:$code" expect "$code" launch --ranks 3 --max-restarts 5 -- glue
@@ -108,7 +108,7 @@ says "rank 1 on localhost was killed by SIGKILL"
 DO='1:segv 0:77' expect 77 launch --ranks 2 -- glue
 says "rank 1 on localhost was killed by SIGSEGV"
 fresh
-DO='1:kill 0:deaf' expect 77 launch --ranks 2 --peer-timeout 1s -- glue # a survivor that notices nothing
+DO='1:kill 0:deaf' expect 77 launch --ranks 2 --peer-timeout 1s -- glue # the survivor does not notice
 says "1 of 2 ranks did not end in time" "rank 1 on localhost was killed by SIGKILL"
 all_gone pids/*
 
@@ -123,12 +123,12 @@ DO='all:77' expect 77 launch --ranks 2 --max-restarts 2 -- glue
 [ "$(find told -name 'rank0.*' | wc -l)" -eq 3 ] || complain "--max-restarts 2 made $(find told -name 'rank0.*' | wc -l) starts"
 DO='0:error 1:77' expect 1 launch --ranks 2 --max-restarts 2 -- glue
 
-# --max-time is for all starts together.
+# --max-time counts for all starts together.
 fresh
 DO='0.0:77' expect 0 launch --ranks 1 --max-restarts 1 -- glue --max-time 50s --seed 3
 has told/rank0.1 "ARGUMENTS=glue --seed 3"
 awk -F'[=s]' '/^CAIRN_MAX_TIME=/ { if ($2 + 0 > 0 && $2 + 0 < 50) good = 1 } END { exit !good }' told/rank0.1 ||
-    complain "the second start has the whole of --max-time: $(grep MAX_TIME told/rank0.1)"
+    complain "the second start has the full --max-time: $(grep MAX_TIME told/rank0.1)"
 
 # ---- signals ----
 for name in TERM INT USR1 USR2; do
@@ -159,7 +159,7 @@ says "2 of 2 ranks did not end in time" "having not ended in time"
 all_gone pids/*
 unset CAIRN_TEST_STOP_GRACE
 
-# ---- nothing stays behind ----
+# ---- no orphans ----
 begin '0:wait 1:deaf' 2
 kill -9 "$launcher"
 ended 137
@@ -180,7 +180,7 @@ DO=all:child expect 0 launch --ranks 2 -- glue
 all_gone pids/*
 [ "$(cat pids/child* | wc -l)" -ge 4 ] || complain "the children were not seen"
 
-# A process that is written down, of a job whose agent is gone, is ended; one with another start is another process.
+# A recorded process of a dead agent is killed; with another start time it is another process.
 sleep 1000 &
 left=$!
 sleep 1000 &
@@ -190,15 +190,29 @@ printf 'boot %s\nagent 999999999 5\njob old\nrank 3 %d %s\nrank 4 %d 17\n' "$(ca
     "$left" "$(started "$left")" "$other" >run/cairn/launch-999999999-5
 DO='' expect 0 launch --ranks 1 -- glue
 says "killed process $left: rank 3 of job old"
-gone "$left" || complain "what was left is still there"
-alive "$other" || complain "a process that nobody wrote down was ended"
-[ -e run/cairn/launch-999999999-5 ] && complain "the record is still there"
+gone "$left" || complain "the recorded process is still alive"
+alive "$other" || complain "a process without a record was killed"
+[ -e run/cairn/launch-999999999-5 ] && complain "the record was not removed"
 kill "$other"
 wait 2>/dev/null
 [ -z "$(ls run/cairn)" ] || complain "records were left: $(ls run/cairn)"
 
-# ---- nobody reads what it says ----
-# Beats go on: agents that are reached by ssh give a launcher up that is silent for 10 s.
+# ---- an agent whose messages nobody reads has lost its launcher, also while its orders stay open ----
+fresh
+mkfifo orders messages
+exec 8<>orders
+cat messages >agent.out &
+reader=$!
+printf 'arg cairn\nrank 0 0\ngo\n' >&8
+DO=all:wait "$CAIRN_BINARY" launch -- @agent <orders >messages 2>agent.err &
+wait_until 20 begun 1 || complain "the agent did not start its rank: $(cat agent.err)"
+kill "$reader"
+all_gone pids/*
+exec 8<&-
+wait
+
+# ---- a launcher whose output is not read ----
+# Beats continue: agents on other hosts report a launcher that is silent for 10 s as lost.
 cat >talks.sh <<'END'
 #!/usr/bin/env bash
 mkdir -p "$WORK/pids" "$WORK/signals"
@@ -217,17 +231,17 @@ CAIRN_TEST_PROGRAM=$work/talks.sh CAIRN_SSH='env FAKE_HOST=%h sh -c' "$CAIRN_BIN
 launcher=$!
 wait_until 60 begun 2 || complain "ranks wait for the reader of a launcher that nobody reads"
 sleep 13
-alive "$(cat pids/rank0)" || complain "the launcher was given up, because nobody reads what it says"
-[ ! -e signals/rank0 ] || complain "ranks were asked to end, because nobody reads what the launcher says"
+alive "$(cat pids/rank0)" || complain "the launcher was reported as lost, because its output is not read"
+[ ! -e signals/rank0 ] || complain "ranks were asked to end, because the output of the launcher is not read"
 cat <&9 >read.out &
 reader=$!
 # shellcheck disable=SC2317 # by wait_until
 all_read() { [ "$(grep -c 'says line 3000' read.out)" -eq 2 ]; }
-wait_until 60 all_read || complain "what was not read is lost"
+wait_until 60 all_read || complain "lines that waited for the reader are lost"
 [ "$(sed -n 's/^rank 0 says line \([0-9]*\),.*/\1/p' read.out)" = "$(seq 3000)" ] || complain "lines of rank 0 are lost, or in another order"
 kill "$launcher"
 ended 75
-# Its reader is gone for good, and it is asked to end.
+# Without a reader, the launcher still ends on a signal.
 kill "$reader"
 wait "$reader" 2>/dev/null
 fresh
@@ -236,7 +250,7 @@ CAIRN_TEST_PROGRAM=$work/talks.sh CAIRN_SSH='env FAKE_HOST=%h sh -c' "$CAIRN_BIN
 launcher=$!
 wait_until 60 begun 2 || complain "ranks wait for the reader of a launcher that nobody reads"
 kill "$launcher"
-wait_until 40 gone "$launcher" || { complain "a launcher that nobody reads does not end" && kill -9 "$launcher"; }
+wait_until 40 gone "$launcher" || { complain "a launcher whose output is not read does not end" && kill -9 "$launcher"; }
 ended 75
 all_gone pids/*
 exec 9<&-

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# `cairn launch` of real ranks: one that freezes, one that dies as it starts, an agent that freezes, and standard
-# streams that are closed.
+# `cairn launch` with real ranks: a frozen rank, a rank that dies as it starts, a frozen agent, closed standard streams.
 set -uo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -9,7 +8,7 @@ make_tiny_bert tiny
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train
     --backend ref --batch-size 27 --schedule constant --threads 1)
 
-# The program of each rank: writes down its number; rank 1 of the first start dies at once where $DIES is set.
+# The program of each rank writes its process id; rank 1 of the first start dies at once where $DIES is set.
 cat >rank.sh <<'END2'
 #!/usr/bin/env bash
 echo $$ >>"$WORK/pids/rank$RANK"
@@ -23,7 +22,7 @@ begin() { # begin LAUNCH-FLAGS... -- COMMAND...: in the background
     "$CAIRN_BINARY" launch --ranks 3 "$@" >launch.out 2>&1 &
     launcher=$!
 }
-ended() { # ended CODE SECONDS: the launcher does, within so many seconds
+ended() { # ended CODE SECONDS: the launcher ends with this code within this time
     local code=0 since=${EPOCHREALTIME%.*}
     wait_until $(($2 + 20)) gone "$launcher" || { complain "launch does not end" && kill -9 "$launcher"; }
     wait "$launcher" || code=$?
@@ -35,7 +34,7 @@ ended() { # ended CODE SECONDS: the launcher does, within so many seconds
 # shellcheck disable=SC2317 # by wait_until
 under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
 
-# ---- a frozen rank, with the time-out of the command ----
+# ---- a frozen rank, with --peer-timeout of the command ----
 for lost in 0 2; do
     begin -- "${glue[@]}" --max-steps 100000 --output-dir "frozen$lost" --peer-timeout 5
     wait_until 60 under_way "frozen$lost" || complain "the run does not begin: $(cat launch.out)"
@@ -63,9 +62,9 @@ kill -STOP "$(ps -o ppid= -p "$(cat pids/rank0)" | tr -d ' ')"
 ended 77 20
 says "host localhost with ranks 0 to 2 was lost: it fell silent"
 
-# ---- closed standard streams: what is logged comes into no file ----
+# ---- closed standard streams: no file receives the log ----
 unset CAIRN_TEST_PROGRAM
-closed() { # closed DIRECTORY COMMAND...: twice, for what was done is read again
+closed() { # closed DIRECTORY COMMAND...: twice, because the second run reads the files of the first
     local dir=$1
     shift
     for _ in 1 2; do
@@ -73,7 +72,7 @@ closed() { # closed DIRECTORY COMMAND...: twice, for what was done is read again
             complain "$1 ended with $? where its standard streams are closed"
     done
     [ "$(losses "$dir" | wc -l)" -eq 3 ] || complain "$dir/metrics.jsonl has $(losses "$dir" | wc -l) steps"
-    grep -vh '^{.*}$' "$dir"/*.jsonl && complain "what was logged is in $dir's files"
+    grep -vh '^{.*}$' "$dir"/*.jsonl && complain "$dir has lines of the log in its files"
 }
 closed one "$CAIRN_BINARY"
 closed many "$CAIRN_BINARY" launch --ranks 2 --

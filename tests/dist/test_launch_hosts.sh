@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `cairn launch` on several hosts (network namespaces): who is started where, by a list or what a scheduler left; the
-# probe; training; a host that is lost, and one that was never there.
+# `cairn launch` on several hosts (network namespaces): placement by a list or a scheduler's variables; the probe;
+# training; lost and missing hosts.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -30,8 +30,8 @@ placed() {
     rm -rf told
 }
 
-# ---- who is where ----
-# CAIRN_TEST_PROGRAM travels with the other CAIRN_ variables, to namespaces that see the same files.
+# ---- placement ----
+# CAIRN_TEST_PROGRAM is passed on like all CAIRN_ variables; all namespaces see the same files.
 printf '# two of them\nh1\nh2 # the second\n' >two
 expect 0 launch --hosts two -- glue
 placed h1:0/2:0/1:node0 h2:1/2:0/1:node1
@@ -47,7 +47,7 @@ PBS_NODEFILE=$work/pbs PBS_JOBID=17.server expect 0 launch --ranks 4 -- glue
 placed h1:0/4:0/2:node0 h1:1/4:1/2:node0 h2:2/4:0/2:node1 h2:3/4:1/2:node1
 PBS_NODEFILE=$work/pbs expect 0 launch -- glue # without GPUs: one for each host
 placed h1:0/2:0/1:node0 h2:1/2:0/1:node1
-printf 'h0\n' >pbs # a line for a host is no slot: its GPUs decide
+printf 'h0\n' >pbs # one line per host is not a slot: GPUs decide
 PBS_NODEFILE=$work/pbs CUDA_VISIBLE_DEVICES=0,1 expect 0 launch -- glue
 placed h0:0/2:0/2:node0 h0:1/2:1/2:node0
 says "h0 gets 2 ranks for its GPUs"
@@ -62,7 +62,7 @@ SLURM_JOB_NODELIST='h[1-3]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE='1(x3)' SLURM_PR
 placed h1:0/3:0/1:node0 h2:1/3:0/1:node1 h3:2/3:0/1:node2
 SLURM_JOB_NODELIST='h[1-3]' SLURM_NTASKS=3 SLURM_TASKS_PER_NODE='1(x3)' expect 2 launch --ranks 4 -- glue
 
-# ---- hosts that are not there, or go ----
+# ---- missing and lost hosts ----
 printf 'h1\nh9\n' >four
 expect 77 launch --hosts four -- glue
 says "nothing could be started on h9 (ssh: Could not resolve hostname h9)"
@@ -74,15 +74,15 @@ export CAIRN_TEST_PROGRAM=$work/rank.sh
 PAUSE=1 "$CAIRN_BINARY" launch --hosts all --max-restarts 1 --peer-timeout 1s -- glue >launch.out 2>&1 &
 launcher=$!
 wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
-ip netns pids h2 | xargs kill -9 # the host is gone, with all on it
+ip netns pids h2 | xargs kill -9 # the host is lost with all its processes
 wait "$launcher" || complain "not started again after a lost host: $(cat launch.out)"
 output=$(cat launch.out)
 says "host h2 with rank 1 was lost: its connection ended; starting again on 2 hosts (1 of at most 1)"
 [ "$(cat told/rank0.1 told/rank1.1 | tr '\n' ' ')" = "h1 0/2 0/1 node0 h3 1/2 0/1 node1 " ] || complain "after the fault: $(cat told/rank*.1)"
 all_gone told/pids
 rm -rf told
-# ---- hosts that come back ----
-# down FILE: while it is there, that host's ssh fails. The ranks of the first $UNTIL starts wait.
+# ---- hosts that return ----
+# down FILE: while this file exists, ssh to that host fails. The ranks of the first $UNTIL starts wait.
 cat >/run/netns/.ssh2 <<END
 #!/bin/sh
 [ ! -e "$work/down-\$1" ] || { echo "ssh: connect to host \$1: No route to host" >&2; exit 255; }
@@ -99,7 +99,7 @@ while :; do sleep 0.1; done
 END
 chmod +x /run/netns/.ssh2 waits.sh
 export CAIRN_TEST_PROGRAM=$work/waits.sh
-lose() { # lose HOST: all that runs there
+lose() { # lose HOST: kills all its processes
     touch "down-$1"
     ip netns pids "$1" | xargs kill -9 2>/dev/null
 }
@@ -116,7 +116,7 @@ begin_waiting() { # begin_waiting UNTIL FLAGS...
     launcher=$!
     wait_until 60 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 }
-# h2 is lost; the next fault finds it there again.
+# h2 is lost; it is back at the next fault.
 begin_waiting 2 --max-restarts 3
 lose h2
 wait_until 60 begun 5 || complain "not started again without h2: $(cat launch.out)"
@@ -128,7 +128,7 @@ were 1 "h1 0/2" "h3 1/2"
 said "starting again on 2 hosts (1 of at most 3)" || complain "$(cat launch.out)"
 # h3 was lost in the second start, h2 in the first
 [ "$(cat told/rank*.2 | tr '\n' ',')" = "h1 0/2,h2 1/2," ] || complain "h2 did not come back: $(cat launch.out told/rank*)"
-# Still away: the start after is without it.
+# Still lost: the next start continues without it.
 begin_waiting 2 --max-restarts 3
 lose h2
 wait_until 60 begun 5 || complain "not started again without h2: $(cat launch.out)"
@@ -136,12 +136,12 @@ kill -9 "$(tail -n 1 told/pids)"
 wait "$launcher" || complain "not started again: $(cat launch.out)"
 said "continuing without h2 (ssh: connect to host h2: No route to host)" || complain "$(cat launch.out)"
 [ "$(cat told/rank*.2 | tr '\n' ',')" = "h1 0/2,h3 1/2," ] || complain "after h2: $(cat told/rank*.2)"
-# With --ranks it is needed: tried at once.
+# --ranks needs it, so it is tried at once.
 begin_waiting 1 --ranks 3 --max-restarts 1
 ip netns pids h2 | xargs kill -9 2>/dev/null
 wait "$launcher" || complain "not started again: $(cat launch.out)"
 were 1 "h1 0/3" "h2 1/3" "h3 2/3"
-# All are lost, and come back later than the first new start.
+# All hosts are lost, and return after the first new start.
 begin_waiting 1 --max-restarts 6
 for h in h1 h2 h3; do touch "down-$h"; done
 for h in h1 h2 h3; do ip netns pids $h | xargs kill -9 2>/dev/null; done
@@ -163,7 +163,7 @@ for h in h1 h2 h3; do wait_until 10 empty $h || complain "$h still has processes
 rm -rf told
 unset CAIRN_TEST_PROGRAM
 
-# ---- what they are for ----
+# ---- training ----
 if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: probe and training need the gloo module" && finish; fi
 expect 0 "$CAIRN_BINARY" launch --hosts all --connect-timeout 20s --probe
 says "rank 0 on h1 (10.77.0.1), rank 1 on h2 (10.77.0.2)" "3 ranks on 3 hosts, all sending at once:" "--network "

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A rank that dies, freezes or fails by itself: every other one ends with 77, soon, with a line that names it.
+# A rank that dies, freezes or fails by itself: every other rank soon ends with 77 and a line that names it.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -40,7 +40,7 @@ for lost in 0 2; do
     done
 done
 
-# one that cannot read its data: it says so, the others that it was lost
+# a rank that cannot read its data names the file, the others name the rank
 cp -r -- "$sample" broken && rm broken/train.tsv
 meet
 for r in 0 1 2; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A signal while ranks wait for others to come: they end with 75, soon, wherever they meet.
+# A signal while ranks wait for others: they soon end with 75, at every kind of rendezvous.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -14,7 +14,7 @@ rank() {
         "$CAIRN_BINARY" "${small[@]}" >"log.$1" 2>&1 </dev/null &
     pids[$1]=$!
 }
-# stop WHAT SIGNAL: all that were started, once each is at the meeting; 300 s would be the time to wait there.
+# stop WHAT SIGNAL: signals all started ranks once each is at the meeting, where it would wait for 300 s.
 stop() {
     local r code since
     for r in "${!pids[@]}"; do
@@ -33,7 +33,7 @@ stop() {
     [ $((SECONDS - since)) -le 20 ] || complain "$1: it took $((SECONDS - since)) s"
     pids=()
 }
-free_port() { # of 8 in a row that nobody listens at
+free_port() { # the first of 8 free ports in a row
     local port
     for ((port = 20000 + $$ % 20000; ; port += 8)); do
         ss -ltn | awk -v p="$port" '{ n = $4; sub(/.*:/, "", n); if (n >= p && n < p + 8) bad = 1 } END { exit bad }' && echo "$port" && return
@@ -53,6 +53,13 @@ done
 [ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
 
 # Under the launcher: a rank that never comes; then a host that never answers.
+stop_launcher() { # stop_launcher WHAT: it ends with 75, soon after SIGTERM
+    local code=0 since=$SECONDS
+    kill "$launcher"
+    wait "$launcher" || code=$?
+    [ "$code" -eq 75 ] || complain "$1: launch ended with $code: $(cat launch.out)"
+    [ $((SECONDS - since)) -le 20 ] || complain "$1: it took $((SECONDS - since)) s"
+}
 cat >program.sh <<'END2'
 #!/usr/bin/env bash
 [ "$RANK" = 0 ] && exec "$CAIRN_BINARY" "$@"
@@ -61,15 +68,10 @@ while :; do sleep 0.1; done
 END2
 chmod +x program.sh
 CAIRN_TEST_PROGRAM=$work/program.sh "$CAIRN_BINARY" launch --ranks 2 -- "${small[@]}" >launch.out 2>&1 &
-pids=($!)
+launcher=$!
 wait_until 60 grep -qs 'meets the others at served' launch.out || complain "launch: rank 0 does not come: $(cat launch.out)"
-since=$SECONDS
-kill "${pids[0]}"
-code=0
-wait "${pids[0]}" || code=$?
-[ "$code" -eq 75 ] || complain "launch ended with $code: $(cat launch.out)"
-[ $((SECONDS - since)) -le 20 ] || complain "launch: it took $((SECONDS - since)) s"
-# A rank is killed while they train: the launcher removes what is left of the meeting.
+stop_launcher "a rank that never comes"
+# A rank is killed during training: the launcher removes the files of the meeting.
 "$CAIRN_BINARY" launch --ranks 2 --rendezvous "file:$work/meet2" -- "${small[@]/3/1000000}" --schedule constant --warmup 0 \
     --peer-timeout 5s >launch.out 2>&1 &
 launcher=$!
@@ -94,13 +96,8 @@ chmod +x ssh.sh
 printf 'nowhere\n' >hosts
 ln -s "$work" "/tmp/cairn-test-$$" # CAIRN_SSH is words without spaces
 CAIRN_SSH=/tmp/cairn-test-$$/ssh.sh "$CAIRN_BINARY" launch --hosts hosts -- "${small[@]}" >launch.out 2>&1 &
-pids=($!)
+launcher=$!
 wait_until 60 test -e asked || complain "no agent was started"
 rm -f "/tmp/cairn-test-$$"
-since=$SECONDS
-kill "${pids[0]}"
-code=0
-wait "${pids[0]}" || code=$?
-[ "$code" -eq 75 ] || complain "a host that does not answer: launch ended with $code: $(cat launch.out)"
-[ $((SECONDS - since)) -le 20 ] || complain "a host that does not answer: it took $((SECONDS - since)) s"
+stop_launcher "a host that does not answer"
 finish

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A control group's memory limit, as a scheduler sets it for a job: a plan obeys it, and a rank that the kernel kills
-# because of it is told as that, is not started again, and ends the launcher with 76.
+# A control group's memory limit, as a scheduler sets it for a job: a plan obeys it. If the kernel kills a rank because
+# of it, the message names the limit, there is no restart, and the launcher ends with 76.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -29,5 +29,5 @@ says "MiB"
 [ ! -e refused/metrics.jsonl ] || complain "it trained although its plan does not fit"
 limited 76 killed "${big[@]}" --memory-budget 8GiB
 says "was killed by the kernel for memory: the limit there is 100 MiB"
-if grep -q "starting again" <<<"$output"; then complain "it was started again: $output"; fi
+if grep -q "starting again" <<<"$output"; then complain "it was restarted: $output"; fi
 finish

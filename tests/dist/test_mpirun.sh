@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Open MPI's mpirun, and torchrun's variables by hand, start the ranks: each finds itself by what they leave in the
-# environment. Nothing of MPI is linked.
+# Open MPI's mpirun, and torchrun's variables by hand, start the ranks: each finds its rank in the environment. MPI
+# is not linked.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,7 +18,7 @@ for r in 0 1; do
     pids[r]=$!
 done
 for r in 0 1; do wait "${pids[r]}" || complain "by hand, rank $r: $(cat "hand.$r")"; done
-[ "$(losses by-hand)" = "$(losses launched)" ] || complain "started by hand it computes something else"
+[ "$(losses by-hand)" = "$(losses launched)" ] || complain "ranks started by hand have other losses"
 
 if ! command -v mpirun >/dev/null; then
     echo "skipped: mpirun is not installed (Debian: openmpi-bin)"
@@ -27,6 +27,6 @@ fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 run=(mpirun --oversubscribe --bind-to none -n)
 expect 0 timeout 100 "${run[@]}" 2 "$CAIRN_BINARY" glue "${small[@]}" --output-dir by-mpi
-[ "$(losses by-mpi)" = "$(losses launched)" ] || complain "under mpirun it computes something else"
+[ "$(losses by-mpi)" = "$(losses launched)" ] || complain "ranks under mpirun have other losses"
 [ "$(grep -c 'trained 6 steps' <<<"$output")" -eq 1 ] || complain "the ranks did not train together: $output"
 finish

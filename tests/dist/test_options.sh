@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks that were started with different options end at once, before anything depends on these, with the option, both
-# values and both ranks; what may be each rank's own may differ.
+# Ranks with different options end before any use of them, with a message that names the option, both values and both
+# ranks. Options of a single machine may differ.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -16,7 +16,7 @@ glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$s
 pretrain=(pretrain --model-config tiny.json --vocab vocab.txt --data-dir shards --max-seq-length 64 --batch-size 13
     --max-steps 3)
 
-# differ COMMAND OPTION VALUE_OF_0 VALUE_OF_1 FLAGS_OF_0 FLAGS_OF_1: both end with 2, and say so
+# differ COMMAND OPTION VALUE_OF_0 VALUE_OF_1 FLAGS_OF_0 FLAGS_OF_1: both end with 2 and the message
 n=0
 differ() {
     local -n command=$1
@@ -42,15 +42,15 @@ differ glue --eval-every 0 2 "--do-eval" "--do-eval --eval-every 2"
 differ glue --model "" nowhere "" "--model nowhere"
 differ pretrain --eval-dir "" shards/eval "" "--eval-dir shards/eval"
 differ pretrain --input "" text "" "--input text"
-# One of them is wrong by itself, too: the others do not wait for it.
+# One rank is also invalid by itself: the others do not wait for it.
 differ glue --eval-every 0 2 "" "--eval-every 2"
 
-# Wrong on all in the same way: each says it.
+# Invalid on all ranks in the same way: each prints the error.
 start 2 wrong "${glue[@]}" --eval-every 2 --output-dir wrong --connect-timeout 100s
 ended 2
 for r in 0 1; do grep -q -- "give --do-eval too" "wrong.$r" || complain "rank $r does not say what is wrong"; done
 
-# What may differ. (ranks.sh gives all --threads 1.)
+# Options that may differ. (ranks.sh gives all --threads 1.)
 cp -r -- "$sample" elsewhere
 cp -- tiny/vocab.txt words.txt
 meet

@@ -59,19 +59,19 @@ states() { ps -u 4001 -o stat=,args= | awk '/cairn glue/ && !/launch/ { print su
 # shellcheck disable=SC2317
 stopped_all() { [ "$(states)" = TT ]; }
 
-past_walltime() { # three jobs or more come to the weights of one
+past_walltime() { # three or more jobs have the weights of one
     submit whole "--max-steps 1200 --warmup 0 --schedule constant" >/dev/null
     walltime=00:00:40 submit parts "--max-steps 1200 --warmup 0 --schedule constant" -A account >/dev/null
     wait_over whole
     wait_over parts
-    cmp "$share/whole/MNLI/model.safetensors" "$share/parts/MNLI/model.safetensors" || complain "the weights of several jobs are others"
+    cmp "$share/whole/MNLI/model.safetensors" "$share/parts/MNLI/model.safetensors" || complain "several jobs have other weights than one"
     [ "$(printed parts | grep -c 'submitted again as')" -ge 1 ] || complain "one job was enough: $(printed parts | tail -n 5)"
     says_so parts '-A account' || complain "the account is lost: $(printed parts | grep qsub)"
-    [ "$(printed parts | grep -c 'the scheduler leaves this job')" -gt 1 ] || complain "a later job did not ask for its own time"
+    [ "$(printed parts | grep -c 's left; Cairn stops after')" -gt 1 ] || complain "a later job did not ask for its own time"
     none_left "past walltime"
 }
 
-refused() { # compute nodes may not submit: the line to type goes on
+refused() { # compute nodes may not submit: the printed command resumes the run
     printf '#!/bin/sh\necho "qsub: not from here" >&2\nexit 1\n' >"$share/qsub"
     chmod 755 "$share/qsub"
     sed "s|^set -uo pipefail|set -uo pipefail\nPATH=$share/bin:\$PATH|" "$scripts/job.pbs" >"$source/own.pbs"
@@ -79,10 +79,10 @@ refused() { # compute nodes may not submit: the line to type goes on
     chown -R 4001:4001 "$share/bin" "$source"
     chunks=1:ncpus=1:mpiprocs=1 walltime=00:00:30 script=own.pbs submit refused "$endless --output-dir '$share/a folder, two'" >/dev/null
     wait_over refused
-    says_so refused "(qsub: not from here)" || complain "why it cannot be submitted is not said: $(printed refused | tail -n 3)"
-    line=$(printed refused | sed -n 's/^To go on, type on a login node: //p')
+    says_so refused "(qsub: not from here)" || complain "the reason is not printed: $(printed refused | tail -n 3)"
+    line=$(printed refused | sed -n 's/^To resume, run on a login node: //p')
     rm -- "$share/bin/qsub"
-    user env CUDA_VISIBLE_DEVICES= bash -c "$line" >"$work/.id" || complain "the line cannot be typed: $line: $(cat "$work/.id")"
+    user env CUDA_VISIBLE_DEVICES= bash -c "$line" >"$work/.id" || complain "the printed command fails: $line: $(cat "$work/.id")"
     wait_until 120 running refused || complain "the typed job does not run"
     user qdel "$(cat "$work/.id")"
     wait_over refused
@@ -139,7 +139,7 @@ put_back() { # by the server, while old ranks may still save: the new start wait
     lab in h0 root qrerun "$job"
     wait_until 120 running again || complain "it does not run again: $(user qstat -f "$job")"
     before=$(steps_of again)
-    wait_until 180 trained again $((before + 20)) || complain "it does not go on: $(printed again)"
+    wait_until 180 trained again $((before + 20)) || complain "it does not resume: $(printed again)"
     user qdel "$job"
     wait_over again
 }
@@ -150,13 +150,13 @@ faults() { # a killed rank, no starts left: the job comes back, also with chunks
     lab in n2 root pkill -KILL -x cairn
     wait_until 120 says_so fault "ended with 77; submitted again as" || complain "after 77: $(printed fault | tail -n 5)"
     before=$(steps_of fault)
-    wait_until 180 trained fault $((before + 5)) || complain "it does not go on: $(printed fault | tail -n 5)"
+    wait_until 180 trained fault $((before + 5)) || complain "it does not resume: $(printed fault | tail -n 5)"
     user qdel "$(user qselect -N fault)"
     wait_over fault
     none_left "fault"
 }
 
-gpus() { # one line of PBS_NODEFILE for a host is no slot
+gpus() { # one line per host in PBS_NODEFILE is not a slot
     chunks=1:ncpus=2:ngpus=2 devices=0,1 submit gpus "--max-steps 5 --backend cpu" >/dev/null
     wait_over gpus
     says_so gpus "n1 gets 2 ranks for its GPUs" || complain "no warning: $(printed gpus)"
@@ -177,7 +177,7 @@ limits() { # by PBS's hook, which is written for control groups of version 1 her
     lab stop
     lab cgroups
     lab start >"$work/lab.out" 2>&1 || { complain "PBS did not start with control groups: $(cat "$work/lab.out")" && return; }
-    # Without mem= a host has 256 MB, which the plan obeys; ranks are in the job's group and on its cores.
+    # Without mem= a host has 256 MB, which the plan obeys. Ranks are in the job's control group and on its cores.
     job=$(submit small "$endless")
     begun small
     for h in n1 n2; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pretraining on several ranks: masked words are not spread evenly, denominators are those of the whole step, and the
-# evaluation's sums are added as one rank adds them.
+# Pretraining on several ranks: uneven numbers of masked words, denominators of the whole step, and the sums of the
+# evaluation in the order of one rank.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -31,10 +31,10 @@ for n in 1 3; do
         --eval-batch-size 8 --backend cpu --output-dir "eval$n"
     ended 0
 done
-cmp eval1/eval_results.txt eval3/eval_results.txt || complain "3 ranks evaluate otherwise"
+cmp eval1/eval_results.txt eval3/eval_results.txt || complain "3 ranks have another evaluation"
 has_file eval3/eval_results.txt
 
-# the loss and the number of right words are those of all ranks
+# loss and accuracy are of all ranks
 for key in mlm_accuracy nsp_loss; do
     paste <(sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" out1/metrics.jsonl) \
         <(sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" out4/metrics.jsonl) |

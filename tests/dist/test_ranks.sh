@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Several ranks train as one: the same losses to rounding, bit-equal weights over ranks, the same evaluation; uneven
-# shares, accumulation, bf16 between ranks, going on at other numbers of ranks, and a signal to one of them.
+# shares, accumulation, bf16 between ranks, resuming with other numbers of ranks, and a signal to one of them.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -9,7 +9,7 @@ make_tiny_bert tiny
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --do-eval
     --backend ref --bucket-size 16KiB)
 
-# rank counts: 1, 2, 3, 4; 27 sequences to a step are shared unevenly, and the epoch ends with a short batch
+# rank counts: 1, 2, 3, 4; 27 sequences per step are shared unevenly, and the epoch ends with a short batch
 for n in 1 2 3 4; do
     start "$n" "log$n" "${glue[@]}" --output-dir "out$n" --batch-size 27 --max-steps 7
     ended 0
@@ -19,9 +19,9 @@ for n in 1 2 3 4; do
     cmp out1/eval_results.txt "out$n/eval_results.txt" >/dev/null ||
         awk '{ split($0, x, " = "); getline y < "out1/eval_results.txt"; split(y, z, " = ")
                if ((x[2] - z[2]) ^ 2 > 1e-6) bad = 1 } END { exit bad }' "out$n/eval_results.txt" ||
-        complain "$n ranks: other figures"
-    [ -s "log$n.1" ] || complain "rank 1 said nothing at all in --verbose"
-    grep -q 'rank 1 on .*accuracy' "log$n.1" || complain 'rank 1 does not say who it is'
+        complain "$n ranks: other results"
+    [ -s "log$n.1" ] || complain "rank 1 printed nothing with --verbose"
+    grep -q 'rank 1 on .*accuracy' "log$n.1" || complain 'the lines of rank 1 have no prefix'
 done
 
 # once more: the same bits
@@ -29,15 +29,15 @@ start 3 again "${glue[@]}" --output-dir out3again --batch-size 27 --max-steps 7
 ended 0
 cmp out3/model.safetensors out3again/model.safetensors || complain "the same 3 ranks, other weights"
 
-# a split evaluation has the figures of one rank, to the last digit
+# a shared evaluation has the results of one rank, to the last digit
 start 1 one "${glue[0]}" --model out3 --data-dir "$sample" --do-eval --do-predict --backend ref --output-dir eval1
 ended 0
 start 3 three "${glue[0]}" --model out3 --data-dir "$sample" --do-eval --do-predict --backend ref --output-dir eval3
 ended 0
-for file in eval1/*; do cmp "$file" "eval3/${file##*/}" || complain "3 ranks evaluate otherwise"; done
+for file in eval1/*; do cmp "$file" "eval3/${file##*/}" || complain "3 ranks have another evaluation"; done
 has_file eval3/eval_results.txt
 
-# fewer sequences than ranks; several micro-batches to a step; bf16 between ranks; buckets of all sizes
+# fewer sequences than ranks; several micro-batches per step; bf16 between ranks; buckets of all sizes
 start 1 few1 "${glue[@]}" --output-dir few1 --batch-size 2 --max-steps 5
 ended 0
 start 4 few4 "${glue[@]}" --output-dir few4 --batch-size 2 --max-steps 5
@@ -56,7 +56,7 @@ ended 0
 near out1 half
 equal_ranks half 3
 
-# 2 steps on 1 rank, 2 on 2, 2 on 4, 1 on 1: as if it had been one
+# 2 steps on 1 rank, 2 on 2, 2 on 4, 1 on 1: the losses of one rank
 steps=0
 for n in 1 2 4 1; do
     steps=$((steps + 2))
@@ -68,7 +68,7 @@ ended 0
 near out1 moved
 equal_ranks on 2
 
-# SIGTERM to one rank: all save and end with 75, and the same command goes on, bit-exact
+# SIGTERM to one rank: all save and end with 75, and the same command resumes, bit-exact
 for who in 0 2; do
     start 3 stopped "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps 2000 --schedule constant --warmup 0
     wait_until 30 reached "stop$who" 3 || complain "stop$who does not get to its third step"
@@ -83,18 +83,18 @@ start 3 gone_on "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps
 ended 0
 cmp whole/model.safetensors "stop$who/model.safetensors" || complain "a stop changed bits"
 
-# a file stops all, and is gone then; so does the time that rank 0 has left
+# --persist-file stops all ranks and is removed; --max-time of rank 0 stops all, too
 start 2 file "${glue[@]}" --output-dir file --batch-size 27 --max-steps 100000 --persist-file error.txt
 wait_until 30 reached file 3 || complain "file does not get to its third step"
 touch error.txt
 ended 75
 grep -q "error.txt" file.0 || complain "rank 0 does not name the file that stopped it"
-[ ! -e error.txt ] || complain "the file that stopped the run is still there"
+[ ! -e error.txt ] || complain "the file that stopped the run was not removed"
 start 2 time "${glue[@]}" --output-dir time --batch-size 27 --max-steps 100000 --max-time 3s
 ended 75
-grep -q "max-time is nearly used up" time.0 || complain "rank 0 does not say that its time is up"
+grep -q "max-time is nearly used up" time.0 || complain "rank 0 does not report --max-time"
 
-# what differs between ranks is named
+# the option that differs is named
 meet
 for r in 0 1; do one "$r" 2 differ "${glue[@]}" --output-dir differ --seed "$((r + 1))"; done
 ended 2

@@ -1,5 +1,5 @@
-/* Sessions of several ranks, of each backend that opens, the CUDA one on its host executor: one micro-batch of a step
-   on each, a rank without any, and the sums beside what one process makes of the same micro-batches. */
+/* Sessions of several ranks, on each backend that opens (CUDA on its host executor): one micro-batch of a step on each
+   rank, one rank without any, and sums equal to those of one process with the same micro-batches. */
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ static void rank_work(int rank, const char *meet, const float *weights, const do
     _exit(0);
 }
 
-/* What one process makes; each has threads of its own, so it is none that forks. */
+/* Results of one process. A child makes them, because a process with threads must not fork. */
 typedef struct {
     bool absent;
     char why[256];

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # --shard optimizer: each rank holds the moments of its slice alone, and every bit is as without it: weights and both
-# moments, for each optimizer and backend, also when a run goes on with or without it and at another number of ranks.
+# moments, for each optimizer and backend, also when a run resumes with or without it or with another number of ranks.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -16,7 +16,7 @@ same() {
         complain "$2: other moments than $1"
 }
 
-# optimizer_mib LOG: what the plan gives the moments
+# optimizer_mib LOG: the plan's region of the moments
 optimizer_mib() { sed -n 's/^.* *optimizer  *\([0-9.]*\) MiB$/\1/p' "$1" | head -n 1; }
 
 for case in "ref adamw fp32 3" "ref lamb bf16 2" "cpu nvlamb fp32 2" "cpu adamw bf16 3" "cpu lamb fp32 4"; do
@@ -31,7 +31,7 @@ for case in "ref adamw fp32 3" "ref lamb bf16 2" "cpu nvlamb fp32 2" "cpu adamw 
     rm -r whole shard
 done
 
-# the memory that is saved is in the plan
+# the plan shows the saving
 [ "$(optimizer_mib whole.0)" != "$(optimizer_mib shard.0)" ] || complain "the plan's optimizer region did not shrink"
 
 # 2 steps of 5 sharded on 3 ranks, then whole on 3, then sharded on 2: the first two as one run without a stop
@@ -41,19 +41,19 @@ ended 0
 cp -r once stage && rm -r stage/checkpoint-[345] stage/model.safetensors stage/run.json
 start 3 sharded "${on[@]}" --output-dir stage --shard optimizer
 ended 0
-grep -q "resuming from stage/checkpoint-2" sharded.0 || complain "the sharded run did not go on"
+grep -q "resuming from stage/checkpoint-2" sharded.0 || complain "the sharded run did not resume"
 same once stage 5
 rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
 start 3 whole "${on[@]}" --output-dir stage
 ended 0
-grep -q "resuming from stage/checkpoint-4" whole.0 || complain "the run did not go on from a sharded one"
+grep -q "resuming from stage/checkpoint-4" whole.0 || complain "the run did not resume from a sharded one"
 same once stage 5
 rm -r stage/checkpoint-5 stage/model.safetensors stage/run.json
 start 2 two "${on[@]}" --output-dir stage --shard optimizer
 ended 0
 near once stage
 
-# all ranks are killed: the slices lie in memory still, and the run goes on, bit-exact
+# all ranks are killed: the run resumes from the slices in memory, bit-exact
 mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
     --save-every 0)
 start 2 killed "${mem[@]}" --output-dir killed --max-steps 100000
@@ -63,12 +63,12 @@ for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 at=$(($(losses killed | wc -l) + 2))
 start 2 killed "${mem[@]}" --output-dir killed --max-steps "$at" --override
 ended 0
-grep -q "resuming from the snapshot" killed.0 || complain "the run did not go on from memory"
+grep -q "resuming from the snapshot" killed.0 || complain "the run did not resume from memory"
 start 2 unkilled "${mem[@]}" --output-dir unkilled --max-steps "$at"
 ended 0
 same unkilled killed "$at"
 
-# fp16 skips updates on all ranks alike
+# fp16 skips the same updates on all ranks
 fp16=("${glue[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296 --max-steps 4)
 start 2 whole "${fp16[@]}" --output-dir half
 ended 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two hosts at the ends of long cables that lose frames (tests/fakes/cable.c): a run ends with the bytes of one beside a
-# good network; ranks that are killed or frozen there, and cables that are cut, are told, and the same command goes on.
+# Two hosts at the ends of long cables that lose frames (tests/fakes/cable.c): a run has the bits of one on a
+# good network. Killed or frozen ranks and cut cables are reported, and the same command resumes.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/dist/hosts.sh
 . "$here/hosts.sh"
@@ -11,7 +11,7 @@ cable=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/cable
 . "$here/snapshot_lib.sh"
 skip_without_gloo
 within_hosts 2 "$0" "$@"
-exec 2>/dev/null # the shell speaks of every process that was killed
+exec 2>/dev/null # else the shell reports every killed process
 
 make_case
 steps=40
@@ -20,7 +20,7 @@ for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; don
 # shellcheck disable=SC2317 # by await
 advanced() { reached "$@" || gone "${ranks[0]}"; }
 
-# start_hosts LOG FLAG...: a rank on each host, which has its own memory.
+# start_hosts LOG FLAG...: a rank on each host, each with its own snapshots.
 start_hosts() {
     local log=$1 r
     shift
@@ -55,14 +55,14 @@ for i in 1 2; do
     lay "$i"
 done
 ping=$(ip netns exec h1 bash -c 'time -p (for _ in {1..10}; do : </dev/tcp/10.77.0.254/9; done)' 2>&1 | awk '/^real/ { print $2 }')
-awk -v s="${ping:-0}" 'BEGIN { exit !(s >= 0.04) }' || complain "the cable delays nothing: ten refusals in ${ping:-?} s"
+awk -v s="${ping:-0}" 'BEGIN { exit !(s >= 0.04) }' || complain "the cable has no delay: ten refusals in ${ping:-?} s"
 
 start_hosts log --output-dir slow
 end_ranks
 [ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} over long cables" && tail -n 3 log.*; }
 same_run whole slow "$steps"
 
-# One run, and something befalls it again and again.
+# One run with one fault after another.
 most=0
 for fault in kill cut freeze cut kill; do
     victim=$((RANDOM % 2))
@@ -94,5 +94,5 @@ end_ranks
 [ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} in the end" && tail -n 3 log.*; }
 same_run whole hurt "$steps"
 echo "five faults over long cables; the slowest was told within $most s"
-[ "$most" -le 30 ] || complain "a fault was told after $most s"
+[ "$most" -le 30 ] || complain "a fault was reported after $most s"
 exit $((failures > 0))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A real Slurm: srun without a launcher, and hpcai_scripts/job.slurm as a user submits it, on two hosts: to its end,
-# through a lost rank, through the signal before the limit and the queue, and cancelled; GLUE and pretraining.
+# with a lost rank, with the signal before the limit and a requeue, and cancelled; GLUE and pretraining.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -28,12 +28,12 @@ steps_of() { wc -l 2>/dev/null <"$work/results/MNLI/metrics.jsonl" || echo 0; }
 # shellcheck disable=SC2317 # by wait_until
 trained() { [ "$(steps_of)" -gt "$1" ]; }
 
-# srun alone: ranks find each other by Slurm's variables.
+# srun alone: ranks meet by Slurm's variables.
 expect 0 timeout 600 srun -N2 "$CAIRN_BINARY" glue --do-train "${small[@]}" --max-steps 6 --output-dir "$work/by-srun"
 [ "$(losses by-srun | wc -l)" -eq 6 ] || complain "srun: $(losses by-srun | wc -l) steps"
 [ "$(grep -c 'trained 6 steps' <<<"$output")" -eq 1 ] || complain "srun: the ranks did not train together: $output"
 
-# The job as it is.
+# The unchanged job.
 job=$(submit hpcai_scripts/job.slurm "${small[@]}" --max-steps 6)
 slurm_wait "$job" 600
 has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
@@ -42,17 +42,17 @@ has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
 none_left "the finished job"
 rm -rf results
 
-# A rank is killed: the launcher starts all again, within the job.
+# A rank is killed: the launcher restarts all, within the job.
 job=$(submit hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}" --save-steps 20)
 wait_until 600 trained 30 || { complain "the run did not begin: $(cat "$job.out")" && finish; }
 pgrep -f "^cairn glue" | while read -r pid; do
     grep -qzx RANK=1 "/proc/$pid/environ" && kill -9 "$pid"
 done
 wait_until 600 holds "$job.out" "was killed by SIGKILL; starting again on 2 hosts (1 of at most 3)" ||
-    complain "the fault was not seen: $(cat "$job.out")"
+    complain "the fault was not reported: $(cat "$job.out")"
 before=$(steps_of)
-wait_until 600 trained $((before + 5)) || complain "it did not go on after the fault: $(cat "$job.out")"
-# Suspended, all of it stands still, and then continues: nobody is blamed.
+wait_until 600 trained $((before + 5)) || complain "it did not resume after the fault: $(cat "$job.out")"
+# Suspended: all processes stop, then continue, and no rank is reported as lost.
 scontrol suspend "$job" || complain "it cannot be suspended"
 sleep 5
 before=$(steps_of)
@@ -60,24 +60,24 @@ sleep 5
 [ "$(steps_of)" -eq "$before" ] || complain "it trained while it was suspended"
 scontrol resume "$job"
 wait_until 600 trained $((before + 5)) || complain "it did not continue: $(cat "$job.out")"
-! holds "$job.out" "(2 of at most 3)" || complain "a suspended job was started again: $(cat "$job.out")"
-# Cancelled by the user: a signal for every process, then the end.
+! holds "$job.out" "(2 of at most 3)" || complain "a suspended job was restarted: $(cat "$job.out")"
+# Cancelled by the user: a signal to every process, then the end.
 scancel "$job"
 slurm_wait "$job" 600
 none_left "the cancelled job"
 rm -rf results
 
-# The signal before the limit: a checkpoint, the queue, and on from there. Slurm looks at limits every half minute, and
-# signals up to a minute early: so this one may come before anything has begun, or when the run is long under way.
+# The signal before the limit: a checkpoint, a requeue, and the run resumes. Slurm checks limits every half minute and
+# signals up to a minute early, so the signal may come before the run begins or long after.
 job=$(CAIRN_MAX_TIME=10h submit --time=2 --signal=B:TERM@60 hpcai_scripts/job.slurm "${small[@]}" "${endless[@]}")
 wait_until 600 holds "$job.out" "back into the queue" || { complain "no signal, or no requeue: $(cat "$job.out")" && finish; }
-grep -q "SIGTERM" "$job.out" || complain "it was not the signal that stopped it: $(cat "$job.out")"
+grep -q "SIGTERM" "$job.out" || complain "another cause stopped it: $(cat "$job.out")"
 before=$(steps_of)
 # Slurm lets a job that was put back wait for two minutes: not here, and its next signal comes late.
 # shellcheck disable=SC2317 # by wait_until
 released() { [ "$(squeue -h -j "$job" -o %T)" = PENDING ] && scontrol update JobId="$job" StartTime=now TimeLimit=60 2>/dev/null; }
 wait_until 600 released || complain "the job is not in the queue: $(scontrol show job "$job")"
-wait_until 600 trained $((before + 5)) || complain "it did not go on from its checkpoint: $(cat "$job.out")"
+wait_until 600 trained $((before + 5)) || complain "it did not resume from its checkpoint: $(cat "$job.out")"
 [[ $(scontrol show job "$job") == *Restarts=[1-9]* ]] || complain "Slurm counts no restart: $(scontrol show job "$job")"
 scancel "$job"
 slurm_wait "$job" 600

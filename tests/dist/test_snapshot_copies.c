@@ -1,12 +1,17 @@
-/* Copies of slices on other hosts: three ranks, as if each had a host of its own. A slice that cannot be made, or that
-   comes damaged, keeps nobody waiting: all ranks are through with that generation soon, and the next one is whole. */
+/* Copies of slices on other hosts: three ranks, as if each had its own host. No rank waits for a slice that cannot be
+   made or arrives damaged: all soon finish that generation, and the next one is complete. */
 #include <sys/wait.h>
 
 #include "dist/ranks.h"
 #include "state/checkpoint_sample.h"
 #include "state/snapshot_copies.h"
 
-enum { RANKS = 3, REPLICAS = 2, PEER_TIMEOUT = 3, SOON = 20 }; /* s; without a word they would wait 20 peer timeouts */
+enum {
+    RANKS = 3,
+    REPLICAS = 2,
+    PEER_TIMEOUT = 3,
+    SOON = 20
+}; /* s; without a message they would wait 20 peer timeouts */
 
 static const Digest run_number = {.hi = 7, .lo = 9};
 
@@ -47,7 +52,7 @@ static Snapshot *open_one(const Work *w, int holder, int slice, const ParamTable
     return s;
 }
 
-/* The slices that are whole on this host in `generation`. */
+/* The complete slices of `generation` on this host. */
 static int whole_in(const Work *w, int holder, int64_t generation)
 {
     char *dir = mem_printf("%s/host%d", w->dir, holder);
@@ -122,7 +127,7 @@ static int work(Comm *c, void *arg)
     return 0;
 }
 
-static void test_a_bad_slice_keeps_nobody_waiting(void **state)
+static void test_bad_slice(void **state)
 {
     for (int damage = 0; damage < RANKS; damage++) {
         char *dir = mem_printf("%s/%d", (char *)*state, damage),
@@ -138,8 +143,8 @@ static void test_a_bad_slice_keeps_nobody_waiting(void **state)
     }
 }
 
-/* Two hosts of two ranks, and three of which one has a single rank. */
-static void test_who_holds_whose(void **state)
+/* Two hosts with two ranks each; three hosts, one of them with a single rank. */
+static void test_holders(void **state)
 {
     (void)state;
     const int even[] = {0, 0, 1, 1}, odd[] = {0, 0, 1, 2, 2};
@@ -158,8 +163,8 @@ static void test_who_holds_whose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_holds_whose),
-        cmocka_unit_test_setup_teardown(test_a_bad_slice_keeps_nobody_waiting, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_holders),
+        cmocka_unit_test_setup_teardown(test_bad_slice, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

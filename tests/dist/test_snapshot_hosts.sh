@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two hosts, as network namespaces, two ranks each, a copy of every slice on the other host: any one host is lost with
-# its memory, and the run goes on from memory all the same; bit-equal in the end.
+# Two hosts, as network namespaces, with two ranks each and a copy of every slice on the other host: one host is lost
+# with its memory, and the run resumes from memory, with a bit-equal result.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/dist/hosts.sh
 . "$here/hosts.sh"
@@ -50,14 +50,14 @@ for lost in 1 2; do
         [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after host $lost was lost" && tail -n 3 log.*; }
         grep -q 'partly from copies on other hosts' log.0 || { complain "no copies were used" && cat log.0; }
         step=$(sed -n 's/^memory .* holds step \([0-9]*\) of this run.*/\1/p' log.0)
-        [ "$((before - step))" -le 6 ] || complain "$((before - step)) steps were lost"
+        [ "$((before - step))" -le 6 ] || complain "lost $((before - step)) steps"
         same_run whole "$out" 60
-        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 0 ] || complain "left: $(find "$memory")"
+        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 0 ] || complain "snapshots remain: $(find "$memory")"
     done
 done
 
-# A host is lost, and those on the other one write a checkpoint at once: of slices of their own and of copies. Without
-# copies they say what they lack.
+# A host is lost, and a rank of the other host writes a checkpoint at once, from that host's slices and copies. Without
+# copies its message names the missing slices.
 start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
 await reached left 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
@@ -68,16 +68,16 @@ step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .*/\1/p' log.2)
 rm -rf -- "$memory/h1" "$memory/h2"
 start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
 end_ranks
-grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole left 60
 start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 await reached single 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
 end_ranks
-grep -q 'Nothing is saved, .* of 4 slices lacks number 0, 1' log.2 || { complain "what host 2 lacks is not said" && tail -n 2 log.2; }
+grep -q 'Nothing is saved, .* of 4 slices lacks number 0, 1' log.2 || { complain "host 2 does not name the missing slices" && tail -n 2 log.2; }
 rm -rf -- "$memory/h1" "$memory/h2"
 
-# one host is cut off for good: its ranks and the others end with 77; what it held counts again when it is back
+# One host is cut off: all ranks end with 77. Its snapshots count again when it is back.
 start_hosts log --output-dir cut --snapshot-steps 3
 await reached cut 8
 ip link set to2 down

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One rank, kill -9 at random moments, again and again: the same command goes on from memory, and ends with the bytes of
-# a run that was never stopped. Nothing is on disk but what a run writes at its end, or soon after it went on from memory.
+# One rank, kill -9 at random moments, many times: the same command resumes from memory, and ends with the bytes of an
+# uninterrupted run. A run writes to disk only at its end, and soon after it resumed from memory.
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 
@@ -8,6 +8,17 @@ kills_wanted=$(quick_or_deep 50 140) memory_wanted=$(quick_or_deep 7 20)
 make_case
 run=("${task[@]}" --max-steps 60) long=("${task[@]}" --max-steps 4000)
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir whole --snapshot-steps 0
+
+# killed_at STEP OUT FLAG...: runs in the folder OUT, and kills the process after step STEP.
+killed_at() {
+    local step=$1 out=$2
+    shift 2
+    "$CAIRN_BINARY" "${long[@]}" --output-dir "$out" "$@" >/dev/null 2>log &
+    child=$!
+    await reached "$out" "$step"
+    kill -9 "$child"
+    wait "$child" 2>/dev/null
+}
 
 kills=0 from_memory=0 rounds=0
 while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt "$memory_wanted" ]; } && [ "$rounds" -lt 40 ]; do
@@ -25,106 +36,86 @@ while { [ "$kills" -lt "$kills_wanted" ] || [ "$from_memory" -lt "$memory_wanted
         if [ "$code" -ne 137 ]; then break; fi
         kills=$((kills + 1))
         if [ -z "$behind" ] && [ -d "$out" ] && find "$out" -maxdepth 1 -name 'checkpoint-*' ! -name '*.tmp' | grep -qv checkpoint-60; then
-            complain "a checkpoint was written before the end, and it never went on from memory"
+            complain "a checkpoint was written before the end, but no start resumed from memory"
         fi
     done
     [ "$code" -eq 0 ] || { complain "exit code $code" && cat log; }
     same_run whole "$out" 60
-    [ "$(snapshots_left)" -eq 0 ] || complain "a finished run left its snapshot: $(ls "$memory")"
+    [ "$(snapshots_left)" -eq 0 ] || complain "the snapshot of a finished run remains: $(ls "$memory")"
 done
-echo "$kills kills in $rounds runs, $from_memory starts went on from memory"
-{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge "$memory_wanted" ]; } || complain "too few kills met a snapshot"
+echo "$kills kills in $rounds runs, $from_memory starts resumed from memory"
+{ [ "$kills" -ge "$kills_wanted" ] && [ "$from_memory" -ge "$memory_wanted" ]; } || complain "too few kills hit a run with a snapshot"
 
 # shellcheck disable=SC2317 # by await
-saved_once() { compgen -G 'told/checkpoint-*[0-9]/manifest.json' >/dev/null; }
+saved_once() { compgen -G 'resumed/checkpoint-*[0-9]/manifest.json' >/dev/null; }
 
-# What is lost is said: at most the steps since the last snapshot.
-"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
-child=$!
-await reached told 23
-kill -9 "$child"
-wait "$child" 2>/dev/null
-before=$(steps_in told)
+# The log has the number of lost steps: at most those since the last snapshot.
+killed_at 23 resumed --snapshot-steps 5
+before=$(steps_in resumed)
 expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
-says "$(readlink -f told)" dead
-"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 >/dev/null 2>log &
+says "$(readlink -f resumed)" dead
+"$CAIRN_BINARY" "${long[@]}" --output-dir resumed --snapshot-steps 5 >/dev/null 2>log &
 child=$!
 await holds log 'resuming from'
 step=$(sed -n 's/^memory ([^)]*) holds step \([0-9]*\) of this run.*/\1/p' log)
 lost=$(sed -n 's/.*there is no checkpoint: \([0-9]*\) steps* \(is\|are\) lost.*/\1/p' log)
 { [ "$((step + lost))" -eq "$before" ] && [ "$((step % 5))" -eq 0 ]; } || { complain "step $step, lost $lost, made $before" && cat log; }
 
-# Disk is behind memory: it is saved there soon after the first new snapshot, whatever --save-every says; once.
+# The disk is behind memory, so one checkpoint follows the first new snapshot, whatever --save-every says.
 await saved_once
-saved=$(find told -name 'checkpoint-*' -printf '%f\n')
+saved=$(find resumed -name 'checkpoint-*' -printf '%f\n')
 saved=${saved#checkpoint-}
-{ [ "$saved" -gt "$step" ] && [ "$saved" -le "$((step + 15))" ]; } || complain "went on from $step, saved step $saved"
-await reached told "$((saved + 20))"
-[ "$(find told -name 'checkpoint-*' -printf '%f\n')" = "checkpoint-$saved" ] || complain "saved again: $(ls told)"
+{ [ "$saved" -gt "$step" ] && [ "$saved" -le "$((step + 15))" ]; } || complain "resumed from $step, saved step $saved"
+await reached resumed "$((saved + 20))"
+[ "$(find resumed -name 'checkpoint-*' -printf '%f\n')" = "checkpoint-$saved" ] || complain "saved again: $(ls resumed)"
 
-# While it lives: it is listed as alive, not discarded, not persisted.
-await reached told "$((before + 6))"
+# While the process lives its snapshot is listed as alive, and neither discarded nor persisted.
+await reached resumed "$((before + 6))"
 expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir "$memory"
 says "alive"
-expect 1 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir told
+expect 1 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir resumed
 says "is alive"
-expect 1 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory" --output-dir told
+expect 1 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory" --output-dir resumed
 says "is alive"
 
-# --persist-file: the state is on disk, the snapshot is gone.
+# --persist-file: the state is on disk, and the snapshot is removed.
 kill -9 "$child"
 wait "$child" 2>/dev/null
-"$CAIRN_BINARY" "${long[@]}" --output-dir told --snapshot-steps 5 --persist-file error.txt >/dev/null 2>log &
+"$CAIRN_BINARY" "${long[@]}" --output-dir resumed --snapshot-steps 5 --persist-file error.txt >/dev/null 2>log &
 child=$!
 await holds log 'resuming from'
 touch error.txt
 code=0
 wait "$child" || code=$?
 [ "$code" -eq 75 ] || complain "exit code $code after --persist-file appeared"
-[ "$(find told -name 'checkpoint-*' -printf '%f\n')" != "checkpoint-$saved" ] || complain "no checkpoint after --persist-file"
-[ "$(snapshots_left)" -eq 0 ] || complain "a saved run left its snapshot: $(ls "$memory")"
+[ "$(find resumed -name 'checkpoint-*' -printf '%f\n')" != "checkpoint-$saved" ] || complain "no checkpoint after --persist-file"
+[ "$(snapshots_left)" -eq 0 ] || complain "the snapshot of a saved run remains: $(ls "$memory")"
 
-# Another run's: removed and made again, the folder is another run; --resume never begins another, too.
-"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
-child=$!
-await reached other 5
-kill -9 "$child"
-wait "$child" 2>/dev/null
+# Another run: a folder that was removed and recreated, or --resume never.
+killed_at 5 other --snapshot-steps 1
 mv other gone
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir other --snapshot-steps 1
 says "trained 60 steps"
 if grep -q '^memory' <<<"$output"; then complain "another run's snapshot was taken"; fi
 same_run whole other 60
 rm -rf other gone
-"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
-child=$!
-await reached other 5
-kill -9 "$child"
-wait "$child" 2>/dev/null
+killed_at 5 other --snapshot-steps 1
 expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --snapshot-steps 0 --resume never --max-steps 3
 expect 0 "$CAIRN_BINARY" "${run[@]}" --output-dir other --snapshot-steps 0 --override
 if grep -q '^memory' <<<"$output"; then complain "a snapshot from before --resume never was taken"; fi
 
 # Other flags: refused as for a checkpoint, and taken with --override.
 rm -rf other
-"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
-child=$!
-await reached other 5
-kill -9 "$child"
-wait "$child" 2>/dev/null
+killed_at 5 other --snapshot-steps 1
 expect 2 "$CAIRN_BINARY" "${long[@]}" --output-dir other --seed 9
 says "the snapshot of step" "other flags"
 expect 0 "$CAIRN_BINARY" "${task[@]}" --output-dir other --seed 9 --override --max-steps 20
 says "resuming from the snapshot of step"
-[ "$(snapshots_left)" -eq 0 ] || complain "a finished run left what an earlier process had in memory"
+[ "$(snapshots_left)" -eq 0 ] || complain "the snapshot of an earlier process remains"
 
-# persist: the bytes of an ordinary save of that step.
+# persist writes the bytes of an ordinary save of that step.
 rm -rf other
-"$CAIRN_BINARY" "${long[@]}" --output-dir other --snapshot-steps 1 >/dev/null 2>log &
-child=$!
-await reached other 5
-kill -9 "$child"
-wait "$child" 2>/dev/null
+killed_at 5 other --snapshot-steps 1
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir other
 checkpoint=$(cat .stdout)
 step=${checkpoint##*-}
@@ -135,10 +126,10 @@ kill -9 "$child"
 wait "$child" 2>/dev/null
 sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"keep": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "$checkpoint/state.json" >a.json
 sed 's/"output-dir": "[^"]*"//; s/"save-steps": [0-9]*//; s/"keep": [0-9]*//; s/"snapshot-steps": "[^"]*"//' "saved/checkpoint-$step/state.json" >b.json
-diff a.json b.json || complain "state.json of persist is another"
+diff a.json b.json || complain "state.json of persist differs"
 for file in model.safetensors optimizer.safetensors config.json vocab.txt; do
     cmp "$checkpoint/$file" "saved/checkpoint-$step/$file" || complain "persist wrote another $file"
 done
 expect 0 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory"
-[ "$(snapshots_left)" -eq 0 ] || complain "discard left something: $(ls -A "$memory")"
+[ "$(snapshots_left)" -eq 0 ] || complain "files remain after discard: $(ls -A "$memory")"
 exit $((failures > 0))

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# `cairn plan --ranks` says what snapshots take of the hosts' memory: beside what lies there in a run.
+# The memory of snapshots in `cairn plan --ranks` is that of the files of a run.
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 skip_without_gloo
-exec 2>/dev/null # the shell speaks of every process that was killed
+exec 2>/dev/null # the shell reports every killed process
 
 make_case
 cat >config.json <<'END'
@@ -28,10 +28,10 @@ for n in 2 3; do
         sum=$((sum + bytes))
         if [ "$bytes" -gt "$most" ]; then most=$bytes; fi
     done
-    # never less than there is, and more by what small files may take at most
-    { [ "$most" -le "$plan" ] && [ "$((plan - most))" -lt "$spare" ]; } || complain "$n ranks: planned $plan bytes for one, $most are taken"
+    # at least the actual bytes, and more by at most the room for small files
+    { [ "$most" -le "$plan" ] && [ "$((plan - most))" -lt "$spare" ]; } || complain "$n ranks: planned $plan bytes for one, found $most"
     all=$(planned "$n" snapshots)
-    { [ "$sum" -le "$all" ] && [ "$((all - sum))" -lt "$((n * spare))" ]; } || complain "$n ranks: planned $all bytes for all, $sum are taken"
+    { [ "$sum" -le "$all" ] && [ "$((all - sum))" -lt "$((n * spare))" ]; } || complain "$n ranks: planned $all bytes for all, found $sum"
     rm -f "$memory"/cairn-*
 done
 
@@ -42,7 +42,7 @@ both=$(sed -n 's/^of each slice on other hosts, \([0-9.]*\) MiB for each rank.*/
 awk -v o="$one" -v a="$all" -v b="$both" 'BEGIN { exit !(o > 1 && a > 3.5 * o && a <= 4 * o && b > 1.9 * o && b < 2.1 * o) }' ||
     complain "for one rank '$one', for all '$all', with copies '$both' MiB: $output"
 expect 0 "$CAIRN_BINARY" plan --model-config config.json --ranks 4 --backend ref --max-seq-length 32 --batch-size 8 --snapshot-replicas 0
-if grep -q 'on other hosts' .stdout; then complain "copies that are not wanted: $output"; fi
+if grep -q 'on other hosts' .stdout; then complain "copies despite --snapshot-replicas 0: $output"; fi
 expect 2 "$CAIRN_BINARY" plan --model-config config.json --ranks 4 --backend ref --max-seq-length 32 --snapshot-replicas 4
 says '--snapshot-replicas 4 needs 5 hosts'
 exit $((failures > 0))

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# A folder that has room for the snapshot of one of two ranks: refused before the first step, with both in the figure;
-# --snapshot-steps auto goes on without.
+# A folder with room for the snapshot of one of two ranks: refused before the first step, with the bytes of both;
+# --snapshot-steps auto continues without snapshots.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 skip_without_gloo
 if [ -z "${CAIRN_TEST_MOUNTS:-}" ]; then
     if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2>/dev/null; then
-        echo "skipped: a small tmpfs takes root and a kernel that gives namespaces"
+        echo "skipped: a small tmpfs needs root and a kernel with namespaces"
         exit 77
     fi
-    cd / && rm -rf -- "$work" "$memory" # the script begins again
+    cd / && rm -rf -- "$work" "$memory" # the script starts again
     CAIRN_TEST_MOUNTS=1 exec unshare --mount bash "$here/${0##*/}" "$@"
 fi
 
-exec 2>/dev/null # the shell speaks of every process that was killed
+exec 2>/dev/null # the shell reports every killed process
 make_case
 run=("${task[@]}" --max-steps 12 --bucket-size 4KiB --peer-timeout 10 --connect-timeout 20)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 
-# What one rank takes, in KiB.
+# The file of one rank, in KiB.
 start_ranks 2 log "${task[@]}" --max-steps 100000 --bucket-size 4KiB --snapshot-steps 1 --output-dir measured
 await test -s measured/metrics.jsonl
 one=$(du -k "$memory"/cairn-*-2-0-0.snapshot | cut -f1)
@@ -36,15 +36,15 @@ run[where]=$small
 start_ranks 2 log "${run[@]}" --snapshot-steps 2 --output-dir refused
 end_ranks
 [ "${codes[*]}" = "76 76" ] || complain "exit codes ${codes[*]}: $(cat log.0)"
-grep -q "snapshots of 2 ranks .* MiB there, .* MiB are free" log.0 || { complain "what both take is not said" && cat log.0; }
-[ ! -s refused/metrics.jsonl ] || complain "steps were made"
-[ -z "$(ls -A "$small")" ] || complain "left: $(ls "$small")"
+grep -q "snapshots of 2 ranks .* MiB there, .* MiB are free" log.0 || { complain "no bytes of both in the message" && cat log.0; }
+[ ! -s refused/metrics.jsonl ] || complain "there were steps"
+[ -z "$(ls -A "$small")" ] || complain "files remain: $(ls "$small")"
 
 start_ranks 2 log "${run[@]}" --snapshot-steps auto --output-dir without
 end_ranks
 [ "${codes[*]}" = "0 0" ] || complain "exit codes ${codes[*]}: $(cat log.0)"
-[ "$(cat log.* | grep -c 'no snapshots are taken: .*snapshots of 2 ranks')" -eq 1 ] || { complain "it is not said once" && cat log.*; }
-[ -z "$(ls -A "$small")" ] || complain "left: $(ls "$small")"
+[ "$(cat log.* | grep -c 'no snapshots are taken: .*snapshots of 2 ranks')" -eq 1 ] || { complain "not exactly one warning" && cat log.*; }
+[ -z "$(ls -A "$small")" ] || complain "files remain: $(ls "$small")"
 
 mount -o "remount,size=$((one * 3))k" "$small"
 start_ranks 2 log "${run[@]}" --snapshot-steps 2 --output-dir fits

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Who is left saves: with a sharded optimizer out of what memory holds of all slices, on a device also who is not rank 0.
-# The checkpoint is an ordinary one: memory is taken away, and the run goes on from disk, bit-equal.
+# A surviving rank saves: with a sharded optimizer from all slices in memory, on a device also a rank other than 0. The
+# checkpoint is an ordinary one: without the snapshots the run resumes from disk, bit-equal.
 # shellcheck source=tests/dist/snapshot_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 skip_without_gloo
-exec 2>/dev/null # the shell speaks of every process that was killed
+exec 2>/dev/null # the shell reports every killed process
 
 make_case
 run=("${task[@]}" --bucket-size 16KiB --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0)
 checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '\n' ' '; }
 
-# lose OUT LOST FLAG...: three ranks, of which those in LOST are killed; the others end with 77.
+# lose OUT LOST FLAG...: runs three ranks and kills those in LOST; the others must end with 77.
 lose() {
     local out=$1 lost=$2 r
     shift 2
@@ -21,7 +21,7 @@ lose() {
     for r in 0 1 2; do
         case " $lost " in
         *" $r "*) ;;
-        *) [ "${codes[r]}" -eq 77 ] || { complain "rank $r ended with ${codes[r]} after $lost were lost" && tail -n 3 log.*; } ;;
+        *) [ "${codes[r]}" -eq 77 ] || { complain "rank $r ended with ${codes[r]} after the loss of $lost" && tail -n 3 log.*; } ;;
         esac
     done
 }
@@ -30,11 +30,11 @@ start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir whole --snapshot-step
 end_ranks
 [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
 
-# Where the store goes with rank 0 those that are left take turns at the folder: one saves, the other finds it saved.
+# If the store is lost with rank 0, the survivors take the folder's lock in turn: one saves, the other finds it saved.
 lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1
 [ "$(grep -l 'of 120 is saved in' log.1 log.2 | wc -l)" -eq 1 ] || { complain "not one rank saved" && tail -n 2 log.*; }
 [ "$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)" -eq 1 ] || { complain "the other did not wait" && tail -n 2 log.*; }
-[ "$(grep -c "; saving the run's state if possible" log.1)" -eq 1 ] || complain "the loss is not told at once"
+[ "$(grep -c "; saving the run's state if possible" log.1)" -eq 1 ] || complain "the loss is not reported at once"
 
 for lost in 0 2 "0 1"; do
     out=sharded${lost// /}
@@ -42,24 +42,24 @@ for lost in 0 2 "0 1"; do
     made=$(steps_in "$out")
     step=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in .*/\1/p' log.? | head -n 1)
     { [ -n "$step" ] && [ "$step" -le "$made" ] && [ "$((made - step))" -le 6 ]; } ||
-        { complain "step '$step' of $made was saved after $lost was lost" && tail -n 2 log.*; }
+        { complain "step '$step' of $made was saved after the loss of $lost" && tail -n 2 log.*; }
     [ "$(checkpoints "$out")" = "checkpoint-$step " ] || complain "$out has $(checkpoints "$out")instead of step $step"
     rm -f "$memory"/cairn-*
     start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir "$out" --shard optimizer --snapshot-steps 3
     end_ranks
-    [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after $lost was lost" && tail -n 3 log.*; }
-    grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+    [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after the loss of $lost" && tail -n 3 log.*; }
+    grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not resume from step $step" && cat log.0; }
     same_run whole "$out" 120
 done
 
-# A slice that is not there is named; without snapshots nothing can be saved.
+# The message names a missing slice. Without snapshots nothing can be saved.
 start_ranks 3 log "${run[@]}" --max-steps 100000 --output-dir lacking --shard optimizer --snapshot-steps 3
 await reached lacking 9
 rm -f "$memory"/cairn-*-3-1-1.snapshot
 kill -9 "${ranks[1]}"
 end_ranks
-[ "${codes[*]}" = "77 137 77" ] || complain "${codes[*]} after a slice was taken away"
-grep -q 'Nothing is saved, .* of 3 slices lacks number 1' log.0 || { complain "the slice that is missing is not named" && tail -n 2 log.0; }
+[ "${codes[*]}" = "77 137 77" ] || complain "${codes[*]} after a slice was removed"
+grep -q 'Nothing is saved, .* of 3 slices lacks number 1' log.0 || { complain "the missing slice is not named" && tail -n 2 log.0; }
 [ -z "$(checkpoints lacking)" ] || complain "lacking has $(checkpoints lacking)"
 expect 79 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir lacking
 says 'no generation is whole' 'of 3 slices lacks number 1'
@@ -67,28 +67,35 @@ rm -f "$memory"/cairn-*
 lose none 1 --shard optimizer --snapshot-steps 0
 grep -q 'no snapshot was taken: the next run resumes from the newest checkpoint' log.0 || { complain "no reason" && tail -n 2 log.0; }
 
-# `persist` does the same afterwards, out of slices of several ranks.
+# `persist` does the same afterwards, from slices of several ranks.
 for r in 0 1 2; do lost[r]=$r; done
 lose persisted "${lost[*]}" --shard optimizer --snapshot-steps 3
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir persisted
 step=$(sed 's/.*-//' .stdout)
+mkdir kept && mv "$memory"/cairn-*-3-1-1.snapshot kept
 rm -f "$memory"/cairn-*
 start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir persisted --shard optimizer --snapshot-steps 3
 end_ranks
-grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not go on from step $step" && cat log.0; }
+grep -q "^resuming from .*checkpoint-$step: step $step of 120" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole persisted 120
 
-# A device's memory only copies reach, and only rank 0 has a buffer for them.
+# Ranks that are killed while they remove their slices at the end leave some; the same command removes the rest.
+mv kept/* "$memory"
+start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir persisted --shard optimizer --snapshot-steps 3
+end_ranks
+[ "$(snapshots_left)" -eq 0 ] || complain "snapshots of the finished run remain: $(ls "$memory")"
+
+# Only copies reach a device's memory, and only rank 0 has a buffer for them.
 if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda_host.so" ]; then
     export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=3
     for i in "${!run[@]}"; do if [ "${run[i]}" = ref ]; then run[i]=cuda_host; fi; done
-    run+=(--comm gloo) # there is no NCCL for it
+    run+=(--comm gloo) # NCCL does not support it
     start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir device --snapshot-steps 0
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }
     lose survived "0 1" --snapshot-steps 0
     step=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in .*/\1/p' log.2)
-    [ -n "$step" ] || { complain "rank 2 saved nothing of its device" && tail -n 2 log.2; }
+    [ -n "$step" ] || { complain "rank 2 saved nothing from its device" && tail -n 2 log.2; }
     start_ranks 3 log "${run[@]}" --max-steps 12 --output-dir survived --snapshot-steps 0 --override
     end_ranks
     [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} on a device" && tail -n 3 log.*; }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "report/record.h"
 #include "train/evaluation.h"
 #include "train/result.h"
 
@@ -35,7 +36,8 @@ static Status read_scores(Run *r, Examples *e)
     *e = (Examples){.offset = mem_array(file.len + 1, sizeof *e->offset),
                     .ids = mem_array(file.len * 4, sizeof *e->ids),
                     .types = mem_array(file.len * 4, sizeof *e->types),
-                    .score = mem_array(file.len, sizeof *e->score)};
+                    .score = mem_array(file.len, sizeof *e->score),
+                    .score_width = 1};
     for (at = file.data; at && *at; at = next) {
         int64_t *end = &e->offset[e->count + 1], begin = end[-1];
         next = strchr(at, '\n');
@@ -93,7 +95,7 @@ static Status evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *tex
     Status status = OK;
     int64_t index[64];
     Evaluation v;
-    evaluation_init(&v, r);
+    evaluation_init(&v, r, s->all.count);
     s->sum = 0;
     for (int64_t i = 0; i < 64; i++) index[i] = i;
     status = evaluation_batch(&v, &s->all, index, s->all.count, add_errors, r);
@@ -219,17 +221,6 @@ static void run(const char *output, Status expected)
     }
 }
 
-static void same_file(const char *a, const char *b, const char *name)
-{
-    char *x = file_join(a, name), *y = file_join(b, name);
-    Digest one, other;
-    assert_ok(file_digest(x, &one, NULL));
-    assert_ok(file_digest(y, &other, NULL));
-    if (!digest_equal(one, other)) fail_msg("%s and %s differ", x, y);
-    free(x);
-    free(y);
-}
-
 static void a_third_task_stops_and_resumes(void **state)
 {
     RunRecord whole = {0}, parts = {0};
@@ -241,15 +232,15 @@ static void a_third_task_stops_and_resumes(void **state)
     assert_false(file_exists("stop"));
     assert_true(file_is_directory("parts/checkpoint-1"));
     run("parts", OK);
-    same_file("whole", "parts", "model.safetensors");
-    same_file("whole", "parts", "best/model.safetensors");
-    same_file("whole", "parts", "checkpoint-6/optimizer.safetensors");
+    testing_same_file("whole", "model.safetensors", "parts", "model.safetensors");
+    testing_same_file("whole", "best/model.safetensors", "parts", "best/model.safetensors");
+    testing_same_file("whole", "checkpoint-6/optimizer.safetensors", "parts", "checkpoint-6/optimizer.safetensors");
     assert_ok(run_record_read("whole", &whole));
     assert_ok(run_record_read("parts", &parts));
     assert_string_equal(whole.s.task, "scores");
     assert_int_equal(parts.n_steps, STEPS);
     for (int i = 0; i < STEPS; i++) assert_string_equal(whole.loss_texts[i], parts.loss_texts[i]);
-    assert_true(whole.losses[STEPS - 1] < whole.losses[0]);
+    assert_true(whole.column[STEP_LOSS][STEPS - 1] < whole.column[STEP_LOSS][0]);
     assert_memory_equal(&whole.s.evals[0].value, &parts.s.evals[0].value, sizeof(double));
     run_record_free(&whole);
     run_record_free(&parts);

@@ -1,5 +1,5 @@
-/* A backend like a device: ref, but its memory lies at addresses that the host cannot touch. Whoever reads or writes a
-   region other than by upload, download and the ops ends with a fault, as on a GPU. */
+/* A backend like a device: ref, but its memory lies at addresses that the host cannot touch. An access
+   to a region other than by upload, download and the ops is a fault, as on a GPU. */
 #ifndef CAIRN_TESTS_EQUIV_FAR_BACKEND_H
 #define CAIRN_TESTS_EQUIV_FAR_BACKEND_H
 
@@ -18,7 +18,7 @@ static struct {
 static inline void *far_away(void *p) { return (void *)((uintptr_t)p + FAR); }
 static inline void *far_here(const void *p)
 {
-    if ((uintptr_t)p < FAR) fail_msg("%p is no memory of the device", p);
+    if ((uintptr_t)p < FAR) fail_msg("%p lies outside the device's memory", p);
     return (void *)((uintptr_t)p - FAR);
 }
 
@@ -49,9 +49,7 @@ static inline void far_release(Device *d, void *p, size_t bytes)
 
 static inline Status far_copy_fails(void)
 {
-    return far.fail_after >= 0 && far.fail_after-- == 0
-               ? status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus")
-               : OK;
+    return far.fail_after >= 0 && far.fail_after-- == 0 ? status_fail(E_FAIL, "the device fell off the bus") : OK;
 }
 
 static inline Status far_upload(Device *d, void *to, const void *from, size_t bytes)

@@ -5,7 +5,7 @@
 #include "base/machine_memory.h"
 #include "train/session.h"
 
-/* ---- counting allocations: these stand before libc's ---- */
+/* ---- counting allocations: these functions replace libc's ---- */
 #if defined(__SANITIZE_ADDRESS__)
 #    define COUNTING false
 static _Thread_local bool counting;

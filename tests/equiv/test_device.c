@@ -1,47 +1,16 @@
-/* Executing and training on a device whose memory is not the host's: the same bits, nothing touched but by copies, what
-   is saved or offloaded on the host, a failed copy reported. */
+/* Executing and training on a device with memory of its own: the same bits, access by copies alone, saved and offloaded
+   tensors on the host, and a message for a failed copy. */
 #include "equiv/far_backend.h"
+#include "equiv/tiny_run.h"
 #include "equiv/training.h"
-#include "model/harness.h"
 #include "state/export.h"
 #include "train/machine.h"
 
-typedef struct {
-    Golden g;
-    GoldenBatch batch;
-    GoldenRun run;
-} Fixture;
-
-static void open_fixture(Fixture *f, bool away, ExecOptions exec)
-{
-    static uint8_t levels[64];
-    RunOptions o = {.backend = "ref",
-                    .compute = F32,
-                    .levels = levels,
-                    .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f},
-                    .exec = exec,
-                    .change = away ? far_make : NULL};
-    golden_open(&f->g, "tiny_cls");
-    f->g.model.config.hidden_dropout = f->g.model.config.attention_dropout = 0.1f;
-    golden_batch(&f->g, 0, &f->batch);
-    run_open(&f->run, &f->g, &o);
-}
-
-static void close_fixture(Fixture *f)
-{
-    run_close(&f->run);
-    golden_close(&f->g);
-}
-
 /* The weights after a step; caller frees. */
-static float *step(Fixture *f)
+static float *weights_after_step(TinyRun *f)
 {
-    GoldenRun *r = &f->run;
-    r->ctl.learning_rate = 1e-3f;
-    run_begin(r, f->batch.n_seqs, 0);
-    assert_ok(run_micro(r, &f->batch));
-    assert_ok(exec_run(r->exec, r->plan.update, &r->plan.capacity));
-    return run_flat(r, r->t.weights);
+    tiny_run_step(f);
+    return run_flat(&f->run, f->run.t.weights);
 }
 
 static void test_the_same_bits(void **state)
@@ -49,17 +18,17 @@ static void test_the_same_bits(void **state)
     (void)state;
     static const ExecOptions ways[] = {{0}, {.poison = true}, {.check = true}};
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-        Fixture near, away;
-        open_fixture(&near, false, ways[way]);
-        float *want = step(&near);
-        open_fixture(&away, true, ways[way]);
-        float *weights = step(&away);
+        TinyRun near, away;
+        tiny_run_open(&near, NULL, ways[way]);
+        float *want = weights_after_step(&near);
+        tiny_run_open(&away, far_make, ways[way]);
+        float *weights = weights_after_step(&away);
         assert_true(far.uploads > 0 && far.downloads > 0);
         assert_memory_equal(weights, want, (size_t)near.g.model.params.size * sizeof *want);
         free(weights);
         free(want);
-        close_fixture(&near);
-        close_fixture(&away);
+        tiny_run_close(&near);
+        tiny_run_close(&away);
     }
 }
 
@@ -80,7 +49,7 @@ static void test_save_and_host_lie_on_the_host(void **state)
     backend_close(b);
 }
 
-/* What the device says, which region, and the plan's table. */
+/* The message of the device, the region, and the plan's table. */
 static void test_device_memory_runs_out(void **state)
 {
     (void)state;
@@ -97,14 +66,14 @@ static void test_device_memory_runs_out(void **state)
     backend_close(b);
 }
 
-/* Every copy that an Exec makes by itself, or is asked for, hands on its failure. */
+/* The failure of every copy is returned, of an Exec's own and of those that its caller asks for. */
 static void test_failed_copies(void **state)
 {
     (void)state;
     static const ExecOptions ways[] = {{.poison = true}, {.check = true}};
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-        Fixture f;
-        open_fixture(&f, true, ways[way]);
+        TinyRun f;
+        tiny_run_open(&f, far_make, ways[way]);
         run_begin(&f.run, f.batch.n_seqs, 0);
         run_upload_batch(&f.run, &f.batch);
         RowCounts rows = exec_rows(f.run.exec, f.batch.n_tokens, f.batch.n_seqs, 0);
@@ -116,7 +85,7 @@ static void test_failed_copies(void **state)
         far.fail_after = 0;
         assert_status(exec_download(f.run.exec, f.run.t.ctl, &f.run.ctl, sizeof f.run.ctl), E_FAIL);
         far.fail_after = -1;
-        close_fixture(&f);
+        tiny_run_close(&f);
     }
 }
 
@@ -126,18 +95,7 @@ static const TrainingOptions near_options = {.backend = "ref", .compute = F32, .
                              away_options = {
                                  .backend = "ref", .compute = F32, .policy = "selective", .change = far_make};
 
-static void same_file(const char *dir_a, const char *dir_b, const char *name)
-{
-    char *a = file_join(dir_a, name), *b = file_join(dir_b, name);
-    Digest x, y;
-    assert_ok(file_digest(a, &x, NULL));
-    assert_ok(file_digest(b, &y, NULL));
-    if (!digest_equal(x, y)) fail_msg("%s and %s differ", a, b);
-    free(a);
-    free(b);
-}
-
-/* Trained, saved, gone on from there in another session, evaluated, exported: as on the host. */
+/* Trains, saves, resumes in another session, evaluates and exports: as on the host. */
 static void test_a_session(void **state)
 {
     char *near_dir = file_join(*state, "near"), *away_dir = file_join(*state, "away");
@@ -156,8 +114,8 @@ static void test_a_session(void **state)
     assert_ok(training_save(&away, away_dir, 3));
     training_steps(&away, 3, 5); /* the save buffer holds step 3 */
     training_same_bits(&away, &near, 0, 5, "a device");
-    same_file(away_dir, near_dir, "checkpoint-3/model.safetensors");
-    same_file(away_dir, near_dir, "checkpoint-3/optimizer.safetensors");
+    testing_same_file(away_dir, "checkpoint-3/model.safetensors", near_dir, "checkpoint-3/model.safetensors");
+    testing_same_file(away_dir, "checkpoint-3/optimizer.safetensors", near_dir, "checkpoint-3/optimizer.safetensors");
     training_close(&away);
 
     training_open(&second, &away_options);
@@ -176,14 +134,14 @@ static void test_a_session(void **state)
         assert_ok(export_model(dirs[i], &both[i]->model, weights, &text));
         session_read_done(&both[i]->session, weights);
     }
-    same_file(away_dir, near_dir, "model.safetensors");
+    testing_same_file(away_dir, "model.safetensors", near_dir, "model.safetensors");
     training_close(&second);
     training_close(&near);
     free(near_dir);
     free(away_dir);
 }
 
-/* A LayerNorm whose γ became small: planned again from what little of the weights is looked at. */
+/* A LayerNorm's γ becomes small: the session is planned again, and reads few of the weights for that. */
 static void test_forms_change(void **state)
 {
     (void)state;
@@ -212,7 +170,7 @@ static void test_forms_change(void **state)
         training_steps(t, 2, 4);
     }
     training_same_bits(&away, &near, 0, 4, "a device that planned again");
-    assert_in_range(far.downloads, 1, 20); /* γ and β of five LayerNorms, what steps say; not all weights */
+    assert_in_range(far.downloads, 1, 20); /* γ and β of five LayerNorms, the stats of steps; not all weights */
     training_close(&near);
     training_close(&away);
 }
@@ -241,7 +199,7 @@ static void test_evaluation_alone(void **state)
     assert_memory_equal(logits[0], logits[1], 4 * TRAINING_LABELS * sizeof(float));
 }
 
-/* A device that fails when its state is copied: nothing is saved, and everybody hears of it. */
+/* A device that fails when its state is copied: nothing is saved, and the error is returned. */
 static void test_failed_copies_of_state(void **state)
 {
     Training t;
@@ -252,7 +210,7 @@ static void test_failed_copies_of_state(void **state)
     far.fail_after = 0;
     assert_status(session_ready(&t.session), E_FAIL);
     assert_message("fell off the bus");
-    assert_ok(session_ready(&t.session)); /* what was filled is still there */
+    assert_ok(session_ready(&t.session)); /* the filled weights are still there */
     training_steps(&t, 0, 1);
     for (int copies = 0; copies < N_STATE_ARRAYS; copies++) {
         far.fail_after = copies;
@@ -285,10 +243,10 @@ static Status wait_counted(Device *d)
 static Status wait_failing(Device *d)
 {
     (void)d;
-    return status_fail(E_FAIL, __FILE__, __LINE__, "the device fell off the bus");
+    return status_fail(E_FAIL, "the device fell off the bus");
 }
 
-/* What was only launched is not measured: the clock is read when the device is done. */
+/* Time is measured until the device has ended, not until the launch. */
 static void test_rates_wait(void **state)
 {
     (void)state;

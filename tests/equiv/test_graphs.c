@@ -1,6 +1,5 @@
-/* Ranges replayed as graphs, with a backend that captures: ref whose ops, between begin and end, are noted and not
-   done. Steps must have the bits of steps run one by one; what is captured when, and what happens where it fails, is
-   counted. */
+/* Ranges replayed as graphs, on a backend that captures: ref, whose ops between begin and end are recorded instead of
+   run. Steps must have the bits of steps run op by op; captures and their failures are counted. */
 #include "model/harness.h"
 #include "near_device.h"
 
@@ -154,7 +153,7 @@ static void close_fixture(Fixture *f)
     golden_close(&f->g);
 }
 
-/* The weights after STEPS steps run one by one; caller frees. */
+/* The weights after STEPS steps run op by op; the caller frees. */
 static float *plain_weights(size_t *bytes)
 {
     Fixture f;
@@ -205,8 +204,8 @@ static void test_replayed_steps_have_the_same_bits(void **state)
     assert_int_equal(fake.freed, 4);
 }
 
-/* Whatever fails in a capture, the range runs one by one, and it is not tried again. */
-static void test_what_cannot_be_captured_runs_plainly(void **state)
+/* After any failure of a capture the range runs op by op, without a retry. */
+static void test_a_failed_capture_runs_plainly(void **state)
 {
     (void)state;
     for (int way = 0; way < 3; way++) {
@@ -228,7 +227,7 @@ static void test_what_cannot_be_captured_runs_plainly(void **state)
     }
 }
 
-/* With poison, checks or a trace every instr is looked at: no graph, and the same bits. */
+/* With poison, checks or a trace every instr is inspected: no graph, and the same bits. */
 static void test_watched_runs_use_no_graphs(void **state)
 {
     (void)state;
@@ -244,7 +243,7 @@ static void test_watched_runs_use_no_graphs(void **state)
     }
 }
 
-/* A stop is seen before a replayed micro-batch and in one that is being captured; an update is never split. */
+/* A stop takes effect before a replayed micro-batch and during a capture; an update is never split. */
 static void test_stops(void **state)
 {
     (void)state;
@@ -270,7 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replayed_steps_have_the_same_bits),
-        cmocka_unit_test(test_what_cannot_be_captured_runs_plainly),
+        cmocka_unit_test(test_a_failed_capture_runs_plainly),
         cmocka_unit_test(test_watched_runs_use_no_graphs),
         cmocka_unit_test(test_stops),
     };

@@ -1,9 +1,10 @@
-/* Training killed at random moments (kill -9 and signals), some inside a save, and started again each time ends with
-   the bytes and the losses of a run that was never stopped. Runs the real program (CAIRN_BINARY). */
+/* Training that is killed at random moments (kill -9 and signals), some inside a save, and restarted each time ends
+   with the bytes and losses of an uninterrupted run. Runs the real program (CAIRN_BINARY). */
 #include "testing.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 
 enum { STEPS = 40 };
@@ -37,8 +38,9 @@ static void write_text(const Fixture *f, const char *name, const char *text)
     free(path);
 }
 
-/* Starts `cairn` with arguments split at spaces, inside the directory, silent. */
-static pid_t start(const Fixture *f, const char *arguments)
+/* Starts `cairn` silently in the directory, with arguments split at spaces; at `terminal` in a session of its own, if
+   that is given. */
+static pid_t start_at(const Fixture *f, const char *arguments, const char *terminal)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -46,13 +48,16 @@ static pid_t start(const Fixture *f, const char *arguments)
     char *line = mem_strdup(arguments), *argv[64] = {f->binary};
     int n = 1;
     for (char *word = strtok(line, " "); word && n < 63; word = strtok(NULL, " ")) argv[n++] = word;
-    int null = open("/dev/null", O_WRONLY);
-    dup2(null, 1);
-    if (chdir(f->dir) != 0) _exit(126);
-    dup2(open("errors.txt", O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
+    if (chdir(f->dir) != 0 || (terminal && setsid() < 0)) _exit(126);
+    int out = open(terminal ? terminal : "/dev/null", O_RDWR);
+    if (terminal && ioctl(out, TIOCSCTTY, 0) != 0) _exit(126);
+    dup2(out, 1);
+    dup2(terminal ? out : open("errors.txt", O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
     execv(f->binary, argv);
     _exit(127);
 }
+
+static pid_t start(const Fixture *f, const char *arguments) { return start_at(f, arguments, NULL); }
 
 static int wait_for(pid_t pid)
 {
@@ -82,6 +87,7 @@ static int setup(void **state)
         return -1;
     }
     f->binary = mem_strdup(binary);
+    signal(SIGHUP, SIG_DFL); /* where the test itself runs under nohup */
     f->dir = testing_directory();
     f->random = 12345;
     copy_head(f, "train.tsv", 64);
@@ -104,17 +110,6 @@ static int teardown(void **state)
     free(f->binary);
     free(f);
     return 0;
-}
-
-static void assert_same_file(const Fixture *f, const char *a, const char *b)
-{
-    char *path_a = file_join(f->dir, a), *path_b = file_join(f->dir, b);
-    Digest x, y;
-    assert_ok(file_digest(path_a, &x, NULL));
-    assert_ok(file_digest(path_b, &y, NULL));
-    if (!digest_equal(x, y)) fail_msg("%s and %s differ", path_a, path_b);
-    free(path_a);
-    free(path_b);
 }
 
 /* The "step" and "loss" members of every line of metrics.jsonl. */
@@ -152,7 +147,7 @@ static void assert_like_whole(const Fixture *f, const char *out)
     Buf a = {0}, b = {0};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *whole = file_join("whole", files[i]), *other = file_join(out, files[i]);
-        assert_same_file(f, whole, other);
+        testing_same_file(f->dir, whole, f->dir, other);
         free(whole);
         free(other);
     }
@@ -216,30 +211,32 @@ static void test_killed_runs_end_the_same(void **state)
     assert_true(f->inside_saves > 0);
 }
 
-/* Each of the four signals, at many moments: a durable state and exit code 75, and going on ends the same. */
+/* Each of the signals, at many moments: a durable state, exit code 75, and the same end after resuming. */
 static void test_signals_save_and_stop(void **state)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
     Fixture *f = *state;
     int stopped = 0;
-    for (int run = 0; run < testing_rounds(4, 8); run++) {
+    int rounds = testing_rounds(4, 8);
+    for (int run = 0; run < rounds || (stopped <= 4 && run < 40); run++) { /* a loaded machine needs more */
         char out[32];
         snprintf(out, sizeof out, "signalled%d", run);
         char *arguments = mem_printf("%s%s", RUN, out);
         for (int tries = 0; tries < 60; tries++) {
             int status;
             pid_t pid = start(f, arguments);
-            sleep_us(15000 + draw(f) % (60000 + (uint32_t)tries * 2000)); /* handlers stand after a few milliseconds */
+            sleep_us(15000 +
+                     draw(f) % (60000 + (uint32_t)tries * 2000)); /* handlers are installed after a few milliseconds */
             bool alive = waitpid(pid, &status, WNOHANG) == 0;
             if (alive) {
-                kill(pid, signals[(run + tries) % 4]);
+                kill(pid, signals[(run + tries) % 5]);
                 status = wait_for(pid);
             }
             if (!WIFEXITED(status)) continue; /* it came before the handlers */
             if (WEXITSTATUS(status) == 0) break;
             if (WEXITSTATUS(status) != 75)
                 fail_msg("exit code %d after signal %d, see %s/errors.txt", WEXITSTATUS(status),
-                         signals[(run + tries) % 4], f->dir);
+                         signals[(run + tries) % 5], f->dir);
             stopped++;
         }
         must_succeed(f, arguments);
@@ -250,6 +247,36 @@ static void test_signals_save_and_stop(void **state)
     assert_true(stopped > 4);
 }
 
+/* A closed terminal sends SIGHUP, and nothing can be written to it any more; nohup ignores the signal. */
+static void test_closed_terminal(void **state)
+{
+    Fixture *f = *state;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    struct sigaction before, ignore = {.sa_handler = SIG_IGN};
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    assert_true(fcntl(terminal, F_SETFD, FD_CLOEXEC) == 0 && fcntl(terminal, F_SETFL, O_NONBLOCK) == 0);
+    char text[64], *metrics = file_join(f->dir, "hung-up/metrics.jsonl");
+    uint64_t size = 0;
+    pid_t pid = start_at(f, RUN "hung-up", ptsname(terminal));
+    while ((file_size(metrics, &size) != OK || size == 0) && waitpid(pid, NULL, WNOHANG) == 0) sleep_us(100);
+    while (read(terminal, text, sizeof text) > 0) {}
+    close(terminal);
+    int status = wait_for(pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 75);
+    assert_int_equal(sigaction(SIGHUP, &ignore, &before), 0);
+    pid = start(f, RUN "hung-up");
+    sigaction(SIGHUP, &before, NULL);
+    int64_t resumed = last_step(f, "hung-up");
+    while (last_step(f, "hung-up") == resumed && waitpid(pid, &status, WNOHANG) == 0) sleep_us(100);
+    kill(pid, SIGHUP);
+    status = wait_for(pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_like_whole(f, "hung-up");
+    free(metrics);
+}
+
 /* --max-time ends the run early, with a state. */
 static void test_max_time(void **state)
 {
@@ -257,7 +284,7 @@ static void test_max_time(void **state)
     char *path = file_join(f->dir, "limited");
     int status = wait_for(start(f, RUN "limited --max-time 1"));
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 75); /* a second is less than what is reserved for saving */
+    assert_int_equal(WEXITSTATUS(status), 75); /* a second is less than the time reserved for saving */
     for (int i = 0; i < 3; i++) {              /* but each process makes a step */
         int64_t before = last_step(f, "limited");
         status = wait_for(start(f, RUN "limited --max-time 1"));
@@ -295,13 +322,72 @@ static void test_finished_and_locked(void **state)
     free(lock);
 }
 
+/* ---- an output folder that goes away in mid-run ---- */
+
+#define LONG RUN "moved --max-steps 100000 --save-steps 1000 --resume auto"
+
+/* Starts a long run and returns when it has made a step in the folder. */
+static pid_t start_long(const Fixture *f)
+{
+    char *metrics = file_join(f->dir, "moved/metrics.jsonl");
+    uint64_t size = 0;
+    pid_t pid = start(f, LONG);
+    while (file_size(metrics, &size) != OK || size == 0) {
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+        sleep_us(1000);
+    }
+    free(metrics);
+    return pid;
+}
+
+static void assert_fails_saying(const Fixture *f, pid_t pid, const char *expected)
+{
+    Buf said = {0};
+    char *errors = file_join(f->dir, "errors.txt");
+    int status = wait_for(pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_ok(file_read(errors, 64 << 20, &said));
+    if (!strstr(said.data, expected)) fail_msg("'%s' is not in %s", expected, errors);
+    buf_free(&said);
+    free(errors);
+}
+
+/* A run whose folder is removed or renamed saves in a new one and ends with 1; it leaves another run's folder alone. */
+static void test_folder_goes(void **state)
+{
+    Fixture *f = *state;
+    char *moved = file_join(f->dir, "moved"), *elsewhere = file_join(f->dir, "elsewhere");
+    pid_t pid = start_long(f);
+    assert_int_equal(rename(moved, elsewhere), 0);
+    assert_fails_saying(f, pid, "was removed or renamed while this run wrote to it. The state of step");
+    pid = start_long(f);
+    kill(pid, SIGSTOP);
+    assert_ok(file_remove_tree(moved));
+    kill(pid, SIGCONT);
+    assert_fails_saying(f, pid, "is saved in a new folder of that name");
+    assert_ok(file_remove_tree(moved));
+    pid = start_long(f);
+    kill(pid, SIGSTOP);
+    assert_ok(file_remove_tree(elsewhere));
+    assert_int_equal(rename(moved, elsewhere), 0);
+    pid_t second = start_long(f);
+    kill(pid, SIGCONT);
+    assert_fails_saying(f, pid, "was removed, renamed or replaced while this run wrote to it. Step ");
+    kill(second, SIGTERM);
+    int status = wait_for(second);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 75);
+    free(moved);
+    free(elsewhere);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_runs_end_the_same),
-        cmocka_unit_test(test_signals_save_and_stop),
-        cmocka_unit_test(test_max_time),
-        cmocka_unit_test(test_finished_and_locked),
+        cmocka_unit_test(test_killed_runs_end_the_same), cmocka_unit_test(test_signals_save_and_stop),
+        cmocka_unit_test(test_closed_terminal),          cmocka_unit_test(test_max_time),
+        cmocka_unit_test(test_finished_and_locked),      cmocka_unit_test(test_folder_goes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,11 +1,12 @@
-/* A save beside training that comes to a bad end is noticed by the next look between steps, once, so that the loop
-   tries it again long before the next save is due. */
+/* saving_failed reports a failed background save once, so that the loop retries it long before the next save is due.
+   Weights that are not finite are refused when they are read. */
+#include <math.h>
 #include <unistd.h>
 
 #include "training.h"
 
-/* Until the save is over; whether it failed. */
-static bool look(Saving *saving)
+/* Polls until the save ends; returns whether it failed. */
+static bool failed_save_seen(Saving *saving)
 {
     for (int i = 0; i < 2000; i++) {
         if (saving_failed(saving)) return true;
@@ -29,8 +30,8 @@ static void a_failed_save_is_noticed(void **state)
     assert_ok(file_write_durable(dir, "a file", 6)); /* in the folder's place: nothing can be saved */
     assert_ok(saving_fetch(saving, &weights));
     assert_ok(saving_begin(saving));
-    assert_true(look(saving));
-    assert_false(saving_failed(saving)); /* told once */
+    assert_true(failed_save_seen(saving));
+    assert_false(saving_failed(saving)); /* reported once */
     assert_int_equal(unlink(dir), 0);
     assert_int_equal(rename(aside, dir), 0);
     assert_ok(saving_fetch(saving, &weights));
@@ -43,10 +44,30 @@ static void a_failed_save_is_noticed(void **state)
     free(aside);
 }
 
+static void weights_that_are_not_finite_are_refused(void **state)
+{
+    Training t;
+    TrainResume resume = {.dir = mem_printf("%s/checkpoint-1", (char *)*state)};
+    training_open(&t, &(TrainingOptions){.backend = "ref", .compute = F32});
+    training_begin(&t);
+    float *weight = session_fill(&t.session, STATE_WEIGHTS) + t.model.params.params[0].offset, before = *weight;
+    *weight = NAN;
+    assert_ok(training_save(&t, *state, 1)); /* the training loop would not save it */
+    assert_int_equal(train_load(&resume, &t.session), E_CORRUPT);
+    assert_non_null(strstr(status_message(), "checkpoint-1: cannot be trained: tensor "));
+    assert_null(strstr(status_message(), "--learning-rate"));
+    *weight = before;
+    assert_ok(training_save(&t, *state, 2));
+    training_load(&t, *state, 2);
+    train_resume_free(&resume);
+    training_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_failed_save_is_noticed, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(weights_that_are_not_finite_are_refused, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,42 +1,7 @@
-/* The records of a trace: every instr once and in order, times of the host or of a device's marks, names for profilers
-   from outside; and the bits of a step that nobody looked at. */
-#include "model/harness.h"
+/* The records of a trace: every instr once and in order, times of the host or of a device's marks, names for external
+   profilers. A traced step has the bits of an untraced one. */
+#include "equiv/tiny_run.h"
 #include "near_device.h"
-
-typedef struct {
-    Golden g;
-    GoldenBatch batch;
-    GoldenRun run;
-} Fixture;
-
-static void open_fixture(Fixture *f, ExecOptions exec)
-{
-    static uint8_t levels[64];
-    RunOptions o = {.backend = "ref",
-                    .compute = F32,
-                    .levels = levels,
-                    .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f},
-                    .exec = exec};
-    golden_open(&f->g, "tiny_cls");
-    f->g.model.config.hidden_dropout = f->g.model.config.attention_dropout = 0.1f;
-    golden_batch(&f->g, 0, &f->batch);
-    run_open(&f->run, &f->g, &o);
-}
-
-static void close_fixture(Fixture *f)
-{
-    run_close(&f->run);
-    golden_close(&f->g);
-}
-
-static void step(Fixture *f)
-{
-    GoldenRun *r = &f->run;
-    r->ctl.learning_rate = 1e-3f;
-    run_begin(r, f->batch.n_seqs, 0);
-    assert_ok(run_micro(r, &f->batch));
-    assert_ok(exec_run(r->exec, r->plan.update, &r->plan.capacity));
-}
 
 static int instrs_of_step(const Plan *p) { return p->begin.count + p->micro.count + p->update.count; }
 
@@ -48,7 +13,7 @@ static InstrId next_instr(const Plan *p, InstrId i)
     return i + 1;
 }
 
-static void expect_step(const Fixture *f, const ExecRecord *r, int n)
+static void expect_step(const TinyRun *f, const ExecRecord *r, int n)
 {
     const Plan *p = &f->run.plan;
     InstrId expected = p->begin.first;
@@ -63,14 +28,14 @@ static void expect_step(const Fixture *f, const ExecRecord *r, int n)
     }
 }
 
-static float *weights_after(Fixture *f, int steps, bool traced)
+static float *weights_after(TinyRun *f, int steps, bool traced)
 {
     const ExecRecord *records;
     int n;
     for (int i = 0; i < steps; i++) {
         if (traced) assert_ok(exec_trace_start(f->run.exec));
         double before = clock_monotonic();
-        step(f);
+        tiny_run_step(f);
         double after = clock_monotonic();
         if (!traced) continue;
         assert_ok(exec_trace_end(f->run.exec, &records, &n));
@@ -85,21 +50,21 @@ static void test_records_of_the_host(void **state)
     (void)state;
     static const ExecOptions ways[] = {{0}, {.poison = true}, {.check = true}};
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
-        Fixture plain, traced;
-        open_fixture(&plain, ways[way]);
+        TinyRun plain, traced;
+        tiny_run_open(&plain, NULL, ways[way]);
         float *want = weights_after(&plain, 3, false);
         size_t bytes = (size_t)plain.g.model.params.size * sizeof *want;
-        close_fixture(&plain);
-        open_fixture(&traced, ways[way]);
+        tiny_run_close(&plain);
+        tiny_run_open(&traced, NULL, ways[way]);
         float *got = weights_after(&traced, 3, true);
         assert_memory_equal(got, want, bytes);
-        /* what runs after a trace is not noted */
+        /* instrs after a trace are not recorded */
         const ExecRecord *records;
         int n;
-        step(&traced);
+        tiny_run_step(&traced);
         assert_ok(exec_trace_end(traced.run.exec, &records, &n));
         assert_int_equal(n, instrs_of_step(&traced.run.plan));
-        close_fixture(&traced);
+        tiny_run_close(&traced);
         free(want);
         free(got);
     }
@@ -136,10 +101,10 @@ static Status read_marks(Device *d, double *seconds, int n)
 static void test_records_of_a_device(void **state)
 {
     (void)state;
-    Fixture f;
+    TinyRun f;
     const ExecRecord *r;
     int n;
-    open_fixture(&f, (ExecOptions){0});
+    tiny_run_open(&f, NULL, (ExecOptions){0});
     clock_.fail_after = -1;
     Device d = near_device();
     d.mark = set_mark;
@@ -147,18 +112,18 @@ static void test_records_of_a_device(void **state)
     f.run.backend->device = &d;
     for (int i = 0; i < 2; i++) {
         assert_ok(exec_trace_start(f.run.exec));
-        step(&f);
+        tiny_run_step(&f);
         assert_ok(exec_trace_end(f.run.exec, &r, &n));
         expect_step(&f, r, n);
         assert_int_equal(clock_.set, 1 + 2 * n);
         for (int k = 0; k < n; k++) {
             assert_true(r[k].begin == DEVICE_ZERO + 1000.0 * (1 + 2 * k));
             assert_true(r[k].end == r[k].begin + 1000.0);
-            assert_true(r[k].returned - r[k].issued < 1000.0); /* of the host still */
+            assert_true(r[k].returned - r[k].issued < 1000.0); /* by the host's clock */
         }
     }
     int read = clock_.read;
-    step(&f); /* no marks without a trace */
+    tiny_run_step(&f); /* no marks without a trace */
     assert_int_equal(clock_.set, 1 + 2 * n);
     assert_int_equal(clock_.read, read);
     clock_.fail_after = 8;
@@ -167,8 +132,8 @@ static void test_records_of_a_device(void **state)
     assert_message("fell off the bus");
     clock_.fail_after = -1;
     assert_ok(exec_trace_end(f.run.exec, &r, &n));
-    assert_int_equal(n, 3); /* what was whole; slot 0 was the first of eight marks */
-    close_fixture(&f);
+    assert_int_equal(n, 3); /* the complete ones; slot 0 was the first of eight marks */
+    tiny_run_close(&f);
 }
 
 /* ---- names ---- */
@@ -195,27 +160,27 @@ static void name_end(Device *d)
 static void test_names(void **state)
 {
     (void)state;
-    Fixture f;
+    TinyRun f;
     const ExecRecord *r;
     int n;
-    open_fixture(&f, (ExecOptions){0});
+    tiny_run_open(&f, NULL, (ExecOptions){0});
     Device d = near_device();
     d.range_begin = name_begin;
     d.range_end = name_end;
     f.run.backend->device = &d;
-    step(&f);
-    assert_int_equal(names.begun, 0); /* nobody asked */
+    tiny_run_step(&f);
+    assert_int_equal(names.begun, 0); /* none were asked for */
     assert_ok(exec_trace_start(f.run.exec));
-    step(&f);
+    tiny_run_step(&f);
     assert_ok(exec_trace_end(f.run.exec, &r, &n));
     assert_int_equal(names.begun, instrs_of_step(&f.run.plan));
     assert_string_equal(names.first, "zero stats");
     assert_true(strncmp(names.last, "pack ", 5) == 0);
     d.ranges = true;
-    step(&f);
+    tiny_run_step(&f);
     assert_int_equal(names.begun, 2 * instrs_of_step(&f.run.plan));
     assert_int_equal(names.open, 0);
-    close_fixture(&f);
+    tiny_run_close(&f);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* A tiny BERT trained through a Session, for tests that compare backends, policies, and ways to go on: dropout on, two
-   micro-batches of uneven sequences to a step, clipping, weight decay. */
+/* A tiny BERT trained through a Session, for tests that compare backends, policies and resumed runs: dropout, two
+   micro-batches of uneven sequences in a step, clipping, weight decay. */
 #ifndef CAIRN_TESTS_EQUIV_TRAINING_H
 #define CAIRN_TESTS_EQUIV_TRAINING_H
 
@@ -24,15 +24,16 @@ typedef struct {
     Dtype compute;
     const char *policy;        /* NULL: none */
     const char *sizes;         /* NULL: training_head_16 */
-    void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
+    void (*change)(Backend *); /* may be NULL: changes the backend after it is opened */
     bool no_dropout;
-    bool poison, may_skip; /* may_skip: an update whose gradients are not finite is no mistake */
+    bool poison, may_skip; /* may_skip: an update whose gradients are not finite is allowed */
     bool tf32;
     AttentionKind attention;
     bool pretraining;                    /* without a masked position; else three labels */
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
     Ranks *ranks;                        /* NULL: one */
-    float loss_scale;                    /* fp16: 0 takes one that does not overflow here */
+    bool audit;                          /* --audit recompute */
+    float loss_scale;                    /* fp16: 0 chooses one that does not overflow here */
 } TrainingOptions;
 
 typedef struct {
@@ -43,7 +44,7 @@ typedef struct {
     bool may_skip;
     Exchange exchange; /* with ranks */
     MicroBatch batch[TRAINING_MICROS];
-    double loss[TRAINING_STEPS]; /* of the steps that were made */
+    double loss[TRAINING_STEPS]; /* of the steps so far */
 } Training;
 
 /* Sequences of these lengths, whose words and labels follow from `seed`. */
@@ -100,6 +101,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .training = true,
                        .evaluation = true,
                        .optimizer = t->optimizer,
+                       .audit = o->audit,
                        .exchange = o->ranks ? &t->exchange : NULL};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
@@ -115,7 +117,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     }
 }
 
-/* The weights it begins with. */
+/* Sets the initial weights. */
 static inline void training_begin(Training *t)
 {
     params_init(&t->model.params, 1, session_fill(&t->session, STATE_WEIGHTS));

@@ -1,9 +1,9 @@
-/* A cable with a length: joins two Ethernet interfaces, keeps each frame for a while, loses some. For kernels without
-   netem. Needs to be root. One frame is up to 64 KiB, where nobody has switched the interfaces' offloads off.
+/* A long cable: joins two Ethernet interfaces, delays each frame and loses some. For kernels without netem. Must run as
+   root. A frame has up to 64 KiB unless the interfaces' offloads are switched off.
 
    cable IF IF DELAY_MS LOSS SEED    until it is killed; LOSS is a probability
-   cable IF                          switches the offloads of one interface off, and ends: whoever leaves it to the
-                                     interface to cut segments and to sum them up would be heard by nobody else */
+   cable IF                          switches the offloads of one interface off, and ends: with them the interface would
+                                     cut segments and compute checksums, and no other host would accept the frames */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/ethtool.h>
@@ -32,7 +32,7 @@ typedef struct Frame {
 typedef struct {
     int fd;
     const char *name;
-    Frame *first, *last; /* on their way to this end, the earliest first */
+    Frame *first, *last; /* in transit to this end, the earliest first */
 } End;
 
 static void die(const char *what, const char *name)
@@ -79,7 +79,7 @@ static void open_end(End *e, const char *name)
     setsockopt(e->fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
 }
 
-/* All that has come to `from` sets out for `to`. */
+/* Takes all frames that arrived at `from` for `to`. */
 static void take(const End *from, End *to, double delay, double loss)
 {
     static char frame[1 << 16];
@@ -99,7 +99,7 @@ static void take(const End *from, End *to, double delay, double loss)
     }
 }
 
-/* What is due comes out. A frame that the kernel does not take is lost. */
+/* Sends the frames that are due. A frame that the kernel does not accept is lost. */
 static void give(End *to)
 {
     while (to->first && to->first->due <= now()) {

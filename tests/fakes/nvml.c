@@ -1,6 +1,6 @@
-/* A libnvidia-ml.so.1 with one GPU, on the bus that the host executor of CUDA kernels says it is on. Its SM clock is
-   1000 MHz and one more at each question, its temperature is not supported. CAIRN_TEST_NVML_INIT: what nvmlInit_v2
-   gives. The prototypes are those of NVIDIA's NVML API reference. */
+/* A libnvidia-ml.so.1 with one GPU, on the bus that the host executor of CUDA kernels reports. Its SM clock is 1000 MHz
+   and rises by one at each call; its temperature is not supported. CAIRN_TEST_NVML_INIT: the result of nvmlInit_v2. The
+   prototypes are those of NVIDIA's NVML API reference. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts)
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius)
 {
     if (wrong(device) || sensor != 0) return INVALID;
-    *celsius = 12345; /* of no meaning, with this error */
+    *celsius = 12345; /* meaningless with this error */
     return NOT_SUPPORTED;
 }
 

@@ -1,4 +1,4 @@
-/* What a profiler loads into a program that it watches (NVTX_INJECTION64_PATH): writes each range's name, and "-" for
+/* The library that a profiler loads into a program (NVTX_INJECTION64_PATH). It writes each range's name, and "-" for
    its end, into the file CAIRN_TEST_NVTX_LOG. */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

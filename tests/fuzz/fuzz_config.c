@@ -1,6 +1,6 @@
 /* Any bytes as a command line, an environment and a configuration file. Lines up to the first that begins with `{` are
-   words of the command line, or, with CAIRN_ in front, variables; the rest is the file. What is accepted must be
-   printed as a file that gives the same configuration; what is refused must say why and leave nothing behind. */
+   words of the command line, or, with CAIRN_ in front, variables; the rest is the file. An accepted input must be
+   printed as a file that gives the same configuration; a refused one must give a message and leave nothing behind. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static const char *file_path(const char *text, size_t len)
     return path;
 }
 
-/* Other files than ours stay out of it. */
+/* Ignores files of others. */
 static bool names_a_file(const char *line)
 {
     return strncmp(line, "--config", 8) == 0 || strncasecmp(line, "CAIRN_CONFIG", 12) == 0;
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_round_trip(&c, argv[1]);
         config_free(&c);
     } else {
-        CHECK(*status_message() && !c.task && !c.positional && !c.n_positional, "refused, but not cleanly: '%s'",
+        CHECK(*status_message() && !c.task && !c.positional && !c.n_positional, "refused, with remains: '%s'",
               status_message());
     }
     free(text);

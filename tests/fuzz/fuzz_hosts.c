@@ -1,6 +1,5 @@
-/* Any bytes as a scheduler's list of hosts. The first byte: Slurm's (the text is cut at its first NUL, what follows is
-   tasks per node), or a file of lines. What is accepted are names of hosts with slots, within bounds; what is refused
-   is said. */
+/* Any bytes as a scheduler's list of hosts. The first byte: Slurm's form (tasks per node follow the first NUL), or a
+   file of lines. An accepted list has host names with slots, within bounds; a refusal has a message. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             free(tasks);
         }
     } else {
-        uint8_t *copy = malloc(size); /* of its own, so that a read beyond it is seen */
+        uint8_t *copy = malloc(size); /* of exact size, so that reads beyond it are detected */
         CHECK(copy, "no memory");
         memcpy(copy, data + 1, size - 1);
         copy = realloc(copy, size - 1 ? size - 1 : 1);

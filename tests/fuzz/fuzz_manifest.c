@@ -1,5 +1,5 @@
-/* The input is a checkpoint's manifest.json, once as it is and once with its last lines made right, so that more of
-   them are taken. Accepted is only what would be written: the same bytes again. */
+/* The input is a checkpoint's manifest.json, once as it is and once with corrected last lines, so that more of them are
+   accepted. An accepted manifest must be written back as the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The input is a whole file if it begins as a zip or with PyTorch's magic pickle. Else it is the object's pickle, put
-   into both forms with right checksums and with storages '0' (24 bytes) and '1' (8 bytes). */
+/* The input is a whole file if it begins as a zip or with PyTorch's magic pickle. Otherwise it is the object's pickle,
+   put into both forms with valid checksums and with storages '0' (24 bytes) and '1' (8 bytes). */
 #include "../state/file_builders.h"
 #include "fuzz_tensors.h"
 

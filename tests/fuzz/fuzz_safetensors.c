@@ -1,4 +1,4 @@
-/* The input is a .safetensors file. Where its length field is wrong it is set right too, so that more headers are read.
+/* The input is a .safetensors file. If its length field is wrong, it is also tried with a corrected one.
  */
 #include "fuzz_tensors.h"
 

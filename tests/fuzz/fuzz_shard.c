@@ -1,5 +1,5 @@
-/* Any shape of HDF5 file, made through HDF5's own API, as a shard; and any bytes as the heap that lists lie in. What is
-   accepted must be within the limits; what is refused must name the file. */
+/* HDF5 files of any shape, made through HDF5's own API, as shards; and any bytes as the heap of lists. An accepted file
+   must be within the limits; a refusal must name the file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct {
 
 static uint32_t byte(Input *in) { return in->at < in->end ? *in->at++ : 0; }
 
-/* Small numbers are one byte; behind 255 there are four. */
+/* A number of one byte, or of four after 255. */
 static int32_t number(Input *in)
 {
     uint32_t x = byte(in);
@@ -51,8 +51,8 @@ static Status write_column(Hdf5Writer *w, int i, const Column *c, Input *in)
     return c->spec.width ? hdf5_write(w, i, 0, c->rows, values) : hdf5_write_lists(w, i, 0, c->rows, values, offset);
 }
 
-/* Rows, then per column a byte of what it is (absent, lists, bytes of a number, another number of rows) and its width,
-   then the values. */
+/* Rows, then per column a byte for its kind (absent, lists, bytes per number, another number of rows), its width, and
+   the values. */
 static bool write_file(const char *path, Input *in)
 {
     Column columns[N_SHARD_COLUMNS];

@@ -1,6 +1,6 @@
-/* The input is a snapshot's file, or its beginning, which zeros follow to the length that its header says; once as it
-   is and once with digests made right, so that more of it is taken. What is taken must be consistent, and every byte
-   that it points to must be there. */
+/* The input is a snapshot's file, or its beginning, padded with zeros to the length in its header; once as it is and
+   once with corrected digests, so that more of it is accepted. An accepted snapshot must be consistent, and every byte
+   that it refers to must exist. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,21 +10,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void read(const uint8_t *data, size_t size)
 {
-    SnapshotView v;
-    if (snapshot_view(data, size, &v) == OK) {
-        const SnapshotFixed *f = &v.fixed;
+    SnapshotFixed f;
+    if (snapshot_check(data, size, &f) == OK) {
+        const SnapshotHeader *h = (const SnapshotHeader *)(const void *)data;
         int64_t sum = 0;
         uint64_t bytes = 0;
-        for (int i = 0; i < f->n_intervals; i++) sum += f->intervals[i].end - f->intervals[i].begin;
-        if (sum != v.header->slice_size) abort();
-        for (int i = 0; i < f->params.count; i++)
-            if (f->params.params[i].offset + param_held(&f->params.params[i]) > f->params.size) abort();
-        for (int i = 0; i < f->n_files; i++)
-            for (uint64_t k = 0; k < f->files[i].size; k++) bytes += ((const uint8_t *)f->files[i].data)[k];
+        for (int i = 0; i < f.part.count; i++) sum += f.part.intervals[i].end - f.part.intervals[i].begin;
+        if (sum != h->slice_size) abort();
+        for (int i = 0; i < f.params.count; i++)
+            if (f.params.params[i].offset + param_held(&f.params.params[i]) > f.params.size) abort();
+        for (int i = 0; i < f.n_files; i++)
+            for (uint64_t k = 0; k < f.files[i].size; k++) bytes += ((const uint8_t *)f.files[i].data)[k];
         if (bytes > 255 * (uint64_t)size) abort();
-        for (int s = 0; s < SNAPSHOT_SLOTS; s++) (void)snapshot_slot_whole(data, v.header, s);
+        for (int s = 0; s < SNAPSHOT_SLOTS; s++) (void)snapshot_slot_whole(data, h, s);
     }
-    snapshot_view_free(&v);
+    snapshot_fixed_free(&f);
 }
 
 static void make_right(uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
 /* Any bytes at the port of the rendezvous. The first byte: how the rest is cut into pieces, and whether the sender has
-   the key. Without it nothing is stored and at most a greeting comes back. With it every request is answered as the
-   protocol says or ends the session; what a rank stored is unharmed. */
+   the key. Without it nothing is stored and at most a greeting is answered. With it every request is answered by the
+   protocol or ends the session; a rank's values are unharmed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,22 +20,22 @@ static void let_in(StoreSession *s, Hash128 key, int rank, int ranks)
     memcpy(h.server.bytes, s->out.data + 8, 16);
     Hash128 proof = store_proof(key, 'c', &h);
     memcpy(show, proof.bytes, 16);
-    store_put(show + 16, (uint32_t)rank, 4);
-    store_put(show + 20, (uint32_t)ranks, 4);
+    bytes_put(show + 16, (uint32_t)rank, 4);
+    bytes_put(show + 20, (uint32_t)ranks, 4);
     store_session_feed(s, show, sizeof show, 0);
     CHECK(s->state == SESSION_OPEN, "a rank is not let in");
     buf_free(&s->out);
 }
 
-/* What went out is a row of whole answers. */
+/* The output is a sequence of whole answers. */
 static void check_answers(const Buf *out)
 {
     size_t at = 0;
     while (at < out->len) {
         const uint8_t *p = (const uint8_t *)out->data + at;
         CHECK(out->len - at >= STORE_REPLY_BYTES && p[0] <= STORE_REFUSED, "answer");
-        CHECK(p[0] == STORE_DONE || store_number(p + 1, 4) == 0, "a value with no good answer");
-        at += STORE_REPLY_BYTES + store_number(p + 1, 4);
+        CHECK(p[0] == STORE_DONE || bytes_number(p + 1, 4) == 0, "a value with no good answer");
+        at += STORE_REPLY_BYTES + bytes_number(p + 1, 4);
     }
     CHECK(at == out->len, "the last answer is cut");
 }
@@ -63,8 +63,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(known || other.state != SESSION_OPEN, "a stranger was let in");
     }
     for (size_t i = 0; i <= size; i++) store_session_tick(&other, (double)(i + 1) * 1e9); /* no wait is longer */
-    CHECK(other.state != SESSION_WAITING, "it waits for ever");
-    CHECK(known || other.state == SESSION_ENDING, "a stranger may stay");
+    CHECK(other.state != SESSION_WAITING, "it waits forever");
+    CHECK(known || other.state == SESSION_ENDING, "a stranger keeps its session");
     if (known) check_answers(&other.out);
     if (!known) {
         store_session_feed(&rank, ask, sizeof ask, 0);

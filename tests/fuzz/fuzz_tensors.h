@@ -1,4 +1,4 @@
-/* What the fuzz targets of the tensor readers share: a directory in memory, and reading all that opens. */
+/* For the fuzz targets of the tensor readers: a directory in memory, and a reader of all tensors. */
 #ifndef CAIRN_TESTS_FUZZ_TENSORS_H
 #define CAIRN_TESTS_FUZZ_TENSORS_H
 
@@ -15,7 +15,8 @@ static char fuzz_place[64];
 
 static inline void fuzz_remove_place(void) { (void)file_remove_tree(fuzz_place); }
 
-/* A path in the target's own directory, which goes when the process ends. Valid until the next call with this slot. */
+/* A path in the target's own directory, which is removed when the process ends. Valid until the next call with this
+ * slot. */
 static inline const char *fuzz_path(int slot, const char *name)
 {
     static char paths[4][128];
@@ -37,7 +38,7 @@ static inline void fuzz_store(const char *path, const void *data, size_t size)
     close(fd);
 }
 
-/* Opens and reads everything, up to a limit. What opens must hold what the header promises its callers. */
+/* Opens and reads everything, up to a limit. An opened file must keep the promises of tensor_file.h. */
 static inline void fuzz_read(const char *path, size_t file_bytes)
 {
     TensorFile *f;

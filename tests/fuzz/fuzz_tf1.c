@@ -1,6 +1,5 @@
-/* The input is two bytes of length, that much of an index, and the data file. Where the index lacks a table's magic
-   number it is the entries of one block instead (after a byte that says whether they are Snappy's), put into a table
-   with right checksums. */
+/* The input is two bytes of length, that much of an index, and the data file. If the index lacks a table's magic
+   number, it is the entries of one block (after a byte that selects Snappy), put into a table with valid checksums. */
 #include "../state/file_builders.h"
 #include "fuzz_tensors.h"
 

@@ -1,5 +1,5 @@
-/* Any bytes as text. The first byte chooses the options. What must hold: every id is in the vocabulary; bytes that are
-   not UTF-8 count for as much as U+FFFD; cutting the text at a space changes nothing; a pair fits. */
+/* Any bytes as text. The first byte chooses the options. Properties: every id is in the vocabulary; bytes that are not
+   UTF-8 count as U+FFFD; cutting the text at a space changes nothing; a pair fits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void same(const TokenIds *a, const TokenIds *b, const char *what)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static Vocab *vocab;
-    if (!vocab) CHECK(vocab_parse("built-in", pieces, sizeof pieces - 1, &vocab) == OK, "%s", status_message());
+    if (!vocab) CHECK(vocab_parse("built-in", pieces, sizeof pieces - 1, NULL, &vocab) == OK, "%s", status_message());
     if (size == 0) return 0;
     uint8_t choice = data[0];
     TokenizerOptions options = {choice & 1, (choice >> 1) % 3 - 1, choice >> 4 & 1, choice >> 5 & 1};

@@ -1,6 +1,6 @@
-/* Any bytes as a GLUE file. The first byte chooses task and split. What is accepted must lie within the input, hold
-   valid UTF-8 without tab or line feed and only labels and scores of the task, with indices and lines in order; what is
-   refused must be named. */
+/* Any bytes as a file of examples. The first byte chooses task and split, and a custom task's form: TSV, CSV or JSON
+   lines. Accepted texts must be valid UTF-8, in TSV without tab or line feed, with the task's labels and scores, and
+   indices and lines in order; a refusal must name the file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,24 +9,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_text(const char *p, size_t len, const uint8_t *data, size_t size)
+static void check_text(const char *p, size_t len, bool tsv)
 {
-    const uint8_t *at = (const uint8_t *)p;
-    CHECK(at >= data && at <= data + size && len <= (size_t)(data + size - at), "text outside of the file");
+    CHECK(p, "no text");
     CHECK(text_utf8_error(p, len) < 0, "text that is not UTF-8");
-    CHECK(!memchr(p, '\t', len) && !memchr(p, '\n', len), "text with a separator");
+    CHECK(!tsv || (!memchr(p, '\t', len) && !memchr(p, '\n', len)), "text with a separator");
 }
 
-static void check(const GlueExamples *x, const GlueTask *task, const GlueSplit *split, const uint8_t *data, size_t size)
+static void check(const GlueExamples *x, const GlueTask *task, const GlueSplit *split, bool tsv)
 {
     bool custom = glue_task_is_custom(task->name);
     CHECK(x->count > 0, "no examples");
     CHECK(x->labelled == (split->layout->label != NULL), "labelled");
     for (size_t i = 0; i < x->count; i++) {
         const GlueExample *e = &x->examples[i];
-        check_text(e->a, e->a_len, data, size);
+        check_text(e->a, e->a_len, tsv);
         CHECK((e->b != NULL) == (split->layout->b != NULL), "second text");
-        if (e->b) check_text(e->b, e->b_len, data, size);
+        if (e->b) check_text(e->b, e->b_len, tsv);
         CHECK(e->line > (i ? e[-1].line : 0), "line %lld", (long long)e->line);
         CHECK(e->index >= 0 && (split->kind == GLUE_TEST || custom || i == 0 || e->index > e[-1].index), "index");
         CHECK(e->label >= -1 && e->label < task->n_labels, "label %d", (int)e->label);
@@ -40,20 +39,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static GlueCustom custom;
     if (!custom.text_columns) {
         log_set_level(LOG_ERROR);
-        CHECK(glue_custom_init(&custom, "1,0", "2", "x,y,z") == OK, "%s", status_message());
+        CHECK(glue_custom_init(&custom, "1,0", "2", "x,y,z", false) == OK, "%s", status_message());
     }
     if (size == 0) return 0;
-    int which = data[0] % (glue_task_count() + 1);
-    const GlueTask *task = which < glue_task_count() ? glue_task_at(which) : &custom.task;
-    const GlueSplit *split = &task->splits[data[0] / (glue_task_count() + 1) % task->n_splits];
+    enum { N_CHOICES = 11 }; /* the table's tasks, and the custom one */
+    const GlueTask *task = glue_task_at(data[0] % N_CHOICES);
+    if (!task) task = &custom.task;
+    const GlueSplit *split = &task->splits[data[0] / N_CHOICES % task->n_splits];
+    static const char *const names[] = {"fuzz.tsv", "fuzz.csv", "fuzz.jsonl", "fuzz"};
+    const char *name = names[task == &custom.task ? data[0] / N_CHOICES / 3 % 4 : 0];
     GlueExamples x;
 
-    /* A copy of its own, so that a read beyond it is seen. */
+    /* A copy of exact size, so that reads beyond it are detected. */
     uint8_t *copy = malloc(size - 1 ? size - 1 : 1);
     CHECK(copy, "no memory");
     memcpy(copy, data + 1, size - 1);
-    if (glue_parse(&x, "fuzz", copy, size - 1, task, split) == OK)
-        check(&x, task, split, copy, size - 1);
+    if (glue_parse(&x, name, copy, size - 1, task, split) == OK)
+        check(&x, task, split, name == names[0]);
     else
         CHECK(strstr(status_message(), "fuzz") && text_utf8_error(status_message(), strlen(status_message())) < 0,
               "message '%s'", status_message());

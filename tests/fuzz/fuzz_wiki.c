@@ -1,9 +1,10 @@
-/* Any bytes as what `cairn wiki` reads. The first byte says as what: wikitext; a dump or text, which is cut twice,
-   whole and in pieces of the second byte's size, and must give the same both times; a block of bz2; gz. Text that comes
-   out is UTF-8, in lines of bounded length, and not longer than what went in. */
+/* Any bytes as input of `cairn wiki`. The first byte selects the form: wikitext; a dump or text, which must give the
+   same whole and in pieces of the second byte's size; a block of bz2; gz. The output is UTF-8, in lines of bounded
+   length, and not longer than the input. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/gz.h"
 #include "tasks/pretrain/wiki/article.h"
 #include "tasks/pretrain/wiki/sentences.h"
 #include "tasks/pretrain/wiki/unpack.h"
@@ -38,7 +39,7 @@ static void as_wikitext(const char *text, size_t len)
     buf_free(&out);
 }
 
-/* The text of a file that comes in pieces of `step` bytes. */
+/* The text of a file, read in pieces of `step` bytes. */
 static Status make(const char *text, size_t len, size_t step, Buf *out, Buf *problems, WikiCounts *sum)
 {
     static ArticleMaker *maker;
@@ -46,12 +47,12 @@ static Status make(const char *text, size_t len, size_t step, Buf *out, Buf *pro
     Batch batch = {0};
     Status status = OK;
     bool end = false;
-    if (!maker) CHECK(article_maker_open(&maker, true) == OK, "%s", status_message());
+    if (!maker) maker = article_maker_new();
     cutter_init(&c, FORM_UNKNOWN, LIMIT);
     for (size_t at = 0; !end; at += step) {
         end = at >= len;
         size_t n = end ? 0 : len - at < step ? len - at : step;
-        char *piece = malloc(n ? n : 1); /* of its own, so that a read beyond it is seen */
+        char *piece = malloc(n ? n : 1); /* of exact size, so that reads beyond it are detected */
         CHECK(piece, "no memory");
         if (n) memcpy(piece, text + at, n);
         status = cutter_feed(&c, piece, n, at, end);
@@ -109,10 +110,10 @@ static void as_gz(const uint8_t *data, size_t size)
     GzReader *gz;
     Buf out = {0};
     bool ended;
-    CHECK(unpack_gz_open(&gz) == OK, "%s", status_message());
+    CHECK(gz_open(&gz) == OK, "%s", status_message());
     for (int i = 0; i < 20 && size > 0; i++)
-        if (unpack_gz(gz, &data, &size, 1 << 16, &out, &ended) != OK) break;
-    unpack_gz_close(gz);
+        if (gz_read(gz, &data, &size, 1 << 16, &out, &ended) != OK) break;
+    gz_close(gz);
     buf_free(&out);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/bert/: small BERT models with what PyTorch and Transformers compute from them.
+"""Writes tests/golden/bert/: small BERT models, and the results of PyTorch and Transformers for them.
 
 To regenerate (from the source root, a few seconds; the files committed came from the versions named in each golden.json):
 
@@ -7,9 +7,9 @@ To regenerate (from the source root, a few seconds; the files committed came fro
     /tmp/venv/bin/python tests/golden/make_bert_golden.py tests/golden/bert
 
 A folder per model: config.json and model.safetensors (fp32, a Hugging Face directory that Transformers itself wrote) are
-what Cairn loads; golden.safetensors and golden.json are what it must compute. All reference values are computed in
-float64 from those fp32 weights, so that a difference is Cairn's own rounding. "torch_fp32" in golden.json says how far
-PyTorch itself is from them when it computes in fp32, by the same measures a test uses.
+Cairn's input; golden.safetensors and golden.json are the expected results. All reference values are computed in
+float64 from those fp32 weights, so that a difference is Cairn's own rounding. "torch_fp32" in golden.json has the
+distance of PyTorch's own fp32 results, by the measures of the test.
 
 golden.safetensors (F32). T = tokens of batch 0, packed without padding, N = its sequences, M = its masked positions:
     hidden (T, H)   last hidden states               pooled (N, H)   tanh pooler
@@ -18,7 +18,7 @@ golden.safetensors (F32). T = tokens of batch 0, packed without padding, N = its
 golden.json: see `describe` in make().
 
 Every parameter is compared. Those in "zero_gradient" (key.bias: softmax does not see it) have an exactly zero gradient in
-exact arithmetic; what stands there is rounding noise, and under NVLAMB that noise decides where they go.
+exact arithmetic; the stored values are rounding noise, and under NVLAMB that noise determines their updates.
 """
 import json
 import math

@@ -1,11 +1,11 @@
 """Golden values for GLUE's metrics: tests/golden/glue_metrics.txt, from scikit-learn and SciPy.
 
 Use: python3 tests/golden/make_glue_metrics.py > tests/golden/glue_metrics.txt
-The file says which versions made it. One block a case:
+Its first line names the versions. One block per case:
     labels NAME N            then N lines "predicted truth", then accuracy f1 matthews_correlation
     scores NAME N            then N lines "predicted truth", then pearson spearmanr
-Numbers are written with 17 digits; "nan" is undefined. Cases are drawn from a small generator of our own, so that the
-file can be made again with any version of the libraries.
+Numbers are written with 17 digits; "nan" is undefined. Cases come from a small generator in this script, so that
+any version of the libraries can reproduce the file.
 """
 import warnings
 

@@ -1,10 +1,10 @@
-"""Writes tests/golden/tokenizer.txt: digests of what Hugging Face's Python BertTokenizer makes of every Unicode scalar, of
-random strings, and of the files in shared data; tests/unit/test_text_golden.c makes the same digests with Cairn.
+"""Writes tests/golden/tokenizer.txt: digests of the output of Hugging Face's Python BertTokenizer for every Unicode scalar,
+random strings, and the files in shared data. tests/unit/test_text_golden.c makes the same digests with Cairn.
 
     python3 -m venv v && v/bin/pip install 'transformers<5' xxhash && v/bin/python tests/golden/make_tokenizer_golden.py DATA
 
 from the source root; DATA is the shared data. Python's Unicode version must be the one in src/text/unicode_tables.h. Takes
-some ten minutes.
+about ten minutes.
 
 A line is: kind, what, options, digest (the first 64 bits of XXH3-128, in hexadecimal).
   words   one block of 4096 scalars; each c as four texts: c, a c b, A c, c c; digested: each text's words, a space after

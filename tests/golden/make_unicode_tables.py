@@ -1,15 +1,15 @@
 """Writes src/text/unicode_tables.h and unicode_tables.c from Python's unicodedata.
 
-Cairn's tokenizer must give the ids that Hugging Face's Python BertTokenizer gives, on every system and for ever, so the
-character facts that one rests on are frozen here, with the Python and Unicode version they came from. Run from the source
-root with no argument; needs the standard library only. Running it with another Python changes what the tokenizer does.
+Cairn's tokenizer must give the ids of Hugging Face's Python BertTokenizer on every system, also in future. So the facts
+about characters are frozen here, with their Python and Unicode version. Run it from the source root without arguments; it
+needs the standard library only, and takes half a minute. Another Python version may change the tokenizer's results.
 """
 import platform
 import sys
 import unicodedata as u
 
-SCALARS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-BLOCK = 128
+END = 0x110000
+SCALARS = [c for c in range(END) if not 0xD800 <= c <= 0xDFFF]
 
 # One bit each, in this order: name, meaning.
 BITS = [
@@ -20,7 +20,7 @@ BITS = [
     ("UC_MARK", "category Mn: dropped where accents are stripped"),
     ("UC_LOWER", "Python's str.lower() changes it"),
     ("UC_DECOMPOSES", "NFD changes it"),
-    ("UC_NFC", "NFC may change it or what stands before it: a word without this bit is in NFC"),
+    ("UC_NFC", "NFC may change it or the scalar before it; a word without this bit is in NFC"),
     ("UC_BRACKET", "'[': a special piece may begin here"),
     ("UC_BEYOND", "in unicode_ascii only: not ASCII"),
 ]
@@ -69,13 +69,13 @@ def bits(c):
 
 
 def check_assumptions():
-    """What src/text/normalize.c relies on."""
+    """The assumptions of src/text/normalize.c."""
     for c in SCALARS:
         low = chr(c).lower()
         # Text is lower-cased character by character, then composed, then lower-cased as a whole: the last changes nothing.
         composed = u.normalize("NFC", low)
         assert composed.lower() == composed, hex(c)
-        # No step after the first look at a character makes white space or a dropped character of it.
+        # No later step turns a character into white space or a dropped character.
         for d in u.normalize("NFD", low) + composed + low:
             if not bits(c) & (BIT["UC_DROP"] | BIT["UC_SPACE"]):
                 assert not bits(ord(d)) & (BIT["UC_DROP"] | BIT["UC_SPACE"]), hex(c)
@@ -94,56 +94,73 @@ def rows(values, width=112):
     return "\n".join(out)
 
 
-def two_level():
-    records, record_ids, record_of = [], {}, bytearray(0x110000)
-    for c in range(0x110000):
-        record = (BIT["UC_DROP"], 0) if 0xD800 <= c <= 0xDFFF else (bits(c), u.combining(chr(c)))
-        if record not in record_ids:
-            record_ids[record] = len(records)
-            records.append(record)
-        record_of[c] = record_ids[record]
-    blocks, block_ids, index = [], {}, []
-    for start in range(0, 0x110000, BLOCK):
-        block = bytes(record_of[start:start + BLOCK])
-        if block not in block_ids:
-            block_ids[block] = len(blocks)
-            blocks.append(block)
-        index.append(block_ids[block])
-    assert len(records) <= 256 and len(blocks) <= 256
-    return records, blocks, index
+def find_runs():
+    """Runs of scalars with one record, or with two that take turns: [(start, kind)], and the kinds."""
+    record = [(BIT["UC_DROP"], 0) if 0xD800 <= c <= 0xDFFF else (bits(c), u.combining(chr(c))) for c in range(END)]
+    runs, kinds, start = [], {}, 0
+    while start < END:
+        same = start + 1
+        while same < END and record[same] == record[start]:
+            same += 1
+        turns = min(start + 2, END)
+        while turns < END and record[turns] == record[turns - 2]:
+            turns += 1
+        end = turns if turns > max(same, start + 2) else same
+        kind = record[start] + record[start + 1 if end == turns and end > same else start]
+        runs.append((start, kinds.setdefault(kind, len(kinds))))
+        start = end
+    assert len(kinds) <= 128
+    for i, (start, kind) in enumerate(runs):
+        for c in range(start, runs[i + 1][0] if i + 1 < len(runs) else END):
+            assert list(kinds)[kind][(c - start) % 2 * 2:][:2] == record[c]
+    return runs, list(kinds)
 
 
-def mapping(name, function):
-    keys, starts, pool = [], [], []
+def lower_ranges():
+    """[first, last, step, delta]: first, first + step … last become delta more."""
+    ranges = []
     for c in SCALARS:
-        text = function(chr(c))
-        if text != chr(c) and not 0xAC00 <= c <= 0xD7A3:
-            keys.append(c)
-            starts.append(len(pool))
-            pool += [ord(d) for d in text]
-    starts.append(len(pool))
-    assert len(pool) < 65536
-    return f"""static const uint32_t {name}_keys[] = {{
-{rows(hex(x) for x in keys)}
-}};
+        low = chr(c).lower()
+        if low == chr(c):
+            continue
+        if len(low) > 1:
+            assert c == 0x130 and low == "i\u0307"
+            continue
+        delta = ord(low) - c
+        if ranges and ranges[-1][3] == delta and c - ranges[-1][1] <= 2 and ranges[-1][2] in (0, c - ranges[-1][1]):
+            ranges[-1][2] = c - ranges[-1][1]
+            ranges[-1][1] = c
+        else:
+            ranges.append([c, c, 0, delta])
+    return [[first, last, step or 1, delta] for first, last, step, delta in ranges]
 
-static const uint16_t {name}_starts[] = {{
-{rows(starts)}
-}};
 
-static const uint32_t {name}_pool[] = {{
-{rows(hex(x) for x in pool)}
-}};
-
-const UnicodeMapping unicode_{name} = {{{name}_keys, {name}_starts, {name}_pool, {len(keys)}}};
-"""
+def decompositions():
+    """Pairs that compose, ascending by (first, second), then those that only decompose; scalars with one in place."""
+    apart, single = [], []
+    for c in SCALARS:
+        text = u.decomposition(chr(c))
+        if not text or text.startswith("<"):
+            continue
+        parts = [int(x, 16) for x in text.split()]
+        if len(parts) == 1:
+            single.append((c, parts[0]))
+        elif tuple(parts) not in PAIRS:
+            apart.append((*parts, c))
+        assert len(parts) == 1 or u.normalize("NFD", chr(parts[1])) == chr(parts[1])
+    return sorted((*pair, c) for pair, c in PAIRS.items()) + apart, single
 
 
 def main():
     check_assumptions()
+    runs, kinds = find_runs()
+    dense = (max(start for start, _ in runs if start < 0xE0000) | 0xFF) + 1
+    ranges = lower_ranges()
+    pairs, single = decompositions()
+    by_composed = sorted(range(len(pairs)), key=lambda i: pairs[i][2])
     version = f"Python {platform.python_version()}, Unicode {u.unidata_version}"
     note = f"""/* Written by tests/golden/make_unicode_tables.py from {version}.
-   Do not edit: the ids of every text rest on it. */"""
+   Do not edit: the ids of every text depend on it. */"""
     enum = "\n".join(f"    {name} = {BIT[name]}, /* {meaning} */" for name, meaning in BITS)
     header = f"""{note}
 #ifndef CAIRN_TEXT_UNICODE_TABLES_H
@@ -152,8 +169,6 @@ def main():
 #include <stdint.h>
 
 /* clang-format off */
-#define UNICODE_VERSION "{version}"
-
 enum {{
 {enum}
 }};
@@ -163,70 +178,81 @@ typedef struct {{
     uint8_t combining; /* canonical combining class */
 }} UnicodeRecord;
 
-/* A scalar's record is unicode_records[unicode_blocks[unicode_index[c / {BLOCK}]][c % {BLOCK}]]. */
-extern const UnicodeRecord unicode_records[];
-extern const uint8_t unicode_blocks[][{BLOCK}];
-extern const uint8_t unicode_index[{0x110000 // BLOCK}];
+/* A run of scalars, start << 8 | kind, ascending. Its first scalar, the third, … have the record unicode_kinds[kind][0],
+   the others [1]. Few runs begin at UNICODE_DENSE or above. */
+#define UNICODE_KINDS {len(kinds)}
+#define UNICODE_RUNS  {len(runs)}
+#define UNICODE_DENSE {dense:#x}
+extern const UnicodeRecord unicode_kinds[UNICODE_KINDS][2];
+extern const uint32_t unicode_runs[UNICODE_RUNS];
 
 /* Bits of every byte: those of the ASCII character, or UC_BEYOND. */
 extern const uint16_t unicode_ascii[256];
 
-/* keys (count) ascending; keys[i] becomes pool[starts[i]] … pool[starts[i + 1] − 1], at most 4. */
+/* Python's str.lower() of one character: first, first + step … last become delta more. Only U+0130 becomes two, i and
+   U+0307, and is not here. */
 typedef struct {{
-    const uint32_t *keys;
-    const uint16_t *starts; /* (count + 1) */
-    const uint32_t *pool;
-    int count;
-}} UnicodeMapping;
+    uint32_t first, last, step;
+    int32_t delta;
+}} UnicodeLower;
+#define UNICODE_LOWER {len(ranges)}
+extern const UnicodeLower unicode_lower[UNICODE_LOWER]; /* ascending */
 
-extern const UnicodeMapping unicode_lower;     /* str.lower() of one character */
-extern const UnicodeMapping unicode_decompose; /* full canonical decomposition, without Hangul syllables */
-
-/* Pairs that compose, ascending by (first, second), without Hangul. */
+/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not. The first
+   UNICODE_COMPOSED pairs compose, too, and are ascending by (first, second). */
 typedef struct {{
     uint32_t first, second, composed;
 }} UnicodePair;
-
-#define UNICODE_PAIRS {len(PAIRS)}
+#define UNICODE_PAIRS    {len(pairs)}
+#define UNICODE_COMPOSED {len(PAIRS)}
 extern const UnicodePair unicode_pairs[UNICODE_PAIRS];
+extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pairs, ascending by composed */
+
+/* Scalars with a decomposition to one other: {{from, to}}, ascending. */
+#define UNICODE_SINGLE {len(single)}
+extern const uint32_t unicode_single[UNICODE_SINGLE][2];
 /* clang-format on */
 
 #endif
 """
-    records, blocks, index = two_level()
     ascii_bits = [bits(c) for c in range(128)] + [BIT["UC_BEYOND"]] * 128
-    block_rows = "\n".join("    {" + rows(b, 110).strip().rstrip(",").replace("\n   ", "\n    ") + "}," for b in blocks)
     source = f"""{note}
 #include "text/unicode_tables.h"
 
 /* clang-format off */
-const UnicodeRecord unicode_records[] = {{
-{rows("{%d, %d}" % r for r in records)}
+const UnicodeRecord unicode_kinds[UNICODE_KINDS][2] = {{
+{rows("{{%d, %d}, {%d, %d}}" % kind for kind in kinds)}
 }};
 
-const uint8_t unicode_index[{len(index)}] = {{
-{rows(index)}
+const uint32_t unicode_runs[UNICODE_RUNS] = {{
+{rows(hex(start << 8 | kind) for start, kind in runs)}
 }};
 
 const uint16_t unicode_ascii[256] = {{
 {rows(ascii_bits)}
 }};
 
-{mapping("lower", str.lower)}
-{mapping("decompose", lambda ch: u.normalize("NFD", ch))}
-const UnicodePair unicode_pairs[UNICODE_PAIRS] = {{
-{rows("{%#x, %#x, %#x}" % (a, b, c) for (a, b), c in sorted(PAIRS.items()))}
+const UnicodeLower unicode_lower[UNICODE_LOWER] = {{
+{rows("{%#x, %#x, %d, %d}" % tuple(r) for r in ranges)}
 }};
 
-const uint8_t unicode_blocks[][{BLOCK}] = {{
-{block_rows}
+const UnicodePair unicode_pairs[UNICODE_PAIRS] = {{
+{rows("{%#x, %#x, %#x}" % p for p in pairs)}
+}};
+
+const uint16_t unicode_by_composed[UNICODE_PAIRS] = {{
+{rows(by_composed)}
+}};
+
+const uint32_t unicode_single[UNICODE_SINGLE][2] = {{
+{rows("{%#x, %#x}" % s for s in single)}
 }};
 /* clang-format on */
 """
     for name, text in (("h", header), ("c", source)):
         with open(f"src/text/unicode_tables.{name}", "w", encoding="utf-8", newline="\n") as f:
             f.write(text)
-    print(f"{version}: {len(records)} records, {len(blocks)} blocks, {len(PAIRS)} pairs", file=sys.stderr)
+    print(f"{version}: {len(runs)} runs of {len(kinds)} kinds, {len(pairs)} pairs", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs the sample dump (tasks/pretrain/sample/sample.xml) in the ways that dumps are packed, into tests/golden/wiki.
+"""Packs the sample dump (tasks/pretrain/sample/sample.xml) as bz2, multistream bz2 and gz into tests/golden/wiki.
 Run from the source folder. Blocks are small (bzip2 -1), so that one stream has several."""
 import bz2
 import gzip

@@ -51,7 +51,8 @@ typedef struct {
     float loss_scale;          /* of fp16; 0: 1024 */
     const uint8_t *forms;      /* NULL: what the weights ask for */
     int cap_tokens;            /* 0: 256 */
-    void (*change)(Backend *); /* may be NULL: what to make of the backend when it is open */
+    void (*change)(Backend *); /* may be NULL: changes the backend after it was opened */
+    void (*rewrite)(Plan *);   /* may be NULL: changes the plan before it is bound to memory */
 } RunOptions;
 
 static inline Head golden_head(const Json *json)
@@ -197,6 +198,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
                            .norm_forms = o->forms ? o->forms : forms,
                            .optimizer = o->optimizer};
     assert_ok(plan_make(&request, &r->plan, &r->t, r->segments));
+    if (o->rewrite) o->rewrite(&r->plan);
     const Plan *plans[] = {&r->plan};
     assert_ok(memory_init(&r->memory, r->backend, plans, 1));
     assert_ok(exec_init(&r->exec, &r->plan, &r->memory, o->exec));

@@ -121,10 +121,10 @@ static void check_steps(const char *name, const char *backend, const char *kind,
     o.kind = strcmp(kind, "lamb") == 0     ? OPTIMIZER_LAMB
              : strcmp(kind, "nvlamb") == 0 ? OPTIMIZER_NVLAMB
                                            : OPTIMIZER_ADAMW;
-    Schedule schedule = {.kind = SCHEDULE_LINEAR,
-                         .learning_rate = js_real(js_get(want, "peak_lr"), NAN),
-                         .warmup_steps = 2,
-                         .total_steps = 10};
+    RateSchedule schedule = {.kind = SCHEDULE_LINEAR,
+                             .learning_rate = js_real(js_get(want, "peak_lr"), NAN),
+                             .warmup_steps = 2,
+                             .total_steps = 10};
     run_open(&r, &g, &(RunOptions){.backend = backend, .compute = F32, .optimizer = o});
     for (int step = 1; step <= 10; step++) {
         const Json *at = js_at(js_get(want, "steps"), (size_t)step - 1);
@@ -135,7 +135,7 @@ static void check_steps(const char *name, const char *backend, const char *kind,
             golden_slice(&b, s, s + split <= b.n_seqs ? split : b.n_seqs - s, &part);
             assert_ok(run_micro(&r, &part));
         }
-        double rate = schedule_rate(&schedule, step);
+        double rate = rate_schedule_at(&schedule, step);
         assert_true(fabs(rate - js_real(js_get(at, "lr"), NAN)) < 1e-12);
         r.ctl.learning_rate = (float)rate;
         optim_bias(&o, step, &r.ctl.bias1, &r.ctl.bias2);

@@ -9,39 +9,35 @@ static void close_all(void)
     while (n_opened > 0) backend_close(opened[--n_opened]);
 }
 
-int ops_backends(Backend *backends[4])
+static void open_all(void)
 {
-    int n = n_opened;
     const char *wanted = getenv("CAIRN_TEST_BACKENDS");
-    if (n == 0) {
-        char *names = mem_printf("ref,%s", wanted ? wanted : "cpu"), *rest = NULL;
-        for (char *name = strtok_r(names, ",", &rest); name && n < 4; name = strtok_r(NULL, ",", &rest)) {
-            const char *attention = n > 0 ? getenv("CAIRN_TEST_ATTENTION") : NULL;
-            const BackendOptions options = {.threads = 2,
-                                            .attention = attention && strcmp(attention, "cudnn") == 0 ? ATTENTION_CUDNN
-                                                                                                      : ATTENTION_AUTO};
-            if (backend_open(name, &options, &opened[n]) == OK) {
-                n++;
-                continue;
-            }
-            if (n > 0 && wanted && getenv("CAIRN_TEST_MAY_SKIP")) {
-                print_message("skipped: %s\n", status_message());
-                exit(77);
-            }
-            if (n == 0 || wanted) fail_msg("%s does not open: %s", name, status_message());
-            print_message("skipped on %s: %s\n", name, status_message());
+    char *names = mem_printf("ref,%s", wanted ? wanted : "cpu"), *rest = NULL;
+    for (char *name = strtok_r(names, ",", &rest); name && n_opened < 4; name = strtok_r(NULL, ",", &rest)) {
+        const char *attention = n_opened > 0 ? getenv("CAIRN_TEST_ATTENTION") : NULL;
+        const BackendOptions options = {
+            .threads = 2, .attention = attention && strcmp(attention, "cudnn") == 0 ? ATTENTION_CUDNN : ATTENTION_AUTO};
+        if (backend_open(name, &options, &opened[n_opened]) == OK) {
+            n_opened++;
+            continue;
         }
-        free(names);
-        n_opened = n;
-        atexit(close_all); /* before what the modules end by themselves */
+        if (n_opened > 0 && wanted && getenv("CAIRN_TEST_MAY_SKIP")) {
+            print_message("skipped: %s\n", status_message());
+            exit(77);
+        }
+        if (n_opened == 0 || wanted) fail_msg("%s does not open: %s", name, status_message());
+        print_message("skipped on %s: %s\n", name, status_message());
     }
-    memcpy(backends, opened, sizeof opened);
-    return n;
+    free(names);
+    atexit(close_all); /* registered last, so that it runs before the modules' own */
 }
 
-Backend *ops_ref(void)
+Backend *ops_next(const Backend *b)
 {
-    Backend *backends[4];
-    ops_backends(backends);
-    return backends[0];
+    int i = 0;
+    if (n_opened == 0) open_all();
+    while (b && opened[i++] != b) {}
+    return i < n_opened ? opened[i] : NULL;
 }
+
+Backend *ops_ref(void) { return ops_next(NULL); }

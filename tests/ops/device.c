@@ -5,10 +5,10 @@
 #define ZONE_BYTE 0xa5
 #define MOST      (OP_MAX_IN + OP_MAX_OUT + 1)
 
-/* Host memory of one or more operands, and the device memory that stands for it. */
+/* Host memory of one or more operands, and its copy on the device. */
 typedef struct {
     void *host;
-    unsigned char *device; /* zone, bytes, zone, and what a larger bucket has more */
+    unsigned char *device; /* zone, bytes, zone, and the rest for a larger bucket */
     size_t bytes, all;
     const char *name;
 } Mirror;

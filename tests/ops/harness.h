@@ -1,9 +1,8 @@
 /* One op, alone, on any backend. An OpCase holds the call, the initial bytes of every operand, and runs it with
-   every operand between sentinel zones. case_check() checks what must hold for every op:
-     - outputs are written whole, inputs are not written, nothing is written outside an operand or the scratch asked
-   for;
+   every operand between sentinel zones. case_check() checks the rules of every op:
+     - outputs are written whole, inputs are not written, nothing outside operands and scratch is written;
      - the same bits for any old content of scratch, in a second run, and for every in-place form that the table allows;
-     - on every backend that opens here: the same as ref, by normalised error.
+     - on every backend that opens here: the same as ref, by normalised error, or the same bits where they are I64.
    Life: case_init, case_add… and fills, case_check or case_run, case_values, case_free. Failures end the test through
    cmocka. */
 #ifndef CAIRN_TESTS_OPS_HARNESS_H
@@ -12,7 +11,7 @@
 #include "kernels/backend.h"
 #include "testing.h"
 
-/* One operand: its shape, what it holds before a run, and where it lies after one. */
+/* One operand: its shape, its values before a run, and its memory after one. */
 typedef struct {
     Operand operand;       /* data is set in a run */
     bool copy, transposed; /* a compute copy: `initial` is the (n, k) F32 weight, packed before a run by the backend */
@@ -49,21 +48,20 @@ typedef struct {
 /* Dtypes that every op is tested in; index with N_COMPUTE. */
 extern const Dtype compute_types[];
 #define N_COMPUTE 3
-float type_rounded(Dtype dtype, float x); /* x as it stands in a tensor of this type */
+float type_rounded(Dtype dtype, float x); /* x rounded as in a tensor of this type */
 
 /* ---- backends ---- */
 
-/* ref first, then cpu if it opens here; says once if it does not and why. In cpu's place come those that the
-   environment lists in CAIRN_TEST_BACKENDS, with commas; they must open, with CAIRN_TEST_ATTENTION=cudnn with that. */
-int ops_backends(Backend *backends[4]);
+/* ref first, then cpu if it opens here; if not, prints the reason once. CAIRN_TEST_BACKENDS replaces cpu by backends of
+   a list with commas, which must open; CAIRN_TEST_ATTENTION=cudnn opens them with cuDNN's attention. */
+Backend *ops_next(const Backend *b); /* the one after b; NULL: the first, or none is left */
 Backend *ops_ref(void);
 /* Prepares, runs and releases a call whose operands lie in host memory, on a backend with memory of its own. */
 void ops_run_on_device(Backend *b, const OpCall *call, const RowCounts buckets[2]);
 
 /* ---- building a case ---- */
 
-/* Operands `ctl` and `stats` are there at once, where the op has them: no dropout key, batch 0, all rows real,
- * scales 1. */
+/* Adds `ctl` and `stats` where the op has them: no dropout key, batch 0, all rows real, scales 1. */
 void case_init(OpCase *c, Op op, OpAttr attr, RowCounts rows);
 void case_free(OpCase *c);
 static inline RowCounts rows_tokens(int64_t n) { return (RowCounts){.count = {[ROWS_TOKENS] = n}}; }
@@ -83,18 +81,17 @@ void case_set_ints(OpCase *c, const char *name, int64_t first, int64_t n, const 
 void *case_initial(OpCase *c, const char *name);
 Ctl *case_ctl(OpCase *c);
 void case_scaling(OpCase *c, float scale); /* adds the operand `scaling` */
-/* Makes the same operand in `to` as it is in `from` after its last run, under another name. */
+/* Adds the operand of `from` after its last run to `to`, under another name. */
 void case_take(OpCase *to, const char *name, const OpCase *from, const char *from_name);
 /* Copies n rows of initial values of an operand that both cases have. */
 void case_copy_rows(OpCase *to, int64_t to_row, const OpCase *from, int64_t from_row, int64_t n, const char *name);
 /* Sets rows from `first` on to 0. */
 void case_clear_rows(OpCase *c, const char *name, int64_t first);
 
-/* ---- running and looking ---- */
+/* ---- running, comparing ---- */
 
-bool case_runs_on(
-    const OpCase *c,
-    const Backend *b); /* false: it has no such op (test_backend.c says which it must have), or not in this type */
+/* False: the backend lacks the op (test_backend.c lists those that it must have), or the type. */
+bool case_runs_on(const OpCase *c, const Backend *b);
 void case_run(OpCase *c, Backend *b, RunOptions options);
 void case_check(OpCase *c, Tolerance tolerance);
 
@@ -103,7 +100,10 @@ float *case_values(const OpCase *c, const char *name);     /* after a run, as fp
 const void *case_bytes(const OpCase *c, const char *name); /* after a run */
 void case_expect_rows_equal(const OpCase *a, int64_t a_row, const OpCase *b, int64_t b_row, int64_t n,
                             const char *name);
-/* On every backend: an accumulated output becomes what it was plus what it becomes from zeros. */
+/* Runs both on every backend: rows [row, row + n) of `a` have the bits of b's first n, in outputs x and y (may be
+ * NULL). */
+void case_expect_independent(OpCase *a, int64_t row, OpCase *b, int64_t n, const char *x, const char *y);
+/* On every backend: an accumulated output becomes its old value plus the result from zeros. */
 void case_expect_accumulated(OpCase *c, const char *name);
 void case_expect_zero_rows(const OpCase *c, const char *name, int64_t first, int64_t end);
 /* Normalised error of n values, with `what` in the message. */

@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "ops/harness.h"
+#include "ops/row_dropout.h"
 
-#define KEY (UINT64_C(42) ^ PHILOX_DROPOUT)
 #define EPS 1e-12f
 
 typedef struct {
@@ -102,7 +102,7 @@ static void test_shapes(void **state)
     check_shapes(shapes, N_SHAPES);
 }
 
-/* Rows for each way to hold them, to the longest; two that are no multiple of 8. */
+/* Rows for each way to hold them, to the longest; two are not a multiple of 8. */
 static void test_wide(void **state)
 {
     (void)state;
@@ -115,13 +115,7 @@ static void test_wide(void **state)
     check_shapes(wide, sizeof wide / sizeof *wide);
 }
 
-static bool dropped(uint32_t sequence, uint32_t position, uint32_t column, float p)
-{
-    Philox4 draws = philox4(KEY, column / 8, position, sequence, 6 | 5u << 10);
-    return philox_draw16(&draws, (int)(column % 8)) < (uint32_t)lrint(65536.0 * (double)p);
-}
-
-/* The forward in double from what the operands hold, with the dropout's definition; xhat and y. */
+/* The forward in double from the stored operands, with the dropout's definition; xhat and y. */
 static void test_meaning(void **state)
 {
     (void)state;
@@ -140,7 +134,7 @@ static void test_meaning(void **state)
         for (int64_t r = 0; r < s->rows; r++) {
             double mean = 0, variance = 0;
             for (int64_t j = 0; j < s->hidden; j++) {
-                bool drop = dropped((uint32_t)sequence[r], (uint32_t)position[r], (uint32_t)j, s->p);
+                bool drop = row_dropped(6, 5, (uint32_t)sequence[r], (uint32_t)position[r], (uint32_t)j, s->p);
                 sum[j] = (drop ? 0 : (double)d[r * s->hidden + j] * scale) + (x ? (double)x[r * s->hidden + j] : 0);
                 mean += sum[j] / (double)s->hidden;
             }
@@ -196,8 +190,6 @@ static void test_gradients(void **state)
 static void test_masks(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (size_t i = 0; i < N_SHAPES; i++)
         for (int t = 0; t < N_COMPUTE; t++) {
             const Shape *s = &shapes[i];
@@ -209,15 +201,16 @@ static void test_masks(void **state)
                 case_random(&backward, "gamma", 1, 0.5); /* a zero gradient would hide a mask */
             int64_t tokens = case_ctl(&backward)->n_tokens;
             const int32_t *position = case_initial(&backward, "pos"), *sequence = case_initial(&backward, "seq");
-            for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&backward, backends[k])) continue;
-                case_run(&backward, backends[k], (RunOptions){0});
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&backward, backend)) continue;
+                case_run(&backward, backend, (RunOptions){0});
                 float *dd = case_values(&backward, "dd");
                 for (int64_t j = 0; j < tokens * s->hidden; j++) {
                     int64_t r = j / s->hidden;
-                    bool drop = dropped((uint32_t)sequence[r], (uint32_t)position[r], (uint32_t)(j % s->hidden), s->p);
+                    bool drop = row_dropped(6, 5, (uint32_t)sequence[r], (uint32_t)position[r],
+                                            (uint32_t)(j % s->hidden), s->p);
                     if ((dd[j] == 0) != drop)
-                        fail_msg("%s: dd of row %lld, column %lld is %g; it is %s", backends[k]->name, (long long)r,
+                        fail_msg("%s: dd of row %lld, column %lld is %g; it is %s", backend->name, (long long)r,
                                  (long long)(j % s->hidden), (double)dd[j], drop ? "dropped" : "kept");
                 }
                 free(dd);
@@ -234,8 +227,6 @@ static void test_sequences_are_independent(void **state)
 {
     (void)state;
     static const int lengths[] = {5, 70, 33, 16}, alone[] = {33}, index[] = {2};
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int form = 0; form < 2; form++)
         for (int t = 0; t < N_COMPUTE; t++) {
             Shape many = {{5, 70, 33, 16}, 4, 128, 36, (NormForm)form, true, 0.1f};
@@ -249,10 +240,10 @@ static void test_sequences_are_independent(void **state)
             case_copy_rows(&b, 0, &a, 75, 33, "x");
             case_set(&b, "gamma", 0, 36, case_initial(&a, "gamma"));
             case_set(&b, "beta", 0, 36, case_initial(&a, "beta"));
-            for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&a, backends[k])) continue;
-                case_run(&a, backends[k], (RunOptions){0});
-                case_run(&b, backends[k], (RunOptions){0});
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&a, backend)) continue;
+                case_run(&a, backend, (RunOptions){0});
+                case_run(&b, backend, (RunOptions){0});
                 case_expect_rows_equal(&a, 75, &b, 0, 33, "y");
                 case_expect_rows_equal(&a, 75, &b, 0, 33, "rstd");
                 OpCase da, db;
@@ -260,8 +251,8 @@ static void test_sequences_are_independent(void **state)
                 backward_init(&db, &one, &b, compute_types[t]);
                 case_sequences(&db, alone, index, 1);
                 case_copy_rows(&db, 0, &da, 75, 33, "dy");
-                case_run(&da, backends[k], (RunOptions){0});
-                case_run(&db, backends[k], (RunOptions){0});
+                case_run(&da, backend, (RunOptions){0});
+                case_run(&db, backend, (RunOptions){0});
                 case_expect_rows_equal(&da, 75, &db, 0, 33, "dd");
                 case_expect_rows_equal(&da, 75, &db, 0, 33, "dx");
                 case_free(&da);
@@ -276,8 +267,6 @@ static void test_sequences_are_independent(void **state)
 static void test_affine_rebuilds_y(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (size_t i = 0; i < N_SHAPES; i++)
         for (int t = 0; t < N_COMPUTE; t++) {
             const Shape *s = &shapes[i];
@@ -286,19 +275,19 @@ static void test_affine_rebuilds_y(void **state)
             forward_init(&forward, s, compute_types[t]);
             forward_init(&unkept, s, compute_types[t]);
             case_add(&unkept, "xhat", compute_types[t], rows_kind(ROWS_TOKENS), 0);
-            for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&forward, backends[k])) continue;
-                case_run(&forward, backends[k], (RunOptions){0});
-                case_run(&unkept, backends[k], (RunOptions){0});
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&forward, backend)) continue;
+                case_run(&forward, backend, (RunOptions){0});
+                case_run(&unkept, backend, (RunOptions){0});
                 case_expect_rows_equal(&forward, 0, &unkept, 0, s->rows, "y");
                 case_init(&affine, OP_AFFINE, (OpAttr){0}, rows_tokens(s->rows));
                 case_take(&affine, "xhat", &forward, "xhat");
                 case_take(&affine, "gamma", &forward, "gamma");
                 case_take(&affine, "beta", &forward, "beta");
                 case_add(&affine, "y", compute_types[t], rows_kind(ROWS_TOKENS), s->hidden);
-                case_run(&affine, backends[k], (RunOptions){0});
+                case_run(&affine, backend, (RunOptions){0});
                 case_expect_rows_equal(&forward, 0, &affine, 0, s->rows, "y");
-                if (k == 0) case_check(&affine, (Tolerance){0});
+                if (backend == ops_ref()) case_check(&affine, (Tolerance){0});
                 case_free(&affine);
             }
             case_free(&forward);
@@ -310,16 +299,14 @@ static void test_affine_rebuilds_y(void **state)
 static void test_constant_row(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     Shape s = {{2}, 1, 2, 36, NORM_FORM_Y, false, 0};
     float constant[36];
     for (int j = 0; j < 36; j++) constant[j] = 3;
     OpCase c;
     forward_init(&c, &s, F32);
     case_set(&c, "d", 36, 36, constant);
-    for (int k = 0; k < n; k++) {
-        case_run(&c, backends[k], (RunOptions){0});
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+        case_run(&c, backend, (RunOptions){0});
         float *y = case_values(&c, "y");
         const float *beta = case_initial(&c, "beta");
         for (int j = 0; j < 36; j++) assert_true(y[36 + j] == beta[j]);

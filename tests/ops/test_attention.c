@@ -111,8 +111,6 @@ static void test_masks(void **state)
     (void)state;
     enum { LENGTH = 77, D = 32, HEADS = 2 };
     const Shape s = {{3, LENGTH}, 2, 80, 2, HEADS, D, 0.3f, 0};
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++)
         for (int window = 0; window < LENGTH; window += D) {
             OpCase forward, backward;
@@ -122,9 +120,9 @@ static void test_masks(void **state)
                 for (int h = 0; h < HEADS; h++)
                     case_set(&forward, "qkv", (3 + window + j) * 3 * HEADS * D + 2 * HEADS * D + h * D + j, 1,
                              (float[]){1});
-            for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&forward, backends[k])) continue;
-                case_run(&forward, backends[k], (RunOptions){0});
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&forward, backend)) continue;
+                case_run(&forward, backend, (RunOptions){0});
                 float *o = case_values(&forward, "o");
                 /* do: query window + j has 1 in column j, so dv[key][j] is the factor of (window + j, key) */
                 backward_init(&backward, &s, &forward, compute_types[t]);
@@ -132,7 +130,7 @@ static void test_masks(void **state)
                 for (int j = 0; j < D && window + j < LENGTH; j++)
                     for (int h = 0; h < HEADS; h++)
                         case_set(&backward, "do", (3 + window + j) * HEADS * D + h * D + j, 1, (float[]){1});
-                case_run(&backward, backends[k], (RunOptions){0});
+                case_run(&backward, backend, (RunOptions){0});
                 float *dqkv = case_values(&backward, "dqkv");
                 for (int h = 0; h < HEADS; h++)
                     for (int a = 0; a < LENGTH; a++)
@@ -140,10 +138,10 @@ static void test_masks(void **state)
                             bool there = dropped((uint32_t)h, 1, a, window + j, s.p);
                             bool back = dropped((uint32_t)h, 1, window + j, a, s.p);
                             if ((o[(3 + a) * HEADS * D + h * D + j] == 0) != there)
-                                fail_msg("%s: head %d, query %d, key %d is %s", backends[k]->name, h, a, window + j,
+                                fail_msg("%s: head %d, query %d, key %d is %s", backend->name, h, a, window + j,
                                          there ? "dropped, but o is not 0" : "kept, but o is 0");
                             if ((dqkv[(3 + a) * 3 * HEADS * D + 2 * HEADS * D + h * D + j] == 0) != back)
-                                fail_msg("%s: head %d, query %d, key %d is %s", backends[k]->name, h, window + j, a,
+                                fail_msg("%s: head %d, query %d, key %d is %s", backend->name, h, window + j, a,
                                          back ? "dropped, but dv is not 0" : "kept, but dv is 0");
                         }
                 free(o);
@@ -159,16 +157,14 @@ static void test_sequences_are_independent(void **state)
 {
     (void)state;
     static const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, 12, 0.1f, 0};
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase a, da;
         forward_init(&a, &many, compute_types[t]);
-        for (int k = 0; k < n; k++) {
-            if (!case_runs_on(&a, backends[k])) continue;
-            case_run(&a, backends[k], (RunOptions){0});
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            if (!case_runs_on(&a, backend)) continue;
+            case_run(&a, backend, (RunOptions){0});
             backward_init(&da, &many, &a, compute_types[t]);
-            case_run(&da, backends[k], (RunOptions){0});
+            case_run(&da, backend, (RunOptions){0});
             for (int64_t s = 0, first = 0; s < many.n; first += many.lengths[s++]) {
                 int length = many.lengths[s];
                 const int lengths[] = {7, length}, index[] = {50, (int)s};
@@ -177,12 +173,12 @@ static void test_sequences_are_independent(void **state)
                 forward_init(&b, &one, compute_types[t]);
                 case_sequences(&b, lengths, index, 2);
                 case_copy_rows(&b, 7, &a, first, length, "qkv");
-                case_run(&b, backends[k], (RunOptions){0});
+                case_run(&b, backend, (RunOptions){0});
                 case_expect_rows_equal(&a, first, &b, 7, length, "o");
                 case_expect_rows_equal(&a, first, &b, 7, length, "lse");
                 backward_init(&db, &one, &b, compute_types[t]);
                 case_copy_rows(&db, 7, &da, first, length, "do");
-                case_run(&db, backends[k], (RunOptions){0});
+                case_run(&db, backend, (RunOptions){0});
                 case_expect_rows_equal(&da, first, &db, 7, length, "dqkv");
                 case_free(&b);
                 case_free(&db);
@@ -199,8 +195,6 @@ static void test_rectangle(void **state)
     (void)state;
     static const int lengths[] = {5, 16, 1};
     const Shape rectangle = {{0}, 0, 64, 4, 3, 12, 0.1f, 0}, packed = {{5, 16, 1}, 3, 22, 3, 3, 12, 0.1f, 0};
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase a, b, da, db;
         forward_init(&a, &rectangle, compute_types[t]);
@@ -212,17 +206,17 @@ static void test_rectangle(void **state)
         }
         case_ctl(&a)->n_seqs = 3;
         case_ctl(&a)->n_tokens = 60;
-        for (int k = 0; k < n; k++) {
-            if (!case_runs_on(&a, backends[k])) continue;
-            case_run(&a, backends[k], (RunOptions){0});
-            case_run(&b, backends[k], (RunOptions){0});
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            if (!case_runs_on(&a, backend)) continue;
+            case_run(&a, backend, (RunOptions){0});
+            case_run(&b, backend, (RunOptions){0});
             backward_init(&da, &rectangle, &a, compute_types[t]);
             backward_init(&db, &packed, &b, compute_types[t]);
             *case_ctl(&da) = *case_ctl(&a);
             for (int s = 0, first = 0; s < 3; first += lengths[s++])
                 case_copy_rows(&db, first, &da, 20 * s, lengths[s], "do");
-            case_run(&da, backends[k], (RunOptions){0});
-            case_run(&db, backends[k], (RunOptions){0});
+            case_run(&da, backend, (RunOptions){0});
+            case_run(&db, backend, (RunOptions){0});
             for (int s = 0, first = 0; s < 3; first += lengths[s++]) {
                 int64_t gap = 20 * s + lengths[s], end = s == 2 ? 64 : 20 * (s + 1);
                 case_expect_rows_equal(&a, 20 * s, &b, first, lengths[s], "o");

@@ -59,19 +59,17 @@ static void test_meaning(void **state)
     static const float points[] = {0, 1,  -1, 0.5f, -0.5f, 3,    -3,    5,      -5,
                                    8, -8, 20, -20,  100,   -100, 1e-6f, -1e-6f, 1e-30f};
     enum { N = sizeof points / sizeof *points };
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int kind = 0; kind < 2; kind++)
-        for (int k = 0; k < n; k++) {
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
             OpCase c;
             forward_init(&c, (Shape){1, N}, F32, kinds[kind], 1);
             case_set(&c, "pre", 0, N, points);
-            case_run(&c, backends[k], (RunOptions){0});
+            case_run(&c, backend, (RunOptions){0});
             float *g = case_values(&c, "g");
             for (int i = 0; i < N; i++) {
                 double want = exact(kinds[kind], (double)points[i]);
                 if (fabs((double)g[i] - want) > 2e-6 * fabs(want) + 1e-7 * fabs((double)points[i]) * (points[i] < 0))
-                    fail_msg("%s: gelu %d of %g is %.9g, expected %.9g", backends[k]->name, kind, (double)points[i],
+                    fail_msg("%s: gelu %d of %g is %.9g, expected %.9g", backend->name, kind, (double)points[i],
                              (double)g[i], want);
             }
             free(g);
@@ -99,8 +97,6 @@ static void test_gradients(void **state)
 static void test_recomputed_is_the_same(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++)
         for (int kind = 0; kind < 2; kind++) {
             OpCase forward, backward;
@@ -108,11 +104,11 @@ static void test_recomputed_is_the_same(void **state)
             forward_init(&forward, s, compute_types[t], kinds[kind], 4);
             backward_init(&backward, s, compute_types[t], kinds[kind], 4, true);
             case_copy_rows(&backward, 0, &forward, 0, s.rows, "pre");
-            for (int k = 0; k < n; k++) {
-                if (!case_runs_on(&forward, backends[k])) continue;
-                case_run(&forward, backends[k], (RunOptions){0});
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&forward, backend)) continue;
+                case_run(&forward, backend, (RunOptions){0});
                 for (unsigned share = 0; share < 4; share++) {
-                    case_run(&backward, backends[k], (RunOptions){.share = share});
+                    case_run(&backward, backend, (RunOptions){.share = share});
                     case_expect_rows_equal(&forward, 0, &backward, 0, s.rows, "g");
                 }
             }
@@ -125,8 +121,6 @@ static void test_recomputed_is_the_same(void **state)
 static void test_rows_are_independent(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase all, part;
         backward_init(&all, (Shape){200, 52}, compute_types[t], GELU_ERF, 4, true);
@@ -134,10 +128,10 @@ static void test_rows_are_independent(void **state)
         case_copy_rows(&part, 0, &all, 101, 37, "pre");
         case_copy_rows(&part, 0, &all, 101, 37, "dg");
         case_clear_rows(&all, "dg", 138);
-        for (int k = 0; k < n; k++) {
-            if (!case_runs_on(&all, backends[k])) continue;
-            case_run(&all, backends[k], (RunOptions){0});
-            case_run(&part, backends[k], (RunOptions){0});
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            if (!case_runs_on(&all, backend)) continue;
+            case_run(&all, backend, (RunOptions){0});
+            case_run(&part, backend, (RunOptions){0});
             case_expect_rows_equal(&all, 101, &part, 0, 37, "dpre");
             case_expect_rows_equal(&all, 101, &part, 0, 37, "g");
             case_expect_zero_rows(&all, "dpre", 138, 200);

@@ -1,4 +1,4 @@
-/* XENT and MSE: losses of one row per sequence. */
+/* XENT, with smoothed labels or not, MSE and BCE: losses of one row per sequence. */
 #include <math.h>
 
 #include "ops/harness.h"
@@ -11,16 +11,26 @@ static const Shape shapes[] = {{1, 2, 2, 1},    {4, 3, 3, 3},   {64, 3, 3, 64},
                                {63, 10, 7, 40}, {65, 1, 1, 65}, {8, 3, 3, 0}};
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
+typedef enum { KIND_XENT, KIND_MSE, KIND_BCE, KIND_SMOOTH, N_KINDS } Kind;
+static const Op ops[N_KINDS] = {OP_XENT, OP_MSE, OP_BCE, OP_XENT};
+#define SMOOTHING 0.2f
+
 /* The gradient's type is `dtype`; NULL gradient in evaluation. Labels of pad rows must not be read. */
-static void init(OpCase *c, Op op, Shape s, Dtype dtype, bool training)
+static void init(OpCase *c, Kind kind, Shape s, Dtype dtype, bool training)
 {
+    Op op = ops[kind];
+    float smoothing = kind == KIND_SMOOTH ? SMOOTHING : 0;
+    int32_t width = op == OP_BCE ? s.classes : 1;
     RowCounts rows = {.count = {[ROWS_SEQS] = s.rows}};
-    case_init(c, op, (OpAttr){.loss = {.slot = 1, .classes = s.classes}}, rows);
+    case_init(c, op, (OpAttr){.loss = {.slot = 1, .classes = s.classes, .smoothing = smoothing}}, rows);
     case_add_random(c, "logits", F32, rows_kind(ROWS_SEQS), s.cols, 4);
-    case_add(c, "labels", op == OP_MSE ? F32 : I32, rows_kind(ROWS_SEQS), 1);
+    case_add(c, "labels", op == OP_XENT ? I32 : F32, rows_kind(ROWS_SEQS), width);
     uint64_t random = 5;
     for (int64_t i = 0; i < s.rows; i++) {
         int32_t label = i < s.real ? (int32_t)(testing_random(&random) % (uint64_t)s.classes) : 1 << 30;
+        for (int32_t j = 0; op == OP_BCE && j < width; j++)
+            case_set(c, "labels", i * width + j, 1, (float[]){i < s.real ? (float)((label ^ j) & 1) : NAN});
+        if (op == OP_BCE) continue;
         if (op == OP_MSE)
             case_set(c, "labels", i, 1, (float[]){i < s.real ? (float)label + 0.3f : NAN});
         else
@@ -39,9 +49,9 @@ static void test_shapes(void **state)
     for (size_t i = 0; i < N_SHAPES; i++)
         for (int t = 0; t < N_COMPUTE; t++)
             for (int training = 0; training < 2; training++)
-                for (int op = 0; op < 2; op++) {
+                for (Kind kind = 0; kind < N_KINDS; kind++) {
                     OpCase c;
-                    init(&c, op ? OP_MSE : OP_XENT, shapes[i], compute_types[t], training);
+                    init(&c, kind, shapes[i], compute_types[t], training);
                     case_check(&c, (Tolerance){0});
                     case_free(&c);
                 }
@@ -52,15 +62,13 @@ static void test_shapes(void **state)
 static void test_meaning(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     for (size_t i = 0; i < N_SHAPES; i++)
-        for (int op = 0; op < 2; op++)
-            for (int k = 0; k < n; k++) {
+        for (Kind kind = 0; kind < N_KINDS; kind++)
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
                 const Shape *s = &shapes[i];
                 OpCase c;
-                init(&c, op ? OP_MSE : OP_XENT, *s, F32, true);
-                case_run(&c, backends[k], (RunOptions){0});
+                init(&c, kind, *s, F32, true);
+                case_run(&c, backend, (RunOptions){0});
                 float *logits = case_values(&c, "logits"), *loss = case_values(&c, "loss");
                 float *gradient = case_values(&c, "dlogits");
                 float *want_loss = mem_array((size_t)s->rows, sizeof(float));
@@ -70,20 +78,34 @@ static void test_meaning(void **state)
                 for (int64_t r = 0; r < s->real; r++) {
                     const float *x = logits + r * s->cols;
                     float *g = want_gradient + r * s->cols;
-                    if (op) {
+                    if (kind == KIND_BCE) {
+                        const float *y = (const float *)case_initial(&c, "labels") + r * s->classes;
+                        double all = 0;
+                        bool right = true;
+                        for (int j = 0; j < s->classes; j++) {
+                            double p = 1 / (1 + exp(-(double)x[j]));
+                            all -= (double)y[j] * log(p) + (1 - (double)y[j]) * log(1 - p);
+                            g[j] = (float)((p - (double)y[j]) / s->classes * 0.5);
+                            right = right && (x[j] > 0) == (y[j] > 0);
+                        }
+                        want_loss[r] = (float)(all / s->classes);
+                        correct += right;
+                    } else if (kind == KIND_MSE) {
                         double error = (double)x[0] - (double)((const float *)case_initial(&c, "labels"))[r];
                         want_loss[r] = (float)(error * error);
                         g[0] = (float)(2 * error * 0.5);
                     } else {
                         int32_t label = ((const int32_t *)case_initial(&c, "labels"))[r], best = 0;
-                        double all = 0;
+                        double all = 0, wanted = 0, even = kind == KIND_SMOOTH ? (double)SMOOTHING / s->classes : 0;
+                        double own = kind == KIND_SMOOTH ? 1 - (double)SMOOTHING : 1;
                         for (int j = 0; j < s->classes; j++) all += exp((double)x[j]);
                         for (int j = 0; j < s->classes; j++) {
-                            g[j] = (float)((exp((double)x[j]) / all - (j == label)) * 0.5);
+                            double target = even + (j == label ? own : 0);
+                            g[j] = (float)((exp((double)x[j]) / all - target) * 0.5);
+                            wanted += target * (double)x[j];
                             if (x[j] > x[best]) best = j;
                         }
-                        want_loss[r] =
-                            s->classes > 1 ? (float)(log(all) - (double)x[label]) : 0; /* one class: certain */
+                        want_loss[r] = s->classes > 1 ? (float)(log(all) - wanted) : 0; /* one class: certain */
                         correct += best == label;
                     }
                     sum += (double)loss[r];
@@ -94,7 +116,7 @@ static void test_meaning(void **state)
                 case_expect_zero_rows(&c, "dlogits", s->real, s->rows);
                 const Stats *stats = case_bytes(&c, "stats");
                 assert_true(fabs(stats->loss[1] - (1000 + sum)) <=
-                            1e-12 * (1000 + sum)); /* the sum of what is stored */
+                            1e-12 * (1000 + sum)); /* the sum of the stored losses */
                 assert_true(stats->loss[0] == 3 && stats->correct[0] == 5);
                 assert_int_equal(stats->correct[1], 7 + correct);
                 free(logits);
@@ -110,10 +132,10 @@ static void test_gradients(void **state)
 {
     (void)state;
     const Shape s = {6, 5, 4, 5};
-    for (int op = 0; op < 2; op++) {
+    for (Kind kind = 0; kind < N_KINDS; kind++) {
         OpCase forward, backward;
-        init(&forward, op ? OP_MSE : OP_XENT, s, F32, false);
-        init(&backward, op ? OP_MSE : OP_XENT, s, F32, true);
+        init(&forward, kind, s, F32, false);
+        init(&backward, kind, s, F32, true);
         case_run(&backward, ops_ref(), (RunOptions){0});
         float *found = case_values(&backward, "dlogits"), weight[6], expected[30];
         for (int r = 0; r < 6; r++) weight[r] = 0.5f; /* scale_seqs · the loss scale */
@@ -130,14 +152,12 @@ static void test_gradients(void **state)
 static void test_ties_and_missing_labels(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
     OpCase c;
-    init(&c, OP_XENT, (Shape){4, 3, 3, 4}, F32, true);
+    init(&c, KIND_XENT, (Shape){4, 3, 3, 4}, F32, true);
     case_set(&c, "logits", 0, 12, (float[]){1, 2, 2, 2, 1, 2, 5, 0, 0, -300, 300, 0});
     case_set_ints(&c, "labels", 0, 4, (int32_t[]){1, 0, -1, 0});
-    for (int k = 0; k < n; k++) {
-        case_run(&c, backends[k], (RunOptions){0});
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+        case_run(&c, backend, (RunOptions){0});
         float *loss = case_values(&c, "loss");
         const Stats *stats = case_bytes(&c, "stats");
         assert_int_equal(stats->correct[1], 7 + 2);

@@ -4,7 +4,7 @@
 
 #include "ops/harness.h"
 
-/* Whole tensors: five norm blocks, a single element, zeros, no trust ratio. Gaps belong to nobody. */
+/* Whole tensors: five norm blocks, a single element, zeros, no trust ratio. Gaps belong to no tensor. */
 static const Segment all[] = {
     {0, 5000, 0.01f, 1, 0, 0, 0},
     {5056, 1, 0, 1, 0, 5, 1},
@@ -162,9 +162,7 @@ static void test_sums(void **state)
 {
     (void)state;
     State *s = state_new();
-    Backend *backends[4];
-    int n = ops_backends(backends);
-    for (int k = 0; k < n; k++)
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend))
         for (int r = 0; r < RANKS; r++) {
             double sums[BLOCKS], want[BLOCKS];
             for (int i = 0; i < BLOCKS; i++) sums[i] = want[i] = -1 - i;
@@ -175,10 +173,10 @@ static void test_sums(void **state)
                     *sum = (i % NORM_BLOCK ? *sum : 0) + g * g;
                 }
             }
-            block_sums(backends[k], r, s->grads, sums);
+            block_sums(backend, r, s->grads, sums);
             for (int i = 0; i < BLOCKS; i++)
                 if (!(fabs(sums[i] - want[i]) <= 1e-13 * fabs(want[i])))
-                    fail_msg("%s, slice %d: block %d sums to %.17g, expected %.17g", backends[k]->name, r, i, sums[i],
+                    fail_msg("%s, slice %d: block %d sums to %.17g, expected %.17g", backend->name, r, i, sums[i],
                              want[i]);
         }
     free(s);
@@ -226,22 +224,26 @@ static void run_whole(OpCase *c, Op op, Backend *b, const State *s)
     case_run(c, b, (RunOptions){0});
 }
 
+/* The whole's update changed the weights, and the slices' update is the same; frees c. */
+static void expect_equal(OpCase *c, const State *cut)
+{
+    assert_memory_equal(case_bytes(c, "m"), cut->m, sizeof cut->m);
+    assert_memory_equal(case_bytes(c, "v"), cut->v, sizeof cut->v);
+    assert_memory_equal(case_bytes(c, "weights"), cut->weights, sizeof cut->weights);
+    assert_memory_not_equal(case_initial(c, "weights"), cut->weights, sizeof cut->weights);
+    case_free(c);
+}
+
 static void test_as_whole(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
-    for (int k = 0; k < n; k++) {
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
         State *whole = state_new(), *cut = state_new();
         OpCase c;
-        run_whole(&c, OP_LAMB, backends[k], whole);
-        by_slices(backends[k], cut);
-        assert_memory_equal(case_bytes(&c, "m"), cut->m, sizeof cut->m);
-        assert_memory_equal(case_bytes(&c, "v"), cut->v, sizeof cut->v);
+        run_whole(&c, OP_LAMB, backend, whole);
+        by_slices(backend, cut);
         assert_memory_equal(case_bytes(&c, "grads"), cut->grads, sizeof cut->grads);
-        assert_memory_equal(case_bytes(&c, "weights"), cut->weights, sizeof cut->weights);
-        assert_memory_not_equal(case_initial(&c, "weights"), cut->weights, sizeof cut->weights);
-        case_free(&c);
+        expect_equal(&c, cut);
         free(whole);
         free(cut);
     }
@@ -250,26 +252,20 @@ static void test_as_whole(void **state)
 static void test_adamw_as_whole(void **state)
 {
     (void)state;
-    Backend *backends[4];
-    int n = ops_backends(backends);
-    for (int k = 0; k < n; k++) {
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
         State *whole = state_new(), *cut = state_new();
         OpCase c, part;
-        run_whole(&c, OP_ADAMW, backends[k], whole);
+        run_whole(&c, OP_ADAMW, backend, whole);
         for (int r = 0; r < RANKS; r++) {
             int64_t begin = slices[r].begin, held = slices[r].end - begin;
             step_init_op(&part, OP_ADAMW, r, cut, 1);
-            case_run(&part, backends[k], (RunOptions){0});
+            case_run(&part, backend, (RunOptions){0});
             take(cut->weights + begin, &part, "weights", begin, held);
             take(cut->m + begin, &part, "m", 0, held);
             take(cut->v + begin, &part, "v", 0, held);
             case_free(&part);
         }
-        assert_memory_equal(case_bytes(&c, "m"), cut->m, sizeof cut->m);
-        assert_memory_equal(case_bytes(&c, "v"), cut->v, sizeof cut->v);
-        assert_memory_equal(case_bytes(&c, "weights"), cut->weights, sizeof cut->weights);
-        assert_memory_not_equal(case_initial(&c, "weights"), cut->weights, sizeof cut->weights);
-        case_free(&c);
+        expect_equal(&c, cut);
         free(whole);
         free(cut);
     }
@@ -293,12 +289,10 @@ static void test_norm(void **state)
 {
     (void)state;
     State *s = state_new();
-    Backend *backends[4];
-    int n = ops_backends(backends);
-    for (int k = 0; k < n; k++) {
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
         double sums[BLOCKS] = {0};
-        for (int r = 0; r < RANKS; r++) block_sums(backends[k], r, s->grads, sums);
-        Stats whole = norm(backends[k], s, NULL), of_sums = norm(backends[k], s, sums);
+        for (int r = 0; r < RANKS; r++) block_sums(backend, r, s->grads, sums);
+        Stats whole = norm(backend, s, NULL), of_sums = norm(backend, s, sums);
         assert_memory_equal(&whole.grad_norm, &of_sums.grad_norm, sizeof whole.grad_norm);
         assert_true(whole.grad_scale == of_sums.grad_scale && whole.finite && of_sums.finite && whole.grad_norm > 0);
     }
@@ -311,20 +305,18 @@ static void test_skipped(void **state)
     (void)state;
     State *s = state_new();
     double sums[BLOCKS] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    Backend *backends[4];
-    int n = ops_backends(backends);
-    for (int k = 0; k < n; k++)
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend))
         for (int r = 0; r < RANKS; r++) {
             OpCase c;
             size_t held = (size_t)(slices[r].end - slices[r].begin) * sizeof(float);
             step_init(&c, r, s, 0);
-            case_run(&c, backends[k], (RunOptions){0});
+            case_run(&c, backend, (RunOptions){0});
             assert_memory_equal(case_bytes(&c, "m"), s->m + slices[r].begin, held);
             assert_memory_equal(case_bytes(&c, "v"), s->v + slices[r].begin, held);
             assert_memory_equal(case_bytes(&c, "grads"), s->grads, sizeof s->grads);
             case_free(&c);
             descend_init(&c, r, s->grads, s->weights, sums, sums, 0);
-            case_run(&c, backends[k], (RunOptions){0});
+            case_run(&c, backend, (RunOptions){0});
             assert_memory_equal(case_bytes(&c, "weights"), s->weights, sizeof s->weights);
             case_free(&c);
         }

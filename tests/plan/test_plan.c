@@ -1,5 +1,5 @@
-/* Plans by themselves: bytes kept per token and layer as contracts.md 6 says, layout at its lower bound, the verifier's
-   eyes, a golden text per policy. */
+/* Plans by themselves: bytes kept per token and layer as in contracts.md 6, layout at its lower bound, mistakes that
+   the verifier must find, a golden text per policy. */
 #include "testing.h"
 
 #include "model/model.h"
@@ -149,7 +149,7 @@ static void test_verifier_sees(void **state)
 static bool other_lane(const Plan *p, InstrId i) { return p->instrs[i].lane != LANE_COMPUTE; }
 
 /* On the device the first and the last layer's worth of inputs at most, whatever the number of layers; the rest, a row
-   of width hidden per token and layer, on the host. The top layer's never goes. */
+   of width hidden per token and layer, on the host. The top layer's input stays. */
 static void test_offload_keeps_nothing(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void test_offload_keeps_nothing(void **state)
         assert_int_equal(offload.region_bytes[REGION_HOST], (size_t)(layers - 1) * input);
         assert_int_equal(full.region_bytes[REGION_HOST], 0);
         size_t before = full.region_bytes[REGION_ACT], now = offload.region_bytes[REGION_ACT];
-        if (layers > 3) /* what backward needs of a layer, its input and the next one's */
+        if (layers > 3) /* backward of a layer needs its input and the next one's */
             assert_int_equal(before - now, (size_t)(layers - 2) * input);
         else
             assert_true(now <= before);
@@ -182,7 +182,7 @@ static void test_offload_keeps_nothing(void **state)
     }
 }
 
-/* Every FETCH has the backward of a whole layer before somebody waits for it, every OFFLOAD the forward of one. */
+/* Every FETCH has the backward of a whole layer before an instr waits for it, every OFFLOAD the forward of one. */
 static void test_offload_has_time(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_offload_has_time(void **state)
             if (p.instrs[j].op == OP_LINEAR || p.instrs[j].op == OP_LINEAR_DGRAD || p.instrs[j].op == OP_LINEAR_WGRAD)
                 products++;
         int least =
-            p.instrs[i].op == OP_OFFLOAD ? 4 : 3 + 8 - 2; /* forward; again and backward, but for what is before */
+            p.instrs[i].op == OP_OFFLOAD ? 4 : 3 + 8 - 2; /* forward; again and backward, without the instrs before */
         if (products < least)
             fail_msg("instr %d (%s, layer %d): %d products until instr %d waits for it, expected %d", i,
                      op_info(p.instrs[i].op)->name, p.instrs[i].layer, products, j, least);
@@ -222,8 +222,8 @@ static bool touches(const Plan *p, InstrId i, TensorId t)
     return any;
 }
 
-/* All waits do, but for two kinds: for an OFFLOAD whose tensor's memory nobody touches before something else waits for
-   the lane; and of a FETCH into memory that nobody touched since its lane waited last. */
+/* All waits matter except two kinds: for an OFFLOAD whose tensor's memory is not used before another instr waits for
+   the lane; and of a FETCH into memory that was not used since its lane waited last. */
 static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
 {
     if (p->instrs[waited].op == OP_OFFLOAD) {
@@ -239,7 +239,7 @@ static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
     return false;
 }
 
-/* Without any one of its waits a plan is refused, as are copies of the wrong thing, the wrong place and the wrong
+/* A plan without any one of its waits is refused, and so are copies of a wrong tensor, to a wrong place and in a wrong
    order; layers at other levels between them change nothing. */
 static void test_verifier_sees_lanes(void **state)
 {
@@ -285,7 +285,7 @@ static void test_verifier_sees_lanes(void **state)
     }
 }
 
-/* The text of a tiny model's plan per policy. CAIRN_TEST_UPDATE=1 writes the files anew. */
+/* The text of a tiny model's plan per policy. CAIRN_TEST_UPDATE=1 writes the files. */
 static void test_explain_is_golden(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* Sums over ranks in the plan: every gradient once, as early as it is complete; the verifier wants each wait; a slice's
-   segments. */
+/* Sums over ranks in the plan: every gradient once, as early as it is complete; the verifier requires each wait; a
+   slice's segments. */
 #include "testing.h"
 
+#include "commands/network.h"
 #include "model/model.h"
-#include "train/network.h"
 #include "train/planning.h"
 
 enum { RANKS = 3, BUCKET = 96 << 10 };
@@ -42,7 +42,7 @@ static bool writes_into(const Plan *p, InstrId i, const Tensor *x)
     return false;
 }
 
-/* A REDUCE stands behind the last writer of its bucket, with nothing but other REDUCEs in between. */
+/* A REDUCE comes after the last writer of its bucket, with nothing but other REDUCEs in between. */
 static void check_place(const Plan *p, InstrId i)
 {
     const Tensor *x = &p->tensors[p->instrs[i].out[0]];
@@ -112,7 +112,7 @@ static void test_each_wait_is_needed(void **state)
     for (InstrId i = 0; i < p.micro.count; i++) {
         InstrId *wait = &p.instrs[i].wait[0], right = *wait;
         if (p.instrs[i].op != OP_REDUCE) continue;
-        InstrId before = i - 1; /* of the same lane: its wait would do as well */
+        InstrId before = i - 1; /* of the same lane: its wait is equivalent */
         while (before >= 0 && p.instrs[before].op != OP_REDUCE) before--;
         if (before >= 0 && p.instrs[before].wait[0] == right) continue;
         *wait = NONE;
@@ -125,7 +125,7 @@ static void test_each_wait_is_needed(void **state)
     }
     print_message("%d waits taken away\n", tried);
     assert_true(tried > 4);
-    /* nor may anybody read or write a bucket while it is summed */
+    /* no instr may read or write a bucket while it is summed */
     for (InstrId i = 0; i + 1 < p.micro.count; i++)
         if (p.instrs[i].op == OP_REDUCE && p.instrs[i].attr.reduce.bucket == 0) {
             Instr first = p.instrs[i], *other = &p.instrs[first.wait[0]];
@@ -215,7 +215,7 @@ static void test_sharded_plan(void **state)
     model_free(&m);
 }
 
-/* What the network takes hides behind backward, but for what is left when it ends. */
+/* The network's time is hidden by backward, except the sums that are left when it ends. */
 static void test_predicted_overlap(void **state)
 {
     Model m;

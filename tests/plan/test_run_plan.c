@@ -1,14 +1,16 @@
-/* The plan of a run: made once per plan, and for random configurations what `cairn plan` says is the plan that a run
-   makes, to the last byte. The machine's memory is made up, and calls of plan_make are counted (the linker's --wrap).
- */
+/* The plan of a run is made once, and for random configurations the plan that `cairn plan` prints equals the run's, to
+   the last byte. The run's is made from data of full length, by its task and run_make_plan. The memory of the machine
+   and of the shards is set here, and calls of plan_make are counted (the linker's --wrap). */
 #include "testing.h"
 
 #include <math.h>
 
 #include "commands/commands.h"
 #include "commands/plan_table.h"
+#include "data/hdf5_file.h"
+#include "data/shards.h"
 #include "train/planner.h"
-#include "train/setup.h"
+#include "train/run.h"
 
 static int plans_made;
 static size_t machine_free, process_holds = 50 << 20;
@@ -17,6 +19,7 @@ Status __real_plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment 
 Status __wrap_plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments);
 size_t __wrap_machine_free_bytes(void);
 size_t __wrap_process_resident(void);
+size_t __wrap_shards_memory(const Shards *s, double mean_length, bool steps);
 
 Status __wrap_plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
 {
@@ -27,6 +30,13 @@ Status __wrap_plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment 
 size_t __wrap_machine_free_bytes(void) { return machine_free; }
 size_t __wrap_process_resident(void) { return process_holds; }
 
+/* `cairn plan` knows no shards. */
+size_t __wrap_shards_memory(const Shards *s, double mean_length, bool steps)
+{
+    (void)s, (void)mean_length, (void)steps;
+    return 0;
+}
+
 /* ---- configurations ---- */
 
 enum { MOST_WORDS = 32, POLICY_WORD = 4 };
@@ -35,6 +45,7 @@ typedef struct {
     char text[MOST_WORDS][80];
     int n;
     bool pretraining;
+    int64_t length, pieces; /* --max-seq-length; of the vocabulary */
 } Words;
 
 __attribute__((format(printf, 2, 3))) static void add(Words *w, const char *format, ...)
@@ -46,12 +57,12 @@ __attribute__((format(printf, 2, 3))) static void add(Words *w, const char *form
     va_end(args);
 }
 
-static void parse(const Words *w, const char *command, const char *more, Config *c)
+static void parse(const Words *w, const char *command, const char *const *more, Config *c)
 {
-    char *argv[MOST_WORDS + 4] = {(char *)"cairn", (char *)command};
+    char *argv[2 * MOST_WORDS] = {(char *)"cairn", (char *)command};
     int argc = 2;
     for (int i = 0; i < w->n; i++) argv[argc++] = (char *)w->text[i];
-    if (more) argv[argc++] = (char *)more;
+    while (*more) argv[argc++] = (char *)(uintptr_t)*more++;
     assert_ok(config_parse(c, argc, argv, NULL));
 }
 
@@ -60,7 +71,7 @@ static int64_t pick(uint64_t *seed, int64_t low, int64_t high)
     return low + (int64_t)(testing_random(seed) % (uint64_t)(high - low + 1));
 }
 
-/* What both commands take. */
+/* Options of both commands. */
 static void draw(Words *w, uint64_t *seed, const char *dir)
 {
     static const char *const policies[] = {"none",           "lean", "ffn",     "selective",
@@ -69,16 +80,17 @@ static void draw(Words *w, uint64_t *seed, const char *dir)
     static const char *const optimizers[] = {"adamw", "lamb", "nvlamb"};
     static const char *const tasks[] = {"MNLI", "STS-B", "CoLA"};
     static const char *const micros[] = {"default", "step", "auto"};
-    int64_t length = pick(seed, 3, 64), batch = pick(seed, 1, 40), layers = pick(seed, 1, 3);
+    int64_t length = pick(seed, 5, 64), pieces = pick(seed, 100, 900), batch = pick(seed, 1, 40),
+            layers = pick(seed, 1, 3);
     char *path = file_join(dir, "config.json");
     Buf sizes = {0};
     buf_printf(&sizes,
                "{\"vocab_size\": %lld, \"hidden_size\": 64, \"num_hidden_layers\": %lld, \"num_attention_heads\": 2, "
                "\"intermediate_size\": 128, \"max_position_embeddings\": 64}",
-               (long long)pick(seed, 100, 900), (long long)layers);
+               (long long)pieces, (long long)layers);
     assert_ok(file_write_durable(path, sizes.data, sizes.len));
     buf_free(&sizes);
-    *w = (Words){.pretraining = pick(seed, 0, 3) == 0};
+    *w = (Words){.pretraining = pick(seed, 0, 3) == 0 && hdf5_available(), .length = length, .pieces = pieces};
     add(w, "--model-config=%s", path);
     free(path);
     add(w, "--backend=ref");
@@ -99,26 +111,75 @@ static void draw(Words *w, uint64_t *seed, const char *dir)
         add(w, "--micro-batch-tokens=%lld", (long long)pick(seed, length, 4 * length));
     if (pick(seed, 0, 1)) add(w, "--memory-budget=%lldKiB", (long long)pick(seed, 63 << 10, 72 << 10));
     if (pick(seed, 0, 3) == 0) add(w, "--padded");
+    if (pick(seed, 0, 2) == 0) add(w, "--dropout=0");
     if (pick(seed, 0, 2) == 0) add(w, "--shard=optimizer");
     add(w, "--bucket-size=%lldKiB", (long long)pick(seed, 8, 200));
     machine_free = (size_t)pick(seed, 13 << 20, 22 << 20);
 }
 
-/* ---- the two ways ---- */
+/* ---- data: one sequence of full length ---- */
 
-static Head head_of(const Config *c)
+static void write_file(const char *name, Buf *text)
 {
-    if (c->predictions) return (Head){HEAD_PRETRAINING, 2};
-    if (strcmp(c->task, "STS-B") == 0) return (Head){HEAD_REGRESSION, 1};
-    return (Head){HEAD_CLASSIFIER, strcmp(c->task, "CoLA") == 0 ? 2 : 3};
+    assert_ok(file_write_durable(name, text->data, text->len));
+    buf_free(text);
 }
 
-/* What `cairn plan` writes to the standard output. */
-static Status say(const Words *w, const char *how, const char *dir, Buf *out)
+/* Rows of MNLI, STS-B and CoLA, whose sentences are cut to the length. */
+static void write_examples(const char *task)
+{
+    static const char *const splits[] = {"train.tsv", "dev.tsv", "dev_matched.tsv", "dev_mismatched.tsv"};
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        Buf text = {0}, words = {0};
+        for (int k = 0; k < 64; k++) buf_puts(&words, k ? " a" : "a");
+        if (strcmp(task, "CoLA") == 0)
+            buf_printf(&text, "source\t1\t\t%s\n", words.data);
+        else
+            buf_printf(&text, "sentence1\tsentence2\tgold_label\tscore\n%s\t%s\tneutral\t1.5\n", words.data,
+                       words.data);
+        write_file(splits[i], &text);
+        buf_free(&words);
+    }
+}
+
+static void write_shard(const Words *w)
+{
+    static const char *const names[] = {"input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids",
+                                        "next_sentence_labels"};
+    Hdf5Spec specs[5];
+    Hdf5Writer *h;
+    int32_t values[5][64] = {{0}};
+    int64_t lengths[5] = {w->length, w->length, 1, 1, 1};
+    for (int64_t i = 0; i < w->length; i++) values[0][i] = 5;
+    values[0][0] = 2; /* [CLS] a … [SEP] a [SEP] */
+    values[0][w->length - 3] = values[0][w->length - 1] = 3;
+    values[1][w->length - 2] = values[1][w->length - 1] = 1;
+    values[2][0] = 1;
+    values[3][0] = 5;
+    for (int i = 0; i < 5; i++) specs[i] = (Hdf5Spec){.name = names[i], .bytes = 4, .width = i == 4};
+    assert_ok(file_make_directories("shards"));
+    assert_ok(hdf5_create("shards/shard.hdf5", specs, 5, 1, 0, 1, &h));
+    for (int i = 0; i < 4; i++) assert_ok(hdf5_write_lists(h, i, 0, 1, values[i], (int64_t[]){0, lengths[i]}));
+    assert_ok(hdf5_write(h, 4, 0, 1, values[4]));
+    assert_ok(hdf5_finish(h));
+}
+
+static void write_vocabulary(const Words *w)
+{
+    Buf text = {0};
+    buf_puts(&text, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    for (int64_t i = 6; i < w->pieces; i++) buf_printf(&text, "a%lld\n", (long long)i);
+    write_file("vocab.txt", &text);
+}
+
+/* ---- the two ways ---- */
+
+/* The standard output of `cairn plan`. */
+static Status run_plan_command(const Words *w, const char *how, const char *dir, Buf *out)
 {
     Config c;
     char *path = file_join(dir, "stdout");
-    parse(w, "plan", how, &c);
+    parse(w, "plan", (const char *[]){how, NULL}, &c);
     fflush(stdout);
     int kept = dup(STDOUT_FILENO);
     assert_non_null(freopen(path, "w", stdout));
@@ -134,51 +195,54 @@ static Status say(const Words *w, const char *how, const char *dir, Buf *out)
 
 typedef struct {
     Config c;
-    Model model;
-    Setup setup;
+    Run run;
 } Planned;
 
-/* As a run does, from sequences of full length. */
 static Status plan_run(const Words *w, Planned *r)
 {
-    plans_made = 0;
-    ModelConfig sizes;
+    static const char *const glue[] = {"--do-train",        "--do-eval",        "--data-dir=.",
+                                       "--vocab=vocab.txt", "--output-dir=out", NULL},
+                             *const pretrain[] = {"--do-train", "--data-dir=shards", "--vocab=vocab.txt",
+                                                  "--output-dir=out", NULL};
     *r = (Planned){0};
-    parse(w, w->pretraining ? "pretrain" : "glue", NULL, &r->c);
-    assert_ok(model_config_read(r->c.model_config, &sizes));
-    assert_ok(model_init(&r->model, sizes, head_of(&r->c)));
-    PlanInput need = {.model = &r->model,
-                      .training = true,
-                      .evaluation = !w->pretraining,
-                      .max_length = r->c.max_seq_length,
-                      .max_masked = r->c.predictions,
-                      .mean_length = (double)r->c.max_seq_length};
-    assert_ok(setup_backend(&r->c, &r->setup));
-    assert_ok(setup_optimizer(&r->c, &r->setup.optimizer));
-    return setup_plan(&r->c, &need, &r->setup);
+    parse(w, w->pretraining ? "pretrain" : "glue", w->pretraining ? pretrain : glue, &r->c);
+    const Task *task = commands_planned_task(&r->c);
+    r->run = (Run){.task = task, .own = mem_alloc(task->size), .c = &r->c};
+    write_vocabulary(w);
+    if (w->pretraining)
+        write_shard(w);
+    else
+        write_examples(r->c.task);
+    assert_ok(task->check(&r->run));
+    assert_ok(task->open(&r->run));
+    plans_made = 0;
+    return run_make_plan(&r->run);
 }
 
-/* Of rank 0 of several, without the others: what it plans when it has the least memory. */
+/* The plan of rank 0 of several, which has the least memory. */
 static Status plan_rank(const Words *w, int ranks, Planned *r)
 {
     Accounts accounts;
     Exchange exchange;
     Status status = plan_run(w, r);
-    PlanInput in = r->setup.plan.input;
+    PlanInput in = r->run.setup.plan.input;
     assert_true(status == OK || status == E_MEMORY);
-    run_plan_free(&r->setup.plan);
-    setup_exchange(&r->c, &r->model.params, ranks, 0, &exchange);
+    run_plan_free(&r->run.setup.plan);
+    setup_exchange(&r->c, &r->run.model.params, ranks, 0, &exchange);
     in.exchange = &exchange;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
-    status = planner_choose(&r->c, &in, &accounts, NULL, &r->setup.plan);
+    status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);
     exchange_free(&exchange);
     return status;
 }
 
 static void planned_free(Planned *r)
 {
-    setup_free(&r->setup);
-    model_free(&r->model);
+    setup_free(&r->run.setup);
+    r->run.task->close(&r->run);
+    free(r->run.own);
+    model_free(&r->run.model);
+    start_text_free(&r->run.text);
     config_free(&r->c);
 }
 
@@ -186,25 +250,25 @@ static void same_text(const char *got, const char *expected, const Words *w, con
 {
     if (strcmp(got, expected) == 0) return;
     for (int i = 0; i < w->n; i++) print_error("%s ", w->text[i]);
-    fail_msg("\n%s: cairn plan says\n%s\nthe run has\n%s", what, got, expected);
+    fail_msg("\n%s: cairn plan prints\n%s\nthe run has\n%s", what, got, expected);
 }
 
-/* The row of the table: of its own members, up to what the table adds. */
+/* The row of the table, up to the members that the table adds. */
 static void same_row(const Planned *r, const Words *w, const Buf *said)
 {
     Buf expected = {0};
-    char *name = mem_printf("{\"name\": \"%s\"", r->setup.plan.policy), *row = strstr(said->data, name);
-    if (!row) fail_msg("no row of %s in %s", r->setup.plan.policy, said->data);
+    char *name = mem_printf("{\"name\": \"%s\"", r->run.setup.plan.policy), *row = strstr(said->data, name);
+    if (!row) fail_msg("no row of %s in %s", r->run.setup.plan.policy, said->data);
     char *end = strstr(row, ", \"max_batch\"");
     assert_non_null(end);
     *end = '\0';
-    plan_row_json(&r->setup.plan, &expected);
+    plan_row_json(&r->run.setup.plan, &expected);
     same_text(row + 1, expected.data, w, "the row");
     buf_free(&expected);
     free(name);
 }
 
-static void test_what_is_said_is_planned(void **state)
+static void test_plan_prints_the_plan_of_the_run(void **state)
 {
     enum { CASES = 200 };
     uint64_t seed = 42;
@@ -216,22 +280,22 @@ static void test_what_is_said_is_planned(void **state)
         draw(&w, &seed, *state);
         bool automatic = strcmp(w.text[POLICY_WORD], "--recompute=auto") == 0;
         Status status = plan_run(&w, &r);
-        const RunPlan *p = &r.setup.plan;
+        const RunPlan *p = &r.run.setup.plan;
         assert_true(status == OK || status == E_MEMORY);
         refused += status == E_MEMORY;
         without_buffer += status == OK && !p->save_buffer;
         chosen += status == OK && automatic;
         assert_true(p->fits == (status == OK));
-        if (status == OK || !automatic) { /* else there is no plan */
-            assert_ok(say(&w, "--explain", *state, &said));
+        if (status == OK || !automatic) { /* else no plan exists */
+            assert_ok(run_plan_command(&w, "--explain", *state, &said));
             plan_explain(&p->train, &expected);
             same_text(said.data, expected.data, &w, "--explain");
             buf_free(&said);
-            status = say(&w, "--json", *state, &said);
+            status = run_plan_command(&w, "--json", *state, &said);
             assert_true(status == OK || (status == E_MEMORY && !p->fits));
             same_row(&r, &w, &said);
         } else {
-            assert_status(say(&w, "--json", *state, &said), E_MEMORY);
+            assert_status(run_plan_command(&w, "--json", *state, &said), E_MEMORY);
             assert_null(strstr(said.data, "\"fits\": true"));
         }
         buf_free(&said);
@@ -256,11 +320,18 @@ static void test_a_rank_of_several(void **state)
         asked = w;
         add(&asked, "--ranks=%d", ranks);
         Status status = plan_rank(&w, ranks, &r);
-        assert_string_equal(status_name(say(&asked, "--explain", *state, &said)), status_name(status));
+        assert_string_equal(status_name(run_plan_command(&asked, "--explain", *state, &said)), status_name(status));
         if (status == OK) {
-            plan_explain(&r.setup.plan.train, &expected);
+            plan_explain(&r.run.setup.plan.train, &expected);
             same_text(said.data, expected.data, &asked, "--explain");
             assert_non_null(strstr(said.data, "reduce"));
+            buf_free(&said);
+            assert_ok(run_plan_command(&asked, "--json", *state, &said));
+            const char *alone = NULL;
+            for (const char *at = said.data; (at = strstr(at, "\"alone_s\": ")); at++)
+                alone = at + strlen("\"alone_s\": ");
+            assert_non_null(alone); /* of the last row, without the exchange */
+            assert_true(strtod(alone, NULL) == r.run.setup.plan.step_s);
         }
         buf_free(&said);
         buf_free(&expected);
@@ -268,9 +339,11 @@ static void test_a_rank_of_several(void **state)
     }
 }
 
-/* ---- how often ---- */
+/* ---- how often plans are made ---- */
 
-/* A fixed policy: one of training, one of evaluation; a session makes none, another look at the forms both. */
+/* A fixed policy: one plan of training, one of evaluation. A session makes none; a change of the forms makes both
+ * again.
+ */
 static void test_each_plan_is_made_once(void **state)
 {
     uint64_t seed = 7;
@@ -281,25 +354,25 @@ static void test_each_plan_is_made_once(void **state)
     Buf said = {0};
     do draw(&w, &seed, *state);
     while (w.pretraining);
-    w.n = POLICY_WORD; /* and no more of the flags */
+    w.n = POLICY_WORD; /* without the other flags */
     add(&w, "--recompute=selective");
     machine_free = (size_t)1 << 30;
     assert_ok(plan_run(&w, &r));
     assert_int_equal(plans_made, 2);
-    assert_ok(say(&w, "--explain", *state, &said));
+    assert_ok(run_plan_command(&w, "--explain", *state, &said));
     assert_int_equal(plans_made, 4);
-    SessionOptions options = setup_session(&r.setup, &r.c);
-    assert_ok(session_open(&session, &r.setup.plan, &options));
-    assert_null(r.setup.plan.levels); /* it moved */
+    SessionOptions options = setup_session(&r.run.setup, &r.c);
+    assert_ok(session_open(&session, &r.run.setup.plan, &options));
+    assert_null(r.run.setup.plan.levels); /* the session has it */
     assert_int_equal(plans_made, 4);
     float *weights = session_fill(&session, STATE_WEIGHTS);
-    params_init(&r.model.params, 1, weights);
+    params_init(&r.run.model.params, 1, weights);
     assert_ok(session_ready(&session));
     assert_ok(session_check_forms(&session, &changed));
     assert_false(changed);
     assert_int_equal(plans_made, 4);
-    int g = params_find(&r.model.params, "bert.encoder.layer.0.output.LayerNorm.weight");
-    weights[r.model.params.params[g].offset] = 0.001f;
+    int g = params_find(&r.run.model.params, "bert.encoder.layer.0.output.LayerNorm.weight");
+    weights[r.run.model.params.params[g].offset] = 0.001f;
     assert_ok(session_check_forms(&session, &changed));
     assert_true(changed);
     assert_int_equal(plans_made, 6);
@@ -308,13 +381,17 @@ static void test_each_plan_is_made_once(void **state)
     buf_free(&said);
 }
 
+static int set_up(void **state) { return testing_set_up(state) || chdir(*state); }
+
+static int tear_down(void **state) { return chdir("/") || testing_tear_down(state); }
+
 int main(void)
 {
     char cache[] = "/tmp/cairn-rates-XXXXXX";
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_is_said_is_planned, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_a_rank_of_several, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_each_plan_is_made_once, testing_set_up, testing_tear_down)};
+        cmocka_unit_test_setup_teardown(test_plan_prints_the_plan_of_the_run, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_rank_of_several, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_each_plan_is_made_once, set_up, tear_down)};
     if (!mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) != 0) return 1; /* rates are measured once */
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     return file_remove_tree(cache) == OK ? failures : 1;

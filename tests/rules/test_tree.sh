@@ -8,7 +8,10 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh" "$@"
 if [ $# -eq 0 ]; then
     bad_tree a.c "$(printf 'int x;\n%.0s' {1..601})"$'\n' b.md $'see /work/x\nTODO: this\nblank \n' \
         c.sh $'#!/bin/sh\necho $1\n' big.bin "$(printf '%01500001d' 0)"
-    finds 'a.c:601: 601 lines' 'b.md:1:' 'b.md:2:' 'b.md:3:' 'c.sh:1: a script' 'big.bin: 1500001 bytes'
+    mkdir "$bad/bin"
+    printf '#!/bin/sh\nkill -9 $$\n' >"$bad/bin/shellcheck"
+    chmod +x "$bad/bin/shellcheck"
+    PATH=$bad/bin:$PATH finds 'shellcheck ended with 137' 'a.c:601: 601 lines' 'b.md:1:' 'b.md:2:' 'b.md:3:' 'c.sh:1: a script' 'big.bin: 1500001 bytes'
 fi
 
 most_bytes=1500000
@@ -40,7 +43,9 @@ texts | grep -E '\.(c|h|sh|cmake|md|txt)$' | tr '\n' '\0' | xargs -0 grep -nIE '
     grep -v '^tests/golden/' | sed 's/$/  (blanks at the end)/' >>"$findings" || true
 
 if command -v shellcheck >/dev/null; then
-    project_files | grep -E '\.sh$|^\.ci/' | tr '\n' '\0' |
-        xargs -0 shellcheck -x -S warning -f gcc >>"$findings" || true
+    mapfile -t scripts < <(project_files | grep -E '\.sh$|^\.ci/')
+    code=0
+    shellcheck -x -S warning -f gcc "${scripts[@]}" >>"$findings" || code=$?
+    [ "$code" -le 1 ] || found "shellcheck ended with $code" # 1: it found something
 fi
 conclude "findings"

@@ -1,13 +1,13 @@
 # A Grid Engine of the test's own on the hosts of tests/dist/hosts.sh: the master here (its name has an address that is
 # not loopback's), an execution daemon on each of h1 … hN with two slots, a parallel environment `mpi`, one queue.
-# Everything lies in /run/netns/ge and in the test's namespaces. The packages need not be installed: they are unpacked
-# into the build folder, and laid over /usr in the test's own mount namespace.
+# All files are in /run/netns/ge and in the test's namespaces. The packages need not be installed: they are unpacked into
+# the build folder and mounted over /usr in the test's mount namespace.
 # shellcheck shell=bash disable=SC2154 # $work: lib.sh
 
 # shellcheck source=tests/schedulers/packages.sh
 source "$source_dir/tests/schedulers/packages.sh"
 
-# Ends the test with 77 where Grid Engine is neither installed nor can be fetched.
+# Ends the test with 77 (skipped) if Grid Engine is not installed and cannot be fetched.
 grid_engine_or_skip() {
     local folder=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/grid-engine missing
     [ -z "${CAIRN_TEST_HOSTS:-}" ] || return 0

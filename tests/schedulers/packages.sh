@@ -1,8 +1,8 @@
-# Debian's packages, for a test that needs their programs: unpacked into the build folder and laid over /usr in the test's
-# own mount namespace, so that nothing is installed and no service is started.
+# Debian packages for a test that needs their programs, unpacked into the build folder and mounted over /usr in the test's
+# mount namespace. Nothing is installed, and no service is started.
 # shellcheck shell=bash
 
-# fetch_packages FOLDER PACKAGE...: unpacks them into FOLDER/root. False where they cannot be fetched.
+# fetch_packages FOLDER PACKAGE...: unpacks them into FOLDER/root. False if they cannot be fetched.
 fetch_packages() {
     local folder=$1 package part
     shift
@@ -18,13 +18,13 @@ fetch_packages() {
     touch "$folder/done"
 }
 
-# not_installed PACKAGE...: those of them that are not.
+# not_installed PACKAGE...: prints those that are not installed.
 not_installed() {
     local package
     for package in "$@"; do dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || echo "$package"; done
 }
 
-# missing_libraries FOLDER PROGRAM...: what these programs of FOLDER/root/usr need and neither has.
+# missing_libraries FOLDER PROGRAM...: prints the libraries of these programs that neither the system nor FOLDER/root/usr has.
 missing_libraries() {
     local folder=$1 libraries
     shift
@@ -32,7 +32,7 @@ missing_libraries() {
     (cd -- "$folder/root/usr" && LD_LIBRARY_PATH=$libraries ldd "$@") | grep 'not found' | sort -u
 }
 
-# overlay_packages FOLDER: inside the test's namespaces (within_hosts). Ends the test with 77 where that cannot be done.
+# overlay_packages FOLDER: inside the test's namespaces (within_hosts). Ends the test with 77 (skipped) if that is not allowed.
 overlay_packages() {
     local link
     link=/run/netns/over-$(basename -- "$1")

@@ -69,7 +69,7 @@ hold() { # the bridge between the hosts; it ends with the lab
     exec sleep infinity
 }
 
-# Within the host's namespaces: its folders, sshd, PBS; then it stays as their first process.
+# In the host's namespaces: mounts its folders, starts sshd and PBS, and remains as their first process.
 init() {
     local h=$1 c d part
     if [ -e "$L/cgroups" ] && [ -z "${CGROUPS_DONE:-}" ]; then
@@ -160,7 +160,7 @@ for h in n1 n2 n3; do qmgr -c "set node $h resources_available.ncpus=$CPUS"; qmg
 sed -i 's/^resources: "ncpus,/resources: "ncpus, ngpus,/' /var/spool/pbs/sched_priv/sched_config
 pkill -HUP -x pbs_sched
 SETUP
-    # The hook as shipped, but for the parts that these hosts have not.
+    # The hook as shipped, without the parts that these hosts lack.
     [ ! -e "$L/cgroups" ] || cat <<'SETUP'
 qmgr -c "export hook pbs_cgroups application/x-config default" >/tmp/cgroups.json
 python3 - <<'CHANGE'

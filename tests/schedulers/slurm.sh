@@ -1,12 +1,12 @@
-# A Slurm of the test's own on the hosts of tests/dist/hosts.sh: slurmctld here, slurmd on h1 … hN, each with as many
-# cores to give as job.pbs asks for, one partition, munge with a key of its own. Everything lies in /run/netns/slurm and
-# in the test's namespaces, and goes with them. The packages need not be installed (packages.sh).
+# A Slurm of the test's own on the hosts of tests/dist/hosts.sh: slurmctld here, slurmd on h1 … hN, each offering as
+# many cores as job.pbs requests, one partition, munge with its own key. All files are in /run/netns/slurm and in the
+# test's namespaces, and are removed with them. The packages need not be installed (packages.sh).
 # shellcheck shell=bash disable=SC2154 # $source_dir: lib.sh
 
 # shellcheck source=tests/schedulers/packages.sh
 source "$source_dir/tests/schedulers/packages.sh"
 
-# Ends the test with 77 where Slurm is neither installed nor can be fetched. CAIRN_TEST_FETCH=1: fetched ones in any case.
+# Ends the test with 77 (skipped) if Slurm is not installed and cannot be fetched. CAIRN_TEST_FETCH=1: always fetch.
 slurm_or_skip() {
     local folder=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/slurm program missing='' libraries
     [ -z "${CAIRN_TEST_HOSTS:-}" ] || return 0
@@ -93,7 +93,7 @@ END
     done
 }
 
-# slurm_wait JOB SECONDS: until it is out of the queue, or on hold.
+# slurm_wait JOB SECONDS: waits until the job has left the queue or is held.
 slurm_wait() {
     local end=$((SECONDS + $2))
     while squeue -h -j "$1" -o %T 2>/dev/null | grep -q .; do

@@ -1,8 +1,8 @@
-# PBS's verbs on top of the Slurm of slurm.sh: qsub of slurm-wlm-torque, unpacked into the build folder (it cannot be
+# PBS's commands on top of the Slurm of slurm.sh: qsub of slurm-wlm-torque, unpacked into the build folder (it cannot be
 # installed beside gridengine-client).
 # shellcheck shell=bash disable=SC2154 # $source_dir: lib.sh
 
-# torque_fetch: before within_hosts. False where the packages cannot be fetched.
+# torque_fetch: before within_hosts. False if the packages cannot be fetched.
 torque_fetch() {
     torque=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/torque
     [ ! -e "$torque/done" ] || return 0

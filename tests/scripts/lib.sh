@@ -89,7 +89,7 @@ reached() {
     [ "$lines" -ge "$2" ]
 }
 
-# Is process $1 there, and no zombie?
+# True if process $1 exists and is not a zombie.
 alive() {
     local stat
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1

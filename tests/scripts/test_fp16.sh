@@ -40,7 +40,7 @@ done
 run 0 huge --precision fp16 --init-loss-scale 4294967296
 says "step 1: the gradient overflows at loss scale 4294967296; the update is skipped (1 so far)"
 [ "$(losses huge | wc -l)" -eq 30 ] || complain "skipped updates took the place of steps"
-[ "$(member huge step | uniq | wc -l)" -eq 30 ] || complain "a step's line stands twice"
+[ "$(member huge step | uniq | wc -l)" -eq 30 ] || complain "a step's line is there twice"
 skipped=$(member huge skipped | tail -n 1) scale=$(member huge loss_scale | tail -n 1)
 [ "$skipped" -gt 0 ] && [ "$scale" -eq $((4294967296 >> skipped)) ] || complain "$skipped skips led to $scale"
 [ "$(json_number huge/checkpoint-30/state.json batch)" -eq $((30 + skipped)) ] || complain "skipped batches are not consumed"

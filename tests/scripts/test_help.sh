@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# --help of every script and command: it comes, it needs nothing, and every flag it names exists.
+# --help of every script and command needs nothing, and every flag in it exists.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-# Scripts: nothing is installed, built or looked for; CAIRN_BINARY may even be wrong.
-for name in quickstart test run_glue run_pretraining eval; do
+# Scripts install, build and search nothing; even a wrong CAIRN_BINARY does not matter.
+for name in quickstart test run_glue run_pretraining eval sweep; do
     for flag in --help -h; do
         expect 0 env CAIRN_BINARY=/nowhere "$scripts/$name.sh" "$flag"
         says "$name.sh" "Exit codes"
@@ -21,16 +21,19 @@ says glue plan convert inspect vocab report wiki shards pretrain "Exit codes"
 expect 0 "$CAIRN_BINARY" --version
 grep -qE '^cairn [0-9]+\.[0-9]+\.[0-9]+$' "$work/.stdout" || complain "--version says '$output'"
 
-for command in glue plan convert inspect vocab report wiki shards pretrain; do
+if "$CAIRN_BINARY" --help >/dev/full 2>full; then complain "a full standard output is not an error"; fi
+grep -q 'cannot write to the standard output: No space' full || complain "message of a full standard output: $(cat full)"
+
+for command in glue plan convert inspect vocab report sweep variability wiki shards pretrain doctor; do
     expect 0 "$CAIRN_BINARY" "$command" --help
     says "cairn $command" --config --print-config
     help=$output
-    # Every flag that the text names is one, here or in another command.
+    # Every flag in the text is a flag of this or another command.
     while read -r flag; do
         [ "$flag" != --flag ] || continue
         "$CAIRN_BINARY" "$command" "$flag=?" --help >"$work/.stdout" 2>"$work/.stderr" || true
         if grep -q 'unknown flag' "$work/.stderr" && [[ $flag != --no-* ]]; then
-            complain "cairn $command --help names $flag, which is no flag"
+            complain "cairn $command --help names $flag, which is not a flag"
         fi
     done < <(grep -oE -- '--[a-z][a-z0-9-]*' <<<"$help" | sort -u)
     expect 0 "$CAIRN_BINARY" "$command" --print-config
@@ -38,14 +41,18 @@ for command in glue plan convert inspect vocab report wiki shards pretrain; do
     expect 0 "$CAIRN_BINARY" "$command" --config printed.json --print-config
     cmp -s "$work/.stdout" printed.json || complain "cairn $command: --print-config of its own file differs"
     expect 2 "$CAIRN_BINARY" "$command" --no-such-flag 3
-    says "unknown flag --no-such-flag" nearest
+    says "unknown flag --no-such-flag" "cairn $command --help"
 done
 
 expect 2 "$CAIRN_BINARY"
 expect 2 "$CAIRN_BINARY" gleu
 says "nearest is 'glue'"
-expect 2 "$CAIRN_BINARY" glue --batch_size 3 --batch-size 3
-says "--batch-size is given twice"
+expect 2 "$CAIRN_BINARY" train
+says "cairn glue"
+expect 0 "$CAIRN_BINARY" glue --verbose --batch_size 3 --batch-size 4 --print-config # wrappers append flags
+says "last value counts: --batch-size" '"batch-size": 4'
+expect 2 "$CAIRN_BINARY" plan --model-config bert-tiny --ranks 4 --per_device_train_batch_size 8
+says "--batch-size" "or 32 if each rank has 8"
 expect 2 env CAIRN_BACH_SIZE=3 "$CAIRN_BINARY" glue
 says CAIRN_BACH_SIZE CAIRN_BATCH_SIZE
 expect 2 "$scripts/test.sh" everything

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cmake --install` and moving build/cairn: the program starts anywhere and finds its backend, or does without.
+# `cmake --install` and moving build/cairn: the program starts anywhere, with its backend or without.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -41,7 +41,7 @@ says warning "using ref"
 expect 0 run ../alone/cairn ref
 expect 2 run ../alone/cairn cpu
 says cairn_cpu.so
-# A module that is none.
+# A file that is not a module.
 echo nonsense >../alone/cairn_cpu.so
 expect 0 run ../alone/cairn auto
 says "using ref"

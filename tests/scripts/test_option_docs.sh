@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Man pages, completions and the schema that the build writes: each has the flags of --help, and each shell reads its own.
+# Man pages, completions and the schema that the build writes: each has the flags of --help, and each shell accepts its file.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,7 +15,7 @@ same_flags() {
     diff <(flags_of_help "$2") <(sort) >"$work/diff" || complain "$1 of $2 differs from --help: $(cat "$work/diff")"
 }
 
-# complete_words WORD...: what bash offers for the last of these words.
+# complete_words WORD...: bash's offers for the last of these words.
 complete_words() (
     # shellcheck disable=SC1091 # made by the build
     source "$docs/cairn.bash"
@@ -44,7 +44,7 @@ done
 mkdir one_folder
 [ "$(complete_words glue --output-dir one)" = one_folder ] || complain "bash does not offer folders"
 
-# Programs that read these formats, as far as they are installed.
+# Programs that read these formats, where they are installed.
 if command -v zsh >/dev/null; then zsh -n "$docs/_cairn" || complain "zsh cannot read its completion"; fi
 if command -v fish >/dev/null; then fish -n "$docs/cairn.fish" || complain "fish cannot read its completion"; fi
 if command -v groff >/dev/null; then

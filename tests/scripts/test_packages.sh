@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the scripts do where something is missing: shown with a PATH of our own, whose apt-get and sudo only take notes.
+# The scripts where packages are missing, with a PATH whose apt-get and sudo only record their calls.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -24,11 +24,11 @@ require() { # shellcheck disable=SC2016,SC2317
     env PATH="$work/bin" bash -c 'set -euo pipefail; source "$1/common.sh"; require_installed build; echo complete' x "$scripts"
 }
 
-# No apt: the names, exit code 2, nothing done.
+# Without apt: the packages' names and exit code 2.
 expect 2 require
 says gcc g++ cmake ninja-build pkg-config libdnnl-dev libjansson-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev "run this again"
 
-# apt as a user: update first, through sudo; then everything is found and nothing more is asked for.
+# apt as a user: update first, through sudo; then everything is found and no further package is requested.
 stub_apt
 expect 0 require
 says complete

@@ -26,12 +26,25 @@ plan h200 "${full[@]}" --explain-cost
 awk '$2 == "in" && $1 != "step" { sum += $7 } $1 == "step" && $2 == "in" { all = $7 }
      END { exit !(all > 0 && sum / all > 0.999 && sum / all < 1.001) }' "$work/.stdout" || complain "the phases do not add up to the step"
 
+# The drawing says what is drawn, in predicted time: a curve and the mark of backward's begin for each policy.
+plan h200 --batch-size 64 --max-seq-length 128 --svg memory.svg
+for text in "BERT 24 × 1024; batch 64 × 128 tokens, bf16" "micro-batch: 8192 tokens" \
+    "ms of one micro-batch, predicted for h200; dots: backward begins" "half-attention: peak " "full: peak "; do
+    grep -qF "$text" memory.svg || complain "'$text' is not in the drawing"
+done
+policies=$(grep -c ': peak .* MiB, .* ms' memory.svg)
+[ "$policies" -ge 8 ] || complain "$policies curves"
+[ "$(grep -c '<circle' memory.svg)" -eq "$policies" ] || complain "$(grep -c '<circle' memory.svg) marks of $policies curves"
+# Recompute takes longer: the curve of full ends behind that of none.
+took() { sed -n "s/.*>$1: peak [0-9.]* MiB, \([0-9.e+]*\) ms<.*/\1/p" memory.svg; }
+above "$(took full)" "$(took none)" "the time of full against none"
+
 # The table and its JSON agree with the arithmetic.
 plan h200 "${full[@]}" --json
 json=$(sed -n 's/.*"name": "none".*"seq_per_s": \([0-9.]*\).*/\1/p' "$work/.stdout")
 awk -v a="$json" -v b="${rate[h200]}" 'BEGIN { exit !(a / b > 0.9999 && a / b < 1.0001) }' || complain "JSON says $json, the arithmetic ${rate[h200]}"
 plan h200 "${full[@]}"
-says "h200, bf16" "pretraining" "of the device's context and libraries" "seq/s"
+says "h200, bf16" "pretraining" "the device's context and libraries" "seq/s"
 
 # Packed sequences of half the length: about twice as many.
 printf '# lengths\n256 3\n' >half.tsv
@@ -56,6 +69,22 @@ plan h200 "${full[@]}" --recompute offload --explain-cost
 says "link 50 GB/s to the host and 50 back" "beside     fetch" "the other lanes work while compute does"
 expect 2 "$CAIRN_BINARY" plan --backend ref --model-config "$large" --recompute offload --explain
 says "a device that copies while it computes"
+
+# A run's own profile beside its prediction: every op of the plan has its ratio, and the sums are the rows'.
+make_tiny_bert tiny
+run=(--model-config tiny/config.json --precision fp32 --max-seq-length 16 --batch-size 8 --recompute full --backend cpu)
+[ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cpu.so" ] || run[-1]=ref
+expect 0 "$CAIRN_BINARY" glue --task MNLI --data-dir "$sample" --vocab tiny/vocab.txt --do-train --max-steps 4 --profile 2 \
+    --output-dir profiled "${run[@]}"
+expect 0 "$CAIRN_BINARY" plan --task MNLI "${run[@]}" --costs profiled/profile/kernels.csv
+says "measured ms    ratio"
+awk '$1 ~ /^(begin|forward|recompute|backward|update)$/ && $2 != "in" { rows++; with += NF == 12; sum += $(NF - 1) }
+     $1 == "step" && $2 == "in" { all = $(NF - 1) }
+     END { exit !(rows > 15 && with == rows && all > 0 && sum / all > 0.99 && sum / all < 1.01) }' "$work/.stdout" ||
+    complain "measured beside predicted: $(cat "$work/.stdout")"
+expect 1 "$CAIRN_BINARY" plan --task MNLI "${run[@]}" --costs tiny/config.json
+says "tiny/config.json has no op of this plan; expected the kernels.csv"
+expect 1 "$CAIRN_BINARY" plan --task MNLI "${run[@]}" --costs nowhere.csv
 
 printf '600 1\n' >long.tsv
 printf '5 many\n' >bad.tsv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `cairn pretrain` on small shards of the bundled dump: it learns by heart; policies, micro-batches and interruptions
-# change nothing they must not change; phases, masks, evaluation and the logs of other trainers do what they say.
+# `cairn pretrain` on small shards of the bundled dump: it memorises them; policies, micro-batches and interruptions
+# change no result; phases, masks, evaluation and the logs of other trainers work as documented.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -14,7 +14,7 @@ make_shards() { # DIR FLAGS...
 make_shards masked --masking static --eval-fraction 0.1
 make_shards plain --masking dynamic
 
-run() { # CODE OUT FLAGS...: of a flag that stands twice, the later wins
+run() { # CODE OUT FLAGS...: of a repeated flag, the last one counts
     local code=$1 out=$2 word flag=
     local -A value=([--vocab]=vocab.txt [--max-seq-length]=32 [--threads]=1 [--backend]=ref [--output-dir]=$out)
     shift 2
@@ -54,6 +54,11 @@ for policy in lean selective full every:1; do
     run 0 "parts $policy" "${small[@]}" --max-steps 6 --micro-batch-tokens 128 --recompute "$policy"
     same_run parts "parts $policy"
 done
+# Threads: the same bits.
+for threads in 1 2 3; do
+    run 0 "threads $threads" "${small[@]}" --max-steps 4 --backend cpu --threads "$threads"
+    same_run "threads 1" "threads $threads"
+done
 # Splits: the means of the step are exact, so without dropout only rounding differs.
 for tokens in 512 128 64; do
     run 0 "split $tokens" --model-config still.json --data-dir masked --batch-size 16 --learning-rate 1e-3 --max-steps 6 \
@@ -90,7 +95,7 @@ for signal in TERM KILL; do
     same_run straight "$signal"
 done
 
-# What the reader will hold is planned: of a large batch much more than the program itself.
+# The plan counts the reader's memory: with a large batch much more than the program itself.
 for batch in 16 400; do
     run 0 "held $batch" "${small[@]}" --batch-size "$batch" --max-steps 3 --save-every off --micro-batch-tokens 512
     awk -v m="$(json_number "held $batch/run.json" measured_peak_bytes)" -v p="$(json_number "held $batch/run.json" planned_peak_bytes)" \
@@ -118,8 +123,8 @@ run 0 alone "${small[@]}" --max-steps 3 --nsp off --eval-dir masked/eval
 grep -q nsp alone/eval_results.txt && complain "--nsp off evaluates next sentences"
 grep -q mlm_accuracy alone/eval_results.txt || complain "--nsp off: no accuracy of masked words"
 
-# The vocabulary lies beside the shards. What they say of case and accents is the model's tokenizer, and is not
-# contradicted; a model's tokenizer that says something else needs a flag that agrees with the shards.
+# The vocabulary is beside the shards. Their record of case and accents determines the model's tokenizer, and flags must
+# agree with it; a model with another tokenizer needs a flag that agrees with the shards.
 has_file masked/vocab.txt masked/eval/vocab.txt masked/eval/manifest.json
 cmp masked/eval/vocab.txt vocab.txt || complain "another vocabulary beside the shards"
 expect 0 "$CAIRN_BINARY" pretrain "${small[@]}" --max-seq-length 32 --threads 1 --backend ref --max-steps 1 --output-dir uncased
@@ -143,7 +148,7 @@ says "masked/eval: its manifest.json" "--do-lower-case yes"
 run 0 "eval cased" --do-eval --model cased --data-dir masked/eval --do-lower-case yes
 mkdir taken && tac vocab.txt >taken/vocab.txt
 expect 2 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 32 --output-dir taken
-says "taken/vocab.txt is another vocabulary than vocab.txt"
+says "taken/vocab.txt differs from vocab.txt"
 
 # Masks: the shards' own ones, drawn ones, and none.
 run 0 static "${small[@]}" --max-steps 6 --masking static
@@ -156,20 +161,20 @@ run 0 drawn "${small[@]}" --data-dir plain --max-steps 3
 run 2 none "${small[@]}" --data-dir plain --max-steps 3 --masking static
 says "plain: 1 of its 1 shards hold no masks" "leave out --masking static"
 
-# Evaluation: no figure depends on the batch.
+# Evaluation: no metric depends on the batch.
 for n in 1 7 128; do
     run 0 "eval $n" --do-eval --model steps --data-dir masked/eval --eval-batch-size "$n"
     cmp <(figures "eval $n") <(figures "eval 1") || complain "--eval-batch-size $n changes the figures"
 done
 
-# Alone, it says whether the target is reached, and what of the flags is of training.
+# Evaluation alone reports whether the target is reached, and which flags concern training.
 run 0 "eval 1" --do-eval --model steps --data-dir masked/eval --target-mlm-accuracy 0.99 --log-format mlperf
 says "below the target of 0.99" "--log-format mlperf is without effect"
 run 0 "eval 1" --do-eval --model steps --data-dir masked/eval --target-mlm-accuracy 1e-9
 says "that reaches the target of 1e-09"
 
-# Evaluations by sequences: one that is due where fp16 skips the update comes with the next step. A short last batch of
-# an epoch counts as what it holds.
+# Evaluations by sequences: one that is due at a skipped update of fp16 runs after the next step. The short last
+# batch of an epoch counts its own sequences.
 run 0 skips "${small[@]}" --max-steps 3 --eval-dir masked/eval --eval-samples 64 --precision fp16 \
     --init-loss-scale 4294967296
 skipped=$(member skips skipped | tail -n 1)
@@ -181,7 +186,7 @@ run 0 epochs "${small[@]}" --batch-size $((all - 1)) --max-steps 4 --eval-dir ma
     --log-format dllogger
 grep -q "\"train_samples\": $((2 * all))}" epochs/dllogger.json || complain "two epochs of $all: $(tail -n 1 epochs/dllogger.json)"
 
-# 32 sequences by heart; a target ends the run, and the same command knows that it is finished.
+# 32 memorised sequences; the target ends the run, and the same command finds it finished.
 head -n 56 text/part-00000.txt >few.txt
 expect 0 "$CAIRN_BINARY" shards --input few.txt --vocab vocab.txt --max-seq-length 32 --masking static --output-dir few \
     --short-seq-prob 0
@@ -191,15 +196,15 @@ heart=(--model-config wide.json --data-dir few --eval-dir few --batch-size 32 --
 run 0 heart "${heart[@]}"
 says "that is the target of 0.995"
 few=$(json_number heart/eval_results.json eval_samples)
-[ "$few" -eq 32 ] || complain "$few sequences to learn by heart"
-json_number heart/eval_results.json eval_mlm_accuracy | awk '{ exit !($1 > 0.99) }' || complain "not learned by heart"
+[ "$few" -eq 32 ] || complain "$few sequences to memorise"
+json_number heart/eval_results.json eval_mlm_accuracy | awk '{ exit !($1 > 0.99) }' || complain "not memorised"
 steps=$(member heart step | tail -n 1)
 [ "$steps" -lt 600 ] || complain "the target did not stop the run"
 run 0 heart "${heart[@]}"
 says "this run was finished before"
-[ "$(member heart step | tail -n 1)" = "$steps" ] || complain "a finished run went on"
+[ "$(member heart step | tail -n 1)" = "$steps" ] || complain "a finished run continued"
 
-# A TF1 checkpoint as it was trained: its heads are there, so it can be evaluated at once and goes on.
+# A TF1 checkpoint has its heads, so it can be evaluated at once, and training continues from it.
 tf1=${CAIRN_TEST_DATA:-$source_dir/../shared/data}/checkpoint/tf1_keras_bert_tiny
 if [ -s "$tf1/bert_model.ckpt.index" ]; then
     printf 'all work and no play makes jack\na dull boy\n\nno work and all play\nmakes jack a dull boy\n' >jack.txt
@@ -208,10 +213,10 @@ if [ -s "$tf1/bert_model.ckpt.index" ]; then
     from_tf1=(--model "$tf1/bert_model.ckpt" --vocab "$tf1/vocab.txt" --max-seq-length 16 --data-dir jack)
     run 0 "tf1 as it is" "${from_tf1[@]}" --do-eval
     says "weights: 46 tensors, 701 parameters" "mlm_loss" "nsp_loss"
-    run 0 "tf1 goes on" "${from_tf1[@]}" --max-steps 2
-    run 0 "tf1 has gone on" --do-eval --model "tf1 goes on" --max-seq-length 16 --data-dir jack \
-        --vocab "tf1 goes on/vocab.txt"
-    cmp -s <(figures "tf1 as it is") <(figures "tf1 has gone on") && complain "two steps changed nothing"
+    run 0 "tf1 continued" "${from_tf1[@]}" --max-steps 2
+    run 0 "tf1 continued, evaluated" --do-eval --model "tf1 continued" --max-seq-length 16 --data-dir jack \
+        --vocab "tf1 continued/vocab.txt"
+    cmp -s <(figures "tf1 as it is") <(figures "tf1 continued, evaluated") && complain "two steps changed nothing"
 else
     echo "skipped: no TF1 checkpoint, there is no $tf1"
 fi
@@ -227,17 +232,17 @@ for key in submission_benchmark submission_org submission_division submission_st
     global_batch_size opt_base_learning_rate opt_lamb_epsilon opt_lamb_beta_1 opt_lamb_beta_2 opt_lamb_weight_decay_rate \
     opt_learning_rate_training_steps opt_learning_rate_warmup_steps num_warmup_steps start_warmup_step train_samples \
     eval_samples; do
-    [ "$(grep -cx "$key" keys)" -eq 1 ] || complain "mlperf.log: $key stands $(grep -cx "$key" keys) times"
+    [ "$(grep -cx "$key" keys)" -eq 1 ] || complain "mlperf.log: $key occurs $(grep -cx "$key" keys) times"
 done
 order=$(grep -x 'cache_clear\|init_st.*\|run_st.*\|block_st.*\|eval_st.*\|eval_accuracy' keys | tr '\n' ' ')
 [ "$order" = "cache_clear init_start init_stop run_start block_start block_stop eval_start eval_accuracy eval_stop \
 block_start block_stop eval_start eval_accuracy eval_stop run_stop " ] ||
     complain "mlperf.log: order $order"
-# What the rules of MLPerf's checker (common.yaml) want of a block: how much it will have, and not nothing.
+# MLPerf's checker (common.yaml) requires the count of a block at its start, and forbids 0.
 blocks=$(sed -n 's/.*"key": "block_start".*"first_epoch_num": \([0-9]*\), "epoch_count": \([0-9]*\)}.*/\1+\2/p' \
     "log mlperf/mlperf.log" | tr '\n' ' ')
 [ "$blocks" = "0+32 32+32 " ] || complain "mlperf.log: blocks of training $blocks"
-grep -q '"key": "opt_lamb_beta_1", "value": 0.9,' "log mlperf/mlperf.log" || complain "mlperf.log: another beta than is given"
+grep -q '"key": "opt_lamb_beta_1", "value": 0.9,' "log mlperf/mlperf.log" || complain "mlperf.log: not the given beta"
 grep -q '"key": "eval_accuracy", "value": [0-9.e-]*, "metadata": {.*"epoch_num": 32' "log mlperf/mlperf.log" ||
     complain "mlperf.log: no accuracy at 32 sequences"
 grep -q '"step": "PARAMETER"' "log dllogger/dllogger.json" || complain "dllogger.json has no parameters"
@@ -248,28 +253,28 @@ if command -v python3 >/dev/null; then
         python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' || complain "the logs are not JSON"
 fi
 
-# What is logged is what is done, in one run that was stopped as in one that was not.
+# A stopped and resumed run logs the same events as an uninterrupted one.
 logged+=(--log-format mlperf --micro-batch-tokens 128)
 run 75 "log parts" "${logged[@]}" --max-time 1s
 run 0 "log parts" "${logged[@]}"
 for key in init_start init_stop run_start run_stop cache_clear seed; do
-    [ "$(grep -c "\"key\": \"$key\"" "log parts/mlperf.log")" -eq 1 ] || complain "stopped and gone on: $key is not once in mlperf.log"
+    [ "$(grep -c "\"key\": \"$key\"" "log parts/mlperf.log")" -eq 1 ] || complain "stopped and resumed: $key is not once in mlperf.log"
 done
 grep -q '"key": "run_stop", "value": null, "metadata": {.*"status": "success"' "log parts/mlperf.log" || complain "no success"
 grep -q '"key": "max_predictions_per_seq", "value": 5,' "log parts/mlperf.log" || complain "max_predictions_per_seq is not 15 % of 32"
 grep '"key": "gradient_accumulation_steps"' "log parts/mlperf.log" | grep -q '"value": [2-9],' || complain "no accumulation is logged"
 grep -q opt_lamb "log parts/mlperf.log" && complain "keys of LAMB for AdamW"
 
-# Evaluated again, on other shards: new figures, and what run.json says of training stays.
+# Evaluated again, on other shards: new metrics; run.json keeps its record of training.
 rate=$(json_number "log parts/run.json" seq_per_s) held=$(json_number "log parts/eval_results.json" eval_samples)
 run 0 "log parts" "${logged[@]}"
 says "this run was finished before"
 run 0 "log parts" "${logged[@]}" --eval-dir masked
 says "training was finished before, at step 4"
-[ "$(json_number "log parts/eval_results.json" eval_samples)" -gt "$held" ] || complain "the figures of other shards"
+[ "$(json_number "log parts/eval_results.json" eval_samples)" -gt "$held" ] || complain "the metrics of the old shards"
 [ "$(json_number "log parts/run.json" seq_per_s)" = "$rate" ] && [ "$rate" != 0 ] || complain "run.json forgot the rate $rate"
 
-# Presets: flags win, a printed configuration is the same one, and another batch is said.
+# Presets: flags win, a printed configuration reads back equal, and another batch size is logged.
 for size in tiny mini small medium base large; do
     for recipe in phase1 phase2 mlperf original; do
         expect 0 "$CAIRN_BINARY" pretrain --preset "bert-$size-$recipe" --print-config
@@ -293,7 +298,7 @@ expect 0 "$CAIRN_BINARY" pretrain "${whole[@]}" --max-seq-length 32 --print-conf
 cp .stdout printed.json
 expect 0 "$CAIRN_BINARY" pretrain --config printed.json
 grep -q "in place of the preset's" <<<"$output" && complain "a printed configuration is taken for another batch"
-says "--batch-size 65536: the shards have"
+says "--batch-size 65536: there are"
 run 2 bad "${small[@]}" --preset bert-tiny-mlperf --predictions 0
 says "--preset bert-tiny-mlperf trains to a masked-word accuracy of 0.72: give held-out shards as --eval-dir"
 run 0 another "${small[@]}" --max-steps 2 --resume never --init-loss-scale 8
@@ -323,18 +328,18 @@ grep -v '^$' text/part-00000.txt >joined.txt
 expect 0 "$CAIRN_BINARY" shards --input joined.txt --vocab vocab.txt --max-seq-length 32 --output-dir scant
 says "few pairs, or none, will have B from another document"
 head -n 590 vocab.txt >short.txt
-mkdir bare && cp masked/part-* bare/ # without manifest.json, which tells of the vocabulary
+mkdir bare && cp masked/part-* bare/ # without manifest.json, which identifies the vocabulary
 run 2 bad "${small[@]}" --data-dir bare --vocab short.txt
 says short.txt 590 600
 sed 's/"vocab_size": 600/"vocab_size": 590/' model.json >smaller.json
 run 1 bad "${small[@]}" --data-dir bare --model-config smaller.json --vocab short.txt
 says "bare/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
-# The same words in another order: told by the manifest, else by the first token, also where no masks are drawn.
+# The same words in another order: detected by the manifest, else by the first token, also without drawn masks.
 tac vocab.txt >turned.txt
 run 2 bad "${small[@]}" --vocab turned.txt
 says "masked: according to its manifest.json, its shards use another vocabulary than turned.txt"
 run 1 bad "${small[@]}" --data-dir bare --vocab turned.txt --masking static
-says "bare/part-00000.hdf5" "made with another one?"
+says "bare/part-00000.hdf5" "Use the one it was made with"
 mkdir broken && cp masked/part-* broken/ && printf 'no shard' >broken/part-99999.hdf5
 run 1 bad "${small[@]}" --data-dir broken
 says "broken/part-99999.hdf5"

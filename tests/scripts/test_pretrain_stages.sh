@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cairn pretrain --input`: the stages as one give what the commands give one by one, also when killed at any moment.
+# `cairn pretrain --input`: the stages give the same files as the single commands, also when killed at any moment.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -9,7 +9,7 @@ make_tiny_config model.json
 recipe=(--model-config model.json --max-seq-length 32 --batch-size 8 --max-steps 4 --threads 1)
 stages=(--input "$dump" --eval-fraction 0.2 --dupe-factor 2)
 
-# One by one. text/ and vocab.txt are there.
+# The single commands. text/ and vocab.txt exist.
 expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 32 --eval-fraction 0.2 --dupe-factor 2 \
     --output-dir shards
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" --vocab vocab.txt --data-dir shards --eval-dir shards/eval --output-dir alone
@@ -24,14 +24,14 @@ same_as_alone() { # FOLDER
     cmp "$1/eval_results.txt" alone/eval_results.txt || complain "$1: another evaluation"
 }
 
-# As one: the vocabulary is as large as the model's file says.
+# One command: the vocabulary has the model's size.
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir whole
 same_as_alone whole
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir whole
-says "whole/text was finished before" "whole/vocab.txt: is there already" "whole/shards: all shards are there already" \
+says "whole/text was finished before" "whole/vocab.txt exists already" "whole/shards: all shards exist already" \
     "this run was finished before"
 
-# Killed again and again, ever later, until it gets through.
+# Killed repeatedly, each time later, until it completes.
 killed=0
 for tenths in $(seq 1 60); do
     code=0
@@ -42,10 +42,10 @@ for tenths in $(seq 1 60); do
     killed=$((killed + 1))
 done
 echo "killed $killed times"
-[ "$killed" -ge 2 ] || complain "it was hardly killed"
+[ "$killed" -ge 2 ] || complain "it was killed fewer than 2 times"
 same_as_alone halted
 
-# Between two stages: with the first alone done, and with a vocabulary whose making was cut off.
+# Between two stages: after the first one, and with the record of a vocabulary that is missing.
 mkdir -p part/text
 cp text/* part/text/
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir part
@@ -55,7 +55,7 @@ rm -r part/vocab.txt part/shards
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir part
 same_as_alone part
 
-# A signal in a stage: 75, at once, with a word of how to go on.
+# A signal in a stage: 75, at once, with a message how to resume.
 awk '/<page>/ {pages = 1} !pages {print} pages && !/<\/mediawiki>/ {body = body $0 "\n"}
      END {for (i = 0; i < 100; i++) printf "%s", body; print "</mediawiki>"}' "$dump" >large.xml
 "$CAIRN_BINARY" pretrain --model-config model.json --max-steps 1000000000 --input large.xml --output-dir stopped 2>notes &
@@ -65,17 +65,17 @@ kill -TERM "$job"
 code=0
 wait "$job" || code=$?
 [ "$code" -eq 75 ] || complain "exit code $code after SIGTERM: $(cat notes)"
-grep -q 'same command' notes || complain "no word of going on: $(cat notes)"
+grep -q 'same command' notes || complain "it does not say how to resume: $(cat notes)"
 
-# A vocabulary of one's own, and that of a model.
+# The user's vocabulary, and a model's.
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --vocab vocab.txt --output-dir own
 [ ! -e own/stages.json ] || complain "a vocabulary was made although one was given"
 same_as_alone own
 expect 0 "$CAIRN_BINARY" pretrain --model alone "${recipe[@]:2}" "${stages[@]}" --output-dir further
 cmp <(cat further/shards/part-*) <(cat shards/part-*) || complain "the model's vocabulary was not used"
-cmp -s further/model.safetensors alone/model.safetensors && complain "nothing was learned further"
+cmp -s further/model.safetensors alone/model.safetensors && complain "training changed nothing"
 
-# Wrong use: said before anything is made.
+# Wrong use, reported before anything is written.
 expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" --input "$dump" --data-dir shards --output-dir x
 says --data-dir
 expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" --input "$dump" --do-train --do-eval --output-dir x

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# quickstart.sh as a stranger runs it: what it promises in README must be there afterwards.
+# quickstart.sh as a new user runs it: it must produce everything that the README promises.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -16,7 +16,7 @@ read -r wall user system <times.txt
 printf '%s\n' "$output"
 echo "quickstart: $wall s, $user s of user and $system s of system time on $(nproc) cores"
 
-# Under 3 minutes on 2 cores: counted in processor time, so that what else the machine does is left out.
+# Under 3 minutes on 2 cores: counted in processor time, so that other load on the machine does not matter.
 awk -v t="$user" -v s="$system" 'BEGIN { exit !(t + s <= 2 * 180) }' || complain "it took more than 2 x 180 s of processor time"
 
 says "recompute" "none" "full" "final loss" "dev_matched accuracy" "dev_mismatched accuracy" "planned peak memory" \
@@ -52,14 +52,14 @@ well_formed() {
         { stack[++n] = name; seen++ }
         END { exit bad || n != 0 || seen == 0 }'
 }
-well_formed <(echo '<svg><g></svg>') && complain "the check of XML lets everything pass"
+well_formed <(echo '<svg><g></svg>') && complain "the check of XML accepts everything"
 for svg in "$out/loss.svg" "$out/memory.svg"; do
     if ! grep -q '<svg' "$svg" || ! well_formed "$svg"; then complain "$svg is not well-formed"; fi
     if command -v xmllint >/dev/null; then xmllint --noout "$svg" || complain "$svg: xmllint refuses it"; fi
     if ! grep -q none "$svg" || ! grep -q full "$svg"; then complain "$svg does not name both runs"; fi
 done
 
-# With weights and data of one's own, and flags: here a tiny model, relative paths, three steps.
+# With the user's weights, data and flags: a tiny model, relative paths, three steps.
 make_tiny_bert "tiny bert"
 "$CAIRN_BINARY" glue --model-config "tiny bert/config.json" --vocab "tiny bert/vocab.txt" --data-dir "$sample" --do-train \
     --max-steps 1 --output-dir "bert dir" 2>/dev/null
@@ -72,5 +72,5 @@ expect 2 env BERT_DIR=x "$scripts/quickstart.sh"
 says GLUE_DIR
 expect 2 env GLUE_DIR=x "$scripts/quickstart.sh"
 says BERT_DIR
-has_file "$out/loss.svg" # a refused one removes nothing
+has_file "$out/loss.svg" # a refused command removes nothing
 finish

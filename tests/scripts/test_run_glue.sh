@@ -41,32 +41,32 @@ expect 0 "$scripts/run_glue.sh" --task MNLI --recompute full --batch-size 48 "${
 has_file "$out.2/run.json"
 cmp -s <(losses "$out") <(losses "$out.2") || complain "recompute changed the losses"
 
-# What the user gives wins: flags, environment, file.
+# The user's settings win: flags, environment, file.
 expect 0 "$scripts/run_glue.sh" --output-dir "own out" --data-dir "glue data" --model "bert dir" "${small[@]}"
 has_file "own out/run.json"
 printf '{"output-dir": "from file", "do-eval": false, "max-steps": 1, "threads": 1}\n' >"run file.json"
 expect 0 env CAIRN_DO_EVAL=false "$scripts/run_glue.sh" --config "run file.json"
 has_file "from file/run.json"
-[ ! -e "from file/eval_results.json" ] || complain "evaluated although told not to"
+[ ! -e "from file/eval_results.json" ] || complain "evaluated in spite of do-eval false"
 expect 0 env CAIRN_OUTPUT_DIR="from environment" "$scripts/run_glue.sh" --no-do-eval --max-steps 1 --threads 1
 has_file "from environment/run.json"
 expect 0 "$scripts/run_glue.sh" --batch-size 7 --print-config
 says '"batch-size": 7' '"model": "bert dir"' '"data-dir": "glue data"' '"output-dir": "my results/MNLI"' '"do-train": true'
 has_file "$out/run.json" # nothing was moved
 
-# From elsewhere, through a copy of the scripts.
+# From another folder, through a copy of the scripts.
 mkdir -p "a copy" deep/er
 cp -r "$scripts" "a copy/"
 (cd deep/er && RESULTS_DIR="../../my results" GLUE_DIR="../../glue data" BERT_DIR="../../bert dir" \
     "../../a copy/hpcai_scripts/eval.sh" --threads 1 >/dev/null 2>&1) || complain "eval.sh from elsewhere: exit code $?"
 
-# Stopped in time, and gone on with.
+# Stopped by --max-time, and resumed.
 expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-time 5s --threads 1 --no-do-eval
 ls -d slow/checkpoint-* >/dev/null || complain "stopped without a checkpoint"
 before=$(losses slow | wc -l)
 expect 75 "$scripts/run_glue.sh" --output-dir slow --max-steps 1000000 --max-time 5s --threads 1 --no-do-eval
 says "resuming from"
-[ "$(losses slow | wc -l)" -gt "$before" ] || complain "went on, but made no step"
+[ "$(losses slow | wc -l)" -gt "$before" ] || complain "resumed, but made no step"
 
 # Wrong use, and other failures.
 expect 2 "$scripts/run_glue.sh" --task MNLI --bach-size 3

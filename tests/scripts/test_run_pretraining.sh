@@ -16,7 +16,7 @@ small=(--batch-size 8 --max-steps 4 --threads 1)
 one=(--phase 1 --data-dir "phase 1" --eval-dir "phase 1/eval" --model-config "tiny model.json" --vocab vocab.txt
     --max-seq-length 32)
 
-# Phase 2 has nothing to start from yet.
+# Phase 2 needs phase 1's model.
 expect 2 "$scripts/run_pretraining.sh" --phase 2 --data-dir "phase 2" "${small[@]}"
 says "phase 1's model" "$first"
 
@@ -42,12 +42,12 @@ grep -q '"preset": "bert-large-phase2"' "$second/run.json" || complain "not the 
 grep -q '"hidden_size": 32' "$second/config.json" || complain "phase 2's model is of another size"
 cmp -s "$first/model.safetensors" "$second/model.safetensors" && complain "phase 2 learned nothing"
 
-# Its model is one that the GLUE commands fine-tune.
+# The GLUE commands can fine-tune its model.
 expect 0 "$scripts/run_glue.sh" --task MNLI --model "$second" --data-dir "$sample" --max-steps 2 --threads 1 --no-do-eval
 says "classifier"
 has_file "my results/MNLI/model.safetensors"
 
-# Sizes by name; what is given wins over the recipe.
+# Sizes by name; flags win over the recipe.
 expect 0 "$scripts/run_pretraining.sh" --phase 1 --data-dir x --model-config base --print-config
 says '"preset": "bert-base-phase1"' '"model-config": "bert-base"' '"batch-size": 65536' '"max-steps": 7038'
 expect 0 "$scripts/run_pretraining.sh" --phase 2 --data-dir x --model_config=large --model y --max_steps 9 --print-config
@@ -56,13 +56,13 @@ expect 0 env CAIRN_OUTPUT_DIR="own out" "$scripts/run_pretraining.sh" --phase 1 
 says '"preset": "bert-mini-original"' '"output-dir": "own out"' '"optimizer": "adamw"'
 has_file "$first/run.json" # nothing was moved
 
-# Stopped in time, and gone on with.
+# Stopped by --max-time, and resumed.
 long=(--batch-size 8 --max-steps 1000000 --max-time 3s --threads 1 --output-dir slow)
 expect 75 "$scripts/run_pretraining.sh" "${one[@]}" "${long[@]}"
 before=$(losses slow | wc -l)
 expect 75 "$scripts/run_pretraining.sh" "${one[@]}" "${long[@]}"
 says "resuming from"
-[ "$(losses slow | wc -l)" -gt "$before" ] || complain "went on, but made no step"
+[ "$(losses slow | wc -l)" -gt "$before" ] || complain "resumed, but made no step"
 
 # Wrong use.
 expect 2 "$scripts/run_pretraining.sh" --data-dir x --model-config base

@@ -47,7 +47,7 @@ stopped() {
 }
 for name in TERM HUP USR2; do
     stopped "$name" 75 run_glue_multinode.sh "a copy/hpcai_scripts/run_glue_multinode.sh" --task MNLI
-    grep -q "stopped by SIG$name while it was built" log || complain "it does not say what happened: $(cat log)"
+    grep -q "stopped by SIG$name during the build" log || complain "it does not say what happened: $(cat log)"
 done
 stopped TERM 75 run_pretraining_multinode.sh "a copy/hpcai_scripts/run_pretraining_multinode.sh" --phase 1
 stopped TERM 75 run_glue.sh "a copy/hpcai_scripts/run_glue.sh"

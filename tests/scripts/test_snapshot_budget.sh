@@ -30,14 +30,14 @@ expect 0 "${glue[@]}" --recompute auto --snapshot-steps 5 --memory-budget "$budg
 
 # Nothing fits with them: the smallest that does is the smallest.
 expect 76 "${glue[@]}" --recompute none --snapshot-steps 5 --memory-budget "${snapshots}MiB"
-says "MiB of it for snapshots" "No plan fits"
+says "MiB of it for snapshots" "no plan fits"
 smallest=$(sed -n 's/.*the smallest for this batch takes \([0-9.]*\) MiB.*/\1/p' <<<"$output")
 expect 0 "${glue[@]}" --recompute full --snapshot-steps 5 --memory-budget "$(add "$smallest" 8)MiB"
 expect 76 "${glue[@]}" --recompute full --snapshot-steps 5 --memory-budget "$(add "$smallest" -8)MiB"
 expect 76 "${glue[@]}" --recompute auto --snapshot-steps 5 --memory-budget "${snapshots}MiB"
 says "beside $snapshots MiB for snapshots (--snapshot-steps 0 takes none)" "no plan fits"
 
-# auto goes on without, and says what there was.
+# auto continues without, and says how much room there was.
 export CAIRN_RENDEZVOUS="file:$work" # as under a launcher: auto takes snapshots of one rank too
 expect 0 "${glue[@]}" --recompute none --memory-budget "$(add "$peak" 20)MiB"
 [ -n "$(mib snapshots)" ] || complain "auto takes no snapshots where there is room"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every GLUE task from its files to its submission, a table of one's own, exact evaluation, and the best model.
+# Every GLUE task from its files to its submission, a custom task, exact evaluation, and the best model.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,7 +8,7 @@ real=${CAIRN_TEST_DATA:-$source_dir/../shared/data}/glue
 make_tiny_bert tiny
 glue=("$CAIRN_BINARY" glue --model-config tiny/config.json --vocab tiny/vocab.txt --threads 1 --max-steps 2)
 
-# Files in each task's layout, a few rows each, for what is not there as real data.
+# Files in each task's layout, a few rows each, in place of real data.
 rows() { # rows N FORMAT: N lines; the format's %d are the row's number, its %s is 0 and 1 in turn
     local i line
     for ((i = 0; i < $1; i++)); do
@@ -40,7 +40,7 @@ for split in train dev_matched dev_mismatched; do head -n 41 "$sample/$split.tsv
 { printf 'index\tsentence1\tsentence2\n' && rows 5 '%d\tthe miner %d\tthe door'; } |
     tee made/MNLI/test_matched.tsv >made/MNLI/test_mismatched.tsv
 
-# task TASK DATA METRIC... : trains, evaluates, and says its metrics; a submission where DATA has test files
+# task TASK DATA METRIC...: trains and evaluates, and checks the metrics
 task() {
     local name=$1 data=$2 metric
     shift 2
@@ -55,7 +55,7 @@ for data in made "$real"; do
     rm -rf out\ *
     while read -r name metrics; do
         [ -d "$data/$name" ] || continue
-        # real files are large: their first rows do
+        # the first rows of large real files
         if [ "$data" != made ]; then
             rm -rf small && mkdir -p "small/$name"
             for file in "$data/$name"/*.tsv; do head -n 60 "$file" >"small/$name/${file##*/}"; done
@@ -100,7 +100,13 @@ for size in 1 7 128 1000; do
     done
 done
 
-# A table of one's own: columns by name, labels in the order given; and a regression.
+# Training too: the same weights with any number of threads.
+for threads in 1 2 3; do
+    expect 0 "${glue[@]}" --task MNLI --data-dir made --do-train --backend cpu --threads $threads --output-dir "threads $threads"
+    cmp "threads 1/model.safetensors" "threads $threads/model.safetensors" || complain "--threads $threads changes weights"
+done
+
+# A custom task: columns by name, labels in the order given; and a regression.
 mkdir own
 { printf 'verdict\tid\thypo\tpremise\n' && rows 12 'X%s\t%d\tthe door\tthe miner %d'; } | tee own/train.tsv >own/dev.tsv
 expect 0 "${glue[@]}" --task custom --data-dir own --text-columns premise,hypo --label-column verdict --labels X1,X0 \
@@ -118,7 +124,14 @@ says --text-columns
 
 expect 2 "${glue[@]}" --task custom --data-dir own --text-columns premise --labels 0,1 --do-train --output-dir "own wrong"
 says --label-column
-# Prediction needs no labels; names of splits are taken with either hyphen.
+# Empty texts, and CSV in a file named .tsv.
+mkdir many && printf 'text\tlabel\na\tx\n \ty\n' >many/train.tsv
+expect 0 "${glue[@]}" --task custom --data-dir many --text-columns text --label-column label --do-train --output-dir "many blank"
+says "many/train.tsv: 1 row has an empty text; the first is line 3"
+tr '\t' ',' <many/train.tsv >csv && mv csv many/train.tsv
+expect 1 "${glue[@]}" --task custom --data-dir many --text-columns text --label-column label --do-train --output-dir "own wrong"
+says "many/train.tsv:1" "name the file .csv"
+# Prediction needs no labels; names of splits may have - or _.
 cut -f3,4 own/dev.tsv >own/test.tsv
 expect 0 "$CAIRN_BINARY" glue --task custom --data-dir own --text-columns premise,hypo --labels X1,X0 --model "own out" \
     --do-predict --output-dir "own predicted"
@@ -126,7 +139,7 @@ expect 0 "$CAIRN_BINARY" glue --task custom --data-dir own --text-columns premis
 expect 0 "$CAIRN_BINARY" glue --task mnli --data-dir made --model "out MNLI" --do-eval --eval-splits dev-matched --output-dir "dev matched"
 has_file "dev matched/predictions_dev_matched.tsv"
 
-# Evaluated while training: the best by the task's metric is kept beside the last.
+# Evaluation while training: the best model by the task's metric is kept beside the last.
 expect 0 "$CAIRN_BINARY" glue --model-config tiny/config.json --vocab tiny/vocab.txt --threads 1 --task MNLI --data-dir made \
     --do-train --do-eval --max-steps 12 --eval-every 3 --learning-rate 1e-2 --output-dir best
 has_file best/best/{model.safetensors,config.json,vocab.txt} best/model.safetensors best/eval.jsonl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cairn wiki` as a user runs it: the sample, the real dump where it is there, stopping and going on, wrong use.
+# `cairn wiki` as a user runs it: the sample, the real dump if it exists, stop and resume, wrong use.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,7 +8,7 @@ wiki=$source_dir/tasks/pretrain/sample/sample.xml
 expect 0 "$CAIRN_BINARY" wiki --help
 says --input --output-dir --threads --part-size --max-article --text-form
 
-# -- the sample, and a vocabulary of it: the manifest is no text
+# -- the sample, and a vocabulary of it, without the manifest's words
 expect 0 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text
 if grep -q 'built without expat' <<<"$output"; then echo "skipped: built without expat" && exit 77; fi
 says "280 articles" "2520 sentences" "9 redirects"
@@ -54,7 +54,7 @@ for threads in 1 2 2; do
     wait "$job" || code=$?
     case $code in
     0) ;;
-    75) stopped=$((stopped + 1)) && grep -q 'run the same command again' notes || complain "no word of going on: $(cat notes)" ;;
+    75) stopped=$((stopped + 1)) && grep -q 'run the same command again' notes || complain "it does not say how to resume: $(cat notes)" ;;
     *) complain "exit code $code after SIGTERM: $(cat notes)" ;;
     esac
 done
@@ -86,7 +86,7 @@ for number in '"pages": 206' '"redirects": 99' '"other_namespaces": 1' '"article
 done
 lines=$(grep -c . real/part-00000.txt)
 [ "$lines" -gt 15000 ] || complain "only $lines sentences"
-# Of markup nearly nothing is left: at most one line of 2000.
+# At most one line of 2000 has remains of markup.
 residue=$(grep -cE "\[\[|\]\]|\{\{|\}\}|<ref|</|''|&(nbsp|ndash|mdash|amp|lt|gt|quot);|\[https?:|==|^[|!*#:]|\|thumb" real/part-00000.txt || true)
 [ $((residue * 2000)) -le "$lines" ] || complain "$residue of $lines lines have markup in them"
 echo "real dump: $lines sentences, $residue with something like markup"

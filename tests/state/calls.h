@@ -1,5 +1,5 @@
-/* This program's own open, mkdir, read, write, fsync, rename, unlink and unlinkat: they count the calls that the code
-   under test makes, fail when told to, and tell what was done. Include once per program. */
+/* This program's own open, mkdir, read, write, fsync, rename, unlink and unlinkat. They count and record the calls of
+   the code under test, and fail on request. Include once per program. */
 #ifndef CAIRN_TESTS_STATE_CALLS_H
 #define CAIRN_TESTS_STATE_CALLS_H
 
@@ -15,7 +15,7 @@ typedef enum { CALL_OPEN, CALL_MKDIR, CALL_READ, CALL_WRITE, CALL_FSYNC, CALL_RE
 #define CALLS_READING (1u << CALL_OPEN | 1u << CALL_READ)
 
 static struct {
-    unsigned watched; /* kinds that count, as bits; 0: off */
+    unsigned watched; /* counted kinds, as bits; 0: off */
     int count;
     int fail_at;    /* the call, from 1, that fails with `error`; 0: none */
     bool from_then; /* … and all after it */
@@ -117,7 +117,7 @@ int fsync(int fd)
         calls_path_of(fd, path, sizeof path);
         calls_done(CALL_FSYNC, path, NULL, NULL, 0, S_ISDIR(st.st_mode));
     }
-    return 0; /* without the disk's work: no test here looks at a real power loss */
+    return 0; /* without the disk's work, because no test here cuts the real power */
 }
 
 int rename(const char *from, const char *to)

@@ -1,5 +1,5 @@
-/* A tiny model's state for the checkpoint tests: every number follows from step and batch, so that what was read can be
-   compared with what must have been saved. Where a test names no batch, it is the step. */
+/* A tiny model's state for the checkpoint tests. Step and batch determine every number, so a test can compare a loaded
+   state with the saved one. By default the batch is the step. */
 #ifndef CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 #define CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 
@@ -81,7 +81,7 @@ static inline void sample_free(Sample *s)
     free(s);
 }
 
-/* Saves while the caller waits. */
+/* Saves without a thread. */
 static inline Status sample_save_batch(const char *out, int64_t step, int64_t batch, int keep)
 {
     Saver saver;
@@ -98,11 +98,11 @@ static inline Status sample_save(const char *out, int64_t step, int keep)
     return sample_save_batch(out, step, step, keep);
 }
 
-/* What a load gave. `step` −1: there was none. */
+/* The result of a load. `step` −1: no checkpoint. */
 typedef struct {
     Status status;
     int64_t step, batch;
-    bool equal; /* bit for bit what was saved at that step */
+    bool equal; /* bit for bit the state saved at that step */
 } Loaded;
 
 static inline Loaded sample_compare(const ParamTable *t, float *const arrays[3], const Buf *text)
@@ -132,11 +132,12 @@ static inline Loaded sample_load(const char *path, const char *out)
         arrays[a] = mem_array((size_t)t.size, sizeof(float));
         memset(arrays[a], 0xff, (size_t)t.size * sizeof(float));
     }
-    if (path)
-        got.status = checkpoint_load(path, &t, arrays[0], arrays[1], arrays[2], &text);
-    else
-        got.status = checkpoint_load_newest(out, &t, arrays[0], arrays[1], arrays[2], &text, &found);
-    if (got.status == OK && (path || found)) got = sample_compare(&t, arrays, &text);
+    if (!path) {
+        got.status = checkpoint_newest(out, NULL, NULL, &found);
+        path = found;
+    }
+    if (path) got.status = checkpoint_load(path, &t, arrays[0], arrays[1], arrays[2], &text);
+    if (got.status == OK && path) got = sample_compare(&t, arrays, &text);
     for (int a = 0; a < 3; a++) free(arrays[a]);
     buf_free(&text);
     free(found);

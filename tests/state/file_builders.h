@@ -1,5 +1,5 @@
-/* Hand-made files for tests and fuzz targets: zip archives, pickles and TensorFlow tables whose checksums are right and
-   whose contents may be anything. */
+/* Hand-made files for tests and fuzz targets: zip archives, pickles and TensorFlow tables with correct checksums and
+   any contents. */
 #ifndef CAIRN_TESTS_FILE_BUILDERS_H
 #define CAIRN_TESTS_FILE_BUILDERS_H
 
@@ -12,7 +12,7 @@ static inline void put_le(Buf *b, uint64_t value, int bytes)
 
 /* --- zip --- */
 
-/* The entries of one archive; `zip_end` writes the directory. Fields that tests bend are bent in the bytes afterwards.
+/* The entries of one archive; `zip_end` writes the directory. Tests change fields in the bytes afterwards.
  */
 typedef struct {
     Buf out, directory;
@@ -178,7 +178,7 @@ static inline void table_footer(Buf *out, Buf *places)
     put_le(out, UINT64_C(0xdb4775248b80fb57), 8);
 }
 
-/* A whole table of one data block; `entries` without restart points, unless `type` says Snappy: then as they are. */
+/* A whole table of one data block; `entries` without restart points; with `type` Snappy as given. */
 static inline Buf table_of(const Buf *entries, uint8_t type)
 {
     static const char no_restarts[8] = {0, 0, 0, 0, 1, 0, 0, 0};
@@ -186,7 +186,7 @@ static inline Buf table_of(const Buf *entries, uint8_t type)
     buf_append(&data, entries->data, entries->len);
     if (type == 0) buf_append(&data, no_restarts, 8);
     table_block(&out, &handle, data.data, data.len, type);
-    table_block(&out, &places, no_restarts, 8, 0); /* the metaindex: empty */
+    table_block(&out, &places, no_restarts, 8, 0); /* an empty metaindex */
     table_entry(&index, "\xff\xff", 2, handle.data, handle.len);
     buf_append(&index, no_restarts, 8);
     table_block(&out, &places, index.data, index.len, 0);

@@ -32,7 +32,7 @@ static inline void read_model(Model *m, const char *directory, Head head)
 static inline float *new_weights(const Model *m)
 {
     float *w = mem_array((size_t)m->params.size, sizeof *w);
-    memset(w, 0xff, (size_t)m->params.size * sizeof *w); /* NaN: what is not written shows */
+    memset(w, 0xff, (size_t)m->params.size * sizeof *w); /* NaN, so that an unwritten element shows */
     return w;
 }
 
@@ -116,7 +116,7 @@ static inline void rename_tensor(Tensors *t, int i, const char *name)
     t->infos[i].name = mem_strdup(name);
 }
 
-/* Rows are added or cut; `fill` stands in the added ones. */
+/* Adds or removes rows; added ones are `fill`. */
 static inline void resize_rows(Tensors *t, int i, int64_t rows, float fill)
 {
     int64_t cols = t->infos[i].n_dims == 2 ? t->infos[i].dims[1] : 1, old = t->infos[i].dims[0];
@@ -187,7 +187,7 @@ static inline void case_close(Case *c)
 
 static inline int in_child(void *arg) { return status_exit_code(case_import(arg)); }
 
-/* Imports in a child, which must exit with 1; what it wrote to stderr. */
+/* Imports in a child, which must exit with 1. Returns its stderr. */
 static inline void assert_refused(Case *c, Buf *errors)
 {
     int ended = testing_child(in_child, c, errors);

@@ -91,7 +91,7 @@ static inline Buf load_bytes(const char *path)
     return b;
 }
 
-/* Not durable, and over what was there, so that a thousand files take no time. */
+/* Overwrites a file, not durably, because tests write thousands. */
 static inline void store_bytes(const char *path, const void *data, size_t len)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);

@@ -1,8 +1,9 @@
-/* Damage on the disk: flipped bits, cut, grown, missing and mixed-up files. All of it is noticed and named, or changes
-   nothing; the checkpoint before is taken. */
+/* Damage on the disk: flipped bits, truncated, grown, missing and mixed-up files. Readers detect and name all damage
+   that changes anything, and take the previous checkpoint. */
 #include "checkpoint_sample.h"
+#include "place.h"
 
-static char *place, *newer, *older; /* this test's directory; checkpoint-8 and checkpoint-7 in it */
+static char *newer, *older; /* checkpoint-8 and checkpoint-7 in `place` */
 
 static const char *const files[] = {"manifest.json", "state.json", "config.json", "model.safetensors",
                                     "optimizer.safetensors"};
@@ -10,8 +11,7 @@ enum { MANIFEST, STATE, CONFIG, MODEL, OPTIMIZER, N_FILES };
 
 static int set_up(void **state)
 {
-    (void)state;
-    place = testing_directory();
+    (void)make_place(state);
     newer = file_join(place, "checkpoint-8");
     older = file_join(place, "checkpoint-7");
     if (sample_save(place, 7, 2) != OK || sample_save(place, 8, 2) != OK) return -1;
@@ -20,12 +20,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
-    Status status = file_remove_tree(place);
-    free(place);
     free(newer);
     free(older);
-    return status == OK ? 0 : -1;
+    return remove_place(state);
 }
 
 static void read_whole(const char *folder, int file, Buf *text)
@@ -35,19 +32,19 @@ static void read_whole(const char *folder, int file, Buf *text)
     free(path);
 }
 
-/* Not durable, and quick. */
+/* Fast, because not durable. */
 static void write_whole(const char *folder, int file, const void *data, size_t len)
 {
     char *path = file_join(folder, files[file]);
     int fd = open(path, O_WRONLY | O_CREAT, 0666);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, len), (ssize_t)len);
-    assert_int_equal(ftruncate(fd, (off_t)len), 0); /* not O_TRUNC: a journal would flush the file then */
+    assert_int_equal(ftruncate(fd, (off_t)len), 0); /* not O_TRUNC, which would make a journal flush the file */
     close(fd);
     free(path);
 }
 
-/* The newer one is damaged in this file, and the message says so. */
+/* The message must report damage in this file of the newer checkpoint. */
 static void assert_damaged(int file)
 {
     Loaded got = sample_load(newer, NULL);
@@ -60,7 +57,7 @@ static void assert_fallback(void)
 {
     sample_assert_newest(place, 7);
     char *path;
-    assert_ok(checkpoint_newest(place, NULL, &path));
+    assert_ok(checkpoint_newest(place, NULL, NULL, &path));
     assert_string_equal(path, older);
     free(path);
 }
@@ -74,11 +71,12 @@ static void flip_and_look(int file, Buf *text, size_t bit)
     text->data[bit / 8] ^= (char)(1 << bit % 8);
 }
 
-/* Every bit of what is read as text, a tensor file's header included; random ones of the rest. */
+/* Every bit of the text files and of the tensor files' headers, with a sanitizer every fifth; random bits of the rest.
+ */
 static void test_flipped_bits(void **state)
 {
     (void)state;
-    int every = 0, some = 0;
+    int every = 0, some = 0, rounds = testing_brief() ? 300 : 1500;
     uint64_t random = 5;
     Buf text = {0};
     for (int file = 0; file < N_FILES; file++) {
@@ -89,8 +87,8 @@ static void test_flipped_bits(void **state)
             whole = 8 + (size_t)(unsigned char)text.data[0] + 256 * (size_t)(unsigned char)text.data[1];
             assert_true(whole < text.len);
         }
-        for (size_t bit = 0; bit < whole * 8; bit++, every++) flip_and_look(file, &text, bit);
-        for (int i = 0; file >= MODEL && i < 1500; i++, some++)
+        for (size_t bit = 0; bit < whole * 8; bit += testing_brief() ? 5 : 1, every++) flip_and_look(file, &text, bit);
+        for (int i = 0; file >= MODEL && i < rounds; i++, some++)
             flip_and_look(file, &text, whole * 8 + testing_random(&random) % ((text.len - whole) * 8));
         write_whole(newer, file, text.data, text.len);
         sample_assert_newest(place, 8);
@@ -105,13 +103,13 @@ static void test_cut_and_grown(void **state)
     Buf text = {0};
     for (int file = 0; file < N_FILES; file++) {
         read_whole(newer, file, &text);
-        size_t stride = text.len / 200 + 1;
+        size_t stride = text.len / (testing_brief() ? 50 : 200) + 1;
         for (size_t len = 0; len < text.len; len += stride) {
             write_whole(newer, file, text.data, len);
             assert_damaged(file);
             if (len % (16 * stride) == 0) assert_fallback();
         }
-        write_whole(newer, file, text.data, text.len + 1); /* the NUL behind it */
+        write_whole(newer, file, text.data, text.len + 1); /* with its NUL */
         assert_damaged(file);
         write_whole(newer, file, text.data, text.len);
         sample_assert_newest(place, 8);
@@ -130,7 +128,7 @@ static void test_missing_and_strange_files(void **state)
         assert_int_equal(mkdir(path, 0700), 0);
         assert_damaged(file);
         assert_int_equal(rmdir(path), 0);
-        assert_int_equal(mkfifo(path, 0600), 0); /* not waited for */
+        assert_int_equal(mkfifo(path, 0600), 0); /* reading must not block */
         assert_damaged(file);
         assert_int_equal(unlink(path), 0);
         assert_int_equal(symlink(moved, path), 0); /* a user may have moved it to another disk */
@@ -143,12 +141,12 @@ static void test_missing_and_strange_files(void **state)
     sample_assert_newest(place, 8);
 }
 
-/* Files of two steps in one folder: never a mixture. */
+/* Files of two steps in one folder: never accepted together. */
 static void test_mixed_files(void **state)
 {
     (void)state;
     Buf other = {0};
-    for (unsigned set = 1; set < 1u << N_FILES; set++) { /* these come from the other step */
+    for (unsigned set = 1; set < 1u << N_FILES; set++) { /* these files come from the other step */
         Buf kept[N_FILES] = {{0}};
         for (int file = 0; file < N_FILES; file++) {
             read_whole(newer, file, &kept[file]);
@@ -157,10 +155,10 @@ static void test_mixed_files(void **state)
             write_whole(newer, file, other.data, other.len);
         }
         Loaded got = sample_load(newer, NULL);
-        if (set == 1u << CONFIG) { /* the same in both */
+        if (set == 1u << CONFIG) { /* equal in both */
             assert_ok(got.status);
             assert_true(got.equal && got.step == 8);
-        } else { /* all of them: whole, but not what the folder's name says */
+        } else { /* all files: whole, but of another step than the folder's name */
             assert_status(got.status, E_CORRUPT);
             assert_message(newer);
             assert_fallback();
@@ -189,12 +187,12 @@ static void test_swapped_folders(void **state)
     assert_int_equal(status_exit_code(got.status), 79);
     assert_message("all 2 checkpoints are damaged (the newest is");
     assert_message(newer);
-    assert_status(checkpoint_newest(place, NULL, &path), E_CORRUPT);
+    assert_status(checkpoint_newest(place, NULL, NULL, &path), E_CORRUPT);
     assert_null(path);
     free(moved);
 }
 
-/* The warning that a user sees names file and what differs. */
+/* The warning for the user names the file and the difference. */
 static int load_damaged(void *arg)
 {
     (void)arg;
@@ -215,7 +213,7 @@ static void test_warning(void **state)
     assert_non_null(strstr(errors.data, expected));
     assert_non_null(strstr(errors.data, ", the manifest says "));
     assert_non_null(strstr(errors.data, ": damaged; looking for the checkpoint before it"));
-    /* Who wants only the weights is not kept from them. */
+    /* The weights alone can still be loaded. */
     ParamTable t = sample_table();
     float *weights = mem_array((size_t)t.size, sizeof *weights);
     assert_ok(checkpoint_load(newer, &t, weights, NULL, NULL, NULL));

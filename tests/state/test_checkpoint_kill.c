@@ -1,33 +1,16 @@
 /* kill -9 at random moments, many times over the same folder. The folder always loads afterwards, equals a saved state,
-   and is at least as new as the last state that the saver called durable. */
+   and is at least as new as the last state that the saver reported as durable. */
 #include "checkpoint_sample.h"
+#include "place.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
 
-static char *place; /* this test's directory */
-
 /* Reports of the child, in shared memory, so that they survive it. */
 typedef struct {
-    volatile int64_t started, durable; /* newest step begun; newest that the saver called durable; −1 */
-    volatile int saving;               /* inside a save right now */
+    volatile int64_t started, durable; /* newest step begun; newest that the saver reported as durable; −1 */
+    volatile int saving;               /* a save is in progress */
 } Told;
-
-static int set_up(void **state)
-{
-    (void)state;
-    place = testing_directory();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    Status status = file_remove_tree(place);
-    free(place);
-    return status == OK ? 0 : -1;
-}
 
 /* Resumes from the newest state and saves for ever; in every second round in the background. */
 static void train(Told *told, int round)
@@ -51,15 +34,14 @@ static void train(Told *told, int round)
     }
 }
 
-/* A folder that only an unfinished save or removal leaves. */
+/* Only an unfinished save or removal leaves this folder. */
 static bool unfinished(void)
 {
     bool found = false;
-    DIR *dir = opendir(place);
-    if (!dir && errno == ENOENT) return false; /* the first child may be killed before it makes the folder */
-    assert_non_null(dir);
-    for (const struct dirent *e; (e = readdir(dir));) found = found || strstr(e->d_name, ".tmp");
-    closedir(dir);
+    FileList list;
+    assert_ok(file_list(place, &list));
+    for (int i = 0; i < list.count; i++) found = found || strstr(file_basename(list.paths[i]), ".tmp");
+    file_list_free(&list);
     return found;
 }
 
@@ -90,11 +72,11 @@ static void test_kill_at_random(void **state)
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) train(told, i);
-        if (i % 4) await_save(told, child); /* on a busy machine it may take long to get that far */
+        if (i % 4) await_save(told, child);                                          /* slow on a busy machine */
         usleep((useconds_t)((double)(testing_random(&random) % 1000) * 3e3 * save)); /* 0 to 3 saves long */
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &wait_status, 0), child);
-        assert_true(WIFSIGNALED(wait_status)); /* it did not fail by itself */
+        assert_true(WIFSIGNALED(wait_status)); /* the child did not fail */
         inside += told->saving;
         left += unfinished();
         Loaded got = sample_load(NULL, place);
@@ -114,7 +96,7 @@ static void test_kill_at_random(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_kill_at_random, set_up, tear_down)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_kill_at_random, make_place, remove_place)};
     log_set_level(LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,17 @@
-/* Power loss: every call of a save is recorded and played into a model of a disk that keeps only what was flushed, and
-   of the rest whatever it likes: any part of a file's unflushed tail (or zeros), any subset of the changes of a folder
-   that was not flushed since. After every call the power goes, several times; what is then on the disk must load as the
-   checkpoint of before or the new one. With a disk that ignores fsync the same test must find states that do not load,
-   or it proves nothing. */
+/* Power loss: the test records every call of a save and replays it in a model of a disk. The disk keeps all flushed
+   data, and of the rest an arbitrary part: any length of a file's unflushed tail (or zeros), any subset of a folder's
+   unflushed changes. After every call the power fails, several times; the disk's contents must then load as the
+   previous or the new checkpoint. With a disk that ignores fsync the same test must find states that do not load, or it
+   proves nothing. */
 #include "calls.h"
 #include "checkpoint_sample.h"
+#include "place.h"
 
 #include <dirent.h>
 
-static char *place, *out, *after; /* this test's directory; where is saved; where a crash is put together */
+static char *out, *after; /* the output folder; the folder after a crash */
 
-/* ---- What was done ---- */
+/* ---- The recorded calls ---- */
 
 typedef struct {
     CallKind kind;
@@ -58,7 +59,7 @@ typedef struct {
     int count;
 } Entries;
 
-/* One change of a folder: `gone` leaves, `added` comes (either may be ""). */
+/* One change of a folder: the names removed and added (either may be ""). */
 typedef struct {
     char gone[64], added[64];
     Node *node;
@@ -67,7 +68,7 @@ typedef struct {
 struct Node {
     bool directory;
     Buf data;       /* a file's */
-    size_t flushed; /* bytes of it that are safe */
+    size_t flushed; /* bytes that survive */
     Entries safe, now;
     Change changes[64]; /* since the last flush */
     int n_changes;
@@ -131,7 +132,7 @@ static void flush(Node *n)
     n->n_changes = 0;
 }
 
-/* What is there now becomes the model; all of it is safe. */
+/* Makes the folder's current contents the model's, all flushed. */
 static Node *take_in(const char *path)
 {
     Node *n = node_new(file_is_directory(path));
@@ -219,7 +220,7 @@ static int set_up(void **state)
 {
     (void)state;
     char *made = testing_directory();
-    place = realpath(made, NULL); /* as /proc/self/fd names what is in it */
+    place = realpath(made, NULL); /* as /proc/self/fd names its files */
     free(made);
     assert_non_null(place);
     out = file_join(place, "out");
@@ -229,15 +230,12 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     calls_stop();
     forget();
     nodes_free();
-    Status status = file_remove_tree(place);
-    free(place);
     free(out);
     free(after);
-    return status == OK ? 0 : -1;
+    return remove_place(state);
 }
 
 /* ---- The crash ---- */
@@ -273,10 +271,10 @@ static void materialise(const Node *n, const char *path, uint64_t *random)
 }
 
 typedef struct {
-    int before, after, bad; /* which state was found */
+    int before, after, bad; /* states found */
 } Outcome;
 
-/* Saves (step, batch) over what is in `out`, whose newest batch is `old`, and loses power everywhere. */
+/* Saves (step, batch) into `out`, whose newest batch is `old`, with a power failure after every call. */
 static Outcome lose_power(int64_t old, int64_t step, int64_t batch, bool ignore_fsync)
 {
     Outcome outcome = {0};
@@ -297,7 +295,7 @@ static Outcome lose_power(int64_t old, int64_t step, int64_t batch, bool ignore_
             bool whole = got.status == OK && got.equal;
             if (whole && got.batch == batch)
                 outcome.after++;
-            else if (whole && got.batch == old && i < trace.count) /* the saver has said that it is durable */
+            else if (whole && got.batch == old && i < trace.count) /* the saver reported it as durable */
                 outcome.before++;
             else
                 outcome.bad++;
@@ -307,26 +305,26 @@ static Outcome lose_power(int64_t old, int64_t step, int64_t batch, bool ignore_
     return outcome;
 }
 
-static void test_another_step(void **state)
+static void lose_power_and_load(int64_t step)
 {
-    (void)state;
     assert_ok(sample_save(out, 7, 1));
-    Outcome o = lose_power(7, 8, 8, false);
+    Outcome o = lose_power(7, step, step == 7 ? 12 : 8, false);
     print_message("power lost: %d times the state before, %d times the new one, %d times none\n", o.before, o.after,
                   o.bad);
     assert_int_equal(o.bad, 0);
     assert_true(o.before > 20 * testing_rounds(8, 24) && o.after > 2 * testing_rounds(8, 24));
 }
 
+static void test_another_step(void **state)
+{
+    (void)state;
+    lose_power_and_load(8);
+}
+
 static void test_the_same_step(void **state)
 {
     (void)state;
-    assert_ok(sample_save(out, 7, 1));
-    Outcome o = lose_power(7, 7, 12, false);
-    print_message("power lost: %d times the state before, %d times the new one, %d times none\n", o.before, o.after,
-                  o.bad);
-    assert_int_equal(o.bad, 0);
-    assert_true(o.before > 20 * testing_rounds(8, 24) && o.after > 2 * testing_rounds(8, 24));
+    lose_power_and_load(7);
 }
 
 static void test_that_fsync_matters(void **state)
@@ -338,7 +336,7 @@ static void test_that_fsync_matters(void **state)
     assert_true(o.bad > testing_rounds(8, 24));
 }
 
-/* The order itself, in the words of the calls. */
+/* The order of the calls. */
 static void test_order(void **state)
 {
     (void)state;
@@ -367,7 +365,7 @@ static void test_order(void **state)
         if (first_loss < 0 && strncmp(name, "/checkpoint-7", 13) == 0) first_loss = i;
     }
     assert_true(named > 0 && flushed > named && first_loss > flushed);
-    /* The name goes first, durably; then the manifest. */
+    /* The rename comes first, durably; then the manifest's removal. */
     assert_true(trace.items[first_loss].kind == CALL_RENAME);
     assert_string_equal(trace.items[first_loss].to + strlen(out), "/checkpoint-7.tmp");
     assert_true(trace.items[first_loss + 1].kind == CALL_FSYNC);

@@ -7,7 +7,7 @@
 #include "state/export.h"
 #include "state/import.h"
 
-/* What a command prints to stdout. */
+/* A command's standard output. */
 static Status printed(Status (*command)(const Config *), const Config *c, Buf *out)
 {
     char *directory = testing_directory(), *path = file_join(directory, "out");
@@ -105,7 +105,7 @@ static void test_convert_keeps_every_head_there_is(void **state)
 
         assert_ok(import_weights(out, &m, 1, again, &report));
         assert_int_equal(report.n[IMPORT_LOADED], m.params.count);
-        assert_int_equal(report.count, m.params.count); /* nothing else came along */
+        assert_int_equal(report.count, m.params.count); /* and no other tensors */
         assert_memory_equal(w, again, bytes);
         ModelConfig written;
         assert_ok(model_config_read(out, &written));
@@ -130,7 +130,7 @@ static void test_convert_keeps_every_head_there_is(void **state)
     }
 }
 
-/* Converting what was converted changes nothing. */
+/* A second conversion changes nothing. */
 static void test_convert_twice(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void test_convert_twice(void **state)
     Config c = config(golden, a);
     c.vocab = vocab_path;
     assert_ok(command_convert(&c));
-    Config again = config(a, b); /* config, vocabulary and tokenizer options lie beside the weights */
+    Config again = config(a, b); /* config, vocabulary and tokenizer options beside the weights */
     assert_ok(command_convert(&again));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *x = file_join(a, names[i]), *y = file_join(b, names[i]);
@@ -249,7 +249,7 @@ static void test_inspect_lists_and_sums(void **state)
     free(directory);
 }
 
-/* The slices are those of the model's own table, and all of it. */
+/* The slices are those of the model's own table, and cover it. */
 static void test_inspect_slices(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Importing weights: every way of writing the names gives the same bits, and real files come in whole. */
+/* Importing weights: every spelling of the names gives the same bits, and real files load completely. */
 #include "state/import_case.h"
 
 /* ---- names ---- */
@@ -121,7 +121,7 @@ static void test_names_one_by_one(void **state)
         {"global_step", SOURCE_IGNORED, "", false, false},
         {"bert/pooler/dense/kernel/adam_m", SOURCE_IGNORED, "", false, false},
         {"output_weights/adam_v", SOURCE_IGNORED, "", false, false},
-        /* gamma is a name of LayerNorm's only, and an empty name is nobody's */
+        /* gamma is only LayerNorm's, and an empty name belongs to no parameter */
         {"bert.gamma", SOURCE_WEIGHT, "bert.gamma", false, false},
         {"model.", SOURCE_UNKNOWN, "", false, false},
         {"lm_head.weight", SOURCE_UNKNOWN, "", false, false},
@@ -164,7 +164,7 @@ static void test_long_names_are_unknown(void **state)
     }
 }
 
-/* ---- what is left aside ---- */
+/* ---- ignored tensors ---- */
 
 static void test_ignored_and_unused_are_reported(void **state)
 {
@@ -175,7 +175,8 @@ static void test_ignored_and_unused_are_reported(void **state)
     add_tensor(&c.tensors, "bert/pooler/dense/kernel/adam_m", (int64_t[]){12, 12}, 2, NULL);
     add_tensor(&c.tensors, "global_step", NULL, 0, NULL);
     add_tensor(&c.tensors, "cls.predictions.bias", (int64_t[]){101}, 1, NULL);
-    add_tensor(&c.tensors, "cls.predictions.decoder.weight", (int64_t[]){101, 12}, 2, NULL); /* differs, not needed */
+    add_tensor(&c.tensors, "cls.predictions.decoder.weight", (int64_t[]){101, 12}, 2,
+               NULL); /* differs, but is not needed */
     add_tensor(&c.tensors, "qa_outputs.bias", (int64_t[]){2}, 1, NULL);
     assert_ok(case_import(&c));
     assert_same(&c.model, c.given, c.got);
@@ -210,7 +211,7 @@ static void test_new_heads_are_initialised_by_the_seed(void **state)
     case_close(&c);
 }
 
-/* From one task to another: MNLI's classifier does not serve RTE. */
+/* From one task to another: MNLI's classifier does not fit RTE. */
 static void test_a_classifier_for_other_labels_is_new(void **state)
 {
     (void)state;
@@ -284,7 +285,7 @@ static void test_google_checkpoint(void **state)
     assert_true(param(&m, w, "cls.predictions.bias")[15] == 0); /* padding */
 
     import_report_free(&report);
-    assert_ok(import_weights(prefix, &m, 1, again, &report)); /* by the prefix, too */
+    assert_ok(import_weights(prefix, &m, 1, again, &report)); /* also by the prefix */
     assert_same(&m, w, again);
     import_report_free(&report);
     free(w);
@@ -327,7 +328,7 @@ static void test_an_export_without_prefix(void **state)
     free(path);
 }
 
-/* An index whose data is absent: names and shapes fit, reading says which file is missing. */
+/* An index whose data is absent: names and shapes fit, and the error of reading names the missing file. */
 static void test_google_names_of_a_larger_model(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Importing weights: what does not fit the model is listed and refused. */
+/* Importing weights: tensors that do not fit the model are listed and refused. */
 #include "state/import_case.h"
 
 /* ---- heads ---- */
@@ -111,10 +111,10 @@ static void test_all_that_does_not_fit_is_one_table(void **state)
     add_tensor(&c.tensors, "lm_head.weight", (int64_t[]){3, 5}, 2, NULL);
     resize_rows(&c.tensors, find_tensor(&c.tensors, "bert.encoder.layer.0.intermediate.dense.weight"), 21, 0);
     transpose_tensor(&c.tensors, find_tensor(&c.tensors, "bert.encoder.layer.1.output.dense.weight"));
-    int whole = find_tensor(&c.tensors, "bert.pooler.dense.bias"); /* as many bytes, of another kind */
+    int whole = find_tensor(&c.tensors, "bert.pooler.dense.bias"); /* as many bytes, of another type */
     c.tensors.infos[whole].dtype = I32;
     TensorInfo *types = &c.tensors.infos[find_tensor(&c.tensors, "bert.embeddings.token_type_embeddings.weight")];
-    types->dims[1] = 11; /* the rows alone are right */
+    types->dims[1] = 11; /* only the rows fit */
     add_tensor(&c.tensors, "module.bert.pooler.dense.weight", (int64_t[]){12, 12}, 2, NULL);
     assert_status(case_import(&c), E_FORMAT);
     assert_message("2 missing, 2 unexpected, 4 wrong shape, 1 given twice");
@@ -204,7 +204,7 @@ static void test_weights_that_are_not_finite_are_named(void **state)
         assert_message(c.path);
         case_close(&c);
     }
-    Case c; /* the place in the file's own order */
+    Case c; /* the index in the file's own order */
     case_open(&c, classifier3);
     int i = find_tensor(&c.tensors, "bert.encoder.layer.0.output.dense.weight");
     c.tensors.data[i][2 * 20 + 17] = NAN;
@@ -215,7 +215,7 @@ static void test_weights_that_are_not_finite_are_named(void **state)
     case_close(&c);
 }
 
-static void test_a_missing_file_is_said(void **state)
+static void test_a_missing_file_is_named(void **state)
 {
     (void)state;
     Case c;
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test(test_a_long_table_is_cut),
         cmocka_unit_test(test_a_scalar_or_many_dimensions_do_not_fit),
         cmocka_unit_test(test_weights_that_are_not_finite_are_named),
-        cmocka_unit_test(test_a_missing_file_is_said),
+        cmocka_unit_test(test_a_missing_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,26 +1,8 @@
-/* Pickles that are not a state_dict's: forbidden globals (each is named), allowed ones misused, broken machines,
-   limits, tensors that leave their storage. Each is tried inside the zip form and inside the old form. */
+/* Pickles other than a state_dict's: forbidden globals (each is named), misuse of allowed ones, invalid sequences of
+   opcodes, limits, tensors outside their storage. Each is tried in the zip form and in the old form. */
 #include "file_builders.h"
-#include "tensor_testing.h"
-
-static char *place, *path;
-
-static int setup(void **state)
-{
-    (void)state;
-    place = testing_directory();
-    path = file_join(place, "hostile.pt");
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    Status status = file_remove_tree(place);
-    free(place);
-    free(path);
-    return status == OK ? 0 : -1;
-}
+#define HOSTILE_NAME "hostile.pt"
+#include "hostile_file.h"
 
 /* The pickle's body in both forms, each as the only value of {"t": body}. */
 static void expect_pickle_refused(const void *body, size_t len, const char *part)
@@ -60,7 +42,7 @@ static void test_forbidden_globals(void **state)
     EXPECT_PICKLE_REFUSED("ctorch\nFloatStorage.__reduce__\n", "'torch.FloatStorage.__reduce__'");
     EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict.fromkeys\n", "'collections.OrderedDict.fromkeys'");
     EXPECT_PICKLE_REFUSED("c\n\n", "it asks for '.'");
-    EXPECT_PICKLE_REFUSED("cevil\x1b[2J\nx\n", "'evil?[2J.x'"); /* nothing that a terminal would obey */
+    EXPECT_PICKLE_REFUSED("cevil\x1b[2J\nx\n", "'evil?[2J.x'"); /* no control characters */
     EXPECT_PICKLE_REFUSED("K\1K\2\x93", "expected a string, found an integer");
     EXPECT_PICKLE_REFUSED("cposix\nsystem", "a global's name does not end");
     /* Opcodes that import or call in other ways: EXT1, NEWOBJ, NEWOBJ_EX, PERSID, DUP, GET. */
@@ -131,7 +113,7 @@ static void test_broken_machines(void **state)
     for (int i = 0; i < 500001; i++) buf_puts(&deep, "]");
     expect_pickle_refused(deep.data, deep.len, "more than 500000 values");
     buf_free(&deep);
-    /* A list that is doubled by OrderedDict over and over: the items are counted. */
+    /* OrderedDict doubles a list again and again: the items are counted. */
     buf_puts(&deep, "](");
     for (int i = 0; i < 1000; i++) buf_puts(&deep, "]K\1aK\2a");
     buf_puts(&deep, "e\x85q\1");
@@ -228,7 +210,7 @@ static void test_tensors_outside_their_storage(void **state)
         {0, 1, {-1}, {1}, "dimension 0 is -1"},
         {0, 1, {INT64_MAX}, {0}, "2^63"},
         {0, 2, {INT64_MAX / 2, 4}, {0, 0}, "2^63"},
-        {0, 1, {1 << 30}, {0}, "the file has only"}, /* one element, repeated a thousand million times */
+        {0, 1, {1 << 30}, {0}, "the file has only"}, /* one element, repeated 2^30 times */
         {0, 9, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "at most 8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

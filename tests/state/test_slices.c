@@ -21,7 +21,7 @@ static ParamTable make_table(Param *params, int n, uint64_t seed)
     return t;
 }
 
-/* A tensor's start, or whole norm blocks behind it. */
+/* A tensor's start, or whole norm blocks after it. */
 static bool is_cut(const ParamTable *t, int64_t at)
 {
     for (int i = 0; i < t->count; i++) {
@@ -74,7 +74,8 @@ static void test_random_tables(void **state)
     }
 }
 
-/* One bucket: one interval each. More ranks than blocks: some have nothing. The figures are worked out by hand. */
+/* One bucket: one interval each. With more ranks than blocks some have no interval. The figures are computed by hand.
+ */
 static void test_by_hand(void **state)
 {
     (void)state;

@@ -104,7 +104,7 @@ static void test_order_in_a_directory(void **state)
     expect_opens("", "model.safetensors.index.json", TENSORS_SAFETENSORS, 1);
     put_golden("model.safetensors", "plain.safetensors");
     expect_opens("", "model.safetensors", TENSORS_SAFETENSORS, 13);
-    put_text("model.safetensors", ""); /* a broken one is not passed over */
+    put_text("model.safetensors", ""); /* a broken file is not skipped */
     expect_fails("", E_FORMAT, "model.safetensors: 0 bytes, too short");
 }
 

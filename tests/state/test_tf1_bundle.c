@@ -1,27 +1,23 @@
 /* TensorFlow 1 checkpoints: real ones (with slots and global_step; an index without data), one with Snappy blocks and
-   two data files, hand-made lies with right checksums, every truncation, every flipped bit; and the Snappy decoder. */
+   two data files, hand-made errors with valid checksums, every truncation, every flipped bit; and the Snappy decoder.
+ */
 #include "file_builders.h"
-#include "tensor_testing.h"
+#define HOSTILE_NAME "model.ckpt.index"
+#include "hostile_file.h"
 
-static char *place, *prefix, *path; /* a directory, PREFIX and PREFIX.index inside it */
+static char *prefix; /* PREFIX of the file PREFIX.index */
 
-static int setup(void **state)
+static int setup_prefix(void **state)
 {
-    (void)state;
-    place = testing_directory();
+    int failed = setup(state);
     prefix = file_join(place, "model.ckpt");
-    path = file_join(place, "model.ckpt.index");
-    return 0;
+    return failed;
 }
 
-static int teardown(void **state)
+static int teardown_prefix(void **state)
 {
-    (void)state;
-    Status status = file_remove_tree(place);
-    free(place);
     free(prefix);
-    free(path);
-    return status == OK ? 0 : -1;
+    return teardown(state);
 }
 
 static char *data_path(int i, int n) { return mem_printf("%s.data-%05d-of-%05d", prefix, i, n); }
@@ -234,7 +230,7 @@ static void expect_table(const Buf *entries, const char *part)
 
 #define HEADER "\x08\x01\x1a\x02\x08\x01" /* one data file, version 1 */
 
-static void test_lying_entries(void **state)
+static void test_wrong_entries(void **state)
 {
     (void)state;
     char *data = data_path(0, 1);
@@ -290,7 +286,7 @@ static void test_lying_entries(void **state)
     free(data);
 }
 
-static void test_lying_headers(void **state)
+static void test_wrong_headers(void **state)
 {
     (void)state;
     static const struct {
@@ -384,7 +380,7 @@ static void test_broken_blocks(void **state)
     expect_block("\xff\xff\xff\xff\x0f\0\0\0", 8, 1, "is not valid Snappy data"); /* claims 4 GiB */
     expect_block("\5\x0c\0\0\0", 6, 1, "is not valid Snappy data");
 
-    /* An index that names places outside of the file, or nothing. */
+    /* An index with places outside of the file, or without any. */
     Buf out = {0}, index = {0}, handle = {0}, places = {0};
     static const uint64_t lies[][2] = {{0, 1 << 20}, {UINT64_MAX, 5}, {5, UINT64_MAX}, {1 << 20, 0}};
     for (int i = 0; i < 4; i++) {
@@ -403,7 +399,7 @@ static void test_broken_blocks(void **state)
     }
     expect_refused(path, "", 0, "magic number");
 
-    /* An index entry that is no place, and a footer without places. */
+    /* An index entry that is not a place, and a footer without places. */
     table_entry(&index, "k", 1, "\1", 1);
     buf_append(&index, "\0\0\0", 4);
     table_block(&out, &places, "\0\0\0", 4, 0);
@@ -460,23 +456,23 @@ static void test_snappy(void **state)
     check_snappy("\6\xfc\2\0\0\0"
                  "abc\x0a\3\0",
                  12, "abcabc");
-    check_snappy("\x3c\0a\xea\1\0", 6, a60); /* 59 bytes out of one */
+    check_snappy("\x3c\0a\xea\1\0", 6, a60); /* 59 bytes from one */
     static const struct {
         const char *packed;
         size_t len;
     } bad[] = {
         {"\4\x08"
          "abc",
-         5}, /* too little comes */
+         5}, /* too few bytes */
         {"\2\x08"
          "abc",
-         5}, /* too much */
+         5}, /* too many bytes */
         {"\7\x08"
          "abc\1\4",
          7}, /* before the start */
         {"\7\x08"
          "abc\1\0",
-         7}, /* from where it stands */
+         7}, /* from its own position */
         {"\6\x08"
          "abc\x0b\3\0\0\xff",
          10},
@@ -489,7 +485,7 @@ static void test_snappy(void **state)
          6}, /* beyond 32 bits */
         {"\xff\xff\xff\xff\x0f"
          "a",
-         6}, /* 4 GiB out of six bytes */
+         6}, /* 4 GiB from six bytes */
         {"", 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -511,11 +507,11 @@ int main(void)
         cmocka_unit_test(test_damaged_data),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_flipped_bit),
-        cmocka_unit_test(test_lying_entries),
-        cmocka_unit_test(test_lying_headers),
+        cmocka_unit_test(test_wrong_entries),
+        cmocka_unit_test(test_wrong_headers),
         cmocka_unit_test(test_keys_and_blocks),
         cmocka_unit_test(test_broken_blocks),
         cmocka_unit_test(test_snappy),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup_prefix, teardown_prefix);
 }

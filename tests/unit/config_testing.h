@@ -1,4 +1,4 @@
-/* What the tests of src/config share: command lines as words, refusals, files. */
+/* Shared by the tests of src/config: command lines as words, refusals, files. */
 #ifndef CAIRN_TESTS_CONFIG_TESTING_H
 #define CAIRN_TESTS_CONFIG_TESTING_H
 
@@ -35,7 +35,7 @@ __attribute__((sentinel)) static inline Status parse(Config *c, const char *comm
     return status;
 }
 
-/* The command line is refused with E_USAGE and all of these in the message; nothing is left to free. */
+/* The command line is refused with E_USAGE and a message that has all of these. Nothing must be freed. */
 #define assert_refused(call, ...)                                                                                      \
     do {                                                                                                               \
         const char *const parts_[] = {__VA_ARGS__};                                                                    \
@@ -45,15 +45,11 @@ __attribute__((sentinel)) static inline Status parse(Config *c, const char *comm
         assert_null(c.positional);                                                                                     \
     } while (0)
 
-/* A file with `text` in `dir`; free the path. */
+/* A file with `text` in `dir`. The caller frees the path. */
 static inline char *store(const char *dir, const char *name, const char *text)
 {
-    char *path = file_join(dir, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-    return path;
+    testing_write(dir, name, text);
+    return file_join(dir, name);
 }
 
 static inline char *print_json(const Config *c)

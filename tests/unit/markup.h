@@ -1,5 +1,5 @@
-/* A strict reader of XML, and of HTML written as XML: what is wrong fails the test with its place. For what a chart or
-   a report holds: no comments, no CDATA, no DTD but `<!DOCTYPE html>`, no entities but the five that XML names. */
+/* A strict reader of XML, and of HTML written as XML. An error fails the test with its place. It accepts the XML of
+   charts and reports: no comments, no CDATA, only the DTD `<!DOCTYPE html>`, only XML's five entities. */
 #ifndef CAIRN_TESTS_UNIT_MARKUP_H
 #define CAIRN_TESTS_UNIT_MARKUP_H
 
@@ -106,7 +106,7 @@ static inline bool markup_attributes(MarkupReader *r, Element *e)
 
 static inline bool markup_element(MarkupReader *r, int parent);
 
-/* What is between the tags of element number `self`. */
+/* The contents of element number `self`. */
 static inline bool markup_content(MarkupReader *r, int self)
 {
     Buf text = {0};
@@ -165,7 +165,7 @@ static inline void markup_free(Markup *m)
     *m = (Markup){0};
 }
 
-/* Reads one element and white space about it; `m->error` says what is wrong. Free it in either case. */
+/* Reads one element and the white space around it. `m->error` has the error. The caller frees it in either case. */
 static inline void markup_parse(const char *text, Markup *m)
 {
     static const char doctype[] = "<!DOCTYPE html>\n";
@@ -201,7 +201,7 @@ static inline int markup_find(const Markup *m, int from, const char *name, const
     return -1;
 }
 
-/* Nothing is fetched from anywhere, nothing runs: no element and no attribute that could, no address but SVG's name. */
+/* A page that fetches and runs nothing: no element or attribute that could, no address except SVG's name. */
 static inline void markup_expect_self_contained(const Markup *m)
 {
     static const char *const elements[] = {"script", "link", "iframe", "img",  "image", "object", "embed",

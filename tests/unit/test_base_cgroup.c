@@ -1,84 +1,80 @@
-/* Limits of control groups, in trees as v1 and v2 show them. */
+/* Limits of control groups, in trees of v1 and v2. */
 #include "base/cgroup.h"
 
 #include "testing.h"
 
-static void put(const char *root, const char *name, const char *text)
-{
-    char *path = file_join(root, name), *folder = file_directory(path);
-    assert_ok(file_make_directories(folder));
-    assert_ok(file_write_durable(path, text, strlen(text)));
-    free(path);
-    free(folder);
-}
-
 static void test_no_limit(void **state)
 {
     assert_true(cgroup_free_bytes(*state) == SIZE_MAX);
-    put(*state, "proc/self/cgroup", "4:memory:/a\n0::/b\n");
-    put(*state, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
-    put(*state, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000\n");
-    put(*state, "sys/fs/cgroup/b/memory.max", "max\n");
-    put(*state, "sys/fs/cgroup/b/memory.current", "5000\n");
+    testing_write(*state, "proc/self/cgroup", "4:memory:/a\n0::/b\n");
+    testing_write(*state, "sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+    testing_write(*state, "sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5000\n");
+    testing_write(*state, "sys/fs/cgroup/b/memory.max", "max\n");
+    testing_write(*state, "sys/fs/cgroup/b/memory.current", "5000\n");
     assert_true(cgroup_free_bytes(*state) == SIZE_MAX);
 }
 
-/* The process's own group has the limit, the top has none: a batch system's job. */
+/* A batch system's job: the process's own group has the limit, the root group has none. */
 static void test_v1(void **state)
 {
-    put(*state, "proc/self/cgroup", "9:name=systemd:/x\n5:devices:/y\n4:hugetlb,memory:/pbs/job:7\n3:cpu:/pbs/job:7\n");
-    put(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    put(*state, "sys/fs/cgroup/memory/memory.usage_in_bytes", "1000000\n");
-    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.limit_in_bytes", "4000\n");
-    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.usage_in_bytes", "1500\n");
+    testing_write(*state, "proc/self/cgroup",
+                  "9:name=systemd:/x\n5:devices:/y\n4:hugetlb,memory:/pbs/job:7\n3:cpu:/pbs/job:7\n");
+    testing_write(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    testing_write(*state, "sys/fs/cgroup/memory/memory.usage_in_bytes", "1000000\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.limit_in_bytes", "4000\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.usage_in_bytes", "1500\n");
     assert_int_equal(cgroup_free_bytes(*state), 2500);
-    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.stat", "cache 1\ninactive_file 9\ntotal_inactive_file 300\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.stat",
+                  "cache 1\ninactive_file 9\ntotal_inactive_file 300\n");
     assert_int_equal(cgroup_free_bytes(*state), 2800);
-    put(*state, "sys/fs/cgroup/memory/pbs/memory.limit_in_bytes", "7000\n"); /* a group above leaves less */
-    put(*state, "sys/fs/cgroup/memory/pbs/memory.usage_in_bytes", "6999\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/memory.limit_in_bytes",
+                  "7000\n"); /* the parent group leaves less */
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/memory.usage_in_bytes", "6999\n");
     assert_int_equal(cgroup_free_bytes(*state), 1);
     assert_int_equal(cgroup_limit_bytes(*state), 4000);
-    put(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n"); /* more is used than allowed */
+    testing_write(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n"); /* more is used than allowed */
     assert_int_equal(cgroup_free_bytes(*state), 0);
     assert_int_equal(cgroup_limit_bytes(*state), 900);
 }
 
 static void test_v2(void **state)
 {
-    put(*state, "proc/self/cgroup", "0::/job/step\n");
-    put(*state, "sys/fs/cgroup/job/step/memory.max", "max\n");
-    put(*state, "sys/fs/cgroup/job/step/memory.current", "10\n");
-    put(*state, "sys/fs/cgroup/job/memory.max", "5000\n");
-    put(*state, "sys/fs/cgroup/job/memory.current", "4000\n");
-    put(*state, "sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 50\n");
+    testing_write(*state, "proc/self/cgroup", "0::/job/step\n");
+    testing_write(*state, "sys/fs/cgroup/job/step/memory.max", "max\n");
+    testing_write(*state, "sys/fs/cgroup/job/step/memory.current", "10\n");
+    testing_write(*state, "sys/fs/cgroup/job/memory.max", "5000\n");
+    testing_write(*state, "sys/fs/cgroup/job/memory.current", "4000\n");
+    testing_write(*state, "sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 50\n");
     assert_int_equal(cgroup_free_bytes(*state), 1050);
 }
 
-/* The process's own group counts, not those above it, in which other jobs run. */
+/* The process's own group counts. Other jobs run in the groups above it. */
 static void test_kills(void **state)
 {
     assert_int_equal(cgroup_memory_kills(*state), 0);
-    put(*state, "proc/self/cgroup", "4:memory:/pbs/job:7\n");
-    put(*state, "sys/fs/cgroup/memory/pbs/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 9\n");
-    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.failcnt", "41\n");
+    testing_write(*state, "proc/self/cgroup", "4:memory:/pbs/job:7\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/memory.oom_control",
+                  "oom_kill_disable 0\nunder_oom 0\noom_kill 9\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.failcnt", "41\n");
     assert_int_equal(cgroup_memory_kills(*state), 41); /* an old kernel */
-    put(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+    testing_write(*state, "sys/fs/cgroup/memory/pbs/job:7/memory.oom_control",
+                  "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
     assert_int_equal(cgroup_memory_kills(*state), 2);
-    put(*state, "proc/self/cgroup", "0::/job/step\n");
-    put(*state, "sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 12\noom 5\noom_kill 5\n");
-    put(*state, "sys/fs/cgroup/job/step/memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\n");
+    testing_write(*state, "proc/self/cgroup", "0::/job/step\n");
+    testing_write(*state, "sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 12\noom 5\noom_kill 5\n");
+    testing_write(*state, "sys/fs/cgroup/job/step/memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\n");
     assert_int_equal(cgroup_memory_kills(*state), 1);
 }
 
-/* A container that sees its own groups at the top, under a path of the host's; and both versions at once. */
+/* A container whose groups are mounted as the root under the host's path; and both versions at once. */
 static void test_container(void **state)
 {
-    put(*state, "proc/self/cgroup", "4:memory:/docker/abc\n0::/../other\n");
-    put(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "100\n");
-    put(*state, "sys/fs/cgroup/memory/memory.usage_in_bytes", "40\n");
+    testing_write(*state, "proc/self/cgroup", "4:memory:/docker/abc\n0::/../other\n");
+    testing_write(*state, "sys/fs/cgroup/memory/memory.limit_in_bytes", "100\n");
+    testing_write(*state, "sys/fs/cgroup/memory/memory.usage_in_bytes", "40\n");
     assert_int_equal(cgroup_free_bytes(*state), 60);
-    put(*state, "sys/fs/cgroup/memory.max", "50\n");
-    put(*state, "sys/fs/cgroup/memory.current", "20\n");
+    testing_write(*state, "sys/fs/cgroup/memory.max", "50\n");
+    testing_write(*state, "sys/fs/cgroup/memory.current", "20\n");
     assert_int_equal(cgroup_free_bytes(*state), 30);
 }
 

@@ -1,4 +1,4 @@
-/* XXH3-128: streamed in any pieces equal to one shot. CRC-32C: published values, and a bit by bit computation. */
+/* XXH3-128: the pieces of a stream do not matter. CRC-32C: published values, and a bit by bit computation. */
 #include "testing.h"
 
 static void fill(uint8_t *data, size_t len)
@@ -38,7 +38,7 @@ static void test_stream_equals_one_shot(void **state)
             at += n;
         }
         assert_true(digest_equal(digest_value(s), digest_of(data, len)));
-        digest_value(s); /* looking changes nothing */
+        digest_value(s); /* reading the value changes nothing */
         digest_update(s, data, len);
         digest_update(s, NULL, 0);
         Digest twice = digest_value(s);
@@ -112,7 +112,7 @@ static void test_crc_mask(void **state)
     assert_int_equal(crc32c_mask(0), 0xa282ead8);
     assert_int_equal(crc32c_mask(0x8000), 0xa282ead9);
     assert_int_equal(crc32c_mask(1), 0xa282ead8 + 0x20000);
-    for (uint32_t crc = 1; crc < 0xf0000000u; crc += 0x01234567u) { /* as a reader undoes it */
+    for (uint32_t crc = 1; crc < 0xf0000000u; crc += 0x01234567u) { /* a reader removes the mask */
         uint32_t rotated = crc32c_mask(crc) - 0xa282ead8u;
         assert_int_equal(rotated >> 17 | rotated << 15, crc);
     }

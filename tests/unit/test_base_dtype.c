@@ -1,4 +1,4 @@
-/* Conversions between f32 and the 16-bit types: nearest, ties to even, by definition and against the CPU's own. */
+/* Conversions between f32 and the 16-bit types: nearest, ties to even, by definition and compared with the CPU's. */
 #include <math.h>
 
 #if defined(__x86_64__)
@@ -7,8 +7,8 @@
 
 #include "testing.h"
 
-/* A 16-bit format: value of a magnitude by its definition, where the code of infinity stands for the next power of two,
-   as rounding sees it. */
+/* A 16-bit format: the value of a magnitude by its definition. The code of infinity has the next power of two, the
+   value that rounding compares with. */
 typedef struct {
     int fraction_bits, bias;
     uint16_t infinity;
@@ -55,7 +55,7 @@ static void check_format(const Format *f)
             assert_true(isnan(f->to(f->from(x))));
             continue;
         }
-        assert_int_equal(f->from(x), h); /* there and back */
+        assert_int_equal(f->from(x), h); /* a round trip */
         if (magnitude == f->infinity) {
             assert_true(isinf(x) && (signbit(x) != 0) == (h >> 15));
             continue;
@@ -66,7 +66,7 @@ static void check_format(const Format *f)
         uint32_t bits = f32_bits((float)tie) | (h & 0x8000) << 16;
         for (int step = -1; step <= 1; step++) check_rounding(f, f32_from_bits(bits + (uint32_t)step));
     }
-    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 4099) { /* over all of f32, the subnormal ones too */
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 4099) { /* all of f32 with its subnormal numbers */
         check_rounding(f, f32_from_bits(bits));
         check_rounding(f, f32_from_bits(bits | 0x80000000u));
     }

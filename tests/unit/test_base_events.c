@@ -1,4 +1,4 @@
-/* The event loop: what ends a wait, which reactions follow; and sockets on loopback. */
+/* The event loop: ends of a wait, reactions; and sockets on loopback. */
 #include <signal.h>
 
 #include "base/events.h"
@@ -34,7 +34,7 @@ static void test_turns(void **state)
     assert_true(turn(&e, 0.05) >= 0.049); /* nothing happens */
     events_wake(&e);
     events_begin(&e);
-    assert_true(turn(&e, 60) < 30); /* woken before */
+    assert_true(turn(&e, 60) < 30); /* an earlier wake-up */
     events_begin(&e);
     assert_true(turn(&e, 0.05) >= 0.049); /* once */
     assert_true(write(a[1], "x", 1) == 1 && write(b[1], "xy", 2) == 2);

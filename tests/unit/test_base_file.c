@@ -1,5 +1,5 @@
-/* Files: reading, and writing that is durable whatever fails. This program has its own write, fsync, rename and close:
-   they note what base calls, cut writes short, and fail when told to. */
+/* Files: reading, and writing that is durable whichever call fails. This program replaces write, fsync, rename and
+   close by functions that record the calls, shorten writes and fail on demand. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -173,8 +173,8 @@ static void test_short_and_interrupted_writes(void **state)
     free(data);
 }
 
-/* Each call in turn fails, with several errors: the old file stays (the new one, if only the directory's fsync failed),
-   nothing else is left behind. */
+/* Each call in turn fails, with several errors. The old file stays (the new one, if only the directory's fsync failed)
+   and no other file remains. */
 static void test_every_call_failing(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_every_call_failing(void **state)
                 status = file_writer_write(&w, part ? data + 100 : data, part ? total - 100 : 100);
             }
             if (status != OK) {
-                assert_status(file_writer_write(&w, "more", 4), E_IO); /* it stays failed */
+                assert_status(file_writer_write(&w, "more", 4), E_IO); /* every later write fails */
                 assert_message("after an error");
                 assert_status(file_writer_close(&w, NULL, NULL), E_IO);
                 assert_message("not put in place");
@@ -277,7 +277,7 @@ static int writes_as_nobody(void *path)
     return file_make_directories(path) == E_IO ? 0 : 2;
 }
 
-/* What is no plain file stays what it is. */
+/* Devices, pipes and links stay devices, pipes and links. */
 static void test_devices_and_links(void **state)
 {
     (void)state;
@@ -391,7 +391,7 @@ static void test_maps(void **state)
     assert_status(file_map(&map, place), E_IO);
     assert_message("expected a regular file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(file_map(&map, pipe_path), E_IO); /* does not wait for a writer */
+    assert_status(file_map(&map, pipe_path), E_IO); /* no wait for a writer */
     assert_message("expected a regular file");
     assert_ok(file_remove_tree(path));
     assert_status(file_map(&map, path), E_IO);
@@ -413,7 +413,7 @@ static void test_reads(void **state)
     assert_int_equal(b.len, total);
     assert_memory_equal(b.data, data, total);
     assert_ok(file_write_durable(path, "short", 5));
-    assert_ok(file_read(path, 5, &b)); /* in place of the other */
+    assert_ok(file_read(path, 5, &b)); /* replaces the first contents */
     assert_string_equal(b.data, "short");
     assert_status(file_read(path, 4, &b), E_FORMAT);
     assert_message(path);
@@ -479,7 +479,7 @@ static void test_directories(void **state)
     }
     watch(1, EIO);
     assert_status(file_sync_directory(place), E_IO);
-    watch(1, EINTR); /* tried again */
+    watch(1, EINTR); /* a second try */
     assert_ok(file_sync_directory(place));
     fault.watch = false;
     assert_string_equal(fault.trace, "dd");

@@ -1,4 +1,4 @@
-/* JSON in: values, and everything that must be refused with its place. */
+/* Reading JSON: values, and refusals with line and column. */
 #include "testing.h"
 
 static Json *parse(const char *text)
@@ -27,7 +27,6 @@ static void test_values(void **state)
     assert_int_equal(js_kind(doc), JSON_KIND_OBJECT);
     assert_int_equal(js_size(doc), 10);
     assert_string_equal(js_string(js_get(doc, "text"), "?"), "a\xc3\xa4\n");
-    assert_int_equal(js_string_length(js_get(doc, "text")), 4);
     assert_true(js_int(js_get(doc, "int"), 0) == INT64_MIN);
     assert_true(js_int(js_get(doc, "big"), 0) == INT64_MAX);
     assert_true(js_real(js_get(doc, "real"), 0) == 0.5);
@@ -46,6 +45,21 @@ static void test_values(void **state)
     js_free(doc);
 }
 
+static void test_scalars_as_json(void **state)
+{
+    (void)state;
+    Json *doc = parse("[null, true, false, -3, 0.5, 2.0, \"a\\\"b\", [], {}]");
+    static const char *const expected[] = {"null", "true", "false", "-3", "0.5", "2", "\"a\\\"b\"", "", ""};
+    for (size_t i = 0; i < js_size(doc); i++) {
+        Buf out = {0};
+        buf_puts(&out, "");
+        assert_int_equal(js_put_scalar(&out, js_at(doc, i)), i < 7);
+        assert_string_equal(out.data, expected[i]);
+        buf_free(&out);
+    }
+    js_free(doc);
+}
+
 static void test_missing_and_wrong_kinds(void **state)
 {
     (void)state;
@@ -53,8 +67,7 @@ static void test_missing_and_wrong_kinds(void **state)
     const Json *wrong[] = {NULL, doc, js_get(doc, "list"), js_get(doc, "missing"), js_get(doc, "real")};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_string_equal(js_string(wrong[i], "fallback"), "fallback");
-        assert_int_equal(js_string_length(wrong[i]), 0);
-        assert_int_equal(js_int(wrong[i], 42), 42); /* a real is no integer */
+        assert_int_equal(js_int(wrong[i], 42), 42); /* a real is not an integer */
         assert_true(js_bool(wrong[i], true));
         if (i < 4) assert_true(js_real(wrong[i], 1.5) == 1.5);
     }
@@ -88,7 +101,7 @@ static void test_walks_in_order(void **state)
     doc = parse("{}");
     assert_null(js_first(doc));
     js_free(doc);
-    doc = parse("\xef\xbb\xbf[7]"); /* behind a byte order mark */
+    doc = parse("\xef\xbb\xbf[7]"); /* after a byte order mark */
     assert_int_equal(js_int(js_at(doc, 0), 0), 7);
     js_free(doc);
 }
@@ -165,7 +178,7 @@ static void test_depth(void **state)
     refuse(text.data, text.len, "deeper than 64");
     nest(&text, 1000000, false);
     refuse(text.data, text.len, "deeper than 64");
-    text.len = 0; /* brackets that are text, and many that stand beside each other */
+    text.len = 0; /* brackets in strings, and many side by side */
     buf_puts(&text, "[\"\\\\\", \"\\\"");
     for (int i = 0; i < 200; i++) buf_puts(&text, "[{");
     buf_puts(&text, "\"");
@@ -186,13 +199,13 @@ static void test_every_beginning_is_refused(void **state)
     (void)state;
     js_free(parse(sample));
     for (size_t len = 0; len < sizeof sample - 1; len++) {
-        char *cut = mem_strndup(sample, len); /* of its own, so that a read beyond the end is seen */
+        char *cut = mem_strndup(sample, len); /* a copy, so that a sanitizer finds a read beyond the end */
         refuse(cut, len, "");
         free(cut);
     }
 }
 
-/* No text may crash it or be accepted with a wrong shape: what is accepted has a root, what is not has a place. */
+/* No text may crash the reader. Accepted text has a root, refused text a line and column. */
 static void test_garbage(void **state)
 {
     (void)state;
@@ -242,7 +255,7 @@ static void test_reads_files(void **state)
     assert_status(js_read(path, &doc), E_FORMAT);
     assert_status(js_read(directory, &doc), E_IO);
     assert_message("Is a directory");
-    assert_int_equal(truncate(path, (64 << 20) + 1), 0); /* a hole: it takes no room */
+    assert_int_equal(truncate(path, (64 << 20) + 1), 0); /* a sparse file */
     assert_status(js_read(path, &doc), E_FORMAT);
     assert_message("larger than the 67108864 bytes");
     assert_ok(file_remove_tree(directory));
@@ -253,10 +266,15 @@ static void test_reads_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_missing_and_wrong_kinds),
-        cmocka_unit_test(test_walks_in_order), cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_depth),          cmocka_unit_test(test_every_beginning_is_refused),
-        cmocka_unit_test(test_garbage),        cmocka_unit_test(test_reads_files),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_scalars_as_json),
+        cmocka_unit_test(test_missing_and_wrong_kinds),
+        cmocka_unit_test(test_walks_in_order),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_every_beginning_is_refused),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_reads_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

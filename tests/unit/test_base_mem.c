@@ -1,9 +1,9 @@
-/* Allocation, growable buffers, and what they write as JSON. */
+/* Allocation, growable buffers, and JSON written into them. */
 #include <math.h>
 
 #include "testing.h"
 
-/* Under AddressSanitizer a size that no system has ends the process before malloc's caller can. */
+/* AddressSanitizer itself ends the process for a size that no system has. */
 #if defined(__has_feature)
 #    if __has_feature(address_sanitizer)
 #        define WITH_ASAN 1
@@ -120,7 +120,7 @@ static void test_buffers_grow(void **state)
     }
     assert_int_equal(strncmp(b.data, "0,1,2,3,4,5,", 12), 0);
     assert_string_equal(b.data + b.len - 10, "2998,2999,");
-    for (int width = 0; width < 300; width++) { /* every distance between need and room */
+    for (int width = 0; width < 300; width++) { /* every difference between size and capacity */
         size_t before = b.len;
         buf_printf(&b, "%*s", width, "");
         assert_int_equal(b.len, before + (size_t)width);
@@ -151,12 +151,12 @@ static void test_json_strings(void **state)
         {"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf", "\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf"},
         {"a\x80z", "a" REPLACED "z"},                              /* a continuation alone */
         {"\xff\xfe", REPLACED REPLACED},                           /* never valid */
-        {"\xc0\xaf", REPLACED REPLACED},                           /* too long a form */
+        {"\xc0\xaf", REPLACED REPLACED},                           /* an overlong form */
         {"\xe0\x80\x80", REPLACED REPLACED REPLACED},              /* the same, three bytes */
         {"\xed\xa0\x80", REPLACED REPLACED REPLACED},              /* a surrogate */
         {"\xf4\x90\x80\x80", REPLACED REPLACED REPLACED REPLACED}, /* above U+10FFFF */
         {"\xf0\x9f\x98", REPLACED},                                /* cut short: one mark */
-        {"\xf0\x9f\x98\"", REPLACED "\\\""},                       /* and what follows is kept */
+        {"\xf0\x9f\x98\"", REPLACED "\\\""},                       /* and the next character stays */
         {"\xe2\x82\n\xc3", REPLACED "\\n" REPLACED},
         {"\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41", REPLACED REPLACED REPLACED REPLACED "A"}, /* Unicode 15, table 3-11 */
     };
@@ -225,7 +225,7 @@ static void test_doubles_read_back(void **state)
         uint64_t bits = testing_random(&seed);
         double x;
         memcpy(&x, &bits, sizeof x);
-        if (i % 3 == 0) x = (double)(float)(1e-9 * (double)(int64_t)bits); /* what a float loss looks like */
+        if (i % 3 == 0) x = (double)(float)(1e-9 * (double)(int64_t)bits); /* a loss, which is a float */
         if (!isfinite(x)) continue;
         Buf b = {0};
         Json *doc;

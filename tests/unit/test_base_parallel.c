@@ -1,4 +1,4 @@
-/* Every element is worked on once, whatever the length and the grain; ranges are as long as promised. */
+/* Every element is processed once, for any length and grain; ranges have the promised lengths. */
 #include <stdatomic.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* The store of the rendezvous: values in folders and over TCP, jobs apart, and strangers at its port. */
+/* The store of the rendezvous: values in folders and over TCP, separation of jobs, and strangers at its port. */
 #include "testing.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ static void *set_late(void *arg)
     return store_set(arg, "late", "x", 1) == OK ? arg : NULL;
 }
 
-/* What any store does, seen from two ranks of it. */
+/* The operations of every kind of store, by two ranks. */
 static void check_store(Store *a, Store *b)
 {
     size_t big = 5000000, got;
@@ -108,7 +108,7 @@ static void test_file(void **state)
     Opening first[2] = {{.world = world_of(0, 2, "j"), .where = where}, {.world = world_of(1, 2, "j"), .where = where}};
     open_two(first);
     check_store(first[0].store, first[1].store);
-    /* Another run of the same job, and another job: they see nothing of the first, which goes on. */
+    /* Another run of the same job, and another job, see no values of the first run, which continues. */
     for (int k = 0; k < 2; k++) {
         Opening next[2] = {{.world = world_of(0, 2, k ? "other" : "j"), .where = where, .token = "t"},
                            {.world = world_of(1, 2, k ? "other" : "j"), .where = where, .token = "t"}};
@@ -138,7 +138,7 @@ static void test_places(void **state)
     assert_status(store_open(&w, "tcp://a:70000", "", 1, NULL, &s), E_USAGE);
     char *open_folder = mem_printf("file:%s", (char *)*state);
     Store *first;
-    assert_ok(store_open(&w, open_folder, "", 1, NULL, &first)); /* and now somebody else's */
+    assert_ok(store_open(&w, open_folder, "", 1, NULL, &first)); /* and now another user's */
     char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
     assert_int_equal(system(command), 0);
     assert_status(store_open(&w, open_folder, "", 1, NULL, &s), E_USAGE);
@@ -148,7 +148,7 @@ static void test_places(void **state)
     free(command);
 }
 
-/* ---- what stays in the folder ---- */
+/* ---- files left in the folder ---- */
 
 static bool runs(const char *format, const char *folder)
 {
@@ -167,8 +167,7 @@ static void open_run(Opening o[2], const char *where, const char *job)
     open_two(o);
 }
 
-/* A run that came to its end leaves nothing; one that lives stays, however long; so does one that died, for a day, and
-   what is of another host. */
+/* A completed run leaves no files. A live run is never removed, a dead one after a day, a run of another host never. */
 static void test_tidy(void **state)
 {
     char *where = mem_printf("file:%s", (char *)*state);
@@ -188,7 +187,7 @@ static void test_tidy(void **state)
 
     fflush(NULL);
     pid_t child = fork();
-    if (child == 0) { /* its threads go with it, and nothing is closed */
+    if (child == 0) { /* ends without closing anything */
         Opening killed[2];
         open_run(killed, where, "killed");
         _exit(store_set(killed[0].store, "value", "1", 1) == OK ? 0 : 1);
@@ -198,11 +197,11 @@ static void test_tidy(void **state)
     assert_int_equal(code, 0);
     open_run(lives, where, "lives");
     assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
-    open_run(next, where, "next"); /* of today: stays */
+    open_run(next, where, "next"); /* of today: it stays */
     store_close(next[0].store);
     store_close(next[1].store);
     assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
-    /* Two days later. One more is of another host. */
+    /* Two days later, with one more run of another host. */
     assert_true(runs(
         "cd '%s' && mkdir -m 700 cairn-0123456789abcdef && mv other/run-* cairn-0123456789abcdef/ && rmdir other && "
         "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
@@ -216,13 +215,13 @@ static void test_tidy(void **state)
     assert_true(runs("test $(ls -d '%s'/cairn-0123456789abcdef/run-* | wc -l) = 2", *state));
     store_close(lives[0].store);
     store_close(lives[1].store);
-    /* What the meeting of the killed run left, where no run is left. */
+    /* Files of the meeting of a killed run, without its run folder. */
     assert_true(runs("cd '%s' && find . -exec touch -d '2 days ago' {} +", *state));
     open_run(next, where, "next");
     store_close(next[0].store);
     store_close(next[1].store);
     assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
-    /* By who knows that all have ended. */
+    /* By the launcher, which knows that all have ended. */
     child = fork();
     if (child == 0) {
         open_run(next, where, "known");
@@ -255,7 +254,7 @@ static void test_tcp(void **state)
     assert_status(looker.status, OK);
     check_value(looker.store, "again", "second", 6);
     store_close(looker.store);
-    /* One that left may come again; one that is there may not come twice. */
+    /* A rank that left may return; a present rank may not come twice. */
     Opening twice = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
     open_one(&twice);
     assert_status(twice.status, E_USAGE);
@@ -282,7 +281,7 @@ static int connect_to(int port)
     return fd;
 }
 
-/* Ports that others have taken are passed over. */
+/* Taken ports are skipped. */
 static void test_taken_port(void **state)
 {
     (void)state;
@@ -299,7 +298,7 @@ static void test_taken_port(void **state)
     assert_true(store_server_port(server) > port);
     char *where = mem_printf("served://127.0.0.1:%d", port);
     Opening o = {.world = w, .where = where};
-    open_one(&o); /* the first port accepts and says nothing */
+    open_one(&o); /* the first port accepts and stays silent */
     assert_status(o.status, OK);
     store_close(o.store);
     store_server_close(server);
@@ -319,7 +318,7 @@ static bool closed_within(int fd, double seconds)
     return false;
 }
 
-/* Greets with a key; true: it was let in. */
+/* Authenticates with a key; true: it was admitted. */
 static bool let_in(int fd, Hash128 key, int rank, int size)
 {
     StoreHello h = {.rank = rank, .size = size};
@@ -330,13 +329,13 @@ static bool let_in(int fd, Hash128 key, int rank, int size)
     memcpy(h.server.bytes, greeting + 8, 16);
     Hash128 proof = store_proof(key, 'c', &h);
     memcpy(show, proof.bytes, 16);
-    store_put(show + 16, (uint32_t)rank, 4);
-    store_put(show + 20, (uint32_t)size, 4);
+    bytes_put(show + 16, (uint32_t)rank, 4);
+    bytes_put(show + 20, (uint32_t)size, 4);
     if (write(fd, show, sizeof show) != sizeof show) return false;
     return recv(fd, verdict, sizeof verdict, MSG_WAITALL) == sizeof verdict && verdict[0] == 0;
 }
 
-/* Asks for as much as it can, and reads nothing. */
+/* Sends as many requests as possible, and reads no answers. */
 static void flood(int fd)
 {
     uint8_t requests[13 * 500];
@@ -359,8 +358,8 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Those who take nothing of what they are sent: strangers, and one that was let in. Nobody waits for them, and they
-   cost little. */
+/* Clients that read nothing: strangers and an admitted one. The server does not wait for them, and they cost little
+   memory. */
 static void test_zero_window(void **state)
 {
     (void)state;
@@ -390,12 +389,12 @@ static void test_zero_window(void **state)
         check_value(o.store, "xl", large, LARGE);
         assert_true(clock_monotonic() - begin < 5);
     }
-    assert_true(resident() < before + ((size_t)256 << 20)); /* it asked for 2 GiB at least */
-    /* What it reads after all, it gets. */
+    assert_true(resident() < before + ((size_t)256 << 20)); /* it requested 2 GiB at least */
+    /* It gets the answers that it reads after all. */
     uint8_t head[STORE_REPLY_BYTES];
     fcntl(fd, F_SETFL, 0);
     assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
-    assert_int_equal(store_number(head + 1, 4), LARGE);
+    assert_int_equal(bytes_number(head + 1, 4), LARGE);
     for (int i = 0; i < 4; i++) {
         assert_true(recv(fd, large, LARGE, MSG_WAITALL) == LARGE);
         assert_true(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
@@ -408,7 +407,7 @@ static void test_zero_window(void **state)
     free(large);
 }
 
-/* Who takes nothing for a minute is ended; who was sent away, sooner. */
+/* A session that reads nothing ends after a minute; a refused one sooner. */
 static void test_stalled_session(void **state)
 {
     (void)state;
@@ -418,7 +417,7 @@ static void test_stalled_session(void **state)
     uint8_t greeting[STORE_GREETING_BYTES] = STORE_GREETING;
     store_session_begin(&s, t, 100);
     store_session_feed(&s, greeting, sizeof greeting, 100);
-    s.state = SESSION_OPEN; /* as if it had shown who it is */
+    s.state = SESSION_OPEN; /* as if it had sent its proof */
     store_session_tick(&s, 101);
     store_session_tick(&s, 160);
     assert_int_equal(s.state, SESSION_OPEN);
@@ -452,7 +451,7 @@ static void test_strangers(void **state)
     Opening o = {.world = w, .where = where, .token = "token"};
     open_one(&o);
     assert_status(o.status, OK);
-    /* Many that say nothing: the first of them make room, and a rank still gets in and is served. */
+    /* Many silent strangers: the oldest are closed, and a rank is still admitted and served. */
     for (int i = 0; i < CROWD; i++) crowd[i] = connect_to(port);
     Opening second = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
     double begin = clock_monotonic();
@@ -462,7 +461,7 @@ static void test_strangers(void **state)
     check_value(o.store, "a", "b", 1);
     assert_true(clock_monotonic() - begin < 3);
     assert_true(closed_within(crowd[0], 1));
-    /* Nonsense; another protocol; a greeting of another key; a proof sent again. */
+    /* Random bytes; another protocol; a greeting with another key; a replayed proof. */
     memset(junk, 0xee, sizeof junk);
     const char *words[] = {"GET / HTTP/1.0\r\n\r\n", "CAIRNS2\n0123456789abcdef", junk};
     for (int i = 0; i < 3; i++) {
@@ -474,7 +473,7 @@ static void test_strangers(void **state)
     int fd = connect_to(port);
     assert_false(let_in(fd, token, -1, 2));
     close(fd);
-    /* One that is let in, and then asks for the impossible, is shown the door; the others are still served. */
+    /* An admitted client with an invalid request is closed; the others are still served. */
     const uint8_t requests[][16] = {
         {'S', 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 'x'}, /* a value of 4 GiB */
         {'G', 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 'x'},       /* a name of 64 KiB */
@@ -489,14 +488,14 @@ static void test_strangers(void **state)
         assert_true(closed_within(fd, 2));
         close(fd);
     }
-    /* One that goes in the middle of a value. */
+    /* A client that leaves in the middle of a value. */
     fd = connect_to(port);
     assert_true(let_in(fd, key, -1, 2));
     assert_true(write(fd, (uint8_t[]){'S', 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 'a', 'z'}, 13) == 13);
     close(fd);
     usleep(50000);
     check_value(o.store, "a", "b", 1);
-    /* Those who still say nothing are sent away when their time is up. */
+    /* Strangers that stay silent are closed after their time. */
     assert_true(closed_within(crowd[CROWD - 1], 8));
     for (int i = 0; i < CROWD; i++) close(crowd[i]);
     store_close(second.store);

@@ -1,4 +1,4 @@
-/* Who a process is, by its environment; lists of hosts; --iface; the keyed hash. */
+/* Rank and world size from the environment; lists of hosts; --iface; the keyed hash. */
 #include "testing.h"
 
 #include "comm/hosts.h"
@@ -6,7 +6,7 @@
 #include "comm/siphash.h"
 #include "comm/world.h"
 
-/* "NAME=value NAME=value": an environment. */
+/* `text`: an environment as "NAME=value NAME=value". */
 static Status find(const char *text, World *w)
 {
     char *copy = mem_strdup(text), *e[64], *save;
@@ -45,12 +45,12 @@ static void test_launchers(void **state)
          5, 8, 1, 0, 1, 2, "Slurm", "slurm-12.3", "n07", 0},
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_RESTART_COUNT=1", 0, 2, 0, 0, 0,
          0, "Slurm", "slurm-12.0+1", "", 0},
-        /* A job's script is no rank. */
+        /* A job's script is not a rank. */
         {"SLURM_JOB_ID=12 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n[1-2]", 0, 1, 0, 1, 0, 1, "", "slurm-12",
          "", 0},
         {"PBS_JOBID=9.head PBS_NODEFILE=/nowhere PBS_TASKNUM=1 NSLOTS=4 PE_HOSTFILE=/nowhere", 0, 1, 0, 1, 0, 1, "",
          "pbs-9.head", "", 0},
-        /* mpirun within a Slurm job: the step is that of its daemons. */
+        /* mpirun within a Slurm job: its daemons are the step. */
         {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 SLURM_JOB_ID=12 SLURM_STEP_ID=0 "
          "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_NODELIST=b[1,4]",
          3, 4, 0, 2, 0, 0, "Open MPI", "slurm-12", "b1", 0},
@@ -191,12 +191,9 @@ static void test_filter(void **state)
 {
     (void)state;
     static const Interface all[] = {
-        {"lo", "127.0.0.1", {127, 0, 0, 1}, 0, 8, 1, WAY_LOOPBACK},
-        {"docker0", "172.17.0.1", {172, 17, 0, 1}, 0, 16, 0, WAY_BRIDGE},
-        {"eth1", "10.0.0.5", {10, 0, 0, 5}, 0, 24, 0, WAY_DEVICE},
-        {"eth10", "10.0.1.5", {10, 0, 1, 5}, 0, 24, 0, WAY_DEVICE},
-        {"ib0", "192.168.3.5", {192, 168, 3, 5}, 0, 20, 0, WAY_DEVICE},
-        {"ib0", "fd00::5", {0xfd, [15] = 5}, 1, 64, 0, WAY_DEVICE},
+        {"lo", {127, 0, 0, 1}, false, 8, WAY_LOOPBACK},   {"docker0", {172, 17, 0, 1}, false, 16, WAY_BRIDGE},
+        {"eth1", {10, 0, 0, 5}, false, 24, WAY_DEVICE},   {"eth10", {10, 0, 1, 5}, false, 24, WAY_DEVICE},
+        {"ib0", {192, 168, 3, 5}, false, 20, WAY_DEVICE}, {"ib0", {0xfd, [15] = 5}, true, 64, WAY_DEVICE},
     };
     static const struct {
         const char *spec, *left; /* NULL: refused */
@@ -221,22 +218,23 @@ static void test_filter(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         Interface list[6];
+        char text[48];
         int n = 6;
         memcpy(list, all, sizeof all);
         assert_status(interfaces_filter(cases[i].spec, list, &n), cases[i].left ? OK : E_USAGE);
         if (!cases[i].left) continue;
         Buf b = {0};
-        for (int k = 0; k < n; k++) buf_printf(&b, "%s%s", k ? " " : "", list[k].text);
+        for (int k = 0; k < n; k++) buf_printf(&b, "%s%s", k ? " " : "", interface_text(&list[k], text));
         assert_string_equal(b.data, cases[i].left);
         buf_free(&b);
     }
-    assert_true(interface_same_network(&all[2], &(Interface){"e", "", {10, 0, 0, 9}, 0, 24, 0, WAY_DEVICE}));
+    assert_true(interface_same_network(&all[2], &(Interface){"e", {10, 0, 0, 9}, false, 24, WAY_DEVICE}));
     assert_false(interface_same_network(&all[2], &all[3]));
     Interface *here;
     int n;
     assert_ok(interfaces_list(&here, &n));
     int loopback = interface_towards("127.0.0.1", here, n);
-    assert_true(loopback >= 0 && here[loopback].loopback);
+    assert_true(loopback >= 0 && here[loopback].way == WAY_LOOPBACK);
     for (int i = 1; i < n; i++) assert_true(here[i - 1].way <= here[i].way);
     assert_int_equal(interface_towards("no such host", here, n), -1);
     free(here);

@@ -1,11 +1,11 @@
-/* The rules of config/config.h: where a value comes from, what is refused and with which advice, what help says,
-   and what a change of options does to a run. Values: test_config_values.c. */
+/* The rules of config/config.h: sources of values, refusals with their advice, help, and the effect of changed options.
+   Values: test_config_values.c. */
 #include "config/table.h"
 #include "config_testing.h"
 
 #include <ftw.h>
 
-/* ---- where a value comes from ---- */
+/* ---- sources of values ---- */
 
 static void test_defaults(void **state)
 {
@@ -55,7 +55,7 @@ static void test_precedence(void **state)
     assert_int_equal(c.source[OPTION_keep], FROM_DEFAULT);
     config_free(&c);
 
-    /* A flag that names the default's value still beats the others. */
+    /* A flag with the default value still takes precedence. */
     assert_ok(parse_env(&c, environment, "glue", "--config", file, "--batch-size=32", "--seed=42", NULL));
     assert_int_equal(c.batch_size, 32);
     assert_int_equal(c.seed, 42);
@@ -86,7 +86,7 @@ static void test_config_from_environment(void **state)
     free(dir);
 }
 
-/* Every option can be given in each of the three ways, by its own name. */
+/* Every option can be set in each of the three ways, by its own name. */
 static void test_every_option_every_way(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void test_every_option_every_way(void **state)
     char *dir = testing_directory();
     Config c;
     for (int i = 0; i < N_OPTIONS; i++) {
-        if (i == OPTION_config) continue; /* names a file that must be there: above */
+        if (i == OPTION_config) continue; /* needs a file; tested above */
         int command = 0;
         while (!config_option_of(i, (Command)command)) assert_true(++command < N_COMMANDS);
         const char *value = i == OPTION_preset ? "bert-tiny-phase1" : values[i];
@@ -130,7 +130,7 @@ static void test_every_option_every_way(void **state)
     free(dir);
 }
 
-/* ---- how flags are written ---- */
+/* ---- spelling of flags ---- */
 
 static void test_spelling(void **state)
 {
@@ -150,7 +150,7 @@ static void test_spelling(void **state)
     assert_string_equal(c.vocab, "");
     config_free(&c);
 
-    assert_ok(parse(&c, "glue", "--dropout", "-1", "--task", "-x", NULL)); /* one dash begins no flag */
+    assert_ok(parse(&c, "glue", "--dropout", "-1", "--task", "-x", NULL)); /* a single dash does not begin a flag */
     assert_true(c.dropout == -1);
     assert_string_equal(c.task, "-x");
     config_free(&c);
@@ -168,7 +168,7 @@ static void test_switches(void **state)
     assert_false(c.do_train || c.do_eval || c.padded);
     config_free(&c);
 
-    /* A choice of yes and no takes the next word only if it is one of its own. */
+    /* A choice of yes and no takes the next word only if it is one of its words. */
     assert_ok(parse(&c, "glue", "--do-lower-case", "--do-train", "--strip-accents", "no", NULL));
     assert_string_equal(c.do_lower_case, "yes");
     assert_true(c.do_train);
@@ -191,7 +191,7 @@ static void test_missing_value(void **state)
     Config c;
     assert_refused(parse(&c, "glue", "--batch-size", NULL), "--batch-size needs a value");
     assert_refused(parse(&c, "glue", "--data-dir", "--do-train", NULL), "--data-dir needs a value", "--do-train");
-    assert_ok(parse(&c, "glue", "--data-dir=--do-train", NULL)); /* so it can be meant */
+    assert_ok(parse(&c, "glue", "--data-dir=--do-train", NULL)); /* the = makes it a value */
     assert_string_equal(c.data_dir, "--do-train");
     assert_false(c.do_train);
     config_free(&c);
@@ -218,7 +218,7 @@ static void test_help_and_positional(void **state)
     assert_refused(parse(&c, "report", "a", "--bath-size", NULL), "--bath-size");
 }
 
-/* Behind "--" nothing is a flag of ours. */
+/* No word after "--" is a flag of cairn. */
 static void test_words_behind(void **state)
 {
     (void)state;
@@ -247,20 +247,19 @@ static void test_unknown(void **state)
     assert_refused(parse(&c, "glue", "--", NULL), "unknown flag --");
     assert_refused(parse(&c, "glu", NULL), "unknown command 'glu'", "nearest is 'glue'");
     assert_refused(parse(&c, "glue", "--bach-size", "3", NULL), "`cairn glue --help`");
-    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is not a flag of `cairn vocab`",
-                   "nearest is --size", "`cairn vocab --help`");
+    assert_refused(parse(&c, "vocab", "--seed", "3", NULL), "--seed is not a flag of `cairn vocab`. `cairn vocab");
     char *argv[] = {(char *)"cairn", NULL};
     assert_refused(config_parse(&c, 1, argv, NULL), "no command");
 
     char *environment[] = {(char *)"CAIRN_BATCHSIZE=3", NULL};
     assert_refused(parse_env(&c, environment, "glue", NULL), "CAIRN_BATCHSIZE", "nearest is CAIRN_BATCH_SIZE");
-    assert_ok(parse_env(&c, environment, "glue", "--help", NULL)); /* help comes all the same */
+    assert_ok(parse_env(&c, environment, "glue", "--help", NULL)); /* help needs no valid variables */
     config_free(&c);
     char *endless[] = {(char *)"CAIRN_A_VARIABLE_WITH_A_NAME_THAT_IS_LONGER_THAN_ANY_BUFFER_THAT_COULD_HOLD_IT_"
                                "ALTHOUGH_ONE_NEVER_KNOWS=3",
                        NULL};
     assert_refused(parse_env(&c, endless, "glue", NULL), "CAIRN_A_VARIABLE_WITH");
-    char *foreign[] = {(char *)"CAIRN", (char *)"CAIRNS=3", (char *)"XCAIRN_SEED=3", NULL}; /* none of ours */
+    char *foreign[] = {(char *)"CAIRN", (char *)"CAIRNS=3", (char *)"XCAIRN_SEED=3", NULL}; /* not of cairn */
     assert_ok(parse_env(&c, foreign, "glue", NULL));
     assert_int_equal(c.seed, 42);
     config_free(&c);
@@ -270,13 +269,13 @@ static void test_unknown(void **state)
     config_free(&c);
 
     char *file = store(dir, "bad.json", "{\"batch-sise\": 2}");
-    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'batch-sise'", "nearest is 'batch-size'");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'batch-sise'", "nearest is batch-size");
     free(file);
-    file = store(dir, "chain.json", "{\"config\": \"other.json\"}"); /* files do not name files */
+    file = store(dir, "chain.json", "{\"config\": \"other.json\"}"); /* a file cannot name another */
     assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'config'", "only on the command line");
     free(file);
     file = store(dir, "no.json", "{\"no-do-train\": true}");
-    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'no-do-train'", "nearest is 'do-train'");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'no-do-train'", "nearest is do-train");
     free(file);
     assert_ok(file_remove_tree(dir));
     free(dir);
@@ -287,12 +286,20 @@ static void test_repeated(void **state)
     (void)state;
     Config c;
     char *dir = testing_directory();
-    assert_refused(parse(&c, "glue", "--seed", "1", "--seed", "1", NULL), "--seed is given twice");
-    assert_refused(parse(&c, "glue", "--batch-size=1", "--batch_size=2", NULL), "--batch-size is given twice");
-    assert_refused(parse(&c, "glue", "--do-train", "--no-do-train", NULL), "--do-train is given twice");
+    assert_ok(parse(&c, "glue", "--seed", "1", "--batch-size=1", "--seed", "2", "--do-train", "--batch_size=2",
+                    "--no-do-train", "--seed=3", NULL)); /* the last counts */
+    assert_int_equal(c.seed, 3);
+    assert_int_equal(c.batch_size, 2);
+    assert_false(c.do_train);
+    assert_string_equal(c.repeated.data, "--seed, --batch-size, --do-train");
+    config_free(&c);
     char *file = store(dir, "twice.json", "{\"batch-size\": 2, \"batch_size\": 3}");
     assert_refused(parse(&c, "glue", "--config", file, NULL), file, "'batch-size' is given twice");
-    assert_refused(parse(&c, "glue", "--config", file, "--config", file, NULL), "--config is given twice");
+    char *other = store(dir, "other.json", "{\"seed\": 7}");
+    assert_ok(parse(&c, "glue", "--config", file, "--config", other, NULL));
+    assert_int_equal(c.seed, 7);
+    config_free(&c);
+    free(other);
     free(file);
     file = store(dir, "same.json", "{\"seed\": 2, \"seed\": 3}");
     assert_refused(parse(&c, "glue", "--config", file, NULL), file, "seed");
@@ -303,11 +310,11 @@ static void test_repeated(void **state)
     free(dir);
 }
 
-/* ---- variables that are no options ---- */
+/* ---- variables that are not options ---- */
 
 static int n_read; /* variables found by check_source */
 
-/* What a source reads from the environment is known, else it could not be set. */
+/* Every variable that the sources read is known; an unknown one could not be set. */
 static int check_source(const char *path, const struct stat *stat, int kind, struct FTW *where)
 {
     (void)stat, (void)where;
@@ -336,7 +343,7 @@ static void test_variables(void **state)
     static const char *const folders[] = {"src", "kernels", "tasks", "tests"};
     Config c;
     Buf help = {0};
-    config_help(N_COMMANDS, &help);
+    config_help(N_COMMANDS, 1000, false, &help);
 #define X(name, text)                                                                                                  \
     {                                                                                                                  \
         char *environment[] = {(char *)name "=x", NULL};                                                               \
@@ -361,7 +368,7 @@ static void test_help_text(void **state)
     (void)state;
     for (int command = 0; command < N_COMMANDS; command++) {
         Buf help = {0};
-        config_help((Command)command, &help);
+        config_help((Command)command, 80, false, &help);
         for (int i = 0; i < N_OPTIONS; i++) {
             char *line = mem_printf("\n  --%s ", config_flag(i));
             const char *first = strstr(help.data, line);
@@ -377,19 +384,43 @@ static void test_help_text(void **state)
             }
             free(line);
         }
-        for (const char *p = help.data; *p; p += strcspn(p, "\n") + 1) assert_true(strcspn(p, "\n") <= 110);
+        for (const char *p = help.data; *p; p += strcspn(p, "\n") + 1) assert_true(strcspn(p, "\n") <= 80);
         assert_true(help.data[help.len - 1] == '\n');
         buf_free(&help);
     }
     Buf all = {0};
-    config_help(N_COMMANDS, &all);
+    config_help(N_COMMANDS, 80, false, &all);
+    for (const char *p = all.data; *p; p += strcspn(p, "\n") + 1) assert_true(strcspn(p, "\n") <= 80);
 #define X(id, name, letter, positional, help) assert_non_null(strstr(all.data, "\n  " name " "));
     COMMAND_LIST(X)
 #undef X
     buf_free(&all);
 }
 
-/* A title stands over the options of its group that the command has, and nowhere else. */
+/* Each command's help prints its own defaults. */
+static void test_help_defaults(void **state)
+{
+    (void)state;
+    static const struct {
+        Command command;
+        const char *flag, *text;
+    } cases[] = {{COMMAND_GLUE, "--learning-rate", "[2e-5]"}, {COMMAND_GLUE, "--batch-size", "[32]"},
+                 {COMMAND_GLUE, "--epochs", "[3]"},           {COMMAND_PRETRAIN, "--learning-rate", "[1e-4]"},
+                 {COMMAND_PRETRAIN, "--batch-size", "[256]"}, {COMMAND_PRETRAIN, "--epochs", "[1]"},
+                 {COMMAND_PRETRAIN, "--warmup", "[0.01]"},    {COMMAND_PLAN, "--batch-size", "[32]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf help = {0};
+        config_help(cases[i].command, 200, false, &help);
+        char *line = mem_printf("\n  %s ", cases[i].flag), *at = strstr(help.data, line);
+        assert_non_null(at);
+        at[1 + strcspn(at + 1, "\n")] = '\0';
+        if (!strstr(at, cases[i].text)) fail_msg("%s: no %s", at, cases[i].text);
+        free(line);
+        buf_free(&help);
+    }
+}
+
+/* A title precedes the options of its group that the command has, and occurs nowhere else. */
 static void test_help_groups(void **state)
 {
     (void)state;
@@ -401,10 +432,10 @@ static void test_help_groups(void **state)
         OPTION_GROUP_LIST(X)
 #undef X
             {N_OPTIONS, ""}};
-    assert_int_equal(groups[0].first, 0); /* none stands before the first title */
+    assert_int_equal(groups[0].first, 0); /* every option has a title */
     for (int command = 0; command < N_COMMANDS; command++) {
         Buf help = {0};
-        config_help((Command)command, &help);
+        config_help((Command)command, 80, false, &help);
         for (int g = 0; groups[g].first < N_OPTIONS; g++) {
             assert_true(groups[g].first < groups[g + 1].first);
             int first = groups[g].first;
@@ -431,7 +462,7 @@ static void test_option_names(void **state)
     assert_int_equal(config_option("batch-size-"), -1);
     assert_int_equal(config_option(""), -1);
     for (int i = 0; i < N_OPTIONS; i++) {
-        assert_int_equal(config_option(config_flag(i)), i); /* no two are spelled alike */
+        assert_int_equal(config_option(config_flag(i)), i); /* all names differ */
         assert_null(strchr(config_flag(i), '_'));
     }
 }
@@ -485,7 +516,7 @@ static void assert_difference(const char *flag, Effect effect, const char *expec
 static void test_difference(void **state)
 {
     (void)state;
-    assert_difference("--batch-size=32", EFFECT_NONE, ""); /* said, but the same */
+    assert_difference("--batch-size=32", EFFECT_NONE, ""); /* given, with the same value */
     assert_difference("--batch-size=16", EFFECT_RESULT, "--batch-size was 32, is 16");
     assert_difference("--seed=43", EFFECT_RESULT, "--seed was 42, is 43");
     assert_difference("--learning-rate=0.00002", EFFECT_NONE, "");
@@ -493,9 +524,9 @@ static void test_difference(void **state)
     assert_difference("--epochs=3.0", EFFECT_NONE, "");
     assert_difference("--optimizer=lamb", EFFECT_RESULT, "--optimizer was adamw, is lamb");
     assert_difference("--bias-correction", EFFECT_RESULT, "--bias-correction was false, is true");
-    assert_difference("--threads=3", EFFECT_BITS, "--threads was 0, is 3 (not bit-exact)");
+    assert_difference("--threads=3", EFFECT_NONE, "");
     assert_difference("--backend=ref", EFFECT_BITS, "--backend was auto, is ref (not bit-exact)");
-    assert_difference("--recompute=full", EFFECT_NONE, ""); /* changes no bit: that is the point */
+    assert_difference("--recompute=full", EFFECT_NONE, ""); /* changes no bit */
     assert_difference("--memory-budget=1G", EFFECT_NONE, "");
     assert_difference("--save-every=1m", EFFECT_NONE, "");
     assert_difference("--output-dir=elsewhere", EFFECT_NONE, "");
@@ -511,11 +542,10 @@ static void test_difference_of_several(void **state)
     static const char text[] = "{\"threads\": 2, \"task\": \"RTE\", \"gone\": 1, \"batch-size\": \"32\", \"padded\": "
                                "true, \"optimizer\": \"lamb\"}";
     assert_ok(js_parse("stored", text, sizeof text - 1, &stored));
-    assert_ok(parse(&c, "glue", "--threads=4", "--micro-batch-tokens=512", NULL));
+    assert_ok(parse(&c, "glue", "--threads=4", "--micro-batch-tokens=512", NULL)); /* threads change no bit */
     assert_ok(config_difference(&c, stored, &worst, &report));
-    assert_int_equal(worst, EFFECT_RESULT); /* the worst of all, and it comes first, as --padded does not */
+    assert_int_equal(worst, EFFECT_RESULT); /* the worst of all, which comes first; --padded follows */
     assert_string_equal(report.data, "--task was RTE, is MNLI; --optimizer was lamb, is adamw; "
-                                     "--threads was 2, is 4 (not bit-exact); "
                                      "--padded was true, is false (not bit-exact)");
     js_free(stored);
     buf_free(&report);
@@ -544,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_repeated),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_help_defaults),
         cmocka_unit_test(test_help_groups),
         cmocka_unit_test(test_option_names),
         cmocka_unit_test(test_promised_flags),

@@ -76,7 +76,7 @@ static void test_packed_rows(void **state)
     MicroBatch b;
     (void)state;
     make_examples(&e, lengths, 5);
-    int64_t n = micro_split(&e, index, 5, &cap, 0, order, ranges); /* in rows 8 3 2 5 4: 8 4 | 5 3 2 */
+    int64_t n = micro_split(&e, index, NULL, 5, &cap, 0, order, ranges); /* in rows 8 3 2 5 4: 8 4 | 5 3 2 */
     assert_int_equal(n, 2);
     assert_int_equal(ranges[0].count, 2);
     assert_int_equal(order[0], 0);
@@ -115,8 +115,8 @@ static void test_padded_rows(void **state)
     MicroBatch b;
     (void)state;
     make_examples(&e, lengths, 2);
-    assert_int_equal(micro_split(&e, index, 2, &less, 8, order, ranges), 2);
-    assert_int_equal(micro_split(&e, index, 2, &cap, 8, order, ranges), 1);
+    assert_int_equal(micro_split(&e, index, NULL, 2, &less, 8, order, ranges), 2);
+    assert_int_equal(micro_split(&e, index, NULL, 2, &cap, 8, order, ranges), 1);
     micro_batch_init(&b, cap);
     micro_fill(&b, &e, index, order, 2, 8, 99);
     assert_int_equal(b.n_tokens, 16);
@@ -156,10 +156,10 @@ static void test_masked_rows(void **state)
     (void)state;
     make_examples(&e, lengths, 3);
     mask(&e);
-    assert_int_equal(micro_split(&e, index, 3, &tight, 0, order, ranges), 2); /* nine positions do not fit */
-    assert_int_equal(micro_split(&e, index, 3, &roomy, 0, order, ranges), 1);
+    assert_int_equal(micro_split(&e, index, NULL, 3, &tight, 0, order, ranges), 2); /* nine positions do not fit */
+    assert_int_equal(micro_split(&e, index, NULL, 3, &roomy, 0, order, ranges), 1);
     micro_batch_init(&b, cap);
-    for (int round = 0; round < 2; round++) { /* what was there before is gone */
+    for (int round = 0; round < 2; round++) { /* the second fill replaces the first */
         micro_fill(&b, &e, index, order, 3, 0, 0);
         assert_int_equal(b.n_masked, 9);
         for (int s = 0; s < 3; s++)
@@ -174,8 +174,8 @@ static void test_masked_rows(void **state)
     examples_free(&e);
 }
 
-/* Every sequence in one micro-batch, within the capacity of each kind; never more than half of the rows wasted in two
-   neighbours together, as first fit promises. */
+/* Every sequence in one micro-batch, within the capacity of each kind. Two neighbours together waste at most half of
+   their rows, as first fit guarantees. */
 static void test_split_keeps_every_sequence(void **state)
 {
     uint32_t random = 1;
@@ -194,7 +194,7 @@ static void test_split_keeps_every_sequence(void **state)
         }
         make_examples(&e, lengths, n);
         if (round % 2) mask(&e);
-        int64_t count = micro_split(&e, index, n, &cap, 0, order, ranges);
+        int64_t count = micro_split(&e, index, NULL, n, &cap, 0, order, ranges);
         for (int64_t m = 0; m < count; m++) {
             assert_int_equal(ranges[m].first, total);
             assert_in_range(ranges[m].count, 1, round % 2 ? 5 : 7);

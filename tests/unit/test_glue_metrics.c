@@ -1,4 +1,4 @@
-/* GLUE's metrics against scikit-learn and SciPy (tests/golden/glue_metrics.txt), and where they are undefined. */
+/* GLUE's metrics against scikit-learn and SciPy (tests/golden/glue_metrics.txt), and their undefined cases. */
 #include "testing.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What is written: the leaderboard's files and predictions with probabilities. */
+/* Output files: the leaderboard's, and predictions with probabilities. */
 #include "testing.h"
 
 #include <math.h>

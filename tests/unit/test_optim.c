@@ -5,10 +5,10 @@
 
 #include "optim/optim.h"
 
-static Schedule schedule(const char *text, double rate, int64_t warmup, int64_t total)
+static RateSchedule schedule(const char *text, double rate, int64_t warmup, int64_t total)
 {
-    Schedule s = {.learning_rate = rate, .warmup_steps = warmup, .total_steps = total};
-    assert_ok(schedule_parse(text, &s));
+    RateSchedule s = {.learning_rate = rate, .warmup_steps = warmup, .total_steps = total};
+    assert_ok(rate_schedule_parse(text, &s));
     return s;
 }
 
@@ -20,66 +20,72 @@ static void near(double a, double b)
 static void test_continuous(void **state)
 {
     (void)state;
-    Schedule s = schedule("linear", 1, 10, 110);
-    near(schedule_rate(&s, 1), 0.1);
-    near(schedule_rate(&s, 10), 1);
-    near(schedule_rate(&s, 11), 1);
-    near(schedule_rate(&s, 61), 0.5);
-    near(schedule_rate(&s, 110), 0.01);
-    near(schedule_rate(&s, 111), 0);
+    RateSchedule s = schedule("linear", 1, 10, 110);
+    near(rate_schedule_at(&s, 1), 0.1);
+    near(rate_schedule_at(&s, 10), 1);
+    near(rate_schedule_at(&s, 11), 1);
+    near(rate_schedule_at(&s, 61), 0.5);
+    near(rate_schedule_at(&s, 110), 0.01);
+    near(rate_schedule_at(&s, 111), 0);
     s = schedule("poly:0.5", 1, 10, 110);
-    near(schedule_rate(&s, 61), sqrt(0.5));
+    near(rate_schedule_at(&s, 61), sqrt(0.5));
+    s = schedule("cosine", 1, 10, 110);
+    near(rate_schedule_at(&s, 5), 0.5);
+    near(rate_schedule_at(&s, 10), 1);
+    near(rate_schedule_at(&s, 36), 0.5 * (1 + cos(0.25 * acos(-1.0))));
+    near(rate_schedule_at(&s, 61), 0.5);
+    near(rate_schedule_at(&s, 111), 0);
     s = schedule("constant", 2, 10, 110);
-    near(schedule_rate(&s, 5), 1);
-    near(schedule_rate(&s, 110), 2);
+    near(rate_schedule_at(&s, 5), 1);
+    near(rate_schedule_at(&s, 110), 2);
     s = schedule("linear", 1, 0, 4);
-    near(schedule_rate(&s, 1), 1);
-    near(schedule_rate(&s, 4), 0.25);
+    near(rate_schedule_at(&s, 1), 1);
+    near(rate_schedule_at(&s, 4), 0.25);
 }
 
 /* NVIDIA's PolyWarmUp with phase 1's numbers: 1 at the end of warmup, 0.846 right after. */
 static void test_discontinuous(void **state)
 {
     (void)state;
-    Schedule s = schedule("poly:0.5-nvidia", 6e-3, 2000, 7038);
-    near(schedule_rate(&s, 2000), 6e-3);
-    near(schedule_rate(&s, 2001), 6e-3 * sqrt(1 - 2001.0 / 7038));
-    assert_true(fabs(schedule_rate(&s, 2001) / 6e-3 - 0.846) < 1e-3);
-    near(schedule_rate(&s, 7038), 0);
+    RateSchedule s = schedule("poly:0.5-nvidia", 6e-3, 2000, 7038);
+    near(rate_schedule_at(&s, 2000), 6e-3);
+    near(rate_schedule_at(&s, 2001), 6e-3 * sqrt(1 - 2001.0 / 7038));
+    assert_true(fabs(rate_schedule_at(&s, 2001) / 6e-3 - 0.846) < 1e-3);
+    near(rate_schedule_at(&s, 7038), 0);
 }
 
 /* MLPerf's checkpoint lies 200000 steps into a warmup of 200330. */
 static void test_warmup_that_began_before(void **state)
 {
     (void)state;
-    Schedule s = schedule("poly:1-nvidia", 4e-4, 200330, 3680);
+    RateSchedule s = schedule("poly:1-nvidia", 4e-4, 200330, 3680);
     s.warmup_start = -200000;
-    near(schedule_rate(&s, 1), 4e-4 * 200001 / 200330);
-    near(schedule_rate(&s, 329), 4e-4 * 200329 / 200330);
-    near(schedule_rate(&s, 330), 4e-4);
-    near(schedule_rate(&s, 331), 4e-4 * (1 - 331.0 / 3680));
-    near(schedule_rate(&s, 3680), 0);
+    near(rate_schedule_at(&s, 1), 4e-4 * 200001 / 200330);
+    near(rate_schedule_at(&s, 329), 4e-4 * 200329 / 200330);
+    near(rate_schedule_at(&s, 330), 4e-4);
+    near(rate_schedule_at(&s, 331), 4e-4 * (1 - 331.0 / 3680));
+    near(rate_schedule_at(&s, 3680), 0);
     s = schedule("linear", 1, 20, 110); /* half of it is over; down over the 100 steps that are left */
     s.warmup_start = -10;
-    near(schedule_rate(&s, 1), 11.0 / 20);
-    near(schedule_rate(&s, 10), 1);
-    near(schedule_rate(&s, 11), 1);
-    near(schedule_rate(&s, 61), 0.5);
-    near(schedule_rate(&s, 110), 0.01);
+    near(rate_schedule_at(&s, 1), 11.0 / 20);
+    near(rate_schedule_at(&s, 10), 1);
+    near(rate_schedule_at(&s, 11), 1);
+    near(rate_schedule_at(&s, 61), 0.5);
+    near(rate_schedule_at(&s, 110), 0.01);
     s.warmup_start = 10; /* it begins later: no rate until then */
-    near(schedule_rate(&s, 10), 0);
-    near(schedule_rate(&s, 11), 1.0 / 20);
-    near(schedule_rate(&s, 30), 1);
+    near(rate_schedule_at(&s, 10), 0);
+    near(rate_schedule_at(&s, 11), 1.0 / 20);
+    near(rate_schedule_at(&s, 30), 1);
 }
 
 static void test_bad_schedules(void **state)
 {
-    static const char *const bad[] = {"",        "cosine",  "poly:",   "poly:0",   "poly:x",
+    static const char *const bad[] = {"",        "cosines", "poly:",   "poly:0",   "poly:x",
                                       "poly:11", "linear-", "-nvidia", "poly:0.5x"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Schedule s = {0};
-        assert_status(schedule_parse(bad[i], &s), E_USAGE);
+        RateSchedule s = {0};
+        assert_status(rate_schedule_parse(bad[i], &s), E_USAGE);
     }
 }
 

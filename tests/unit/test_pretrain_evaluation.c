@@ -1,4 +1,4 @@
-/* How often pretraining evaluates. */
+/* The interval of evaluations in pretraining. */
 #include "testing.h"
 
 #include "tasks/pretrain/run.h"

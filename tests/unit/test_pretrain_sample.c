@@ -1,5 +1,5 @@
-/* The bundled encyclopedia: its generator writes the file that is committed, and there is in it what the generator
-   promises: a masked word can be told from the words around it, the next sentence from the article. */
+/* The bundled encyclopedia: its generator writes the committed file, which has the promised regularities: the context
+   determines a masked word, and the article the next sentence. */
 #include "wiki_testing.h"
 
 int make_sample_main(int argc, char **argv);
@@ -22,7 +22,7 @@ static void the_generator_writes_the_committed_file(void **state)
     buf_free(&committed);
 }
 
-/* Articles with this word that have that one too, of those with this word. */
+/* The share of articles with the first word that have the second one too. */
 static void count(const char *text, const char *word, const char *other, int *both, int *with)
 {
     *both = *with = 0;
@@ -42,7 +42,7 @@ static void words_tell_words(void **state)
     Buf text = {0};
     int both, with;
     if (!can_read_dumps()) skip();
-    assert_ok(run(SAMPLE, (Settings){0}, NULL));
+    assert_ok(run_wiki(SAMPLE, (Settings){0}, NULL));
     read_parts("out", &text);
     for (int i = 0; i < COUNT(regions); i++) { /* towns: river and crop */
         char *river = mem_printf("the river %s,", regions[i].river), *crop = mem_printf("grow %s ", regions[i].crop);
@@ -73,7 +73,7 @@ static void words_tell_words(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make, drop)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {TEST(the_generator_writes_the_committed_file), TEST(words_tell_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* run.json there and back, report.html, and `cairn report` over runs made here. */
+/* run.json written and read back, report.html, and `cairn report` over runs made here. */
 #include <math.h>
 
 #include "markup.h"
-#include "report/report.h"
+#include "report/record.h"
 
 static const double memory[] = {787968, 3179008, 50331648, 1e10, 12};
 static const char config[] = "{\n  \"task\": \"MNLI\",\n  \"data-dir\": \"a<b> & \\\"c\\\"\"\n }";
@@ -13,6 +13,13 @@ static RunSummary summary_of(const char *recompute)
                     .recompute = recompute,
                     .precision = "f32",
                     .backend = "oneDNN 2.6.3, \"avx2\" <2 threads> & more",
+                    .version = "9.8.7",
+                    .started = "2026-11-21T03:40:36Z",
+                    .hosts = "node<1> (2 ranks)",
+                    .folder = "/home/me/a&b",
+                    .command = "cairn glue --data-dir 'a<b> & c'",
+                    .again = "cairn glue --config out/run.json --output-dir OTHER",
+                    .ranks = 2,
                     .threads = 2,
                     .steps = (int64_t)1 << 40,
                     .final_loss = 0.1 + 0.2,
@@ -38,17 +45,14 @@ static void write_steps(const char *dir, int n, int bad)
     Metrics *m;
     assert_ok(metrics_open(&m, dir, 0));
     for (int i = 1; i <= n; i++) {
-        StepRecord r = {.step = i, .loss = i == bad ? NAN : 1.0 / i, .lr = 1e-5 * i};
+        StepRecord r = {.step = i,
+                        .seq_per_s = 10,
+                        .peak_bytes = (size_t)i << 20,
+                        .loss = i == bad ? NAN : 1.0 / i,
+                        .lr = 1e-5 * i};
         assert_ok(metrics_step(m, &r));
     }
     metrics_close(m);
-}
-
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    char *path = file_join(dir, name);
-    assert_ok(file_write_durable(path, text, strlen(text)));
-    free(path);
 }
 
 /* ---- run.json ---- */
@@ -74,6 +78,12 @@ static void test_summary_there_and_back(void **state)
     assert_string_equal(r.s.recompute, s.recompute);
     assert_string_equal(r.s.precision, s.precision);
     assert_string_equal(r.s.backend, s.backend);
+    assert_string_equal(r.s.version, s.version);
+    assert_string_equal(r.s.started, s.started);
+    assert_string_equal(r.s.hosts, s.hosts);
+    assert_string_equal(r.s.folder, s.folder);
+    assert_string_equal(r.s.command, s.command);
+    assert_int_equal(r.s.ranks, s.ranks);
     assert_int_equal(r.s.threads, s.threads);
     assert_int_equal(r.s.steps, s.steps);
     const double given[] = {s.final_loss, s.seq_per_s, s.tokens_per_s, s.wall_s, s.save_stall_s},
@@ -89,9 +99,9 @@ static void test_summary_there_and_back(void **state)
 
     assert_int_equal(r.n_steps, 30);
     for (int i = 0; i < 30; i++) {
-        assert_int_equal(r.steps[i], i + 1);
-        assert_true(i == 3 ? isnan(r.losses[i]) : r.losses[i] == 1.0 / (i + 1));
-        assert_true(r.rates[i] == 1e-5 * (i + 1));
+        assert_int_equal(r.column[STEP_NUMBER][i], i + 1);
+        assert_true(i == 3 ? isnan(r.column[STEP_LOSS][i]) : r.column[STEP_LOSS][i] == 1.0 / (i + 1));
+        assert_true(r.column[STEP_RATE][i] == 1e-5 * (i + 1));
     }
     assert_string_equal(r.loss_texts[1], "0.5");
     assert_string_equal(r.loss_texts[3], "null");
@@ -104,7 +114,7 @@ static void test_summary_is_removed(void **state)
     const char *dir = *state;
     RunSummary s = summary_of("none");
     char *path = file_join(dir, "run.json");
-    assert_ok(summary_remove(dir)); /* there is none */
+    assert_ok(summary_remove(dir)); /* without a file */
     assert_ok(summary_write(dir, &s));
     assert_true(file_exists(path));
     assert_ok(summary_remove(dir));
@@ -128,11 +138,11 @@ static void test_bad_records(void **state)
     assert_int_equal(r.n_steps, 0);
     run_record_free(&r);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_text(dir, "metrics.jsonl", bad[i]);
+        testing_write(dir, "metrics.jsonl", bad[i]);
         assert_status(run_record_read(dir, &r), E_FORMAT);
         assert_message("metrics.jsonl: line 2");
     }
-    write_text(dir, "run.json", "{\"format\": 1,");
+    testing_write(dir, "run.json", "{\"format\": 1,");
     assert_status(run_record_read(dir, &r), E_FORMAT);
     assert_message("run.json");
 }
@@ -169,7 +179,7 @@ static void page_free(Page *p)
     markup_free(&p->m);
 }
 
-/* Each name once, with its value in the cell behind it. */
+/* Each name once, with its value in the next cell. */
 static void assert_row(const Page *p, const char *name, const char *value)
 {
     int at = markup_find(&p->m, 0, "td", name);
@@ -201,18 +211,22 @@ static void test_report(void **state)
     assert_row(&p, "peak of the process, planned", "5120.0 MiB");
     assert_row(&p, "recompute", "half-attention");
     assert_row(&p, "backend", s.backend);
-    assert_row(&p, "Cairn", CAIRN_VERSION);
+    assert_row(&p, "version", "9.8.7");
+    assert_row(&p, "hosts", s.hosts);
+    assert_row(&p, "command", s.command);
+    assert_row(&p, "the same run again", s.again);
     int pre = markup_find(&p.m, 0, "pre", NULL);
     assert_string_equal(p.m.elements[pre].text, config);
 
-    assert_int_equal(markup_count(&p.m, "svg"), 3);
+    assert_int_equal(markup_count(&p.m, "svg"), 2 * 5); /* in two widths */
+    assert_true(shows(&p, "Throughput") && shows(&p, "Peak memory so far, against the plan"));
     assert_true(shows(&p, "Training loss") && shows(&p, "Learning rate") && shows(&p, "recompute half-attention"));
     assert_true(shows(&p, "peak, 9536.7 MiB")); /* 1e10 bytes, the largest of the series */
     assert_false(shows(&p, "no data"));
     page_free(&p);
 }
 
-/* The smoothed loss goes on behind a step whose loss is not a number: it is one line from the first step to the last.
+/* The smoothed loss continues after a step whose loss is not a number: one line from the first step to the last.
  */
 static void test_report_smooths_over_gaps(void **state)
 {
@@ -241,7 +255,7 @@ static void test_report_of_little(void **state)
     s.n_memory = 0;
     s.n_evals = s.n_regions = 0;
     Page p = report_of(dir, &s); /* no metrics.jsonl */
-    assert_int_equal(markup_count(&p.m, "svg"), 2);
+    assert_int_equal(markup_count(&p.m, "svg"), 2 * 3);
     assert_true(shows(&p, "no data"));
     page_free(&p);
 
@@ -253,8 +267,8 @@ static void test_report_of_little(void **state)
     write_steps(dir, 1, 0);
     s.n_memory = 1;
     p = report_of(dir, &s);
-    assert_int_equal(markup_count(&p.m, "svg"), 3);
-    assert_int_equal(markup_count(&p.m, "circle"), 4); /* loss, smoothed loss, rate, memory */
+    assert_int_equal(markup_count(&p.m, "svg"), 2 * 4);
+    assert_int_equal(markup_count(&p.m, "circle"), 2 * 6); /* loss and speed with their means, rate, memory */
     assert_false(shows(&p, "no data"));
     page_free(&p);
 
@@ -279,7 +293,16 @@ static void test_report_escapes(void **state)
 
 /* ---- cairn report ---- */
 
-/* Ends with its exit code; `out` is what it printed on stdout and stderr. */
+/* One blank for each run of them. */
+static void squeeze(Buf *b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->len; i++)
+        if (n == 0 || b->data[i] != ' ' || b->data[n - 1] != ' ') b->data[n++] = b->data[i];
+    b->data[b->len = n] = '\0';
+}
+
+/* Ends with its exit code; `out` is what it printed on stdout and stderr, squeezed. */
 static int cairn_report(const char *dir, const char *names, Buf *out)
 {
     const char *cairn = getenv("CAIRN_BINARY");
@@ -293,6 +316,7 @@ static int cairn_report(const char *dir, const char *names, Buf *out)
     for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) buf_append(out, piece, n);
     int wait_status = pclose(f);
     assert_true(WIFEXITED(wait_status));
+    squeeze(out);
     free(command);
     return WEXITSTATUS(wait_status);
 }
@@ -303,7 +327,7 @@ static void make_run(const char *dir, const char *name, const char *recompute, c
     char *run = file_join(dir, name);
     assert_ok(file_make_directories(run));
     assert_ok(summary_write(run, &s));
-    write_text(run, "metrics.jsonl", metrics);
+    testing_write(run, "metrics.jsonl", metrics);
     free(run);
 }
 
@@ -338,12 +362,12 @@ static void test_command(void **state)
         make_run(dir, "b", "full & \"more\"", second[i].metrics);
         assert_int_equal(cairn_report(dir, "a b", &out), second[i].code);
         if (!strstr(out.data, second[i].said)) fail_msg("\"%s\" is not in: %s", second[i].said, out.data);
-        assert_non_null(strstr(out.data, "activations (MiB)                           8192.0          8192.0\n"));
+        assert_non_null(strstr(out.data, "activations (MiB) 8192.0 8192.0\n"));
         Page loss = chart_of(dir, "loss.svg"), peaks = chart_of(dir, "memory.svg"); /* in either case */
-        assert_true(shows(&loss, "none") && shows(&loss, "full & \"more\""));
+        assert_true(shows(&loss, "a") && shows(&loss, "b"));
         assert_int_equal(shows(&loss, "equal, bit for bit"), second[i].code == 0);
         assert_true(shows(&loss, "1") && !shows(&loss, "0")); /* steps begin with 1 */
-        assert_true(shows(&peaks, "none: peak 9536.7 MiB") && shows(&peaks, "full & \"more\": peak 9536.7 MiB"));
+        assert_true(shows(&peaks, "a: peak 9536.7 MiB") && shows(&peaks, "b: peak 9536.7 MiB"));
         page_free(&loss);
         page_free(&peaks);
         buf_free(&out);
@@ -356,8 +380,76 @@ static void test_command(void **state)
     page_free(&loss);
     out.len = 0;
     assert_int_equal(cairn_report(dir, "a nowhere", &out), 1);
-    assert_non_null(strstr(out.data, "nowhere/run.json"));
+    assert_non_null(strstr(out.data, "nowhere: expected the output folder of a training run"));
     buf_free(&out);
+}
+
+static const char *said(const char *dir, const char *arguments, int code)
+{
+    static Buf out;
+    out.len = 0;
+    assert_int_equal(cairn_report(dir, arguments, &out), code);
+    return out.data;
+}
+
+#define EXPECT_TEXT(text, part)                                                                                        \
+    do {                                                                                                               \
+        if (!strstr(text, part)) fail_msg("\"%s\" is not in: %s", part, text);                                         \
+    } while (0)
+
+/* A run with a configuration of its own. */
+static void make_other(const char *dir, const char *name, const char *task, const char *options, const char *metrics)
+{
+    RunSummary s = summary_of("none");
+    char *run = file_join(dir, name);
+    s.task = task;
+    s.config_json = options;
+    assert_ok(file_make_directories(run));
+    assert_ok(summary_write(run, &s));
+    testing_write(run, "metrics.jsonl", metrics);
+    free(run);
+}
+
+/* Runs that differ on purpose, of other tasks, and one that has not ended. */
+static void test_command_on_purpose(void **state)
+{
+    const char *dir = *state, *text;
+    const char *const two = LINE("1", "0.5") LINE("2", "0.25"), *const others = LINE("1", "0.5") LINE("2", "0.125");
+    make_other(dir, "x/a", "MNLI", "{\"batch-size\": 24, \"seed\": 1, \"keep\": 1}", two);
+    make_other(dir, "y/a", "MNLI", "{\"batch-size\": 48, \"seed\": 1, \"keep\": 2}", others);
+    make_other(dir, "rte", "RTE", "{\"batch-size\": 24, \"seed\": 1, \"keep\": 1}", two);
+    text = said(dir, "x/a y/a rte --csv t.csv", 0);
+    EXPECT_TEXT(text, "x/a"); /* the same last part */
+    EXPECT_TEXT(text, "losses: differ from step 2 on: 0.25 in x/a, 0.125 in y/a; the runs differ in --batch-size\n");
+    EXPECT_TEXT(text, "losses: x/a is MNLI, rte is RTE: not compared\n");
+    EXPECT_TEXT(text, "--batch-size 24 48 24\n");
+    assert_null(strstr(text, "--seed"));
+    assert_null(strstr(text, "--keep")); /* saving and logging are no difference */
+    Page curve = chart_of(dir, "loss-sequences.svg");
+    assert_true(shows(&curve, "sequences") && shows(&curve, "y/a"));
+    page_free(&curve);
+    Buf csv = {0};
+    char *path = file_join(dir, "t.csv");
+    assert_ok(file_read(path, 1 << 20, &csv));
+    EXPECT_TEXT(csv.data, ",task,recompute,precision,--batch-size,steps,final loss,");
+    EXPECT_TEXT(csv.data, "\r\ny/a,MNLI,none,f32,48,1099511627776,");
+    buf_free(&csv);
+    free(path);
+
+    char *unfinished = file_join(dir, "u/checkpoint-2");
+    assert_ok(file_make_directories(unfinished));
+    testing_write(unfinished, "state.json", "{\"config\": {\"batch-size\": 24, \"seed\": 1}}");
+    char *run = file_join(dir, "u");
+    testing_write(run, "metrics.jsonl", LINE("1", "0.5") "{\"step\": 2, \"ep");
+    text = said(dir, "x/a u", 0);
+    EXPECT_TEXT(text, "finished not finished\n");
+    EXPECT_TEXT(text, "losses: are equal over 1 steps; a has 2 steps, u has 1\n");
+    testing_write(run, "metrics.jsonl", LINE("1", "0.75"));
+    text = said(dir, "x/a u", 1);
+    EXPECT_TEXT(text, "the losses differ from step 1 on: 0.5 in a, 0.75 in u");
+    EXPECT_TEXT(text, "contracts.md");
+    free(run);
+    free(unfinished);
 }
 
 int main(void)
@@ -371,6 +463,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report_of_little, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_command_on_purpose, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

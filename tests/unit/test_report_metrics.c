@@ -1,5 +1,5 @@
-/* metrics.jsonl and eval.jsonl: what a line holds, and that a run which was stopped, killed or out of disk leaves files
-   that go on as if nothing had happened. */
+/* metrics.jsonl and eval.jsonl: their lines, and files of runs that were stopped, killed or out of disk, which continue
+   as if the run had never stopped. */
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -45,7 +45,8 @@ static StepRecord record_of(int64_t step, double salt)
                         .seq_per_s = 100 * k / 3,
                         .tokens_per_s = 1e4 * k / 3,
                         .peak_bytes = (size_t)5000000000 + (size_t)step,
-                        .wall_s = k * 0.1};
+                        .wall_s = k * 0.1,
+                        .trained_s = k * 0.07};
 }
 
 static void write_steps(Metrics *m, int64_t first, int64_t last, double salt)
@@ -98,6 +99,7 @@ static void assert_line(const Json *line, const StepRecord *r)
     assert_int_equal(js_kind(js_get(line, "peak_bytes")), JSON_KIND_INT);
     assert_int_equal(js_int(js_get(line, "peak_bytes"), -1), r->peak_bytes);
     assert_same_bits(js_real(js_get(line, "wall_s"), -1), r->wall_s);
+    assert_same_bits(js_real(js_get(line, "trained_s"), -1), r->trained_s);
 }
 
 /* Steps 1 to `n`, those above `old` with salt 0.5, none twice. */
@@ -117,8 +119,8 @@ static void assert_steps(const char *path, int64_t n, int64_t old)
 
 static void test_keys_and_values(void **state)
 {
-    static const char *const keys[] = {"step",      "epoch",        "loss",       "lr",    "grad_norm",
-                                       "seq_per_s", "tokens_per_s", "peak_bytes", "wall_s"};
+    static const char *const keys[] = {"step",      "epoch",        "loss",       "lr",     "grad_norm",
+                                       "seq_per_s", "tokens_per_s", "peak_bytes", "wall_s", "trained_s"};
     const Fixture *f = *state;
     const StepRecord records[] = {
         {.step = 1, .epoch = 0.1, .loss = 1.0 / 3, .lr = 2e-5, .grad_norm = 1e22, .seq_per_s = 0.30000000000000004},
@@ -131,7 +133,7 @@ static void test_keys_and_values(void **state)
     Json *docs[N];
     assert_ok(metrics_open(&m, f->dir, 0));
     for (int i = 0; i < N; i++) assert_ok(metrics_step(m, &records[i]));
-    assert_int_equal(read_lines(f->metrics, docs, N), N); /* before it is closed: whoever looks on sees all */
+    assert_int_equal(read_lines(f->metrics, docs, N), N); /* readers see all lines before it is closed */
     for (int i = 0; i < N; i++) {
         size_t k = 0;
         for (void *it = js_first(docs[i]); it; it = js_next(docs[i], it), k++) {
@@ -184,14 +186,14 @@ static void test_evaluations(void **state)
     assert_int_equal(size, 0);
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
-static void test_goes_on_at_any_step(void **state)
+static void test_resumes_at_any_step(void **state)
 {
     const Fixture *f = *state;
     for (int64_t from = 0; from <= 12; from++) {
         Metrics *m;
-        assert_ok(metrics_open(&m, f->dir, 0)); /* a new run: nothing of the last one is left */
+        assert_ok(metrics_open(&m, f->dir, 0)); /* a new run drops the lines of the last one */
         write_steps(m, 1, 12, 0);
         metrics_close(m);
         assert_steps(f->metrics, 12, 12);
@@ -231,7 +233,7 @@ static void test_torn_last_line(void **state)
     }
 }
 
-static void test_evaluations_go_on(void **state)
+static void test_evaluations_continue(void **state)
 {
     const Fixture *f = *state;
     Metrics *m;
@@ -252,7 +254,7 @@ static void test_evaluations_go_on(void **state)
     }
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 static int write_until_full(void *arg)
 {
@@ -271,7 +273,7 @@ static int write_until_full(void *arg)
     return 1;
 }
 
-static void test_full_disk_and_on(void **state)
+static void test_continues_after_a_full_disk(void **state)
 {
     Fixture *f = *state;
     Buf errors = {0};
@@ -294,6 +296,50 @@ static void test_full_disk_and_on(void **state)
     buf_free(&errors);
 }
 
+/* Replaces this process's open event file by a full device. */
+static bool fill_event_file(void)
+{
+    char link[64], target[4096];
+    for (int fd = 3; fd < 64; fd++) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, target, sizeof target - 1);
+        if (n <= 0) continue;
+        target[n] = '\0';
+        if (strstr(target, "tfevents")) return dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), fd) == fd;
+    }
+    return false;
+}
+
+static int write_without_events(void *arg)
+{
+    const Fixture *f = arg;
+    Metrics *m;
+    log_set_level(LOG_WARN);
+    if (metrics_open(&m, f->dir, 0) != OK || !fill_event_file()) return 2;
+    for (int64_t step = 1; step <= 5; step++) {
+        StepRecord r = record_of(step, 0);
+        if (metrics_step(m, &r) != OK || metrics_eval(m, step, "dev", "accuracy", 0.5) != OK) return 1;
+    }
+    metrics_close(m);
+    return 0;
+}
+
+/* A disk that is full for TensorBoard's file ends that file with one warning, not the run. */
+static void test_continues_without_events(void **state)
+{
+    Fixture *f = *state;
+    Buf errors = {0};
+    Json *docs[8];
+    assert_int_equal(testing_child(write_without_events, f, &errors), 0);
+    const char *warned = errors.data ? strstr(errors.data, "continues without TensorBoard's file") : NULL;
+    if (!warned || strstr(strchr(warned, '\n'), "warning")) fail_msg("not one warning: %s", errors.data);
+    assert_steps(f->metrics, 5, 5);
+    int n = read_lines(f->eval, docs, 8);
+    for (int i = 0; i < n; i++) js_free(docs[i]);
+    assert_int_equal(n, 5);
+    buf_free(&errors);
+}
+
 static void test_no_such_folder(void **state)
 {
     const Fixture *f = *state;
@@ -311,10 +357,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys_and_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_finite_is_null, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluations, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_goes_on_at_any_step, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_resumes_at_any_step, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_torn_last_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_evaluations_go_on, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_full_disk_and_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_evaluations_continue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_continues_after_a_full_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_continues_without_events, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_such_folder, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

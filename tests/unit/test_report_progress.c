@@ -3,13 +3,14 @@
 #include <sys/ioctl.h>
 
 #include "report/report.h"
+#include "report/stage_progress.h"
 #include "testing.h"
 
 #define ERASE "\r\033[K"
 
 /* ---- a terminal ---- */
 
-/* Runs `work` in a process whose stderr is a terminal of that many columns; what it wrote is added to `out`. */
+/* Runs `work` in a process whose stderr is a terminal of that many columns; appends its output to `out`. */
 static void on_terminal(int (*work)(void *), void *arg, int columns, const char *term, Buf *out)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
@@ -82,7 +83,7 @@ static void test_terminal_shows_all(void **state)
     buf_free(&out);
 }
 
-/* It is one line: nothing of it may wrap. */
+/* The line must not wrap. */
 static void test_terminal_width(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void test_terminal_is_not_flooded(void **state)
     buf_free(&out);
 }
 
-/* A message takes the line's place; the line is drawn again below it. After the end it is left alone. */
+/* A message replaces the line, which is drawn again below it. After the end the line stays. */
 static void test_terminal_steps_aside(void **state)
 {
     (void)state;
@@ -137,7 +138,60 @@ static void test_terminal_steps_aside(void **state)
     buf_free(&out);
 }
 
-/* Nothing was shown: nothing is cleared and no empty line is left. */
+static int show_evaluation(void *arg)
+{
+    (void)arg;
+    StepRecord r = record_of(1);
+    StageProgress evaluation;
+    Progress *p = progress_open(10, 0, 1);
+    progress_step(p, &r, 32, 1000, 0.5);
+    stage_progress_open(&evaluation);
+    stage_progress_show(&evaluation, 0.5, "evaluating: 1 of 2 examples");
+    log_warn("slow");
+    stage_progress_close(&evaluation);
+    log_info("evaluated");
+    progress_close(p);
+    return 0;
+}
+
+/* An evaluation's line hides that of training until it ends. */
+static void test_terminal_evaluation(void **state)
+{
+    (void)state;
+    Buf out = {0};
+    setenv("NO_COLOR", "1", 1);
+    on_terminal(show_evaluation, NULL, 200, "xterm", &out);
+    unsetenv("NO_COLOR");
+#define EVALUATION ERASE " 50.0 %  evaluating: 1 of 2 examples  eta=?"
+    assert_string_equal(out.data, LINE ERASE EVALUATION ERASE "warning: slow\r\n" EVALUATION ERASE LINE ERASE
+                                                              "evaluated\r\n" LINE "\r\n");
+    buf_free(&out);
+}
+
+static int warn(void *arg)
+{
+    (void)arg;
+    log_warn("slow");
+    log_info("done");
+    return 0;
+}
+
+static void test_terminal_colours(void **state)
+{
+    (void)state;
+    Buf out = {0};
+    unsetenv("NO_COLOR");
+    on_terminal(warn, NULL, 200, "xterm", &out);
+    assert_string_equal(out.data, "\033[1;33mwarning: \033[0mslow\r\ndone\r\n");
+    buf_free(&out);
+    setenv("NO_COLOR", "1", 1);
+    on_terminal(warn, NULL, 200, "xterm", &out);
+    unsetenv("NO_COLOR");
+    assert_string_equal(out.data, "warning: slow\r\ndone\r\n");
+    buf_free(&out);
+}
+
+/* Without a step nothing is cleared and no empty line remains. */
 static void test_terminal_without_a_step(void **state)
 {
     (void)state;
@@ -190,7 +244,7 @@ static void test_plain_lines(void **state)
     assert_lines(&(Run){.total = 10, .last = 10, .every = 3}, (const int64_t[]){3, 6, 9, 10}, 4);
     assert_lines(&(Run){.total = 10, .last = 10, .every = 5}, (const int64_t[]){5, 10}, 2);
     assert_lines(&(Run){.total = 10, .last = 8, .every = 5}, (const int64_t[]){5}, 1);                /* stopped */
-    assert_lines(&(Run){.total = 10, .first = 4, .last = 9, .every = 3}, (const int64_t[]){6, 9}, 2); /* gone on */
+    assert_lines(&(Run){.total = 10, .first = 4, .last = 9, .every = 3}, (const int64_t[]){6, 9}, 2); /* resumed */
     assert_lines(&(Run){.total = 10, .last = 10, .every = 1000}, (const int64_t[]){10}, 1);
     assert_lines(&(Run){.total = 10, .first = 10, .last = 10, .every = 1}, NULL, 0);
 }
@@ -206,7 +260,7 @@ static void test_plain_line(void **state)
     buf_free(&out);
 }
 
-/* The loss is an exponential mean of 20 steps, without the bias of its start; what is not finite is left out. */
+/* The loss is an exponential mean of 20 steps, with its start's bias corrected, over the finite losses. */
 static int show_losses(void *arg)
 {
     const double *losses = arg; /* (4) */
@@ -241,6 +295,8 @@ int main(void)
         cmocka_unit_test(test_terminal_shows_all),
         cmocka_unit_test(test_terminal_width),
         cmocka_unit_test(test_terminal_is_not_flooded),
+        cmocka_unit_test(test_terminal_evaluation),
+        cmocka_unit_test(test_terminal_colours),
         cmocka_unit_test(test_terminal_steps_aside),
         cmocka_unit_test(test_terminal_without_a_step),
         cmocka_unit_test(test_dumb_terminal),

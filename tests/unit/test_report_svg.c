@@ -1,5 +1,5 @@
-/* Charts: well-formed and self-contained whatever is drawn, every point where the axes say it is, all text inside the
-   picture. */
+/* Charts of any series: well-formed and self-contained, every point at the place that the axes give, all text inside
+   the picture. */
 #include <float.h>
 #include <math.h>
 
@@ -34,7 +34,7 @@ static bool has(const Element *e, const char *key, const char *value)
     return found && strcmp(found, value) == 0;
 }
 
-/* ---- what holds for every chart ---- */
+/* ---- every chart ---- */
 
 typedef struct {
     double left, right, y;
@@ -183,7 +183,12 @@ static void test_points_are_where_the_axes_say(void **state)
         for (int variant = 0; variant < 8; variant++) {
             const double *x = variant & 1 ? steps : variant & 2 ? far : NULL, scale = variant & 4 ? 0.25 : 0;
             ChartSeries s = {.name = "loss", .x = x, .y = values[v], .n = 6, .scale = scale};
-            Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, variant >= 6, NULL});
+            Picture p = draw(&(Chart){.title = "Title",
+                                      .x_label = "step",
+                                      .y_label = "loss",
+                                      .series = &s,
+                                      .n_series = 1,
+                                      .from_zero = variant >= 6});
             Ticks tx = read_ticks(&p, true), ty = read_ticks(&p, false);
             double points[6][2];
             int line = next_line(&p, 0);
@@ -212,7 +217,7 @@ static void test_whole_steps(void **state)
     for (int i = 0; i < 64; i++) x[i] = 7 + i;
     for (int n = 1; n <= 64; n++) {
         ChartSeries s = {.x = x, .y = y, .n = n};
-        Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, false, NULL});
+        Picture p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1});
         Ticks t = read_ticks(&p, true);
         if (n <= 3) assert_int_equal(t.n, n);
         assert_in_range(t.n, 1, 9);
@@ -231,7 +236,7 @@ static void test_one_point(void **state)
     static const double one[] = {0.7}, zero[] = {0};
     for (int k = 0; k < 2; k++) {
         ChartSeries s = {.name = "none", .y = k ? one : zero, .n = 1};
-        Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, false, NULL});
+        Picture p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1});
         Ticks ty = read_ticks(&p, false);
         int dot = markup_find(&p.m, 0, "circle", NULL);
         assert_int_equal(markup_count(&p.m, "circle"), 1);
@@ -253,21 +258,26 @@ static void test_no_points(void **state)
                                  {.name = "a", .x = x, .y = good, .n = 2}};
     for (size_t i = 0; i <= sizeof cases / sizeof *cases; i++) {
         int n = i < sizeof cases / sizeof *cases;
-        Picture p = draw(&(Chart){"Title", "step", "loss", n ? &cases[i] : NULL, n, i % 2, NULL});
+        Picture p = draw(&(Chart){.title = "Title",
+                                  .x_label = "step",
+                                  .y_label = "loss",
+                                  .series = n ? &cases[i] : NULL,
+                                  .n_series = n,
+                                  .from_zero = i % 2});
         assert_int_equal(count_lines(&p) + markup_count(&p.m, "circle"), 0);
         assert_true(markup_find(&p.m, 0, "text", "no data") >= 0);
         picture_free(&p);
     }
 }
 
-/* What is not finite is a gap: it is neither bridged nor drawn as 0, and a point alone between gaps is a dot. */
+/* A value that is not finite is a gap, neither bridged nor drawn as 0. A single point between gaps is a dot. */
 static void test_gaps(void **state)
 {
     (void)state;
     static const double y[] = {NAN, 1, 2, NAN, 3, INFINITY, 4, 5, 6, -INFINITY};
     static const int stretches[] = {2, 3};
     ChartSeries s = {.name = "loss", .y = y, .n = 10, .filled = true};
-    Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, false, NULL});
+    Picture p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1});
     Ticks tx = read_ticks(&p, true);
     int line = -1, first[] = {1, 6};
     for (int i = 0; i < 2; i++) {
@@ -283,7 +293,7 @@ static void test_gaps(void **state)
     picture_free(&p);
 }
 
-/* None of these may hang, overflow or print what is not a number. */
+/* None of these may hang, overflow or print NaN. */
 static void test_extreme_values(void **state)
 {
     (void)state;
@@ -303,10 +313,15 @@ static void test_extreme_values(void **state)
         for (int variant = 0; variant < 4; variant++) {
             double x[2] = {1, 2};
             if (variant & 2 && fabs(pairs[i][0]) == 1e17)
-                continue; /* no count of steps, and no label tells them apart */
+                continue; /* not counts of steps; their labels would be equal */
             if (variant & 2) memcpy(x, pairs[i], sizeof x);
             ChartSeries s = {.name = "a", .x = x, .y = variant & 2 ? (const double[]){1, 2} : pairs[i], .n = 2};
-            Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, variant & 1, NULL});
+            Picture p = draw(&(Chart){.title = "Title",
+                                      .x_label = "step",
+                                      .y_label = "loss",
+                                      .series = &s,
+                                      .n_series = 1,
+                                      .from_zero = variant & 1});
             assert_in_range(p.text.len, 500, 20000);
             picture_free(&p);
         }
@@ -322,7 +337,7 @@ static void test_very_many_points(void **state)
     y[SPIKE] = 10; /* a step among 650 of the same pixel */
     y[HOLE] = 0;
     ChartSeries s = {.name = "loss", .y = y, .n = N};
-    Picture p = draw(&(Chart){"Title", "step", "loss", &s, 1, false, NULL});
+    Picture p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1});
     Ticks tx = read_ticks(&p, true), ty = read_ticks(&p, false);
     assert_in_range(p.text.len, 1000, 60 * 1024);
     int n = read_points(&p.m.elements[next_line(&p, 0)], points, N);
@@ -338,7 +353,7 @@ static void test_very_many_points(void **state)
     for (int i = 0; i < N; i++) /* the worst for size: a gap at every group */
         if (i % 500 == 0) y[i] = NAN;
     s.filled = s.dashed = true;
-    p = draw(&(Chart){"Title", "step", "loss", &s, 1, false, NULL});
+    p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1});
     assert_in_range(p.text.len, 1000, 400 * 1024);
     picture_free(&p);
     free(y);
@@ -358,14 +373,14 @@ static void test_escaping(void **state)
     static const char shown[] = "a<b> & \"c\" 'd' ]]> &amp; ?\x7f \xc3\xa4\xe2\x82\xac";
     static const double y[] = {1, 2};
     ChartSeries s = {.name = odd, .y = y, .n = 2};
-    Picture p = draw(&(Chart){odd, odd, odd, &s, 1, false, odd});
+    Picture p = draw(&(Chart){.title = odd, .x_label = odd, .y_label = odd, .series = &s, .n_series = 1, .note = odd});
     int found = 0;
     for (int i = markup_find(&p.m, 0, "text", shown); i >= 0; i = markup_find(&p.m, i + 1, "text", shown)) found++;
     assert_int_equal(found, 5); /* title, note, two axes, legend */
     picture_free(&p);
 }
 
-/* The legend takes as many rows as it needs: all names are there, and `check_texts` finds them apart and inside. */
+/* The legend has as many rows as it needs. It has all names; `check_texts` checks that they do not overlap. */
 static void test_legend_fits(void **state)
 {
     (void)state;
@@ -376,7 +391,12 @@ static void test_legend_fits(void **state)
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             ChartSeries s[40];
             for (int i = 0; i < n; i++) s[i] = (ChartSeries){.name = names[k], .y = y, .n = 2};
-            Picture p = draw(&(Chart){"Title", "step", "loss", s, n, false, NULL});
+            Picture p = draw(&(Chart){.title = "Title",
+                                      .x_label = "step",
+                                      .y_label = "loss",
+                                      .series = s,
+                                      .n_series = n,
+                                      .from_zero = false});
             int found = 0;
             for (int i = markup_find(&p.m, 0, "text", names[k]); i >= 0;
                  i = markup_find(&p.m, i + 1, "text", names[k])) {
@@ -402,7 +422,8 @@ static void test_long_texts_are_cut(void **state)
     for (int k = 0; k < 2; k++) {
         const char *text = k ? umlauts : latin;
         ChartSeries s[] = {{.name = "short", .y = y, .n = 2}, {.name = text, .y = y, .n = 2}, {.y = y, .n = 2}};
-        Picture p = draw(&(Chart){text, text, text, s, 3, false, text});
+        Picture p =
+            draw(&(Chart){.title = text, .x_label = text, .y_label = text, .series = s, .n_series = 3, .note = text});
         int cut = 0;
         for (int i = 0; i < p.m.n; i++) {
             const Element *e = &p.m.elements[i];
@@ -410,7 +431,7 @@ static void test_long_texts_are_cut(void **state)
             if (strcmp(e->name, "text") != 0 || len < 20) continue;
             assert_string_equal(e->text + len - 3, "\xe2\x80\xa6");
             assert_int_equal(strncmp(e->text, text, len - 3), 0);
-            assert_in_range(len, 30, 400); /* but not to nothing */
+            assert_in_range(len, 30, 400); /* with some text left */
             cut++;
         }
         assert_int_equal(cut, 5);
@@ -419,7 +440,7 @@ static void test_long_texts_are_cut(void **state)
     }
 }
 
-/* ---- looks that mean something ---- */
+/* ---- styles ---- */
 
 static void test_styles(void **state)
 {
@@ -429,7 +450,8 @@ static void test_styles(void **state)
                              {.name = "b", .y = y, .n = 2, .dashed = true},
                              {.name = "c", .y = y, .n = 2, .colour = 1, .pale = true, .width = 6},
                              {.name = "", .y = y, .n = 2, .filled = true}};
-    Picture p = draw(&(Chart){"Title", "step", "loss", s, 4, false, "a note"});
+    Picture p = draw(
+        &(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = s, .n_series = 4, .note = "a note"});
     const Element *lines[4], *all = p.m.elements;
     int at = -1;
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* TensorBoard's event files, read by a decoder of this test's own: TFRecord frames, their checksums bit by bit,
+/* TensorBoard's event files, read by this test's own decoder: TFRecord frames, their checksums bit by bit,
    protobuf's wire format. */
 #include <dirent.h>
 #include <math.h>
@@ -164,7 +164,7 @@ static int list_files(const char *dir, char **paths, int most)
     return n;
 }
 
-/* All events of a folder, as TensorBoard keeps them: a start drops what was read of its step and later ones. */
+/* All events of a folder, as TensorBoard keeps them: a start mark drops earlier events of its step and later ones. */
 static Events read_folder(const char *dir)
 {
     char *paths[8];
@@ -222,7 +222,7 @@ static void test_scalars(void **state)
     assert_ok(tfevents_scalar(t, 9, long_tag, 7));
     double after = clock_wall();
     assert_int_equal(list_files(dir, &path, 1), 1);
-    read_events(path, &all); /* before it is closed: TensorBoard looks on */
+    read_events(path, &all); /* TensorBoard reads it before it is closed */
     tfevents_close(t);
 
     assert_int_equal(all.n, N + 3);
@@ -254,7 +254,7 @@ static void test_scalars(void **state)
     free(path);
 }
 
-/* TensorBoard sorts files by name and takes for its own what has "tfevents" in it: seconds of ten digits, host, pid. */
+/* TensorBoard sorts files by name and reads those with "tfevents" in it: seconds of ten digits, host, pid. */
 static void test_file_name(void **state)
 {
     char *dir = *state, *path, host[128] = "";
@@ -290,7 +290,7 @@ typedef struct {
     double salt;
 } Part;
 
-/* A process of a run: goes on after `from`, is killed after `to`. */
+/* A process of a run: resumes after `from`, is killed after `to`. */
 static int run_part(void *arg)
 {
     const Part *p = arg;
@@ -312,8 +312,8 @@ static void assert_scalar(const Event *e, int64_t step, const char *tag, double 
     assert_memory_equal(&e->value, &expected, sizeof expected);
 }
 
-/* Killed after step 8, gone on from the save at step 6: TensorBoard shows each step once, 7 and 8 as made the second
-   time, and the evaluation at 6 from the first. */
+/* Killed after step 8, resumed from the save at step 6: TensorBoard shows each step once, 7 and 8 of the second process
+   and the evaluation at 6 of the first. */
 static void test_no_step_twice(void **state)
 {
     char *dir = *state;
@@ -324,7 +324,7 @@ static void test_no_step_twice(void **state)
         assert_int_equal(testing_child(run_part, (void *)&parts[i], &errors), 0);
         buf_free(&errors);
         if (i == 1) continue;
-        assert_int_equal(list_files(dir, paths, 2), 1); /* give it a name that sorts first whatever the clock says */
+        assert_int_equal(list_files(dir, paths, 2), 1); /* a name that sorts first at any time of the clock */
         char *older = mem_printf("%s/events.out.tfevents.0000000001.host.1.0", dir);
         assert_ok(file_rename(paths[0], older));
         free(paths[0]);

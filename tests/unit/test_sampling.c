@@ -1,4 +1,4 @@
-/* The thread that asks a device how it is doing, and gpu.csv. */
+/* The thread that samples a device, and gpu.csv. */
 #include "testing.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static void test_samples(void **state)
         assert_true(r[i].device.sm_mhz == 1000 + i);
         if (i > 0) assert_true(r[i].when > r[i - 1].when);
     }
-    assert_true(r[3].when - r[0].when > 2.5 * SAMPLING_EVERY); /* not as fast as it can */
+    assert_true(r[3].when - r[0].when > 2.5 * SAMPLING_EVERY); /* at its interval */
     assert_int_equal(sampling_stop(s, &r), n);
     assert_int_equal(device.asked, n);
     sampling_free(s);
@@ -51,7 +51,7 @@ static void test_samples(void **state)
 
 static int start_without(void *d) { return sampling_start(d) ? 1 : 0; }
 
-static void test_nothing_to_tell(void **state)
+static void test_no_figures(void **state)
 {
     (void)state;
     Device silent = {0}, broken = {.sample = sample};
@@ -68,7 +68,7 @@ static void test_nothing_to_tell(void **state)
     sampling_free(NULL);
 }
 
-/* What was seen until then stays. */
+/* Samples taken before the failure stay. */
 static void test_lost_on_the_way(void **state)
 {
     (void)state;
@@ -79,7 +79,7 @@ static void test_lost_on_the_way(void **state)
     Sampling *s = sampling_start(&d);
     wait_for(3);
     assert_int_equal(sampling_stop(s, &r), 2);
-    assert_int_equal(device.asked, 4); /* not asked on and on */
+    assert_int_equal(device.asked, 4); /* no further samples */
     sampling_free(s);
 }
 
@@ -99,7 +99,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_nothing_to_tell),
+        cmocka_unit_test(test_no_figures),
         cmocka_unit_test(test_lost_on_the_way),
         cmocka_unit_test(test_csv),
     };

@@ -1,4 +1,4 @@
-/* Room for snapshots is counted over all ranks of a host, in its folder and in its memory. */
+/* The room for snapshots counts all ranks of a host, in its folder and in its memory. */
 #include "train/snapshot_room.h"
 
 #include "testing.h"
@@ -19,16 +19,16 @@ static void test_ranks_of_a_host_count_together(void **state)
         all[i] = (SnapshotClaim){
             .node = i / 2, .device = 5, .need = 40 * MIB, .free_there = 80 * MIB, .free_memory = 900 * MIB};
     assert_ok(room(all, 4));
-    for (int i = 2; i < 4; i++) all[i].free_there = 64 * MIB; /* enough for each of them, not for both */
+    for (int i = 2; i < 4; i++) all[i].free_there = 64 * MIB; /* enough for each, not for both */
     assert_status(room(all, 4), E_MEMORY);
     assert_message("--snapshot-dir /dev/shm on b: snapshots of 2 ranks");
     assert_message("take 80.0 MiB there, 64.0 MiB are free");
-    all[2].held = 16 * MIB; /* what an earlier process left is there already */
+    all[2].held = 16 * MIB; /* allocated already, by an earlier process */
     assert_ok(room(all, 4));
     all[2].held = 0;
-    all[3].device = 6; /* a folder of its own */
+    all[3].device = 6; /* another folder */
     assert_ok(room(all, 4));
-    for (int i = 2; i < 4; i++) all[i].free_memory = 79 * MIB; /* and the same memory beneath */
+    for (int i = 2; i < 4; i++) all[i].free_memory = 79 * MIB; /* in the same memory */
     assert_status(room(all, 4), E_MEMORY);
     assert_message("snapshots of 2 ranks (with the copies they hold for others) take 80.0 MiB of the memory of b");
 }
@@ -39,7 +39,7 @@ static void test_limits_of_each(void **state)
     SnapshotClaim all[2];
     for (int i = 0; i < 2; i++)
         all[i] = (SnapshotClaim){.device = 5, .need = 40 * MIB, .free_there = 900 * MIB, .free_memory = 200 * MIB};
-    all[1].free_memory = 50 * MIB; /* a cgroup of its own, large enough for it */
+    all[1].free_memory = 50 * MIB; /* its own cgroup, large enough for it */
     assert_ok(room(all, 2));
     all[1].free_memory = 30 * MIB;
     assert_status(room(all, 2), E_MEMORY);

@@ -27,7 +27,7 @@ static TokenizerOptions options_of(const char *letters)
                               .split_special = strchr(letters, 's') != NULL};
 }
 
-/* ---- What is digested ---- */
+/* ---- The digested output ---- */
 
 typedef struct {
     TokenizerOptions options;
@@ -41,7 +41,7 @@ static void add_word(void *context, const char *word, size_t len, size_t chars)
     Buf *out = context;
     size_t counted = 0;
     for (size_t i = 0; i < len; i++) counted += (word[i] & 0xC0) != 0x80;
-    if (counted != chars) fail_msg("\"%.*s\" is said to have %zu characters", (int)len, word, chars);
+    if (counted != chars) fail_msg("\"%.*s\" was given with %zu characters", (int)len, word, chars);
     buf_append(out, word, len);
     buf_append(out, " ", 1);
 }
@@ -171,7 +171,7 @@ typedef struct {
     char kind[16], what[200], options[8], digest[17];
 } Line;
 
-/* The line at *at; moves on. False at the end. */
+/* Reads the line at *at and moves past it. False at the end. */
 static bool next_line(const char **at, Line *line)
 {
     for (;;) {
@@ -241,7 +241,7 @@ static Vocab *published_vocab(bool cased)
     char *path = data_path(cased ? "vocab/bert-base-cased-vocab.txt" : "vocab/bert-base-uncased-vocab.txt");
     Vocab *v = NULL;
     if (file_exists(path))
-        assert_ok(vocab_read(path, &v));
+        assert_ok(vocab_read(path, NULL, &v));
     else
         printf("skipped: %s is absent (CAIRN_TEST_DATA names the folder)\n", path);
     free(path);
@@ -311,7 +311,8 @@ static int cut_fields(char *line, char *fields[MAX_FIELDS])
     return n;
 }
 
-/* Calls check(fields, n, number) for the rows of a TSV behind its header; false, and a message, if it is absent. */
+/* Calls check(fields, n, number) for the rows of a TSV after its header; false, with a message, if the file is absent.
+ */
 static bool each_row(const char *name, int min_fields, void (*check)(char **fields, int number), int *rows)
 {
     char *path = data_path(name);
@@ -347,14 +348,15 @@ static Json *parse_array(const char *text)
     return doc;
 }
 
-/* The string that a field holds as JSON. Our reader refuses NUL in a string: it goes through as U+E000. */
+/* Decodes a field's JSON string. The JSON reader refuses NUL in strings, so it is replaced by U+E000 meanwhile. */
 static void json_text(const char *field, Buf *out)
 {
     char *safe = mem_strdup(field);
     for (char *p = safe; (p = strstr(p, "\\u0000")) != NULL;) memcpy(p, "\\ue000", 6);
     Json *doc = parse_array(safe);
-    const char *text = js_string(js_at(doc, 0), NULL), *end = text + js_string_length(js_at(doc, 0));
+    const char *text = js_string(js_at(doc, 0), NULL);
     assert_non_null(text);
+    const char *end = text + strlen(text);
     buf_puts(out, "");
     while (text < end) {
         bool nul = end - text >= 3 && memcmp(text, "\xEE\x80\x80", 3) == 0;
@@ -370,7 +372,7 @@ static Vocab *vector_vocabs[4]; /* uncased, cased, mini_vocab_google, mini_vocab
 static const char *const vector_vocab_names[4] = {"bert-base-uncased-vocab.txt", "bert-base-cased-vocab.txt",
                                                   "mini_vocab_google.txt", "mini_vocab_hf.txt"};
 
-/* Google's small vocabulary lacks two special pieces; they are put behind it, as Hugging Face does. */
+/* Google's small vocabulary lacks two special pieces; they are appended, as Hugging Face does. */
 static bool read_vector_vocabs(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -380,7 +382,7 @@ static bool read_vector_vocabs(void)
         if (there) {
             assert_ok(file_read(path, (size_t)1 << 24, &text));
             if (i == 2) buf_puts(&text, &"\n[PAD]\n[MASK]\n"[text.data[text.len - 1] == '\n']);
-            assert_ok(vocab_parse(path, text.data, text.len, &vector_vocabs[i]));
+            assert_ok(vocab_parse(path, text.data, text.len, NULL, &vector_vocabs[i]));
         } else {
             printf("skipped: %s is absent\n", path);
         }

@@ -1,5 +1,5 @@
-/* The tokenizer by example and property: what each option does, special pieces in text, hostile bytes, pairs. Equality
-   with Hugging Face over everything is test_text_golden.c. */
+/* The tokenizer by example and property: each option, special pieces in text, hostile bytes, pairs. Equality with
+   Hugging Face is tested in test_text_golden.c. */
 #include "testing.h"
 
 #include "text/text.h"
@@ -13,7 +13,7 @@ static Vocab *vocab;
 static int make_vocab(void **state)
 {
     (void)state;
-    return vocab_parse("test", pieces, sizeof pieces - 1, &vocab) != OK;
+    return vocab_parse("test", pieces, sizeof pieces - 1, NULL, &vocab) != OK;
 }
 
 static int free_vocab(void **state)
@@ -27,10 +27,9 @@ static int free_vocab(void **state)
 static char *pieces_of(TokenizerOptions options, const char *text, size_t len)
 {
     Tokenizer *t = tokenizer_new(vocab, options);
-    assert_ptr_equal(tokenizer_vocab(t), vocab);
     TokenIds ids = {0};
     Buf out = {0};
-    char *copy = mem_alloc(len); /* of its own size, so that a look behind the end is found */
+    char *copy = mem_alloc(len); /* of exact size, so that sanitizers detect reads beyond its end */
     memcpy(copy, text, len);
     tokenizer_encode(t, copy, len, &ids);
     free(copy);
@@ -109,9 +108,9 @@ static void test_special_pieces(void **state)
     CHECK_PIECES(cased, "[[SEP]]", "[ [SEP] ]");
     CHECK_PIECES(uncased, "[cls]", "[ cls ]");
     CHECK_PIECES(uncased, "[CLS", "[ cls");
-    CHECK_PIECES(cased, "[CLS [C\0LS]", "[ CLS [CLS]"); /* a word that is one after cleaning stays whole */
+    CHECK_PIECES(cased, "[CLS [C\0LS]", "[ CLS [CLS]"); /* a word that becomes special by cleaning stays whole */
     CHECK_PIECES(uncased, "[CLS [C\0LS]", "[ cls [ cls ]");
-    CHECK_PIECES(split, "a [CLS] b[CLS]", "a [CLS] b [ CLS ]"); /* splitting spares a word that is one */
+    CHECK_PIECES(split, "a [CLS] b[CLS]", "a [CLS] b [ CLS ]"); /* a word that is a special piece is not split */
     CHECK_PIECES(split_lower, "a [CLS] b[CLS]", "a [CLS] b [ cls ]");
 }
 
@@ -177,7 +176,7 @@ static void test_long_words(void **state)
     free(found);
 }
 
-/* A million characters without white space: marks that all have to be put in order, and letters. */
+/* A million characters without white space: marks that must be reordered, and letters. */
 static void test_hostile_length(void **state)
 {
     (void)state;
@@ -195,7 +194,7 @@ static void test_hostile_length(void **state)
     buf_free(&text);
 }
 
-/* The same ids in pieces of text as in the whole, where it is cut at a space. */
+/* Text cut at a space gives the same ids as the whole. */
 static void test_appends(void **state)
 {
     (void)state;

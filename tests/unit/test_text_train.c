@@ -1,5 +1,5 @@
-/* Vocabulary training: a case done by hand, a plain trainer that recounts everything as the reference, and the promises
-   of text.h: order of input does not matter, sizes are kept, nothing learnt from becomes [UNK]. */
+/* Vocabulary training: a case done by hand, comparison with a plain trainer that recounts everything, and the promises
+   of text.h: the order of the input does not matter, sizes are kept, no word of the text becomes [UNK]. */
 #include "testing.h"
 
 #include "text/text.h"
@@ -112,7 +112,7 @@ static void test_errors(void **state)
     log_set_level(LOG_INFO);
 }
 
-/* ---- Against a trainer that counts all pairs anew for every merge ---- */
+/* ---- Comparison with a trainer that recounts all pairs for every merge ---- */
 
 enum { WORDS = 60, MOST = 12, PIECE = 32 };
 
@@ -236,7 +236,7 @@ static void test_against_recounting(void **state)
     log_set_level(LOG_INFO);
 }
 
-/* Real text: what was learnt from never becomes [UNK], a larger vocabulary never needs more pieces, and the sizes are
+/* Real text: none of its words becomes [UNK], a larger vocabulary never needs more pieces, and the sizes are
  * exact. */
 static void test_real_text(void **state)
 {

@@ -1,4 +1,4 @@
-/* UTF-8: every scalar there and back, every lead and second byte, and where an error is said to be. */
+/* UTF-8: every scalar encoded and decoded, every lead and second byte, and the reported place of errors. */
 #include "testing.h"
 
 #include "text/text.h"
@@ -16,7 +16,7 @@ static void test_every_scalar(void **state)
         assert_int_equal(utf8_decode(&at, bytes + len), c);
         assert_int_equal(at - bytes, len);
         assert_int_equal(text_utf8_error(bytes, (size_t)len), -1);
-        for (int cut = 1; cut < len; cut++) { /* a cut sequence is passed byte by byte */
+        for (int cut = 1; cut < len; cut++) { /* a cut sequence is decoded byte by byte */
             at = bytes;
             assert_int_equal(utf8_decode(&at, bytes + cut), UTF8_BAD);
             assert_int_equal(at - bytes, 1);
@@ -25,8 +25,8 @@ static void test_every_scalar(void **state)
     }
 }
 
-/* Every two bytes, followed by two continuation bytes: how long is the sequence that they begin? By Unicode's table
- * 3-7. */
+/* Every two bytes, followed by two continuation bytes: the length of the sequence that they begin, by Unicode's table
+   3-7. */
 static void test_every_beginning(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void test_every_beginning(void **state)
     }
 }
 
-static void test_where_the_error_is(void **state)
+static void test_place_of_errors(void **state)
 {
     (void)state;
     static const struct {
@@ -82,7 +82,7 @@ static void test_where_the_error_is(void **state)
          28, 27},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *copy = mem_alloc(cases[i].len); /* of its own size, so that a look behind the end is found */
+        char *copy = mem_alloc(cases[i].len); /* of exact size, so that sanitizers detect reads beyond its end */
         memcpy(copy, cases[i].text, cases[i].len);
         assert_int_equal(text_utf8_error(copy, cases[i].len), cases[i].at);
         free(copy);
@@ -94,7 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_scalar),
         cmocka_unit_test(test_every_beginning),
-        cmocka_unit_test(test_where_the_error_is),
+        cmocka_unit_test(test_place_of_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

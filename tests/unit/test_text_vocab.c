@@ -1,4 +1,4 @@
-/* Vocabulary files as people have them, each error's message, and the trie against a plain list. */
+/* Vocabulary files in their usual forms, the message of each error, and the trie compared with a plain list. */
 #include "testing.h"
 
 #include "text/text.h"
@@ -8,10 +8,10 @@
 
 static Vocab *parse(const char *text, size_t len)
 {
-    char *copy = mem_alloc(len); /* of its own size, so that a look behind the end is found */
+    char *copy = mem_alloc(len); /* of exact size, so that sanitizers detect reads beyond its end */
     memcpy(copy, text, len);
     Vocab *v = NULL;
-    assert_ok(vocab_parse("v.txt", copy, len, &v));
+    assert_ok(vocab_parse("v.txt", copy, len, NULL, &v));
     free(copy);
     return v;
 }
@@ -79,7 +79,7 @@ static void test_errors(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Vocab *v = (Vocab *)&v;
         size_t len = cases[i].len ? cases[i].len : strlen(cases[i].text);
-        assert_status(vocab_parse("v.txt", cases[i].text, len, &v), E_FORMAT);
+        assert_status(vocab_parse("v.txt", cases[i].text, len, NULL, &v), E_FORMAT);
         assert_null(v);
         assert_message(cases[i].messages[0]);
         assert_message(cases[i].messages[1]);
@@ -92,16 +92,16 @@ static void test_files(void **state)
     (void)state;
     char *dir = testing_directory(), *path = file_join(dir, "vocab.txt"), *copy = file_join(dir, "copy.txt");
     Vocab *v = NULL, *w = NULL;
-    assert_status(vocab_read(path, &v), E_IO);
+    assert_status(vocab_read(path, NULL, &v), E_IO);
     assert_message(path);
     assert_ok(file_write_durable(path, "", 0));
-    assert_status(vocab_read(path, &v), E_FORMAT);
+    assert_status(vocab_read(path, NULL, &v), E_FORMAT);
     assert_message(path);
     const char *text = SPECIAL "caf\xC3\xA9\n##\xE6\x97\xA5";
     assert_ok(file_write_durable(path, text, strlen(text)));
-    assert_ok(vocab_read(path, &v));
+    assert_ok(vocab_read(path, NULL, &v));
     assert_ok(vocab_write(v, copy));
-    assert_ok(vocab_read(copy, &w));
+    assert_ok(vocab_read(copy, NULL, &w));
     assert_int_equal(vocab_size(w), vocab_size(v));
     for (int32_t i = 0; i < vocab_size(v); i++) assert_string_equal(vocab_piece(w, i), vocab_piece(v, i));
     assert_true(digest_equal(vocab_digest(v), vocab_digest(w)));
@@ -152,14 +152,14 @@ static void test_trie_against_list(void **state)
         for (int i = 0; i < n; i++) {
             assert_int_equal(vocab_find(v, pieces[i], strlen(pieces[i])), 5 + i);
             assert_string_equal(vocab_piece(v, 5 + i), pieces[i]);
-            for (size_t len = 1; len < strlen(pieces[i]); len++) { /* a prefix is found only where it is a piece */
+            for (size_t len = 1; len < strlen(pieces[i]); len++) { /* a prefix is found only if it is a piece */
                 int32_t expected = -1;
                 for (int j = 0; j < n; j++) {
                     if (strlen(pieces[j]) == len && memcmp(pieces[j], pieces[i], len) == 0) expected = 5 + j;
                 }
                 assert_int_equal(vocab_find(v, pieces[i], len), expected);
             }
-            /* longest match of two pieces one behind the other, as a word's beginning and as its continuation */
+            /* longest match of two consecutive pieces, as a word's beginning and as its continuation */
             char word[40];
             int other = (int)(testing_random(&random) % (unsigned)n);
             size_t skip = strncmp(pieces[i], "##", 2) == 0 ? 2 : 0;
@@ -185,6 +185,27 @@ static void test_trie_against_list(void **state)
     }
 }
 
+/* Regular pieces fill blocks of the trie without a gap; each search for room must skip them, or this
+   takes an hour. Reading looks at `stop`. */
+static void test_many_regular_pieces(void **state)
+{
+    enum { PIECES = 3000000 };
+    volatile sig_atomic_t stop = 0;
+    Buf text = {0};
+    Vocab *v;
+    (void)state;
+    buf_puts(&text, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+    for (int i = 5; i < PIECES; i++) buf_printf(&text, "w%d\n", i);
+    assert_ok(vocab_parse("v.txt", text.data, text.len, &stop, &v));
+    assert_int_equal(vocab_find(v, "w2999999", 8), PIECES - 1);
+    assert_int_equal(vocab_find(v, "w3000000", 8), -1);
+    vocab_free(v);
+    stop = SIGTERM;
+    assert_status(vocab_parse("v.txt", text.data, text.len, &stop, &v), E_STOPPED);
+    assert_null(v);
+    buf_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_trie_against_list),
+        cmocka_unit_test(test_many_regular_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* What comes in: files that are cut or damaged, pages that are broken or too large, folders of text, and what is no
-   text at all. */
+/* Input: cut or damaged files, broken or too large pages, folders of text, and files that are not text. */
 #include "wiki_testing.h"
 
 #include <sys/resource.h>
@@ -17,7 +16,7 @@ static void cut_files(void **state)
     static const char *const names[] = {"a.xml", "a.bz2", "b.bz2", "a.gz"};
     Buf whole = {0}, text = {0}, manifest = {0};
     if (!can_read_dumps() || !can_unpack()) skip();
-    assert_ok(run(SAMPLE, (Settings){.out = "whole"}, NULL));
+    assert_ok(run_wiki(SAMPLE, (Settings){.out = "whole"}, NULL));
     read_parts("whole", &whole);
     for (int i = 0; i < 4; i++) {
         Buf data = {0};
@@ -26,8 +25,8 @@ static void cut_files(void **state)
             char *input = write_file(names[i], data.data, data.len * (size_t)tenths / 10);
             char *out = mem_printf("out-%d-%d", i, tenths);
             WikiCounts counts;
-            Status status = run(input, (Settings){.out = out}, &counts);
-            if (i == 1 && tenths == 2) { /* its first block is not whole: nothing to be had */
+            Status status = run_wiki(input, (Settings){.out = out}, &counts);
+            if (i == 1 && tenths == 2) { /* its first block is not whole */
                 assert_true(status == OK || status == E_FORMAT);
             } else {
                 assert_ok(status);
@@ -51,7 +50,7 @@ static void cut_files(void **state)
     buf_free(&manifest);
 }
 
-/* A flipped byte costs its block, and the articles that lie in it or reach into it. */
+/* A flipped byte loses its block, and the articles in or partly in it. */
 static void damaged_block(void **state)
 {
     (void)state;
@@ -61,7 +60,7 @@ static void damaged_block(void **state)
     assert_ok(file_read("tests/golden/wiki/sample-streams.xml.bz2", 1 << 24, &data));
     data.data[data.len / 2] ^= 0x10;
     char *input = write_file("a.bz2", data.data, data.len);
-    assert_ok(run(input, (Settings){0}, &counts));
+    assert_ok(run_wiki(input, (Settings){0}, &counts));
     assert_true(counts.lost >= 1);
     assert_true(counts.articles >= 230 && counts.articles < 280);
     read_manifest("out", &manifest);
@@ -85,7 +84,7 @@ static void bad_pages(void **state)
     WikiCounts counts;
     if (!can_read_dumps()) skip();
     char *input = write_file("a.xml", xml, strlen(xml));
-    assert_ok(run(input, (Settings){0}, &counts));
+    assert_ok(run_wiki(input, (Settings){0}, &counts));
     read_parts("out", &text);
     assert_string_equal(text.data, "Good one here.\n\nGood two here.\n\nGood three here.\n\n");
     assert_int_equal(counts.broken, 3);
@@ -108,7 +107,7 @@ static int run_large_article(void *arg)
     const Child *c = arg;
     WikiCounts counts;
     struct rusage usage;
-    if (run(c->input, (Settings){0}, &counts) != OK) return 2;
+    if (run_wiki(c->input, (Settings){0}, &counts) != OK) return 2;
     if (counts.too_large != 1 || counts.articles != 2) return 3;
     getrusage(RUSAGE_SELF, &usage);
     fprintf(stderr, "%ld", usage.ru_maxrss);
@@ -170,19 +169,19 @@ static void text_folders(void **state)
     }
     char *input = path_of("in");
     WikiCounts counts;
-    assert_ok(run(input, (Settings){0}, &counts));
+    assert_ok(run_wiki(input, (Settings){0}, &counts));
     read_parts("out", &text);
     assert_string_equal(text.data, expected.data);
     assert_int_equal(counts.empty, 1);
-    /* What is written is read again as it is. */
+    /* The output, read as input, gives itself. */
     char *output = path_of("out");
     Buf again = {0};
-    assert_ok(run(output, (Settings){.out = "again"}, NULL));
+    assert_ok(run_wiki(output, (Settings){.out = "again"}, NULL));
     read_parts("again", &again);
     assert_string_equal(again.data, text.data);
-    /* --text-form is believed. */
+    /* --text-form overrides the detected form. */
     char *lines = path_of("in/AC/book.txt");
-    assert_ok(run(lines, (Settings){.out = "lines", .form = FORM_SENTENCES}, &counts));
+    assert_ok(run_wiki(lines, (Settings){.out = "lines", .form = FORM_SENTENCES}, &counts));
     read_parts("lines", &text);
     assert_non_null(strstr(text.data, "This line goes\non here. And\nends so.\n"));
     free(lines);
@@ -193,7 +192,7 @@ static void text_folders(void **state)
     buf_free(&text);
 }
 
-/* A text of 3 MB without a paragraph's end is cut into documents, not lost. */
+/* A text of 3 MB without a paragraph's end is cut into documents. */
 static void endless_texts(void **state)
 {
     (void)state;
@@ -201,7 +200,7 @@ static void endless_texts(void **state)
     WikiCounts counts;
     while (in.len < 3000000) buf_puts(&in, "This is a sentence \xc3\xa9 of it. ");
     char *input = write_file("a.txt", in.data, in.len);
-    assert_ok(run(input, (Settings){.max_article = 100000, .form = FORM_PARAGRAPHS}, &counts));
+    assert_ok(run_wiki(input, (Settings){.max_article = 100000, .form = FORM_PARAGRAPHS}, &counts));
     assert_int_equal(counts.broken, 0);
     assert_true(counts.articles >= 30 && counts.articles < 34);
     read_parts("out", &text);
@@ -213,7 +212,7 @@ static void endless_texts(void **state)
     buf_free(&text);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void refusals(void **state)
 {
@@ -238,7 +237,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (i >= sizeof bad / sizeof *bad - 2 && !can_unpack()) continue;
         char *input = write_file("a", bad[i].data, bad[i].len), *out = mem_printf("out%zu", i);
-        assert_status(run(input, (Settings){.out = out}, NULL), E_FORMAT);
+        assert_status(run_wiki(input, (Settings){.out = out}, NULL), E_FORMAT);
         assert_message(bad[i].message);
         assert_message(input);
         char *manifest = mem_printf("%s/%s/manifest.json", dir, out);
@@ -249,35 +248,35 @@ static void refusals(void **state)
     }
     char *folder = path_of("empty"), *nothing = path_of("nothing");
     assert_ok(file_make_directories(folder));
-    assert_status(run(folder, (Settings){0}, NULL), E_FORMAT);
+    assert_status(run_wiki(folder, (Settings){0}, NULL), E_FORMAT);
     assert_message("empty folder");
-    assert_status(run(nothing, (Settings){0}, NULL), E_IO);
+    assert_status(run_wiki(nothing, (Settings){0}, NULL), E_IO);
     assert_message(nothing);
-    assert_status(run("a,,b", (Settings){0}, NULL), E_IO);
+    assert_status(run_wiki("a,,b", (Settings){0}, NULL), E_IO);
     free(folder);
     free(nothing);
 }
 
-/* Output is never mixed and never overwritten. */
+/* Other output is neither mixed nor overwritten. */
 static void other_output(void **state)
 {
     (void)state;
     char *a = write_file("a.txt", "One is here.\n", 13), *b = write_file("b.txt", "Two is here.\n", 13);
-    assert_ok(run(a, (Settings){0}, NULL));
-    assert_status(run(b, (Settings){0}, NULL), E_USAGE);
+    assert_ok(run_wiki(a, (Settings){0}, NULL));
+    assert_status(run_wiki(b, (Settings){0}, NULL), E_USAGE);
     assert_message("other input");
-    assert_status(run(a, (Settings){.part_size = 5000}, NULL), E_USAGE);
-    assert_ok(run(a, (Settings){.threads = 3}, NULL));
-    /* A part that was changed, or parts without a manifest. */
+    assert_status(run_wiki(a, (Settings){.part_size = 5000}, NULL), E_USAGE);
+    assert_ok(run_wiki(a, (Settings){.threads = 3}, NULL));
+    /* A changed part, or parts without a manifest. */
     char *part = path_of("out/part-00000.txt"), *manifest = path_of("out/manifest.json");
     assert_ok(file_write_durable(part, "One is hera.\n\n", 14));
-    assert_status(run(a, (Settings){0}, NULL), E_CORRUPT);
+    assert_status(run_wiki(a, (Settings){0}, NULL), E_CORRUPT);
     assert_message("part-00000.txt");
     assert_ok(file_remove_tree(manifest));
-    assert_status(run(a, (Settings){0}, NULL), E_USAGE);
-    assert_message("no manifest.json");
+    assert_status(run_wiki(a, (Settings){0}, NULL), E_USAGE);
+    assert_message("without manifest.json");
     assert_ok(file_write_durable(manifest, "{}", 2));
-    assert_status(run(a, (Settings){0}, NULL), E_USAGE);
+    assert_status(run_wiki(a, (Settings){0}, NULL), E_USAGE);
     free(a);
     free(b);
     free(part);
@@ -311,7 +310,7 @@ static void magic_at_any_bit(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make, drop)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(cut_files),     TEST(damaged_block), TEST(bad_pages),    TEST(article_of_50_mb), TEST(text_folders),
         TEST(endless_texts), TEST(refusals),      TEST(other_output), TEST(magic_at_any_bit),

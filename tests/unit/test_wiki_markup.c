@@ -1,5 +1,5 @@
 /* Wikitext to sentences: small cases by kind of markup, two pages with everything (tests/golden/wiki), and hostile
-   nesting, which must take no more time than harmless text. */
+   nesting, which must take no longer than ordinary text. */
 #include "testing.h"
 
 #include "tasks/pretrain/wiki/page_xml.h"
@@ -76,7 +76,7 @@ static const Case cases[] = {
     {"A.\n== See also ==\n* b\nC is left out.\n=== D ===\nE too.\n== F ==\nG.", "A.\nG.\n"},
     {"A.\n----\nB.\n code line\nC.", "A.\nB.\nC.\n"},
     {"{{a}}<!-- b -->\n{{c}} Text\n{{d}}\nmore.", "Text more.\n"},
-    /* what is never closed */
+    /* constructs that are never closed */
     {"A {{b c.\n\nD.", "A b c.\nD.\n"},
     {"A [[b c. D]] e]] f.", "A b c. D e f.\n"},
     {"A <ref>b. C <ref>d</ref> e.", "A b. C e.\n"},
@@ -98,7 +98,7 @@ static void cases_by_kind(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Buf out = {0};
         buf_puts(&out, "");
-        /* A copy without a byte behind it, so that sanitizers see what reads too far. */
+        /* A copy of exact size, so that sanitizers detect reads beyond its end. */
         size_t len = strlen(cases[i].markup);
         char *copy = malloc(len ? len : 1);
         memcpy(copy, cases[i].markup, len);
@@ -142,8 +142,8 @@ static void other_languages(void **state)
     buf_free(&out);
 }
 
-/* Any mix of brackets: the output is UTF-8 of lines, not longer than the input, and comes soon. A quadratic cleaner
-   would take minutes for what takes milliseconds here. */
+/* Any mix of brackets: the output is lines of UTF-8, not longer than the input, after milliseconds; a quadratic cleaner
+   would need minutes. */
 static void hostile_nesting(void **state)
 {
     (void)state;
@@ -189,12 +189,12 @@ static void mixed_up_markup(void **state)
     assert_ok(file_read("tests/golden/wiki/river.wiki", 1 << 20, &markup));
     for (int round = 0; round < 2000; round++) {
         text.len = out.len = 0;
-        while (text.len < 600) { /* shreds of a page */
+        while (text.len < 600) { /* pieces of a page */
             size_t at = testing_random(&random) % markup.len, n = testing_random(&random) % 40;
             if (at + n > markup.len) n = markup.len - at;
             buf_append(&text, markup.data + at, n);
         }
-        while (text.len > 0 && text_utf8_error(text.data, text.len) >= 0) { /* the cleaner is promised UTF-8 */
+        while (text.len > 0 && text_utf8_error(text.data, text.len) >= 0) { /* the cleaner requires UTF-8 */
             size_t bad = (size_t)text_utf8_error(text.data, text.len);
             text.data[bad] = '?';
         }

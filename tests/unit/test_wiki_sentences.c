@@ -1,4 +1,4 @@
-/* Where sentences end: one case per line, "|" where a boundary must be found and nowhere else. */
+/* Sentence boundaries: one case per line, with "|" at every boundary. */
 #include "testing.h"
 
 #include "tasks/pretrain/wiki/sentences.h"
@@ -91,7 +91,7 @@ static void boundaries(void **state)
     }
 }
 
-/* What has no letter is no sentence. */
+/* Text without a letter is not a sentence. */
 static void nothing_to_read(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void nothing_to_read(void **state)
     buf_free(&out);
 }
 
-/* Lines are never longer than said, and a cut is at a space or between characters. */
+/* Lines never exceed the limit, and cuts are at spaces or between characters. */
 static void long_lines(void **state)
 {
     (void)state;

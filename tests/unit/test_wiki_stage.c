@@ -1,5 +1,4 @@
-/* The stage from files to parts: the same bytes however a dump is packed, cut into pieces or shared among threads, and
-   after any stop. */
+/* The stage from files to parts: the same bytes for any compression, pieces and threads, and after any stop. */
 #include "wiki_testing.h"
 
 #include <pthread.h>
@@ -19,7 +18,7 @@ static char *large_dump(const char *name, int times, Buf *xml)
     return write_file(name, xml->data, xml->len);
 }
 
-/* ---- what must be equal ---- */
+/* ---- equal output ---- */
 
 static void packings_and_threads(void **state)
 {
@@ -32,7 +31,7 @@ static void packings_and_threads(void **state)
         for (int threads = 1; threads <= 4; threads *= 2) {
             char *out = mem_printf("out%d-%d", i, threads);
             WikiCounts counts;
-            assert_ok(run(inputs[i], (Settings){.out = out, .threads = threads}, &counts));
+            assert_ok(run_wiki(inputs[i], (Settings){.out = out, .threads = threads}, &counts));
             assert_int_equal(counts.articles, 280);
             assert_int_equal(counts.redirects, 9);
             assert_int_equal(counts.other_namespaces, 4);
@@ -64,9 +63,9 @@ static void parts_and_manifest(void **state)
     if (!can_read_dumps()) skip();
     char *input = large_dump("a.xml", 12, &xml);
     WikiCounts counts;
-    assert_ok(run(input, (Settings){.out = "one", .threads = 1}, &counts));
+    assert_ok(run_wiki(input, (Settings){.out = "one", .threads = 1}, &counts));
     assert_int_equal(read_parts("one", &whole), 1);
-    assert_ok(run(input, (Settings){.out = "many", .threads = 3, .part_size = 500000}, NULL));
+    assert_ok(run_wiki(input, (Settings){.out = "many", .threads = 3, .part_size = 500000}, NULL));
     int n = read_parts("many", &text);
     assert_true(n >= 3);
     assert_string_equal(text.data, whole.data);
@@ -100,11 +99,11 @@ static void parts_and_manifest(void **state)
     assert_false(file_exists(progress));
     free(progress);
 
-    /* The manifest knows no time and no threads; a finished folder is left as it is. */
-    assert_ok(run(input, (Settings){.out = "other", .threads = 1, .part_size = 500000}, NULL));
+    /* The manifest has no time and no threads; a finished folder stays as it is. */
+    assert_ok(run_wiki(input, (Settings){.out = "other", .threads = 1, .part_size = 500000}, NULL));
     read_manifest("other", &again);
     assert_string_equal(again.data, manifest.data);
-    assert_ok(run(input, (Settings){.out = "other", .part_size = 500000}, &counts));
+    assert_ok(run_wiki(input, (Settings){.out = "other", .part_size = 500000}, &counts));
     assert_int_equal(counts.text_bytes, text.len);
     free(input);
     buf_free(&xml);
@@ -119,7 +118,8 @@ static void parts_and_manifest(void **state)
 static int run_child(void *arg)
 {
     const Child *c = arg;
-    return run(c->input, (Settings){.out = "killed", .threads = c->threads, .part_size = 200000}, NULL) == OK ? 0 : 1;
+    return run_wiki(c->input, (Settings){.out = "killed", .threads = c->threads, .part_size = 200000}, NULL) == OK ? 0
+                                                                                                                   : 1;
 }
 
 static void sleep_ms(int ms)
@@ -128,8 +128,8 @@ static void sleep_ms(int ms)
     nanosleep(&t, NULL);
 }
 
-/* Killed at many moments, a run that is started again ends with the bytes of one that never was; here for a plain, a
-   bz2 and a gz file in a row. */
+/* A run that is killed at many moments and restarted gives the same bytes as an undisturbed one; here for a list of
+   plain, bz2 and gz files. */
 static void kills(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void kills(void **state)
     char *input = mem_printf("%s,tests/golden/wiki/sample.xml.bz2,tests/golden/wiki/sample.xml.gz,%s,"
                              "tests/golden/wiki/sample-streams.xml.bz2",
                              plain, SAMPLE);
-    assert_ok(run(input, (Settings){.out = "whole", .part_size = 200000}, NULL));
+    assert_ok(run_wiki(input, (Settings){.out = "whole", .part_size = 200000}, NULL));
     int n = read_parts("whole", &expected), killed = 0, resumed = 0;
     read_manifest("whole", &one);
     for (int start = 1; start <= 3; start++) {
@@ -171,7 +171,7 @@ static void kills(void **state)
         assert_string_equal(two.data, one.data);
         free(out);
     }
-    print_message("%d kills, %d with finished parts to go on behind\n", killed, resumed);
+    print_message("%d kills, %d with finished parts to resume after\n", killed, resumed);
     assert_true(killed > 0);
     free(plain);
     free(input);
@@ -182,7 +182,7 @@ static void kills(void **state)
     buf_free(&two);
 }
 
-/* Stopped as by a signal, each time a part more is finished. */
+/* Stopped as by a signal, after each further part. */
 static volatile sig_atomic_t stop_now;
 
 static void *stop_when_there(void *arg)
@@ -199,7 +199,7 @@ static void stops(void **state)
     Buf xml = {0}, expected = {0}, text = {0};
     if (!can_read_dumps()) skip();
     char *input = large_dump("a.xml", 40, &xml);
-    assert_ok(run(input, (Settings){.out = "whole", .part_size = 400000}, NULL));
+    assert_ok(run_wiki(input, (Settings){.out = "whole", .part_size = 400000}, NULL));
     read_parts("whole", &expected);
     int stopped = 0;
     for (int part = 0; part < 6; part++) {
@@ -207,7 +207,7 @@ static void stops(void **state)
         char *path = mem_printf("%s/out/part-%05d.txt", dir, part);
         stop_now = 0;
         assert_int_equal(pthread_create(&thread, NULL, stop_when_there, path), 0);
-        Status status = run(input, (Settings){.threads = 1, .part_size = 400000, .stop = &stop_now}, NULL);
+        Status status = run_wiki(input, (Settings){.threads = 1, .part_size = 400000, .stop = &stop_now}, NULL);
         if (status == E_STOPPED) {
             assert_message("run the same command again");
             stopped++;
@@ -219,7 +219,7 @@ static void stops(void **state)
     }
     print_message("stopped %d times\n", stopped);
     assert_true(stopped > 0);
-    assert_ok(run(input, (Settings){.threads = 2, .part_size = 400000}, NULL));
+    assert_ok(run_wiki(input, (Settings){.threads = 2, .part_size = 400000}, NULL));
     read_parts("out", &text);
     assert_string_equal(text.data, expected.data);
     free(input);
@@ -234,7 +234,7 @@ static int run_on_a_full_disk(void *arg)
     struct rlimit limit = {150000, 150000};
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &limit);
-    Status status = run(c->input, (Settings){.out = "killed", .threads = 2, .part_size = 200000}, NULL);
+    Status status = run_wiki(c->input, (Settings){.out = "killed", .threads = 2, .part_size = 200000}, NULL);
     fprintf(stderr, "%s\n", status_message());
     return status == E_IO ? 1 : 99;
 }
@@ -249,8 +249,8 @@ static void no_room(void **state)
     int result = testing_child(run_on_a_full_disk, &c, &errors);
     if (!WIFEXITED(result) || WEXITSTATUS(result) != 1) fail_msg("%s", errors.data);
     assert_non_null(strstr(errors.data, "part-0000"));
-    assert_ok(run(input, (Settings){.out = "killed", .part_size = 200000}, NULL)); /* with room again */
-    assert_ok(run(input, (Settings){.out = "whole", .part_size = 200000}, NULL));
+    assert_ok(run_wiki(input, (Settings){.out = "killed", .part_size = 200000}, NULL)); /* with room again */
+    assert_ok(run_wiki(input, (Settings){.out = "whole", .part_size = 200000}, NULL));
     read_parts("killed", &text);
     read_parts("whole", &expected);
     assert_string_equal(text.data, expected.data);
@@ -263,7 +263,7 @@ static void no_room(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make, drop)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(packings_and_threads), TEST(parts_and_manifest), TEST(kills), TEST(stops), TEST(no_room),
     };

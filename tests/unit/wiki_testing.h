@@ -1,4 +1,4 @@
-/* What the tests of `cairn wiki` share: a folder per test, runs of the stage, and what it wrote. */
+/* For the tests of `cairn wiki`: a folder per test, runs of the stage, and readers of its output. */
 #ifndef CAIRN_TESTS_WIKI_TESTING_H
 #define CAIRN_TESTS_WIKI_TESTING_H
 
@@ -6,15 +6,16 @@
 
 #include <signal.h>
 
+#include "data/gz.h"
 #include "tasks/pretrain/wiki/page_xml.h"
 #include "tasks/pretrain/wiki/unpack.h"
 #include "tasks/pretrain/wiki/wiki.h"
 
 #define SAMPLE "tasks/pretrain/sample/sample.xml"
 
-static char *dir; /* of the test at hand */
+static char *dir; /* of the current test */
 
-static inline int make(void **state)
+static inline int make_folder(void **state)
 {
     (void)state;
     dir = testing_directory();
@@ -22,7 +23,7 @@ static inline int make(void **state)
     return 0;
 }
 
-static inline int drop(void **state)
+static inline int remove_folder(void **state)
 {
     (void)state;
     Status status = file_remove_tree(dir);
@@ -30,7 +31,7 @@ static inline int drop(void **state)
     return status != OK;
 }
 
-/* What the program was built with. */
+/* Skip tests of formats that the build lacks. */
 static inline bool can_read_dumps(void)
 {
     PageParser *parser;
@@ -45,11 +46,11 @@ static inline bool can_read_dumps(void)
 static inline bool can_unpack(void)
 {
     GzReader *gz;
-    if (unpack_bz2_available() != OK || unpack_gz_open(&gz) != OK) {
+    if (unpack_bz2_available() != OK || gz_open(&gz) != OK) {
         print_message("skipped: %s\n", status_message());
         return false;
     }
-    unpack_gz_close(gz);
+    gz_close(gz);
     return true;
 }
 
@@ -71,10 +72,11 @@ typedef struct {
     const volatile sig_atomic_t *stop;
 } Settings;
 
-static inline Status run(const char *input, Settings s, WikiCounts *counts)
+static inline Status run_wiki(const char *input, Settings s, WikiCounts *counts)
 {
     char *out = path_of(s.out ? s.out : "out");
     WikiOptions o = {.input = input,
+                     .column = "text",
                      .output_dir = out,
                      .threads = s.threads ? s.threads : 2,
                      .part_size = s.part_size ? s.part_size : 100000000,
@@ -86,7 +88,7 @@ static inline Status run(const char *input, Settings s, WikiCounts *counts)
     return status;
 }
 
-/* All parts of a folder, one behind the other; their number. */
+/* Reads all parts of a folder in order; returns their number. */
 static inline int read_parts(const char *out, Buf *text)
 {
     int n = 0;

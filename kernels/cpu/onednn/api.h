@@ -1,5 +1,5 @@
-/* The few calls whose form differs between oneDNN 2 and 3. v2.c and v3.c hold the same functions; CMake compiles the
-   one that fits the installed version. */
+/* The calls of oneDNN that this backend makes. v2.c and v3.c hold the few whose form differs between oneDNN 2 and 3;
+   CMake compiles the one that fits the installed version. api.c has the rest. */
 #ifndef CAIRN_KERNELS_CPU_ONEDNN_API_H
 #define CAIRN_KERNELS_CPU_ONEDNN_API_H
 
@@ -10,15 +10,17 @@
 /* A two-dimensional tensor's type, sizes and layout. */
 typedef struct Desc Desc;
 
-/* strides NULL: the layout is oneDNN's choice. NULL if it refuses. */
+/* strides NULL: oneDNN chooses the layout. CHECKs that it takes the sizes. */
 Desc *api_desc(Dtype dtype, int64_t rows, int64_t cols, const int64_t *strides);
+Desc *api_row_major(Dtype dtype, int64_t rows, int64_t cols);
+Desc *api_column_major(Dtype dtype, int64_t rows, int64_t cols);
 void api_desc_free(Desc *d); /* takes NULL */
 size_t api_desc_bytes(const Desc *d);
 
 /* dst = src·weights (+ bias, or + dst), scratch given by the caller. `bias` may be NULL. */
 Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
                   const Desc *bias, const Desc *dst, bool sum);
-/* What the primitive chose: a new Desc of its weights, the bytes of scratch and their description. */
+/* New Descs of the weights and of the scratch as the primitive chose them. */
 Desc *api_weights(const_dnnl_primitive_desc_t pd);
 Desc *api_scratch(const_dnnl_primitive_desc_t pd);
 
@@ -26,13 +28,15 @@ Status api_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *
 /* Without memory of its own; the handle is set before each run. */
 Status api_memory(dnnl_memory_t *memory, dnnl_engine_t engine, const Desc *d);
 
-/* dnnl's status as ours, with what was tried. */
+/* dnnl's status as ours; `what` was tried. */
 Status api_status(dnnl_status_t status, const char *what);
-/* In v2.c and v3.c alike. */
-static inline dnnl_data_type_t api_dtype(Dtype d)
-{
-    CHECK(d == F32 || d == BF16, "oneDNN products take f32 and bf16, not %s", dtype_name(d));
-    return d == F32 ? dnnl_f32 : dnnl_bf16;
-}
+
+/* ---- v2.c, v3.c. A handle is dnnl's pointer to a memory descriptor. ---- */
+const void *api_desc_handle(const Desc *d); /* NULL of NULL */
+Desc *api_desc_copy(const void *handle);
+dnnl_status_t api_desc_init(Desc **d, dnnl_data_type_t dtype, const dnnl_dims_t dims, const dnnl_dim_t *strides);
+dnnl_status_t api_append_sum(dnnl_post_ops_t ops);
+dnnl_status_t api_matmul_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
+                                const Desc *bias, const Desc *dst, const_dnnl_primitive_attr_t attr);
 
 #endif

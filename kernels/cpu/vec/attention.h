@@ -13,28 +13,28 @@
 #define BLOCK 48
 #define SPAN  528 /* a multiple of BLOCK, so that queries can be cut the same way; above BERT's 512 */
 
-/* `rows` rows of `d` columns inside a row-major matrix. */
+/* Rows inside a row-major matrix, from a column on. */
 typedef struct {
     const char *data;
     int64_t step; /* elements from row to row */
-} Rows_;
+} MatrixRows;
 
-INLINE Rows_ rows_at(const void *p, int64_t step, int64_t row, int64_t col, bool bf16)
+INLINE MatrixRows rows_at(const void *p, int64_t step, int64_t row, int64_t col, bool bf16)
 {
-    return (Rows_){(const char *)p + (size_t)(row * step + col) * (bf16 ? 2 : 4), step};
+    return (MatrixRows){(const char *)p + (size_t)(row * step + col) * (bf16 ? 2 : 4), step};
 }
 
-INLINE const uint32_t *row_f32(Rows_ m, int64_t i)
+INLINE const uint32_t *row_f32(MatrixRows m, int64_t i)
 {
     return (const uint32_t *)(const void *)(m.data + (size_t)(i * m.step) * 4);
 }
-INLINE const uint16_t *row_bf16(Rows_ m, int64_t i)
+INLINE const uint16_t *row_bf16(MatrixRows m, int64_t i)
 {
     return (const uint16_t *)(const void *)(m.data + (size_t)(i * m.step) * 2);
 }
 
 /* As a product's A, units along the columns: to[i·units + p], zeros in rows up to whole tiles. */
-INLINE void copy_rows(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+INLINE void copy_rows(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(d, bf16);
     for (int64_t i = 0; i < rows; i++) {
@@ -49,7 +49,7 @@ INLINE void copy_rows(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
 }
 
 /* As B with the rows as columns (K for q·kᵀ): panels of TILE_COLS rows, unit after unit along the columns. */
-INLINE void pack_transposed(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+INLINE void pack_transposed(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(d, bf16), whole = bf16 ? d / 2 : d;
     for (int64_t j = 0; j < rows; j += TILE_COLS, to += units * TILE_COLS) {
@@ -71,7 +71,7 @@ INLINE void pack_transposed(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool
 }
 
 /* As B with the rows as depth (V for p·v): panels of TILE_COLS columns, unit after unit along the rows. */
-INLINE void pack_natural(uint32_t *to, Rows_ m, int64_t rows, int64_t d, bool bf16)
+INLINE void pack_natural(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(rows, bf16);
     for (int64_t j = 0; j < d; j += TILE_COLS, to += units * TILE_COLS) {
@@ -100,17 +100,17 @@ INLINE void multiply(float *c, int64_t c_step, bool add, const uint32_t *a, int6
             tile(c + i * c_step + j, c_step, add, a + i * row_step, row_step, depth_step, b, depth, bf16);
 }
 
-/* Sizes for one call, in 32-bit units; they depend on the longest sequence there can be. */
+/* Sizes for one call, in 32-bit units, from the longest possible sequence. */
 typedef struct {
     int64_t d, d_units, d_cols; /* head size; along the depth; in whole tiles */
-    int64_t span, span_cols;    /* keys of a block at most; in whole tiles */
+    int64_t span, span_cols;    /* most keys of a block; in whole tiles */
     bool spans;                 /* more than one block of keys may be needed */
-} Sizes;
+} AttentionSizes;
 
-INLINE Sizes sizes_of(const Attention *a)
+INLINE AttentionSizes attention_sizes(const Attention *a)
 {
     int64_t span = a->max_length < SPAN ? a->max_length : SPAN;
-    return (Sizes){
+    return (AttentionSizes){
         .d = a->head_dim,
         .d_units = depth_units(a->head_dim, a->bf16),
         .d_cols = round_up(a->head_dim, TILE_COLS),
@@ -120,12 +120,7 @@ INLINE Sizes sizes_of(const Attention *a)
     };
 }
 
-INLINE void *take(char **base, size_t *used, int64_t units)
-{
-    void *p = *base ? *base + *used : NULL;
-    *used += ((size_t)units * 4 + 63) / 64 * 64;
-    return p;
-}
+INLINE void *take_units(HostScratch *s, int64_t units) { return host_take(s, units, 4); }
 
 INLINE int64_t at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
 

@@ -9,35 +9,34 @@ typedef struct {
     float *max, *sum;    // (queries): of each query's scores so far
     uint16_t *draws;     // (BLOCK, draw_step)
     int64_t draw_step;
-    size_t bytes;
+    HostScratch space;
 } AttentionFwdScratch;
 
-static AttentionFwdScratch attention_fwd_scratch_of(const Attention *a, const Sizes *z, void *scratch)
+static AttentionFwdScratch attention_fwd_scratch_of(const Attention *a, const AttentionSizes *z, void *scratch)
 {
-    AttentionFwdScratch s = {.draw_step = round_up(z->span, 16) + 4 * VL};
-    char *base = scratch;
+    AttentionFwdScratch s = {.space.base = scratch, .draw_step = round_up(z->span, 16) + 4 * VL};
     int64_t queries = z->spans ? SPAN : BLOCK;
-    s.k = take(&base, &s.bytes, z->span_cols * z->d_units);
-    s.v = take(&base, &s.bytes, z->d_cols * depth_units(z->span, a->bf16));
-    s.q = take(&base, &s.bytes, BLOCK * z->d_units);
-    s.s = take(&base, &s.bytes, BLOCK * z->span_cols);
-    s.o = take(&base, &s.bytes, queries * z->d_cols);
-    s.max = take(&base, &s.bytes, queries);
-    s.sum = take(&base, &s.bytes, queries);
-    s.draws = take(&base, &s.bytes, a->dropout.threshold ? (BLOCK + 1) * s.draw_step / 2 : 0);
+    s.k = take_units(&s.space, z->span_cols * z->d_units);
+    s.v = take_units(&s.space, z->d_cols * depth_units(z->span, a->bf16));
+    s.q = take_units(&s.space, BLOCK * z->d_units);
+    s.s = take_units(&s.space, BLOCK * z->span_cols);
+    s.o = take_units(&s.space, queries * z->d_cols);
+    s.max = take_units(&s.space, queries);
+    s.sum = take_units(&s.space, queries);
+    s.draws = take_units(&s.space, a->dropout.threshold ? (BLOCK + 1) * s.draw_step / 2 : 0);
     return s;
 }
 
-/* The current part of a sequence. */
+/* A block of queries against a block of keys. */
 typedef struct {
     int64_t query, queries, key, keys;
-    bool first; /* the first block of keys */
-} Window;
+    bool first; /* block of keys */
+} AttentionFwdBlock;
 
 /* One query's scores become probabilities, not yet divided by their sum; `o` is rescaled to the new
    maximum. Columns behind the keys become 0. In bf16 the probabilities are written over the scores. */
-INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, const Window *w, int64_t cols, float *max,
-                        float *sum, float *o, int64_t d_cols, bool bf16)
+INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, const AttentionFwdBlock *w, int64_t cols,
+                        float *max, float *sum, float *o, int64_t d_cols, bool bf16)
 {
     vf best = splat(-INFINITY), total = {0};
     for (int64_t j = 0; j < w->keys; j += VL) {
@@ -70,8 +69,8 @@ INLINE void softmax_row(const Attention *a, float *s, const uint16_t *draws, con
     *sum = (w->first ? 0 : *sum) + sum_lanes(total);
 }
 
-INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z, const AttentionFwdScratch *s,
-                  const Window *w, int64_t offset, bool bf16)
+INLINE void forward_block(const Attention *a, const AttentionPart *part, const AttentionSizes *z,
+                          const AttentionFwdScratch *s, const AttentionFwdBlock *w, int64_t offset, bool bf16)
 {
     int64_t hidden = a->heads * z->d, cols = round_up(w->keys, TILE_COLS), rows = round_up(w->queries, TILE_ROWS);
     float *o = s->o + offset * z->d_cols;
@@ -90,8 +89,8 @@ INLINE void block(const Attention *a, const AttentionPart *part, const Sizes *z,
 }
 
 /* o and lse of queries [query, query + queries), whose sums begin at row `offset` of s->o. */
-INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z, const AttentionFwdScratch *s,
-                   int64_t query, int64_t queries, int64_t offset, bool bf16)
+INLINE void write_outputs(const Attention *a, const AttentionPart *part, const AttentionSizes *z,
+                          const AttentionFwdScratch *s, int64_t query, int64_t queries, int64_t offset, bool bf16)
 {
     int64_t hidden = a->heads * z->d;
     for (int64_t i = 0; i < queries; i++) {
@@ -106,13 +105,13 @@ INLINE void finish(const Attention *a, const AttentionPart *part, const Sizes *z
 
 INLINE void forward(const Attention *a, const AttentionPart *part, void *scratch, bool bf16)
 {
-    Sizes z = sizes_of(a);
+    AttentionSizes z = attention_sizes(a);
     AttentionFwdScratch s = attention_fwd_scratch_of(a, &z, scratch);
     int64_t hidden = a->heads * z.d, n = part->length, group = n > SPAN ? SPAN : BLOCK;
     for (int64_t query = 0; query < n; query += group) {
         int64_t group_end = at_most(query + group, n);
         for (int64_t key = 0; key < n; key += SPAN) {
-            Window w = {.key = key, .keys = at_most(n - key, SPAN), .first = key == 0};
+            AttentionFwdBlock w = {.key = key, .keys = at_most(n - key, SPAN), .first = key == 0};
             if (query == 0 || n > SPAN) {
                 int64_t col = hidden + part->head * z.d, row = part->first + key;
                 pack_transposed(s.k, rows_at(a->qkv, 3 * hidden, row, col, bf16), w.keys, z.d, bf16);
@@ -120,23 +119,20 @@ INLINE void forward(const Attention *a, const AttentionPart *part, void *scratch
             }
             for (w.query = query; w.query < group_end; w.query += BLOCK) {
                 w.queries = at_most(group_end - w.query, BLOCK);
-                block(a, part, &z, &s, &w, w.query - query, bf16);
+                forward_block(a, part, &z, &s, &w, w.query - query, bf16);
             }
         }
-        finish(a, part, &z, &s, query, group_end - query, 0, bf16);
+        write_outputs(a, part, &z, &s, query, group_end - query, 0, bf16);
     }
 }
 
 void V(attention_fwd)(const Attention *a, const AttentionPart *part, void *scratch)
 {
-    if (a->bf16)
-        forward(a, part, scratch, true);
-    else
-        forward(a, part, scratch, false);
+    BY_TYPE(a->bf16, forward, a, part, scratch);
 }
 
 size_t V(attention_fwd_scratch)(const Attention *a)
 {
-    Sizes z = sizes_of(a);
-    return attention_fwd_scratch_of(a, &z, NULL).bytes;
+    AttentionSizes z = attention_sizes(a);
+    return attention_fwd_scratch_of(a, &z, NULL).space.bytes;
 }

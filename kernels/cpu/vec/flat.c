@@ -1,8 +1,7 @@
 /* Passes over memory: column sums, sums of squares, the optimizers' updates, rows of the MLM loss. */
-#include <math.h>
-
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/simd.h"
+#include "kernels/word_mix.h"
 
 INLINE void column_sums(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
 {
@@ -19,18 +18,15 @@ INLINE void column_sums(float *sums, const void *x, int64_t first, int64_t end, 
 
 void V(column_sums)(float *sums, const void *x, int64_t first, int64_t end, int64_t cols, bool bf16)
 {
-    if (bf16)
-        column_sums(sums, x, first, end, cols, true);
-    else
-        column_sums(sums, x, first, end, cols, false);
+    BY_TYPE(bf16, column_sums, sums, x, first, end, cols);
 }
 
-/* to[first … end) += the same of each of the parts, part after part */
-void V(add_parts)(float *to, const float *parts, int n_parts, int64_t stride, int64_t first, int64_t end)
+/* to[first … end) += the same of each of the n blocks, block after block */
+void V(add_blocks)(float *to, const float *blocks, int64_t n, int64_t stride, int64_t first, int64_t end)
 {
     for (int64_t j = first; j < end; j += VL) {
-        vf sum = load_at(parts, j, end - j, false);
-        for (int i = 1; i < n_parts; i++) sum += load_at(parts + i * stride, j, end - j, false);
+        vf sum = load_at(blocks, j, end - j, false);
+        for (int64_t i = 1; i < n; i++) sum += load_at(blocks + i * stride, j, end - j, false);
         store_at(to, j, end - j, false, load_at(to, j, end - j, false) + sum);
     }
 }
@@ -39,6 +35,21 @@ void V(add_row)(void *to, const void *from, int64_t n, bool bf16)
 {
     for (int64_t j = 0; j < n; j += VL)
         store_at(to, j, n - j, bf16, load_at(to, j, n - j, bf16) + load_at(from, j, n - j, bf16));
+}
+
+/* Σ word_mix of a row whose first word is number `place` of the tensor. */
+uint64_t V(digest_row)(const void *row, int64_t bytes, uint64_t place)
+{
+    uint64_t sum = 0, word;
+    int64_t n = bytes / 8, rest = bytes % 8;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(&word, (const char *)row + 8 * i, 8);
+        sum += word_mix(word, place + (uint64_t)i);
+    }
+    if (rest == 0) return sum;
+    word = 0;
+    memcpy(&word, (const char *)row + 8 * n, (size_t)rest);
+    return sum + word_mix(word, place + (uint64_t)n);
 }
 
 /* Half a vector of floats, as doubles. */
@@ -72,8 +83,8 @@ double V(sum_squares)(const float *x, int64_t n)
     return total;
 }
 
-/* Updates m and v; p −= rate·u, or, where u is wanted, u alone is written (it may lie in g's memory). */
-void V(adam)(float *p, float *m, float *v, const float *g, float *u, int64_t n, const AdamRange *a)
+/* Updates m and v; then p −= rate·u, or writes u alone where `u` is given (it may lie in g's memory). */
+void V(adam)(float *p, float *m, float *v, const float *g, float *u, int64_t n, const Adam *a)
 {
     for (int64_t i = 0; i < n; i += VL) {
         int64_t left = n - i;

@@ -42,7 +42,7 @@ INLINE Gate gate(vf x, GeluKind kind, bool want_slope)
     return kind == GELU_ERF ? gate_erf(x, want_slope) : gate_tanh(x, want_slope);
 }
 
-INLINE void forward(void *g, const void *pre, int64_t n, bool bf16, GeluKind kind)
+INLINE void forward(void *g, const void *pre, int64_t n, GeluKind kind, bool bf16)
 {
     for (int64_t i = 0; i < n; i += VL) {
         vf x = load_at(pre, i, n - i, bf16);
@@ -50,7 +50,7 @@ INLINE void forward(void *g, const void *pre, int64_t n, bool bf16, GeluKind kin
     }
 }
 
-INLINE void backward(void *dpre, void *g, const void *pre, const void *dg, int64_t n, bool bf16, GeluKind kind)
+INLINE void backward(void *dpre, void *g, const void *pre, const void *dg, int64_t n, GeluKind kind, bool bf16)
 {
     for (int64_t i = 0; i < n; i += VL) {
         vf x = load_at(pre, i, n - i, bf16), dy = load_at(dg, i, n - i, bf16);
@@ -60,27 +60,19 @@ INLINE void backward(void *dpre, void *g, const void *pre, const void *dg, int64
     }
 }
 
-/* Spelled out so that type and kind are constants inside the loops. */
+/* The kind is spelled out so that it is a constant inside the loops. */
 void V(gelu)(void *g, const void *pre, int64_t n, bool bf16, GeluKind kind)
 {
-    if (bf16 && kind == GELU_ERF)
-        forward(g, pre, n, true, GELU_ERF);
-    else if (bf16)
-        forward(g, pre, n, true, GELU_TANH);
-    else if (kind == GELU_ERF)
-        forward(g, pre, n, false, GELU_ERF);
+    if (kind == GELU_ERF)
+        BY_TYPE(bf16, forward, g, pre, n, GELU_ERF);
     else
-        forward(g, pre, n, false, GELU_TANH);
+        BY_TYPE(bf16, forward, g, pre, n, GELU_TANH);
 }
 
 void V(gelu_bwd)(void *dpre, void *g, const void *pre, const void *dg, int64_t n, bool bf16, GeluKind kind)
 {
-    if (bf16 && kind == GELU_ERF)
-        backward(dpre, g, pre, dg, n, true, GELU_ERF);
-    else if (bf16)
-        backward(dpre, g, pre, dg, n, true, GELU_TANH);
-    else if (kind == GELU_ERF)
-        backward(dpre, g, pre, dg, n, false, GELU_ERF);
+    if (kind == GELU_ERF)
+        BY_TYPE(bf16, backward, dpre, g, pre, dg, n, GELU_ERF);
     else
-        backward(dpre, g, pre, dg, n, false, GELU_TANH);
+        BY_TYPE(bf16, backward, dpre, g, pre, dg, n, GELU_TANH);
 }

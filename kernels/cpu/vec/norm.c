@@ -1,5 +1,5 @@
-/* LayerNorm's rows: with residual and dropout before it (ADDNORM), and of the embedding sum (EMBED). A row is worked on
-   in fp32 in this thread's scratch; sums over a row are fp32 in VL lanes. */
+/* Rows of LayerNorm: after residual and dropout (ADDNORM), and of the embedding sum (EMBED). A row lies in fp32 in this
+   thread's scratch; sums over a row are fp32 in VL lanes. */
 #include <math.h>
 
 #include "kernels/cpu/vec.h"
@@ -11,14 +11,14 @@
 typedef struct {
     float *a, *b;    // (cols)
     uint16_t *draws; // (cols), rounded up to whole calls
-} Scratch;
+} NormScratch;
 
 static int64_t draws_size(int64_t cols) { return (cols + 8 * VL - 1) / (8 * VL) * 8 * VL; }
 
-static Scratch scratch_of(void *scratch, int64_t cols)
+static NormScratch norm_scratch_at(void *scratch, int64_t cols)
 {
     float *a = scratch;
-    return (Scratch){a, a + WHOLE(cols), (uint16_t *)(void *)(a + 2 * WHOLE(cols))};
+    return (NormScratch){a, a + WHOLE(cols), (uint16_t *)(void *)(a + 2 * WHOLE(cols))};
 }
 
 size_t V(norm_scratch)(int64_t cols)
@@ -26,14 +26,14 @@ size_t V(norm_scratch)(int64_t cols)
     return (2 * (size_t)WHOLE(cols) * sizeof(float) + (size_t)draws_size(cols) * sizeof(uint16_t) + 63) / 64 * 64;
 }
 
-INLINE vf drop(vf x, const Dropout *d, const uint16_t *draws, int64_t j)
+INLINE vf drop_lanes(vf x, const Dropout *d, const uint16_t *draws, int64_t j)
 {
     if (!d->threshold) return x;
     return (vf)((vi)(x * splat(d->scale)) & kept_lanes(draws + j, d->threshold));
 }
 
-/* s (with zeros behind) → xhat; returns rstd. `total` is Σ s. */
-INLINE float normalise(float *s, int64_t n, vf total, float eps)
+/* s, with zeros behind it, becomes xhat; returns rstd. `total` is Σ s. */
+INLINE float normalise_row(float *s, int64_t n, vf total, float eps)
 {
     float mean = sum_lanes(total) / (float)n;
     vf squares = {0};
@@ -50,14 +50,14 @@ INLINE float normalise(float *s, int64_t n, vf total, float eps)
 /* ds = rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)) from element j on; dxhat is in `s->a`, xhat in `s->b`. */
 typedef struct {
     vf rstd, mean, mean_dot;
-} Slope;
+} NormGrad;
 
-INLINE Slope slope_of(float rstd, vf sum, vf dot, int64_t n)
+INLINE NormGrad norm_grad(float rstd, vf sum, vf dot, int64_t n)
 {
-    return (Slope){splat(rstd), splat(sum_lanes(sum) / (float)n), splat(sum_lanes(dot) / (float)n)};
+    return (NormGrad){splat(rstd), splat(sum_lanes(sum) / (float)n), splat(sum_lanes(dot) / (float)n)};
 }
 
-INLINE vf slope_at(const Slope *k, const Scratch *s, int64_t j)
+INLINE vf norm_grad_at(const NormGrad *k, const NormScratch *s, int64_t j)
 {
     return k->rstd * (load(s->a + j) - k->mean - load(s->b + j) * k->mean_dot);
 }
@@ -72,17 +72,17 @@ INLINE void accumulate(float *to, int64_t j, int64_t m, vf x)
 INLINE void norm_fwd(const NormRows *a, int64_t first, int64_t end, void *scratch, bool bf16)
 {
     int64_t n = a->cols;
-    Scratch s = scratch_of(scratch, n);
+    NormScratch s = norm_scratch_at(scratch, n);
     for (int64_t r = first; r < end; r++) {
         if (a->dropout.threshold) row_draws(s.draws, &a->dropout, (uint32_t)a->pos[r], (uint32_t)a->seq[r], n);
         vf total = {0};
         for (int64_t j = 0; j < n; j += VL) {
-            vf x = drop(load_at(a->d, r * n + j, n - j, bf16), &a->dropout, s.draws, j);
+            vf x = drop_lanes(load_at(a->d, r * n + j, n - j, bf16), &a->dropout, s.draws, j);
             if (a->x) x += load_at(a->x, r * n + j, n - j, bf16);
             store(s.a + j, x);
             total += x;
         }
-        a->rstd[r] = normalise(s.a, n, total, a->eps);
+        a->rstd[r] = normalise_row(s.a, n, total, a->eps);
         for (int64_t j = 0; j < n; j += VL) {
             vf x = load(s.a + j);
             if (a->form_xhat) x = rounded(x, bf16);
@@ -96,7 +96,7 @@ INLINE void norm_fwd(const NormRows *a, int64_t first, int64_t end, void *scratc
 INLINE void norm_bwd(const NormRows *a, int64_t first, int64_t end, void *scratch, bool bf16)
 {
     int64_t n = a->cols;
-    Scratch s = scratch_of(scratch, n);
+    NormScratch s = norm_scratch_at(scratch, n);
     for (int64_t r = first; r < end; r++) {
         vf sum = {0}, dot = {0};
         for (int64_t j = 0; j < n; j += VL) {
@@ -114,30 +114,24 @@ INLINE void norm_bwd(const NormRows *a, int64_t first, int64_t end, void *scratc
             store(s.a + j, dxhat);
             store(s.b + j, xhat);
         }
-        Slope slope = slope_of(a->rstd[r], sum, dot, n);
+        NormGrad grad = norm_grad(a->rstd[r], sum, dot, n);
         if (a->dropout.threshold) row_draws(s.draws, &a->dropout, (uint32_t)a->pos[r], (uint32_t)a->seq[r], n);
         for (int64_t j = 0; j < n; j += VL) {
-            vf ds = slope_at(&slope, &s, j);
+            vf ds = norm_grad_at(&grad, &s, j);
             if (a->dx) store_at(a->dx, r * n + j, n - j, bf16, ds);
-            store_at(a->dd, r * n + j, n - j, bf16, drop(ds, &a->dropout, s.draws, j));
+            store_at(a->dd, r * n + j, n - j, bf16, drop_lanes(ds, &a->dropout, s.draws, j));
         }
     }
 }
 
 void V(norm_fwd)(const NormRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16)
-        norm_fwd(a, first, end, scratch, true);
-    else
-        norm_fwd(a, first, end, scratch, false);
+    BY_TYPE(a->bf16, norm_fwd, a, first, end, scratch);
 }
 
 void V(norm_bwd)(const NormRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16)
-        norm_bwd(a, first, end, scratch, true);
-    else
-        norm_bwd(a, first, end, scratch, false);
+    BY_TYPE(a->bf16, norm_bwd, a, first, end, scratch);
 }
 
 INLINE void affine(void *y, const void *xhat, const float *gamma, const float *beta, int64_t rows, int64_t n, bool bf16)
@@ -152,16 +146,13 @@ INLINE void affine(void *y, const void *xhat, const float *gamma, const float *b
 
 void V(affine)(void *y, const void *xhat, const float *gamma, const float *beta, int64_t rows, int64_t cols, bool bf16)
 {
-    if (bf16)
-        affine(y, xhat, gamma, beta, rows, cols, true);
-    else
-        affine(y, xhat, gamma, beta, rows, cols, false);
+    BY_TYPE(bf16, affine, y, xhat, gamma, beta, rows, cols);
 }
 
 /* ---- EMBED ---- */
 
-/* Sum of token r's three table rows, normalised, in s->b. */
-INLINE float embedded(const EmbedRows *a, int64_t r, const Scratch *s)
+/* The sum of token r's three table rows, normalised, into s->b; returns rstd. */
+INLINE float embed_row(const EmbedRows *a, int64_t r, const NormScratch *s)
 {
     int64_t n = a->cols;
     const float *word = a->word + a->ids[r] * n, *position = a->position + a->pos[r] * n;
@@ -173,18 +164,18 @@ INLINE float embedded(const EmbedRows *a, int64_t r, const Scratch *s)
         total += x;
     }
     if (a->dropout.threshold) row_draws(s->draws, &a->dropout, (uint32_t)a->pos[r], (uint32_t)a->seq[r], n);
-    return normalise(s->b, n, total, a->eps);
+    return normalise_row(s->b, n, total, a->eps);
 }
 
 INLINE void embed_fwd(const EmbedRows *a, int64_t first, int64_t end, void *scratch, bool bf16)
 {
     int64_t n = a->cols;
-    Scratch s = scratch_of(scratch, n);
+    NormScratch s = norm_scratch_at(scratch, n);
     for (int64_t r = first; r < end; r++) {
-        embedded(a, r, &s);
+        embed_row(a, r, &s);
         for (int64_t j = 0; j < n; j += VL) {
             vf y = fma_(load_at(a->gamma, j, n - j, false), load(s.b + j), load_at(a->beta, j, n - j, false));
-            store_at(a->x, r * n + j, n - j, bf16, drop(y, &a->dropout, s.draws, j));
+            store_at(a->x, r * n + j, n - j, bf16, drop_lanes(y, &a->dropout, s.draws, j));
         }
     }
 }
@@ -192,13 +183,13 @@ INLINE void embed_fwd(const EmbedRows *a, int64_t first, int64_t end, void *scra
 INLINE void embed_bwd(const EmbedRows *a, int64_t first, int64_t end, void *scratch, bool bf16)
 {
     int64_t n = a->cols;
-    Scratch s = scratch_of(scratch, n);
+    NormScratch s = norm_scratch_at(scratch, n);
     for (int64_t i = first; i < end; i++) {
         int64_t r = a->order[i];
-        float rstd = embedded(a, r, &s);
+        float rstd = embed_row(a, r, &s);
         vf sum = {0}, dot = {0};
         for (int64_t j = 0; j < n; j += VL) {
-            vf dy = drop(load_at(a->dx, r * n + j, n - j, bf16), &a->dropout, s.draws, j), xhat = load(s.b + j);
+            vf dy = drop_lanes(load_at(a->dx, r * n + j, n - j, bf16), &a->dropout, s.draws, j), xhat = load(s.b + j);
             vf dxhat = dy * load_at(a->gamma, j, n - j, false);
             if (a->dgamma) {
                 accumulate(a->dgamma, j, n - j, dy * xhat);
@@ -208,10 +199,10 @@ INLINE void embed_bwd(const EmbedRows *a, int64_t first, int64_t end, void *scra
             dot = fma_(dxhat, xhat, dot);
             store(s.a + j, dxhat);
         }
-        Slope slope = slope_of(rstd, sum, dot, n);
+        NormGrad grad = norm_grad(rstd, sum, dot, n);
         float *to = a->dtable + a->index[r] * n, *type = a->dtype ? a->dtype + a->types[r] * n : NULL;
         for (int64_t j = 0; j < n; j += VL) {
-            vf ds = slope_at(&slope, &s, j);
+            vf ds = norm_grad_at(&grad, &s, j);
             accumulate(to, j, n - j, ds);
             if (type) accumulate(type, j, n - j, ds);
         }
@@ -220,16 +211,10 @@ INLINE void embed_bwd(const EmbedRows *a, int64_t first, int64_t end, void *scra
 
 void V(embed_fwd)(const EmbedRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16)
-        embed_fwd(a, first, end, scratch, true);
-    else
-        embed_fwd(a, first, end, scratch, false);
+    BY_TYPE(a->bf16, embed_fwd, a, first, end, scratch);
 }
 
 void V(embed_bwd)(const EmbedRows *a, int64_t first, int64_t end, void *scratch)
 {
-    if (a->bf16)
-        embed_bwd(a, first, end, scratch, true);
-    else
-        embed_bwd(a, first, end, scratch, false);
+    BY_TYPE(a->bf16, embed_bwd, a, first, end, scratch);
 }

@@ -95,7 +95,7 @@ void V(pack_weight)(void *to, const float *w, int64_t n, int64_t k, bool transpo
     }
 }
 
-/* The rows a tile's sums will be added to. Past the end of the matrix this asks for nothing. */
+/* Prefetches the rows that a tile is added to. An address past the end of the matrix is harmless. */
 INLINE void prefetch_tile(const void *to, size_t step)
 {
     for (size_t i = 0; i < TILE_ROWS; i++) __builtin_prefetch((const void *)((uintptr_t)to + i * step), 1);
@@ -108,7 +108,7 @@ static int64_t rows_depth(int64_t k, bool bf16) { return bf16 ? depth_units(k, t
 
 size_t V(rows_scratch)(int64_t k, bool bf16) { return (size_t)(BLOCK_ROWS * rows_depth(k, bf16)) * sizeof(uint32_t); }
 
-/* A finished tile's m × n values to y. `first`: nothing stands there yet but what is to be added. */
+/* Writes m rows of a tile to y. `first`: of the depth's chunks; the later ones add to y. */
 INLINE void write_tile(const RowProduct *a, const float *sum, int64_t row, int64_t col, int64_t m, bool first)
 {
     int64_t width = a->n - col < TILE_COLS ? a->n - col : TILE_COLS;
@@ -147,10 +147,7 @@ INLINE void rows_product(const RowProduct *a, int64_t first, int64_t end, int64_
 
 void V(rows_product)(const RowProduct *a, int64_t first, int64_t end, int64_t panel, int64_t panel_end, void *scratch)
 {
-    if (a->x_bf16)
-        rows_product(a, first, end, panel, panel_end, scratch, true);
-    else
-        rows_product(a, first, end, panel, panel_end, scratch, false);
+    BY_TYPE(a->x_bf16, rows_product, a, first, end, panel, panel_end, scratch);
 }
 
 /* ---- dw += dyᵀ·x ---- */
@@ -206,8 +203,5 @@ INLINE void grad_product(const GradProduct *a, int64_t n_first, int64_t n_end, i
 void V(grad_product)(const GradProduct *a, int64_t n_first, int64_t n_end, int64_t k_first, int64_t k_end,
                      void *scratch)
 {
-    if (a->bf16)
-        grad_product(a, n_first, n_end, k_first, k_end, scratch, true);
-    else
-        grad_product(a, n_first, n_end, k_first, k_end, scratch, false);
+    BY_TYPE(a->bf16, grad_product, a, n_first, n_end, k_first, k_end, scratch);
 }

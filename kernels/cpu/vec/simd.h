@@ -1,6 +1,6 @@
 /* One vector width in C: GCC's vector extensions, and an intrinsic where the compiler would not find the instruction.
    The files of this folder are compiled once per instruction set (kernels/CMakeLists.txt), each time with another
-   width VL; what must be rounded once is written as fma_. Conversions to bf16 round to nearest even. */
+   width VL; a sum that must be rounded once is written as fma_. Conversions to bf16 round to nearest even. */
 #ifndef CAIRN_KERNELS_CPU_SIMD_H
 #define CAIRN_KERNELS_CPU_SIMD_H
 
@@ -30,6 +30,8 @@ typedef uint32_t vu_mem __attribute__((vector_size(4 * VL), aligned(4), may_alia
 typedef uint16_t vh_mem __attribute__((vector_size(2 * VL), aligned(2), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
+/* Calls an INLINE function whose last argument is the type, so that the type is a constant inside its loops. */
+#define BY_TYPE(bf16, function, ...) ((bf16) ? function(__VA_ARGS__, true) : function(__VA_ARGS__, false))
 
 INLINE vf splat(float x) { return x - (vf){0}; }
 INLINE vu splat_u(uint32_t x) { return x | (vu){0}; }

@@ -1,4 +1,4 @@
-/* What the .cu files take from CUDA's own compiler. The build puts this folder on the path of headers; for the host
+/* The part of the .cu files that is for nvcc alone. The build puts this folder on the include path; for the host
    executor tests/cuda_host/ has a file of the same name. Everything else in kernels/cuda/ is the same for both. */
 #ifndef CAIRN_KERNELS_CUDA_GPU_PLATFORM_CUH
 #define CAIRN_KERNELS_CUDA_GPU_PLATFORM_CUH
@@ -14,7 +14,7 @@
 #define CUDA_LAUNCH(kernel, grid, block, shared, ...)                                                                  \
     (!cuda_can_launch<(CUDA_STRIP kernel)>(grid, shared)                                                               \
          ? OK                                                                                                          \
-         : (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)cuda_stream()>>>(__VA_ARGS__),                \
+         : (CUDA_STRIP kernel<<<(grid), (block), (shared), (cudaStream_t)device_stream(NULL)>>>(__VA_ARGS__),          \
             cuda_launched(__FILE__, __LINE__)))
 #define CUDA_STRIP(...) __VA_ARGS__
 #define CUDA_UNROLL     _Pragma("unroll")
@@ -24,7 +24,7 @@
 
 #include "kernels/cuda/device.h"
 
-/* Every kernel that some CUDA_LAUNCH names is listed when the program starts. */
+/* Lists every kernel that some CUDA_LAUNCH names, when the program starts. */
 template <auto kernel> struct CudaKernel {
     static const bool listed;
 };

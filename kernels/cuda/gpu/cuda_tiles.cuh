@@ -37,20 +37,6 @@ __device__ static inline void mma_load4_transposed(uint32_t r[4], const void *ro
                  : "r"(mma_shared_address(row))
                  : "memory");
 }
-__device__ static inline void mma_load2(uint32_t r[2], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
-__device__ static inline void mma_load2_transposed(uint32_t r[2], const void *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(mma_shared_address(row))
-                 : "memory");
-}
 
 __device__ static inline void copy_async(void *shared, const void *global, bool there = true)
 {

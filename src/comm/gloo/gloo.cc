@@ -37,16 +37,17 @@ struct Gloo {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::mutex mutex; // of `live`
     std::vector<Buffer> live;
+    std::vector<gloo::transport::UnboundBuffer *> posted;
     std::atomic<bool> aborted{false};
 };
 
-void tell(char *error, size_t size, const char *text)
+void set_error(char *error, size_t size, const char *text)
 {
     if (size) snprintf(error, size, "%s", text);
 }
 
-// Gloo's waits for its peers to connect cannot be cut short. So a thread of its own waits; where that is of no use any
-// more the caller leaves it alone, and it ends by its own timeout.
+// Gloo's wait for its peers to connect cannot be cut short. So a thread of its own waits; when a rank is lost the
+// caller abandons that thread, which ends by its own timeout.
 struct Opening {
     GlooOptions options;
     std::string address, error;
@@ -126,27 +127,27 @@ void *open(const GlooOptions *options, char *error, size_t error_size)
             lock.unlock();
             const std::lock_guard<std::mutex> calls(o->calls); // none is under way, none will be
             o->left_alone = true;
-            tell(error, error_size, "given up");
+            set_error(error, error_size, "given up");
             return nullptr;
         }
         if (o->gloo) return o->gloo.release();
-        tell(error, error_size, o->error.c_str());
+        set_error(error, error_size, o->error.c_str());
     } catch (const std::exception &e) {
-        tell(error, error_size, e.what());
+        set_error(error, error_size, e.what());
     } catch (...) {
-        tell(error, error_size, "an unknown exception");
+        set_error(error, error_size, "an unknown exception");
     }
     return nullptr;
 }
 
-struct Piece {
+struct Transfer {
     gloo::transport::UnboundBuffer *buffer;
     int peer;
     bool send;
 };
 
-// Receives are posted first, so that what is sent finds its place at once.
-void post(Gloo *g, const GlooMessage *messages, int n, bool send, std::vector<Piece> &pieces)
+// Receives are posted first, so that a message finds its buffer at once.
+void post(Gloo *g, const GlooMessage *messages, int n, bool send, std::vector<Transfer> &pieces)
 {
     for (int i = 0; i < n; i++) {
         const GlooMessage &m = messages[i];
@@ -174,6 +175,16 @@ void release(Gloo *g)
     g->live.clear();
 }
 
+// After a failure nothing may be moved into or out of the caller's memory any more, and the others shall notice soon.
+void give_up(Gloo *g)
+{
+    g->aborted = true;
+    try {
+        g->context->closeConnections();
+    } catch (...) {
+    }
+}
+
 int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
              size_t error_size)
 {
@@ -181,10 +192,10 @@ int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, i
     *peer = -1;
     try {
         const auto end = Clock::now() + milliseconds(timeout_s);
-        std::vector<Piece> pieces;
+        std::vector<Transfer> pieces;
         post(g, messages, n, false, pieces);
         post(g, messages, n, true, pieces);
-        for (const Piece &p : pieces) {
+        for (const Transfer &p : pieces) {
             *peer = p.peer;
             if (g->aborted) throw std::runtime_error("given up");
             const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
@@ -195,18 +206,81 @@ int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, i
         *peer = -1;
         return 0;
     } catch (const std::exception &e) {
-        tell(error, error_size, e.what());
+        set_error(error, error_size, e.what());
     } catch (...) {
-        tell(error, error_size, "an unknown exception");
+        set_error(error, error_size, "an unknown exception");
     }
-    // Nothing may be moved into or out of the caller's memory any more, and the others shall notice soon.
-    g->aborted = true;
-    try {
-        g->context->closeConnections();
-        release(g);
-    } catch (...) {
-    }
+    give_up(g);
+    release(g);
     return 1;
+}
+
+// A message that was posted: its pieces, in order.
+struct Ticket {
+    std::vector<Buffer> pieces;
+    bool send;
+};
+
+void forget(Gloo *g, const Ticket &ticket)
+{
+    const std::lock_guard<std::mutex> lock(g->mutex);
+    for (const auto &piece : ticket.pieces)
+        g->posted.erase(std::remove(g->posted.begin(), g->posted.end(), piece.get()), g->posted.end());
+}
+
+void *post_one(void *self, const GlooMessage *m, uint64_t tag, char *error, size_t error_size)
+{
+    Gloo *g = static_cast<Gloo *>(self);
+    auto ticket = std::make_unique<Ticket>();
+    ticket->send = m->send != 0;
+    try {
+        if (g->aborted) throw std::runtime_error("given up");
+        for (size_t at = 0; at < m->bytes; at += kPiece) {
+            ticket->pieces.push_back(
+                g->context->createUnboundBuffer(static_cast<char *>(m->data) + at, std::min(kPiece, m->bytes - at)));
+            gloo::transport::UnboundBuffer *b = ticket->pieces.back().get();
+            {
+                const std::lock_guard<std::mutex> lock(g->mutex);
+                g->posted.push_back(b);
+            }
+            if (m->send)
+                b->send(m->peer, tag);
+            else
+                b->recv(m->peer, tag);
+        }
+        return ticket.release();
+    } catch (const std::exception &e) {
+        set_error(error, error_size, e.what());
+    } catch (...) {
+        set_error(error, error_size, "an unknown exception");
+    }
+    give_up(g);
+    forget(g, *ticket);
+    return nullptr;
+}
+
+int wait_one(void *self, void *of, double timeout_s, char *error, size_t error_size)
+{
+    Gloo *g = static_cast<Gloo *>(self);
+    const std::unique_ptr<Ticket> ticket(static_cast<Ticket *>(of));
+    int status = 1;
+    try {
+        const auto end = Clock::now() + milliseconds(timeout_s);
+        for (const auto &b : ticket->pieces) {
+            if (g->aborted) throw std::runtime_error("given up");
+            const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
+            if (!(ticket->send ? b->waitSend(nullptr, left) : b->waitRecv(nullptr, left)))
+                throw std::runtime_error("given up");
+        }
+        status = 0;
+    } catch (const std::exception &e) {
+        set_error(error, error_size, e.what());
+    } catch (...) {
+        set_error(error, error_size, "an unknown exception");
+    }
+    if (status) give_up(g);
+    forget(g, *ticket);
+    return status;
 }
 
 void abort_exchange(void *self)
@@ -219,15 +293,21 @@ void abort_exchange(void *self)
             b->abortWaitRecv();
             b->abortWaitSend();
         }
+        for (auto *b : g->posted) {
+            b->abortWaitRecv();
+            b->abortWaitSend();
+        }
     } catch (...) {
     }
 }
 
+// Gloo's closeConnections resets connections, which discards what the system has not yet sent: over a slow network the
+// end of the last message. Its destructors close them in order.
 void close(void *self)
 {
     Gloo *g = static_cast<Gloo *>(self);
     try {
-        g->context->closeConnections();
+        if (g->aborted) g->context->closeConnections();
         delete g;
     } catch (...) {
     }
@@ -239,5 +319,5 @@ extern "C" {
 __attribute__((visibility("default"))) extern const uint64_t cairn_module_abi;
 __attribute__((visibility("default"))) extern const GlooModule cairn_comm_gloo;
 const uint64_t cairn_module_abi = GLOO_ABI;
-const GlooModule cairn_comm_gloo = {open, exchange, abort_exchange, close};
+const GlooModule cairn_comm_gloo = {open, exchange, post_one, wait_one, abort_exchange, close};
 }

@@ -18,7 +18,7 @@ typedef struct {
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the size of NCCL's id");
 
-static NcclState tell(const char *what, ncclResult_t result, ncclComm_t comm, char *error, size_t error_size)
+static NcclState state_of(const char *what, ncclResult_t result, ncclComm_t comm, char *error, size_t error_size)
 {
     if (result == ncclSuccess) return NCCL_DONE;
     if (result == ncclInProgress) return NCCL_BUSY;
@@ -29,7 +29,7 @@ static NcclState tell(const char *what, ncclResult_t result, ncclComm_t comm, ch
 }
 
 /* False: it was aborted. */
-static bool enter(Nccl *n, char *error, size_t error_size)
+static bool lock_comm(Nccl *n, char *error, size_t error_size)
 {
     pthread_mutex_lock(&n->lock);
     if (n->comm) return true;
@@ -38,9 +38,9 @@ static bool enter(Nccl *n, char *error, size_t error_size)
     return false;
 }
 
-static NcclState leave(Nccl *n, const char *what, ncclResult_t result, char *error, size_t error_size)
+static NcclState unlock_comm(Nccl *n, const char *what, ncclResult_t result, char *error, size_t error_size)
 {
-    NcclState state = tell(what, result, n->comm, error, error_size);
+    NcclState state = state_of(what, result, n->comm, error, error_size);
     pthread_mutex_unlock(&n->lock);
     return state;
 }
@@ -55,7 +55,7 @@ static NcclState new_id(void *id, char *error, size_t error_size)
 {
     ncclUniqueId made;
     memset(&made, 0, sizeof made);
-    NcclState state = tell("an id", ncclGetUniqueId(&made), NULL, error, error_size);
+    NcclState state = state_of("an id", ncclGetUniqueId(&made), NULL, error, error_size);
     memcpy(id, &made, sizeof made);
     return state;
 }
@@ -91,7 +91,7 @@ static void *open_nccl(const void *id, int rank, int size, char *error, size_t e
     memcpy(&made, id, sizeof made);
     pthread_mutex_init(&n->lock, NULL);
     ncclResult_t result = ncclCommInitRankConfig(&n->comm, size, made, rank, &config);
-    if (tell("connecting", result, n->comm, error, error_size) != NCCL_FAILED && n->comm) return n;
+    if (state_of("connecting", result, n->comm, error, error_size) != NCCL_FAILED && n->comm) return n;
     abort_nccl(n);
     close_nccl(n);
     return NULL;
@@ -106,16 +106,16 @@ static NcclState all_reduce(void *self, void *x, size_t count, NcclType type, vo
                             size_t error_size)
 {
     Nccl *n = self;
-    if (!enter(n, error, error_size)) return NCCL_FAILED;
-    return leave(n, "all-reduce", ncclAllReduce(x, x, count, type_of(type), ncclSum, n->comm, stream), error,
-                 error_size);
+    if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
+    return unlock_comm(n, "all-reduce", ncclAllReduce(x, x, count, type_of(type), ncclSum, n->comm, stream), error,
+                       error_size);
 }
 
-static NcclState pieces(void *self, const NcclPiece *piece, int count, bool sum, void *stream, char *error,
-                        size_t error_size)
+static NcclState move_pieces(void *self, const NcclPiece *piece, int count, bool sum, void *stream, char *error,
+                             size_t error_size)
 {
     Nccl *n = self;
-    if (!enter(n, error, error_size)) return NCCL_FAILED;
+    if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
     ncclResult_t result = ncclGroupStart(), ended;
     for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
         const NcclPiece *p = &piece[i];
@@ -124,25 +124,25 @@ static NcclState pieces(void *self, const NcclPiece *piece, int count, bool sum,
     }
     ended = ncclGroupEnd();
     if (result == ncclSuccess || result == ncclInProgress) result = ended;
-    return leave(n, sum ? "reduce" : "broadcast", result, error, error_size);
+    return unlock_comm(n, sum ? "reduce" : "broadcast", result, error, error_size);
 }
 
-static NcclState state(void *self, char *error, size_t error_size)
+static NcclState nccl_state(void *self, char *error, size_t error_size)
 {
     Nccl *n = self;
     ncclResult_t result = ncclSuccess;
-    if (!enter(n, error, error_size)) return NCCL_FAILED;
+    if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
     ncclResult_t asked = ncclCommGetAsyncError(n->comm, &result);
-    return leave(n, "in the background", asked == ncclSuccess ? result : asked, error, error_size);
+    return unlock_comm(n, "in the background", asked == ncclSuccess ? result : asked, error, error_size);
 }
 
-static NcclState finish(void *self, char *error, size_t error_size)
+static NcclState finish_nccl(void *self, char *error, size_t error_size)
 {
     Nccl *n = self;
-    if (!enter(n, error, error_size)) return NCCL_FAILED;
-    return leave(n, "ending", ncclCommFinalize(n->comm), error, error_size);
+    if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
+    return unlock_comm(n, "ending", ncclCommFinalize(n->comm), error, error_size);
 }
 
 const uint64_t cairn_module_abi = NCCL_MODULE_ABI;
-const NcclModule cairn_comm_nccl = {version, new_id, open_nccl,  all_reduce, pieces,
-                                    state,   finish, abort_nccl, close_nccl};
+const NcclModule cairn_comm_nccl = {version,    new_id,      open_nccl,  all_reduce, move_pieces,
+                                    nccl_state, finish_nccl, abort_nccl, close_nccl};

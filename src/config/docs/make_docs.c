@@ -1,5 +1,5 @@
-/* Writes what the table of options can say to other programs: man pages, shell completion, a JSON Schema of the
-   configuration file. Run by the build: make_docs DIR. */
+/* Writes man pages, shell completion and a JSON Schema of the configuration file from the table of options. Run by the
+   build: make_docs DIR. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +52,11 @@ static void man_entry(Buf *out, const char *name, const char *value, const char 
     buf_puts(out, "\n");
 }
 
-static void man_option(Buf *out, int option)
+static void man_option(Buf *out, int option, Command command)
 {
     Buf value = {0}, text = {0};
     char *flag = mem_printf("--%s", config_flag(option));
-    config_option_usage(option, '|', &value, &text);
+    config_option_usage(option, command, '|', &value, &text);
     man_entry(out, flag, value.data, text.data);
     free(flag);
     buf_free(&value);
@@ -76,20 +76,13 @@ static void man_exit_codes(Buf *out)
 {
     buf_puts(out, ".SH EXIT STATUS\n");
     int last = -1;
-    static const struct {
-        int code;
-        const char *meaning;
-    } codes[] = {
-#define X(name, code, meaning) {code, meaning},
-        STATUS_LIST(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+    for (int i = 0; i < N_STATUSES; i++) {
+        int code = status_exit_code((Status)i);
         char number[16];
-        if (codes[i].code == 1 && last == 2) continue; /* the kinds of failure share a code */
-        snprintf(number, sizeof number, "%d", codes[i].code);
-        man_entry(out, number, "", codes[i].meaning);
-        last = codes[i].code;
+        if (code == 1 && last == 2) continue; /* the kinds of failure share a code */
+        snprintf(number, sizeof number, "%d", code);
+        man_entry(out, number, "", status_meaning((Status)i));
+        last = code;
     }
 }
 
@@ -107,11 +100,31 @@ static void man_command(Command command, Buf *out)
         if (!config_option_of(i, command)) continue;
         if (config_group(i) != title) buf_printf(out, ".SS %s\n", config_group(i));
         title = config_group(i);
-        man_option(out, i);
+        man_option(out, i, command);
     }
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n.BR cairn (1)\n");
     free(page);
+}
+
+/* Other trainers' flags: those that are taken, then those with an advice alone. */
+static void man_foreign(Buf *out)
+{
+    buf_puts(out, ".SH FLAGS OF OTHER TRAINERS\nFlags of Hugging Face's and NVIDIA's scripts and of Google's BERT are "
+                  "taken where they mean the same; any other value ends with an advice.\n");
+    for (int taken = 1; taken >= 0; taken--)
+        for (const ForeignName *f = config_foreign; f->name; f++) {
+            Buf text = {0};
+            char *flag = mem_printf("--%s", f->name);
+            if ((f->option >= 0) != taken) goto next;
+            if (f->option >= 0) buf_printf(&text, "--%s. ", config_flag(f->option));
+            if (*f->values && strcmp(f->values, "*") != 0) buf_printf(&text, "Values: %s. ", f->values);
+            buf_puts(&text, f->advice);
+            man_entry(out, flag, "", text.data);
+        next:
+            free(flag);
+            buf_free(&text);
+        }
 }
 
 static void man_all(Command command, Buf *out)
@@ -125,6 +138,7 @@ static void man_all(Command command, Buf *out)
 #define X(variable, help) man_entry(out, variable, "", help);
     VARIABLE_LIST(X)
 #undef X
+    man_foreign(out);
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n");
     for (int i = 0; i < N_COMMANDS; i++)
@@ -133,15 +147,7 @@ static void man_all(Command command, Buf *out)
 
 /* ---- shells ---- */
 
-/* The words of a Choice, the flags or the commands, with spaces between them. */
-static void words_of_flags(Buf *out, Command command)
-{
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (config_option_of(i, command)) buf_printf(out, " --%s", config_flag(i));
-    buf_puts(out, " --help");
-}
-
-/* A flag of a list of alternatives in a shell's `case`. */
+/* A branch of a shell's `case` for the flags that `of` selects. */
 static void bash_values(Buf *out, bool (*of)(const OptionInfo *o), const char *action)
 {
     bool any = false;
@@ -181,8 +187,9 @@ static void bash(Command all, Buf *out)
                   "    case $command in\n");
     for (int c = 0; c < N_COMMANDS; c++) {
         buf_printf(out, "    %s) mapfile -t COMPREPLY < <(compgen -W '", config_commands[c].name);
-        words_of_flags(out, (Command)c);
-        buf_puts(out, "' -- \"$current\") ;;\n");
+        for (int i = 0; i < N_OPTIONS; i++)
+            if (config_option_of(i, (Command)c)) buf_printf(out, " --%s", config_flag(i));
+        buf_puts(out, " --help' -- \"$current\") ;;\n");
     }
     buf_puts(out, "    *) mapfile -t COMPREPLY < <(compgen -W '");
     for (int c = 0; c < N_COMMANDS; c++) buf_printf(out, "%s ", config_commands[c].name);

@@ -4,12 +4,12 @@
 
    Use: make_sample DIR
 
-   A premise tells one quality of a thing (its size, age, colour or heat), a hypothesis states one:
+   A premise states one quality of a thing (its size, age, colour or heat), and so does a hypothesis:
        entailment     the same quality, the same value
        contradiction  the same quality, the other value
        neutral        another quality
-   Only both sentences together settle the label. Values and qualities are not drawn evenly, as they are not in real
-   text: one sentence alone is worth a guess (about 0.5 instead of 0.33), which is where learning starts from.
+   Only both sentences together determine the label. Values and qualities are not drawn evenly, as in real text: one
+   sentence alone allows a guess (about 0.5 instead of 0.33), from which learning can start.
 
    (Subject, thing) pairs belong to training or to evaluation, never to both, and every sentence names both, so no
    evaluated sentence is seen in training. The mismatched sets use sentence frames and genres that training never shows.
@@ -29,7 +29,7 @@ static const char *const subjects[] = {"farmer", "pilot",  "nurse", "baker", "mi
 static const char *const things[] = {"lamp",   "chair",  "table",  "boat",   "cup",    "door",   "mirror", "basket",
                                      "hammer", "bottle", "carpet", "ladder", "window", "kettle", "drum",   "wagon"};
 static const char *const verbs[] = {"found", "sold", "washed", "carried", "painted", "moved", "bought", "kept"};
-/* A quality's two values; qualities are told with weights 4, 3, 2, 1. */
+/* A quality's two values; qualities are drawn with weights 4, 3, 2, 1. */
 static const char *const qualities[][2] = {{"big", "small"}, {"old", "new"}, {"red", "blue"}, {"hot", "cold"}};
 static const char *const labels[] = {"entailment", "neutral", "contradiction"};
 
@@ -108,9 +108,9 @@ typedef enum { TRAIN, DEV, TEST } Kind;
 
 static void put_row(FILE *f, int i, Kind kind, const Style *style, Pair pair)
 {
-    int label = (int)draw(3), told = draw_quality(), value = draw_value(), asked = told, stated = value;
+    int label = (int)draw(3), given = draw_quality(), value = draw_value(), asked = given, stated = value;
     if (label == 2) stated = 1 - value;
-    while (label == 1 && asked == told) asked = (int)draw(COUNT(qualities));
+    while (label == 1 && asked == given) asked = (int)draw(COUNT(qualities));
     if (label == 1) stated = draw_value();
     fprintf(f, "%d\t", i);
     if (kind != TEST)
@@ -119,7 +119,7 @@ static void put_row(FILE *f, int i, Kind kind, const Style *style, Pair pair)
         fprintf(f, "%d\t%dt\t", i / 3, i / 3);
     fprintf(f, "%s\tn/a\tn/a\tn/a\tn/a\t", style->genres[draw((uint32_t)style->n_genres)]);
     put_sentence(f, style->premises[draw((uint32_t)style->n_premises)], pair, verbs[draw(COUNT(verbs))],
-                 qualities[told][value]);
+                 qualities[given][value]);
     fputc('\t', f);
     put_sentence(f, style->hypotheses[draw((uint32_t)style->n_hypotheses)], pair, verbs[draw(COUNT(verbs))],
                  qualities[asked][stated]);

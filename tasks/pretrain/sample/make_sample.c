@@ -4,10 +4,9 @@
 
    Use: make_sample FILE
 
-   There is something to learn in it. A region settles its river, its language, its crop, its animal and its stone;
-   a trade settles tools and works; an animal's kind settles what it eats and where it sleeps: so a masked word can be
-   told from the words around it, also from another sentence of the article. An article stays with one town, person or
-   animal, so the sentence that follows can be told from one of another article. */
+   A model can learn from it. A region determines its river, language, crop, animal and stone, a trade its tools and
+   works, an animal's kind its food and bed. So the context determines a masked word, also from another sentence of the
+   article. An article keeps to one town, person or animal, so the next sentence differs from one of another article. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>

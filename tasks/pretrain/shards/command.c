@@ -4,21 +4,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "report/stage_progress.h"
 #include "state/lock.h"
 #include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/shards/job.h"
-#include "tasks/pretrain/stage_progress.h"
 #include "train/signals.h"
 
 #define BYTES_PER_TOKEN 3.5  /* of English, at least; for estimates alone */
-#define TOKENS_TWICE    1.4  /* text after a random B is used again */
+#define TOKENS_TWICE    1.4  /* text that a random B replaces is used again */
 #define FIRST_PASS      0.75 /* of the time */
 #define FEW             3    /* documents per shard */
 
 /* ---- memory and disk ---- */
 
-/* At most as many threads as the promised memory allows. */
+/* At most as many threads as fit the promised memory. */
 static void choose_threads(ShardsJob *j, int64_t asked, int64_t shard_bytes)
 {
     double tokens = (double)(shard_bytes ? shard_bytes : SHARDS_SIZE) / BYTES_PER_TOKEN * TOKENS_TWICE;
@@ -55,7 +55,7 @@ static Status check_disk(ShardsJob *j)
     stage_format_bytes(shards, end, sizeof end);
     TRY(file_free_bytes(j->dir, &free_bytes));
     stage_format_bytes((double)free_bytes, left, sizeof left);
-    log_info("%s of text in %d files, about %.3g million tokens: %d shards with %d threads", text, j->n_inputs,
+    log_info("%s of text in %d files, about %.3g million tokens: %d shards with %d threads", text, j->inputs.count,
              tokens / 1e6, j->n_shards, j->threads);
     log_info("disk: about %s of shards, and %s in between; %s are free", end, between, left);
     if (chunks + shards > (double)there + (double)free_bytes)
@@ -77,12 +77,12 @@ typedef struct {
     char *message;
 } PassJob;
 
-static void run_job(PoolJob *pool, void *arg)
+static void run_pass_job(PoolJob *pool, void *arg)
 {
     PassJob *t = (PassJob *)pool;
     ShardsJob *j = t->j;
     ShardsWorker *w = arg;
-    t->status = *j->stop ? fail(E_STOPPED, "stopped; the same command resumes here") : OK;
+    t->status = *j->stop ? fail(E_STOPPED, "stopped; the same command resumes") : OK;
     if (t->status == OK && t->is_chunk) {
         ShardsChunkResult r;
         t->status = shards_chunk(j, w, t->i, &r);
@@ -99,7 +99,7 @@ static void run_job(PoolJob *pool, void *arg)
     if (t->status != OK) t->message = mem_strdup(status_message());
 }
 
-static void show(StageProgress *p, bool chunks, int done, int of)
+static void show_pass(StageProgress *p, bool chunks, int done, int of)
 {
     char what[96];
     double share = (double)done / of;
@@ -123,12 +123,12 @@ static Status run_pass(ShardsJob *j, ShardsWorker *workers, StageProgress *progr
             done++;
     for (int i = 0; i < j->threads; i++) all[i] = &workers[i];
     if (waiting == 0) goto done;
-    TRY_DONE(pool_open(&pool, j->threads < waiting ? j->threads : waiting, run_job, all));
+    TRY_DONE(pool_open(&pool, j->threads < waiting ? j->threads : waiting, run_pass_job, all));
     for (int i = 0; i < waiting; i++) {
         for (; begun < waiting && begun < i + 2 * j->threads; begun++) pool_submit(pool, &jobs[begun].pool);
         while (!pool_is_done(pool, &jobs[i].pool)) {
             usleep(5000);
-            show(progress, chunks, done, n);
+            show_pass(progress, chunks, done, n);
         }
         done++;
         if (jobs[i].status != OK) TRY_DONE(fail(jobs[i].status, "%s", jobs[i].message));
@@ -140,7 +140,7 @@ done:
     return status;
 }
 
-/* B of a random pair comes from the same shard: in a shard of hardly a document, all pairs follow each other. */
+/* B of a random pair comes from the same shard, so a shard of one document has no random pairs. */
 static void warn_few(const char *what, int64_t documents, int shards)
 {
     if (documents > 0 && documents < FEW * (int64_t)shards)
@@ -159,20 +159,11 @@ static void warn_documents(const ShardsJob *j, int64_t documents, int64_t held_o
     warn_few("held out", held_out, j->eval_buckets);
 }
 
-static void summarise(const ShardsJob *j, double seconds, bool resumed)
+static void log_summary(const ShardsJob *j, double seconds, bool resumed)
 {
-    ShardsChunkResult sum = {0};
+    ShardsChunkResult sum = shards_sum(j);
     ShardsResult made = {0};
     char took[32], size[24];
-    for (int i = 0; i < j->n_chunks; i++) {
-        const ShardsChunkResult *r = &j->chunked[i];
-        sum.documents += r->documents;
-        sum.eval_documents += r->eval_documents;
-        sum.sentences += r->sentences;
-        sum.cut_lines += r->cut_lines;
-        sum.cut_documents += r->cut_documents;
-        sum.bad_lines += r->bad_lines;
-    }
     for (int i = 0; i < j->n_shards; i++) {
         made.sequences += j->shards[i].sequences;
         made.tokens += j->shards[i].tokens;
@@ -191,18 +182,18 @@ static void summarise(const ShardsJob *j, double seconds, bool resumed)
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 
-/* The vocabulary goes beside the shards, but never replaces another one. */
+/* The vocabulary is copied beside the shards, but never replaces another one. */
 static Status check_vocab_place(const ShardsJob *j, const Config *c)
 {
     Vocab *there = NULL;
     Status status = OK;
     char *path = file_join(j->dir, "vocab.txt");
     if (!file_exists(path)) goto done;
-    TRY_DONE(vocab_read(path, &there));
+    TRY_DONE(vocab_read(path, j->stop, &there));
     Digest a = vocab_digest(there), b = vocab_digest(j->vocab);
     if (memcmp(&a, &b, sizeof a) != 0)
         TRY_DONE(fail(E_USAGE,
-                      "%s is another vocabulary than %s, which goes beside the shards; give another --output-dir", path,
+                      "%s differs from %s, which goes beside the shards as vocab.txt; give another --output-dir", path,
                       c->vocab));
 done:
     vocab_free(there);
@@ -210,11 +201,10 @@ done:
     return status;
 }
 
-static Status make(ShardsJob *j, const Config *c)
+static Status make_shards(ShardsJob *j, const Config *c)
 {
     bool finished, resumed = false;
     double start = clock_monotonic();
-    int documents = 0;
     Status status = OK;
     StageProgress progress = {0};
     ShardsWorker *workers = NULL;
@@ -223,7 +213,7 @@ static Status make(ShardsJob *j, const Config *c)
     if (finished) { /* a process killed after the manifest left files */
         TRY_DONE(file_remove_temporaries(j->dir));
         TRY_DONE(file_remove_tree(j->unfinished));
-        log_info("%s: all shards are there already", j->dir);
+        log_info("%s: all shards exist already", j->dir);
         goto done;
     }
     TRY_DONE(check_vocab_place(j, c));
@@ -236,14 +226,13 @@ static Status make(ShardsJob *j, const Config *c)
     if (j->eval_buckets) TRY_DONE(file_remove_temporaries(eval));
     stage_progress_open(&progress);
     TRY_DONE(run_pass(j, workers, &progress, true));
-    for (int i = 0; i < j->n_chunks; i++) documents += j->chunked[i].documents > 0;
-    if (!documents) TRY_DONE(fail(E_FORMAT, "%s: no sentence in the text", c->input));
+    if (shards_sum(j).documents == 0) TRY_DONE(fail(E_FORMAT, "%s: no sentence in the text", c->input));
     TRY_DONE(run_pass(j, workers, &progress, false));
     stage_progress_close(&progress);
     TRY_DONE(shards_manifest(j, c));
     shards_journal_close(j);
     TRY_DONE(file_remove_tree(j->unfinished));
-    summarise(j, clock_monotonic() - start, resumed);
+    log_summary(j, clock_monotonic() - start, resumed);
 done:
     stage_progress_close(&progress);
     shards_journal_close(j);
@@ -261,7 +250,7 @@ Status command_shards(const Config *c)
     TRY_DONE(shards_job_init(&j, c));
     signals_install();
     TRY_DONE(lock_take(&lock, j.dir));
-    TRY_DONE(make(&j, c));
+    TRY_DONE(make_shards(&j, c));
 done:
     lock_release(&lock);
     shards_job_free(&j);

@@ -1,7 +1,7 @@
 /* Inside `cairn shards`: text to shards in two passes, with an external shuffle between them.
 
    Pass 1 takes the text in chunks of 16 MiB: a chunk's documents become token ids, are dealt to buckets by their number
-   (or, if their hash says so, to a bucket of the held-out part), and are written to one file, sorted by bucket. Pass 2
+   (or, chosen by their hash, to a bucket of the held-out part), and are written to one file, sorted by bucket. Pass 2
    makes one shard of each bucket, and of each round of the dupe factor: it gathers the bucket's documents from all
    chunk files, pairs and shuffles them. A thread holds one chunk or one bucket in memory. Both depend on the text and
    the options alone, so the bytes are the same for any number of threads. */
@@ -15,18 +15,24 @@
 #include "config/config.h"
 #include "data/documents.h"
 #include "data/hdf5_file.h"
+#include "tasks/pretrain/inputs.h"
 #include "text/text.h"
 
 #define SHARDS_SIZE        ((int64_t)4 << 20) /* of a shard by default: bytes of its text */
 #define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
 #define SHARDS_MEMORY      ((uint64_t)800 << 20) /* of all threads together */
 
+/* Counts of a chunk, in the order of the journal. cut_lines and cut_documents were too long, bad_lines not UTF-8. */
+#define SHARDS_COUNT_LIST(X)                                                                                           \
+    X(documents) X(eval_documents) X(sentences) X(tokens) X(cut_lines) X(cut_documents) X(bad_lines)
+
 typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA } ShardsForm;
 
 typedef struct {
     uint64_t size;
-    int64_t documents, eval_documents, sentences, tokens;
-    int64_t cut_lines, cut_documents, bad_lines; /* too long; not UTF-8 */
+#define X(field) int64_t field;
+    SHARDS_COUNT_LIST(X)
+#undef X
     Digest digest;
     bool done;
 } ShardsChunkResult;
@@ -46,10 +52,9 @@ typedef struct {
 typedef struct {
     const char *dir;
     char *unfinished; /* DIR/unfinished: chunk files and the journal */
-    char **inputs;    // (n_inputs)
-    uint64_t *sizes;  // (n_inputs)
-    int n_inputs;
-    uint64_t bytes; /* of text */
+    FileList inputs;
+    uint64_t *sizes; // (inputs.count)
+    uint64_t bytes;  /* of text */
     int threads;
 
     Buf vocab_text; /* the file's bytes, copied beside the shards */
@@ -79,7 +84,7 @@ typedef struct {
 
 /* A thread's own memory. Zero-initialise. */
 typedef struct {
-    char *window; /* of the text */
+    char *window; /* a piece of the text */
     TokenIds ids;
     Buf words; /* ids of a chunk, id_bytes each */
     uint32_t *lengths;
@@ -89,12 +94,12 @@ typedef struct {
     Documents bucket;
     Buf record;
     Sequences sequences;
-    void *rows;      // (1024, max_length) about to be written, 4 bytes a number
+    void *rows;      // (1024, max_length) to be written, 4 bytes per number
     int64_t *offset; // (1025)
 } ShardsWorker;
 void shards_worker_free(ShardsWorker *w);
 
-/* From options, vocabulary and text; nothing is written. Free it in any case. (options.c) */
+/* From options, vocabulary and text. Writes nothing. The caller frees it also after a failure. (options.c) */
 Status shards_job_init(ShardsJob *j, const Config *c);
 void shards_job_free(ShardsJob *j);
 
@@ -111,12 +116,13 @@ char *shards_name(const ShardsJob *j, int i); /* below DIR */
 double shards_bytes(const ShardsJob *j, double sequences, double tokens);
 
 /* The journal, by which a run resumes, and the manifest. (journal.c) */
-/* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder is another
-   job's. *finished: all is there already. */
+/* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder belongs to
+   another job. *finished: all shards exist already. */
 Status shards_journal_open(ShardsJob *j, bool *finished);
 Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r);
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);
 Status shards_manifest(ShardsJob *j, const Config *c);
+ShardsChunkResult shards_sum(const ShardsJob *j); /* the counts of all chunks */
 void shards_journal_close(ShardsJob *j);
 
 #endif

@@ -22,8 +22,17 @@ static bool same_file(const char *path, uint64_t size, const char *digest)
     return strcmp(text, digest) == 0;
 }
 
-/* A file counts only if its bytes have the digest of the line. */
-static void take_line(ShardsJob *j, const Json *line)
+static ShardsChunkResult chunk_of_line(const Json *line, uint64_t size)
+{
+    ShardsChunkResult r = {.size = size, .done = true};
+#define X(field) r.field = js_int(js_get(line, #field), 0);
+    SHARDS_COUNT_LIST(X)
+#undef X
+    return r;
+}
+
+/* Takes over a finished chunk or shard if its file has the size and digest of the line. */
+static void adopt_line(ShardsJob *j, const Json *line)
 {
     const char *digest = js_string(js_get(line, "xxh3_128"), "");
     int64_t chunk = js_int(js_get(line, "chunk"), -1), shard = js_int(js_get(line, "shard"), -1);
@@ -31,18 +40,7 @@ static void take_line(ShardsJob *j, const Json *line)
     char *path = NULL;
     if (chunk >= 0 && chunk < j->n_chunks) {
         path = shards_chunk_path(j, (int)chunk);
-        if (same_file(path, size, digest))
-            j->chunked[chunk] = (ShardsChunkResult){
-                .size = size,
-                .documents = js_int(js_get(line, "documents"), 0),
-                .eval_documents = js_int(js_get(line, "eval_documents"), 0),
-                .sentences = js_int(js_get(line, "sentences"), 0),
-                .tokens = js_int(js_get(line, "tokens"), 0),
-                .cut_lines = js_int(js_get(line, "cut_lines"), 0),
-                .cut_documents = js_int(js_get(line, "cut_documents"), 0),
-                .bad_lines = js_int(js_get(line, "bad_lines"), 0),
-                .done = true,
-            };
+        if (same_file(path, size, digest)) j->chunked[chunk] = chunk_of_line(line, size);
     } else if (shard >= 0 && shard < j->n_shards) {
         char *name = shards_name(j, (int)shard);
         int64_t sequences = js_int(js_get(line, "sequences"), 0);
@@ -60,7 +58,7 @@ static void take_line(ShardsJob *j, const Json *line)
     free(path);
 }
 
-static Status another_job(const ShardsJob *j, const char *path)
+static Status belongs_to_another_job(const ShardsJob *j, const char *path)
 {
     return fail(
         E_USAGE,
@@ -79,11 +77,11 @@ static Status read_journal(ShardsJob *j, const char *path, size_t *whole)
     TRY_DONE(file_read(path, MOST_JOURNAL, &text));
     for (char *at = text.data, *end; (end = memchr(at, '\n', text.len - (size_t)(at - text.data))); at = end + 1) {
         Json *line;
-        if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* torn: the end of the journal */
+        if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* incomplete: the end of the journal */
         bool ours = !first || strcmp(js_string(js_get(line, "made_of"), ""), j->identity) == 0;
-        if (ours && !first) take_line(j, line);
+        if (ours && !first) adopt_line(j, line);
         js_free(line);
-        if (!ours) TRY_DONE(another_job(j, path));
+        if (!ours) TRY_DONE(belongs_to_another_job(j, path));
         first = false;
         *whole = (size_t)(end + 1 - text.data);
     }
@@ -100,7 +98,7 @@ static Status read_manifest(ShardsJob *j, bool *finished)
     Status status = OK;
     if (!file_exists(path)) goto done;
     TRY_DONE(js_read(path, &doc));
-    if (strcmp(js_string(js_get(doc, "made_of"), ""), j->identity) != 0) TRY_DONE(another_job(j, path));
+    if (strcmp(js_string(js_get(doc, "made_of"), ""), j->identity) != 0) TRY_DONE(belongs_to_another_job(j, path));
     const Json *shards = js_get(doc, "shards");
     for (size_t i = 0; i < js_size(shards); i++) {
         const Json *shard = js_at(shards, i);
@@ -141,7 +139,7 @@ done:
 
 /* ---- writing ---- */
 
-/* The line is on the disk before anything relies on it. */
+/* Appends a durable line. */
 static Status add_line(ShardsJob *j, const char *line)
 {
     pthread_mutex_lock(&j->lock);
@@ -156,13 +154,11 @@ Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r)
     Buf line = {0};
     char digest[33];
     digest_format(r->digest, digest);
-    buf_printf(&line,
-               "{\"chunk\": %d, \"documents\": %lld, \"eval_documents\": %lld, \"sentences\": %lld, \"tokens\": %lld, "
-               "\"cut_lines\": %lld, \"cut_documents\": %lld, \"bad_lines\": %lld, \"bytes\": %llu, \"xxh3_128\": "
-               "\"%s\"}\n",
-               i, (long long)r->documents, (long long)r->eval_documents, (long long)r->sentences, (long long)r->tokens,
-               (long long)r->cut_lines, (long long)r->cut_documents, (long long)r->bad_lines,
-               (unsigned long long)r->size, digest);
+    buf_printf(&line, "{\"chunk\": %d, ", i);
+#define X(field) buf_printf(&line, "\"" #field "\": %lld, ", (long long)r->field);
+    SHARDS_COUNT_LIST(X)
+#undef X
+    buf_printf(&line, "\"bytes\": %llu, \"xxh3_128\": \"%s\"}\n", (unsigned long long)r->size, digest);
     Status status = add_line(j, line.data);
     buf_free(&line);
     return status;
@@ -188,18 +184,23 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
     return status;
 }
 
+ShardsChunkResult shards_sum(const ShardsJob *j)
+{
+    ShardsChunkResult sum = {0};
+    for (int i = 0; i < j->n_chunks; i++) {
+#define X(field) sum.field += j->chunked[i].field;
+        SHARDS_COUNT_LIST(X)
+#undef X
+    }
+    return sum;
+}
+
 /* `folder` is DIR, or DIR/eval, whose manifest lists the shards in it alone (`only` is "eval/"). */
 static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, const char *only)
 {
     Buf out = {0};
-    ShardsChunkResult sum = {0};
+    ShardsChunkResult sum = shards_sum(j);
     char digest[33], *path = file_join(folder, "manifest.json");
-    for (int i = 0; i < j->n_chunks; i++) {
-        sum.documents += j->chunked[i].documents;
-        sum.eval_documents += j->chunked[i].eval_documents;
-        sum.sentences += j->chunked[i].sentences;
-        sum.tokens += j->chunked[i].tokens;
-    }
     digest_format(vocab_digest(j->vocab), digest);
     buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
                digest);
@@ -237,7 +238,7 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
     return status;
 }
 
-static Status put_vocab(const char *folder, const Buf *text)
+static Status copy_vocab(const char *folder, const Buf *text)
 {
     char *path = file_join(folder, "vocab.txt");
     Buf there = {0};
@@ -254,8 +255,8 @@ Status shards_manifest(ShardsJob *j, const Config *c)
 {
     Status status = OK;
     char *eval = file_join(j->dir, "eval");
-    TRY_DONE(put_vocab(j->dir, &j->vocab_text));
-    if (j->eval_buckets) TRY_DONE(put_vocab(eval, &j->vocab_text));
+    TRY_DONE(copy_vocab(j->dir, &j->vocab_text));
+    if (j->eval_buckets) TRY_DONE(copy_vocab(eval, &j->vocab_text));
     if (j->eval_buckets) TRY_DONE(write_manifest(j, c, eval, "eval/"));
     TRY_DONE(write_manifest(j, c, j->dir, ""));
 done:

@@ -1,6 +1,7 @@
 /* Pass 1 writes documents of token ids, sorted by bucket, into chunk files. Pass 2 gathers a bucket from all of them.
  */
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #define WINDOW          (1 << 20)                    /* also the longest line */
 #define LONGEST_SEARCH  ((uint64_t)4 << 20)          /* for an empty line, after a chunk's border */
 #define DOCUMENT_TOKENS ((size_t)1 << 18)            /* longer documents are cut */
+#define PART_TOKENS     ((size_t)1 << 13)            /* without pairs */
 #define MAGIC           UINT64_C(0x31736b6e75686343) /* "Cchunks1" */
 
 typedef struct ShardsDocument {
@@ -42,7 +44,7 @@ typedef struct {
     size_t len, used;
 } Lines;
 
-static Status fill(Lines *l)
+static Status fill_window(Lines *l)
 {
     memmove(l->text, l->text + l->used, l->len - l->used);
     l->at += l->used;
@@ -51,7 +53,7 @@ static Status fill(Lines *l)
     while (l->len < WINDOW && l->at + l->len < l->size) {
         ssize_t got = pread(l->fd, l->text + l->len, WINDOW - l->len, (off_t)(l->at + l->len));
         if (got < 0) return fail(E_IO, "%s: %m", l->path);
-        if (got == 0) return fail(E_IO, "%s: the file became shorter while it was read", l->path);
+        if (got == 0) return fail(E_IO, "%s: the file shrank while it was read", l->path);
         l->len += (size_t)got;
     }
     return OK;
@@ -63,7 +65,8 @@ static void seek_to(Lines *l, uint64_t at)
     l->len = l->used = 0;
 }
 
-static uint64_t place(const Lines *l) { return l->at + l->used; }
+/* The offset of the next line in the file. */
+static uint64_t lines_offset(const Lines *l) { return l->at + l->used; }
 
 /* The next line without its end; *line is NULL at the end of the file. A line longer than the window comes in pieces,
    cut after a blank where there is one. */
@@ -73,14 +76,14 @@ static Status next_line(Lines *l, const char **line, size_t *len, bool *cut)
     *cut = false;
     char *end = memchr(l->text + l->used, '\n', l->len - l->used);
     if (!end) {
-        TRY(fill(l));
+        TRY(fill_window(l));
         end = memchr(l->text, '\n', l->len);
     }
     size_t left = l->len - l->used;
     if (left == 0) return OK;
     *line = l->text + l->used;
     *len = end ? (size_t)(end - *line) : left;
-    *cut = !end && place(l) + left < l->size;
+    *cut = !end && lines_offset(l) + left < l->size;
     if (*cut) {
         const char *blank = memrchr(*line, ' ', left);
         if (blank && blank > *line)
@@ -99,9 +102,9 @@ static bool is_blank(const char *line, size_t len)
     return true;
 }
 
-/* Start of the first document after `from`: after an empty line, or if there is none for long, at a line. So each
+/* Finds the first document after `from`: it follows an empty line, or any line if none is empty for long. So each
    document belongs to one chunk. */
-static Status border(Lines *l, uint64_t from, uint64_t *at)
+static Status find_border(Lines *l, uint64_t from, uint64_t *at)
 {
     const char *line;
     size_t len;
@@ -110,11 +113,11 @@ static Status border(Lines *l, uint64_t from, uint64_t *at)
     *at = from;
     if (from == 0 || from >= l->size) return OK;
     seek_to(l, from);
-    while (place(l) - from < LONGEST_SEARCH) {
+    while (lines_offset(l) - from < LONGEST_SEARCH) {
         TRY(next_line(l, &line, &len, &cut));
         if (!line) return *at = l->size, OK;
-        if (!first && is_blank(line, len)) return *at = place(l), OK;
-        if (!cut && !fallback) fallback = place(l); /* the first line began before `from` */
+        if (!first && is_blank(line, len)) return *at = lines_offset(l), OK;
+        if (!cut && !fallback) fallback = lines_offset(l); /* the first line began before `from` */
         first = cut;
     }
     *at = fallback ? fallback : from + LONGEST_SEARCH;
@@ -132,14 +135,23 @@ typedef struct {
     bool open;
 } Chunking;
 
-static void begin_document(Chunking *x, const char *line, size_t len, bool goes_on)
+/* With pairs the first line decides, so that copies of a document are on one side. Without, documents are held out at
+   even distances, the first of a chunk among them, because own texts are often few and begin alike. */
+static bool is_held_out(const Chunking *x)
+{
+    double fraction = x->j->eval_fraction, n = (double)x->w->n_documents;
+    if (x->j->pairs.alone) return ceil((n + 1) * fraction) > ceil(n * fraction);
+    return (double)(x->hash >> 11) * 0x1p-53 < fraction;
+}
+
+static void begin_document(Chunking *x, const char *line, size_t len, bool continues)
 {
     ShardsWorker *w = x->w;
     const ShardsJob *j = x->j;
-    if (!goes_on) x->hash = digest_of(line, len).lo;
+    if (!continues) x->hash = digest_of(line, len).lo;
     uint64_t number = (uint64_t)x->chunk << 24 | w->n_documents;
     Draws draw = draws(j->pairs.seed ^ PHILOX_PAIRS, UINT32_MAX, (uint32_t)number, (uint32_t)(number >> 32));
-    bool held_out = (double)(x->hash >> 11) * 0x1p-53 < j->eval_fraction;
+    bool held_out = is_held_out(x);
     uint32_t bucket = held_out ? (uint32_t)j->buckets + draw_below(&draw, (uint32_t)j->eval_buckets)
                                : draw_below(&draw, (uint32_t)j->buckets);
     MEM_GROW(w->documents, w->n_documents, w->cap_documents);
@@ -158,7 +170,7 @@ static void add_sentence(Chunking *x, const char *line, size_t len)
     w->ids.count = 0;
     tokenizer_encode(j->tokenizer, line, len, &w->ids);
     if (w->ids.count == 0) return;
-    bool full = x->open && w->documents[w->n_documents - 1].tokens >= DOCUMENT_TOKENS;
+    bool full = x->open && w->documents[w->n_documents - 1].tokens >= (j->pairs.alone ? PART_TOKENS : DOCUMENT_TOKENS);
     if (!x->open || full) begin_document(x, line, len, full);
     x->r->cut_documents += full;
     ShardsDocument *d = &w->documents[w->n_documents - 1];
@@ -186,19 +198,20 @@ static Status read_chunk(Chunking *x, Lines *l, const ShardsChunk *chunk)
     const char *line;
     size_t len;
     bool cut;
-    TRY(border(l, chunk->begin, &begin));
-    TRY(border(l, chunk->end, &end));
+    TRY(find_border(l, chunk->begin, &begin));
+    TRY(find_border(l, chunk->end, &end));
     seek_to(l, begin);
-    while (place(l) < end) {
+    while (lines_offset(l) < end) {
         TRY(next_line(l, &line, &len, &cut));
         if (!line) break;
         x->r->cut_lines += cut;
-        if (place(l) == len + 1 && len >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) line += 3, len -= 3; /* a BOM */
+        if (lines_offset(l) == len + 1 && len >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
+            line += 3, len -= 3; /* a BOM */
         if (is_blank(line, len))
             x->open = x->open && cut;
         else
             add_sentence(x, line, len);
-        if (*x->j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+        if (*x->j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     }
     return OK;
 }
@@ -252,7 +265,7 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
 {
     const ShardsChunk *chunk = &j->chunks[i];
     Chunking x = {.j = j, .w = w, .r = r, .chunk = i};
-    Lines l = {.path = j->inputs[chunk->input], .size = j->sizes[chunk->input]};
+    Lines l = {.path = j->inputs.paths[chunk->input], .size = j->sizes[chunk->input]};
     *r = (ShardsChunkResult){0};
     if (!w->window) w->window = mem_alloc(WINDOW);
     l.text = w->window;
@@ -266,7 +279,7 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
 
 /* ---- gathering a bucket ---- */
 
-static Status damaged(const char *path)
+static Status fail_damaged(const char *path)
 {
     return fail(E_CORRUPT, "%s: damaged; remove the folder 'unfinished' and run the same command again", path);
 }
@@ -276,7 +289,7 @@ static Status read_exactly(int fd, const char *path, uint64_t at, void *out, siz
     for (size_t done = 0; done < n;) {
         ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(at + done));
         if (got < 0) return fail(E_IO, "%s: %m", path);
-        if (got == 0) return damaged(path);
+        if (got == 0) return fail_damaged(path);
         done += (size_t)got;
     }
     return OK;
@@ -287,20 +300,20 @@ static Status parse_documents(const ShardsJob *j, const char *path, const Buf *r
     size_t id_bytes = (size_t)j->id_bytes;
     for (size_t at = 0; at < record->len;) {
         uint32_t counts[4], length;
-        if (record->len - at < sizeof counts) return damaged(path);
+        if (record->len - at < sizeof counts) return fail_damaged(path);
         memcpy(counts, record->data + at, sizeof counts);
         at += sizeof counts;
         size_t lengths = at, ids = at + 4 * (size_t)counts[2], end = ids + id_bytes * counts[3];
-        if (ids > record->len || end > record->len) return damaged(path);
+        if (ids > record->len || end > record->len) return fail_damaged(path);
         documents_begin(d, counts[0] | (uint64_t)counts[1] << 32);
         for (uint32_t s = 0; s < counts[2]; s++) {
             memcpy(&length, record->data + lengths + 4 * (size_t)s, 4);
-            if (length == 0 || id_bytes * length > end - ids) return damaged(path);
+            if (length == 0 || id_bytes * length > end - ids) return fail_damaged(path);
             int32_t *out = documents_sentence(d, length);
             for (uint32_t i = 0; i < length; i++, ids += id_bytes) {
                 uint32_t id = 0;
                 memcpy(&id, record->data + ids, id_bytes); /* little-endian, as every machine that Cairn runs on */
-                if (id >= (uint32_t)vocab_size(j->vocab)) return damaged(path);
+                if (id >= (uint32_t)vocab_size(j->vocab)) return fail_damaged(path);
                 out[i] = (int32_t)id;
             }
         }
@@ -319,7 +332,7 @@ Status shards_gather(ShardsJob *j, ShardsWorker *w, int bucket, Documents *d)
         Status status = fd < 0 ? fail(E_IO, "%s: %m", path) : read_exactly(fd, path, 0, &magic, sizeof magic);
         if (status == OK) status = read_exactly(fd, path, 8 + 8 * (uint64_t)bucket, offset, sizeof offset);
         if (status == OK && (magic != MAGIC || offset[1] < offset[0] || offset[1] > j->chunked[i].size))
-            status = damaged(path);
+            status = fail_damaged(path);
         if (status == OK) {
             w->record.len = offset[1] - offset[0];
             if (w->record.len + 1 > w->record.cap) {

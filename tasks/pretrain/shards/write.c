@@ -9,7 +9,7 @@
 #define SLICE      1024 /* rows written at once; of a gzip chunk too */
 #define GZIP_LEVEL 4
 
-/* A dataset of the file. `bytes` per number; `width` numbers per row, 0: lists. */
+/* A dataset of the file: `bytes` per number, `width` numbers per row (0: lists). */
 typedef struct {
     int column, bytes;
     int64_t width;
@@ -57,7 +57,7 @@ double shards_bytes(const ShardsJob *j, double sequences, double tokens)
     return bytes;
 }
 
-static void put(void *out, int bytes, int64_t at, int32_t value)
+static void store_number(void *out, int bytes, int64_t at, int32_t value)
 {
     if (bytes == 1)
         ((int8_t *)out)[at] = (int8_t)value;
@@ -75,34 +75,34 @@ static int64_t put_row(const Column *f, const Examples *e, int64_t i, void *out,
     int second = 0;
     switch (f->column) {
     case SHARD_INPUT_IDS:
-        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->ids[from + k]);
+        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->ids[from + k]);
         break;
     case SHARD_INPUT_MASK:
-        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, 1);
+        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, 1);
         break;
     case SHARD_SEGMENT_IDS:
-        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->types[from + k]);
+        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->types[from + k]);
         break;
     case SHARD_MASKED_POSITIONS:
         n = masked;
-        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->masked_place[masks + k]);
+        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->masked_place[masks + k]);
         break;
     case SHARD_MASKED_IDS:
         n = masked;
-        for (int64_t k = 0; k < n; k++) put(out, f->bytes, at + k, e->masked_label[masks + k]);
+        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->masked_label[masks + k]);
         break;
     case SHARD_SPECIAL_POSITIONS:
         n = 3;
         while (e->types[from + second] == 0) second++;
-        put(out, f->bytes, at, 0);
-        put(out, f->bytes, at + 1, second - 1);
-        put(out, f->bytes, at + 2, (int32_t)length - 1);
+        store_number(out, f->bytes, at, 0);
+        store_number(out, f->bytes, at + 1, second - 1);
+        store_number(out, f->bytes, at + 2, (int32_t)length - 1);
         break;
     default:
         n = 1;
-        put(out, f->bytes, at, e->label[i]);
+        store_number(out, f->bytes, at, e->label[i]);
     }
-    for (int64_t k = n; k < f->width; k++) put(out, f->bytes, at + k, 0);
+    for (int64_t k = n; k < f->width; k++) store_number(out, f->bytes, at + k, 0);
     return f->width ? f->width : n;
 }
 
@@ -158,7 +158,7 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     place_of(j, i, &bucket, &round);
     *r = (ShardsResult){0};
     TRY(shards_gather(j, w, bucket, &w->bucket));
-    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     sequences_clear(&w->sequences);
     sequences_reserve(&w->sequences, 0, w->bucket.tokens + w->bucket.tokens / 4, 0);
     documents_sequences(&w->bucket, (uint32_t)round, &j->pairs, j->is_static ? &j->masking : NULL, &w->sequences);
@@ -166,7 +166,7 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     r->sequences = e->count;
     r->tokens = e->offset[e->count];
     r->masked = e->masked_offset[e->count];
-    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes here");
+    if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
     char *name = shards_name(j, i), *path = file_join(j->dir, name);
     Status status = write_rows(j, w, i, path);

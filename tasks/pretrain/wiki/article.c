@@ -23,21 +23,15 @@ void wiki_counts_add(WikiCounts *sum, const WikiCounts *more)
 #undef X
 }
 
-Status article_maker_open(ArticleMaker **maker, bool pages)
+ArticleMaker *article_maker_new(void)
 {
     ArticleMaker *m = mem_alloc(sizeof *m);
-    *maker = NULL;
-    Status status = pages ? page_parser_open(&m->parser) : OK;
-    if (status != OK) {
-        free(m);
-        return status;
-    }
+    if (page_parser_open(&m->parser) != OK) m->parser = NULL; /* built without expat */
     m->wikitext = wikitext_new();
-    *maker = m;
-    return OK;
+    return m;
 }
 
-void article_maker_close(ArticleMaker *maker)
+void article_maker_free(ArticleMaker *maker)
 {
     if (!maker) return;
     page_parser_close(maker->parser);
@@ -47,7 +41,7 @@ void article_maker_close(ArticleMaker *maker)
     free(maker);
 }
 
-/* What stands between <title> and </title>, or in title="…", as written; at most 80 bytes. */
+/* Appends the title as written, from <title>…</title> or title="…"; at most 80 bytes. */
 static void append_title(Buf *out, TextForm form, const char *unit, size_t len)
 {
     const char *open = form == FORM_DOCS ? "title=\"" : "<title>";
@@ -57,11 +51,11 @@ static void append_title(Buf *out, TextForm form, const char *unit, size_t len)
     p += strlen(open);
     size_t n = 0, left = look - (size_t)(p - unit);
     while (n < left && n < 80 && p[n] != '<' && p[n] != '"' && (unsigned char)p[n] >= ' ') n++;
-    while (n > 0 && text_utf8_error(p, n) >= 0) n--; /* cut within a character, or not UTF-8 at all */
+    while (n > 0 && text_utf8_error(p, n) >= 0) n--; /* cut within a character, or not UTF-8 */
     buf_printf(out, " '%.*s'", (int)n, p);
 }
 
-static void problem(Buf *problems, TextForm form, const Unit *unit, const char *data, const char *why)
+static void report_problem(Buf *problems, TextForm form, const Unit *unit, const char *data, const char *why)
 {
     buf_puts(problems, form == FORM_PAGES ? "page" : "document");
     append_title(problems, form, data, unit->len);
@@ -85,7 +79,7 @@ static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, cons
                                           (unsigned long long)unit->offset + (unsigned long long)bad)
                              : mem_printf("%s at byte %llu; left out", status_message(),
                                           (unsigned long long)(unit->offset + at));
-        problem(problems, FORM_PAGES, unit, xml, why);
+        report_problem(problems, FORM_PAGES, unit, xml, why);
         free(why);
         counts->broken++;
         return SIZE_MAX;
@@ -107,7 +101,7 @@ static size_t end_paragraph(ArticleMaker *m, bool one_sentence, Buf *text)
     return n;
 }
 
-/* Lines of plain text. In WikiExtractor's form each is a paragraph. */
+/* Lines of plain text. In WikiExtractor's form each line is a paragraph. */
 static size_t make_lines(ArticleMaker *m, TextForm form, const char *p, const char *end, Buf *text)
 {
     size_t n = 0;
@@ -128,7 +122,7 @@ static size_t make_lines(ArticleMaker *m, TextForm form, const char *p, const ch
     return n + end_paragraph(m, form == FORM_SENTENCES, text);
 }
 
-/* <doc …>, the title once more, the text, </doc>. */
+/* <doc …>, the title again, the text, </doc>. */
 static size_t make_doc(ArticleMaker *m, const char *doc, size_t len, Buf *text)
 {
     const char *p = doc, *end = doc + len - strlen("</doc>"), *line = memchr(doc, '\n', len);
@@ -151,7 +145,7 @@ static size_t make_text(ArticleMaker *m, TextForm form, const Unit *unit, const 
     if (bad >= 0) {
         char *why =
             mem_printf("byte %llu is not UTF-8; left out", (unsigned long long)unit->offset + (unsigned long long)bad);
-        problem(problems, form, unit, data, why);
+        report_problem(problems, form, unit, data, why);
         free(why);
         counts->broken++;
         return SIZE_MAX;
@@ -168,7 +162,7 @@ void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespac
         const char *data = batch->data.data + unit->start;
         counts->pages++;
         if (unit->state != UNIT_WHOLE) {
-            problem(problems, batch->form, unit, data, unit_problems[unit->state]);
+            report_problem(problems, batch->form, unit, data, unit_problems[unit->state]);
             counts->too_large += unit->state == UNIT_LARGE;
             counts->broken += unit->state != UNIT_LARGE;
             continue;

@@ -1,4 +1,4 @@
-/* From a batch of units to text: each article's sentences, one per line, and an empty line behind each article. */
+/* Converts a batch of units to text: each article's sentences, one per line, and an empty line after each article. */
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
 
@@ -8,11 +8,11 @@
 #include "base/base.h"
 #include "tasks/pretrain/wiki/cutter.h"
 
-/* X(field, what is counted) */
+/* X(field, meaning) */
 #define WIKI_COUNT_LIST(X)                                                                                             \
     X(pages, "pages of dumps, or documents")                                                                           \
     X(redirects, "pages that only point to another")                                                                   \
-    X(other_namespaces, "pages that are no articles")                                                                  \
+    X(other_namespaces, "pages of other namespaces")                                                                   \
     X(empty, "articles without a sentence")                                                                            \
     X(articles, "articles written")                                                                                    \
     X(sentences, "lines written")                                                                                      \
@@ -29,13 +29,13 @@ typedef struct {
 } WikiCounts;
 void wiki_counts_add(WikiCounts *sum, const WikiCounts *more);
 
-/* What one thread needs; opened once per thread. */
+/* The working memory of one thread. */
 typedef struct ArticleMaker ArticleMaker;
-Status article_maker_open(ArticleMaker **maker, bool pages); /* E_FAIL: dumps cannot be read by this program */
-void article_maker_close(ArticleMaker *maker);               /* takes NULL */
+ArticleMaker *article_maker_new(void);        /* without expat it must get no FORM_PAGES */
+void article_maker_free(ArticleMaker *maker); /* takes NULL */
 
-/* Appends the text of a batch to `text`, and what was left out, one line each ("page 'X' at byte 123: why"), to
-   `problems`; `counts` are of this batch alone, without read_bytes and lost. `namespaces`: as in wikitext.h. The result
+/* Appends the text of a batch to `text`, and a line for each unit left out ("page 'X' at byte 123: why") to `problems`.
+   `counts` are of this batch alone, without read_bytes and lost. `namespaces`: as in wikitext.h. The result
    depends on the arguments alone. */
 void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespaces, Buf *text, Buf *problems,
                    WikiCounts *counts);

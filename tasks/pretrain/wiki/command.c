@@ -23,6 +23,7 @@ Status command_wiki(const Config *c)
                      .threads = (int)c->threads,
                      .part_size = (size_t)(c->part_size ? c->part_size : PART_SIZE),
                      .max_article = (size_t)(c->max_article ? c->max_article : MAX_ARTICLE),
+                     .column = *c->text_columns ? c->text_columns : "text",
                      .form = strcmp(c->text_form, "sentences") == 0    ? FORM_SENTENCES
                              : strcmp(c->text_form, "paragraphs") == 0 ? FORM_PARAGRAPHS
                                                                        : FORM_UNKNOWN,

@@ -7,7 +7,7 @@
 
 #define BATCH_BYTES ((size_t)1 << 20)
 #define MOST_HEADER ((size_t)1 << 20)
-#define SAMPLE      ((size_t)64 << 10) /* of plain text, to see what it is */
+#define SAMPLE      ((size_t)64 << 10) /* of plain text, to find its form */
 #define TITLE_BYTES 512                /* kept of a unit that is left out */
 
 const char *text_form_name(TextForm form)
@@ -38,19 +38,19 @@ void cutter_resume(Cutter *c, TextPlace place)
 {
     c->text.len = c->at = c->scan = c->n_pieces = c->last_len = 0;
     c->base = place.start;
-    c->at = (size_t)(place.offset - place.start); /* beyond the text: what comes up to there is passed */
+    c->at = (size_t)(place.offset - place.start); /* beyond the text: text up to there is skipped */
     c->scan = c->at;
     c->open = c->large = c->closed = false;
 }
 
-/* ---- what it is ---- */
+/* ---- the form ---- */
 
-static bool begins(const char *p, size_t len, const char *word)
+static bool begins_with(const char *p, size_t len, const char *word)
 {
     return len >= strlen(word) && memcmp(p, word, strlen(word)) == 0;
 }
 
-/* Lines that are one sentence and end like one: a file of sentences; else of paragraphs. */
+/* FORM_SENTENCES if most lines are one sentence and end like one, else FORM_PARAGRAPHS. */
 static TextForm form_of_lines(const char *p, size_t len)
 {
     size_t lines = 0, single = 0, ended = 0;
@@ -78,21 +78,20 @@ static Status find_form(Cutter *c, bool end)
 {
     const char *p = c->text.data ? c->text.data : "", *stop = p + c->text.len;
     if (c->text.len < SAMPLE && !end) return OK;
-    if (begins(p, c->text.len, "\xef\xbb\xbf")) c->at = c->scan = 3, p += 3;
+    if (begins_with(p, c->text.len, "\xef\xbb\xbf")) c->at = c->scan = 3, p += 3;
     while (p < stop && strchr(" \t\r\n", *p)) p++;
     size_t len = (size_t)(stop - p), look = len < 4096 ? len : 4096;
-    if ((memmem(p, look, "<mediawiki", 10) && *p == '<') || begins(p, len, "<page>")) {
+    if ((memmem(p, look, "<mediawiki", 10) && *p == '<') || begins_with(p, len, "<page>")) {
         c->form = FORM_PAGES;
-    } else if (begins(p, len, "<doc ")) {
+    } else if (begins_with(p, len, "<doc ")) {
         c->form = FORM_DOCS;
-    } else if (begins(p, len, "<?xml") || begins(p, len, "<!DOCTYPE") || begins(p, len, "<html")) {
-        return fail(E_FORMAT, "XML, but no MediaWiki dump: expected <mediawiki> near its start, found \"%.*s\"",
+    } else if (begins_with(p, len, "<?xml") || begins_with(p, len, "<!DOCTYPE") || begins_with(p, len, "<html")) {
+        return fail(E_FORMAT, "XML, but not a MediaWiki dump: expected <mediawiki> near its start, found \"%.*s\"",
                     (int)(len < 40 ? len : 40), p);
-    } else if (begins(p, len, "{\"")) {
-        return fail(E_FORMAT, "JSON lines, which are not read; expected a MediaWiki dump, <doc>s or plain text "
-                              "(WikiExtractor without --json)");
+    } else if (begins_with(p, len, "{\"")) {
+        return fail(E_FORMAT, "JSON lines; name the file .jsonl, and give the key of the text as --text-columns");
     } else if (memchr(p, '\0', look)) {
-        return fail(E_FORMAT, "no text: a NUL at byte %zu",
+        return fail(E_FORMAT, "not text: a NUL at byte %zu",
                     (size_t)((const char *)memchr(p, '\0', look) - c->text.data));
     } else {
         size_t sample = c->text.len < SAMPLE ? len : SAMPLE - (size_t)(p - c->text.data);
@@ -103,7 +102,7 @@ static Status find_form(Cutter *c, bool end)
 
 /* ---- feeding ---- */
 
-/* Cuts off what lies before `at` and was handed on. */
+/* Discards the text before `at`. */
 static void drop_used(Cutter *c)
 {
     size_t used = c->at < c->text.len ? c->at : c->text.len;
@@ -141,7 +140,7 @@ static void set_end(Cutter *c, Batch *batch)
     batch->end = (TextPlace){.mark = c->pieces[k].mark, .start = c->pieces[k].start, .offset = offset};
 }
 
-/* The unit [at, end) of the text, of which a batch gets `len` bytes. */
+/* Adds the unit [at, end) of the text; of a unit that is left out only the first bytes. */
 static void add_unit(Cutter *c, Batch *batch, size_t end, UnitState state)
 {
     size_t len = end - c->at;
@@ -157,8 +156,8 @@ static void move_to(Cutter *c, size_t at)
     c->open = c->large = false;
 }
 
-/* What lies between units: the end of the last ones is kept, to see whether the XML was closed. */
-static void pass(Cutter *c, size_t to)
+/* Skips text between units. The end of the text after the last unit is kept, to find </mediawiki> in it. */
+static void skip_to(Cutter *c, size_t to)
 {
     const char *p = c->text.data + c->at;
     size_t n = to - c->at;
@@ -173,13 +172,13 @@ static void pass(Cutter *c, size_t to)
     c->at = c->scan = to;
 }
 
-static const char *find(const Cutter *c, size_t from, const char *word)
+static const char *find_word(const Cutter *c, size_t from, const char *word)
 {
     if (from >= c->text.len) return NULL;
     return memmem(c->text.data + from, c->text.len - from, word, strlen(word));
 }
 
-/* Pages that begin within the unit [at, end), which is then none. */
+/* A page that begins within the unit [at, end) ends the unit, which was never closed. */
 static void split_unclosed(Cutter *c, Batch *batch, size_t end)
 {
     const char *inner;
@@ -191,26 +190,26 @@ static void split_unclosed(Cutter *c, Batch *batch, size_t end)
     }
 }
 
-/* One step between brackets; true: more may be found, false: more text is needed. */
+/* One step of the search for opening and closing tags. True: continue; false: more text is needed. */
 static bool take_bracketed(Cutter *c, Batch *batch, bool end)
 {
     bool pages = c->form == FORM_PAGES;
     const char *open = pages ? "<page>" : "<doc ", *close = pages ? "</page>" : "</doc>";
     size_t open_len = strlen(open), close_len = strlen(close), len = c->text.len;
     if (!c->open) {
-        const char *found = find(c, c->at, open);
+        const char *found = find_word(c, c->at, open);
         if (found) {
-            pass(c, (size_t)(found - c->text.data));
+            skip_to(c, (size_t)(found - c->text.data));
             c->open = true;
             c->scan = c->at + open_len;
             return true;
         }
         size_t keep = end ? 0 : open_len - 1;
-        if (len > keep && len - keep > c->at) pass(c, len - keep);
+        if (len > keep && len - keep > c->at) skip_to(c, len - keep);
         return false;
     }
-    const char *found = find(c, c->scan, close), *next = c->large && pages ? find(c, c->scan, open) : NULL;
-    if (next && (!found || next < found)) { /* the large one was never closed */
+    const char *found = find_word(c, c->scan, close), *next = c->large && pages ? find_word(c, c->scan, open) : NULL;
+    if (next && (!found || next < found)) { /* the large unit was never closed */
         move_to(c, (size_t)(next - c->text.data));
         return true;
     }
@@ -239,13 +238,11 @@ static bool take_bracketed(Cutter *c, Batch *batch, bool end)
         return false;
     }
     if (len > close_len - 1 && len - (close_len - 1) > c->scan) c->scan = len - (close_len - 1);
-    if (c->large && c->scan > c->at) { /* it need not be kept; its end is still looked for */
-        c->at = c->scan;
-    }
+    if (c->large && c->scan > c->at) c->at = c->scan; /* discard its text; its end is still to be found */
     return false;
 }
 
-/* The end of the line at `at`, behind its \n; false: it is not all there. */
+/* Finds the end of the line at `at`, after its \n. False: more text is needed. */
 static bool whole_line(const Cutter *c, size_t at, bool end, size_t *stop, bool *blank)
 {
     const char *p = c->text.data + at, *newline = at < c->text.len ? memchr(p, '\n', c->text.len - at) : NULL;
@@ -256,7 +253,7 @@ static bool whole_line(const Cutter *c, size_t at, bool end, size_t *stop, bool 
     return true;
 }
 
-/* One document of plain text, or a part of one that is too large. */
+/* Takes one document of plain text, or a part of a document that is too large. */
 static bool take_lines(Cutter *c, Batch *batch, bool end)
 {
     size_t stop;
@@ -311,7 +308,7 @@ bool cutter_take(Cutter *c, Batch *batch, bool end)
     if (c->form == FORM_UNKNOWN) return false;
     batch->form = c->form;
     if (c->form == FORM_PAGES && c->base == 0 && c->header.len == 0) { /* the header, once */
-        const char *page = find(c, 0, "<page>");
+        const char *page = find_word(c, 0, "<page>");
         if (!page && !end && c->text.len < MOST_HEADER) return false;
         size_t len = page ? (size_t)(page - c->text.data) : c->text.len;
         buf_append(&c->header, c->text.data, len < MOST_HEADER ? len : MOST_HEADER);

@@ -1,6 +1,6 @@
 /* Cuts a stream of text into units: the pages of a MediaWiki dump, WikiExtractor's <doc>s, or documents of plain text.
-   Units are gathered to batches, which threads turn into sentences. Where a batch ends depends on the text alone, not
-   on the pieces it came in. */
+   Units are collected in batches, which threads turn into sentences. The ends of batches depend on the text alone, not
+   on the pieces in which it was read. */
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_CUTTER_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_CUTTER_H
 
@@ -20,7 +20,8 @@ const char *text_form_name(TextForm form);
 
 typedef enum {
     UNIT_WHOLE,
-    UNIT_LARGE, /* larger than the limit: left out. Of these and the next three, `len` bytes of its start are there. */
+    UNIT_LARGE, /* larger than the limit: left out. For this and the next three states, `len` bytes of its start exist.
+                 */
     UNIT_UNCLOSED, /* another page begins before it ends */
     UNIT_DAMAGED,  /* a part of the file is missing within it */
     UNIT_CUT,      /* the file ends within it */
@@ -32,11 +33,11 @@ typedef struct {
     UnitState state;
 } Unit;
 
-/* A place in a file at which reading can go on. */
+/* A place in a file at which reading can resume. */
 typedef struct {
     uint64_t mark;   /* for text_file_seek */
     uint64_t start;  /* offset, in the file's text, of the piece that has this mark */
-    uint64_t offset; /* offset at which the next unit is looked for */
+    uint64_t offset; /* offset from which the next unit is searched */
 } TextPlace;
 
 typedef struct {
@@ -50,33 +51,33 @@ void batch_free(Batch *batch); /* takes a zeroed one */
 
 typedef struct {
     TextForm form;   /* known after enough of the text was seen */
-    TextForm wanted; /* of plain text: what it is taken for; FORM_UNKNOWN: by its look */
+    TextForm wanted; /* the form of plain text; FORM_UNKNOWN: found from its first lines */
     size_t most;     /* bytes of a unit */
-    Buf header;      /* FORM_PAGES: what stands before the first page */
-    bool closed;     /* </mediawiki> was seen, behind the last page */
-    /* the cutter's own */
+    Buf header;      /* FORM_PAGES: the text before the first page */
+    bool closed;     /* </mediawiki> follows the last page */
+    /* private to the cutter */
     Buf text; /* not cut yet, from offset `base` on */
     uint64_t base;
-    size_t at, scan;   /* in `text`: the unit's start or where one is looked for; where its end is looked for */
-    bool open, large;  /* within a unit; which is too large, and was told */
+    size_t at, scan;   /* in `text`: the unit's start, or the place from which one is searched; the same for its end */
+    bool open, large;  /* within a unit; within one that is too large, and was reported */
     TextPlace *pieces; // (n_pieces) that `text` came from
     size_t n_pieces, pieces_cap;
-    char last[32]; /* behind the last page */
+    char last[32]; /* the text after the last page */
     size_t last_len;
 } Cutter;
 
 void cutter_init(Cutter *c, TextForm wanted, size_t most);
 void cutter_free(Cutter *c); /* takes a zeroed one */
-/* Goes on at a place that a batch ended at; what comes next is the piece with the place's mark. Form and header stay.
+/* Resumes at a place where a batch ended. The next piece must be the one with the place's mark. Form and header stay.
  */
 void cutter_resume(Cutter *c, TextPlace place);
 
-/* The next piece of text. E_FORMAT: no text that is known here; the message does not name the file. */
+/* Takes the next piece of text. E_FORMAT: text of an unknown form; the message does not name the file. */
 Status cutter_feed(Cutter *c, const char *text, size_t len, uint64_t mark, bool end);
-/* Something is missing here: the unit at hand is lost, and told in `batch`. */
+/* Text is missing after the last piece: the current unit is lost, and reported in `batch`. */
 void cutter_gap(Cutter *c, Batch *batch);
 /* Moves whole units to `batch`, which may have some already. True: it is full and must be emptied before the next call.
-   `end`: all text was fed; what is left is told as cut. */
+   `end`: all text was fed; an open unit is reported as cut. */
 bool cutter_take(Cutter *c, Batch *batch, bool end);
 
 #endif

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/unicode_tables.h"
+#include "text/compose.h"
 #include "text/utf8.h"
 
-/* What a full stop after a word means. */
+/* The effect of a full stop after an abbreviation. */
 typedef enum {
     NEVER, /* no end: Mr. */
     MAYBE, /* an end where the next word usually begins a sentence: Inc. The … */
@@ -42,7 +42,7 @@ static const Abbreviation abbreviations[] = {
     {"vols", NEVER},  {"vs", NEVER},
 };
 
-/* Words that begin a sentence far more often than they go on one with a capital letter; in byte order. */
+/* Words whose capital letter nearly always means the start of a sentence; in byte order. */
 static const char *const starters[] = {
     "A",       "According", "After",  "All",    "Also",  "Although", "An",      "And",     "Another", "As",
     "At",      "Because",   "Before", "Both",   "But",   "By",       "Despite", "During",  "Each",    "Early",
@@ -74,10 +74,10 @@ static bool is_starter(const char *next, const char *end)
 static bool is_upper(uint32_t c)
 {
     if (c < 0x80) return c >= 'A' && c <= 'Z';
-    return c < 0x110000 && unicode_records[unicode_blocks[unicode_index[c / 128]][c % 128]].bits & UC_LOWER;
+    return c < 0x110000 && unicode_record(c).bits & UC_LOWER;
 }
 
-/* Can a sentence begin with this? Letters of scripts that know no capitals can. */
+/* Whether a sentence can begin with this. Letters of scripts without capitals can begin one. */
 static bool may_begin(uint32_t c)
 {
     if (c < 0x80) return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$';
@@ -85,8 +85,8 @@ static bool may_begin(uint32_t c)
     return !((c >= 0xDF && c <= 0x24F) || (c >= 0x370 && c <= 0x58F) || (c >= 0x1E00 && c <= 0x206F));
 }
 
-/* Bytes of the quotation mark or bracket at p, 0 if there is none; `closing` says which side. */
-static size_t bracket(const char *p, const char *end, bool closing)
+/* Bytes of the quotation mark or bracket at p, opening or closing; 0 for other characters. */
+static size_t bracket_length(const char *p, const char *end, bool closing)
 {
     if (p >= end) return 0;
     if (*p == '"' || *p == '\'') return 1;
@@ -99,7 +99,7 @@ static size_t bracket(const char *p, const char *end, bool closing)
     return 0;
 }
 
-/* Bytes of the full stop of another script at p: it ends a sentence whatever follows. */
+/* Bytes of another script's full stop at p, which always ends a sentence; 0 for other characters. */
 static size_t other_stop(const char *p, const char *end)
 {
     static const char *const stops[] = {"\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f",
@@ -111,7 +111,7 @@ static size_t other_stop(const char *p, const char *end)
     return 0;
 }
 
-/* Does the full stop behind `word` (which lies in a sentence that begins at `begin`) end it, where `next` follows? */
+/* Whether the full stop after `word` ends the sentence that begins at `begin`, with `next` as the following word. */
 static bool stop_ends(const char *begin, const char *word, const char *stop, const char *next, const char *end)
 {
     char lower[8];
@@ -199,13 +199,13 @@ size_t sentences_append(const char *text, size_t len, Buf *out)
             }
         }
         bool single = *stop == '.' && p - stop == 1;
-        while ((n = bracket(p, end, true)) > 0) p += n;
+        while ((n = bracket_length(p, end, true)) > 0) p += n;
         if (p == end) break;
         if (!other && *p != ' ') continue;
         const char *after = p;
         while (after < end && *after == ' ') after++;
         const char *next = after;
-        while ((n = bracket(next, end, false)) > 0) next += n;
+        while ((n = bracket_length(next, end, false)) > 0) next += n;
         if (!other) {
             const char *at = next;
             if (next >= end || !may_begin(utf8_decode(&at, end))) continue;

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/gz.h"
+#include "data/records.h"
 #include "tasks/pretrain/wiki/unpack.h"
 
 #define READ_BYTES  ((size_t)1 << 20)
@@ -25,12 +27,14 @@ struct TextFile {
     int fd;
     Packing packing;
     uint64_t size, base; /* base: file offset of window.data[0] */
-    Buf window;          /* bytes read and not used yet, and 8 zeros */
+    Buf window;          /* unused bytes of the file, and 8 zeros */
     size_t used;         /* of the window */
-    bool eof, ended;     /* ended: nothing but a whole end was seen last */
+    bool eof, ended;     /* ended: the last bytes were a complete end */
     uint64_t block;      /* bit of the file at which a block begins; NO_BLOCK */
-    uint64_t scan;       /* bit of the file at which the search goes on */
+    uint64_t scan;       /* bit of the file from which the search continues */
     GzReader *gz;
+    Records *records;
+    char *column;
 };
 
 void text_piece_free(TextPiece *piece)
@@ -83,19 +87,31 @@ static Status detect(TextFile *f)
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         if (f->window.len >= unknown[i].len && memcmp(p, unknown[i].magic, unknown[i].len) == 0)
             return fail(E_FORMAT,
-                        "%s: packed by %s, which is not read here; expected plain text, bz2 or gz. Unpack it first",
+                        "%s: packed by %s, which is not supported; expected plain text, bz2 or gz. Unpack it first",
                         f->path, unknown[i].name);
     if (f->window.len >= 4 && memcmp(p, "BZh", 3) == 0 && p[3] >= '1' && p[3] <= '9')
         f->packing = PACKING_BZ2;
     else if (f->window.len >= 2 && memcmp(p, "\x1f\x8b", 2) == 0)
         f->packing = PACKING_GZ;
     Status status = f->packing == PACKING_BZ2  ? unpack_bz2_available()
-                    : f->packing == PACKING_GZ ? unpack_gz_open(&f->gz)
+                    : f->packing == PACKING_GZ ? gz_open(&f->gz)
                                                : OK;
     return status_context(status, "%s", f->path);
 }
 
-Status text_file_open(TextFile **file, const char *path)
+static Status open_records(TextFile *f)
+{
+    RecordsOptions o = {.columns = {f->column}, .n = 1};
+    return records_open(&f->records, f->path, &o);
+}
+
+static bool holds_records(const char *path)
+{
+    RecordsForm form = records_form_of_name(path);
+    return form == RECORDS_CSV || form == RECORDS_TSV || form == RECORDS_JSONL;
+}
+
+Status text_file_open(TextFile **file, const char *path, const char *column)
 {
     struct stat info;
     *file = NULL;
@@ -107,7 +123,9 @@ Status text_file_open(TextFile **file, const char *path)
     }
     TextFile *f = mem_alloc(sizeof *f);
     *f = (TextFile){.path = mem_strdup(path), .fd = fd, .size = (uint64_t)info.st_size, .block = NO_BLOCK};
-    Status status = detect(f);
+    f->column = mem_strdup(column);
+    if (holds_records(path)) f->packing = PACKING_RECORDS;
+    Status status = f->packing == PACKING_RECORDS ? open_records(f) : detect(f);
     if (status != OK)
         text_file_close(f);
     else
@@ -118,7 +136,9 @@ Status text_file_open(TextFile **file, const char *path)
 void text_file_close(TextFile *file)
 {
     if (!file) return;
-    unpack_gz_close(file->gz);
+    gz_close(file->gz);
+    records_close(file->records);
+    free(file->column);
     close(file->fd);
     buf_free(&file->window);
     free(file->path);
@@ -128,11 +148,16 @@ void text_file_close(TextFile *file)
 Status text_file_seek(TextFile *f, uint64_t mark)
 {
     uint64_t byte = f->packing == PACKING_BZ2 ? mark / 8 : mark;
+    if (f->packing == PACKING_RECORDS) {
+        CHECK(mark == 0, "records at mark %llu", (unsigned long long)mark);
+        records_close(f->records);
+        return open_records(f);
+    }
     if (f->packing == PACKING_GZ && mark != 0)
         return fail(E_FAIL, "%s: a gz file cannot be entered at a mark", f->path);
     if (f->packing == PACKING_GZ) {
-        unpack_gz_close(f->gz);
-        TRY(unpack_gz_open(&f->gz));
+        gz_close(f->gz);
+        TRY(gz_open(&f->gz));
     }
     if (lseek(f->fd, (off_t)byte, SEEK_SET) < 0)
         return fail(E_IO, "%s: cannot go to byte %llu: %m", f->path, (unsigned long long)byte);
@@ -146,7 +171,7 @@ Status text_file_seek(TextFile *f, uint64_t mark)
 
 /* ---- bz2 ---- */
 
-/* Which 16 bits may stand in the second and third byte of a magic number, whatever its first bit is. */
+/* A bit per 16-bit value: set if a magic number, beginning at any bit, can have it as second and third byte. */
 static uint8_t candidates[65536 / 8];
 static pthread_once_t candidates_once = PTHREAD_ONCE_INIT;
 
@@ -191,7 +216,7 @@ static void make_block(TextFile *f, TextPiece *piece, uint64_t end, PieceState s
     piece->packed.len = 0;
     if (state == PIECE_WHOLE) {
         buf_append(&piece->packed, f->window.data + (first - f->base), bytes);
-        buf_append(&piece->packed, "", 1); /* shifting looks one byte further */
+        buf_append(&piece->packed, "", 1); /* shifting reads one byte more */
     }
 }
 
@@ -251,10 +276,10 @@ static Status next_gz(TextFile *f, TextPiece *piece, bool *end)
         const uint8_t *data = (const uint8_t *)f->window.data + f->used;
         size_t len = f->window.len - f->used;
         bool ended = false;
-        Status status = f->ended ? OK : unpack_gz(f->gz, &data, &len, PIECE_BYTES, &piece->text, &ended);
+        Status status = f->ended ? OK : gz_read(f->gz, &data, &len, PIECE_BYTES, &piece->text, &ended);
         f->used = f->window.len - len;
         piece->read = f->base + f->used;
-        if (status != OK) { /* nothing behind it can be understood */
+        if (status != OK) { /* the rest cannot be unpacked */
             f->ended = f->eof = true;
             piece->state = PIECE_CUT;
             return OK;
@@ -281,6 +306,23 @@ static Status next_plain(TextFile *f, TextPiece *piece, bool *end)
     return OK;
 }
 
+/* Two blank lines end a document of paragraphs. */
+static Status next_records(TextFile *f, TextPiece *piece, bool *end)
+{
+    const Record *row;
+    while (piece->text.len < PIECE_BYTES) {
+        TRY(records_next(f->records, &row));
+        if (!row) break;
+        buf_append(&piece->text, row->texts[0].p, row->texts[0].len);
+        buf_puts(&piece->text, "\n\n\n");
+    }
+    piece->place = f->base;
+    f->base += piece->text.len; /* of the text; the file's place is unknown */
+    piece->read = f->base < f->size ? f->base : f->size;
+    *end = piece->text.len == 0;
+    return OK;
+}
+
 Status text_file_next(TextFile *f, TextPiece *piece, bool *end)
 {
     *end = false;
@@ -289,7 +331,8 @@ Status text_file_next(TextFile *f, TextPiece *piece, bool *end)
     piece->big = false;
     piece->mark = 0;
     piece->text.len = 0;
-    return f->packing == PACKING_BZ2  ? next_block(f, piece, end)
-           : f->packing == PACKING_GZ ? next_gz(f, piece, end)
-                                      : next_plain(f, piece, end);
+    return f->packing == PACKING_BZ2       ? next_block(f, piece, end)
+           : f->packing == PACKING_GZ      ? next_gz(f, piece, end)
+           : f->packing == PACKING_RECORDS ? next_records(f, piece, end)
+                                           : next_plain(f, piece, end);
 }

@@ -11,7 +11,7 @@ static char *part_path(const TextParts *p, size_t i) { return mem_printf("%s/par
 
 /* ---- writing ---- */
 
-static void put_state(const TextParts *p, bool finished, Buf *out)
+static void format_state(const TextParts *p, bool finished, Buf *out)
 {
     buf_puts(out, "{\n  \"format\": \"" FORMAT "\",\n  \"identity\": ");
     buf_json(out, p->identity);
@@ -49,7 +49,7 @@ static Status write_state(const TextParts *p, bool finished)
 {
     Buf text = {0};
     char *path = file_join(p->dir, finished ? "manifest.json" : "progress.json");
-    put_state(p, finished, &text);
+    format_state(p, finished, &text);
     Status status = file_write_durable(path, text.data, text.len);
     free(path);
     buf_free(&text);
@@ -76,6 +76,12 @@ static Status open_part(TextParts *p)
     return status;
 }
 
+static void add_problem(TextParts *p, const char *line)
+{
+    buf_puts(&p->problems, p->n_problems++ ? ",\n    " : "\n    ");
+    buf_json(&p->problems, line);
+}
+
 static void remember_problems(TextParts *p, const Buf *problems)
 {
     const char *at = problems->data, *end = at + problems->len;
@@ -83,8 +89,7 @@ static void remember_problems(TextParts *p, const Buf *problems)
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end;
         char *line = mem_strndup(at, (size_t)(stop - at));
-        buf_puts(&p->problems, p->n_problems++ ? ",\n    " : "\n    ");
-        buf_json(&p->problems, line);
+        add_problem(p, line);
         free(line);
         at = stop + 1;
     }
@@ -128,17 +133,9 @@ void text_parts_free(TextParts *p)
     p->parts = NULL;
 }
 
-/* ---- reading what an earlier run left ---- */
+/* ---- the state of an earlier run ---- */
 
-static bool parse_digest(const char *hex, Digest *digest)
-{
-    unsigned long long hi, lo;
-    if (strlen(hex) != 32 || sscanf(hex, "%16llx%16llx", &hi, &lo) != 2) return false;
-    *digest = (Digest){.hi = hi, .lo = lo};
-    return true;
-}
-
-/* A part must be what it was, byte for byte. */
+/* A part must have its recorded size and digest. */
 static Status check_part(const TextParts *p, size_t i)
 {
     Digest digest;
@@ -147,7 +144,7 @@ static Status check_part(const TextParts *p, size_t i)
     Status status = file_digest(path, &digest, &bytes);
     if (status == OK && (bytes != p->parts[i].bytes || !digest_equal(digest, p->parts[i].digest)))
         status = fail(E_CORRUPT,
-                      "%s: not as it was written (%" PRIu64 " bytes, expected %" PRIu64
+                      "%s: changed since it was written (%" PRIu64 " bytes, expected %" PRIu64
                       "); remove the folder's part files, progress.json and manifest.json, and run again",
                       path, bytes, p->parts[i].bytes);
     free(path);
@@ -161,14 +158,14 @@ static Status read_state(TextParts *p, const char *path, bool finished)
     TRY_DONE(js_read(path, &doc));
     const Json *counts = js_get(doc, "counts"), *parts = js_get(doc, "parts"), *next = js_get(doc, "next");
     if (strcmp(js_string(js_get(doc, "format"), ""), FORMAT) != 0) {
-        status = fail(E_USAGE, "%s: not made by `cairn wiki`; choose another --output-dir", path);
+        status = fail(E_USAGE, "%s: not made by `cairn wiki`; give another --output-dir", path);
         goto done;
     }
     if (strcmp(js_string(js_get(doc, "identity"), ""), p->identity) != 0) {
-        status = fail(
-            E_USAGE,
-            "%s: made from other input (%s) or with other options; choose another --output-dir, or remove this one",
-            path, js_string(js_get(doc, "input"), "?"));
+        status =
+            fail(E_USAGE,
+                 "%s: made from other input (%s) or with other options; give another --output-dir, or remove this one",
+                 path, js_string(js_get(doc, "input"), "?"));
         goto done;
     }
 #define X(field, what) p->counts.field = js_int(js_get(counts, #field), 0);
@@ -181,17 +178,14 @@ static Status read_state(TextParts *p, const char *path, bool finished)
         *to = (TextPart){.bytes = (uint64_t)js_int(js_get(part, "bytes"), 0),
                          .articles = js_int(js_get(part, "articles"), 0),
                          .sentences = js_int(js_get(part, "sentences"), 0)};
-        if (!parse_digest(js_string(js_get(part, "xxh3_128"), ""), &to->digest)) {
+        if (!digest_parse(js_string(js_get(part, "xxh3_128"), ""), &to->digest)) {
             status = fail(E_CORRUPT, "%s: part %zu has no digest", path, i);
             goto done;
         }
         TRY_DONE(check_part(p, i));
     }
     const Json *problems = js_get(doc, "problems");
-    for (size_t i = 0; i < js_size(problems); i++) {
-        buf_puts(&p->problems, p->n_problems++ ? ",\n    " : "\n    ");
-        buf_json(&p->problems, js_string(js_at(problems, i), ""));
-    }
+    for (size_t i = 0; i < js_size(problems); i++) add_problem(p, js_string(js_at(problems, i), ""));
     if (!finished)
         p->cursor = (TextCursor){.file = (size_t)js_int(js_get(next, "file"), 0),
                                  .place = {.mark = (uint64_t)js_int(js_get(next, "mark"), 0),
@@ -212,9 +206,8 @@ Status text_parts_open(TextParts *p, bool *finished)
     if (*finished || file_exists(progress)) {
         TRY_DONE(read_state(p, *finished ? manifest : progress, *finished));
     } else if (file_exists(part)) {
-        status =
-            fail(E_USAGE,
-                 "%s is there, but no manifest.json or progress.json; choose another --output-dir, or remove it", part);
+        status = fail(
+            E_USAGE, "%s exists without manifest.json or progress.json; give another --output-dir, or remove it", part);
         goto done;
     } else {
         TRY_DONE(write_state(p, false));

@@ -1,5 +1,5 @@
-/* The second pass: walks over the text by lines, steps over the constructs that the first found, and hands paragraph
-   after paragraph to the sentence splitter. */
+/* The second pass: walks over the text line by line, converts or skips the constructs that the first pass found, and
+   gives each paragraph to the sentence splitter. */
 #include "tasks/pretrain/wiki/wikitext.h"
 
 #include <stdlib.h>
@@ -8,35 +8,6 @@
 #include "tasks/pretrain/wiki/sentences.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 #include "text/utf8.h"
-
-#define MOST_FRAMES  64  /* links and templates within each other that are kept */
-#define MOST_TARGET  512 /* bytes of a link's target; longer, or with a line end, it is none */
-#define MOST_FORMULA 24  /* bytes of a formula that is kept */
-
-/* At `at` go on at `jump`: the end of a link's or template's kept words. */
-typedef struct {
-    uint32_t at, jump;
-} Frame;
-
-struct Wikitext {
-    TokenList list;
-    const char *namespaces;
-    Words words; /* the paragraph so far; there is room for all of the article */
-    Words plain; /* and mended */
-    /* of the article at hand */
-    const char *text;
-    uint32_t len, at, limit; /* limit: end of the innermost frame */
-    size_t next;             /* first token that does not begin before `at` */
-    Frame frames[MOST_FRAMES];
-    int n_frames;
-    bool fresh;        /* at a line's start, comments and templates before it left out */
-    bool item;         /* the paragraph is a list item or preformatted: kept if it is prose */
-    bool open_table;   /* a table that is never closed */
-    int dropped_level; /* level of the heading whose section is left out; 0: none */
-    uint64_t external; /* open single brackets, the innermost in bit 0: 1 an external link's */
-    size_t sentences;
-    Buf *out;
-};
 
 Wikitext *wikitext_new(void) { return mem_alloc(sizeof(Wikitext)); }
 
@@ -60,15 +31,7 @@ static void reserve(Words *words, size_t len)
     words->data = mem_resize(words->data, words->cap, 1);
 }
 
-static void put(Wikitext *w, const char *p, size_t n)
-{
-    memcpy(w->words.data + w->words.len, p, n);
-    w->words.len += n;
-}
-
-static void put_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }
-
-static void end_paragraph(Wikitext *w)
+void wikitext_end_paragraph(Wikitext *w)
 {
     CHECK(w->words.len <= w->len, "%zu bytes of words from %u", w->words.len, (unsigned)w->len);
     if (w->words.len > 0) {
@@ -81,246 +44,17 @@ static void end_paragraph(Wikitext *w)
     w->external = 0;
 }
 
-/* ---- moving on ---- */
-
-static void go(Wikitext *w, uint32_t at)
-{
-    const TokenList *list = &w->list;
-    w->at = at;
-    while (w->next < list->n && list->tokens[w->next].start < at) w->next++;
-}
-
-/* The words [at, end) are kept; then it goes on at `jump`. False: too deep, nothing is kept. */
-static bool enter(Wikitext *w, uint32_t at, uint32_t end, uint32_t jump)
-{
-    if (w->n_frames == MOST_FRAMES || at >= end) return go(w, jump), false;
-    w->frames[w->n_frames++] = (Frame){end, jump};
-    w->limit = end;
-    go(w, at);
-    return true;
-}
-
-static void leave(Wikitext *w)
+static void leave_frame(Wikitext *w)
 {
     Frame f = w->frames[--w->n_frames];
     w->limit = w->n_frames ? w->frames[w->n_frames - 1].at : w->len;
-    go(w, f.jump);
-}
-
-/* The first `c` of [at, end) that is in no construct, or `end`. *k is a token not behind `at`, and moves on with it. */
-static uint32_t find_from(const Wikitext *w, size_t *k, uint32_t at, uint32_t end, char c)
-{
-    const Token *tokens = w->list.tokens;
-    size_t n = w->list.n;
-    while (at < end) {
-        while (*k < n && tokens[*k].start < at) ++*k;
-        bool token = *k < n && tokens[*k].start < end;
-        uint32_t stop = token ? tokens[*k].start : end;
-        const char *found = memchr(w->text + at, c, stop - at);
-        if (found) return (uint32_t)(found - w->text);
-        if (!token) break;
-        at = tokens[*k].end ? tokens[*k].end : stop; /* one that is never closed is text */
-        ++*k;
-    }
-    return end;
-}
-
-static uint32_t find_outside(const Wikitext *w, uint32_t at, uint32_t end, char c)
-{
-    size_t k = w->next;
-    return find_from(w, &k, at, end, c);
-}
-
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
-
-/* text[at, end) without blanks around it, in lower case, _ as a blank; false: longer than `size`. */
-static bool lower_name(const Wikitext *w, uint32_t at, uint32_t end, char *name, size_t size)
-{
-    while (at < end && (w->text[at] == ' ' || w->text[at] == '\n' || w->text[at] == '_')) at++;
-    while (end > at && (w->text[end - 1] == ' ' || w->text[end - 1] == '\n' || w->text[end - 1] == '_')) end--;
-    if (end - at >= size) return false;
-    for (uint32_t i = at; i < end; i++) name[i - at] = w->text[i] == '_' ? ' ' : lower(w->text[i]);
-    name[end - at] = '\0';
-    return true;
-}
-
-/* ---- templates ---- */
-
-/* The n-th unnamed parameter of a template, from 1. */
-static bool parameter(const Wikitext *w, const Token *t, int wanted, uint32_t *start, uint32_t *end)
-{
-    size_t k = w->next;
-    uint32_t at = find_from(w, &k, t->body, t->body_end, '|');
-    for (int n = 0; at < t->body_end;) {
-        uint32_t begin = at + 1;
-        size_t before = k;
-        at = find_from(w, &k, begin, t->body_end, '|');
-        uint32_t equals = find_from(w, &before, begin, at, '=');
-        if (equals < at) { /* named; "1=" is what has a name because it holds an = */
-            char name[4];
-            if (!lower_name(w, begin, equals, name, sizeof name) || name[0] != '0' + wanted || name[1]) continue;
-            begin = equals + 1;
-        } else if (++n != wanted) {
-            continue;
-        }
-        while (begin < at && (w->text[begin] == ' ' || w->text[begin] == '\n')) begin++;
-        *start = begin;
-        *end = at;
-        return true;
-    }
-    return false;
-}
-
-static void at_template(Wikitext *w, const Token *t)
-{
-    char name[32];
-    uint32_t end = t->end, name_end = t->body, most = t->body_end - t->body < 40 ? t->body_end : t->body + 40;
-    while (name_end < most && w->text[name_end] != '|' && w->text[name_end] != '{') name_end++;
-    const char *form = NULL;
-    if (t->body - t->start == 2 && lower_name(w, t->body, name_end, name, sizeof name)) {
-        form = wikitext_kept_template(name);
-        if (!form && strncmp(name, "lang-", 5) == 0) form = "\1";
-    }
-    uint32_t from = 0, to = 0;
-    for (; form && *form; form++) {
-        if (*form != '\1' && *form != '\2') {
-            put_char(w, *form);
-            continue;
-        }
-        if (!parameter(w, t, *form, &from, &to)) {
-            form = NULL;
-            break;
-        }
-        if (form[1] == '\0') { /* the last one may have markup in it */
-            w->fresh = false;
-            enter(w, from, to, end);
-            return;
-        }
-        for (uint32_t i = from; i < to; i++)
-            if (!strchr("[]{}<>&'", w->text[i])) put_char(w, w->text[i]);
-        w->fresh = false;
-    }
-    go(w, end);
-}
-
-/* ---- links ---- */
-
-static void at_link(Wikitext *w, const Token *t)
-{
-    const char *text = w->text;
-    uint32_t at = t->body, end = t->end, body_end = t->body_end;
-    while (at < body_end && text[at] == ' ') at++;
-    bool colon = at < body_end && text[at] == ':';
-    at += colon;
-    uint32_t bar = find_outside(w, at, body_end, '|');
-    const char *prefix = memchr(text + at, ':', bar - at < 40 ? bar - at : 40);
-    if (prefix && !colon) {
-        char name[40];
-        uint32_t stop = (uint32_t)(prefix - text);
-        bool written_lower = prefix + 1 < text + body_end && prefix[1] != ' ';
-        for (uint32_t i = at; i < stop; i++) written_lower &= !(text[i] >= 'A' && text[i] <= 'Z');
-        if (lower_name(w, at, stop, name, sizeof name) && wikitext_dropped_prefix(w->namespaces, name, written_lower)) {
-            go(w, end);
-            return;
-        }
-    }
-    if (bar - at > MOST_TARGET || memchr(text + at, '\n', bar - at)) { /* no link: as if never closed */
-        go(w, t->body);
-        return;
-    }
-    w->fresh = false;
-    if (bar + 1 < body_end) {
-        enter(w, bar + 1, body_end, end);
-        return;
-    }
-    if (colon && prefix) at = (uint32_t)(prefix - text) + 1;
-    if (at < bar && text[at] == '#') at++;
-    enter(w, at, bar, end);
-}
-
-/* -{zh-hans:a; zh-hant:b}-: the first one. -{a}-: a. */
-static void at_variant(Wikitext *w, const Token *t)
-{
-    uint32_t at = t->body, end = t->body_end;
-    if (w->words.len > 0 && w->words.data[w->words.len - 1] == '-') w->words.len--;
-    w->fresh = false;
-    if (at + 1 < end && w->text[at + 1] == '|') { /* flags: those that show nothing */
-        bool hidden = memchr("HDT-", w->text[at], 4) != NULL;
-        at = hidden ? end : at + 2;
-    }
-    uint32_t stop = find_outside(w, at, end, ';'), colon = find_outside(w, at, stop, ':');
-    if (colon < stop) at = colon + 1; /* zh-hans:…; the first variant */
-    enter(w, at, stop, t->end);
-}
-
-/* A formula of letters, digits and signs that stand in text too is kept. */
-static void at_math(Wikitext *w, const Token *t)
-{
-    uint32_t n = t->body_end - t->body;
-    bool simple = n > 0 && n <= MOST_FORMULA;
-    for (uint32_t i = t->body; simple && i < t->body_end; i++) {
-        char c = w->text[i];
-        simple = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr(" +-=,.()", c);
-    }
-    if (simple)
-        put(w, w->text + t->body, n);
-    else
-        put(w, "formula", 7);
-    w->fresh = false;
-    go(w, t->end);
-}
-
-/* The end of the line at `at`; constructs that begin on it belong to it. */
-static uint32_t line_end(const Wikitext *w, uint32_t at) { return find_outside(w, at, w->len, '\n'); }
-
-static void put_entity(Wikitext *w);
-
-static void at_token(Wikitext *w, const Token *t)
-{
-    if (t->end == 0) { /* never closed */
-        bool table = t->kind == TOKEN_TABLE;
-        w->open_table |= table;
-        go(w, t->body);
-        if (table && w->n_frames == 0) go(w, line_end(w, w->at)); /* its attributes */
-        return;
-    }
-    switch (t->kind) {
-    case TOKEN_TEMPLATE:
-        at_template(w, t);
-        break;
-    case TOKEN_LINK:
-        at_link(w, t);
-        break;
-    case TOKEN_MATH:
-        at_math(w, t);
-        break;
-    case TOKEN_VARIANT:
-        at_variant(w, t);
-        break;
-    case TOKEN_RAW:
-        w->fresh = false;
-        for (go(w, t->body); w->at < t->body_end;) {
-            if (w->text[w->at] == '&')
-                put_entity(w);
-            else
-                put_char(w, w->text[w->at++]);
-        }
-        go(w, t->end);
-        break;
-    case TOKEN_TABLE:
-        end_paragraph(w);
-        w->fresh = false;
-        go(w, t->end);
-        break;
-    default:
-        go(w, t->end);
-    }
+    wikitext_move_to(w, f.jump);
 }
 
 /* ---- lines ---- */
 
-/* At '=': true if the line is a heading, which is passed. */
-static bool heading(Wikitext *w)
+/* At '=': skips the line and returns true if it is a heading. */
+static bool skip_heading(Wikitext *w)
 {
     const char *text = w->text;
     const char *newline = memchr(text + w->at, '\n', w->len - w->at);
@@ -339,60 +73,61 @@ static bool heading(Wikitext *w)
     while (end > at && text[end - 1] == '=' && closing < 6) end--, closing++;
     if (closing == 0 || at == end) return false;
     if (closing < level) level = closing;
-    end_paragraph(w);
+    wikitext_end_paragraph(w);
     if (w->dropped_level == 0 || level <= w->dropped_level)
-        w->dropped_level = lower_name(w, at, end, name, sizeof name) && wikitext_dropped_section(name) ? level : 0;
-    go(w, stop);
+        w->dropped_level =
+            wikitext_lower_name(w, at, end, name, sizeof name) && wikitext_dropped_section(name) ? level : 0;
+    wikitext_move_to(w, stop);
     return true;
 }
 
-/* At the first character of a line, or behind what was left out there. */
+/* At the first character of a line, or after dropped constructs at its start. */
 static void line_start(Wikitext *w)
 {
     const char *text = w->text;
     uint32_t at = w->at;
     bool first = at == 0 || text[at - 1] == '\n';
-    if (first && w->item) end_paragraph(w);
-    if (text[at] == '=' && heading(w)) return;
+    if (first && w->item) wikitext_end_paragraph(w);
+    if (text[at] == '=' && skip_heading(w)) return;
     if (w->dropped_level > 0) {
-        go(w, line_end(w, at));
+        wikitext_move_to(w, wikitext_line_end(w, at));
         return;
     }
     switch (text[at]) {
     case '\n':
     case '\r':
-        if (first) end_paragraph(w);
+        if (first) wikitext_end_paragraph(w);
         return;
     case '*':
     case '#':
     case ':':
     case ';':
-        end_paragraph(w);
+        wikitext_end_paragraph(w);
         w->item = true;
         while (at < w->len && strchr("*#:; ", text[at])) at++;
-        go(w, at);
+        wikitext_move_to(w, at);
         w->fresh = false;
         return;
     case ' ':
     case '\t':
         while (at < w->len && (text[at] == ' ' || text[at] == '\t')) at++;
         if (at < w->len && text[at] != '\n' && first) {
-            end_paragraph(w);
+            wikitext_end_paragraph(w);
             w->item = true;
         }
-        go(w, at);
+        wikitext_move_to(w, at);
         return;
     case '!':
         if (!w->open_table) break; /* fall through */
-    case '|':                      /* what is left of a table or a template */
-        end_paragraph(w);
-        go(w, line_end(w, at));
+    case '|':                      /* the rest of an unclosed table or template */
+        wikitext_end_paragraph(w);
+        wikitext_move_to(w, wikitext_line_end(w, at));
         return;
     case '-':
         if (w->len - at >= 4 && memcmp(text + at, "----", 4) == 0) {
-            end_paragraph(w);
+            wikitext_end_paragraph(w);
             while (at < w->len && text[at] == '-') at++;
-            go(w, at);
+            wikitext_move_to(w, at);
             return;
         }
         break;
@@ -403,7 +138,7 @@ static void line_start(Wikitext *w)
 /* ---- characters ---- */
 
 /* At '&'. */
-static void put_entity(Wikitext *w)
+void wikitext_append_entity(Wikitext *w)
 {
     const char *p = w->text + w->at + 1, *end = w->text + w->len;
     char name[12];
@@ -424,12 +159,12 @@ static void put_entity(Wikitext *w)
         }
     }
     if (scalar == 0) {
-        put_char(w, '&');
+        wikitext_append_char(w, '&');
         w->at++;
         return;
     }
     char bytes[4];
-    put(w, bytes, (size_t)utf8_encode(scalar, bytes));
+    wikitext_append(w, bytes, (size_t)utf8_encode(scalar, bytes));
     w->at += (uint32_t)n + 2;
 }
 
@@ -439,7 +174,7 @@ static bool begins_with(const Wikitext *w, uint32_t at, const char *prefix)
     return w->limit - at >= n && strncasecmp(w->text + at, prefix, n) == 0;
 }
 
-/* At a '[' that is no link to a page. */
+/* At a '[' that does not begin a link to a page. */
 static void at_single_bracket(Wikitext *w)
 {
     static const char *const schemes[] = {"http://", "https://", "//",     "ftp://",
@@ -453,20 +188,20 @@ static void at_single_bracket(Wikitext *w)
         while (at < w->limit && !strchr(" \t\n]<[", w->text[at])) at++;
         while (at < w->limit && w->text[at] == ' ') at++;
     } else {
-        put_char(w, '[');
+        wikitext_append_char(w, '[');
     }
-    go(w, at);
+    wikitext_move_to(w, at);
 }
 
 static void at_quotes(Wikitext *w)
 {
     uint32_t n = 0;
     while (w->at + n < w->limit && w->text[w->at + n] == '\'') n++;
-    if (n == 1 || n == 4) put_char(w, '\'');
+    if (n == 1 || n == 4) wikitext_append_char(w, '\'');
     w->at += n;
 }
 
-/* __NOTOC__ and the like go; any other _ is text. */
+/* Removes __NOTOC__ and other magic words; any other _ is text. */
 static void at_underscore(Wikitext *w)
 {
     uint32_t at = w->at, n = 2;
@@ -477,7 +212,7 @@ static void at_underscore(Wikitext *w)
             return;
         }
     }
-    put_char(w, '_');
+    wikitext_append_char(w, '_');
     w->at++;
 }
 
@@ -486,13 +221,13 @@ static void at_angle(Wikitext *w)
     TagAt tag;
     wikitext_tag_at(w->text, w->len, w->at, &tag);
     if (tag.kind == TAG_NONE) {
-        put_char(w, '<');
+        wikitext_append_char(w, '<');
         w->at++;
         return;
     }
-    if (tag.kind == TAG_BREAK) end_paragraph(w);
-    if (tag.kind == TAG_SPACE) put_char(w, ' ');
-    go(w, tag.end < w->limit ? tag.end : w->limit);
+    if (tag.kind == TAG_BREAK) wikitext_end_paragraph(w);
+    if (tag.kind == TAG_SPACE) wikitext_append_char(w, ' ');
+    wikitext_move_to(w, tag.end < w->limit ? tag.end : w->limit);
 }
 
 static const bool special[256] = {['\n'] = true, ['{'] = true, ['}'] = true, ['['] = true, [']'] = true,
@@ -502,7 +237,7 @@ static void at_special(Wikitext *w)
 {
     switch (w->text[w->at]) {
     case '\n':
-        put_char(w, ' ');
+        wikitext_append_char(w, ' ');
         w->at++;
         w->fresh = true;
         w->external = 0;
@@ -511,11 +246,11 @@ static void at_special(Wikitext *w)
         at_single_bracket(w);
         break;
     case ']':
-        if (w->at + 1 < w->limit && w->text[w->at + 1] == ']' && w->external == 0) { /* of no link */
+        if (w->at + 1 < w->limit && w->text[w->at + 1] == ']' && w->external == 0) { /* not of a link */
             w->at += 2;
             break;
         }
-        if (!(w->external & 1)) put_char(w, ']');
+        if (!(w->external & 1)) wikitext_append_char(w, ']');
         w->external >>= 1;
         w->at++;
         break;
@@ -523,7 +258,7 @@ static void at_special(Wikitext *w)
         at_angle(w);
         break;
     case '&':
-        put_entity(w);
+        wikitext_append_entity(w);
         break;
     case '_':
         at_underscore(w);
@@ -531,7 +266,7 @@ static void at_special(Wikitext *w)
     case '\'':
         at_quotes(w);
         break;
-    default: /* a brace of nothing */
+    default: /* a brace of no construct */
         w->at++;
         break;
     }
@@ -557,11 +292,11 @@ size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out)
     for (;;) {
         if (w->at >= w->limit) {
             if (w->n_frames == 0) break;
-            leave(w);
+            leave_frame(w);
             continue;
         }
         if (w->next < w->list.n && w->list.tokens[w->next].start == w->at && w->dropped_level == 0) {
-            at_token(w, &w->list.tokens[w->next]);
+            wikitext_at_token(w, &w->list.tokens[w->next]);
             continue;
         }
         if (w->fresh && w->n_frames == 0) {
@@ -571,12 +306,12 @@ size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out)
         }
         uint32_t at = w->at;
         while (at < w->limit && !special[(unsigned char)text[at]]) at++;
-        put(w, text + w->at, at - w->at);
+        wikitext_append(w, text + w->at, at - w->at);
         w->fresh &= at == w->at;
         w->at = at;
         if (at < w->limit && !(w->next < w->list.n && w->list.tokens[w->next].start == at)) at_special(w);
     }
-    end_paragraph(w);
+    wikitext_end_paragraph(w);
     return w->sentences;
 }
 
@@ -589,9 +324,9 @@ size_t wikitext_plain(Wikitext *w, const char *text, size_t len, bool one_senten
     for (w->at = 0; w->at < w->len;) {
         const char *found = memchr(text + w->at, '&', w->len - w->at);
         uint32_t stop = found ? (uint32_t)(found - text) : w->len;
-        put(w, text + w->at, stop - w->at);
+        wikitext_append(w, text + w->at, stop - w->at);
         w->at = stop;
-        if (found) put_entity(w);
+        if (found) wikitext_append_entity(w);
     }
     wikitext_mend(&w->words, &w->plain);
     w->words.len = 0;

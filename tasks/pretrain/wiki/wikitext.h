@@ -1,14 +1,14 @@
 /* MediaWiki's markup to plain text, without expanding anything.
 
-   Left out: templates (but a few that stand for words, like {{lang|fr|mot}} and {{convert|5|km}}), tables, references,
+   Left out: templates (except a few that replace words, like {{lang|fr|mot}} and {{convert|5|km}}), tables, references,
    comments, galleries and the like, files and images with their captions, categories, links to other languages,
-   headings, list items that are no prose, preformatted text, the sections that hold links and sources, magic words.
+   headings, list items that are not prose, preformatted text, the sections that hold links and sources, magic words.
    Kept: the words of links, of emphasis, of HTML's inline tags, of nowiki, of the first of language variants.
-   <math> of a few letters is kept, other formulas become the word "formula". Holes are mended: "( )" goes, and so does
-   a blank before a comma.
+   <math> of a few letters is kept, other formulas become the word "formula". Gaps are closed: "( )" is removed, and so
+   is a blank before a comma.
 
    Paragraphs, list items and sections end sentences. Time and memory are linear in the text, however its brackets are
-   nested; what is opened and never closed loses its brackets only. */
+   nested. A construct that is never closed loses only its brackets. */
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
 
@@ -16,12 +16,12 @@
 
 #include "base/base.h"
 
-/* Scratch memory, used again from article to article by one thread. */
+/* Scratch memory of one thread, reused from article to article. */
 typedef struct Wikitext Wikitext;
 Wikitext *wikitext_new(void);
 void wikitext_free(Wikitext *w); /* takes NULL */
-/* Names whose links leave nothing, besides File, Image, Media and Category: "Datei,Kategorie". Lower case, with commas;
-   NULL: none. Must live as long as `w`. */
+/* Namespaces whose links are left out, besides File, Image, Media and Category: "Datei,Kategorie". Lower case, with
+   commas; NULL: none. Must live as long as `w`. */
 void wikitext_set_namespaces(Wikitext *w, const char *names);
 
 /* Appends the sentences of an article, one per line, to `out`, and returns how many there were. `text` is valid UTF-8

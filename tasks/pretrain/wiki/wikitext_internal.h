@@ -1,20 +1,21 @@
-/* Inside the wikitext cleaner: what its first pass (wikitext_scan.c) finds and its second (wikitext.c) walks over. */
+/* Inside the wikitext cleaner: the tokens that its first pass (wikitext_scan.c) finds for the second (wikitext.c). */
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_INTERNAL_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_INTERNAL_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext.h"
 
 typedef enum {
-    TAG_NONE,   /* no tag of HTML or MediaWiki: text */
-    TAG_DROP,   /* goes with all in it */
+    TAG_NONE,   /* not a tag of HTML or MediaWiki: text */
+    TAG_DROP,   /* removed with its contents */
     TAG_MATH,   /* a formula */
-    TAG_RAW,    /* nowiki: its inside is text */
+    TAG_RAW,    /* nowiki: its contents are text */
     TAG_TABLE,  /* HTML's table */
-    TAG_BREAK,  /* ends a paragraph; its inside stays */
+    TAG_BREAK,  /* ends a paragraph; its contents stay */
     TAG_SPACE,  /* a blank */
-    TAG_INLINE, /* goes, its inside stays */
+    TAG_INLINE, /* removed; its contents stay */
 } TagKind;
 
 /* A construct of the text, [start, end). `end` 0: opened and never closed. */
@@ -33,22 +34,84 @@ typedef struct {
     size_t n_open, open_cap;
 } TokenList;
 
-/* Text in a buffer whose room was made before. */
+/* Text in a buffer that never grows. */
 typedef struct {
     char *data;
     size_t len, cap;
 } Words;
 
-/* Single blanks, none at the ends; controls and what is not seen go; what holes left is mended: "( , x ; )" → "(x)",
+#define MOST_FRAMES 64 /* nested links and templates that are kept */
+
+/* The kept words of a link or template: they end at `at`, and the walk continues at `jump`. */
+typedef struct {
+    uint32_t at, jump;
+} Frame;
+
+struct Wikitext {
+    TokenList list;
+    const char *namespaces;
+    Words words; /* the paragraph so far, with room for the whole article */
+    Words plain; /* the mended paragraph */
+    /* the current article */
+    const char *text;
+    uint32_t len, at, limit; /* limit: end of the innermost frame */
+    size_t next;             /* first token that does not begin before `at` */
+    Frame frames[MOST_FRAMES];
+    int n_frames;
+    bool fresh;        /* at a line's start, after dropped comments and templates */
+    bool item;         /* the paragraph is a list item or preformatted: kept if it is prose */
+    bool open_table;   /* a table that is never closed */
+    int dropped_level; /* level of the heading of a dropped section; 0: none */
+    uint64_t external; /* open single brackets, the innermost in bit 0: 1 an external link's */
+    size_t sentences;
+    Buf *out;
+};
+
+static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
+{
+    memcpy(w->words.data + w->words.len, p, n);
+    w->words.len += n;
+}
+
+static inline char wikitext_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+
+static inline void wikitext_append_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }
+
+static inline void wikitext_move_to(Wikitext *w, uint32_t at)
+{
+    const TokenList *list = &w->list;
+    w->at = at;
+    while (w->next < list->n && list->tokens[w->next].start < at) w->next++;
+}
+
+/* ---- wikitext.c ---- */
+
+void wikitext_end_paragraph(Wikitext *w);
+void wikitext_append_entity(Wikitext *w); /* at '&' */
+
+/* ---- wikitext_constructs.c ---- */
+
+/* At a token: appends its kept words, or enters them, or skips it. */
+void wikitext_at_token(Wikitext *w, const Token *t);
+/* The end of the line at `at`, after the constructs that begin on it. */
+uint32_t wikitext_line_end(const Wikitext *w, uint32_t at);
+/* text[at, end) without blanks around it, in lower case, _ as a blank. False: longer than `size`. */
+bool wikitext_lower_name(const Wikitext *w, uint32_t at, uint32_t end, char *name, size_t size);
+
+/* ---- wikitext_mend.c ---- */
+
+/* Leaves single blanks, none at the ends; removes control and invisible characters; closes gaps: "( , x ; )" → "(x)",
    "()" → "", "a , b" → "a, b". `to` needs the room of `from`. */
 void wikitext_mend(const Words *from, Words *to);
-/* Does a list item, mended, read like a sentence? */
+/* Whether a mended list item reads like a sentence. */
 bool wikitext_is_prose(const Words *words);
 
-/* Finds all constructs that can hold others or lines. */
+/* ---- wikitext_scan.c ---- */
+
+/* Finds all constructs that can contain others or lines. */
 void wikitext_scan(TokenList *list, const char *text, uint32_t len);
 
-/* At text[at] == '<': the kind of the tag there, and where it ends (behind '>'). TAG_NONE: no tag. */
+/* At text[at] == '<': the kind of the tag, and its end, after '>'. TAG_NONE: not a tag. */
 typedef struct {
     TagKind kind;
     bool closing, empty; /* </x>, <x/> */
@@ -57,12 +120,14 @@ typedef struct {
 } TagAt;
 void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag);
 
-/* Tables; names in lower case (entities as written). */
+/* ---- wikitext_tables.c ---- */
+
+/* Names in lower case (entities as written). */
 TagKind wikitext_tag(const char *name);
 uint32_t wikitext_entity(const char *name); /* 0: unknown */
 const char *wikitext_kept_template(const char *name);
 bool wikitext_dropped_section(const char *name);
-/* Does a link with this prefix ("file", "fr") leave nothing? `namespaces`: more of them, with commas; may be NULL. */
+/* Whether a link with this prefix ("file", "fr") is left out. `namespaces`: more prefixes, with commas; may be NULL. */
 bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define LEAST_PROSE 6 /* blanks of a list item that is kept */
 
-/* Bytes of the blank (1) or of what is not seen (2) at p; `end` is known to be beyond a lead byte's sequence. */
+/* Bytes of the blank (*what 1) or invisible character (2) at p; 0 for other characters. */
 static size_t odd_character(const unsigned char *p, size_t left, int *what)
 {
     *what = 1;
@@ -61,12 +61,12 @@ void wikitext_mend(const Words *from, Words *to)
         case COMMA: {
             unsigned char after = p + 1 < end ? p[1] : ' ';
             bool word_end = after == ' ' || after == '\n' || after == ')' || after == 0xC2;
-            if (q > begin && q[-1] == '(' && *p != '.') { /* a hole before it */
+            if (q > begin && q[-1] == '(' && *p != '.') { /* a gap before it */
                 p++;
                 break;
             }
             if (word_end && q > begin && q[-1] == ' ') q--;
-            if (q > begin && q[-1] == ',' && *p == ',') { /* a hole between them */
+            if (q > begin && q[-1] == ',' && *p == ',') { /* a gap between them */
                 p++;
                 break;
             }

@@ -1,12 +1,12 @@
-/* The first pass: brackets are matched with a stack, as MediaWiki's preprocessor does, so that the second pass can step
-   over what goes in no time. A bracket that is never closed is no reason to read anything twice. */
+/* The first pass: matches brackets with a stack, as MediaWiki's preprocessor does, so that the second pass can skip a
+   construct in one step. No text is read twice because of a bracket that is never closed. */
 #include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 
 #define MOST_TAG     1024 /* bytes of a tag's attributes */
 #define MOST_VARIANT 2000 /* bytes of -{ … }- */
-/* Constructs of an article: real ones have one in 40 bytes. What is beyond is text, its brackets dropped. */
+/* Most constructs of an article; real articles have one in 40 bytes. Brackets beyond that are dropped. */
 #define MOST_TOKENS(len) ((len) / 8 + 4096)
 
 typedef struct {
@@ -15,12 +15,12 @@ typedef struct {
     uint32_t len, at;
     uint32_t n_templates, n_tables; /* on the stack */
     uint32_t single;                /* single [ that are open, since the last [[ */
-    uint32_t no_variant;            /* no }- ends between here and `at` */
-    char unclosed[8][20];           /* tags known to have no end from here on */
+    uint32_t no_variant;            /* no }- ends before this offset */
+    char unclosed[8][20];           /* names of tags without an end after `at` */
     int n_unclosed;
 } Scan;
 
-static uint32_t push(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
+static uint32_t push_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
     TokenList *list = s->list;
     MEM_GROW(list->tokens, list->n, list->cap);
@@ -29,9 +29,9 @@ static uint32_t push(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 }
 
 /* A construct whose end is known. */
-static void add(Scan *s, TokenKind kind, uint32_t start, uint32_t body, uint32_t body_end, uint32_t end)
+static void add_closed(Scan *s, TokenKind kind, uint32_t start, uint32_t body, uint32_t body_end, uint32_t end)
 {
-    uint32_t index = push(s, kind, start, body);
+    uint32_t index = push_token(s, kind, start, body);
     Token *t = &s->list->tokens[index];
     t->body_end = body_end;
     t->end = end;
@@ -41,7 +41,7 @@ static void add(Scan *s, TokenKind kind, uint32_t start, uint32_t body, uint32_t
 static void open_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
     TokenList *list = s->list;
-    uint32_t index = push(s, kind, start, body);
+    uint32_t index = push_token(s, kind, start, body);
     MEM_GROW(list->open, list->n_open, list->open_cap);
     list->open[list->n_open++] = index;
     s->n_templates += kind == TOKEN_TEMPLATE;
@@ -50,17 +50,17 @@ static void open_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
     s->single = 0;
 }
 
-static Token *top(const Scan *s)
+static Token *top_token(const Scan *s)
 {
     return s->list->n_open ? &s->list->tokens[s->list->open[s->list->n_open - 1]] : NULL;
 }
 
-/* Closes the innermost open token of a kind; those within it stay open for ever. There must be one. */
+/* Closes the innermost open token of a kind, which must exist; tokens within it stay open. */
 static void close_token(Scan *s, TokenKind kind, uint32_t body_end, uint32_t end)
 {
     Token *t;
     do {
-        t = top(s);
+        t = top_token(s);
         s->list->n_open--;
         s->n_templates -= t->kind == TOKEN_TEMPLATE;
         s->n_tables -= t->kind == TOKEN_TABLE;
@@ -72,7 +72,6 @@ static void close_token(Scan *s, TokenKind kind, uint32_t body_end, uint32_t end
 }
 
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
 void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag)
 {
@@ -81,13 +80,13 @@ void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag)
     if (p < len && text[p] == '/') tag->closing = true, p++;
     for (; p < len && n < sizeof tag->name - 1 && (is_letter(text[p]) || (n > 0 && text[p] >= '1' && text[p] <= '6'));
          p++)
-        tag->name[n++] = lower(text[p]);
+        tag->name[n++] = wikitext_lower(text[p]);
     if (n == 0 || (p < len && (is_letter(text[p]) || (text[p] >= '0' && text[p] <= '9')))) return;
     tag->kind = wikitext_tag(tag->name);
     if (tag->kind == TAG_NONE) return;
     uint32_t most = len - p < MOST_TAG ? len : p + MOST_TAG;
     const char *end = memchr(text + p, '>', most - p);
-    if (!end) { /* not a whole tag: its name goes */
+    if (!end) { /* not a whole tag: its name is removed */
         tag->end = p;
         tag->empty = true;
         return;
@@ -128,7 +127,7 @@ static void at_tag(Scan *s)
     uint32_t at = s->at, start, end;
     if (s->len - at >= 4 && memcmp(text + at, "<!--", 4) == 0) {
         const char *close = memmem(text + at + 4, s->len - at - 4, "-->", 3);
-        add(s, TOKEN_DROP, at, at, at, close ? (uint32_t)(close - text) + 3 : s->len);
+        add_closed(s, TOKEN_DROP, at, at, at, close ? (uint32_t)(close - text) + 3 : s->len);
         return;
     }
     TagAt tag;
@@ -138,13 +137,13 @@ static void at_tag(Scan *s)
     case TAG_MATH:
     case TAG_RAW:
         if (tag.closing || tag.empty || s->n_unclosed == 8 || !find_close(s, tag.name, tag.end, &start, &end))
-            add(s, TOKEN_DROP, at, at, at, tag.end);
+            add_closed(s, TOKEN_DROP, at, at, at, tag.end);
         else
-            add(s,
-                tag.kind == TAG_DROP   ? TOKEN_DROP
-                : tag.kind == TAG_MATH ? TOKEN_MATH
-                                       : TOKEN_RAW,
-                at, tag.end, start, end);
+            add_closed(s,
+                       tag.kind == TAG_DROP   ? TOKEN_DROP
+                       : tag.kind == TAG_MATH ? TOKEN_MATH
+                                              : TOKEN_RAW,
+                       at, tag.end, start, end);
         return;
     case TAG_TABLE:
         if (!tag.closing && !tag.empty)
@@ -152,14 +151,14 @@ static void at_tag(Scan *s)
         else if (tag.closing && s->n_tables > 0)
             close_token(s, TOKEN_TABLE, at, tag.end);
         else
-            add(s, TOKEN_DROP, at, at, at, tag.end);
+            add_closed(s, TOKEN_DROP, at, at, at, tag.end);
         return;
     default:
-        s->at = tag.end; /* the second pass looks at it again */
+        s->at = tag.end; /* left to the second pass */
     }
 }
 
-/* Is there nothing but blanks and list marks between the line's start and `at`? */
+/* Whether only blanks and list marks precede `at` on its line. */
 static bool begins_line(const Scan *s, uint32_t at)
 {
     while (at > 0 && (s->text[at - 1] == ' ' || s->text[at - 1] == ':' || s->text[at - 1] == '\t')) at--;
@@ -173,7 +172,7 @@ static uint32_t run_of(const Scan *s, char c)
     return n;
 }
 
-/* {{ and {{{, of a run the outermost first; {| and -{ */
+/* {{ and {{{, the outermost of a run first; {| and -{ */
 static void at_open_brace(Scan *s)
 {
     uint32_t at = s->at, n = run_of(s, '{');
@@ -181,11 +180,11 @@ static void at_open_brace(Scan *s)
         open_token(s, TOKEN_TABLE, at, at + 2);
     } else if (n == 1 && at > 0 && s->text[at - 1] == '-') {
         uint32_t most = s->len - at < MOST_VARIANT ? s->len : at + MOST_VARIANT;
-        uint32_t from = s->no_variant > at ? s->no_variant : at; /* none ends before it */
+        uint32_t from = s->no_variant > at ? s->no_variant : at; /* none ends earlier */
         const char *close = from < most ? memmem(s->text + from, most - from, "}-", 2) : NULL;
         if (!close && most > from) s->no_variant = most - 1;
         if (close)
-            add(s, TOKEN_VARIANT, at, at + 1, (uint32_t)(close - s->text), (uint32_t)(close - s->text) + 2);
+            add_closed(s, TOKEN_VARIANT, at, at + 1, (uint32_t)(close - s->text), (uint32_t)(close - s->text) + 2);
         else
             s->at++;
     } else if (n == 1) {
@@ -199,14 +198,14 @@ static void at_open_brace(Scan *s)
 static void at_close_brace(Scan *s)
 {
     uint32_t at = s->at, n = run_of(s, '}');
-    const Token *t = top(s);
+    const Token *t = top_token(s);
     bool table = at > 0 && s->text[at - 1] == '|' && s->n_tables > 0 && begins_line(s, at - 1);
     if (table && (n == 1 || (t && t->kind == TOKEN_TABLE))) {
         close_token(s, TOKEN_TABLE, at - 1, at + 1);
         return;
     }
     while (n >= 2 && s->n_templates > 0) {
-        while ((t = top(s))->kind != TOKEN_TEMPLATE) { /* a link or table that its template ends */
+        while ((t = top_token(s))->kind != TOKEN_TEMPLATE) { /* a link or table that its template ends */
             s->n_tables -= t->kind == TOKEN_TABLE;
             s->list->n_open--;
         }
@@ -235,7 +234,7 @@ static void at_bracket(Scan *s)
             s->single--;
             at++;
             n--;
-        } else if (n >= 2 && (t = top(s)) && t->kind == TOKEN_LINK) {
+        } else if (n >= 2 && (t = top_token(s)) && t->kind == TOKEN_LINK) {
             close_token(s, TOKEN_LINK, at, at + 2);
             at += 2;
             n -= 2;

@@ -1,4 +1,4 @@
-/* What the markup's words mean. Every table is in byte order, for bsearch. */
+/* Tables of tags, entities, templates and sections. Each is in byte order, for bsearch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,8 +172,8 @@ typedef struct {
     const char *name, *form;
 } KeptTemplate;
 
-/* Templates that stand for words of the sentence around them; all others leave nothing. Lower case. In a form, \1 and
-   \2 are the unnamed parameters. */
+/* Templates that replace words of a sentence; all others are left out. Lower case. In a form, \1 and \2 are the unnamed
+   parameters. */
 static const KeptTemplate kept[] = {
     {"'", "'"},
     {"'s", "'s"},
@@ -350,7 +350,7 @@ bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool writ
                                      "categoría,immagine,categoria,ficheiro,imagem,bestand,afbeelding,categorie,plik,"
                                      "grafika,kategoria,файл,изображение,категория,ファイル,画像,文件,图像,分类,simple";
     if (in_list(files, name) || in_list(namespaces, name)) return true;
-    /* Languages: two or three small letters, then perhaps "-yue". */
+    /* Languages: two or three small letters, optionally with a suffix like "-yue". */
     size_t n = 0;
     while (name[n] >= 'a' && name[n] <= 'z') n++;
     if (!written_lower || n < 2 || n > 3 || in_list("doi,rfc,hdl,wmf,arx,oeis,bug,rev,mw", name)) return false;

@@ -13,9 +13,9 @@ static uint64_t bits_at(const uint8_t *data, uint64_t first, unsigned n)
     return value;
 }
 
-/* A file of one block: header, the block's bits from a byte's start on, the end's magic number and checksum (of one
-   block its own), padding. */
-static void wrap(const uint8_t *data, unsigned first_bit, uint64_t n_bits, Buf *file)
+/* Makes a bz2 file of one block: header, the block's bits moved to a byte boundary, the end's magic number and checksum
+   (with one block, the block's), padding. */
+static void make_file(const uint8_t *data, unsigned first_bit, uint64_t n_bits, Buf *file)
 {
     static const uint8_t end[6] = {0x17, 0x72, 0x45, 0x38, 0x50, 0x90};
     size_t bytes = (size_t)(n_bits / 8);
@@ -47,7 +47,7 @@ Status unpack_bz2_block(const uint8_t *data, unsigned first_bit, uint64_t n_bits
     Status status = OK;
     out->len = 0;
     if (n_bits < 80) return fail(E_FORMAT, "a bz2 block of %d bits", (int)n_bits);
-    wrap(data, first_bit, n_bits, &file);
+    make_file(data, first_bit, n_bits, &file);
     int result = BZ2_bzDecompressInit(&stream, 0, 0);
     if (result != BZ_OK) mem_exhausted(4u << 20);
     stream.next_in = file.data;

@@ -18,7 +18,7 @@ struct PageParser {
 
 static void append(Buf *b, const char *data, size_t len)
 {
-    if (len < b->cap && b->len < b->cap - len) { /* many short pieces: room is there most times */
+    if (len < b->cap && b->len < b->cap - len) { /* expat gives many short pieces, most of which fit */
         memcpy(b->data + b->len, data, len);
         b->data[b->len += len] = '\0';
     } else {
@@ -74,7 +74,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
     p->field = FIELD_NONE;
 }
 
-/* ASCII alone; the names are compared with text lowered in the same way. */
+/* Lowers ASCII only, like the text with which the names are compared. */
 static void add_name(Buf *names, const XML_Char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -139,7 +139,7 @@ void page_free(Page *page)
     buf_free(&page->text);
 }
 
-static void begin(PageParser *p)
+static void reset_parser(PageParser *p)
 {
     XML_ParserReset(p->xml, "UTF-8");
     XML_SetUserData(p->xml, p);
@@ -162,7 +162,7 @@ Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, s
 {
     page->other = page->redirect = false;
     page->title.len = page->text.len = 0;
-    begin(parser);
+    reset_parser(parser);
     parser->page = page;
     parser->names = NULL;
     CHECK(len < (size_t)1 << 31, "a page of %zu bytes", len);
@@ -177,7 +177,7 @@ Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, s
 
 void page_parse_header(PageParser *parser, const char *xml, size_t len, Buf *names)
 {
-    begin(parser);
+    reset_parser(parser);
     parser->names = names;
     XML_Parse(parser->xml, xml, len < (size_t)1 << 30 ? (int)len : 0, XML_FALSE);
     parser->names = NULL;

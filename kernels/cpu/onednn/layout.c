@@ -1,0 +1,54 @@
+#include "kernels/cpu/onednn/layout.h"
+
+#include <stdlib.h>
+
+Status layout_make(PackedLayout *l, dnnl_engine_t engine, int64_t rows)
+{
+    Status status = OK;
+    dnnl_primitive_desc_t pd = NULL;
+    Desc *src = api_row_major(l->dtype, rows, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
+    Desc *dst = api_row_major(l->dtype, rows, l->columns), *plain[2] = {NULL};
+    TRY_DONE(api_matmul(&pd, engine, src, any, NULL, dst, false));
+    l->desc = api_weights(pd);
+    plain[0] = api_column_major(F32, l->depth, l->columns);
+    plain[1] = api_row_major(F32, l->depth, l->columns);
+    TRY_DONE(api_memory(&l->packed, engine, l->desc));
+    for (int i = 0; i < 2; i++) {
+        dnnl_primitive_desc_t reorder = NULL;
+        TRY_DONE(api_memory(&l->plain[i], engine, plain[i]));
+        TRY_DONE(api_reorder(&reorder, engine, plain[i], l->desc));
+        status = api_status(dnnl_primitive_create(&l->pack[i], reorder), "reorder");
+        dnnl_primitive_desc_destroy(reorder);
+        if (status != OK) goto done;
+    }
+done:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    api_desc_free(src);
+    api_desc_free(any);
+    api_desc_free(dst);
+    api_desc_free(plain[0]);
+    api_desc_free(plain[1]);
+    return status_context(status, "packing a (%lld, %lld) weight in %s", (long long)l->depth, (long long)l->columns,
+                          dtype_name(l->dtype));
+}
+
+Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
+{
+    dnnl_memory_t from = l->plain[transposed];
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->packed}};
+    TRY(api_status(dnnl_memory_set_data_handle(from, (void *)(uintptr_t)w), "memory"));
+    TRY(api_status(dnnl_memory_set_data_handle(l->packed, copy), "memory"));
+    TRY(api_status(dnnl_primitive_execute(l->pack[transposed], stream, 2, args), "reorder"));
+    return api_status(dnnl_stream_wait(stream), "reorder");
+}
+
+void layout_free(PackedLayout *l)
+{
+    dnnl_memory_t memories[] = {l->packed, l->plain[0], l->plain[1]};
+    for (size_t k = 0; k < sizeof memories / sizeof *memories; k++)
+        if (memories[k]) dnnl_memory_destroy(memories[k]);
+    for (int k = 0; k < 2; k++)
+        if (l->pack[k]) dnnl_primitive_destroy(l->pack[k]);
+    api_desc_free(l->desc);
+    free(l);
+}

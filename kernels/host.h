@@ -1,0 +1,93 @@
+/* Shared by the backends that compute in the host's memory, ref and cpu: rows of operands, scratch, the optimizer. */
+#ifndef CAIRN_KERNELS_HOST_H
+#define CAIRN_KERNELS_HOST_H
+
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "kernels/op.h"
+
+/* ---- operands ---- */
+
+/* Rows of an operand that hold something: those of the bucket, less the ones beyond ctl's count. */
+static inline int64_t host_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl)
+{
+    int64_t all = rows_in(o->rows, rows), real = all;
+    if (o->rows.kind == ROWS_TOKENS) real = ctl->n_tokens;
+    if (o->rows.kind == ROWS_SEQS) real = ctl->n_seqs;
+    if (o->rows.kind == ROWS_MASKED) real = ctl->n_masked;
+    return real < all ? real : all;
+}
+
+static inline void *host_row(const Operand *o, int64_t row)
+{
+    return (char *)o->data + (size_t)(row * o->cols) * dtype_size(o->dtype);
+}
+
+static inline void host_clear_rows(const Operand *o, int64_t first, int64_t end)
+{
+    if (first < end) memset(host_row(o, first), 0, (size_t)((end - first) * o->cols) * dtype_size(o->dtype));
+}
+
+/* ---- scratch: laid out by one function, for counting (base NULL) and for running ---- */
+
+typedef struct {
+    char *base;
+    size_t bytes;
+} HostScratch;
+
+static inline void *host_take(HostScratch *s, int64_t count, size_t size)
+{
+    void *p = s->base ? s->base + s->bytes : NULL;
+    s->bytes += ((size_t)count * size + 63) / 64 * 64;
+    return p;
+}
+
+static inline void host_check_scratch(const OpCall *call, size_t bytes)
+{
+    CHECK(call->scratch_bytes >= bytes, "%s needs %zu bytes of scratch, was given %zu", op_info(call->op)->name, bytes,
+          call->scratch_bytes);
+}
+
+/* ---- the optimizer ---- */
+
+typedef struct {
+    float beta1, beta2, eps, bias1, bias2, grad_scale, rate;
+    float decay; /* of the segment */
+} Adam;
+
+static inline Adam host_adam(const OpCall *call, const Stats *stats)
+{
+    const Ctl *ctl = op_ctl(call);
+    return (Adam){.beta1 = call->attr.optimizer.beta1,
+                  .beta2 = call->attr.optimizer.beta2,
+                  .eps = call->attr.optimizer.eps,
+                  .bias1 = ctl->bias1,
+                  .bias2 = ctl->bias2,
+                  .grad_scale = stats->grad_scale,
+                  .rate = ctl->learning_rate};
+}
+
+/* Elements of a segment's norm block `b`. */
+static inline int64_t host_block_size(const Segment *s, int64_t b)
+{
+    return s->size - b * NORM_BLOCK < NORM_BLOCK ? s->size - b * NORM_BLOCK : NORM_BLOCK;
+}
+
+/* Σ x² of a whole tensor from a table of its blocks' sums, added in order. */
+static inline double host_add_blocks(const Segment *tensor, const double *sums)
+{
+    double total = 0;
+    for (int64_t b = 0; b < norm_blocks(tensor->size); b++) total += sums[tensor->block + b];
+    return total;
+}
+
+/* LAMB's rate of a tensor, from Σ p² and Σ u². */
+static inline float host_lamb_rate(const Segment *tensor, float rate, double p_squares, double u_squares)
+{
+    double p = sqrt(p_squares), u = sqrt(u_squares);
+    return rate * (tensor->trust && p > 0 && u > 0 ? (float)(p / u) : 1.0f);
+}
+
+#endif

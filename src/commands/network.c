@@ -1,0 +1,67 @@
+#include "commands/network.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_S 4e-6 /* a rank's work for one message, of sending and of receiving */
+#define PASSES    3    /* over the sent bytes: packing, the transport's copy, adding or unpacking */
+
+/* Rates are those of large TCP messages: the line's less Ethernet's, IP's and TCP's headers. */
+static const struct {
+    const char *name;
+    double bytes, latency;
+} table[] = {{"1GbE", 0.117e9, 50e-6},  {"10GbE", 1.17e9, 30e-6}, {"25GbE", 2.93e9, 20e-6},
+             {"100GbE", 11.7e9, 15e-6}, {"HDR", 23.5e9, 5e-6},    {"NDR", 47e9, 5e-6}};
+
+Status network_find(const char *text, Network *n)
+{
+    char *end, *last;
+    *n = (Network){0};
+    snprintf(n->name, sizeof n->name, "%s", text);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcasecmp(table[i].name, text) == 0) {
+            n->bytes = table[i].bytes;
+            n->latency = table[i].latency;
+            return OK;
+        }
+    n->bytes = strtod(text, &end) * 1e9;
+    if (end != text && *end == ',') {
+        n->latency = strtod(end + 1, &last) * 1e-6;
+        if (last != end + 1 && *last == '\0' && n->bytes > 0 && isfinite(n->bytes) && n->latency >= 0 &&
+            isfinite(n->latency))
+            return OK;
+    }
+    return fail(E_USAGE,
+                "--network '%s': expected 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds as in 1.1,30",
+                text);
+}
+
+/* One half of an all-reduce: each rank sends all but its own part to the others and gets as much. */
+static double half(const Network *n, double bytes)
+{
+    double others = (double)(n->ranks - 1), moved = bytes * n->wire / 4 * others / n->ranks;
+    return n->latency + others * MESSAGE_S + moved / n->bytes + PASSES * bytes * n->wire / 4 / n->memory;
+}
+
+static double exchange_seconds(const void *network, Op op, double bytes)
+{
+    const Network *n = network;
+    if (op == OP_REDUCE) return bytes < 64 ? half(n, bytes) : half(n, bytes) * (n->shard ? 1 : 2);
+    Network gather = *n;
+    gather.wire = 4;
+    double more = (double)(n->buckets - 1) * (n->latency + (double)(n->ranks - 1) * MESSAGE_S);
+    return half(&gather, bytes) + (bytes > 1e6 ? more : 0);
+}
+
+void network_rates(Network *n, const Exchange *x, CostRates *rates)
+{
+    n->ranks = x->buckets.ranks;
+    n->buckets = x->buckets.n;
+    n->shard = x->shard;
+    n->wire = (double)dtype_size(x->buckets.wire);
+    n->memory = rates->bytes;
+    rates->exchange = exchange_seconds;
+    rates->network = n;
+}

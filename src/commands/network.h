@@ -1,0 +1,25 @@
+/* Predicted time of the exchange between ranks, over a network that connects all hosts alike. */
+#ifndef CAIRN_COMMANDS_NETWORK_H
+#define CAIRN_COMMANDS_NETWORK_H
+
+#include "plan/plan.h"
+#include "train/exchange.h"
+
+typedef struct {
+    char name[64];
+    double bytes;   /* payload per second, each way at once */
+    double latency; /* seconds from sending a message to its arrival */
+    /* of the exchange that is predicted */
+    int ranks;
+    int buckets; /* collectives of one exchange of the weights */
+    bool shard;
+    double wire;   /* bytes of an element as sent */
+    double memory; /* bytes per second that a rank packs and adds with */
+} Network;
+
+/* "10GbE" …, or "GB/s,microseconds": each rank has such a link of its own. */
+Status network_find(const char *text, Network *n);
+/* `rates` predict REDUCE and SHARE over this network, which must live as long. */
+void network_rates(Network *n, const Exchange *x, CostRates *rates);
+
+#endif

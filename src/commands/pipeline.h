@@ -1,0 +1,93 @@
+/* Pipelines: the grid of ranks, the stages, and the predicted step of a schedule (docs/pipeline.md). Every time comes
+   from the planner's own costs of a stage's instrs, or from measured ones of a layer. */
+#ifndef CAIRN_COMMANDS_PIPELINE_H
+#define CAIRN_COMMANDS_PIPELINE_H
+
+#include "config/config.h"
+#include "plan/fill.h"
+#include "train/run_plan.h"
+
+/* Seconds of one layer on one micro-batch, measured: `--costs FILE` (pipeline_costs.c). */
+typedef struct {
+    bool given;
+    double forward, backward, curvature; /* curvature: both statistics of all linears */
+    double inverses, precondition;       /* of a layer, once */
+} LayerCosts;
+
+/* CSV: a line of column names, a line of milliseconds. E_FORMAT names the missing column. */
+Status layer_costs_read(const char *path, LayerCosts *costs);
+
+/* ---- the grid (pipeline_grid.c): rank = place · replicas + replica ---- */
+typedef struct {
+    Pipeline shape; /* micros 0 */
+    int stages, replicas;
+    int directions; /* holders of a stage in one pipeline: 2 in chimera */
+} PipelineGrid;
+
+/* From --stages, --stage-chunks and --ranks. E_USAGE names what would work. */
+Status pipeline_grid(const Config *c, PipelineKind kind, int layers, PipelineGrid *grid);
+/* --micro-batch-tokens of one of `grid`'s replicas, whose share of a step are `share` sequences. 0: auto. */
+Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const PlanInput *in, int64_t share,
+                             int64_t *tokens);
+
+/* ---- K-FAC's seconds (pipeline_costs.c) ---- */
+typedef struct {
+    double statistics[2];         /* of a layer's inputs and output gradients, on one micro-batch */
+    double inverse[FILL_FACTORS]; /* (factors) of each inverse of a layer */
+    int factors;
+    double precondition; /* of a layer's gradients, once a step */
+} KfacCosts;
+void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *rows, double seq_len, Dtype compute,
+                const LayerCosts *given, KfacCosts *costs);
+
+/* ---- the plan of a schedule ---- */
+typedef struct {
+    Stage stage;
+    Policy policy; /* of its layers */
+    double seconds[N_WORKS], update, sum;
+    int64_t parameters;
+    size_t bytes[N_REGIONS];   /* with one slot of each class */
+    size_t stride[N_SLOTS][2]; /* bytes of a further slot: activations, inputs */
+} StagePlan;
+
+typedef struct {
+    int64_t parameters;
+    int slots[N_SLOTS]; /* over its chunks */
+    size_t activations, peak;
+} PlacePlan;
+
+typedef struct {
+    PipelineGrid grid;
+    int64_t share, tokens; /* sequences of a replica; rows of a micro-batch */
+    int64_t boundary;      /* bytes */
+    StagePlan *stage;      /* (stages) */
+    PlacePlan *place;      /* (places) */
+    Schedule schedule;
+    Timeline timeline;
+    double update, sums; /* seconds; sums: not hidden behind works */
+    double step;         /* seconds */
+    size_t peak, budget; /* of the place with the largest; bytes */
+    int worst;           /* that place */
+    bool fits, exact;
+    /* --kfac-interval */
+    bool kfac;
+    int interval, lag; /* lag: that the fill was made for */
+    KfacCosts costs;
+    double precondition; /* seconds, part of `update` */
+    Fill fill;
+} PipelinePlan;
+
+typedef struct {
+    const Config *c;
+    const PlanInput *in;
+    const Accounts *accounts;
+    const LayerCosts *given;
+} PipelineRequest;
+
+/* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
+Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p);
+void pipeline_plan_free(PipelinePlan *p); /* takes a zeroed one */
+/* Gives a plan that does not fit the split of layers that needs least memory. Its times are not right any more. */
+Status pipeline_least_split(const PipelineRequest *r, PipelinePlan *p);
+
+#endif

@@ -1,0 +1,25 @@
+/* Shared by pipeline_plan.c and pipeline_memory.c. */
+#ifndef CAIRN_COMMANDS_PIPELINE_INTERNAL_H
+#define CAIRN_COMMANDS_PIPELINE_INTERNAL_H
+
+#include "commands/network.h"
+#include "commands/pipeline.h"
+
+typedef struct {
+    const PipelineRequest *r;
+    PipelinePlan *p;
+    Network network; /* bytes 0: none is counted */
+    CostRates rates; /* with the network's, of the stage that was made last */
+    RowCounts rows;  /* of a micro-batch */
+} Maker;
+
+static inline const PlanInput *input(const Maker *m) { return m->r->in; }
+static inline const Pipeline *shape(const Maker *m) { return &m->p->schedule.shape; }
+
+/* Makes the plans of all stages for --recompute, finds each place's peak, and with auto gives up more where a place
+   does not fit. */
+Status pipeline_make_stages(Maker *m);
+/* Moves layers from the place with the largest peak as long as that lowers it. */
+Status pipeline_lower_peak(Maker *m);
+
+#endif

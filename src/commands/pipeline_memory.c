@@ -1,0 +1,307 @@
+/* Memory and time of a pipeline's stages: a plan for each, and what lies beside each other on a place. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/pipeline_internal.h"
+#include "train/planner.h"
+#include "train/setup.h"
+
+static bool splits(const Maker *m) { return pipeline_splits_backward(m->p->grid.shape.kind); }
+static int holders(const Maker *m) { return m->p->grid.replicas * m->p->grid.directions; }
+
+/* The larger of the slots of a stage's chunks. */
+static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
+{
+    for (int kind = 0; kind < N_SLOTS; kind++) {
+        slots[kind] = 0;
+        for (int direction = 0; direction < m->p->grid.directions; direction++) {
+            int place, chunk;
+            pipeline_home(shape(m), stage, direction, &place, &chunk);
+            int n = schedule_slots(&m->p->schedule, place, chunk, (SlotKind)kind);
+            if (n > slots[kind]) slots[kind] = n;
+        }
+        if (slots[kind] == 0 && (kind == SLOT_ACTIVATION || splits(m))) slots[kind] = 1;
+    }
+}
+
+/* ---- a stage ---- */
+
+static void fill_levels(const Maker *m, const StagePlan *s, uint8_t *levels)
+{
+    if (s->policy.kind == POLICY_HALF_ATTENTION) /* by the layer's number in the model */
+        policy_levels(s->policy, input(m)->model->config.layers, levels);
+    else
+        policy_levels(s->policy, s->stage.layers, levels + s->stage.first);
+}
+
+static size_t stride_of(const Plan *p, Region region, int kind)
+{
+    for (TensorId t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].region == region && p->tensors[t].slot == kind) return p->tensors[t].stride;
+    return 0;
+}
+
+static void take_times(const Maker *m, const Plan *p, StagePlan *s)
+{
+    const LayerCosts *given = m->r->given;
+    double beside = plan_input_beside(input(m));
+    for (int kind = 0; kind < N_WORKS; kind++)
+        s->seconds[kind] = plan_cost(p, p->work[kind], &m->rows, beside, &input(m)->rates, NULL);
+    s->update = plan_cost(p, p->begin, &m->rows, beside, &m->rates, NULL) +
+                plan_cost(p, p->update, &m->rows, beside, &m->rates, NULL);
+    if (given->given) {
+        s->seconds[WORK_FORWARD] = s->stage.layers * given->forward;
+        s->seconds[WORK_BACKWARD] = s->stage.layers * given->backward;
+        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
+        s->update = 0;
+    }
+    if (!splits(m)) s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
+    if (splits(m)) s->seconds[WORK_BACKWARD] = s->seconds[WORK_INPUT] + s->seconds[WORK_WEIGHT];
+}
+
+/* The stage's gradients over its holders, and the two gradients of a tied word embedding to each other. */
+static double sum_seconds(const Maker *m, const Exchange *x, bool tied)
+{
+    const ModelConfig *c = &input(m)->model->config;
+    double seconds = 0;
+    for (int b = 0; x && b < x->buckets.n; b++) {
+        double bytes = (double)(x->buckets.starts[b + 1] - x->buckets.starts[b]) * sizeof(float);
+        seconds += m->rates.exchange(m->rates.network, OP_REDUCE, bytes);
+    }
+    if (tied && m->network.bytes > 0)
+        seconds += m->network.latency + (double)c->vocab_padded * c->hidden * sizeof(float) / m->network.bytes;
+    return seconds;
+}
+
+static bool tied(const Maker *m, int stage)
+{
+    int first, last, chunk;
+    if (input(m)->model->head.kind != HEAD_PRETRAINING || m->p->grid.stages == 1) return false;
+    pipeline_home(shape(m), 0, 0, &first, &chunk);
+    pipeline_home(shape(m), m->p->grid.stages - 1, 0, &last, &chunk);
+    return first != last && (stage == 0 || stage == m->p->grid.stages - 1);
+}
+
+static Status make_stage(Maker *m, int number)
+{
+    StagePlan *s = &m->p->stage[number];
+    Status status = OK;
+    Model part;
+    Plan plan = {0};
+    ModelTensors t;
+    Exchange x = {0};
+    int slots[N_SLOTS];
+    const PlanInput *in = input(m);
+    bool network = m->network.bytes > 0;
+    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
+    fill_levels(m, s, levels);
+    stage_slots(m, number, slots);
+    model_part(in->model, &s->stage, 1, &part);
+    PlanRequest q = plan_input_request(in, true);
+    q.model = &part;
+    q.capacity = m->rows;
+    q.levels = levels;
+    q.slots = slots;
+    q.split = splits(m);
+    m->rates = in->rates;
+    if (holders(m) > 1) {
+        setup_exchange(m->r->c, &part.params, holders(m), 0, &x);
+        q.exchange = &x;
+        if (network) network_rates(&m->network, &x, &m->rates);
+    }
+    TRY_DONE(plan_make(&q, &plan, &t, NULL));
+    take_times(m, &plan, s);
+    s->sum = sum_seconds(m, q.exchange && network ? &x : NULL, tied(m, number));
+    s->parameters = part.params.size;
+    memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
+    for (int kind = 0; kind < N_SLOTS; kind++)
+        for (int k = 0; k < 2; k++) {
+            Region region = k ? REGION_INPUT : REGION_ACT;
+            s->stride[kind][k] = stride_of(&plan, region, kind);
+            if (plan.slots[kind] > 0) s->bytes[region] -= s->stride[kind][k] * (size_t)(plan.slots[kind] - 1);
+        }
+    m->p->exact = plan.exact;
+done:
+    plan_free(&plan);
+    exchange_free(&x);
+    model_free(&part);
+    free(levels);
+    return status;
+}
+
+/* ---- a place: its chunks beside each other ---- */
+
+static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIONS], size_t *transient)
+{
+    const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
+    PlacePlan *of = &m->p->place[place];
+    size_t kept[2] = {0}, in_slots[2] = {0};
+    for (int kind = 0; kind < N_SLOTS; kind++) {
+        int n = schedule_slots(&m->p->schedule, place, chunk, (SlotKind)kind);
+        of->slots[kind] += n;
+        for (int k = 0; k < 2; k++) {
+            in_slots[k] += s->stride[kind][k];
+            kept[k] += s->stride[kind][k] * (size_t)n;
+        }
+    }
+    if (s->bytes[REGION_ACT] - in_slots[0] > *transient) *transient = s->bytes[REGION_ACT] - in_slots[0];
+    bytes[REGION_ACT] += kept[0];
+    bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
+    if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
+    static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,  REGION_COMM,
+                                  REGION_WEIGHT, REGION_GRAD,  REGION_MOMENT};
+    for (size_t k = 0; k < sizeof sums / sizeof *sums; k++) bytes[sums[k]] += s->bytes[sums[k]];
+}
+
+/* A tensor that two chunks of a place use lies there once. */
+static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
+{
+    int chunks = shape(m)->chunks;
+    int64_t apart = 0;
+    Model part;
+    Stage *stages = mem_array((size_t)chunks, sizeof *stages);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
+        stages[chunk] = s->stage;
+        apart += s->parameters;
+    }
+    model_part(input(m)->model, stages, chunks, &part);
+    m->p->place[place].parameters = part.params.size;
+    for (int k = 0; k < 3; k++) {
+        Region region = k == 0 ? REGION_WEIGHT : k == 1 ? REGION_GRAD : REGION_MOMENT;
+        bytes[region] = (size_t)((double)bytes[region] * (double)part.params.size / (double)apart);
+    }
+    model_free(&part);
+    free(stages);
+}
+
+static void make_place(Maker *m, int place)
+{
+    size_t bytes[N_REGIONS] = {0}, transient = 0;
+    Accounts accounts = *m->r->accounts;
+    PlacePlan *of = &m->p->place[place];
+    *of = (PlacePlan){0};
+    for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes, &transient);
+    bytes[REGION_ACT] += transient;
+    held_once(m, place, bytes);
+    (void)accounts_set_peaks(&accounts, bytes);
+    of->activations = bytes[REGION_ACT];
+    of->peak = accounts.row[0].peak;
+}
+
+static void find_peak(Maker *m)
+{
+    PipelinePlan *p = m->p;
+    p->peak = 0;
+    p->budget = m->r->accounts->row[0].budget;
+    for (int place = 0; place < shape(m)->places; place++) {
+        make_place(m, place);
+        if (p->place[place].peak <= p->peak) continue;
+        p->peak = p->place[place].peak;
+        p->worst = place;
+    }
+    p->fits = p->peak <= p->budget;
+}
+
+/* ---- levels ---- */
+
+/* The next heavier policy of a stage: none … full, then blocks of layers. False: there is none. */
+static bool heavier(StagePlan *s)
+{
+    static const PolicyKind order[] = {POLICY_NONE, POLICY_LEAN, POLICY_FFN, POLICY_SELECTIVE, POLICY_FULL};
+    if (s->policy.kind == POLICY_EVERY || s->policy.kind == POLICY_FULL) {
+        int every = s->policy.kind == POLICY_FULL ? 2 : s->policy.every + 1;
+        if (every > s->stage.layers) return false;
+        s->policy = (Policy){POLICY_EVERY, every};
+        return true;
+    }
+    for (int k = 0; k < 4; k++)
+        if (s->policy.kind == order[k]) {
+            s->policy = (Policy){order[k + 1], 0};
+            return true;
+        }
+    return false;
+}
+
+/* --recompute auto: as long as a place does not fit, its stages give up more. */
+static Status relieve(Maker *m)
+{
+    for (bool changed = true; changed && !m->p->fits;) {
+        changed = false;
+        for (int place = 0; place < shape(m)->places; place++) {
+            if (m->p->place[place].peak <= m->p->budget) continue;
+            for (int chunk = 0; chunk < shape(m)->chunks; chunk++) {
+                int stage = pipeline_stage(shape(m), place, chunk);
+                if (!heavier(&m->p->stage[stage])) continue;
+                TRY(make_stage(m, stage));
+                changed = true;
+            }
+        }
+        find_peak(m);
+    }
+    return OK;
+}
+
+Status pipeline_make_stages(Maker *m)
+{
+    Policy policy;
+    TRY(planner_policy(m->r->c, input(m)->backend, &policy));
+    if (policy.kind == POLICY_OFFLOAD)
+        return fail(E_USAGE,
+                    "--recompute offload with --pipeline: expected none, lean, ffn, selective, half-attention, "
+                    "full, every:K or auto");
+    for (int s = 0; s < m->p->grid.stages; s++) {
+        m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){POLICY_NONE, 0} : policy;
+        TRY(make_stage(m, s));
+    }
+    find_peak(m);
+    return policy.kind == POLICY_AUTO ? relieve(m) : OK;
+}
+
+/* ---- the split that needs least ---- */
+
+static int lightest_place(const Maker *m)
+{
+    int best = 0;
+    for (int place = 1; place < shape(m)->places; place++)
+        if (m->p->place[place].peak < m->p->place[best].peak) best = place;
+    return best;
+}
+
+/* The stage of a place with the most layers, or the fewest. */
+static int stage_on(const Maker *m, int place, bool most)
+{
+    int best = pipeline_stage(shape(m), place, 0);
+    for (int chunk = 1; chunk < shape(m)->chunks; chunk++) {
+        int stage = pipeline_stage(shape(m), place, chunk);
+        int a = m->p->stage[stage].stage.layers, b = m->p->stage[best].stage.layers;
+        if (most ? a > b : a < b) best = stage;
+    }
+    return best;
+}
+
+static Status move_layer(Maker *m, int from, int to)
+{
+    int first = 0;
+    m->p->stage[from].stage.layers--;
+    m->p->stage[to].stage.layers++;
+    for (int s = 0; s < m->p->grid.stages; s++) {
+        m->p->stage[s].stage.first = first;
+        first += m->p->stage[s].stage.layers;
+        TRY(make_stage(m, s));
+    }
+    find_peak(m);
+    return OK;
+}
+
+Status pipeline_lower_peak(Maker *m)
+{
+    for (;;) {
+        size_t before = m->p->peak;
+        int from = stage_on(m, m->p->worst, true), to = stage_on(m, lightest_place(m), false);
+        if (from == to || m->p->stage[from].stage.layers == 1) return OK;
+        TRY(move_layer(m, from, to));
+        if (m->p->peak >= before) return move_layer(m, to, from);
+    }
+}

@@ -1,0 +1,229 @@
+/* The predicted step of a schedule: layers to stages, times, and K-FAC's work in the bubbles. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/pipeline_internal.h"
+#include "train/planner.h"
+
+/* ---- sizes ---- */
+
+/* Micro-batches of one replica. */
+static int micros_of(const Maker *m, int64_t tokens)
+{
+    const PlanInput *in = input(m);
+    int64_t most = m->r->c->padded || !in->packed ? tokens / in->max_length : 0; /* sequences in each */
+    double n = most > 0 ? ceil((double)m->p->share / (double)most)
+                        : ceil((double)m->p->share * in->mean_length / (double)tokens);
+    return n < 1 ? 1 : (int)n;
+}
+
+/* ---- layers to stages ---- */
+
+/* Seconds of F and B of each layer, of the embeddings and of the heads, from the whole model's instrs. */
+static Status whole_costs(const Maker *m, double *layer, double *embeddings, double *heads)
+{
+    const PlanInput *in = input(m);
+    Plan plan;
+    ModelTensors t;
+    Policy policy;
+    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
+    TRY(planner_policy(m->r->c, in->backend, &policy));
+    if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, levels);
+    PlanRequest q = plan_input_request(in, true);
+    q.capacity = m->rows;
+    q.levels = levels;
+    Status status = plan_make(&q, &plan, &t, NULL);
+    free(levels);
+    if (status != OK) return status;
+    double *each = mem_array((size_t)plan.micro.count, sizeof *each);
+    plan_cost(&plan, plan.micro, &m->rows, plan_input_beside(in), &in->rates, each);
+    *embeddings = *heads = 0;
+    for (InstrId i = 0; i < plan.micro.count; i++) {
+        const Instr *instr = &plan.instrs[plan.micro.first + i];
+        bool embeds = instr->op == OP_EMBED || instr->op == OP_EMBED_BWD;
+        *(instr->layer >= 0 ? &layer[instr->layer] : embeds ? embeddings : heads) += each[i];
+    }
+    free(each);
+    plan_free(&plan);
+    return OK;
+}
+
+static Status split_layers(Maker *m)
+{
+    int layers = input(m)->model->config.layers, n = m->p->grid.stages;
+    double embeddings = 0, heads = 0, *layer = mem_array((size_t)layers, sizeof *layer);
+    Stage *stages = mem_array((size_t)n, sizeof *stages);
+    Status status = OK;
+    if (strcmp(m->r->c->stage_layers, "auto") != 0) {
+        TRY_DONE(stages_parse("--stage-layers", m->r->c->stage_layers, layers, n, stages));
+    } else {
+        if (m->r->given->given)
+            for (int l = 0; l < layers; l++) layer[l] = m->r->given->forward + m->r->given->backward;
+        else
+            TRY_DONE(whole_costs(m, layer, &embeddings, &heads));
+        stages_split(layer, layers, embeddings, heads, n, stages);
+    }
+    for (int s = 0; s < n; s++) m->p->stage[s].stage = stages[s];
+done:
+    free(layer);
+    free(stages);
+    return status;
+}
+
+/* ---- K-FAC ---- */
+
+static Status lag_of(const Config *c, int *lag)
+{
+    char *end;
+    *lag = (int)c->kfac_interval;
+    if (strcmp(c->kfac_lag, "auto") == 0) return OK;
+    long value = strtol(c->kfac_lag, &end, 10);
+    if (end == c->kfac_lag || *end || value < 0 || value > c->kfac_interval)
+        return fail(E_USAGE, "--kfac-lag '%s': expected auto, or 0 to --kfac-interval, which is %lld", c->kfac_lag,
+                    (long long)c->kfac_interval);
+    *lag = (int)value;
+    return OK;
+}
+
+/* The queue of every place, verified. */
+static Status fill_bubbles(Maker *m)
+{
+    PipelinePlan *p = m->p;
+    const PlanInput *in = input(m);
+    int *first = mem_array((size_t)p->grid.stages + 1, sizeof *first);
+    double most = 0, least_gradients = (double)in->model->config.hidden;
+    for (int s = 0; s < p->grid.stages; s++) first[s + 1] = first[s] + p->stage[s].stage.layers;
+    for (int place = 0; place < shape(m)->places; place++) {
+        double layers = 0;
+        for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
+            layers += p->stage[pipeline_stage(shape(m), place, chunk)].stage.layers;
+        if (layers * p->costs.precondition > most) most = layers * p->costs.precondition;
+    }
+    p->precondition = most;
+    p->update += most;
+    p->step = p->timeline.sums_s + p->update;
+    FillProblem problem = {.schedule = &p->schedule,
+                           .timeline = &p->timeline,
+                           .first = first,
+                           .statistics = {p->costs.statistics[0], p->costs.statistics[1]},
+                           .inverse = p->costs.inverse,
+                           .factors = p->costs.factors,
+                           .replicas = p->grid.replicas,
+                           .step = p->step,
+                           .steps = p->lag > 0 ? p->lag : 1,
+                           .least_piece = 20 * in->rates.overhead};
+    if (p->grid.replicas * p->grid.directions > 1 && m->network.bytes > 0)
+        problem.sum = m->network.latency + 2 * least_gradients * least_gradients * sizeof(float) / m->network.bytes;
+    fill_make(&problem, &p->fill);
+    Status status = fill_verify(&problem, &p->fill);
+    free(first);
+    p->step += p->fill.exposed / (p->interval > 0 ? p->interval : 1); /* once in an interval */
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static Status simulate(Maker *m)
+{
+    PipelinePlan *p = m->p;
+    int n = p->grid.stages;
+    double *seconds = mem_array((size_t)(N_WORKS + 1) * (size_t)n, sizeof *seconds);
+    ScheduleCosts costs = {.latency = m->network.latency, .sum = seconds + N_WORKS * n};
+    if (m->network.bytes > 0) costs.boundary = (double)p->boundary / m->network.bytes;
+    for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = seconds + kind * n;
+    p->update = 0;
+    for (int s = 0; s < n; s++) {
+        for (int kind = 0; kind < N_WORKS; kind++) seconds[kind * n + s] = p->stage[s].seconds[kind];
+        seconds[N_WORKS * n + s] = p->stage[s].sum;
+    }
+    for (int place = 0; place < shape(m)->places; place++) {
+        double update = 0;
+        for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
+            update += p->stage[pipeline_stage(shape(m), place, chunk)].update;
+        if (update > p->update) p->update = update;
+    }
+    timeline_free(&p->timeline);
+    schedule_simulate(&p->schedule, &costs, &p->timeline);
+    free(seconds);
+    p->sums = p->timeline.sums_s - p->timeline.works_s;
+    p->step = p->timeline.sums_s + p->update;
+    return OK;
+}
+
+/* For a number of tokens in a micro-batch. */
+static Status make_for(Maker *m, int64_t tokens)
+{
+    PipelinePlan *p = m->p;
+    const PlanInput *in = input(m);
+    Pipeline pipeline = p->grid.shape;
+    p->tokens = tokens;
+    pipeline.micros = micros_of(m, tokens) * p->grid.directions;
+    m->rows = plan_capacity(planner_capacity(in, tokens, p->share));
+    p->boundary = m->rows.count[ROWS_TOKENS] * in->model->config.hidden * (int64_t)dtype_size(in->compute);
+    schedule_free(&p->schedule);
+    schedule_make(&pipeline, &p->schedule);
+    TRY(schedule_verify(&p->schedule));
+    TRY(split_layers(m));
+    TRY(pipeline_make_stages(m));
+    return simulate(m);
+}
+
+/* --micro-batch-tokens auto: by halves, the fastest step that fits; where none fits the smallest. */
+static Status make_best(Maker *m)
+{
+    int64_t length = input(m)->max_length, best = 0, least = length;
+    double step = INFINITY;
+    for (int64_t tokens = m->p->share * length; tokens >= length; tokens /= 2) {
+        TRY(make_for(m, tokens));
+        least = tokens;
+        if (!m->p->fits || m->p->step >= step * (1 - 1e-9)) continue;
+        step = m->p->step;
+        best = tokens;
+    }
+    return make_for(m, best ? best : least);
+}
+
+static Status open_network(Maker *m)
+{
+    const char *name = m->r->c->network;
+    if (m->r->given->given && !*name) return OK; /* measured layers alone */
+    return network_find(*name ? name : "10GbE", &m->network);
+}
+
+Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p)
+{
+    Maker m = {.r = r, .p = p};
+    int64_t tokens;
+    *p = (PipelinePlan){.interval = (int)r->c->kfac_interval, .kfac = r->c->kfac_interval > 0};
+    TRY(pipeline_grid(r->c, kind, r->in->model->config.layers, &p->grid));
+    TRY(lag_of(r->c, &p->lag));
+    TRY(open_network(&m));
+    p->share = planner_share(r->c, p->grid.replicas * p->grid.directions);
+    p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);
+    p->place = mem_array((size_t)p->grid.shape.places, sizeof *p->place);
+    TRY(pipeline_micro_tokens(r->c, &p->grid, r->in, p->share, &tokens));
+    TRY(tokens ? make_for(&m, tokens) : make_best(&m));
+    if (!p->kfac) return OK;
+    kfac_costs(&r->in->model->config, &r->in->rates, &m.rows, plan_input_beside(r->in), r->in->compute, r->given,
+               &p->costs);
+    return fill_bubbles(&m);
+}
+
+Status pipeline_least_split(const PipelineRequest *r, PipelinePlan *p)
+{
+    Maker m = {.r = r, .p = p};
+    TRY(open_network(&m));
+    m.rows = plan_capacity(planner_capacity(r->in, p->tokens, p->share));
+    return pipeline_lower_peak(&m);
+}
+
+void pipeline_plan_free(PipelinePlan *p)
+{
+    free(p->stage);
+    free(p->place);
+    schedule_free(&p->schedule);
+    timeline_free(&p->timeline);
+    fill_free(&p->fill);
+    *p = (PipelinePlan){0};
+}

@@ -1,0 +1,338 @@
+#include "commands/plan_pipeline.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/plan_table.h"
+#include "report/report.h"
+
+#define BUBBLE_WARN  0.5  /* of a step */
+#define EXPOSED_WARN 0.05 /* of a step */
+
+typedef struct {
+    const PlanPipeline *q;
+    PipelinePlan plan[N_PIPELINES];
+    bool made[N_PIPELINES];
+    char reason[N_PIPELINES][200]; /* of a schedule that this shape does not have */
+} PipelineRows;
+
+static const char *const work_names[N_WORKS] = {"forward", "backward", "input", "weight"};
+
+static double per_second(const PipelineRows *r, const PipelinePlan *p) { return (double)r->q->c->batch_size / p->step; }
+
+static int micros(const PipelinePlan *p) { return p->schedule.shape.micros / p->grid.directions; }
+
+static bool all_wanted(const Config *c) { return strcmp(c->pipeline, "all") == 0; }
+
+/* ---- the table ---- */
+
+static void print_head(const PipelineRows *r, const PipelinePlan *p, Buf *out)
+{
+    const PlanInput *in = r->q->in;
+    const ModelConfig *m = &in->model->config;
+    buf_printf(out, "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens\n", m->layers,
+               m->hidden, (double)in->model->params.size / 1e6, r->q->machine, dtype_name(in->compute),
+               (long long)r->q->c->batch_size, (long long)in->max_length);
+    buf_printf(out, "%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n",
+               p->grid.shape.places * p->grid.replicas,
+               *r->q->c->network ? r->q->c->network
+               : *r->q->c->costs ? "none"
+                                 : "10GbE",
+               mib(p->budget), r->q->c->recompute);
+}
+
+static void print_lines(const PipelineRows *r, Buf *out)
+{
+    bool kfac = r->q->c->kfac_interval > 0;
+    buf_printf(out, "%-12s %6s %8s %12s %10s %10s %8s %9s %11s", "schedule", "stages", "replicas", "micro-batch",
+               "step (s)", "seq/s", "bubble", "sums (s)", "peak (MiB)");
+    if (kfac) buf_printf(out, " %8s %7s %11s %12s", "filled", "steps", "exposed (s)", "precond. (s)");
+    buf_puts(out, "\n");
+    for (int k = 0; k < N_PIPELINES; k++) {
+        const PipelinePlan *p = &r->plan[k];
+        if (!r->made[k]) {
+            if (*r->reason[k]) buf_printf(out, "%-12s %s\n", pipeline_name((PipelineKind)k), r->reason[k]);
+            continue;
+        }
+        char micro[32];
+        snprintf(micro, sizeof micro, "%d × %lld", micros(p), (long long)p->tokens);
+        buf_printf(out, "%-12s %6d %8d %13s %10.4g %10.4g %7.1f%% %9.3g %10.1f%s", pipeline_name((PipelineKind)k),
+                   p->grid.stages, p->grid.replicas * p->grid.directions, micro, p->step, per_second(r, p),
+                   100 * p->timeline.bubble, p->sums, mib(p->peak), p->exact ? " " : "~");
+        if (kfac)
+            buf_printf(out, " %7.1f%% %7d %11.3g %12.3g", 100 * p->fill.filled, p->fill.steps, p->fill.exposed,
+                       p->precondition);
+        buf_puts(out, p->fits ? "\n" : "  does not fit\n");
+    }
+}
+
+static void print_stages(const PipelinePlan *p, Buf *out)
+{
+    bool split = pipeline_splits_backward(p->grid.shape.kind);
+    buf_printf(out, "\n%5s %5s %7s %9s %-15s %10s %10s", "stage", "place", "layers", "M params", "recompute", "F (ms)",
+               split ? "I (ms)" : "B (ms)");
+    if (split) buf_printf(out, " %10s", "W (ms)");
+    buf_puts(out, "\n");
+    for (int s = 0; s < p->grid.stages; s++) {
+        const StagePlan *of = &p->stage[s];
+        char policy[24], place[24];
+        int at, chunk, up;
+        policy_format(of->policy, policy);
+        pipeline_home(&p->grid.shape, s, 0, &at, &chunk);
+        snprintf(place, sizeof place, "%d", at);
+        if (p->grid.directions == 2) {
+            pipeline_home(&p->grid.shape, s, 1, &up, &chunk);
+            snprintf(place, sizeof place, "%d,%d", at, up);
+        }
+        buf_printf(out, "%5d %5s %7d %9.1f %-15s %10.4g %10.4g", s, place, of->stage.layers,
+                   (double)of->parameters / 1e6, policy, of->seconds[WORK_FORWARD] * 1e3,
+                   of->seconds[split ? WORK_INPUT : WORK_BACKWARD] * 1e3);
+        if (split) buf_printf(out, " %10.4g", of->seconds[WORK_WEIGHT] * 1e3);
+        buf_puts(out, "\n");
+    }
+    buf_printf(out, "\n%5s %9s %12s %17s %11s\n", "place", "M params", "slots", "activations (MiB)", "peak (MiB)");
+    for (int place = 0; place < p->grid.shape.places; place++) {
+        const PlacePlan *of = &p->place[place];
+        char slots[40];
+        snprintf(slots, sizeof slots, "%d", of->slots[SLOT_ACTIVATION]);
+        if (split)
+            snprintf(slots, sizeof slots, "%d+%d+%d", of->slots[SLOT_ACTIVATION], of->slots[SLOT_OPERAND],
+                     of->slots[SLOT_GRADIENT]);
+        buf_printf(out, "%5d %9.1f %12s %17.1f %11.1f%s\n", place, (double)of->parameters / 1e6, slots,
+                   mib(of->activations), mib(of->peak), of->peak > p->budget ? "  does not fit" : "");
+    }
+}
+
+static void print_kfac(const PipelinePlan *p, Buf *out)
+{
+    buf_printf(out,
+               "\nK-FAC every %d steps: a refresh has %.4g s of work on all places; it fills %.1f %% of the bubbles of "
+               "%d step%s\n(utilization %.1f %%, without it %.1f %%), %s. Preconditioning adds %.3g s, %.1f %% of a "
+               "step.\n",
+               p->interval, p->fill.seconds, 100 * p->fill.filled, p->fill.steps, p->fill.steps == 1 ? "" : "s",
+               100 * p->fill.utilization, 100 * (1 - p->timeline.bubble),
+               p->fill.exposed > 0 ? "and some of it is exposed" : "and nothing is exposed", p->precondition,
+               100 * p->precondition / (p->step - p->precondition));
+}
+
+/* ---- JSON ---- */
+
+static void member(Buf *out, const char *name, double value)
+{
+    buf_printf(out, ", \"%s\": ", name);
+    buf_double(out, value);
+}
+
+static void stage_json(const PipelinePlan *p, int s, Buf *out)
+{
+    const StagePlan *of = &p->stage[s];
+    char policy[24];
+    policy_format(of->policy, policy);
+    buf_printf(out, "%s\n   {\"stage\": %d, \"layers\": %d, \"parameters\": %lld, \"recompute\": \"%s\"", s ? "," : "",
+               s, of->stage.layers, (long long)of->parameters, policy);
+    for (int kind = 0; kind < N_WORKS; kind++) {
+        char name[24];
+        snprintf(name, sizeof name, "%s_s", work_names[kind]);
+        member(out, name, of->seconds[kind]);
+    }
+    buf_puts(out, "}");
+}
+
+static void plan_json(const PipelineRows *r, const PipelinePlan *p, Buf *out)
+{
+    buf_printf(out,
+               "{\"schedule\": \"%s\", \"places\": %d, \"stages\": %d, \"replicas\": %d, \"micro_batches\": %d, "
+               "\"micro_batch_tokens\": %lld",
+               pipeline_name(p->grid.shape.kind), p->grid.shape.places, p->grid.stages,
+               p->grid.replicas * p->grid.directions, micros(p), (long long)p->tokens);
+    member(out, "step_s", p->step);
+    member(out, "works_s", p->timeline.works_s);
+    member(out, "seq_per_s", per_second(r, p));
+    member(out, "bubble", p->timeline.bubble);
+    member(out, "sums_s", p->sums);
+    member(out, "update_s", p->update);
+    buf_printf(out, ", \"boundary\": %lld, \"peak\": %zu, \"budget\": %zu, \"fits\": %s, \"exact\": %s",
+               (long long)p->boundary, p->peak, p->budget, p->fits ? "true" : "false", p->exact ? "true" : "false");
+    if (p->kfac) {
+        buf_printf(out, ", \"kfac\": {\"interval\": %d, \"lag\": %d, \"steps\": %d", p->interval, p->lag,
+                   p->fill.steps);
+        member(out, "work_s", p->fill.seconds);
+        member(out, "filled", p->fill.filled);
+        member(out, "utilization", p->fill.utilization);
+        member(out, "exposed_s", p->fill.exposed);
+        member(out, "precondition_s", p->precondition);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, ",\n  \"of_stages\": [");
+    for (int s = 0; s < p->grid.stages; s++) stage_json(p, s, out);
+    buf_puts(out, "],\n  \"of_places\": [");
+    for (int place = 0; place < p->grid.shape.places; place++) {
+        const PlacePlan *of = &p->place[place];
+        buf_printf(out,
+                   "%s\n   {\"place\": %d, \"parameters\": %lld, \"slots\": [%d, %d, %d], \"activations\": %zu, "
+                   "\"peak\": %zu}",
+                   place ? "," : "", place, (long long)of->parameters, of->slots[0], of->slots[1], of->slots[2],
+                   of->activations, of->peak);
+    }
+    buf_puts(out, "]}");
+}
+
+static void print_json(const PipelineRows *r, Buf *out)
+{
+    bool first = true;
+    buf_puts(out, "{\"pipelines\": [");
+    for (int k = 0; k < N_PIPELINES; k++) {
+        if (!r->made[k]) continue;
+        buf_puts(out, first ? "\n " : ",\n ");
+        plan_json(r, &r->plan[k], out);
+        first = false;
+    }
+    buf_puts(out, "\n]}\n");
+}
+
+/* ---- the drawing ---- */
+
+static void add_bar(TimelinePanel *panel, TimelineBar bar)
+{
+    ((TimelineBar *)(uintptr_t)panel->bars)[panel->n++] = bar;
+}
+
+/* One step; with K-FAC the steps that a refresh takes. */
+static void make_panel(const PipelinePlan *p, char title[200], TimelinePanel *panel)
+{
+    const Schedule *s = &p->schedule;
+    static const BarKind kinds[N_WORKS] = {BAR_FORWARD, BAR_BACKWARD, BAR_INPUT, BAR_WEIGHT};
+    int steps = p->kfac ? p->fill.steps : 1, places = s->shape.places, works = s->first[places];
+    double period = p->timeline.sums_s + p->update;
+    size_t room = (size_t)steps * (size_t)(works + 2 * places) + (size_t)p->fill.n + 1;
+    snprintf(title, 200, "%s: bubble %.1f %%, utilization %.1f %%, %.4g ms a step", pipeline_name(s->shape.kind),
+             100 * p->timeline.bubble, 100 * (p->kfac ? p->fill.utilization : 1 - p->timeline.bubble), p->step * 1e3);
+    *panel = (TimelinePanel){.title = title, .rows = places, .bars = mem_array(room, sizeof(TimelineBar))};
+    for (int step = 0; step < steps; step++)
+        for (int place = 0; place < places; place++) {
+            double at = step * period;
+            for (int i = s->first[place]; i < s->first[place + 1]; i++)
+                add_bar(panel, (TimelineBar){place, kinds[s->works[i].kind], at + p->timeline.spans[i].start,
+                                             at + p->timeline.spans[i].end, s->works[i].micro});
+            add_bar(panel, (TimelineBar){place, BAR_SUM, at + p->timeline.works_s, at + p->timeline.sums_s, -1});
+            add_bar(panel, (TimelineBar){place, BAR_UPDATE, at + p->timeline.sums_s, at + period, -1});
+        }
+    for (int i = 0; i < p->fill.n; i++) {
+        const FillItem *x = &p->fill.items[i];
+        add_bar(panel,
+                (TimelineBar){x->place, x->kind == FILL_INVERSE ? BAR_INVERSE : BAR_CURVATURE, x->start, x->end, -1});
+    }
+}
+
+static Status draw(const PipelineRows *r, const char *path)
+{
+    TimelinePanel panels[N_PIPELINES];
+    char titles[N_PIPELINES][200];
+    Buf out = {0};
+    int n = 0;
+    for (int k = 0; k < N_PIPELINES; k++)
+        if (r->made[k]) {
+            make_panel(&r->plan[k], titles[n], &panels[n]);
+            n++;
+        }
+    schedule_svg(panels, n, &out);
+    Status status = file_write_durable(path, out.data, out.len);
+    for (int k = 0; k < n; k++) free((void *)(uintptr_t)panels[k].bars);
+    buf_free(&out);
+    return status;
+}
+
+/* ---- warnings, and what does not fit ---- */
+
+static void warn(const PipelinePlan *p)
+{
+    const char *name = pipeline_name(p->grid.shape.kind);
+    if (micros(p) * p->grid.directions < p->grid.shape.places)
+        log_warn("%s: %d micro-batches a step for %d places leave a bubble of %.0f %%; lower --micro-batch-tokens or "
+                 "raise --batch-size",
+                 name, micros(p) * p->grid.directions, p->grid.shape.places, 100 * p->timeline.bubble);
+    else if (p->timeline.bubble > BUBBLE_WARN)
+        log_warn("%s: a bubble of %.0f %%; more micro-batches or fewer stages make it smaller", name,
+                 100 * p->timeline.bubble);
+    if (p->kfac && p->fill.exposed > EXPOSED_WARN * p->timeline.works_s)
+        log_warn("%s: %.3g s of K-FAC's work do not fit into the bubbles of %d step%s; raise --kfac-interval or "
+                 "--kfac-lag",
+                 name, p->fill.exposed, p->lag > 0 ? p->lag : 1, p->lag > 1 ? "s" : "");
+}
+
+static Status refuse(const PipelineRequest *r, PipelinePlan *p)
+{
+    char layers[256] = "";
+    size_t peak = p->peak, used = 0;
+    int worst = p->worst;
+    TRY(pipeline_least_split(r, p));
+    for (int s = 0; s < p->grid.stages && used < sizeof layers; s++)
+        used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stage[s].stage.layers);
+    return fail(
+        E_MEMORY,
+        "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. Give --memory-budget %.0fMiB%s, or "
+        "--stage-layers %s, which needs least: %.1f MiB",
+        pipeline_name(p->grid.shape.kind), worst, mib(peak), r->accounts->row[0].limit, mib(p->budget), ceil(mib(peak)),
+        strcmp(r->c->recompute, "auto") == 0 ? "" : ", --recompute auto", layers, mib(p->peak));
+}
+
+/* ---- the whole ---- */
+
+static Status make_rows(PipelineRows *rows, const PipelineRequest *r, int *best)
+{
+    const char *name = r->c->pipeline;
+    Status status = OK;
+    int made = 0, fits = 0;
+    *best = -1;
+    for (int k = 0; k < N_PIPELINES; k++) {
+        if (!all_wanted(r->c) && strcmp(name, pipeline_name((PipelineKind)k)) != 0) continue;
+        status = pipeline_plan(r, (PipelineKind)k, &rows->plan[k]);
+        if (status != OK && (status != E_USAGE || !all_wanted(r->c))) return status;
+        if (status != OK) {
+            snprintf(rows->reason[k], sizeof rows->reason[k], "%s", status_message());
+            continue;
+        }
+        rows->made[k] = true;
+        made++;
+        fits += rows->plan[k].fits;
+        if (*best < 0 || rows->plan[k].peak < rows->plan[*best].peak) *best = k;
+    }
+    if (!made) return status; /* the last refusal */
+    if (fits) *best = -1;     /* nothing to refuse */
+    return OK;
+}
+
+Status plan_pipeline(const PlanPipeline *q)
+{
+    PipelineRows rows = {.q = q};
+    LayerCosts given = {0};
+    PipelineRequest r = {.c = q->c, .in = q->in, .accounts = q->accounts, .given = &given};
+    Buf out = {0};
+    Status status = OK;
+    int least, shown = -1;
+    if (*q->c->costs) TRY(layer_costs_read(q->c->costs, &given));
+    TRY_DONE(make_rows(&rows, &r, &least));
+    for (int k = 0; k < N_PIPELINES; k++)
+        if (rows.made[k]) shown = k;
+    if (q->c->json) {
+        print_json(&rows, &out);
+    } else {
+        print_head(&rows, &rows.plan[shown], &out);
+        print_lines(&rows, &out);
+        if (!all_wanted(q->c)) {
+            print_stages(&rows.plan[shown], &out);
+            if (rows.plan[shown].kfac) print_kfac(&rows.plan[shown], &out);
+        }
+    }
+    buf_print(&out);
+    for (int k = 0; k < N_PIPELINES; k++)
+        if (rows.made[k]) warn(&rows.plan[k]);
+    if (*q->c->svg) TRY_DONE(draw(&rows, q->c->svg));
+    if (least >= 0) status = refuse(&r, &rows.plan[least]);
+done:
+    buf_free(&out);
+    for (int k = 0; k < N_PIPELINES; k++) pipeline_plan_free(&rows.plan[k]);
+    return status;
+}

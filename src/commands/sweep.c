@@ -1,0 +1,158 @@
+/* `cairn sweep`: a command with every combination of values. All plans come first, then the runs, then one table. The
+   folders of the runs are its only state, so the same command continues. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "commands/sweep.h"
+#include "train/signals.h"
+
+/* ---- arrays of schedulers ---- */
+
+/* The word in quotes, as a shell and xargs (in RUN_FLAGS) read it back. */
+static void put_word(Buf *out, const char *word)
+{
+    bool plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-") ==
+                              strlen(word);
+    const char *quote = strchr(word, '\'') ? "\"" : "'";
+    buf_printf(out, " %s%s%s", plain ? "" : quote, word, plain ? "" : quote);
+}
+
+/* The words of this sweep with --index VARIABLE, without what prints them. */
+static void put_sweep(const Sweep *s, const char *variable, Buf *out)
+{
+    char *vary = mem_strdup(s->c->vary), *rest = vary;
+    buf_printf(out, " --index '%s' --output-dir", variable);
+    put_word(out, s->c->output_dir);
+    if (s->c->stop_after > 0) buf_printf(out, " --stop-after %.3fs", s->c->stop_after);
+    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " ")) {
+        if (!*word) continue;
+        buf_puts(out, " --vary");
+        put_word(out, word);
+    }
+    buf_puts(out, " --");
+    for (int i = 0; i < s->n_words; i++) put_word(out, s->words[i]);
+    free(vary);
+}
+
+/* Prints the command that submits all runs as one array of hpcai_scripts/job.*, with room for the largest plan. */
+static Status print_array(const Sweep *s)
+{
+    const Config *c = s->c;
+    Buf flags = {0}, out = {0};
+    double most = 0;
+    for (int i = 0; i < s->n_runs; i++) most = fmax(most, isfinite(s->runs[i].planned) ? s->runs[i].planned : 0);
+    long mib = (long)(1.1 * most / (1 << 20)) + 1024; /* the launcher, scripts, file pages */
+    if (c->pbs) {
+        put_sweep(s, "$PBS_ARRAY_INDEX", &flags);
+        buf_puts(&out, "RUN_SCRIPT=sweep.sh RUN_FLAGS=\"");
+        for (const char *p = flags.data + 1; *p; p++) buf_printf(&out, strchr("\"$\\`", *p) ? "\\%c" : "%c", *p);
+        buf_printf(&out, "\" qsub -J 1-%d -l select=1:ncpus=4:mem=%ldmb hpcai_scripts/job.pbs\n", s->n_runs, mib);
+    } else if (c->slurm) {
+        put_sweep(s, "$SLURM_ARRAY_TASK_ID", &flags);
+        buf_printf(&out, "RUN_SCRIPT=sweep.sh sbatch --array=1-%d --nodes=1 --mem=%ldM hpcai_scripts/job.slurm%s\n",
+                   s->n_runs, mib, flags.data);
+    } else {
+        put_sweep(s, "$SGE_TASK_ID", &flags);
+        buf_printf(&out, "RUN_SCRIPT=sweep.sh qsub -t 1-%d -pe mpi 1 hpcai_scripts/job.sge%s\n", s->n_runs, flags.data);
+    }
+    buf_free(&flags);
+    buf_print(&out);
+    log_info("submit it from Cairn's source folder, with the cores, GPUs and time that a run needs; afterwards the "
+             "sweep without --index prints the table");
+    return OK;
+}
+
+/* ---- the command ---- */
+
+static int count(const Sweep *s, SweepState state)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_runs; i++) n += s->runs[i].state == state;
+    return n;
+}
+
+static Status check(const Config *c)
+{
+    if (c->pbs + c->slurm + c->sge > 1) return fail(E_USAGE, "give one of --pbs, --slurm and --sge");
+    if (c->index > 0 && c->jobs > 1) return fail(E_USAGE, "--index makes one run; leave --jobs out");
+    if (getenv("CAIRN_RENDEZVOUS"))
+        return fail(E_USAGE, "a sweep cannot run on ranks of a launcher; give the launcher to the sweep: cairn sweep "
+                             "--vary seed=1-5 -- launch --ranks 2 -- glue ...");
+    return OK;
+}
+
+/* Run --index alone: its end is the sweep's. */
+static Status run_alone(Sweep *s, int n)
+{
+    SweepRun *r = &s->runs[n];
+    for (int i = 0; i < s->n_runs; i++)
+        if (i != n && s->runs[i].state == SWEEP_NEW) s->runs[i].state = SWEEP_STOPPED; /* not planned */
+    if (r->state == SWEEP_DONE) return log_info("%s was finished before", r->dir), OK;
+    TRY(sweep_plan(s));
+    TRY(sweep_run_all(s, n));
+    if (r->state == SWEEP_DONE) return OK;
+    return fail(r->state == SWEEP_TOO_BIG ? E_MEMORY : E_FAIL, "%s: %s", r->name, r->message);
+}
+
+static Status run_all(Sweep *s)
+{
+    const Config *c = s->c;
+    TRY(sweep_plan(s));
+    int too_big = count(s, SWEEP_TOO_BIG), done = count(s, SWEEP_DONE);
+    log_info("%d runs: %d to make%s, %d finished before, %d do not fit", s->n_runs, count(s, SWEEP_NEW),
+             c->jobs > 1 ? " (some at the same time)" : "", done, too_big);
+    if (c->pbs || c->slurm || c->sge) return print_array(s);
+    TRY(file_make_directories(c->output_dir));
+    Status status = c->dry_run ? OK : sweep_run_all(s, -1);
+    char *message = mem_strdup(status_message());
+    Status written = sweep_results(s);
+    if (status != OK) status = fail(status, "%s", message);
+    free(message);
+    TRY(status);
+    TRY(written);
+    if (count(s, SWEEP_FAILED))
+        return fail(E_FAIL, "%d of %d runs failed: see sweep.csv and logs/ in %s; the same command tries them again",
+                    count(s, SWEEP_FAILED), s->n_runs, c->output_dir);
+    if (count(s, SWEEP_TOO_BIG) == s->n_runs)
+        return fail(E_MEMORY, "no run fits: %s", s->runs[0].message ? s->runs[0].message : "");
+    return OK;
+}
+
+static Status sweep(Sweep *s)
+{
+    Status status = OK;
+    TRY(check(s->c));
+    signals_install();
+    TRY_DONE(sweep_grid(s));
+    if (s->c->index > s->n_runs)
+        TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)s->c->index, s->n_runs));
+    for (int i = 0; i < s->n_runs; i++) TRY_DONE(sweep_find_done(&s->runs[i]));
+    status = s->c->index > 0 ? run_alone(s, (int)s->c->index - 1) : run_all(s);
+done:
+    sweep_free(s);
+    return status;
+}
+
+Status command_sweep(const Config *c)
+{
+    Sweep s = {.c = c, .words = c->positional, .n_words = c->n_positional};
+    return sweep(&s);
+}
+
+Status command_seeds(const Config *c)
+{
+    Config own = *c;
+    own.vary = mem_printf("seed=%s", c->seeds);
+    own.stop_after = 0; /* it is among the words */
+    own.max_time = c->max_time;
+    own.jobs = 1;
+    own.index = 0;
+    own.pbs = own.slurm = own.sge = false;
+    Sweep s = {.c = &own, .words = c->words, .n_words = c->n_words};
+    Status status = sweep(&s);
+    free(own.vary);
+    return status;
+}

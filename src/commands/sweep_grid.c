@@ -1,0 +1,258 @@
+/* The grid of a sweep: axes, runs, their names and command lines. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/sweep.h"
+
+extern char **environ;
+
+/* ---- axes ---- */
+
+static void add_value(SweepAxis *a, char *value)
+{
+    MEM_GROW(a->values, a->n, a->cap);
+    a->values[a->n++] = value;
+}
+
+/* "1-5" */
+static bool parse_range(const char *text, long *first, long *last)
+{
+    char *end;
+    if (!isdigit((unsigned char)*text)) return false;
+    *first = strtol(text, &end, 10);
+    if (*end != '-' || !isdigit((unsigned char)end[1])) return false;
+    *last = strtol(end + 1, &end, 10);
+    return *end == '\0';
+}
+
+static Status add_values(SweepAxis *a, char *list)
+{
+    for (char *value = strsep(&list, ","); value; value = strsep(&list, ",")) {
+        long first, last;
+        if (!*value) return fail(E_USAGE, "--vary %s has an empty value; expected FLAG=A,B", a->flag);
+        if (!parse_range(value, &first, &last)) {
+            add_value(a, mem_strdup(value));
+            continue;
+        }
+        if (first > last || last - first >= SWEEP_MOST)
+            return fail(E_USAGE, "--vary %s=%s: expected a range of at most %d whole numbers, the smaller first",
+                        a->flag, value, SWEEP_MOST);
+        for (long i = first; i <= last; i++) add_value(a, mem_printf("%ld", i));
+    }
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(a->values[i], a->values[k]) == 0)
+                return fail(E_USAGE, "--vary %s has %s twice", a->flag, a->values[i]);
+    return OK;
+}
+
+static Status add_axis(Sweep *s, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    if (strncmp(word, "--", 2) == 0) word += 2;
+    if (!equals || equals == word || !equals[1])
+        return fail(E_USAGE, "--vary '%s': expected FLAG=A,B,... as batch-size=24,48 or seed=1-5", word);
+    MEM_GROW(s->axes, s->n_axes, s->axes_cap);
+    SweepAxis *a = &s->axes[s->n_axes++];
+    *a = (SweepAxis){.flag = mem_strndup(word, (size_t)(equals - word))};
+    for (char *p = a->flag; *p; p++)
+        if (*p == '_') *p = '-';
+    for (int i = 0; i + 1 < s->n_axes; i++)
+        if (strcmp(s->axes[i].flag, a->flag) == 0) return fail(E_USAGE, "--vary %s is given twice", a->flag);
+    int option = config_option(a->flag);
+    if (option == OPTION_output_dir || option == OPTION_seeds)
+        return fail(E_USAGE, "--vary %s: each run has a folder of its own in --output-dir of the sweep", a->flag);
+    if (option == OPTION_seed) s->seeds = s->n_axes - 1;
+    a->of_launch = s->task_at > 0 && option >= 0 && config_option_of(option, COMMAND_LAUNCH) &&
+                   !config_option_of(option, COMMAND_GLUE);
+    char *list = mem_strdup(equals + 1);
+    Status status = add_values(a, list);
+    free(list);
+    return status;
+}
+
+static Status read_axes(Sweep *s)
+{
+    char *text = mem_strdup(s->c->vary), *rest = text;
+    Status status = OK;
+    for (char *word = strsep(&rest, " "); word && status == OK; word = strsep(&rest, " "))
+        if (*word) status = add_axis(s, word);
+    free(text);
+    TRY(status);
+    if (s->n_axes == 0) return fail(E_USAGE, "nothing to vary: give --vary FLAG=A,B, as --vary batch-size=24,48");
+    return OK;
+}
+
+/* ---- runs ---- */
+
+char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more)
+{
+    int n = 0, n_more = 0;
+    while (more && more[n_more]) n_more++;
+    char **words = mem_array((size_t)(s->n_words + s->n_axes + n_more + 5), sizeof *words);
+    words[n++] = mem_strdup("cairn");
+    for (int i = 0; i < s->n_words; i++) {
+        if (s->task_at > 0 && i == s->task_at - 1) /* the "--" of launch */
+            for (int a = 0; a < s->n_axes; a++)
+                if (s->axes[a].of_launch)
+                    words[n++] = mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]);
+        words[n++] = mem_strdup(s->words[i]);
+    }
+    for (int a = 0; a < s->n_axes; a++)
+        if (!s->axes[a].of_launch) words[n++] = mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]);
+    words[n++] = mem_printf("--output-dir=%s", r->dir);
+    if (s->c->stop_after > 0) words[n++] = mem_printf("--stop-after=%.3fs", s->c->stop_after);
+    if (strcmp(s->words[s->task_at], "glue") == 0) words[n++] = mem_strdup("--seeds="); /* this sweep makes them */
+    for (int i = 0; i < n_more; i++) words[n++] = mem_strdup(more[i]);
+    return words;
+}
+
+void sweep_words_free(char **words)
+{
+    for (int i = 0; words && words[i]; i++) free(words[i]);
+    free(words);
+}
+
+static void name_run(const Sweep *s, SweepRun *r)
+{
+    Buf name = {0};
+    for (int a = 0; a < s->n_axes; a++)
+        buf_printf(&name, "%s%s=%s", a ? "_" : "", s->axes[a].flag, s->axes[a].values[r->at[a]]);
+    for (char *p = name.data; *p; p++)
+        if (strchr("/ :", *p)) *p = '-';
+    char *log = mem_printf("logs/%s.log", name.data);
+    r->name = name.data;
+    r->dir = file_join(s->c->output_dir, name.data);
+    r->log = file_join(s->c->output_dir, log);
+    free(log);
+}
+
+/* The configuration of the run's task, as the run itself will find it. */
+static Status parse_run(const Sweep *s, SweepRun *r)
+{
+    char **words = sweep_command(s, r, NULL), **task = words + s->task_at;
+    char *program = task[0];
+    int n = 0;
+    task[0] = words[0];
+    while (task[n]) n++;
+    Status status = status_context(config_parse(&r->c, n, task, environ), "the run %s", r->name);
+    r->c.words = NULL;
+    task[0] = program;
+    sweep_words_free(words);
+    return status;
+}
+
+/* Runs that differ by their seed alone are a group. The last axis varies fastest. */
+static void place_run(Sweep *s, int number)
+{
+    SweepRun *r = &s->runs[number];
+    int rest = number, groups = 1;
+    *r = (SweepRun){.at = mem_array((size_t)s->n_axes, sizeof *r->at), .planned = 0.0 / 0.0};
+    for (int a = s->n_axes - 1; a >= 0; a--) {
+        r->at[a] = rest % s->axes[a].n;
+        rest /= s->axes[a].n;
+        if (a == s->seeds) continue;
+        r->group += groups * r->at[a];
+        groups *= s->axes[a].n;
+    }
+    s->n_groups = groups;
+    name_run(s, r);
+}
+
+static Status find_task(Sweep *s)
+{
+    if (s->n_words < 1) return fail(E_USAGE, "give the command behind \"--\": cairn sweep --vary seed=1-5 -- glue ...");
+    bool launched = strcmp(s->words[0], "launch") == 0;
+    for (int i = 1; launched && s->task_at == 0 && i + 1 < s->n_words; i++)
+        if (strcmp(s->words[i], "--") == 0) s->task_at = i + 1;
+    if (launched && s->task_at == 0)
+        return fail(E_USAGE,
+                    "cairn sweep … -- launch: expected its own \"--\" and a command: launch --ranks 2 -- glue ...");
+    const char *task = s->words[s->task_at];
+    if (strcmp(task, "glue") != 0 && strcmp(task, "pretrain") != 0)
+        return fail(E_USAGE, "cairn sweep makes runs of glue and pretrain, also under launch; found '%s'", task);
+    return OK;
+}
+
+Status sweep_grid(Sweep *s)
+{
+    double count = 1;
+    s->seeds = -1;
+    TRY(find_task(s));
+    TRY(read_axes(s));
+    for (int a = 0; a < s->n_axes; a++) count *= s->axes[a].n;
+    if (count > SWEEP_MOST) return fail(E_USAGE, "--vary makes %.0f runs; expected at most %d", count, SWEEP_MOST);
+    s->runs = mem_array((size_t)count, sizeof *s->runs);
+    for (int i = 0; i < (int)count; i++) {
+        place_run(s, s->n_runs++);
+        TRY(parse_run(s, &s->runs[i]));
+        for (int k = 0; k < i; k++)
+            if (strcmp(s->runs[k].name, s->runs[i].name) == 0)
+                return fail(E_USAGE, "two runs would have the folder %s", s->runs[i].dir);
+    }
+    return OK;
+}
+
+void sweep_free(Sweep *s)
+{
+    for (int i = 0; i < s->n_runs; i++) {
+        SweepRun *r = &s->runs[i];
+        if (r->record) run_record_free(r->record);
+        free(r->record);
+        config_free(&r->c);
+        free(r->name);
+        free(r->dir);
+        free(r->log);
+        free(r->at);
+        free(r->message);
+    }
+    for (int a = 0; a < s->n_axes; a++) {
+        for (int i = 0; i < s->axes[a].n; i++) free(s->axes[a].values[i]);
+        free(s->axes[a].values);
+        free(s->axes[a].flag);
+    }
+    free(s->axes);
+    free(s->runs);
+}
+
+/* ---- finished runs ---- */
+
+/* Options that make a finished run continue, or evaluate again. */
+static bool asks_for_more(const Config *c, const Json *stored)
+{
+    double before = 0;
+    const char *text = js_string(js_get(stored, "stop-after"), "off");
+    (void)clock_parse_duration(text, &before);
+    bool longer = before > 0 && (c->stop_after == 0 || c->stop_after > before);
+    return longer || (c->do_eval && !js_bool(js_get(stored, "do-eval"), false)) || c->do_predict || *c->submission;
+}
+
+Status sweep_find_done(SweepRun *r)
+{
+    char *path = file_join(r->dir, "run.json");
+    bool there = file_exists(path);
+    Effect worst;
+    Buf report = {0};
+    Status status = OK;
+    free(path);
+    if (!there) return OK;
+    RunRecord *record = mem_alloc(sizeof *record);
+    TRY_DONE(run_record_read(r->dir, record));
+    const Json *stored = js_get(record->doc, "config");
+    TRY_DONE(config_difference(&r->c, stored, &worst, &report));
+    if (worst == EFFECT_RESULT)
+        TRY_DONE(fail(E_USAGE, "%s holds a finished run with other flags: %s. Give another --output-dir", r->dir,
+                      report.data));
+    if (asks_for_more(&r->c, stored)) goto done;
+    r->state = SWEEP_DONE;
+    r->record = record;
+    r->planned = (double)record->s.planned_peak_bytes;
+    record = NULL;
+done:
+    if (record) run_record_free(record);
+    free(record);
+    buf_free(&report);
+    return status;
+}

@@ -1,0 +1,220 @@
+/* `cairn variability RUN…`: the pace of every rank of runs (OUT/ranks.jsonl), the slow ones, and what differs. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/commands.h"
+#include "report/box.h"
+#include "report/compare.h"
+#include "report/page.h"
+#include "report/table.h"
+
+#define SLOW       1.05 /* times the median of all ranks' means */
+#define FEWER_TIME 0.9  /* a share of processor time below so many times the others' is named */
+
+typedef struct {
+    char *name; /* "run rank 1" */
+    const char *run;
+    char host[64];
+    int64_t rank, threads, steps;
+    double waited, processor, switches; /* shares of the time; involuntary switches a second */
+    Quantiles own;                      /* seconds of its own work a step */
+    double mean;
+    bool slow;
+} Pace;
+
+typedef struct {
+    Pace *items;
+    int n, cap;
+    double mean, processor; /* the median of the ranks' means; of the shares of those that are not slow */
+} Paces;
+
+/* ---- reading ---- */
+
+static void take(Paces *p, const char *run, const Json *d)
+{
+    const Json *own = js_get(d, "own_s");
+    size_t n = js_size(own);
+    double *values = mem_array(n, sizeof *values), seconds = js_real(js_get(d, "seconds"), NAN);
+    for (size_t i = 0; i < n; i++) values[i] = js_real(js_at(own, i), NAN);
+    MEM_GROW(p->items, p->n, p->cap);
+    Pace *x = &p->items[p->n++];
+    *x = (Pace){.run = run,
+                .rank = js_int(js_get(d, "rank"), -1),
+                .threads = js_int(js_get(d, "threads"), 0),
+                .steps = js_int(js_get(d, "steps"), 0),
+                .waited = js_real(js_get(d, "waited_s"), NAN) / seconds,
+                .processor = js_real(js_get(d, "processor_s"), NAN) / seconds,
+                .switches = js_real(js_get(d, "switches"), NAN) / seconds,
+                .own = quantiles_of(values, (int)n)};
+    x->mean = seconds * (1 - x->waited) / (double)x->steps;
+    snprintf(x->host, sizeof x->host, "%s", js_string(js_get(d, "host"), "?"));
+    x->name = mem_printf("%s rank %lld", run, (long long)x->rank);
+    free(values);
+}
+
+static Status read_run(const char *dir, const char *name, Paces *p)
+{
+    char *path = file_join(dir, "ranks.jsonl");
+    Buf text = {0};
+    Status status = OK;
+    if (!file_exists(path))
+        TRY_DONE(
+            fail(E_IO, "%s: expected the folder of a run with ranks.jsonl, which training writes when it ends", dir));
+    TRY_DONE(file_read(path, (size_t)1 << 30, &text));
+    char *rest = text.data ? text.data : (char *)"";
+    for (int number = 1; rest && *rest; number++) {
+        Json *doc;
+        char *line = strsep(&rest, "\n");
+        TRY_DONE(status_context(js_parse(path, line, strlen(line), &doc), "line %d", number));
+        take(p, name, doc);
+        js_free(doc);
+    }
+done:
+    buf_free(&text);
+    free(path);
+    return status;
+}
+
+/* ---- slow ranks ---- */
+
+static double own_of(const Pace *x) { return x->mean; }
+static double processor_of(const Pace *x) { return x->processor / (1 - x->waited); }
+
+/* The median over ranks that are not slow; of two the smaller, which a slow rank does not move. */
+static double middle_of(const Paces *p, double (*figure)(const Pace *x))
+{
+    double *values = mem_array((size_t)p->n, sizeof *values);
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        if (!p->items[i].slow && isfinite(figure(&p->items[i]))) values[n++] = figure(&p->items[i]);
+    Quantiles q = quantiles_of(values, n);
+    double middle = n == 2 ? values[0] : q.median;
+    free(values);
+    return middle;
+}
+
+static void find_slow(Paces *p)
+{
+    p->mean = middle_of(p, own_of);
+    for (int i = 0; i < p->n; i++) p->items[i].slow = p->items[i].mean > SLOW * p->mean;
+    p->processor = middle_of(p, processor_of);
+}
+
+static void put_slow(const Paces *p, const Pace *x, Buf *out)
+{
+    double share = processor_of(x);
+    buf_printf(out, "slow: %s on %s: %.2f times the others' time of its own work", x->name, x->host, x->mean / p->mean);
+    if (share < FEWER_TIME * p->processor)
+        buf_printf(
+            out,
+            "; while it worked it had %.0f %% of its core's time, others %.0f %%, and was interrupted %.0f times "
+            "a second: a quota, or a neighbour on its cores",
+            100 * share, 100 * p->processor, x->switches);
+    else
+        buf_printf(out,
+                   "; it had as much of its core's time as others (%.0f %%), so its cores or memory are slower, or its "
+                   "work is more",
+                   100 * share);
+    buf_puts(out, "\n");
+}
+
+/* ---- output ---- */
+
+static void fill_table(const Paces *p, Table *t)
+{
+    static const char *const heads[] = {"run",    "rank",        "host",       "threads", "steps",
+                                        "mean s", "median s",    "p5 s",       "p95 s",   "of others",
+                                        "waited", "core's time", "switches/s", ""};
+    table_init(t, 14, 3);
+    for (int i = 0; i < 14; i++) table_text(t, "%s", heads[i]);
+    for (int i = 0; i < p->n; i++) {
+        const Pace *x = &p->items[i];
+        table_text(t, "%s", x->run);
+        table_text(t, "%lld", (long long)x->rank);
+        table_text(t, "%s", x->host);
+        table_text(t, "%lld", (long long)x->threads);
+        table_text(t, "%lld", (long long)x->steps);
+        table_figure(t, "%.4g", x->mean);
+        table_figure(t, "%.4g", x->own.median);
+        table_figure(t, "%.4g", x->own.p5);
+        table_figure(t, "%.4g", x->own.p95);
+        table_figure(t, "%.3f", x->mean / p->mean);
+        table_figure(t, "%.2f", x->waited);
+        table_figure(t, "%.2f", processor_of(x));
+        table_figure(t, "%.0f", x->switches);
+        table_text(t, "%s", x->slow ? "slow" : "");
+    }
+}
+
+static void draw(const Paces *p, int width, Buf *out)
+{
+    Box *boxes = mem_array((size_t)p->n, sizeof *boxes);
+    for (int i = 0; i < p->n; i++) boxes[i] = (Box){p->items[i].name, p->items[i].own, p->items[i].slow};
+    box_svg("Each rank's own work in a step", boxes, p->n, 1e3, "ms; boxes: half of the steps, whiskers: 5 to 95 %",
+            width, out);
+    free(boxes);
+}
+
+static Status write_text(const char *dir, const char *name, const Buf *text)
+{
+    char *path = dir ? file_join(dir, name) : mem_strdup(name);
+    Status status = file_write_durable(path, text->data, text->len);
+    free(path);
+    return status;
+}
+
+static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow)
+{
+    Buf svg = {0}, page = {0}, csv = {0};
+    Status status = file_make_directories(c->output_dir);
+    draw(p, 860, &svg);
+    page_begin(&page, "Variability", "Cairn " CAIRN_VERSION);
+    table_html(t, &page);
+    buf_puts(&page, "<p class=\"lines\">");
+    markup_text(&page, slow);
+    buf_printf(&page, "</p>\n<div class=\"large\">\n%s</div>\n<div class=\"small\">\n", svg.data);
+    draw(p, PAGE_NARROW, &page);
+    buf_puts(&page, "</div>\n");
+    page_end(&page);
+    if (status == OK) status = write_text(c->output_dir, "variability.svg", &svg);
+    if (status == OK) status = write_text(c->output_dir, "variability.html", &page);
+    table_csv(t, false, &csv);
+    if (status == OK && *c->csv) status = write_text(NULL, c->csv, &csv);
+    if (status == OK) log_info("written to %s: variability.html, variability.svg", c->output_dir);
+    buf_free(&svg);
+    buf_free(&page);
+    buf_free(&csv);
+    return status;
+}
+
+Status command_variability(const Config *c)
+{
+    int n = c->n_positional;
+    char *names[COMPARE_MOST] = {NULL};
+    Paces p = {0};
+    Table table = {0};
+    Buf text = {0}, slow = {0};
+    Status status = OK;
+    if (n < 1 || n > COMPARE_MOST)
+        return fail(E_USAGE, "give the output folders of 1 to %d runs: cairn variability DIR1 DIR2", COMPARE_MOST);
+    compare_names(c->positional, n, names);
+    for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], names[i], &p));
+    find_slow(&p);
+    fill_table(&p, &table);
+    table_print(&table, table_terminal_width(), &text);
+    buf_puts(&slow, "");
+    for (int i = 0; i < p.n; i++)
+        if (p.items[i].slow) put_slow(&p, &p.items[i], &slow);
+    buf_puts(&text, slow.len ? slow.data : "no rank is slow: all means are within 5 % of their median\n");
+    buf_print(&text);
+    status = write_all(c, &p, &table, slow.data);
+done:
+    for (int i = 0; i < p.n; i++) free(p.items[i].name);
+    free(p.items);
+    for (int i = 0; i < n; i++) free(names[i]);
+    table_free(&table);
+    buf_free(&slow);
+    return status;
+}

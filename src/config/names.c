@@ -1,0 +1,250 @@
+/* Names that are not in the table: those of other trainers, and misspelt ones. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/table.h"
+
+#define SWITCH(value) "true=" value " false="
+
+/* Hugging Face's run_glue.py, run_mlm.py and TrainingArguments, NVIDIA's DeepLearningExamples, Google's BERT. */
+const ForeignName config_foreign[] = {
+    /* task and files */
+    {"task_name", OPTION_task,
+     "cola=CoLA sst2=SST-2 sst-2=SST-2 mrpc=MRPC stsb=STS-B sts-b=STS-B qqp=QQP mnli=MNLI qnli=QNLI rte=RTE wnli=WNLI "
+     "ax=AX *",
+     ""},
+    {"model_name_or_path", OPTION_model, "*", ""},
+    {"model_name", OPTION_model, "*", ""},
+    {"init_checkpoint", OPTION_model, "*", ""},
+    {"bert_model", -1, "", "--model DIR has the weights, --model-config bert-large the sizes"},
+    {"model_type", -1, "false=", "every model is a BERT"},
+    {"bert_config_file", OPTION_model_config, "*", ""},
+    {"config_file", OPTION_model_config, "*", ""},
+    {"config_name", OPTION_model_config, "*", ""},
+    {"vocab_file", OPTION_vocab, "*", ""},
+    {"tokenizer_name", -1, "", "--vocab FILE names the vocabulary"},
+    {"input_dir", OPTION_data_dir, "*", ""},
+    {"train_file", -1, "", "--data-dir DIR holds the files of all splits"},
+    {"validation_file", -1, "", "--data-dir DIR holds the files of all splits"},
+    {"test_file", -1, "", "--data-dir DIR holds the files of all splits"},
+    {"dataset_name", -1, "", "nothing is fetched: --data-dir DIR holds the data"},
+    {"dataset_config_name", -1, "", "nothing is fetched: --data-dir DIR holds the data"},
+    {"cache_dir", -1, "", "nothing is fetched or cached"},
+    {"overwrite_cache", -1, SWITCH(""), ""},
+    {"overwrite_output_dir", -1, "false=", "--resume never starts again in a folder that has a checkpoint"},
+    {"push_to_hub", -1, "false=", "nothing is uploaded: --output-dir is a Hugging Face folder"},
+    /* text */
+    {"max_length", OPTION_max_seq_length, "*", ""},
+    {"max_predictions_per_seq", OPTION_predictions, "*", ""},
+    {"pad_to_max_length", OPTION_padded, "true=true false=false", "true or false"},
+    {"mlm_probability", OPTION_mask_fraction, "*", ""},
+    {"masked_lm_prob", OPTION_mask_fraction, "*", ""},
+    {"do_whole_word_mask", OPTION_whole_words, "true=true false=false", "true or false"},
+    {"random_seed", OPTION_seed, "*", ""},
+    {"group_by_length", -1, "false=", "sequences are packed, so that nothing is computed for padding"},
+    {"text_column", OPTION_text_columns, "*", ""},
+    {"text_column_name", OPTION_text_columns, "*", ""},
+    {"label_column_name", OPTION_label_column, "*", ""},
+    {"problem_type", OPTION_multi_label, "multi_label_classification=true single_label_classification=false",
+     "--labels regression, or --multi-label"},
+    /* training */
+    {"per_device_train_batch_size", OPTION_batch_size, "*", ""},
+    {"per_gpu_train_batch_size", OPTION_batch_size, "*", ""},
+    {"train_batch_size", OPTION_batch_size, "*", ""},
+    {"gradient_accumulation_steps", -1,
+     "1=", "--batch-size counts the sequences of a whole step; --micro-batch-tokens sets the size of one pass"},
+    {"num_accumulation_steps", -1,
+     "1=", "--batch-size counts the sequences of a whole step; --micro-batch-tokens sets the size of one pass"},
+    {"lr", OPTION_learning_rate, "*", ""},
+    {"num_train_epochs", OPTION_epochs, "*", ""},
+    {"num_epochs", OPTION_epochs, "*", ""},
+    {"max_steps", OPTION_max_steps, "-1=0 *", ""},
+    {"max_train_steps", OPTION_max_steps, "*", ""},
+    {"num_train_steps", OPTION_max_steps, "*", ""},
+    {"warmup_steps", OPTION_warmup, "*", ""},
+    {"num_warmup_steps", OPTION_warmup, "*", ""},
+    {"warmup_ratio", OPTION_warmup, "*", ""},
+    {"warmup_proportion", OPTION_warmup, "*", ""},
+    {"lr_scheduler_type", OPTION_schedule, "linear=linear cosine=cosine constant_with_warmup=constant",
+     "--schedule linear, cosine, constant or poly:P; --warmup 0 is without warmup"},
+    {"label_smoothing_factor", OPTION_label_smoothing, "*", ""},
+    {"early_stopping_patience", OPTION_patience, "*", ""},
+    {"optim", -1, "", "--optimizer adamw; --bias-correction as Hugging Face's has it, which BERT's lacks"},
+    {"optimizer_type", OPTION_optimizer, "lamb=lamb adam=adamw", "--optimizer adamw, lamb or nvlamb"},
+    {"adam_epsilon", OPTION_adam_eps, "*", ""},
+    {"hidden_dropout_prob", -1, "", "--dropout sets all rates"},
+    /* computing and memory */
+    {"fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
+    {"use_fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
+    {"bf16", OPTION_precision, SWITCH("bf16"), "true or false"},
+    {"tf32", OPTION_precision, SWITCH("tf32"), "true or false"},
+    {"amp", OPTION_precision, SWITCH("fp16"), "true or false"},
+    {"mixed_precision", OPTION_precision, "no=fp32 fp16=fp16 bf16=bf16", "--precision fp32, bf16 or fp16"},
+    {"fp16_opt_level", -1, "", "--precision fp16 keeps weights and moments in fp32"},
+    {"gradient_checkpointing", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
+    {"checkpoint_activations", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
+    {"activation_checkpointing", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
+    {"no_cuda", OPTION_backend, SWITCH("cpu"), "true or false"},
+    {"use_cpu", OPTION_backend, SWITCH("cpu"), "true or false"},
+    {"use_tpu", -1, "false=", "--backend is cuda, cpu or ref"},
+    {"use_xla", -1, SWITCH(""), ""},
+    {"torch_compile", -1, SWITCH(""), ""},
+    {"attn_implementation", -1, "", "--attention own or cudnn; no attention matrix is stored"},
+    {"unpad", -1, SWITCH(""), ""},
+    {"dataloader_num_workers", -1, "", "--threads counts all threads; data is read beside training"},
+    {"preprocessing_num_workers", OPTION_threads, "*", ""},
+    {"num_workers", -1, "", "--threads counts all threads; data is read beside training"},
+    /* saving, watching */
+    {"save_strategy", OPTION_save_every, "no=off steps=", "--save-steps N or --save-every TIME"},
+    {"save_checkpoints_steps", OPTION_save_steps, "*", ""},
+    {"num_steps_per_checkpoint", OPTION_save_steps, "*", ""},
+    {"save_total_limit", OPTION_keep, "*", ""},
+    {"resume_from_checkpoint", OPTION_resume, "true=auto false=never *", ""},
+    {"skip_checkpoint", OPTION_save_every, SWITCH("off"), "true or false"},
+    {"eval_strategy", -1, "no= steps=", "--eval-every N"},
+    {"evaluation_strategy", -1, "no= steps=", "--eval-every N"},
+    {"eval_steps", OPTION_eval_every, "*", ""},
+    {"eval_iter_samples", OPTION_eval_samples, "*", ""},
+    {"per_device_eval_batch_size", OPTION_eval_batch_size, "*", ""},
+    {"per_gpu_eval_batch_size", OPTION_eval_batch_size, "*", ""},
+    {"predict_batch_size", OPTION_eval_batch_size, "*", ""},
+    {"load_best_model_at_end", -1, "false=", "--eval-every N keeps the best model in best/ of --output-dir"},
+    {"metric_for_best_model", -1, "", "the task's own metric picks the model of --eval-every"},
+    {"logging_steps", OPTION_log_every, "*", ""},
+    {"log_freq", OPTION_log_every, "*", ""},
+    {"logging_strategy", -1, "steps=", "--log-every N"},
+    {"logging_dir", -1, "", "curves are in --output-dir: metrics.jsonl and TensorBoard's events"},
+    {"report_to", -1, "none= tensorboard=", "curves are in --output-dir: metrics.jsonl and TensorBoard's events"},
+    {"run_name", -1, "", "--output-dir names the run"},
+    {"json_summary", -1, "", "--log-format dllogger writes dllogger.json into --output-dir"},
+    {"dllog_path", -1, "", "--log-format dllogger writes dllogger.json into --output-dir"},
+    {"disable_tqdm", -1, "false=", "a live line appears on a terminal alone"},
+    {"disable_progress_bar", -1, "false=", "a live line appears on a terminal alone"},
+    /* ranks */
+    {"ddp_backend", OPTION_comm, "nccl=nccl gloo=gloo", "--comm nccl or gloo"},
+    {"local_rank", -1, "-1=", "the launcher gives it: torchrun, mpirun, srun or `cairn launch`"},
+    {"horovod", -1, "false=", "a launcher starts the ranks: mpirun, srun, torchrun or `cairn launch`"},
+    {"nproc_per_node", -1, "", "`cairn launch --ranks N -- COMMAND` starts N ranks"},
+    {"num_gpus", -1, "", "`cairn launch --ranks N -- COMMAND` starts N ranks, one for each GPU"},
+    {"n_gpu", -1, "", "`cairn launch --ranks N -- COMMAND` starts N ranks, one for each GPU"},
+    {"deepspeed", -1, "", "--shard optimizer is ZeRO-1; --recompute and --precision are flags of their own"},
+    {"fsdp", -1, "", "--shard optimizer divides the optimizer's moments among ranks (ZeRO-1)"},
+    {"allreduce_post_accumulation", -1, SWITCH(""), ""},
+    {"allreduce_post_accumulation_fp16", -1, "false=", "--wire bf16 sends gradients in 16 bits"},
+    {NULL, 0, NULL, NULL},
+};
+
+/* Commands by other names. */
+static const struct {
+    const char *name, *advice;
+} foreign_commands[] = {
+    {"train", "`cairn glue --do-train` fine-tunes, `cairn pretrain` pretrains"},
+    {"finetune", "`cairn glue --do-train` fine-tunes"},
+    {"fine-tune", "`cairn glue --do-train` fine-tunes"},
+    {"run_glue", "`cairn glue` fine-tunes"},
+    {"run_glue.py", "`cairn glue` fine-tunes"},
+    {"run_classifier", "`cairn glue` fine-tunes"},
+    {"run_classifier.py", "`cairn glue` fine-tunes"},
+    {"run_mlm", "`cairn pretrain` pretrains"},
+    {"run_mlm.py", "`cairn pretrain` pretrains"},
+    {"run_pretraining", "`cairn pretrain` pretrains"},
+    {"run_pretraining.py", "`cairn pretrain` pretrains"},
+    {"eval", "`cairn glue --do-eval` evaluates"},
+    {"evaluate", "`cairn glue --do-eval` evaluates"},
+    {"create_pretraining_data", "`cairn shards` makes pretraining data"},
+    {"tokenize", "`cairn vocab` trains a vocabulary, `cairn shards` makes pretraining data"},
+    {"export", "`cairn convert` writes a Hugging Face folder"},
+    {"run", "`cairn glue` fine-tunes, `cairn pretrain` pretrains, `cairn launch` starts many ranks"},
+    {"resume", "the same command resumes from the newest checkpoint of --output-dir"},
+};
+
+bool config_same_name(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_'))) return false;
+    return *a == *b;
+}
+
+const ForeignName *config_foreign_name(const char *name)
+{
+    for (const ForeignName *f = config_foreign; f->name; f++)
+        if (config_same_name(f->name, name)) return f;
+    return NULL;
+}
+
+const char *config_foreign_command(const char *name)
+{
+    for (size_t i = 0; i < sizeof foreign_commands / sizeof *foreign_commands; i++)
+        if (config_same_name(foreign_commands[i].name, name)) return foreign_commands[i].advice;
+    return NULL;
+}
+
+bool config_foreign_value(const ForeignName *f, const char *value, char *out, size_t room)
+{
+    size_t len = strlen(value);
+    for (const char *p = f->values; *p; p += strcspn(p, " "), p += *p == ' ') {
+        if (*p == '*') return snprintf(out, room, "%s", value) < (int)room;
+        if (strcspn(p, "=") != len || strncasecmp(p, value, len) != 0) continue;
+        p += len + 1;
+        return snprintf(out, room, "%.*s", (int)strcspn(p, " "), p) < (int)room;
+    }
+    return false;
+}
+
+/* ---- the nearest name ---- */
+
+static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
+
+/* Levenshtein's distance; long texts are cut. */
+static int distance(const char *a, const char *b)
+{
+    int n = (int)strnlen(b, 63), row[64];
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1] && i < 64; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[n];
+}
+
+/* At most a third of the letters is wrong, or the name is a part of the other. */
+static bool near(const char *name, const char *other, int d)
+{
+    return d <= 1 + (int)strlen(name) / 3 || (strlen(name) >= 4 && strstr(other, name));
+}
+
+const char *config_nearest_flag(Command command, const char *name)
+{
+    int best = -1, least = 1 << 20;
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "%s", name);
+    for (char *p = wanted; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+    if (strncmp(wanted, "no-", 3) == 0) memmove(wanted, wanted + 3, strlen(wanted) - 2);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (command < N_COMMANDS && !config_option_of(i, command)) continue;
+        int d = distance(wanted, config_flag(i));
+        if (d >= least || !near(wanted, config_flag(i), d)) continue;
+        least = d;
+        best = i;
+    }
+    return best < 0 ? NULL : config_flag(best);
+}
+
+const char *config_nearest_command(const char *name)
+{
+    int best = -1, least = 1 << 20;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int d = distance(name, config_commands[i].name);
+        if (d >= least || !near(name, config_commands[i].name, d)) continue;
+        least = d;
+        best = i;
+    }
+    return best < 0 ? NULL : config_commands[best].name;
+}

@@ -1,0 +1,68 @@
+/* Records of a file of examples: TSV, CSV (RFC 4180), JSON lines, or plain lines; plain or packed by gz.
+
+   TSV: a row ends at LF or CRLF, tabs separate columns, quotes are text (GLUE's files). CSV: commas separate columns; a
+   column in double quotes may hold commas, line breaks and doubled quotes. Both have a header with the columns' names,
+   or columns are given by position. JSON lines: an object on each line; a column is a key; strings, numbers and
+   booleans are texts, an array of them is their texts with commas between. Lines: each line is the one column.
+
+   A byte order mark at the start and empty lines at the end are skipped, in CSV and JSON lines all empty lines. All
+   text must be UTF-8. Records are read one by one, so a file may have any size, and a row up to 64 MiB. Errors
+   (E_FORMAT) name file, line and column. */
+#ifndef CAIRN_DATA_RECORDS_H
+#define CAIRN_DATA_RECORDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+typedef enum { RECORDS_BY_NAME, RECORDS_TSV, RECORDS_CSV, RECORDS_JSONL, RECORDS_LINES } RecordsForm;
+
+enum { RECORDS_MOST_COLUMNS = 8, RECORDS_AS_FIRST = -1 };
+
+typedef struct {
+    RecordsForm
+        form; /* RECORDS_BY_NAME: .tsv, .csv, .jsonl, .ndjson or .json, .txt, then .gz or not; else by content */
+    const char
+        *columns[RECORDS_MOST_COLUMNS];  /* (n) names in the header, or positions "0", "1" …; each NULL or wanted */
+    bool optional[RECORDS_MOST_COLUMNS]; /* a header or an object may lack the column */
+    int n;
+    int without_header; /* 0: header; > 0: so many columns; RECORDS_AS_FIRST: as many as the first row */
+    bool short_rows;    /* rows with too few columns are returned too, see Record */
+    bool plain_lines;   /* content that is neither JSON nor a header with the wanted columns is RECORDS_LINES */
+} RecordsOptions;
+
+/* A text, not NUL-terminated; p is NULL where the row lacks the column. */
+typedef struct {
+    const char *p;
+    size_t len;
+} RecordText;
+
+typedef struct {
+    int64_t number; /* from 0 */
+    int64_t line;   /* its first, from 1 */
+    int64_t count;  /* columns in the row; JSON: as many as wanted */
+    RecordText texts[RECORDS_MOST_COLUMNS];
+} Record;
+
+typedef struct Records Records;
+/* `path` "-" is the standard input. E_IO, E_FORMAT: no such file, no row in it, or a header without a wanted column. */
+Status records_open(Records **records, const char *path, const RecordsOptions *o);
+/* The same from memory, which must outlive it. Messages call it `name`. */
+Status records_open_memory(Records **records, const char *name, const void *data, size_t size, const RecordsOptions *o);
+void records_close(Records *records); /* takes NULL */
+/* The next row, valid until the next call; NULL: no row is left. */
+Status records_next(Records *records, const Record **row);
+int64_t records_columns(const Records *records); /* in every row; JSON: as many as wanted */
+
+/* What the file's name says; RECORDS_BY_NAME: nothing. */
+RecordsForm records_form_of_name(const char *path);
+
+/* A text for a message: at most 40 bytes, whole characters, no control characters. */
+typedef struct {
+    char text[48];
+} RecordShown;
+RecordShown record_shown(RecordText text);
+bool record_text_is(RecordText text, const char *wanted);
+
+#endif

@@ -1,0 +1,277 @@
+/* One record: its columns, by place or by key. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/records_internal.h"
+
+static int64_t line_at(const Records *r, const char *p)
+{
+    int64_t line = r->raw_line;
+    for (const char *q = r->raw.p; q < p; q++) line += *q == '\n';
+    return line;
+}
+
+/* Place in the line, in bytes from 1. */
+static long long place_at(const Records *r, const char *p)
+{
+    const char *start = p;
+    while (start > r->raw.p && start[-1] != '\n') start--;
+    return p - start + 1;
+}
+
+RecordShown record_shown(RecordText s)
+{
+    RecordShown out = {{0}};
+    size_t n = s.len <= 40 ? s.len : 40;
+    if (n < s.len) {
+        while (n && ((unsigned char)s.p[n] & 0xc0) == 0x80) n--;
+    }
+    for (size_t i = 0; i < n; i++) out.text[i] = (unsigned char)s.p[i] < 32 || s.p[i] == 127 ? '?' : s.p[i];
+    if (n < s.len) memcpy(out.text + n, "…", sizeof "…");
+    return out;
+}
+
+bool record_text_is(RecordText s, const char *text)
+{
+    return s.p && strlen(text) == s.len && (s.len == 0 || !memcmp(s.p, text, s.len));
+}
+
+/* ---- columns by place ---- */
+
+/* A column in quotes. Its text is appended to `texts`, and cell->p is NULL. */
+static Status quoted_cell(RecordCells *c, Buf *texts, RecordText *cell)
+{
+    const Records *r = c->rows;
+    const char *open = c->rest.p, *end = c->rest.p + c->rest.len, *p = open + 1;
+    size_t from = texts->len;
+    for (;;) {
+        const char *quote = memchr(p, '"', (size_t)(end - p));
+        if (!quote)
+            return fail(E_FORMAT, "%s:%lld:%lld: expected a closing quote (\") of the column that begins here", r->name,
+                        (long long)line_at(r, open), place_at(r, open));
+        buf_append(texts, p, (size_t)(quote - p));
+        p = quote + 1;
+        if (p == end || *p != '"') break;
+        buf_append(texts, "\"", 1);
+        p++;
+    }
+    if (p < end && *p != ',')
+        return fail(E_FORMAT,
+                    "%s:%lld:%lld: expected a comma or the end of the line after a closing quote, found '%s'; a quote "
+                    "within quotes is written twice",
+                    r->name, (long long)line_at(r, p), place_at(r, p),
+                    record_shown((RecordText){p, (size_t)(end - p)}).text);
+    *cell = (RecordText){NULL, texts->len - from};
+    c->rest = p < end ? (RecordText){p + 1, (size_t)(end - p) - 1} : (RecordText){NULL, 0};
+    return OK;
+}
+
+Status record_cells_next(RecordCells *c, Buf *texts, RecordText *cell, bool *there)
+{
+    const Records *r = c->rows;
+    RecordText rest = c->rest;
+    *there = rest.p != NULL;
+    if (!*there) return OK;
+    if (r->form == RECORDS_LINES) {
+        *cell = rest;
+        c->rest = (RecordText){NULL, 0};
+        return OK;
+    }
+    if (r->form == RECORDS_CSV && rest.len && *rest.p == '"') return quoted_cell(c, texts, cell);
+    const char *end = memchr(rest.p, r->form == RECORDS_CSV ? ',' : '\t', rest.len);
+    *cell = (RecordText){rest.p, end ? (size_t)(end - rest.p) : rest.len};
+    c->rest = end ? (RecordText){end + 1, rest.len - cell->len - 1} : (RecordText){NULL, 0};
+    const char *quote = r->form == RECORDS_CSV && cell->len ? memchr(cell->p, '"', cell->len) : NULL;
+    if (!quote) return OK;
+    return fail(E_FORMAT,
+                "%s:%lld:%lld: a quote within a column that does not begin with one; put the column in quotes and "
+                "write quotes within it twice",
+                r->name, (long long)line_at(r, quote), place_at(r, quote));
+}
+
+Status record_cells_count(const Records *r, int64_t *count)
+{
+    RecordCells cells = {r, r->raw};
+    Status status = OK;
+    Buf texts = {0};
+    RecordText cell;
+    bool there;
+    for (*count = 0;; ++*count) {
+        texts.len = 0;
+        TRY_DONE(record_cells_next(&cells, &texts, &cell, &there));
+        if (!there) break;
+    }
+done:
+    buf_free(&texts);
+    return status;
+}
+
+/* ---- the header ---- */
+
+/* The header's names; the caller frees. */
+static Status header_names(const Records *r, char ***names, int64_t *n)
+{
+    RecordCells cells = {r, r->raw};
+    Status status = OK;
+    Buf texts = {0};
+    int64_t cap = 0;
+    *names = NULL;
+    for (*n = 0;; ++*n) {
+        RecordText cell;
+        bool there;
+        texts.len = 0;
+        TRY_DONE(record_cells_next(&cells, &texts, &cell, &there));
+        if (!there) break;
+        MEM_GROW(*names, *n, cap);
+        char *name = cell.p ? mem_alloc(cell.len + 1) : mem_alloc(texts.len + 1);
+        if (cell.p)
+            memcpy(name, cell.p, cell.len);
+        else if (texts.len)
+            memcpy(name, texts.data, texts.len);
+        (*names)[*n] = name;
+    }
+done:
+    buf_free(&texts);
+    return status;
+}
+
+static Status missing_column(const Records *r, char *const *names, int64_t n, const char *wanted)
+{
+    Buf list = {0};
+    const char *hint = "", *line = memchr(r->raw.p, r->form == RECORDS_CSV ? '\t' : ',', r->raw.len);
+    for (int64_t i = 0; i < n && i < 24; i++)
+        buf_printf(&list, "%s'%s'", i ? ", " : "", record_shown((RecordText){names[i], strlen(names[i])}).text);
+    if (n > 24) buf_puts(&list, ", …");
+    if (n == 1 && line)
+        hint = r->form == RECORDS_CSV ? "; that looks like columns with tabs between: name the file .tsv"
+                                      : "; that looks like columns with commas between: name the file .csv";
+    if (n == 1 && !line && memchr(r->raw.p, ';', r->raw.len))
+        hint = "; that looks like columns with semicolons between: write commas or tabs instead";
+    Status status = fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s", r->name,
+                         (long long)r->raw_line, wanted, list.data ? list.data : "nothing", hint);
+    buf_free(&list);
+    return status;
+}
+
+Status record_header(Records *r)
+{
+    char **names = NULL;
+    int64_t n = 0;
+    Status status = OK;
+    TRY_DONE(header_names(r, &names, &n));
+    for (int k = 0; k < r->o.n; k++) {
+        const char *wanted = r->o.columns[k];
+        r->position[k] = -1;
+        for (int64_t i = 0; wanted && i < n; i++) {
+            if (strcmp(names[i], wanted) != 0) continue;
+            if (r->position[k] >= 0)
+                TRY_DONE(fail(E_FORMAT, "%s:%lld: the header names column '%s' twice (columns %d and %lld)", r->name,
+                              (long long)r->raw_line, wanted, r->position[k] + 1, (long long)i + 1));
+            r->position[k] = (int)i;
+        }
+        if (wanted && r->position[k] < 0 && !r->o.optional[k]) TRY_DONE(missing_column(r, names, n, wanted));
+    }
+    r->columns = n;
+done:
+    for (int64_t i = 0; i < n; i++) free(names[i]);
+    free(names);
+    return status;
+}
+
+/* ---- the wanted columns of a record ---- */
+
+/* Where a text lies in r->texts, which moves when it grows; NOT_THERE: the text lies elsewhere. */
+#define NOT_THERE SIZE_MAX
+
+static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
+{
+    RecordCells cells = {r, r->raw};
+    for (r->current.count = 0;; r->current.count++) {
+        size_t before = r->texts.len;
+        RecordText cell;
+        bool there, kept = false;
+        TRY(record_cells_next(&cells, &r->texts, &cell, &there));
+        if (!there) return OK;
+        for (int k = 0; k < r->o.n; k++) {
+            if (r->position[k] != r->current.count) continue;
+            r->current.texts[k] = cell;
+            kept = !cell.p;
+            if (kept) from[k] = before;
+        }
+        if (!kept) r->texts.len = before;
+    }
+}
+
+/* Appends a value's text. */
+static Status json_text(const Records *r, const char *key, const Json *v, bool in_array, Buf *out)
+{
+    JsonKind kind = js_kind(v);
+    if (kind == JSON_KIND_STRING) {
+        const char *text = js_string(v, "");
+        if (in_array && strchr(text, ','))
+            return fail(E_FORMAT, "%s:%lld: '%s' has a text with a comma in its array; expected texts without", r->name,
+                        (long long)r->raw_line, key);
+        buf_puts(out, text);
+    } else if (kind == JSON_KIND_ARRAY && !in_array) {
+        for (size_t i = 0; i < js_size(v); i++) {
+            if (i) buf_puts(out, ",");
+            TRY(json_text(r, key, js_at(v, i), true, out));
+        }
+    } else if (kind == JSON_KIND_NULL || kind == JSON_KIND_OBJECT || kind == JSON_KIND_ARRAY) {
+        return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number", r->name, (long long)r->raw_line, key,
+                    kind == JSON_KIND_NULL    ? "null"
+                    : kind == JSON_KIND_ARRAY ? "an array of arrays"
+                                              : "an object");
+    } else {
+        js_put_scalar(out, v);
+    }
+    return OK;
+}
+
+static Status missing_key(const Records *r, const Json *object, const char *key)
+{
+    Buf list = {0};
+    int n = 0;
+    for (void *it = js_first(object); it && n < 24; it = js_next(object, it))
+        buf_printf(&list, "%s'%s'", n++ ? ", " : "", record_shown((RecordText){js_key(it), strlen(js_key(it))}).text);
+    Status status = fail(E_FORMAT, "%s:%lld: expected a key '%s', found %s", r->name, (long long)r->raw_line, key,
+                         n ? list.data : "none");
+    buf_free(&list);
+    return status;
+}
+
+static Status take_keys(Records *r, size_t from[RECORDS_MOST_COLUMNS])
+{
+    Json *object = NULL;
+    Status status = OK;
+    TRY_DONE(js_parse_at(r->name, r->raw_line, r->raw.p, r->raw.len, &object));
+    if (js_kind(object) != JSON_KIND_OBJECT)
+        TRY_DONE(fail(E_FORMAT, "%s:%lld: expected a JSON object ({…}) on the line, found an array", r->name,
+                      (long long)r->raw_line));
+    for (int k = 0; k < r->o.n; k++) {
+        const char *key = r->o.columns[k];
+        const Json *v = key ? js_get(object, key) : NULL;
+        if (key && !v && !r->o.optional[k]) TRY_DONE(missing_key(r, object, key));
+        if (!v || (js_kind(v) == JSON_KIND_NULL && r->o.optional[k])) continue;
+        from[k] = r->texts.len;
+        TRY_DONE(json_text(r, key, v, false, &r->texts));
+        r->current.texts[k].len = r->texts.len - from[k];
+    }
+    r->current.count = r->columns;
+done:
+    js_free(object);
+    return status;
+}
+
+Status record_cells_take(Records *r)
+{
+    size_t from[RECORDS_MOST_COLUMNS];
+    for (int k = 0; k < RECORDS_MOST_COLUMNS; k++) from[k] = NOT_THERE;
+    memset(r->current.texts, 0, sizeof r->current.texts);
+    r->texts.len = 0;
+    buf_puts(&r->texts, ""); /* so that an empty text has an address */
+    TRY(r->form == RECORDS_JSONL ? take_keys(r, from) : take_cells(r, from));
+    for (int k = 0; k < r->o.n; k++)
+        if (from[k] != NOT_THERE) r->current.texts[k].p = r->texts.data + from[k];
+    return OK;
+}

@@ -1,0 +1,89 @@
+/* The bytes of a file of rows. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/records_internal.h"
+
+#define BLOCK ((size_t)1 << 20)
+
+static void reserve(Buf *b, size_t more)
+{
+    if (b->cap >= b->len + more + 1) return;
+    b->cap = b->len + more + 1 > 2 * b->cap ? b->len + more + 1 : 2 * b->cap;
+    b->data = mem_resize(b->data, b->cap, 1);
+}
+
+static Status read_block(RecordsInput *in, void *out, size_t *n)
+{
+    ssize_t got;
+    if (in->fd < 0) {
+        *n = in->memory_len < BLOCK ? in->memory_len : BLOCK;
+        if (*n) memcpy(out, in->memory, *n);
+        in->memory += *n;
+        in->memory_len -= *n;
+    } else {
+        do got = read(in->fd, out, BLOCK);
+        while (got < 0 && errno == EINTR);
+        if (got < 0) return fail(E_IO, "%s: cannot read it: %m", in->name);
+        *n = (size_t)got;
+    }
+    if (*n == 0) in->file_end = true;
+    return OK;
+}
+
+static Status read_packed(RecordsInput *in)
+{
+    in->packed_at = in->packed;
+    return read_block(in, in->packed, &in->packed_len);
+}
+
+Status records_input_open(RecordsInput *in, const char *name, const char *path)
+{
+    struct stat info;
+    in->name = name;
+    in->fd = -1;
+    if (path) {
+        in->fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+        if (in->fd < 0) return fail(E_IO, "%s: cannot open it: %m", name);
+        if (fstat(in->fd, &info) == 0 && S_ISDIR(info.st_mode))
+            return fail(E_IO, "%s: a folder; expected a file of rows", name);
+    }
+    in->packed = mem_alloc(BLOCK);
+    TRY(read_packed(in));
+    if (in->packed_len >= 2 && in->packed[0] == 0x1f && in->packed[1] == 0x8b)
+        return status_context(gz_open(&in->gz), "%s", name);
+    return OK;
+}
+
+void records_input_close(RecordsInput *in)
+{
+    gz_close(in->gz);
+    if (in->fd >= 0) close(in->fd);
+    free(in->packed);
+    *in = (RecordsInput){.fd = -1};
+}
+
+Status records_input_more(RecordsInput *in, Buf *out)
+{
+    size_t before = out->len;
+    while (out->len == before && !in->end) {
+        if (in->packed_len == 0 && !in->file_end) TRY(read_packed(in));
+        if (in->packed_len == 0) {
+            in->end = true;
+            if (in->gz && !in->gz_whole)
+                return fail(E_FORMAT, "%s: the gz file ends within its data; fetch or pack it again", in->name);
+        } else if (in->gz) {
+            TRY(status_context(gz_read(in->gz, &in->packed_at, &in->packed_len, BLOCK, out, &in->gz_whole),
+                               "%s: damaged gz file", in->name));
+        } else {
+            reserve(out, in->packed_len);
+            buf_append(out, in->packed_at, in->packed_len);
+            in->packed_len = 0;
+        }
+    }
+    return OK;
+}

@@ -1,0 +1,61 @@
+/* Works of a stage: a range of its instrs, in the slots of one micro-batch. */
+#include "exec/exec_internal.h"
+
+/* A call is bound to slot 0. */
+static void move(const Exec *e, Operand *o, TensorId t, const int slots[N_SLOTS])
+{
+    const Tensor *x = t == NONE ? NULL : &e->plan->tensors[t];
+    if (x && x->slot != NONE) o->data = (char *)o->data + (size_t)slots[x->slot] * x->stride;
+}
+
+static void *place(const Exec *e, TensorId t, const int slots[N_SLOTS])
+{
+    Operand o = {.data = exec_data(e, t)};
+    move(e, &o, t, slots);
+    return o.data;
+}
+
+static Status run_instr(const Exec *e, InstrId i, const int slots[N_SLOTS], const RowCounts *rows)
+{
+    const Instr *instr = &e->plan->instrs[i];
+    OpCall call = e->calls[i];
+    for (int k = 0; k < OP_MAX_IN; k++) move(e, &call.in[k], instr->in[k], slots);
+    for (int k = 0; k < OP_MAX_OUT; k++) move(e, &call.out[k], instr->out[k], slots);
+    return e->ops[i]->run(&call, rows);
+}
+
+static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
+{
+    const bool uses[N_SLOTS] = {[SLOT_ACTIVATION] = kind != WORK_WEIGHT,
+                                [SLOT_OPERAND] = e->plan->slots[SLOT_OPERAND] > 0,
+                                [SLOT_GRADIENT] = kind == WORK_INPUT || kind == WORK_WEIGHT};
+    for (int k = 0; k < N_SLOTS; k++)
+        CHECK(!uses[k] || (slots[k] >= 0 && slots[k] < e->plan->slots[k]), "slot %d of %d in class %d", slots[k],
+              e->plan->slots[k], k);
+}
+
+Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
+                     const ExecLinks *links)
+{
+    const Plan *p = e->plan;
+    Range range = p->work[kind];
+    check_slots(e, kind, slots);
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        const Instr *instr = &p->instrs[i];
+        CHECK(!op_is_exchange(instr->op) && instr->lane == LANE_COMPUTE, "works run on the compute lane alone");
+        if (!op_is_link(instr->op)) {
+            TRY(run_instr(e, i, slots, rows));
+            continue;
+        }
+        bool send = instr->op == OP_SEND;
+        TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
+        size_t bytes = plan_tensor_bytes(p, x, rows);
+        TRY(links->pass(links->self, send, kind == WORK_FORWARD, place(e, x, slots), bytes));
+    }
+    return OK;
+}
+
+Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes)
+{
+    return backend_upload(e->memory->backend, place(e, t, slots), data, bytes);
+}

@@ -1,0 +1,52 @@
+/* Digest of values in the flat space, as a sum over blocks: it does not depend on who adds which of them. */
+#include <stdatomic.h>
+
+#include "base/norm_block.h"
+#include "base/parallel.h"
+#include "model/params.h"
+
+#define GRAIN 1024 /* blocks of a thread, at least: 4 MiB */
+
+typedef struct {
+    const float *x;       /* the values of block `first` */
+    int64_t place, count; /* element in the space of x[0]; elements */
+    _Atomic uint64_t sum;
+} Part;
+
+static void sum_blocks(void *arg, size_t begin, size_t end)
+{
+    Part *p = arg;
+    uint64_t sum = 0;
+    for (size_t b = begin; b < end; b++) {
+        int64_t at = (int64_t)b * NORM_BLOCK, n = p->count - at < NORM_BLOCK ? p->count - at : NORM_BLOCK;
+        struct {
+            Digest values;
+            int64_t place;
+        } block = {digest_of(p->x + at, (size_t)n * sizeof *p->x), p->place + at};
+        sum += digest_of(&block, sizeof block).lo;
+    }
+    atomic_fetch_add(&p->sum, sum);
+}
+
+static uint64_t sum_interval(const ParamTable *t, const float *x, int64_t begin, int64_t end)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < t->count; i++) {
+        int64_t from = t->params[i].offset, to = from + param_held(&t->params[i]);
+        if (from < begin) from = begin;
+        if (to > end) to = end;
+        if (from >= to) continue;
+        Part p = {.x = x + from, .place = from, .count = to - from};
+        parallel_ranges((size_t)norm_blocks(to - from), GRAIN, sum_blocks, &p);
+        sum += p.sum;
+    }
+    return sum;
+}
+
+uint64_t params_sum(const ParamTable *t, const float *values, const Intervals *of)
+{
+    uint64_t sum = 0;
+    if (!of) return sum_interval(t, values, 0, t->size);
+    for (int i = 0; i < of->count; i++) sum += sum_interval(t, values, of->intervals[i].begin, of->intervals[i].end);
+    return sum;
+}

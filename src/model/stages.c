@@ -1,0 +1,130 @@
+/* Stages of a pipeline: how layers are shared out, and the part of a model that some stages need. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+
+/* ---- the split ---- */
+
+typedef struct {
+    const double *before; /* (layers + 1): seconds of the layers before each */
+    double embeddings, heads;
+    int layers, n;
+} Split;
+
+static double stage_seconds(const Split *s, int stage, int first, int end)
+{
+    double seconds = s->before[end] - s->before[first];
+    if (stage == 0) seconds += s->embeddings;
+    return stage == s->n - 1 ? seconds + s->heads : seconds;
+}
+
+/* Whether `limit` seconds are enough for the stages from `stage` on and the layers from `first` on. The stages take as
+   many layers as they can and leave one for each later stage. */
+static bool enough(const Split *s, double limit, int stage, int first)
+{
+    for (; stage < s->n - 1; stage++) {
+        int end = first + 1;
+        if (stage_seconds(s, stage, first, end) > limit) return false;
+        while (end < s->layers - (s->n - 1 - stage) && stage_seconds(s, stage, first, end + 1) <= limit) end++;
+        first = end;
+    }
+    return stage_seconds(s, stage, first, s->layers) <= limit;
+}
+
+/* The least of the slowest stage's seconds: one of the sums of consecutive layers. */
+static double least_limit(const Split *s)
+{
+    double best = INFINITY;
+    for (int stage = 0; stage < s->n; stage++)
+        for (int first = stage; first < s->layers; first++)
+            for (int end = first + 1; end <= s->layers; end++) {
+                double limit = stage_seconds(s, stage, first, end) * (1 + 1e-12);
+                if (limit < best && enough(s, limit, 0, 0)) best = limit;
+            }
+    return best;
+}
+
+/* The last stage takes as few layers as the limit allows: the others take as many as they can. Among these the first
+   takes few in turn. */
+void stages_split(const double *layer, int layers, double embeddings, double heads, int n, Stage *stages)
+{
+    CHECK(n >= 1 && n <= layers, "%d stages of %d layers", n, layers);
+    double *before = mem_array((size_t)layers + 1, sizeof *before);
+    for (int l = 0; l < layers; l++) before[l + 1] = before[l] + layer[l];
+    Split s = {before, embeddings, heads, layers, n};
+    double limit = least_limit(&s);
+    int last = 0, first = 0; /* where the last stage begins at the latest */
+    for (int stage = 0; stage < n - 1; stage++) {
+        int end = last + 1;
+        while (end < layers - (n - 1 - stage) && stage_seconds(&s, stage, last, end + 1) <= limit) end++;
+        last = end;
+    }
+    if (n == 1) last = layers;
+    Split rest = {before, embeddings, 0, n == 1 ? layers : last, n == 1 ? 1 : n - 1}; /* the stages before the last */
+    for (int stage = 0; stage < rest.n; stage++) {
+        int end = first + 1;
+        while (stage < rest.n - 1 && !enough(&rest, limit, stage + 1, end)) end++;
+        if (stage == rest.n - 1) end = rest.layers;
+        stages[stage] = (Stage){first, end - first};
+        first = end;
+    }
+    if (n > 1) stages[n - 1] = (Stage){last, layers - last};
+    free(before);
+}
+
+Status stages_parse(const char *option, const char *text, int layers, int n, Stage *stages)
+{
+    int count = 0, sum = 0;
+    for (const char *p = text; *p;) {
+        char *end;
+        long value = strtol(p, &end, 10);
+        if (end == p || (*end && *end != ',') || value < 1 || value > layers)
+            return fail(E_USAGE, "%s '%s': expected %d numbers from 1 on with commas between, whose sum is %d", option,
+                        text, n, layers);
+        if (count < n) stages[count] = (Stage){sum, (int32_t)value};
+        count++;
+        sum += (int)value;
+        p = *end ? end + 1 : end;
+    }
+    if (count != n || sum != layers)
+        return fail(E_USAGE, "%s '%s' has %d stages of %d layers in all; the model's %d layers go on %d stages", option,
+                    text, count, sum, layers, n);
+    return OK;
+}
+
+/* ---- a part of a model ---- */
+
+static bool holds(const Model *m, const Stage *s, const Param *p)
+{
+    bool tied = m->head.kind == HEAD_PRETRAINING && strcmp(p->name, "bert.embeddings.word_embeddings.weight") == 0;
+    if (p->layer >= 0) return p->layer >= s->first && p->layer < s->first + s->layers;
+    bool embedding = strncmp(p->name, "bert.embeddings.", 16) == 0;
+    return (embedding && stage_is_first(s)) || ((!embedding || tied) && stage_is_last(m, s));
+}
+
+void model_part(const Model *whole, const Stage *stages, int n, Model *part)
+{
+    const ParamTable *all = &whole->params;
+    ParamTable *own = &part->params;
+    *part = *whole;
+    part->config.extra = NULL;
+    part->stages = mem_array((size_t)n, sizeof *part->stages);
+    memcpy(part->stages, stages, (size_t)n * sizeof *stages);
+    part->n_stages = n;
+    *own = (ParamTable){.initializer_range = all->initializer_range};
+    for (int i = 0; i < all->count; i++) {
+        const Param *p = &all->params[i];
+        bool held = false;
+        for (int k = 0; k < n; k++) held |= holds(whole, &stages[k], p);
+        if (!held) continue;
+        MEM_GROW(own->params, own->count, own->cap);
+        if (p->offset % PARAM_ALIGN == 0) /* else it follows the member of its group before it */
+            own->size = (own->size + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+        own->params[own->count] = *p;
+        own->params[own->count++].offset = own->size;
+        own->size += param_held(p);
+    }
+    own->size = (own->size + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}

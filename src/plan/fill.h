@@ -1,0 +1,57 @@
+/* K-FAC's work in the bubbles of a pipeline (Osawa, Li and Hoefler, PipeFisher, MLSys 2023): a static assignment, made
+   before the first step from simulated or measured times.
+
+   A refresh gathers two statistics of every layer from each micro-batch of one step, A of the layers' inputs and G of
+   their output gradients, and inverts the factors that come of them. Its items take the bubbles of that step and of the
+   steps behind it. fill_make is a pure function; fill_verify trusts it in nothing. */
+#ifndef CAIRN_PLAN_FILL_H
+#define CAIRN_PLAN_FILL_H
+
+#include "plan/schedule.h"
+
+typedef enum { FILL_INPUTS, FILL_GRADIENTS, FILL_INVERSE, N_FILLS } FillKind; /* A, G, an inverse */
+
+typedef struct {
+    FillKind kind;
+    int place, chunk, layer;
+    int micro;         /* of A and G */
+    int factor, piece; /* of an inverse: which of the layer's, which part of it */
+    double seconds;
+    double start, end; /* from the start of the refresh's step */
+} FillItem;
+
+typedef struct {
+    const Schedule *schedule;
+    const Timeline *timeline; /* of one step */
+    const int *first;         /* (stages + 1) first layer of each stage */
+    double statistics[2];     /* seconds of a layer's A and G on one micro-batch */
+    const double *inverse;    /* (factors) seconds of each inverse of a layer */
+    int factors;              /* of a layer, at most FILL_FACTORS */
+    int replicas;             /* pipelines beside each other, which share out the inverses */
+    double sum;               /* seconds from a factor's last statistic to its sum over all holders */
+    double step;              /* seconds from a step's start to the next one's, at least the timeline's sums_s */
+    int steps;                /* that a refresh may take */
+    double least_piece;       /* seconds; no piece of an inverse is shorter, unless the whole is */
+    bool whole;               /* inverses are not cut into pieces */
+} FillProblem;
+enum { FILL_FACTORS = 16 };
+
+typedef struct {
+    FillItem *items; /* (n) */
+    int n;
+    int steps;          /* that the items reach into */
+    double seconds;     /* of all items */
+    double filled;      /* share of the bubbles of these steps that items take */
+    double utilization; /* share of the places' time in these steps with a work or an item */
+    double exposed;     /* seconds that the last of the allowed steps waits for items */
+} Fill;
+
+void fill_make(const FillProblem *problem, Fill *fill);
+void fill_free(Fill *fill); /* takes a zeroed one */
+
+/* Whether every statistic is taken once, behind the work that makes its operand, in ascending order of micro-batches;
+   every inverse is whole, on one place, behind all statistics of its layer; nothing runs beside a work or another item
+   of its place. E_FAIL names place and item. */
+Status fill_verify(const FillProblem *problem, const Fill *fill);
+
+#endif

@@ -1,0 +1,315 @@
+/* The orders of works, one function per schedule, and the slots that an order needs. */
+#include "plan/schedule.h"
+
+#include <stdlib.h>
+
+static const struct {
+    const char *name;
+    int chunks;
+} pipelines[] = {
+#define X(id, name, chunks) {name, chunks},
+    PIPELINE_LIST(X)
+#undef X
+};
+
+const char *pipeline_name(PipelineKind kind) { return pipelines[kind].name; }
+int pipeline_chunks(PipelineKind kind) { return pipelines[kind].chunks; }
+bool pipeline_splits_backward(PipelineKind kind) { return kind == PIPELINE_ZB_H1 || kind == PIPELINE_ZB_V; }
+char work_letter(WorkKind kind) { return "FBIW"[kind]; }
+
+Status pipeline_check(const Pipeline *p)
+{
+    const char *name = pipeline_name(p->kind);
+    int chunks = pipeline_chunks(p->kind);
+    if (p->places < 1) return fail(E_USAGE, "%s needs at least one rank, found %d", name, p->places);
+    if (chunks ? p->chunks != chunks : p->chunks < 2)
+        return fail(E_USAGE, "%s has %s%d stages on a rank, found %d", name, chunks ? "" : "at least ",
+                    chunks ? chunks : 2, p->chunks);
+    if (p->kind == PIPELINE_CHIMERA && p->places % 2)
+        return fail(E_USAGE, "chimera needs an even number of stages, found %d; give --stages %d", p->places,
+                    p->places + 1);
+    if (p->micros < 0) return fail(E_USAGE, "a step has 0 or more micro-batches, found %d", p->micros);
+    return OK;
+}
+
+int pipeline_stages(const Pipeline *p) { return p->kind == PIPELINE_CHIMERA ? p->places : p->places * p->chunks; }
+
+int pipeline_stage(const Pipeline *p, int place, int chunk)
+{
+    bool up = chunk == 1;
+    switch (p->kind) {
+    case PIPELINE_INTERLEAVED:
+        return chunk * p->places + place;
+    case PIPELINE_CHIMERA:
+        return up ? p->places - 1 - place : place;
+    case PIPELINE_ZB_V:
+        return up ? 2 * p->places - 1 - place : place;
+    default:
+        return place;
+    }
+}
+
+void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int *chunk)
+{
+    *chunk = p->kind == PIPELINE_CHIMERA ? direction : stage / p->places;
+    bool up = *chunk == 1 && p->kind != PIPELINE_INTERLEAVED;
+    *place = up ? p->places - 1 - stage % p->places : stage % p->places;
+}
+
+int pipeline_micros(const Pipeline *p, int chunk)
+{
+    if (p->kind != PIPELINE_CHIMERA) return p->micros;
+    return chunk == 0 ? (p->micros + 1) / 2 : p->micros / 2;
+}
+
+/* ---- orders ---- */
+
+typedef struct {
+    const Pipeline *p;
+    Work *works;
+    int n;
+} Order;
+
+/* Skips micro-batches beyond the last. */
+static void add_work(Order *o, WorkKind kind, int chunk, int micro)
+{
+    if (micro >= pipeline_micros(o->p, chunk)) return;
+    o->works[o->n++] = (Work){.kind = kind, .chunk = chunk, .micro = micro, .slot = {-1, -1, -1}};
+}
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+static void gpipe(Order *o)
+{
+    for (int m = 0; m < o->p->micros; m++) add_work(o, WORK_FORWARD, 0, m);
+    for (int m = 0; m < o->p->micros; m++) add_work(o, WORK_BACKWARD, 0, m);
+}
+
+static void one_forward_one_backward(Order *o, int place)
+{
+    int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place);
+    for (int m = 0; m < ahead; m++) add_work(o, WORK_FORWARD, 0, m);
+    for (int m = 0; m < n; m++) {
+        add_work(o, WORK_FORWARD, 0, ahead + m);
+        add_work(o, WORK_BACKWARD, 0, m);
+    }
+}
+
+/* A place with few warm-up works puts off as many weight gradients. */
+static void zb_h1(Order *o, int place)
+{
+    int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place), weights = 0;
+    for (int m = 0; m < ahead; m++) add_work(o, WORK_FORWARD, 0, m);
+    for (int m = 0; m < n; m++) {
+        add_work(o, WORK_FORWARD, 0, ahead + m);
+        add_work(o, WORK_INPUT, 0, m);
+        if (m >= place) add_work(o, WORK_WEIGHT, 0, weights++);
+    }
+    while (weights < n) add_work(o, WORK_WEIGHT, 0, weights++);
+}
+
+/* Groups of micro-batches of sizes as even as can be, larger first. With a small last group the order sticks. */
+static int group_first(const Pipeline *p, int group)
+{
+    int groups = p->micros / p->places > 1 ? p->micros / p->places : 1;
+    return group * (p->micros / groups) + smaller(group, p->micros % groups);
+}
+
+/* Works in the order of groups, in a group of chunks, in a chunk of micro-batches. Fills chunk and micro of each. */
+static void interleaved_sequence(const Pipeline *p, bool forward, Work *out) // (chunks · micros)
+{
+    int n = 0;
+    for (int group = 0; group_first(p, group) < p->micros; group++)
+        for (int k = 0; k < p->chunks; k++)
+            for (int m = group_first(p, group); m < group_first(p, group + 1); m++)
+                out[n++] = (Work){.chunk = forward ? k : p->chunks - 1 - k, .micro = m};
+}
+
+static void interleaved(Order *o, int place)
+{
+    const Pipeline *p = o->p;
+    int n = p->chunks * p->micros,
+        ahead = smaller(n, 2 * (p->places - 1 - place) + (p->chunks - 1) * smaller(group_first(p, 1), p->micros));
+    Work *forward = mem_array((size_t)n, sizeof *forward), *backward = mem_array((size_t)n, sizeof *backward);
+    interleaved_sequence(p, true, forward);
+    interleaved_sequence(p, false, backward);
+    for (int i = 0; i < ahead; i++) add_work(o, WORK_FORWARD, forward[i].chunk, forward[i].micro);
+    for (int i = 0; i < n; i++) {
+        if (ahead + i < n) add_work(o, WORK_FORWARD, forward[ahead + i].chunk, forward[ahead + i].micro);
+        add_work(o, WORK_BACKWARD, backward[i].chunk, backward[i].micro);
+    }
+    free(forward);
+    free(backward);
+}
+
+/* Units of as many micro-batches as places, half of them in each direction. A place of the lower half is that of the
+   upper half with the directions exchanged. */
+static void chimera(Order *o, int place)
+{
+    const Pipeline *p = o->p;
+    bool mirrored = place >= p->places / 2;
+    int half = p->places / 2, down = mirrored, up = !mirrored, near = mirrored ? p->places - 1 - place : place,
+        far = half - near, forward[2] = {0}, backward[2] = {0};
+    int units = (p->micros + p->places - 1) / p->places;
+    for (int unit = 0; unit < units; unit++) {
+        for (int i = 0; i < far; i++) {
+            if (unit > 0) add_work(o, WORK_BACKWARD, down, backward[down]++);
+            add_work(o, WORK_FORWARD, down, forward[down]++);
+        }
+        for (int i = 0; i < near; i++) {
+            add_work(o, WORK_FORWARD, up, forward[up]++);
+            add_work(o, WORK_FORWARD, down, forward[down]++);
+        }
+        for (int i = 0; i < far; i++) {
+            add_work(o, WORK_FORWARD, up, forward[up]++);
+            add_work(o, WORK_BACKWARD, up, backward[up]++);
+        }
+        for (int i = 0; i < near; i++) {
+            add_work(o, WORK_BACKWARD, down, backward[down]++);
+            add_work(o, WORK_BACKWARD, up, backward[up]++);
+        }
+    }
+    for (int i = 0; i < far; i++) add_work(o, WORK_BACKWARD, down, backward[down]++);
+}
+
+/* The list for at least 2·places − 1 micro-batches; add_work skips the others. */
+static void zb_v(Order *o, int place)
+{
+    int places = o->p->places, n = o->p->micros > 2 * places - 1 ? o->p->micros : 2 * places - 1;
+    int f[2] = {0}, i[2] = {0}, w[2] = {0};
+    for (int k = 0; k < 2 * (places - place) - 1; k++) add_work(o, WORK_FORWARD, 0, f[0]++);
+    for (int k = 0; k < place; k++) {
+        add_work(o, WORK_FORWARD, 1, f[1]++);
+        add_work(o, WORK_FORWARD, 0, f[0]++);
+    }
+    for (int k = 0; k < places - place; k++) {
+        add_work(o, WORK_FORWARD, 1, f[1]++);
+        add_work(o, WORK_INPUT, 1, i[1]++);
+        add_work(o, WORK_WEIGHT, 1, w[1]++);
+    }
+    while (f[1] < n) {
+        if (f[0] < n) add_work(o, WORK_FORWARD, 0, f[0]++);
+        add_work(o, WORK_INPUT, 0, i[0]++);
+        add_work(o, WORK_WEIGHT, 0, w[0]++);
+        add_work(o, WORK_FORWARD, 1, f[1]++);
+        add_work(o, WORK_INPUT, 1, i[1]++);
+        add_work(o, WORK_WEIGHT, 1, w[1]++);
+    }
+    for (int k = 0; k < place; k++) {
+        add_work(o, WORK_INPUT, 0, i[0]++);
+        add_work(o, WORK_INPUT, 1, i[1]++);
+    }
+    for (int k = 0; k < places - place; k++) {
+        add_work(o, WORK_INPUT, 0, i[0]++);
+        add_work(o, WORK_WEIGHT, 0, w[0]++);
+    }
+    while (w[1] < n) add_work(o, WORK_WEIGHT, 1, w[1]++);
+    while (w[0] < n) add_work(o, WORK_WEIGHT, 0, w[0]++);
+}
+
+int schedule_most(const Pipeline *p) { return 3 * p->chunks * p->micros; }
+
+int schedule_order(const Pipeline *p, int place, Work *out)
+{
+    Order o = {p, out, 0};
+    switch (p->kind) {
+    case PIPELINE_GPIPE:
+        gpipe(&o);
+        break;
+    case PIPELINE_1F1B:
+        one_forward_one_backward(&o, place);
+        break;
+    case PIPELINE_INTERLEAVED:
+        interleaved(&o, place);
+        break;
+    case PIPELINE_CHIMERA:
+        chimera(&o, place);
+        break;
+    case PIPELINE_ZB_H1:
+        zb_h1(&o, place);
+        break;
+    case PIPELINE_ZB_V:
+        zb_v(&o, place);
+        break;
+    case N_PIPELINES:
+        CHECK(false, "not a schedule");
+    }
+    return o.n;
+}
+
+/* ---- slots ---- */
+
+static bool writes_slot(const Work *w, SlotKind kind, bool split)
+{
+    return kind == SLOT_GRADIENT ? w->kind == WORK_INPUT
+                                 : w->kind == WORK_FORWARD && (split || kind == SLOT_ACTIVATION);
+}
+
+static bool reads_slot(const Work *w, SlotKind kind)
+{
+    return kind == SLOT_ACTIVATION ? w->kind == WORK_BACKWARD || w->kind == WORK_INPUT : w->kind == WORK_WEIGHT;
+}
+
+/* Each micro-batch gets the lowest free slot when its writer comes; its reader frees it. */
+static void assign_slots(Schedule *s, int place, SlotKind kind)
+{
+    const Pipeline *p = &s->shape;
+    int *held = mem_array((size_t)p->chunks * (size_t)p->micros + 1, sizeof *held); /* (chunks, slots): micro + 1 */
+    int in_use = 0, *most = &s->in_flight[place * N_SLOTS + (int)kind];
+    for (int i = s->first[place]; i < s->first[place + 1]; i++) {
+        Work *w = &s->works[i];
+        int *of_chunk = held + w->chunk * p->micros, slot = 0,
+            *count = &s->slots[(place * p->chunks + w->chunk) * N_SLOTS + (int)kind];
+        bool written = writes_slot(w, kind, pipeline_splits_backward(p->kind));
+        bool passes = kind == SLOT_OPERAND && w->kind == WORK_INPUT; /* between writer and reader, of the same memory */
+        if (!written && !passes && !reads_slot(w, kind)) continue;
+        while (of_chunk[slot] != (written ? 0 : w->micro + 1)) slot++;
+        if (passes) {
+            w->slot[kind] = slot;
+            continue;
+        }
+        of_chunk[slot] = written ? w->micro + 1 : 0;
+        w->slot[kind] = slot;
+        in_use += written ? 1 : -1;
+        if (slot >= *count) *count = slot + 1;
+        if (in_use > *most) *most = in_use;
+    }
+    free(held);
+}
+
+/* Sums begin after the last B, or after the last of I and W. */
+static void mark_last(const Pipeline *p, Work *works, int n)
+{
+    for (int chunk = 0; chunk < p->chunks; chunk++) {
+        int last = -1;
+        for (int i = 0; i < n; i++)
+            if (works[i].chunk == chunk && works[i].kind != WORK_FORWARD) last = i;
+        if (last >= 0) works[last].last = true;
+    }
+}
+
+void schedule_make(const Pipeline *p, Schedule *s)
+{
+    size_t places = (size_t)p->places, most = (size_t)schedule_most(p);
+    *s = (Schedule){.shape = *p,
+                    .works = mem_array(places * most, sizeof *s->works),
+                    .first = mem_array(places + 1, sizeof *s->first),
+                    .slots = mem_array(places * (size_t)p->chunks * N_SLOTS, sizeof *s->slots),
+                    .in_flight = mem_array(places * N_SLOTS, sizeof *s->in_flight)};
+    for (int place = 0; place < p->places; place++) {
+        Work *works = s->works + s->first[place];
+        int n = schedule_order(p, place, works);
+        mark_last(p, works, n);
+        s->first[place + 1] = s->first[place] + n;
+        for (int kind = 0; kind < N_SLOTS; kind++) assign_slots(s, place, (SlotKind)kind);
+    }
+}
+
+void schedule_free(Schedule *s)
+{
+    free(s->works);
+    free(s->first);
+    free(s->slots);
+    free(s->in_flight);
+    *s = (Schedule){0};
+}

@@ -1,0 +1,107 @@
+/* Pipelines: stages of a model on several ranks, and the order in which each rank works on a step's micro-batches.
+
+   A pipeline has `places` ranks, which hold every stage once (chimera: twice). A chunk is a stage as one place holds
+   it. A work is one pass of a chunk over one micro-batch. schedule_order is a pure function of the shape; slots are
+   found by colouring the lifetimes that an order gives. schedule_verify (verify_schedule.c) trusts neither. */
+#ifndef CAIRN_PLAN_SCHEDULE_H
+#define CAIRN_PLAN_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+/* X(id, name, chunks of a place; 0: any number from 2 on) */
+#define PIPELINE_LIST(X)                                                                                               \
+    X(GPIPE, "gpipe", 1)             /* all forwards, then all backwards */                                            \
+    X(1F1B, "1f1b", 1)               /* a backward after each forward, once the pipeline is full */                    \
+    X(INTERLEAVED, "interleaved", 0) /* 1f1b with stage s at place s mod places */                                     \
+    X(CHIMERA, "chimera", 2)         /* two pipelines in opposite directions */                                        \
+    X(ZB_H1, "zb-h1", 1)             /* 1f1b with weight gradients put off */                                          \
+    X(ZB_V, "zb-v", 2)               /* stages down and up again, weight gradients put off */
+
+typedef enum {
+#define X(id, name, chunks) PIPELINE_##id,
+    PIPELINE_LIST(X)
+#undef X
+        N_PIPELINES
+} PipelineKind;
+
+typedef struct {
+    PipelineKind kind;
+    int places, chunks; /* chunks of a place */
+    int micros;         /* micro-batches of a step; chimera: of both directions */
+} Pipeline;
+
+const char *pipeline_name(PipelineKind kind);
+int pipeline_chunks(PipelineKind kind); /* of a place; 0: the user's choice, 2 or more */
+/* E_USAGE: the schedule does not exist for this shape. */
+Status pipeline_check(const Pipeline *p);
+int pipeline_stages(const Pipeline *p);
+int pipeline_stage(const Pipeline *p, int place, int chunk);
+void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int *chunk); /* the reverse */
+/* Micro-batches that pass through a chunk: all but in chimera, whose chunk 0 goes down and chunk 1 up. */
+int pipeline_micros(const Pipeline *p, int chunk);
+bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
+
+typedef enum { WORK_FORWARD, WORK_BACKWARD, WORK_INPUT, WORK_WEIGHT, N_WORKS } WorkKind; /* F, B or its halves I, W */
+/* Memory of a chunk that is written by one work and read by a later one of the same micro-batch. */
+typedef enum { SLOT_ACTIVATION, SLOT_OPERAND, SLOT_GRADIENT, N_SLOTS } SlotKind; /* F to B or I; F to W; I to W */
+
+typedef struct {
+    WorkKind kind;
+    bool last; /* the chunk's gradients are complete after it, and their sums begin */
+    int chunk, micro;
+    int slot[N_SLOTS]; /* that it writes or reads; −1: none. I reads operands too */
+} Work;
+char work_letter(WorkKind kind); /* F, B, I, W */
+
+/* The largest number of works of a place. */
+int schedule_most(const Pipeline *p);
+/* Writes the order of a place into `out` (schedule_most) without `last` and slots, and returns its length. */
+int schedule_order(const Pipeline *p, int place, Work *out);
+
+typedef struct {
+    Pipeline shape;
+    Work *works;    /* place after place */
+    int *first;     /* (places + 1) of a place's works */
+    int *slots;     /* (places, chunks, N_SLOTS) numbers of slots */
+    int *in_flight; /* (places, N_SLOTS) most in use at once, over the chunks of a place */
+} Schedule;
+
+void schedule_make(const Pipeline *p, Schedule *s);
+void schedule_free(Schedule *s); /* takes a zeroed one */
+static inline int schedule_slots(const Schedule *s, int place, int chunk, SlotKind kind)
+{
+    return s->slots[(place * s->shape.chunks + chunk) * N_SLOTS + (int)kind];
+}
+
+/* Whether the schedule is right: every work once, in ascending order of micro-batches; both ends of a link in the same
+   order; no rank stuck; no slot written before it was read; sums after all gradients. E_FAIL names place and work. */
+Status schedule_verify(const Schedule *s);
+
+/* ---- simulation (simulate.c) ---- */
+
+typedef struct {
+    const double *seconds[N_WORKS]; /* (stages) of a work on one micro-batch; B = I + W where they are split */
+    double latency, boundary;       /* seconds of a message, and of a boundary's bytes on a link */
+    const double *sum;              /* (stages) of a stage's gradient sum over its holders; NULL: none */
+} ScheduleCosts;
+
+typedef struct {
+    double start, end;
+} Span;
+
+typedef struct {
+    Span *spans;    /* of each work, as in the schedule */
+    double works_s; /* when the last work ends */
+    double sums_s;  /* when the last sum ends, at least works_s */
+    double bubble;  /* share of the places' time until works_s without a work */
+} Timeline;
+
+/* A boundary travels as soon as it is made, one after another on a link (from a place to another, forward or backward),
+   while both ends continue. A work starts when the one before it has ended and its boundary has arrived. */
+void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *t);
+void timeline_free(Timeline *t); /* takes a zeroed one */
+
+#endif

@@ -1,0 +1,118 @@
+/* Times of a schedule's works, with links and sums. */
+#include <stdlib.h>
+
+#include "plan/schedule.h"
+
+typedef struct {
+    const Schedule *s;
+    const ScheduleCosts *costs;
+    Timeline *t;
+    int *next;       /* (places) next work */
+    double *done[2]; /* (directions, stages, micros) when a boundary has come: x, dx; -1: not yet */
+    double *link[2]; /* (places, places) when a link is free: forward, backward */
+} Simulation;
+
+enum { FORWARD, BACKWARD };
+
+static double *boundary_time(Simulation *m, int way, int direction, int stage, int micro)
+{
+    int stages = pipeline_stages(&m->s->shape);
+    return &m->done[way]
+                   [((size_t)direction * (size_t)stages + (size_t)stage) * (size_t)m->s->shape.micros + (size_t)micro];
+}
+
+static int direction_of(const Schedule *s, const Work *w) { return s->shape.kind == PIPELINE_CHIMERA ? w->chunk : 0; }
+
+/* When the work's input is there; −1: unknown as yet. */
+static double input_time(Simulation *m, int place, const Work *w)
+{
+    int stage = pipeline_stage(&m->s->shape, place, w->chunk), direction = direction_of(m->s, w);
+    bool first = stage == 0, last = stage == pipeline_stages(&m->s->shape) - 1;
+    if (w->kind == WORK_WEIGHT || (w->kind == WORK_FORWARD ? first : last)) return 0;
+    return *boundary_time(m, w->kind == WORK_FORWARD ? FORWARD : BACKWARD, direction, stage, w->micro);
+}
+
+static void send_boundary(Simulation *m, int place, const Work *w, double when)
+{
+    const Pipeline *p = &m->s->shape;
+    int way = w->kind == WORK_FORWARD ? FORWARD : BACKWARD, direction = direction_of(m->s, w), to, chunk;
+    int stage = pipeline_stage(p, place, w->chunk) + (way == FORWARD ? 1 : -1);
+    if (w->kind == WORK_WEIGHT || stage < 0 || stage >= pipeline_stages(p)) return;
+    pipeline_home(p, stage, direction, &to, &chunk);
+    if (to != place) {
+        double *free_at = &m->link[way][place * p->places + to];
+        *free_at = (when > *free_at ? when : *free_at) + m->costs->boundary;
+        when = *free_at + m->costs->latency;
+    }
+    *boundary_time(m, way, direction, stage, w->micro) = when;
+}
+
+static bool run_next(Simulation *m, int place, double *clock)
+{
+    const Schedule *s = m->s;
+    if (m->next[place] == s->first[place + 1]) return false;
+    const Work *w = &s->works[m->next[place]];
+    double start = input_time(m, place, w);
+    if (start < 0) return false;
+    if (start < *clock) start = *clock;
+    *clock = start + m->costs->seconds[w->kind][pipeline_stage(&s->shape, place, w->chunk)];
+    m->t->spans[m->next[place]++] = (Span){start, *clock};
+    send_boundary(m, place, w, *clock);
+    return true;
+}
+
+/* A place's sums follow each other, beside its works. */
+static double sums_end(const Schedule *s, const ScheduleCosts *costs, const Timeline *t, int place)
+{
+    double lane = 0;
+    for (int i = s->first[place]; i < s->first[place + 1]; i++) {
+        const Work *w = &s->works[i];
+        if (!w->last) continue;
+        if (t->spans[i].end > lane) lane = t->spans[i].end;
+        lane += costs->sum[pipeline_stage(&s->shape, place, w->chunk)];
+    }
+    return lane;
+}
+
+void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *t)
+{
+    const Pipeline *p = &s->shape;
+    size_t places = (size_t)p->places, boundaries = 2 * (size_t)pipeline_stages(p) * (size_t)p->micros + 1;
+    int n = s->first[p->places], run = 0, before = -1;
+    *t = (Timeline){.spans = mem_array((size_t)n + 1, sizeof *t->spans)};
+    Simulation m = {.s = s, .costs = costs, .t = t, .next = mem_array(places, sizeof(int))};
+    double *clock = mem_array(places, sizeof *clock), worked = 0;
+    for (int way = 0; way < 2; way++) {
+        m.link[way] = mem_array(places * places, sizeof(double));
+        m.done[way] = mem_array(boundaries, sizeof(double));
+        for (size_t i = 0; i < boundaries; i++) m.done[way][i] = -1;
+    }
+    for (int place = 0; place < p->places; place++) m.next[place] = s->first[place];
+    while (run != before) {
+        before = run;
+        for (int place = 0; place < p->places; place++)
+            while (run_next(&m, place, &clock[place])) run++;
+    }
+    CHECK(run == n, "a schedule that was verified does not stick");
+    for (int i = 0; i < n; i++) worked += t->spans[i].end - t->spans[i].start;
+    for (int place = 0; place < p->places; place++)
+        if (clock[place] > t->works_s) t->works_s = clock[place];
+    t->sums_s = t->works_s;
+    for (int place = 0; costs->sum && place < p->places; place++) {
+        double end = sums_end(s, costs, t, place);
+        if (end > t->sums_s) t->sums_s = end;
+    }
+    if (t->works_s > 0) t->bubble = 1 - worked / ((double)p->places * t->works_s);
+    for (int way = 0; way < 2; way++) {
+        free(m.link[way]);
+        free(m.done[way]);
+    }
+    free(m.next);
+    free(clock);
+}
+
+void timeline_free(Timeline *t)
+{
+    free(t->spans);
+    *t = (Timeline){0};
+}

@@ -1,0 +1,28 @@
+/* Runs side by side: a table with a column per run, and their curves. */
+#ifndef CAIRN_REPORT_COMPARE_H
+#define CAIRN_REPORT_COMPARE_H
+
+#include "report/record.h"
+#include "report/table.h"
+
+#define COMPARE_MOST 50 /* runs */
+
+typedef struct {
+    char *name; /* of its column */
+    RunRecord r;
+    const Json *config; /* its options, of run.json or of a checkpoint's state.json; NULL: unknown */
+    Json *state;        /* owns `config` where run.json does not */
+} ComparedRun;
+
+/* The last parts of the paths that tell them apart. The caller frees names[0] … */
+void compare_names(char *const *paths, int n, char **names);
+/* What an option of a run is, as text; "" where it is unknown. */
+void compare_option(const ComparedRun *run, const char *flag, Buf *out);
+/* Rows: what differs, speed, memory, accuracy. */
+void compare_table(const ComparedRun *runs, int n, Table *t);
+
+/* Draws each chart by `draw`; `file` is a name for it, without a suffix. `equal`: all losses are the same bits. */
+typedef Status (*CompareDraw)(void *context, const char *file, const Chart *chart);
+Status compare_charts(const ComparedRun *runs, int n, bool equal, CompareDraw draw, void *context);
+
+#endif

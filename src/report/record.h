@@ -1,0 +1,58 @@
+/* A run's folder read back: run.json, metrics.jsonl, eval.jsonl. */
+#ifndef CAIRN_REPORT_RECORD_H
+#define CAIRN_REPORT_RECORD_H
+
+#include "report/report.h"
+
+/* X(column, key): the figures of a step, as metrics.jsonl names them. */
+#define STEP_LIST(X)                                                                                                   \
+    X(NUMBER, "step")                                                                                                  \
+    X(LOSS, "loss")                                                                                                    \
+    X(RATE, "lr")                                                                                                      \
+    X(SEQUENCES, "seq_per_s")                                                                                          \
+    X(PEAK, "peak_bytes")                                                                                              \
+    X(WALL, "wall_s")                                                                                                  \
+    X(TRAINED, "trained_s")                                                                                            \
+    X(ACCURACY, "mlm_accuracy")                                                                                        \
+    X(SKIPPED, "skipped")
+
+typedef enum {
+#define X(column, key) STEP_##column,
+    STEP_LIST(X)
+#undef X
+        N_STEP_COLUMNS
+} StepColumn;
+
+/* A line of eval.jsonl. */
+typedef struct {
+    double step, value;
+    char name[96]; /* "dev_matched accuracy" */
+} EvalPoint;
+
+typedef struct {
+    bool finished;                  /* there is a run.json; else `s` has what the last step says */
+    Json *doc;                      /* run.json; NULL: not finished */
+    RunSummary s;                   /* points into doc and the arrays below */
+    double *memory;                 /* (s.n_memory) */
+    double *column[N_STEP_COLUMNS]; /* (n_steps) each; null and what a line lacks is NaN */
+    char **loss_texts;              /* (n_steps) as written */
+    int n_steps;
+    EvalPoint *evals; // (n_evals)
+    int n_evals;
+} RunRecord;
+
+/* Of a finished run: E_IO without run.json. */
+Status run_record_read(const char *dir, RunRecord *r);
+/* Of any run that made a step. E_IO: the folder holds none. */
+Status run_record_read_any(const char *dir, RunRecord *r);
+void run_record_free(RunRecord *r); /* takes a zeroed one */
+
+/* Seconds in training up to each step, (n_steps): over all processes of the run. The caller frees. */
+double *run_record_seconds(const RunRecord *r);
+/* The exponential mean of 20 values of (n), over those that are numbers. The caller frees. */
+double *run_record_smooth(const double *y, int n);
+
+/* Fills s and memory from doc (summary.c). */
+void run_record_summary(RunRecord *r);
+
+#endif

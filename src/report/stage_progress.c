@@ -1,0 +1,49 @@
+#include "report/stage_progress.h"
+
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/live_line.h"
+
+#define LIVE_S  0.2
+#define QUIET_S 30.0
+
+void stage_progress_open(StageProgress *p)
+{
+    *p = (StageProgress){.started = clock_monotonic(), .first_done = -1};
+    p->last = p->started;
+    p->live = live_line_open(p->line);
+}
+
+bool stage_progress_due(StageProgress *p) { return clock_monotonic() - p->last >= (p->live ? LIVE_S : QUIET_S); }
+
+void stage_progress_show(StageProgress *p, double done, const char *what)
+{
+    char left[32] = "?";
+    p->last = clock_monotonic();
+    if (p->first_done < 0) { /* an earlier run's share took no time here */
+        p->first_done = done;
+        p->started = p->last;
+    }
+    double rate = p->last > p->started ? (done - p->first_done) / (p->last - p->started) : 0;
+    if (rate > 0) clock_format_duration((1 - done) / rate, left, sizeof left);
+    snprintf(p->line, sizeof p->line, "%5.1f %%  %s  eta=%s", 100 * done, what, left);
+    if (p->live)
+        live_line_draw();
+    else
+        log_info("%s", p->line);
+}
+
+void stage_progress_close(StageProgress *p)
+{
+    if (p->live) live_line_close(false);
+    p->live = false;
+}
+
+void stage_format_bytes(double bytes, char *out, size_t size)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    int unit = 0;
+    while (bytes >= 999.5 && unit < 4) bytes /= 1000, unit++;
+    snprintf(out, size, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
+}

@@ -1,0 +1,25 @@
+/* Progress of a stage of preparation, or of an evaluation, on stderr: a live line on a terminal, else a line every 30
+ * s. */
+#ifndef CAIRN_REPORT_STAGE_PROGRESS_H
+#define CAIRN_REPORT_STAGE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct {
+    bool live;
+    double started, last, first_done;
+    char line[256];
+} StageProgress;
+
+void stage_progress_open(StageProgress *p);
+/* `done` is a fraction; `what` is text before the time left: "1234 articles, 12 MB of text". Call it when a line is
+   due. */
+bool stage_progress_due(StageProgress *p);
+void stage_progress_show(StageProgress *p, double done, const char *what);
+void stage_progress_close(StageProgress *p); /* takes a zeroed one */
+
+/* "1.5 GB", decimal, as disks are sold. 24 bytes are enough. */
+void stage_format_bytes(double bytes, char *out, size_t size);
+
+#endif

@@ -1,0 +1,318 @@
+#include "train/audit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINES  "audit.jsonl"
+#define REPORT "audit-report.txt"
+
+/* Where a rank computes. */
+typedef struct {
+    char host[80];
+    int64_t local_rank;
+    char machine[160]; /* the backend with its libraries and device; "" before it is open */
+} Place;
+
+struct Audit {
+    const Run *run;
+    AuditChoice choice;
+    Place *places;         // (ranks)
+    bool alike;            /* all ranks compute alike, so each can compute the share of another */
+    AuditFinding *history; // (AUDIT_ATTEMPTS, ranks) of the step
+    AuditBlame *blame;     // (ranks)
+    int64_t steps, twice, differences;
+};
+
+static Status parse_share(const char *word, double *share)
+{
+    char *end;
+    double percent = strtod(word, &end);
+    if (end == word || strcmp(end, "%") != 0 || !(percent > 0 && percent <= 100)) return E_USAGE;
+    *share = percent / 100;
+    return OK;
+}
+
+Status audit_parse(const char *text, AuditChoice *choice)
+{
+    char *words = mem_strdup(text), *rest = words, *word;
+    Status status = OK;
+    *choice = (AuditChoice){0};
+    while (status == OK && (word = strsep(&rest, ",")))
+        if (strcmp(word, "recompute") == 0)
+            choice->recompute = true;
+        else if (strcmp(text, "off") != 0)
+            status = parse_share(word, &choice->share);
+    free(words);
+    if (status == OK) return OK;
+    return fail(
+        E_USAGE,
+        "--audit '%s': expected off, recompute, a share of the steps above 0%% and up to 100%%, or recompute,P%%",
+        text);
+}
+
+/* ---- places ---- */
+
+static Place own_place(const Run *run)
+{
+    Place p = {.local_rank = ranks_local(run->ranks)};
+    if (gethostname(p.host, sizeof p.host - 1) != 0) strcpy(p.host, "localhost");
+    if (run->setup.backend) snprintf(p.machine, sizeof p.machine, "%.159s", run->setup.backend->describe);
+    return p;
+}
+
+static int n_ranks(const Audit *a) { return ranks_size(a->run->ranks); }
+
+/* The lines of excluded places; empty where there is no report. */
+static Status read_excluded(const Run *run, Buf *out)
+{
+    Buf text = {0};
+    char *report = file_join(run->c->output_dir, REPORT), *path = file_join(run->c->output_dir, LINES);
+    Status status = OK;
+    if (file_exists(report) && file_exists(path)) status = file_read(path, (size_t)1 << 30, &text);
+    char *rest = text.data, *line;
+    while (rest && (line = strsep(&rest, "\n")))
+        if (strstr(line, "\"excluded\": true")) buf_printf(out, "%s\n", line);
+    buf_free(&text);
+    free(report);
+    free(path);
+    return status;
+}
+
+static Status compare_place(const Run *run, char *lines)
+{
+    const Place here = own_place(run);
+    char *line;
+    while (lines && (line = strsep(&lines, "\n"))) {
+        Json *doc = NULL;
+        if (!*line || js_parse(LINES, line, strlen(line), &doc) != OK) continue;
+        bool same = strcmp(js_string(js_get(doc, "host"), ""), here.host) == 0 &&
+                    js_int(js_get(doc, "local_rank"), -1) == here.local_rank;
+        js_free(doc);
+        if (same)
+            return fail(E_PEER,
+                        "the place of local rank %lld on %s is excluded from this run: it computed wrongly, as %s/%s "
+                        "says. Start without it; or remove that file when the machine was repaired",
+                        (long long)here.local_rank, here.host, run->c->output_dir, REPORT);
+    }
+    return OK;
+}
+
+Status audit_check_excluded(const Run *run)
+{
+    Buf lines = {0};
+    Status status = ranks_all(run->ranks, run_first(run) ? read_excluded(run, &lines) : OK);
+    if (status == OK) status = ranks_broadcast_text(run->ranks, &lines);
+    if (status == OK) status = ranks_all(run->ranks, compare_place(run, lines.data));
+    buf_free(&lines);
+    return status;
+}
+
+static Status gather_places(Audit *a)
+{
+    size_t bytes = sizeof *a->places;
+    a->places = mem_alloc(bytes);
+    *a->places = own_place(a->run);
+    TRY(ranks_gather(a->run->ranks, (void **)&a->places, &bytes));
+    a->alike = n_ranks(a) > 1;
+    for (int r = 1; r < n_ranks(a); r++) a->alike &= strcmp(a->places[r].machine, a->places[0].machine) == 0;
+    return OK;
+}
+
+/* ---- of a run ---- */
+
+static void log_choice(const Audit *a)
+{
+    if (a->choice.recompute && a->run->session.plan.train_tensors.audit == NONE)
+        log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared",
+                 a->run->session.plan.policy);
+    if (a->choice.share > 0)
+        log_info("audit: %g %% of the steps are computed twice, %s", 100 * a->choice.share,
+                 a->alike         ? "the second time on another rank"
+                 : n_ranks(a) > 1 ? "both times on the same rank, because the ranks compute with different libraries"
+                                  : "both times here");
+}
+
+Status audit_open(Audit **audit, const Run *run)
+{
+    AuditChoice choice;
+    TRY(audit_parse(run->c->audit, &choice));
+    *audit = NULL;
+    if (!choice.recompute && !(choice.share > 0)) return OK;
+    Audit *a = *audit = mem_alloc(sizeof *a);
+    *a = (Audit){.run = run, .choice = choice};
+    TRY(gather_places(a));
+    a->history = mem_array((size_t)AUDIT_ATTEMPTS * (size_t)n_ranks(a), sizeof *a->history);
+    a->blame = mem_array((size_t)n_ranks(a), sizeof *a->blame);
+    if (run_first(run)) log_choice(a);
+    return OK;
+}
+
+void audit_close(Audit *a)
+{
+    if (!a) return;
+    if (run_first(a->run) && a->steps > 0)
+        log_info("audit: %lld steps, %lld of them computed twice, %lld differences", (long long)a->steps,
+                 (long long)a->twice, (long long)a->differences);
+    free(a->places);
+    free(a->history);
+    free(a->blame);
+    free(a);
+}
+
+bool audit_twice(const Audit *a, int64_t step)
+{
+    if (!a || !(a->choice.share > 0)) return false;
+    uint64_t key = (uint64_t)a->run->c->seed ^ PHILOX_AUDIT;
+    uint32_t draw = philox4(key, (uint32_t)step, (uint32_t)((uint64_t)step >> 32), 0, 0).v[0];
+    return (double)draw < a->choice.share * 4294967296.0;
+}
+
+int audit_partner(const Audit *a, int attempt)
+{
+    int rank = ranks_rank(a->run->ranks), ranks = n_ranks(a);
+    return a->alike ? (rank + 1 + attempt % (ranks - 1)) % ranks : rank;
+}
+
+/* ---- differences ---- */
+
+static bool blamed(const AuditBlame *b) { return b->recomputed || b->wrong || b->suspect; }
+
+static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
+{
+    const Plan *p = &a->run->session.plan.train;
+    const AuditBlame *b = &a->blame[rank];
+    buf_printf(out, "rank %d on %s: ", rank, a->places[rank].host);
+    if (b->recomputed) {
+        char name[PLAN_NAME_MAX];
+        InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
+        plan_instr_name(p, maker, name);
+        buf_printf(out, "instr %d (%s) made tensor '%s' with other bits than the first time, from row %lld on", maker,
+                   name, p->tensors[f->recomputed.tensor].name, (long long)f->recomputed.row);
+    }
+    if (b->wrong || b->suspect) buf_puts(out, b->recomputed ? "; " : "");
+    if (b->wrong) buf_puts(out, "it computed other gradients from the same sequences");
+    if (b->suspect && !b->wrong) buf_puts(out, "it or its partner computed other gradients from the same sequences");
+}
+
+static void put_line(const Audit *a, int64_t step, int attempt, int rank, const AuditFinding *f, Buf *out)
+{
+    const Plan *p = &a->run->session.plan.train;
+    const AuditBlame *b = &a->blame[rank];
+    buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.0f, \"rank\": %d, \"host\": ", (long long)step,
+               attempt + 1, clock_wall(), rank);
+    buf_json(out, a->places[rank].host);
+    buf_printf(out, ", \"local_rank\": %lld, \"gradients\": \"%s\"", (long long)a->places[rank].local_rank,
+               b->wrong     ? "wrong"
+               : b->suspect ? "suspect"
+                            : "right");
+    if (b->recomputed) {
+        InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
+        buf_printf(out, ", \"instr\": %d, \"op\": \"%s\", \"tensor\": ", maker, op_info(p->instrs[maker].op)->name);
+        buf_json(out, p->tensors[f->recomputed.tensor].name);
+        buf_printf(out, ", \"row\": %lld, \"rows\": %lld", (long long)f->recomputed.row, (long long)f->recomputed.rows);
+    }
+    buf_printf(out, ", \"excluded\": %s}\n", b->excluded ? "true" : "false");
+}
+
+/* Rank 0: warnings, and lines of audit.jsonl. */
+static Status record(const Audit *a, int64_t step, int attempt)
+{
+    Status status = OK;
+    Buf lines = {0}, text = {0};
+    char *path = file_join(a->run->c->output_dir, LINES);
+    for (int r = 0; r < n_ranks(a); r++) {
+        const AuditFinding *f = &a->history[attempt * n_ranks(a) + r];
+        if (!blamed(&a->blame[r])) continue;
+        put_line(a, step, attempt, r, f, &lines);
+        describe(a, r, f, &text);
+        log_warn("step %lld, attempt %d: a machine computes wrongly. %s", (long long)step, attempt + 1, text.data);
+        buf_free(&text);
+    }
+    if (file_exists(path)) status = file_read(path, (size_t)1 << 30, &text);
+    buf_append(&text, lines.data, lines.len);
+    if (status == OK) status = file_write_durable(path, text.data, text.len);
+    buf_free(&lines);
+    buf_free(&text);
+    free(path);
+    return status;
+}
+
+/* Rank 0: for the administrator. */
+static Status write_report(const Audit *a, int64_t step, int attempts)
+{
+    Buf out = {0};
+    int ranks = n_ranks(a);
+    char *path = file_join(a->run->c->output_dir, REPORT);
+    buf_printf(&out,
+               "Cairn %s ended this run at step %lld, because a machine computes wrongly.\n\nThe step was computed %d "
+               "times. What must have the same bits each time had not:\n",
+               CAIRN_VERSION, (long long)step, attempts);
+    for (int attempt = 0; attempt < attempts; attempt++) {
+        audit_blame(a->history, attempt + 1, ranks, a->blame);
+        for (int r = 0; r < ranks; r++) {
+            if (!blamed(&a->blame[r])) continue;
+            buf_printf(&out, "  attempt %d, ", attempt + 1);
+            describe(a, r, &a->history[attempt * ranks + r], &out);
+            buf_puts(&out, "\n");
+        }
+    }
+    buf_puts(&out, "\nExcluded from this run:\n");
+    for (int r = 0; r < ranks; r++)
+        if (a->blame[r].excluded)
+            buf_printf(&out, "  rank %d: host %s, local rank %lld (%s)\n", r, a->places[r].host,
+                       (long long)a->places[r].local_rank, a->places[r].machine);
+    buf_puts(&out, "\nTake the machine out of service, and test its memory and processors or its GPU. " LINES
+                   " beside this file has\nthe same as JSON, and earlier differences. The same command is refused "
+                   "on the excluded places and resumes on\nothers. Remove this file when they were repaired. "
+                   "docs/reproducibility.md explains more.\n");
+    Status status = file_write_durable(path, out.data, out.len);
+    buf_free(&out);
+    free(path);
+    return status;
+}
+
+static void name_excluded(const Audit *a, Buf *out)
+{
+    for (int r = 0; r < n_ranks(a); r++)
+        if (a->blame[r].excluded) buf_printf(out, "%srank %d on %s", out->len ? " and " : "", r, a->places[r].host);
+}
+
+static Status exclude(const Audit *a, int64_t step, int attempt, const char *names)
+{
+    TRY(ranks_all(a->run->ranks, run_first(a->run) ? write_report(a, step, attempt + 1) : OK));
+    return fail(E_PEER, "step %lld: %s computed wrongly %s, and is excluded from this run; %s/%s is the report",
+                (long long)step, names, attempt == 1 ? "twice" : "in each attempt", a->run->c->output_dir, REPORT);
+}
+
+Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again)
+{
+    *again = false;
+    if (!a) return OK;
+    size_t bytes = sizeof *mine, ranks = (size_t)n_ranks(a);
+    AuditFinding *all = mem_alloc(bytes);
+    *all = *mine;
+    Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
+    if (status == OK) memcpy(a->history + (size_t)attempt * ranks, all, ranks * sizeof *all);
+    free(all);
+    TRY(status);
+    audit_blame(a->history, attempt + 1, (int)ranks, a->blame);
+    a->steps += attempt == 0;
+    a->twice += attempt == 0 && mine->partner >= 0;
+    bool excluded = false;
+    for (size_t r = 0; r < ranks; r++) {
+        *again |= blamed(&a->blame[r]);
+        excluded |= a->blame[r].excluded;
+    }
+    if (!*again) return OK;
+    a->differences++;
+    TRY(ranks_all(a->run->ranks, run_first(a->run) ? record(a, step, attempt) : OK));
+    if (!excluded) return OK;
+    Buf names = {0};
+    name_excluded(a, &names);
+    status = exclude(a, step, attempt, names.data);
+    buf_free(&names);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* --audit: what a step computes twice must have the same bits. `recompute` compares each recomputed tensor with its
+   first time (plan_audit); P% computes that share of the steps twice as a whole, on another rank where ranks compute
+   alike, and compares the digests of gradients and losses. A difference is a fault of a machine: the step is done
+   again, and a rank that is wrong twice is excluded (docs/reproducibility.md). */
+#ifndef CAIRN_TRAIN_AUDIT_H
+#define CAIRN_TRAIN_AUDIT_H
+
+#include "train/run.h"
+
+typedef struct {
+    bool recompute;
+    double share; /* of the steps, 0 to 1 */
+} AuditChoice;
+
+/* E_USAGE. */
+Status audit_parse(const char *text, AuditChoice *choice);
+
+/* Of one rank, from one computation of a step. */
+typedef struct {
+    AuditFound recomputed;
+    int64_t partner;     /* the rank whose share it computed beside its own; −1: the step was computed once */
+    uint64_t own, other; /* digests of its own share's gradients and of the partner's */
+} AuditFinding;
+
+/* ---- blame: a function of the findings (audit_blame.c) ---- */
+
+#define AUDIT_ATTEMPTS 3 /* computations of a step, at most */
+
+typedef struct {
+    bool recomputed; /* in the last attempt: a tensor was made again with other bits */
+    bool wrong;      /* in the last attempt: a share's gradients are not those of most computations of it */
+    bool suspect;    /* in the last attempt: this rank or another one is wrong */
+    bool excluded;
+} AuditBlame;
+
+/* `history` (attempts, ranks) are the findings of all computations of a step so far; fills `blame` (ranks). Excluded is
+   a rank that found the same tensor wrong twice, or whose gradients were wrong twice; after the last attempt every rank
+   that is wrong or suspect. */
+void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlame *blame);
+
+/* ---- of a run ---- */
+
+typedef struct Audit Audit;
+
+/* Collective. E_PEER where a rank's place is among those that an earlier process of this run excluded. */
+Status audit_check_excluded(const Run *run);
+/* Collective. *a is NULL without --audit. */
+Status audit_open(Audit **a, const Run *run);
+void audit_close(Audit *a); /* takes NULL */
+
+bool audit_twice(const Audit *a, int64_t step); /* that step is computed twice; takes NULL */
+/* The rank whose share this one computes too: another one where possible. `attempt` from 0. */
+int audit_partner(const Audit *a, int attempt);
+/* Collective. Compares what all ranks found. *again: the step must be computed again. E_PEER: a rank is excluded; the
+   report is written. Takes NULL. */
+Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again);
+
+#endif

@@ -1,0 +1,102 @@
+/* Blames ranks by the findings of all ranks. */
+#include "train/audit.h"
+
+typedef struct {
+    const AuditFinding *history; // (attempts, ranks)
+    int attempts, ranks;
+} Case;
+
+static const AuditFinding *finding(const Case *c, int attempt, int rank)
+{
+    return &c->history[(size_t)attempt * (size_t)c->ranks + (size_t)rank];
+}
+
+/* The rank that computed the share of `rank` beside its own; −1: none. */
+static int partner_of(const Case *c, int attempt, int rank)
+{
+    for (int q = 0; q < c->ranks; q++)
+        if (finding(c, attempt, q)->partner == rank) return q;
+    return -1;
+}
+
+/* Whether a rank computed this digest from a share in an attempt. */
+static bool computed(const Case *c, int attempt, int rank, int share, uint64_t digest)
+{
+    const AuditFinding *f = finding(c, attempt, rank);
+    if (f->partner < 0) return false;
+    return (rank == share && f->own == digest) || (f->partner == share && f->other == digest);
+}
+
+/* How far a share's digest is trusted: by the number of ranks that computed it, then by how often they did. */
+static int trust(const Case *c, int share, uint64_t digest)
+{
+    int ranks = 0, times = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        int before = times;
+        for (int a = 0; a < c->attempts; a++) times += computed(c, a, r, share, digest);
+        ranks += times > before;
+    }
+    return times > 1 ? ranks * (AUDIT_ATTEMPTS + 1) + times : 0;
+}
+
+/* The digest of the share that is trusted more than any other. False: there is none. */
+static bool truth(const Case *c, int share, uint64_t *digest)
+{
+    int most = 0;
+    bool only = false;
+    *digest = 0;
+    for (int a = 0; a < c->attempts; a++) {
+        int q = partner_of(c, a, share);
+        if (q < 0) continue;
+        const uint64_t values[] = {finding(c, a, share)->own, finding(c, a, q)->other};
+        for (int i = 0; i < 2; i++) {
+            int n = trust(c, share, values[i]);
+            if (n == 0 || n < most || (n == most && values[i] == *digest)) continue;
+            only = n > most;
+            most = n;
+            *digest = values[i];
+        }
+    }
+    return only;
+}
+
+/* One computation of `share`, whose digest was `value`, by a rank. */
+static void judge_value(const Case *c, int attempt, int share, uint64_t value, AuditBlame *b)
+{
+    int q = partner_of(c, attempt, share);
+    uint64_t right = 0;
+    if (q < 0 || finding(c, attempt, share)->own == finding(c, attempt, q)->other) return;
+    if (q == share)
+        b->wrong = true;
+    else if (truth(c, share, &right))
+        b->wrong |= value != right;
+    else
+        b->suspect = true;
+}
+
+static AuditBlame judge(const Case *c, int attempt, int rank)
+{
+    const AuditFinding *f = finding(c, attempt, rank);
+    AuditBlame b = {.recomputed = f->recomputed.rows > 0};
+    if (f->partner < 0) return b;
+    judge_value(c, attempt, rank, f->own, &b);
+    judge_value(c, attempt, (int)f->partner, f->other, &b);
+    return b;
+}
+
+void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlame *blame)
+{
+    const Case c = {history, attempts, ranks};
+    int last = attempts - 1;
+    for (int r = 0; r < ranks; r++) {
+        AuditBlame *b = &blame[r];
+        *b = judge(&c, last, r);
+        for (int a = 0; a < last; a++) {
+            AuditBlame before = judge(&c, a, r);
+            b->excluded |= b->wrong && before.wrong;
+            b->excluded |= b->recomputed && before.recomputed &&
+                           finding(&c, a, r)->recomputed.tensor == finding(&c, last, r)->recomputed.tensor;
+        }
+        if (attempts == AUDIT_ATTEMPTS) b->excluded |= b->recomputed || b->wrong || b->suspect;
+    }
+}

@@ -1,0 +1,128 @@
+#include "train/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "train/audit.h"
+#include "train/planner.h"
+#include "train/setup.h"
+#include "train/snapshot_room.h"
+
+/* ---- values ---- */
+
+/* Without --max-steps the number of steps is known only after the data. */
+static Status check_schedule(const Config *c)
+{
+    enum { SOME_EXAMPLES = 1 };
+    RateSchedule s = {0};
+    if (c->max_steps > 0) return setup_schedule(c, SOME_EXAMPLES, &s);
+    TRY(rate_schedule_parse(c->schedule, &s));
+    return warmup_parse(c->warmup, INT64_MAX >> 11, &s.warmup_steps); /* exact as a double */
+}
+
+Status check_options(const Config *c, bool training)
+{
+    Policy policy;
+    Optimizer optimizer;
+    SnapshotWish wish;
+    int64_t tokens;
+    int replicas;
+    AuditChoice audit;
+    TRY(planner_policy(c, NULL, &policy));
+    TRY(planner_micro_tokens(c, c->batch_size, c->max_seq_length, &tokens));
+    if (!training) return OK;
+    TRY(audit_parse(c->audit, &audit));
+    TRY(setup_optimizer(c, &optimizer));
+    TRY(check_schedule(c));
+    TRY(snapshots_replicas(c, INT32_MAX, &replicas));
+    return snapshots_wish(c, 1, &wish);
+}
+
+/* ---- places ---- */
+
+/* A file or folder, or the prefix of a TF1 checkpoint. */
+static Status check_model(const char *path)
+{
+    char *index = mem_printf("%s.index", path);
+    bool there = file_exists(path) || file_exists(index);
+    free(index);
+    if (there) return OK;
+    return fail(E_USAGE,
+                "--model %s: there is no such file or folder. Expected a Hugging Face folder, a .safetensors, .bin or "
+                ".pt file, or the prefix of a TF1 checkpoint; nothing is fetched from a hub",
+                path);
+}
+
+Status check_places(const Config *c)
+{
+    if (*c->model) TRY(check_model(c->model));
+    if (c->dry_run) return OK;
+    TRY(file_try_directory(c->output_dir));
+    return *c->submission ? file_try_directory(c->submission) : OK;
+}
+
+/* ---- doubts ---- */
+
+static void doubt_threads(const Config *c, const Ranks *ranks)
+{
+    int cores = parallel_cores(), here = ranks_local_size(ranks);
+    int64_t threads = c->threads * here;
+    char of_ranks[64] = "";
+    if (here > 1) snprintf(of_ranks, sizeof of_ranks, " for each of %d ranks", here);
+    if (cores > 0 && threads > cores)
+        log_warn("--threads %lld%s on %d core%s: threads will wait for each other; 0 takes one for each core",
+                 (long long)c->threads, of_ranks, cores, cores == 1 ? "" : "s");
+}
+
+/* BERT's own rates are 1e-5 to 1e-4; LAMB's, of batches of thousands, up to 0.01. */
+static void doubt_rate(const Config *c)
+{
+    double most = strcmp(c->optimizer, "adamw") == 0 ? 0.005 : 0.05;
+    if (c->learning_rate > most)
+        log_warn("--learning-rate %g is far above the usual ones (%s); training will probably diverge",
+                 c->learning_rate, most < 0.01 ? "1e-5 to 1e-4" : "1e-3 to 1e-2 for LAMB");
+    if (c->learning_rate == 0) log_warn("--learning-rate 0: nothing will be learned");
+}
+
+static void doubt_scale(const Config *c)
+{
+    if (strcmp(c->precision, "fp16") != 0 &&
+        (!config_is_default(c, OPTION_init_loss_scale) || !config_is_default(c, OPTION_loss_scale_growth_interval)))
+        log_warn("--init-loss-scale and --loss-scale-growth-interval are without effect: only --precision fp16 has a "
+                 "loss scale, and this is %s",
+                 c->precision);
+}
+
+/* Options of several ranks. */
+static void doubt_alone(const Config *c)
+{
+    static const int of_ranks[] = {OPTION_shard, OPTION_wire, OPTION_bucket_size, OPTION_snapshot_replicas,
+                                   OPTION_iface};
+    Buf list = {0};
+    int n = 0;
+    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++)
+        if (!config_is_default(c, of_ranks[i])) buf_printf(&list, "%s--%s", n++ ? ", " : "", config_flag(of_ranks[i]));
+    if (strcmp(c->comm, "gloo") == 0 || strcmp(c->comm, "nccl") == 0) buf_printf(&list, "%s--comm", n++ ? ", " : "");
+    if (n)
+        log_warn("%s %s without effect: this run has one rank (`cairn launch`, mpirun and others start several)",
+                 list.data, n == 1 ? "is" : "are");
+    buf_free(&list);
+}
+
+void check_doubts(const Config *c, const Ranks *ranks, bool training)
+{
+    doubt_threads(c, ranks);
+    if (!training) return;
+    doubt_rate(c);
+    doubt_scale(c);
+    if (!ranks) doubt_alone(c);
+}
+
+void check_batch(const Config *c, int64_t examples)
+{
+    if (c->batch_size > examples)
+        log_warn("--batch-size %lld: there are %lld examples, so every step takes all of them",
+                 (long long)c->batch_size, (long long)examples);
+}

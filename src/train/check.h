@@ -1,0 +1,18 @@
+/* The options of a run by themselves, before anything is read or made. */
+#ifndef CAIRN_TRAIN_CHECK_H
+#define CAIRN_TRAIN_CHECK_H
+
+#include "config/config.h"
+#include "train/ranks.h"
+
+/* E_USAGE: a text that a later step would refuse. */
+Status check_options(const Config *c, bool training);
+/* Rank 0. Whether --model is there, and whether files can be made in the folders that the run writes to. With --dry-run
+   none is tried. */
+Status check_places(const Config *c);
+/* Rank 0. Warns of options that the run takes, and that are probably mistakes. */
+void check_doubts(const Config *c, const Ranks *ranks, bool training);
+/* Rank 0. The same for the number of examples, once it is known. */
+void check_batch(const Config *c, int64_t examples);
+
+#endif

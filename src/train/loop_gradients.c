@@ -1,0 +1,148 @@
+/* The gradients of a step: the batch by its number, this rank's micro-batches, their sums over all ranks; computed
+   again where --audit finds a difference. */
+#include <stdio.h>
+
+#include "base/test_switch.h"
+#include "train/audit.h"
+#include "train/loop_internal.h"
+
+void loop_fill(Loop *l, int64_t m)
+{
+    const MicroRange *r = &l->ranges[m];
+    const Run *run = l->run;
+    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, run_padded_length(run),
+               run->session.model->config.pad_token_id);
+}
+
+/* The micro-batches of a rank's share. */
+static void take_share(Loop *l, int rank)
+{
+    const Run *run = l->run;
+    l->n_share = l->n_seqs;
+    if (l->ranks)
+        l->n_share =
+            rank_share(l->examples, l->index, l->n_seqs, run_padded_length(run), rank, ranks_size(l->ranks), l->share);
+    l->n_micros = micro_split(l->examples, l->index, l->ranks ? l->share : NULL, l->n_share, &run->session.plan.micro,
+                              run_padded_length(run), l->order, l->ranges);
+}
+
+static Status take_batch(Loop *l)
+{
+    const Run *run = l->run;
+    TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
+    bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may lack labels, or some of them */
+    l->n_tokens = l->n_masked = l->n_labelled = 0;
+    for (int64_t i = 0; i < l->n_seqs; i++) {
+        l->n_tokens += example_length(l->examples, l->index[i]);
+        l->n_masked += example_masked(l->examples, l->index[i]);
+        l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
+    }
+    take_share(l, ranks_rank(l->ranks));
+    return OK;
+}
+
+Status loop_begin(Loop *l)
+{
+    return session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked);
+}
+
+/* ---- computed once ---- */
+
+/* Micro-batches first … end of the share. */
+static Status run_micros(Loop *l, int64_t end)
+{
+    for (int64_t m = 0; m < end; m++) {
+        double start = clock_monotonic();
+        loop_fill(l, m);
+        TRY(session_micro(&l->run->session, &l->micro));
+        profile_range(l->profile, start, "micro-batch %lld", (long long)m);
+    }
+    return OK;
+}
+
+/* The sums travel while the last micro-batch runs. */
+static Status compute_once(Loop *l)
+{
+    TRY(loop_begin(l));
+    TRY(run_micros(l, l->n_micros - 1));
+    double start = clock_monotonic();
+    if (l->n_micros > 0) loop_fill(l, l->n_micros - 1);
+    loop_vote(l);
+    TRY(session_last(&l->run->session, l->n_micros > 0 ? &l->micro : NULL));
+    profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
+    return OK;
+}
+
+/* ---- audited ---- */
+
+/* The first difference of a step's computations stays. */
+static Status add_recomputed(const Loop *l, AuditFinding *f)
+{
+    AuditFound found;
+    TRY(session_audit_found(&l->run->session, &found));
+    if (f->recomputed.rows == 0) f->recomputed = found;
+    return OK;
+}
+
+static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest)
+{
+    take_share(l, rank);
+    TRY(loop_begin(l));
+    TRY(run_micros(l, l->n_micros));
+    TRY(add_recomputed(l, f));
+    return session_own_digest(&l->run->session, digest);
+}
+
+/* A fault for tests, CAIRN_TEST_FLIP="RANK STEP ATTEMPTS INSTR OUT BIT": this rank's own computation of that step has
+   it in so many attempts. */
+static bool find_fault(const Loop *l, int attempt, ExecFlip *flip)
+{
+    const char *text = test_switch("FLIP");
+    long long v[6];
+    if (!text || sscanf(text, "%lld %lld %lld %lld %lld %lld", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]) != 6)
+        return false;
+    *flip = (ExecFlip){(InstrId)v[3], (int)v[4], (uint64_t)v[5]};
+    return v[0] == ranks_rank(l->ranks) && v[1] == l->progress->step + 1 && attempt < v[2];
+}
+
+/* The partner's share first, because the own gradients are summed. */
+static Status compute_twice(Loop *l, int attempt, const ExecFlip *flip, AuditFinding *f)
+{
+    f->partner = audit_partner(l->audit, attempt);
+    TRY(compute_share(l, (int)f->partner, f, &f->other));
+    exec_set_flip(l->run->session.train, flip);
+    TRY(compute_share(l, ranks_rank(l->ranks), f, &f->own));
+    loop_vote(l);
+    return l->ranks ? session_last(&l->run->session, NULL) : OK;
+}
+
+static Status compute_audited(Loop *l, int attempt, bool *again)
+{
+    ExecFlip fault;
+    AuditFinding f = {.partner = -1};
+    int64_t step = l->progress->step + 1;
+    Session *s = &l->run->session;
+    const ExecFlip *flip = find_fault(l, attempt, &fault) ? &fault : NULL;
+    Status status = OK;
+    if (audit_twice(l->audit, step)) {
+        status = compute_twice(l, attempt, flip, &f);
+    } else {
+        exec_set_flip(s->train, flip);
+        status = compute_once(l);
+        if (status == OK) status = add_recomputed(l, &f);
+    }
+    exec_set_flip(s->train, NULL);
+    TRY(status);
+    status = audit_judge(l->audit, step, attempt, &f, again);
+    l->excluded = status == E_PEER && *again;
+    return status;
+}
+
+Status loop_gradients(Loop *l)
+{
+    TRY(take_batch(l));
+    if (!l->audit) return compute_once(l);
+    bool again = true;
+    for (int attempt = 0; again; attempt++) TRY(compute_audited(l, attempt, &again));
+    return OK;
+}

@@ -1,0 +1,65 @@
+/* The options of all ranks compared, before anything depends on them. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "config/table.h"
+#include "train/ranks_internal.h"
+
+/* Options that may differ between ranks: paths, properties of the machine, output. */
+static const int own[] = {OPTION_config,       OPTION_print_config,    OPTION_version,      OPTION_output_dir,
+                          OPTION_model_config, OPTION_vocab,           OPTION_threads,      OPTION_backend,
+                          OPTION_precision,    OPTION_rendezvous,      OPTION_iface,        OPTION_memory_budget,
+                          OPTION_log_every,    OPTION_log_format,      OPTION_verbose,      OPTION_poison,
+                          OPTION_keep,         OPTION_connect_timeout, OPTION_peer_timeout, OPTION_snapshot_dir,
+                          OPTION_persist_file};
+
+/* Paths too, but either all ranks or none must have each. */
+static const int places[] = {OPTION_data_dir, OPTION_model, OPTION_eval_dir, OPTION_input, OPTION_submission};
+
+static bool is_one_of(int option, const int *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == option) return true;
+    return false;
+}
+
+Status ranks_check_batch(const Config *c, int64_t ranks)
+{
+    long long batch = (long long)c->batch_size, all = batch * (long long)ranks;
+    if (ranks <= 1 || !c->batch_name) return OK;
+    return fail(E_USAGE,
+                "--%s %lld with %lld ranks: give --batch-size, which counts the sequences of all ranks: %lld, or %lld "
+                "if each rank has %lld",
+                c->batch_name, batch, (long long)ranks, batch, all, batch);
+}
+
+Status ranks_compare_options(Comm *comm, const Config *c)
+{
+    Status status = OK;
+    int n = 0;
+    CommFact facts[N_OPTIONS];
+    char flags[N_OPTIONS][64];
+    Buf values[N_OPTIONS] = {{0}};
+    bool given[N_OPTIONS] = {false}, *all = mem_array((size_t)comm->size, sizeof given); // (size, N_OPTIONS)
+    for (int i = 0; i < N_OPTIONS; i++) {
+        buf_puts(&values[i], "");
+        config_value_text(c, i, &values[i]);
+        given[i] = values[i].len > 0;
+    }
+    /* Versions come first: another version has other options. */
+    TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
+    TRY_DONE(comm_allgather(comm, given, sizeof given, all));
+    for (int i = 0; i < N_OPTIONS; i++) {
+        bool skip = is_one_of(i, places, sizeof places / sizeof *places);
+        for (int r = 1; r < comm->size; r++) skip = skip && all[r * N_OPTIONS + i] == all[i];
+        if (skip || !config_option_of(i, c->command) || is_one_of(i, own, sizeof own / sizeof *own)) continue;
+        snprintf(flags[n], sizeof flags[n], "--%s", config_flag(i));
+        facts[n] = (CommFact){flags[n], values[i].data};
+        n++;
+    }
+    TRY_DONE(comm_agree(comm, facts, n));
+done:
+    for (int i = 0; i < N_OPTIONS; i++) buf_free(&values[i]);
+    free(all);
+    return status;
+}

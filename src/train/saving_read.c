@@ -1,0 +1,101 @@
+/* Reading state.json. A digest shows that it is as it was written, not that Cairn wrote it: every value is checked. */
+#include <math.h>
+#include <stdio.h>
+
+#include "train/saving.h"
+
+#define MOST ((int64_t)1 << 53) /* of a count */
+
+static Status refuse(const char *name, const char *key, const Json *found, const char *expected)
+{
+    Buf value = {0};
+    if (!found)
+        buf_puts(&value, "missing");
+    else if (!js_put_scalar(&value, found))
+        buf_puts(&value, "a list or an object");
+    Status status = fail(E_CORRUPT,
+                         "%s: state.json: '%s' is %.80s; expected %s: damaged or edited. --resume FOLDER takes another "
+                         "checkpoint",
+                         name, key, value.data, expected);
+    buf_free(&value);
+    return status;
+}
+
+static Status read_count(const char *name, const Json *object, const char *key, int64_t least, int64_t most,
+                         int64_t *value)
+{
+    const Json *found = js_get(object, key);
+    char expected[96];
+    snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least, (long long)most);
+    if (js_kind(found) != JSON_KIND_INT) return refuse(name, key, found, expected);
+    *value = js_int(found, 0);
+    return *value >= least && *value <= most ? OK : refuse(name, key, found, expected);
+}
+
+/* null stands for a value that is not finite. */
+static Status read_number(const char *name, const Json *doc, const char *key, double *value)
+{
+    const Json *found = js_get(doc, key);
+    JsonKind kind = js_kind(found);
+    *value = js_real(found, NAN);
+    bool good = found && (kind == JSON_KIND_INT || kind == JSON_KIND_REAL || kind == JSON_KIND_NULL);
+    return good ? OK : refuse(name, key, found, "a number or null");
+}
+
+static Status check_scale(const char *name, const Json *doc, int64_t batch)
+{
+    const Json *stored = js_get(doc, "loss_scale");
+    double scale = js_real(js_get(stored, "scale"), 0);
+    int64_t ignored;
+    if (!stored) return OK;
+    if (!(scale >= (double)LOSS_SCALE_LEAST && scale <= (double)LOSS_SCALE_MOST))
+        return refuse(name, "scale", js_get(stored, "scale"), "1 to 2^32");
+    TRY(read_count(name, stored, "good", 0, INT32_MAX, &ignored));
+    return read_count(name, stored, "skipped", 0, batch, &ignored);
+}
+
+static Status check_forms(const char *name, const Json *doc)
+{
+    const Json *forms = js_get(doc, "norm_forms");
+    for (size_t i = 0; i < js_size(forms); i++) {
+        int64_t form = js_int(js_at(forms, i), -1);
+        if (form < 0 || form > 1) return refuse(name, "norm_forms", js_at(forms, i), "a list of 0 and 1");
+    }
+    return js_kind(forms) == JSON_KIND_ARRAY ? OK : refuse(name, "norm_forms", forms, "a list of 0 and 1");
+}
+
+static Status check(const char *name, const Json *doc, int64_t step, TrainProgress *p)
+{
+    const Json *finished = js_get(doc, "finished"), *config = js_get(doc, "config"),
+               *fingerprint = js_get(doc, "fingerprint");
+    int64_t format = js_int(js_get(doc, "format"), -1);
+    if (format != SAVING_FORMAT)
+        return fail(E_CORRUPT,
+                    "%s: expected a state.json of format %d, found format %lld (-1: none): damaged, or written by "
+                    "another version",
+                    name, SAVING_FORMAT, (long long)format);
+    TRY(read_count(name, doc, "step", step, step, &p->step));
+    TRY(read_count(name, doc, "batch", step, MOST, &p->batch));
+    if (js_kind(finished) != JSON_KIND_BOOL) return refuse(name, "finished", finished, "true or false");
+    p->finished = js_bool(finished, false);
+    TRY(read_number(name, doc, "loss_sum", &p->loss_sum));
+    TRY(read_number(name, doc, "last_loss", &p->last_loss));
+    TRY(read_number(name, doc, "best_metric", &p->best_metric));
+    TRY(read_count(name, doc, "best_step", 0, step, &p->best_step));
+    TRY(read_count(name, doc, "evaluated", 0, step, &p->evaluated));
+    p->evaluated_samples = -1; /* old states lack it */
+    if (js_get(doc, "evaluated_samples"))
+        TRY(read_count(name, doc, "evaluated_samples", -1, MOST, &p->evaluated_samples));
+    TRY(check_forms(name, doc));
+    TRY(check_scale(name, doc, p->batch));
+    if (js_kind(config) != JSON_KIND_OBJECT) return refuse(name, "config", config, "an object");
+    return js_kind(fingerprint) == JSON_KIND_OBJECT ? OK : refuse(name, "fingerprint", fingerprint, "an object");
+}
+
+Status saving_read(const char *name, const Buf *text, int64_t step, Json **doc, TrainProgress *progress)
+{
+    *progress = (TrainProgress){0};
+    Status status = js_parse(name, text->data, text->len, doc);
+    if (status == E_FORMAT) return fail(E_CORRUPT, "state.json of %s: damaged", status_message());
+    return status == OK ? check(name, *doc, step, progress) : status;
+}

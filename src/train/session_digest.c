@@ -1,0 +1,65 @@
+/* Digests of a session's gradients and weights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/session.h"
+
+/* `there` lies in the backend's memory. */
+static Status sum_values(const Session *s, const float *there, const Intervals *of, uint64_t *sum)
+{
+    const ParamTable *params = &s->model->params;
+    const Backend *b = s->options.backend;
+    size_t bytes = (size_t)params->size * sizeof *there;
+    float *copy = b->device ? mem_alloc(bytes) : NULL;
+    Status status = copy ? backend_download(b, copy, there, bytes) : OK;
+    if (status == OK) *sum = params_sum(params, copy ? copy : there, of);
+    free(copy);
+    return status;
+}
+
+Status session_audit_found(const Session *s, AuditFound *found)
+{
+    TensorId t = s->plan.train_tensors.audit;
+    *found = (AuditFound){0};
+    return t == NONE ? OK : exec_download(s->train, t, found, sizeof *found);
+}
+
+static const float *gradients(const Session *s) { return exec_data(s->train, s->plan.train_tensors.grads); }
+
+Status session_own_digest(const Session *s, uint64_t *digest)
+{
+    Stats stats;
+    uint64_t grads;
+    TRY(sum_values(s, gradients(s), NULL, &grads));
+    TRY(exec_download(s->train, s->plan.train_tensors.stats, &stats, sizeof stats));
+    struct {
+        uint64_t grads;
+        double loss[2];
+        int64_t correct[2];
+    } all = {.grads = grads};
+    memcpy(all.loss, stats.loss, sizeof all.loss);
+    memcpy(all.correct, stats.correct, sizeof all.correct);
+    *digest = digest_of(&all, sizeof all).lo;
+    return OK;
+}
+
+/* Of a sharded optimizer each rank has the sums of its slice alone. */
+Status session_gradient_digest(const Session *s, uint64_t *digest)
+{
+    Ranks *ranks = s->options.ranks;
+    if (!session_sharded(s)) return sum_values(s, gradients(s), NULL, digest);
+    uint64_t *parts = mem_alloc(sizeof *parts);
+    size_t bytes = sizeof *parts;
+    Status status = sum_values(s, gradients(s), &s->plan.input.exchange->slices[ranks_rank(ranks)], parts);
+    if (status == OK) status = ranks_gather(ranks, (void **)&parts, &bytes);
+    *digest = 0;
+    for (int r = 0; r < ranks_size(ranks) && status == OK; r++) *digest += parts[r];
+    free(parts);
+    return status;
+}
+
+Status session_weights_digest(const Session *s, uint64_t *digest)
+{
+    bool own;
+    return sum_values(s, session_part(s, STATE_WEIGHTS, &own), NULL, digest);
+}

@@ -1,0 +1,141 @@
+#include "train/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/loop_internal.h"
+#include "train/signals.h"
+
+/* ---- facts that the bits depend on ---- */
+
+/* Facts without which no step can agree; others may make a difference. */
+static bool decides(const char *key)
+{
+    static const char *const keys[] = {"data", "origin", "precision", "ranks", "micro_batch_tokens"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0) return true;
+    return false;
+}
+
+static Status compare_fact(const Run *r, const char *key, const char *was, const char *is)
+{
+    if (strcmp(was, is) == 0) return OK;
+    if (strcmp(key, "ranks") == 0)
+        return fail(E_USAGE, "%s was computed by %s ranks, this is %s: start `cairn launch --ranks %s -- verify %s`",
+                    r->verify->dir, was, is, was, r->verify->dir);
+    if (decides(key))
+        return fail(E_USAGE, "%s cannot be verified here: its %s was '%s', and is '%s'", r->verify->dir, key, was, is);
+    log_warn("another machine than the run's, so steps may differ although both compute rightly: %s was '%s', is '%s'",
+             key, was, is);
+    return OK;
+}
+
+static Status compare_facts(const Run *r)
+{
+    Json *now = NULL;
+    Status status = OK;
+    TRY(js_parse("the fingerprint of this run", r->fingerprint.data, r->fingerprint.len, &now));
+    const char *ranks = js_string(js_get(r->verify->fingerprint, "ranks"), NULL); /* others follow from it */
+    if (ranks) status = compare_fact(r, "ranks", ranks, js_string(js_get(now, "ranks"), ""));
+    for (void *it = js_first(now); it && status == OK; it = js_next(now, it)) {
+        const char *was = js_string(js_get(r->verify->fingerprint, js_key(it)), NULL);
+        if (was) status = compare_fact(r, js_key(it), was, js_string(js_value(it), ""));
+    }
+    js_free(now);
+    return status;
+}
+
+Status verify_fingerprint(const Run *r) { return ranks_all(r->ranks, run_first(r) ? compare_facts(r) : OK); }
+
+/* ---- steps ---- */
+
+/* The recorded line of a step; E_USAGE: there is none. */
+static Status find_line(const Verify *v, int64_t step, Json **doc)
+{
+    char begin[48];
+    int len = snprintf(begin, sizeof begin, "{\"step\": %lld,", (long long)step);
+    const char *line = v->recorded.data;
+    while (line && strncmp(line, begin, (size_t)len) != 0) {
+        line = strchr(line, '\n');
+        line += line != NULL;
+    }
+    if (!line)
+        return fail(E_USAGE, "%s/metrics.jsonl has no line of step %lld, so it cannot be compared", v->dir,
+                    (long long)step);
+    return js_parse("metrics.jsonl", line, strcspn(line, "\n"), doc);
+}
+
+static const struct {
+    const char *key, *name;
+} compared[] = {{"lr", "the learning rate"},
+                {"loss", "the loss"},
+                {"mlm_loss", "the loss of masked words"},
+                {"nsp_loss", "the loss of next sentences"},
+                {"grad_norm", "the gradient's norm"},
+                {"loss_scale", "the loss scale"},
+                {"grads_digest", "the digest of the summed gradients"},
+                {"weights_digest", "the digest of the weights"}};
+
+static Status compare_member(const Verify *v, int64_t step, size_t i, const Json *was, const Json *is)
+{
+    Buf a = {0}, b = {0};
+    Status status = OK;
+    if (!was || !is) return OK; /* this run, or that one, took no digests */
+    (void)js_put_scalar(&a, was);
+    (void)js_put_scalar(&b, is);
+    if (!a.data || !b.data || strcmp(a.data, b.data) != 0)
+        status =
+            fail(E_DIFFERS, "%s: step %lld is the first that differs: %s was %s, and is %s. %lld steps before it agree",
+                 v->dir, (long long)step, compared[i].name, a.data ? a.data : "a list", b.data ? b.data : "a list",
+                 (long long)v->compared);
+    buf_free(&a);
+    buf_free(&b);
+    return status;
+}
+
+static Status compare_step(Verify *v, const StepRecord *r)
+{
+    Json *was = NULL, *is = NULL;
+    Buf line = {0};
+    Status status = OK;
+    metrics_line(r, &line);
+    TRY_DONE(find_line(v, r->step, &was));
+    TRY_DONE(js_parse("this step", line.data, line.len, &is));
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
+        TRY_DONE(compare_member(v, r->step, i, js_get(was, compared[i].key), js_get(is, compared[i].key)));
+    v->compared++;
+done:
+    buf_free(&line);
+    js_free(was);
+    js_free(is);
+    return status;
+}
+
+static Status one_step(Loop *l)
+{
+    Stats stats;
+    int64_t before = l->progress->step;
+    double start = clock_monotonic();
+    TRY(loop_step(l, &stats));
+    TRY(loop_record(l, &stats, clock_monotonic() - start));
+    if (l->progress->step == before) return OK; /* fp16: a skipped update */
+    TRY(ranks_all(l->ranks, ranks_first(l->ranks) ? compare_step(l->run->verify, &l->record) : OK));
+    return loop_check_forms(l);
+}
+
+Status verify_steps(Run *r)
+{
+    Loop l;
+    Status status = OK;
+    loop_open(&l, r);
+    bool stop = false;
+    while (status == OK && !stop && r->progress.step < r->verify->last) {
+        status = one_step(&l);
+        stop = r->ranks ? ranks_signal(r->ranks) != 0 : *signals_stop() != 0;
+    }
+    loop_free(&l);
+    if (status == E_STOPPED || (status == OK && stop))
+        return fail(E_STOPPED, "stopped; %lld steps agree so far", (long long)r->verify->compared);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* Computes steps of a finished or stopped run again and compares them with its metrics.jsonl. Writes nothing. */
+#ifndef CAIRN_TRAIN_VERIFY_H
+#define CAIRN_TRAIN_VERIFY_H
+
+#include "train/run.h"
+
+typedef struct Verify {
+    const char *dir;     /* the run's output folder */
+    int64_t first, last; /* steps to compare */
+    /* Facts that the run's bits depended on (train_fingerprint); NULL: unknown. */
+    const Json *fingerprint;
+    Buf recorded;     /* metrics.jsonl. Rank 0's, and during the steps on all ranks */
+    int64_t compared; /* steps so far, that agreed */
+} Verify;
+
+/* Collective. The steps after r->progress.step up to verify->last; r->session is open. E_DIFFERS names the first step
+   that differs, and in what. */
+Status verify_steps(Run *r);
+/* Collective; before the session is opened. E_USAGE where the number of ranks, the data or the precision differ from
+   the run's; warns of other differences. */
+Status verify_fingerprint(const Run *r);
+
+#endif

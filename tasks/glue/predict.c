@@ -1,0 +1,238 @@
+/* `cairn predict`: labels and probabilities of texts of any number, read and written in blocks. Rank 0 reads and
+   writes; each rank evaluates a share of each block. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tasks/glue/run.h"
+#include "train/signals.h"
+
+enum { BLOCK_ROWS = 4096, DEFAULT_LENGTH = 128 };
+
+/* run->own. */
+typedef struct {
+    Config sized; /* --max-seq-length by default: 128, or the model's positions */
+    GlueCustom custom;
+    Tokenizer *tokenizer;
+    Records *records; /* rank 0's */
+    FileWriter writer;
+    bool to_file, tsv;
+    int64_t done;
+    Examples block;
+    size_t cap;    /* tokens that the block has room for */
+    float *values; // (BLOCK_ROWS, labels)
+    double started;
+} PredictRun;
+
+static Status check(Run *r)
+{
+    const char *format = r->c->format;
+    PredictRun *p = r->own;
+    bool named_tsv = records_form_of_name(r->c->output) == RECORDS_TSV;
+    p->tsv = strcmp(format, "tsv") == 0 || (strcmp(format, "auto") == 0 && named_tsv);
+    p->to_file = *r->c->output && strcmp(r->c->output, "-") != 0;
+    p->started = clock_monotonic();
+    r->train = false;
+    r->evaluate = true;
+    if (!*r->c->model) return fail(E_USAGE, "give the fine-tuned model as --model DIR");
+    return OK;
+}
+
+static Status choose_length(Run *r)
+{
+    PredictRun *p = r->own;
+    ModelConfig config;
+    char *path = import_find_config(r->c->model);
+    if (!path || r->c->source[OPTION_max_seq_length] != FROM_DEFAULT) return free(path), OK;
+    Status status = model_config_read(path, &config);
+    free(path);
+    TRY(status);
+    p->sized = *r->c;
+    p->sized.max_seq_length = config.positions < DEFAULT_LENGTH ? config.positions : DEFAULT_LENGTH;
+    r->c = &p->sized;
+    model_config_free(&config);
+    return OK;
+}
+
+static Status open_input(const Run *r)
+{
+    PredictRun *p = r->own;
+    const GlueLayout *l = &p->custom.unlabelled;
+    RecordsOptions o = {
+        .columns = {l->a, l->b}, .n = l->b ? 2 : 1, .without_header = l->columns, .plain_lines = !*r->c->text_columns};
+    TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
+    return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
+}
+
+static Status open_task(Run *r)
+{
+    PredictRun *p = r->own;
+    TRY(choose_length(r));
+    TRY(glue_custom_init(&p->custom, *r->c->text_columns ? r->c->text_columns : "text", NULL, "", false));
+    TRY(glue_custom_labels_of_model(&p->custom, r->c->model));
+    r->name = "predict";
+    TRY(start_text(r->c, NULL, &r->text));
+    p->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
+    TRY(start_model(r->c, &r->text, glue_head(&p->custom.task), r->c->max_seq_length, &r->model, NULL));
+    p->block.offset = mem_array(BLOCK_ROWS + 1, sizeof *p->block.offset);
+    p->values = mem_array((size_t)BLOCK_ROWS * (size_t)r->model.head.labels, sizeof *p->values);
+    return run_first(r) ? open_input(r) : OK;
+}
+
+static void need(Run *r, PlanInput *n) { n->mean_length = (double)r->c->max_seq_length; }
+
+/* The input is rank 0's alone. */
+static Digest no_digest(const Run *r)
+{
+    (void)r;
+    return digest_of("", 0);
+}
+
+static Status take_import(Run *r, const ImportReport *report, float *weights)
+{
+    (void)weights;
+    if (!report->n[IMPORT_NEW]) return OK;
+    return fail(E_FORMAT,
+                "%s has no trained classifier of the %d labels in its config.json; train it with `cairn glue`",
+                report->path, r->model.head.labels);
+}
+
+/* ---- blocks ---- */
+
+static Status read_block(const Run *r)
+{
+    PredictRun *p = r->own;
+    const Record *row;
+    p->block.count = 0;
+    while (p->block.count < BLOCK_ROWS) {
+        if (*signals_stop()) return fail(E_STOPPED, "stopped after %lld texts", (long long)p->done);
+        TRY(records_next(p->records, &row));
+        if (!row) break;
+        glue_append(&p->block, &p->cap, p->tokenizer, row->texts[0],
+                    p->custom.unlabelled.b ? row->texts[1] : (RecordText){NULL, 0}, (int)r->c->max_seq_length);
+    }
+    return OK;
+}
+
+/* Rank 0's block to all. */
+static Status share_block(Run *r)
+{
+    PredictRun *p = r->own;
+    Examples *e = &p->block;
+    TRY(ranks_broadcast(r->ranks, &e->count, sizeof e->count));
+    if (e->count == 0) return OK;
+    TRY(ranks_broadcast(r->ranks, e->offset, ((size_t)e->count + 1) * sizeof *e->offset));
+    size_t tokens = (size_t)e->offset[e->count];
+    if (tokens > p->cap) {
+        p->cap = tokens;
+        e->ids = mem_resize(e->ids, tokens, sizeof *e->ids);
+        e->types = mem_resize(e->types, tokens, sizeof *e->types);
+    }
+    TRY(ranks_broadcast(r->ranks, e->ids, tokens * sizeof *e->ids));
+    return ranks_broadcast(r->ranks, e->types, tokens);
+}
+
+static void put_json(const GlueTask *t, int64_t index, const float *v, Buf *out)
+{
+    bool any = false;
+    buf_printf(out, "{\"index\": %lld, ", (long long)index);
+    if (t->regression) {
+        buf_printf(out, "\"score\": %.9g}\n", (double)v[0]);
+        return;
+    }
+    buf_puts(out, t->multi ? "\"labels\": [" : "\"label\": ");
+    if (!t->multi) buf_json(out, t->labels[glue_argmax(v, t->n_labels)]);
+    for (int i = 0; i < t->n_labels && t->multi; i++) {
+        if (v[i] <= 0.5f) continue;
+        if (any) buf_puts(out, ", ");
+        buf_json(out, t->labels[i]);
+        any = true;
+    }
+    buf_puts(out, t->multi ? "], \"probabilities\": {" : ", \"probabilities\": {");
+    for (int i = 0; i < t->n_labels; i++) {
+        if (i) buf_puts(out, ", ");
+        buf_json(out, t->labels[i]);
+        buf_printf(out, ": %.9g", (double)v[i]);
+    }
+    buf_puts(out, "}}\n");
+}
+
+static Status write_block(const Run *r)
+{
+    PredictRun *p = r->own;
+    const GlueTask *t = &p->custom.task;
+    Buf out = {0};
+    Status status = OK;
+    if (p->tsv && p->done == 0) glue_put_header(t, &out);
+    for (int64_t i = 0; i < p->block.count * t->n_labels; i++)
+        if (!isfinite(p->values[i]))
+            TRY_DONE(fail(E_NUMERIC,
+                          "text %lld: the model's output is %g; its weights are unusable (see `cairn inspect`)",
+                          (long long)(p->done + i / t->n_labels), (double)p->values[i]));
+    glue_probabilities(t, p->values, p->block.count);
+    for (int64_t i = 0; i < p->block.count; i++)
+        if (p->tsv)
+            glue_put_prediction(t, p->done + i, p->values + i * t->n_labels, &out);
+        else
+            put_json(t, p->done + i, p->values + i * t->n_labels, &out);
+    p->done += p->block.count;
+    status = p->to_file ? file_writer_write(&p->writer, out.data, out.len)
+                        : file_write_all(STDOUT_FILENO, "the standard output", out.data, out.len);
+done:
+    buf_free(&out);
+    return status;
+}
+
+static Status evaluate(Run *r)
+{
+    PredictRun *p = r->own;
+    double loss;
+    for (;;) {
+        TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
+        TRY(share_block(r));
+        if (p->block.count == 0) break;
+        TRY(glue_forward(r, &p->block, p->values, &loss));
+        TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));
+    }
+    if (!run_first(r)) return OK;
+    if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
+    p->to_file = false;
+    double seconds = clock_monotonic() - p->started;
+    log_info("%lld texts in %.1f s%s%s", (long long)p->done, seconds, *r->c->output ? "; their labels are in " : "",
+             r->c->output);
+    return OK;
+}
+
+static bool never(const Run *r)
+{
+    (void)r;
+    return false;
+}
+
+static void no_figures(const Run *r, RunSummary *s) { (void)r, (void)s; }
+
+static void close_task(Run *r)
+{
+    PredictRun *p = r->own;
+    if (p->to_file) file_writer_abandon(&p->writer);
+    records_close(p->records);
+    examples_free(&p->block);
+    tokenizer_free(p->tokenizer);
+    glue_custom_free(&p->custom);
+    free(p->values);
+}
+
+const Task task_predict = {.size = sizeof(PredictRun),
+                           .no_folder = true,
+                           .planned = NULL,
+                           .check = check,
+                           .open = open_task,
+                           .need = need,
+                           .train_digest = no_digest,
+                           .eval_digest = no_digest,
+                           .results_there = never,
+                           .take_import = take_import,
+                           .evaluate = evaluate,
+                           .figures = no_figures,
+                           .close = close_task};

@@ -1,0 +1,70 @@
+#include "tasks/pretrain/inputs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define END_BYTES 65536
+
+static bool is_input(const char *path, bool only_text)
+{
+    const char *name = file_basename(path);
+    struct stat info;
+    if (name[0] == '.' || str_ends_with(name, ".json") || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return false;
+    return !only_text || !(str_ends_with(name, ".jsonl") || strstr(name, ".tmp."));
+}
+
+static void add_input(FileList *inputs, const char *path)
+{
+    MEM_GROW(inputs->paths, inputs->count, inputs->cap);
+    inputs->paths[inputs->count++] = mem_strdup(path);
+}
+
+static Status add_folder(FileList *inputs, const char *dir, bool only_text)
+{
+    FileList list;
+    int before = inputs->count, texts = 0;
+    TRY(file_list(dir, &list));
+    for (int i = 0; i < list.count && only_text; i++)
+        texts += is_input(list.paths[i], true) && str_ends_with(list.paths[i], ".txt");
+    for (int i = 0; i < list.count; i++)
+        if (is_input(list.paths[i], only_text) && (texts == 0 || str_ends_with(list.paths[i], ".txt")))
+            add_input(inputs, list.paths[i]);
+    file_list_free(&list);
+    return inputs->count > before ? OK : fail(E_FORMAT, "%s: no text files in it", dir);
+}
+
+Status inputs_find(FileList *inputs, const char *list, bool only_text)
+{
+    Status status = OK;
+    char *copy = mem_strdup(list), *at = copy;
+    *inputs = (FileList){0};
+    for (char *path = strsep(&at, ","); path && status == OK; path = strsep(&at, ","))
+        if (file_is_directory(path))
+            status = add_folder(inputs, path, only_text);
+        else
+            add_input(inputs, path);
+    free(copy);
+    return status;
+}
+
+Status input_identify(const char *path, uint64_t size, DigestStream *digest, Buf *head)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return fail(E_IO, "%s: cannot open it: %m", path);
+    char *bytes = mem_alloc(END_BYTES);
+    digest_update(digest, file_basename(path), strlen(file_basename(path)) + 1);
+    digest_update(digest, &size, sizeof size);
+    size_t n = fread(bytes, 1, END_BYTES, f);
+    digest_update(digest, bytes, n);
+    head->len = 0;
+    buf_append(head, bytes, n);
+    if (size > END_BYTES && fseeko(f, (off_t)size - END_BYTES, SEEK_SET) == 0)
+        digest_update(digest, bytes, fread(bytes, 1, END_BYTES, f));
+    Status status = ferror(f) ? fail(E_IO, "%s: cannot read it: %m", path) : OK;
+    fclose(f);
+    free(bytes);
+    return status;
+}

@@ -1,0 +1,231 @@
+/* The constructs that the first pass found: templates, links, language variants and formulas are converted to their
+   kept words, others are skipped. */
+#include <string.h>
+
+#include "tasks/pretrain/wiki/wikitext_internal.h"
+
+#define MOST_FORMULA 24  /* bytes of a formula that is kept */
+#define MOST_TARGET  512 /* bytes of a link's target; a longer one, or one with a line end, is text */
+
+/* Returns the first `c` of [at, end) outside all constructs, or `end`. *k is a token at or before `at`; it advances. */
+static uint32_t find_from(const Wikitext *w, size_t *k, uint32_t at, uint32_t end, char c)
+{
+    const Token *tokens = w->list.tokens;
+    size_t n = w->list.n;
+    while (at < end) {
+        while (*k < n && tokens[*k].start < at) ++*k;
+        bool token = *k < n && tokens[*k].start < end;
+        uint32_t stop = token ? tokens[*k].start : end;
+        const char *found = memchr(w->text + at, c, stop - at);
+        if (found) return (uint32_t)(found - w->text);
+        if (!token) break;
+        at = tokens[*k].end ? tokens[*k].end : stop; /* an unclosed construct is text */
+        ++*k;
+    }
+    return end;
+}
+
+/* The first `c` of [at, end) outside all constructs, or `end`. */
+static uint32_t find_outside(const Wikitext *w, uint32_t at, uint32_t end, char c)
+{
+    size_t k = w->next;
+    return find_from(w, &k, at, end, c);
+}
+
+bool wikitext_lower_name(const Wikitext *w, uint32_t at, uint32_t end, char *name, size_t size)
+{
+    while (at < end && (w->text[at] == ' ' || w->text[at] == '\n' || w->text[at] == '_')) at++;
+    while (end > at && (w->text[end - 1] == ' ' || w->text[end - 1] == '\n' || w->text[end - 1] == '_')) end--;
+    if (end - at >= size) return false;
+    for (uint32_t i = at; i < end; i++) name[i - at] = w->text[i] == '_' ? ' ' : wikitext_lower(w->text[i]);
+    name[end - at] = '\0';
+    return true;
+}
+
+/* ---- frames ---- */
+
+/* Keeps the words [at, end), then continues at `jump`. Nested too deep, or empty: keeps nothing. */
+static void enter_frame(Wikitext *w, uint32_t at, uint32_t end, uint32_t jump)
+{
+    if (w->n_frames == MOST_FRAMES || at >= end) {
+        wikitext_move_to(w, jump);
+        return;
+    }
+    w->frames[w->n_frames++] = (Frame){end, jump};
+    w->limit = end;
+    wikitext_move_to(w, at);
+}
+
+/* ---- templates ---- */
+
+/* The n-th unnamed parameter of a template, from 1. */
+static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32_t *start, uint32_t *end)
+{
+    size_t k = w->next;
+    uint32_t at = find_from(w, &k, t->body, t->body_end, '|');
+    for (int n = 0; at < t->body_end;) {
+        uint32_t begin = at + 1;
+        size_t before = k;
+        at = find_from(w, &k, begin, t->body_end, '|');
+        uint32_t equals = find_from(w, &before, begin, at, '=');
+        if (equals < at) { /* named; "1=" is the name of a first parameter that contains an = */
+            char name[4];
+            if (!wikitext_lower_name(w, begin, equals, name, sizeof name) || name[0] != '0' + wanted || name[1])
+                continue;
+            begin = equals + 1;
+        } else if (++n != wanted) {
+            continue;
+        }
+        while (begin < at && (w->text[begin] == ' ' || w->text[begin] == '\n')) begin++;
+        *start = begin;
+        *end = at;
+        return true;
+    }
+    return false;
+}
+
+static void at_template(Wikitext *w, const Token *t)
+{
+    char name[32];
+    uint32_t end = t->end, name_end = t->body, most = t->body_end - t->body < 40 ? t->body_end : t->body + 40;
+    while (name_end < most && w->text[name_end] != '|' && w->text[name_end] != '{') name_end++;
+    const char *form = NULL;
+    if (t->body - t->start == 2 && wikitext_lower_name(w, t->body, name_end, name, sizeof name)) {
+        form = wikitext_kept_template(name);
+        if (!form && strncmp(name, "lang-", 5) == 0) form = "\1";
+    }
+    uint32_t from = 0, to = 0;
+    for (; form && *form; form++) {
+        if (*form != '\1' && *form != '\2') {
+            wikitext_append_char(w, *form);
+            continue;
+        }
+        if (!find_parameter(w, t, *form, &from, &to)) {
+            form = NULL;
+            break;
+        }
+        if (form[1] == '\0') { /* the last one may have markup in it */
+            w->fresh = false;
+            enter_frame(w, from, to, end);
+            return;
+        }
+        for (uint32_t i = from; i < to; i++)
+            if (!strchr("[]{}<>&'", w->text[i])) wikitext_append_char(w, w->text[i]);
+        w->fresh = false;
+    }
+    wikitext_move_to(w, end);
+}
+
+/* ---- links ---- */
+
+static void at_link(Wikitext *w, const Token *t)
+{
+    const char *text = w->text;
+    uint32_t at = t->body, end = t->end, body_end = t->body_end;
+    while (at < body_end && text[at] == ' ') at++;
+    bool colon = at < body_end && text[at] == ':';
+    at += colon;
+    uint32_t bar = find_outside(w, at, body_end, '|');
+    const char *prefix = memchr(text + at, ':', bar - at < 40 ? bar - at : 40);
+    if (prefix && !colon) {
+        char name[40];
+        uint32_t stop = (uint32_t)(prefix - text);
+        bool written_lower = prefix + 1 < text + body_end && prefix[1] != ' ';
+        for (uint32_t i = at; i < stop; i++) written_lower &= !(text[i] >= 'A' && text[i] <= 'Z');
+        if (wikitext_lower_name(w, at, stop, name, sizeof name) &&
+            wikitext_dropped_prefix(w->namespaces, name, written_lower)) {
+            wikitext_move_to(w, end);
+            return;
+        }
+    }
+    if (bar - at > MOST_TARGET || memchr(text + at, '\n', bar - at)) { /* not a link: treated as never closed */
+        wikitext_move_to(w, t->body);
+        return;
+    }
+    w->fresh = false;
+    if (bar + 1 < body_end) {
+        enter_frame(w, bar + 1, body_end, end);
+        return;
+    }
+    if (colon && prefix) at = (uint32_t)(prefix - text) + 1;
+    if (at < bar && text[at] == '#') at++;
+    enter_frame(w, at, bar, end);
+}
+
+/* -{zh-hans:a; zh-hant:b}-: the first variant. -{a}-: a. */
+static void at_variant(Wikitext *w, const Token *t)
+{
+    uint32_t at = t->body, end = t->body_end;
+    if (w->words.len > 0 && w->words.data[w->words.len - 1] == '-') w->words.len--;
+    w->fresh = false;
+    if (at + 1 < end && w->text[at + 1] == '|') { /* flags; H, D, T and - hide the text */
+        bool hidden = memchr("HDT-", w->text[at], 4) != NULL;
+        at = hidden ? end : at + 2;
+    }
+    uint32_t stop = find_outside(w, at, end, ';'), colon = find_outside(w, at, stop, ':');
+    if (colon < stop) at = colon + 1; /* zh-hans:…; the first variant */
+    enter_frame(w, at, stop, t->end);
+}
+
+/* Keeps a short formula of letters, digits and common signs; other formulas become the word "formula". */
+static void at_math(Wikitext *w, const Token *t)
+{
+    uint32_t n = t->body_end - t->body;
+    bool simple = n > 0 && n <= MOST_FORMULA;
+    for (uint32_t i = t->body; simple && i < t->body_end; i++) {
+        char c = w->text[i];
+        simple = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr(" +-=,.()", c);
+    }
+    if (simple)
+        wikitext_append(w, w->text + t->body, n);
+    else
+        wikitext_append(w, "formula", 7);
+    w->fresh = false;
+    wikitext_move_to(w, t->end);
+}
+
+uint32_t wikitext_line_end(const Wikitext *w, uint32_t at) { return find_outside(w, at, w->len, '\n'); }
+
+/* ---- any of them ---- */
+
+void wikitext_at_token(Wikitext *w, const Token *t)
+{
+    if (t->end == 0) { /* never closed */
+        bool table = t->kind == TOKEN_TABLE;
+        w->open_table |= table;
+        wikitext_move_to(w, t->body);
+        if (table && w->n_frames == 0) wikitext_move_to(w, wikitext_line_end(w, w->at)); /* its attributes */
+        return;
+    }
+    switch (t->kind) {
+    case TOKEN_TEMPLATE:
+        at_template(w, t);
+        break;
+    case TOKEN_LINK:
+        at_link(w, t);
+        break;
+    case TOKEN_MATH:
+        at_math(w, t);
+        break;
+    case TOKEN_VARIANT:
+        at_variant(w, t);
+        break;
+    case TOKEN_RAW:
+        w->fresh = false;
+        for (wikitext_move_to(w, t->body); w->at < t->body_end;) {
+            if (w->text[w->at] == '&')
+                wikitext_append_entity(w);
+            else
+                wikitext_append_char(w, w->text[w->at++]);
+        }
+        wikitext_move_to(w, t->end);
+        break;
+    case TOKEN_TABLE:
+        wikitext_end_paragraph(w);
+        w->fresh = false;
+        wikitext_move_to(w, t->end);
+        break;
+    default:
+        wikitext_move_to(w, t->end);
+    }
+}

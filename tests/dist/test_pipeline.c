@@ -1,0 +1,178 @@
+/* Places of a pipeline as ranks, whose boundaries travel as messages: every schedule makes the gradients of a plain run
+   to the last bit, step after step; a lost place ends the others with the boundary that they waited for. */
+#include "dist/ranks.h"
+
+#include "equiv/stages.h"
+#include "exec/pipeline.h"
+
+typedef struct {
+    Pipeline shape;
+    int layers[MOST_STAGES];
+} Shape;
+
+typedef struct {
+    Setting setting;
+    const Shape *shapes; /* (n) of the same number of places */
+    int n;
+    int killed, at; /* this place ends at this micro-batch's F; −1: none */
+} Job;
+
+typedef struct {
+    Bench *bench;
+    Part part[2]; /* (chunks) */
+    const Schedule *schedule;
+    const Job *job;
+    int place;
+} Place;
+
+static int directions(const Pipeline *p) { return p->kind == PIPELINE_CHIMERA ? 2 : 1; }
+
+static Status fill_inputs(void *self, int chunk, int micro, const int slots[N_SLOTS])
+{
+    Place *p = self;
+    int n = directions(&p->schedule->shape), number = micro * n + (n == 2 ? chunk : 0);
+    RowCounts rows;
+    if (p->job->killed == p->place && micro == p->job->at) _exit(9);
+    return send_micro(&p->part[chunk], p->bench, &p->bench->micro[number], slots, &rows);
+}
+
+static void same_gradients(const Part *part, const Part *plain, const char *schedule)
+{
+    for (int i = 0; i < part->model.params.count; i++) {
+        const Param *own = &part->model.params.params[i];
+        const float *all = grads(plain);
+        int at = params_find(&plain->model.params, own->name);
+        bool tied = strstr(own->name, "word_embeddings") && part->model.head.kind == HEAD_PRETRAINING;
+        if (tied || memcmp(grads(part) + own->offset, all + plain->model.params.params[at].offset,
+                           (size_t)param_held(own) * sizeof(float)) == 0)
+            continue;
+        fprintf(stderr, "%s: the gradient of %s differs\n", schedule, own->name);
+        require(false);
+    }
+}
+
+static void run_shape(Comm *c, Bench *w, const Job *job, const Shape *s)
+{
+    Schedule schedule;
+    Place place = {.bench = w, .schedule = &schedule, .job = job, .place = c->rank};
+    Exec *chunks[2] = {NULL};
+    RowCounts rows[2][MOST_MICROS];
+    const RowCounts *const all[2] = {rows[0], rows[1]};
+    Part plain[2];
+    ExecPipeline *p;
+    schedule_make(&s->shape, &schedule);
+    require(schedule_verify(&schedule) == OK);
+    for (int chunk = 0; chunk < s->shape.chunks; chunk++) {
+        int number = pipeline_stage(&s->shape, c->rank, chunk), slots[N_SLOTS];
+        Stage stage = {0, s->layers[number]};
+        for (int k = 0; k < number; k++) stage.first += s->layers[k];
+        for (int k = 0; k < N_SLOTS; k++) slots[k] = schedule_slots(&schedule, c->rank, chunk, (SlotKind)k);
+        part_open(&place.part[chunk], w, &stage, slots, pipeline_splits_backward(s->shape.kind));
+        chunks[chunk] = place.part[chunk].exec;
+    }
+    for (int d = 0; d < directions(&s->shape); d++) {
+        run_plain(&plain[d], w, d, directions(&s->shape), s->shape.micros);
+        for (int m = d, n = 0; m < s->shape.micros; m += directions(&s->shape), n++)
+            rows[d][n] = exec_rows(chunks[0], w->micro[m].n_tokens, w->micro[m].n_seqs, w->micro[m].n_masked);
+    }
+    exec_pipeline_open(&(ExecPipelineOptions){.comm = c,
+                                              .schedule = &schedule,
+                                              .chunks = chunks,
+                                              .place = c->rank,
+                                              .boundary = TOKENS * 32 * sizeof(float),
+                                              .fill = fill_inputs,
+                                              .self = &place},
+                       &p);
+    require(exec_pipeline_bytes(p) > 0);
+    for (int step = 0; step < 3; step++) {
+        for (int chunk = 0; chunk < s->shape.chunks; chunk++) {
+            const Plan *plan = &place.part[chunk].plan;
+            require(exec_run(chunks[chunk], plan->begin, &plan->capacity) == OK);
+        }
+        Status status = exec_pipeline_run(p, all);
+        if (job->killed >= 0) {
+            require(status == E_PEER);
+            require(strstr(status_message(), " of micro-batch ") && strstr(status_message(), "lost rank 1 on "));
+            break;
+        }
+        require(status == OK);
+        for (int chunk = 0; chunk < s->shape.chunks; chunk++)
+            same_gradients(&place.part[chunk], &plain[directions(&s->shape) == 2 ? chunk : 0],
+                           pipeline_name(s->shape.kind));
+    }
+    exec_pipeline_close(p);
+    for (int chunk = 0; chunk < s->shape.chunks; chunk++) part_close(&place.part[chunk]);
+    for (int d = 0; d < directions(&s->shape); d++) part_close(&plain[d]);
+    schedule_free(&schedule);
+}
+
+static int run_place(Comm *c, void *arg)
+{
+    const Job *job = arg;
+    Bench w;
+    bench_open(&w, &job->setting);
+    for (int i = 0; i < job->n; i++) run_shape(c, &w, job, &job->shapes[i]);
+    bench_close(&w);
+    return 0;
+}
+
+static const Shape two[] = {{{PIPELINE_GPIPE, 2, 1, 5}, {3, 1}},     {{PIPELINE_1F1B, 2, 1, 9}, {2, 2}},
+                            {{PIPELINE_1F1B, 2, 1, 1}, {1, 3}},      {{PIPELINE_INTERLEAVED, 2, 2, 5}, {1, 1, 1, 1}},
+                            {{PIPELINE_CHIMERA, 2, 2, 7}, {2, 2}},   {{PIPELINE_ZB_H1, 2, 1, 6}, {1, 3}},
+                            {{PIPELINE_ZB_V, 2, 2, 8}, {1, 1, 1, 1}}};
+static const Shape four[] = {{{PIPELINE_1F1B, 4, 1, 7}, {1, 1, 1, 1}},
+                             {{PIPELINE_GPIPE, 4, 1, 3}, {1, 1, 1, 1}},
+                             {{PIPELINE_CHIMERA, 4, 2, 8}, {1, 1, 1, 1}},
+                             {{PIPELINE_ZB_H1, 4, 1, 9}, {1, 1, 1, 1}}};
+
+static void run_job(void **state, int places, Job *job)
+{
+    char *where = mem_printf("file:%s", *(const char **)state);
+    Ranks ranks = ranks_of(places, where);
+    ranks.arg = job;
+    ranks_run(&ranks, run_place);
+    free(where);
+}
+
+static void test_two(void **state)
+{
+    Job plain = {{"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y}, two, sizeof two / sizeof *two, -1, 0};
+    Job tied = {{"cpu", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT}, two, sizeof two / sizeof *two, -1, 0};
+    run_job(state, 2, &plain);
+    run_job(state, 2, &tied);
+}
+
+static void test_four(void **state)
+{
+    Job job = {{"ref", "full", HEAD_PRETRAINING, NORM_FORM_Y}, four, sizeof four / sizeof *four, -1, 0};
+    run_job(state, 4, &job);
+}
+
+static void test_lost(void **state)
+{
+    char *where = mem_printf("file:%s", *(const char **)state);
+    for (int kind = 0; kind < 2; kind++) {
+        Job job = {{"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y}, &four[kind], 1, 1, 2 - kind};
+        Ranks ranks = ranks_of(4, where);
+        ranks.arg = &job;
+        pid_t children[4];
+        int status;
+        for (int r = 0; r < 4; r++) children[r] = ranks_start(&ranks, r, run_place);
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), r == 1 ? 9 : 0);
+        }
+    }
+    free(where);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_two, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_four, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_lost, testing_set_up, testing_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

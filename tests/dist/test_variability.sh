@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A rank that gets less processor time than the others is the one that the run and `cairn variability` name.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
+
+make_tiny_bert bert
+run=(glue --task MNLI --data-dir "$sample" --model-config bert/config.json --vocab bert/vocab.txt --do-train
+    --max-seq-length 64 --batch-size 96 --max-steps 120 --save-every off --snapshot-steps 0)
+
+# Rank 1 stops for a while, again and again, as under a quota.
+start 2 log "${run[@]}" --output-dir slowed
+wait_until 60 reached slowed 5 || complain "no step was made: $(tail -n 3 log.0)"
+slow=$(pgrep -P "${ranks[1]}") || complain "rank 1 has no process"
+while alive "$slow"; do
+    kill -STOP "$slow" 2>/dev/null || true
+    nap && nap
+    kill -CONT "$slow" 2>/dev/null || true
+    nap
+done
+ended 0
+grep -q "the others waited for rank 1 on " log.0 || complain "the run does not name rank 1: $(grep waited log.0)"
+[ "$(grep -c '"own_s"' slowed/ranks.jsonl)" -eq 2 ] || complain "ranks.jsonl: $(cut -c1-200 slowed/ranks.jsonl)"
+expect 0 "$CAIRN_BINARY" variability slowed --output-dir shown --csv shown.csv
+says "slow: slowed rank 1 on " "a quota, or a neighbour on its cores"
+grep -q "slow: slowed rank 0" <<<"$output" && complain "rank 0 is named too: $output"
+has_file shown/variability.svg shown/variability.html
+grep -q '^slowed,1,.*,slow' shown.csv || complain "shown.csv: $(cat shown.csv)"
+grep -q '^slowed,0,.*,.$' shown.csv || complain "shown.csv: $(cat shown.csv)"
+
+# One rank has no others to wait for; runs are compared with each other.
+expect 0 "$CAIRN_BINARY" "${run[@]}" --max-steps 12 --output-dir alone
+expect 0 "$CAIRN_BINARY" variability alone slowed --output-dir both
+says "alone"
+expect 1 "$CAIRN_BINARY" variability bert --output-dir both
+says "expected the folder of a run with ranks.jsonl"
+expect 2 "$CAIRN_BINARY" variability
+says "cairn variability DIR1 DIR2"
+finish

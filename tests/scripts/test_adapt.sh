@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# `cairn adapt`: one command from own text to a model that fits it better, with the proof.
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+# A model of Hugging Face's form, made by a short pretraining on other text.
+cat >sizes.json <<'END'
+{"vocab_size": 20, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
+ "max_position_embeddings": 48, "type_vocab_size": 2}
+END
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' the a cat dog sat ran on under mat tree . quick '##ly' fast slow >vocab.txt
+RANDOM=5
+for ((i = 0; i < 300; i++)); do
+    text=''
+    for _ in 1 2 3 4 5 6; do # which of the documents are held out depends on their text, so no two are the same
+        k=$((RANDOM % 8)) animals=(cat dog) verbs=('sat on' 'ran under') places=('the mat' 'a tree')
+        text+="The ${animals[k % 2]} ${verbs[k / 2 % 2]} ${places[k / 4]} quickly. "
+    done
+    printf '%s\n\n' "$text" >>text.txt
+    printf '%d,"%s"\n' "$i" "$text" >>rows
+    printf '{"text": "%s\\n\\n%s"}\n' "$text" "$text" >>text.jsonl
+done
+{ echo id,body && cat rows; } >text.csv
+gzip text.jsonl
+small=(--backend cpu --threads 1 --snapshot-dir none --save-every off)
+expect 0 "$CAIRN_BINARY" pretrain --model-config sizes.json --vocab vocab.txt --input text.txt --max-seq-length 32 --max-steps 2 --batch-size 8 "${small[@]}" --output-dir base
+
+adapt=("$CAIRN_BINARY" adapt --model base --batch-size 16 --learning-rate 3e-3 "${small[@]}")
+expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted
+says "pieces per word" "before training: mlm_accuracy" "masked words of the held-out text: loss"
+has_file adapted/model.safetensors adapted/config.json adapted/vocab.txt adapted/tokenizer_config.json adapted/adapt.json
+grep -q BertForMaskedLM adapted/config.json || complain "the result has another head: $(cat adapted/config.json)"
+before=$(json_number adapted/adapt.json mlm_loss_before) after=$(json_number adapted/adapt.json mlm_loss_after)
+awk -v b="$before" -v a="$after" 'BEGIN { exit !(a < 0.7 * b) }' || complain "the loss was $before before and is $after"
+[ "$(json_number adapted/adapt.json unknown)" = 0 ] || complain "[UNK] in a text of known words"
+awk -v p="$(json_number adapted/adapt.json pieces)" -v w="$(json_number adapted/adapt.json words)" 'BEGIN { exit !(p / w > 1.1 && p / w < 1.2) }' ||
+    complain "pieces per word: $(cat adapted/adapt.json)"
+# The figure before is what an evaluation of the base gives, that after what one of the result gives.
+expect 0 "$CAIRN_BINARY" pretrain --model adapted --data-dir adapted/shards/eval --do-eval --no-do-train --nsp off --whole-words --masking dynamic --max-seq-length 48 "${small[@]}" --output-dir again
+[ "$(json_number again/eval_results.json eval_mlm_loss)" = "$after" ] || complain "another evaluation gives $(cat again/eval_results.json), not $after"
+
+# The same command again shows the results; JSON lines packed by gz; ranks.
+expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted
+says "finished"
+expect 0 "$CAIRN_BINARY" launch --ranks 2 -- adapt --model base --batch-size 16 --input text.jsonl.gz --max-steps 4 "${small[@]}" --output-dir ranks
+says "masked words of the held-out text: loss"
+
+# Stopped and resumed, it knows the figure before.
+expect 75 "${adapt[@]}" --input text.csv --text-columns body --max-time 0.01s --output-dir stopped
+expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir stopped
+cmp adapted/model.safetensors stopped/model.safetensors || complain "a stopped run gives another model"
+[ "$(json_number stopped/adapt.json mlm_loss_before)" = "$before" ] || complain "a stopped run has another figure before"
+
+expect 2 "${adapt[@]}" --output-dir x
+says --input
+expect 2 "$CAIRN_BINARY" adapt --input text.txt --output-dir x
+says --model
+expect 1 "${adapt[@]}" --input text.csv --output-dir y
+says "text.csv:1: expected a column named 'text' in the header, found 'id', 'body'"
+
+finish

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# run.json and report.html say who, where, when and how, and --config of run.json makes the same run again.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+make_tiny_bert tiny
+mkdir data
+for split in train dev_matched dev_mismatched; do head -n 21 "$sample/$split.tsv" >"data/$split.tsv"; done
+
+# text_of DIR KEY: a text of run.json.
+text_of() { sed -n "s/^ \"$2\": \"\(.*\)\",\$/\1/p" "$1/run.json"; }
+
+run=("$CAIRN_BINARY" glue --do-train --do-eval --data-dir data --model-config tiny/config.json --vocab tiny/vocab.txt
+    --batch-size 8 --max-steps 3 --seed 7 --threads 1)
+expect 0 "${run[@]}" --output-dir "first one"
+[[ $(text_of "first one" command) == *"cairn glue --do-train"*"--output-dir 'first one'" ]] || complain "command: $(text_of "first one" command)"
+[ "$(text_of "first one" hosts)" = "$(uname -n)" ] || complain "hosts: $(text_of "first one" hosts)"
+[ "$(text_of "first one" folder)" = "$work" ] || complain "folder: $(text_of "first one" folder)"
+[ "$(text_of "first one" version)" = "$("$CAIRN_BINARY" --version | cut -d' ' -f2)" ] || complain "version: $(text_of "first one" version)"
+[[ $(text_of "first one" started) =~ ^20[0-9]{2}-[0-9-]+T[0-9:]+Z$ ]] || complain "started: $(text_of "first one" started)"
+[ "$(json_number "first one/run.json" ranks)" = 1 ] || complain "ranks: $(json_number "first one/run.json" ranks)"
+for text in "$(uname -n)" "--seed 7" "cairn glue --config first one/run.json --output-dir OTHER" "$(text_of "first one" started)"; do
+    grep -qF -- "$text" "first one/report.html" || complain "report.html lacks '$text'"
+done
+
+same() { # DIR DIR
+    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: another model"
+    cmp <(losses "$1") <(losses "$2") || complain "$2: other losses"
+    cmp "$1/eval_results.txt" "$2/eval_results.txt" || complain "$2: other results"
+}
+expect 0 "$CAIRN_BINARY" glue --config "first one/run.json" --output-dir again
+same "first one" again
+# In its own folder it is finished; a flag still comes first.
+expect 0 "$CAIRN_BINARY" glue --config "first one/run.json"
+says "this run was finished before"
+expect 0 "$CAIRN_BINARY" glue --config "first one/run.json" --max-steps 2 --output-dir shorter
+[ "$(steps_in shorter)" -eq 2 ] || complain "a flag beside run.json did not count"
+
+# From a dump, whose stages give the run its data.
+make_tiny_config model.json
+dump=$source_dir/tasks/pretrain/sample/sample.xml
+"$CAIRN_BINARY" pretrain --input "$dump" --model-config model.json --eval-fraction 0.2 --max-seq-length 32 --batch-size 8 --max-steps 3 \
+    --threads 1 --output-dir dumped >notes 2>&1 || { grep -q 'built without' notes && echo "skipped: pretraining" && finish; cat notes; complain "pretraining failed"; }
+expect 0 "$CAIRN_BINARY" pretrain --config dumped/run.json --output-dir "dumped again"
+same dumped "dumped again"
+
+# Several ranks.
+if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
+    expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${run[@]:1}" --output-dir ranks
+    [ "$(text_of ranks hosts)" = "$(uname -n) (2 ranks)" ] || complain "hosts: $(text_of ranks hosts)"
+    [ "$(json_number ranks/run.json ranks)" = 2 ] || complain "ranks: $(json_number ranks/run.json ranks)"
+fi
+finish

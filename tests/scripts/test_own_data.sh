@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Own data for `--task custom`: TSV, CSV and JSON lines give the same run; labels come from the data and the model.
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+cat >config.json <<'END'
+{"vocab_size": 14, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
+ "max_position_embeddings": 32, "type_vocab_size": 2}
+END
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' good bad film plot a the , '"' line >vocab.txt
+run=("$CAIRN_BINARY" glue --model-config config.json --vocab vocab.txt --backend cpu --threads 1 --snapshot-dir none
+    --task custom --max-seq-length 24 --batch-size 8 --learning-rate 1e-3 --epochs 2)
+
+# The same 40 rows: texts with commas, quotes and line breaks.
+mkdir tsv csv json gz
+for ((i = 0; i < 40; i++)); do
+    word=good label=positive
+    ((i % 3)) || { word=bad label=negative; }
+    printf '%s\t%s\tthe "%s" film, a plot %d\n' "$label" "$i" "$word" "$i" >>tsv/rows
+    printf '%s,%d,"the ""%s"" film, a plot %d"\r\n' "$label" "$i" "$word" "$i" >>csv/rows
+    printf '{"text": "the \\"%s\\" film, a plot %d", "label": "%s"}\n' "$word" "$i" "$label" >>json/rows
+done
+for split in train dev; do
+    { printf 'label\tid\ttext\n' && cat tsv/rows; } >tsv/$split.tsv
+    { printf 'label,id,text\r\n' && cat csv/rows; } >csv/$split.csv
+    cp json/rows json/$split.jsonl
+    gzip -c csv/$split.csv >gz/$split.csv.gz
+done
+for form in tsv csv json gz; do
+    expect 0 "${run[@]}" --data-dir $form --text-columns text --label-column label --do-train --do-eval --output-dir "out $form"
+    says "2 labels, negative, positive"
+    cmp "out tsv/model.safetensors" "out $form/model.safetensors" || complain "$form trains another model than tsv"
+    cmp "out tsv/eval_results.txt" "out $form/eval_results.txt" || complain "$form evaluates otherwise than tsv"
+done
+grep -q '"0": "negative"' "out csv/config.json" || complain "the labels of the data are not in config.json"
+
+# Evaluation takes the labels of the model, and a file may have other columns than the training had.
+{ echo '{"label": "positive", "text": "a good film"}'; } >json/dev.jsonl
+expect 0 "$CAIRN_BINARY" glue --task custom --model "out csv" --data-dir json --text-columns text --label-column label --do-eval --max-seq-length 24 --output-dir "eval json"
+has_file "eval json/eval_results.json"
+
+# Whole numbers are classes in their order; numbers with a fraction are scores.
+mkdir numbers scores
+{ echo text,label && for ((i = 0; i < 22; i++)); do echo "a good film,$((i % 11))"; done; } >numbers/train.csv
+expect 0 "${run[@]}" --data-dir numbers --text-columns text --label-column label --do-train --output-dir "out numbers"
+says "11 labels, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+{ echo text,label && for ((i = 0; i < 22; i++)); do echo "a good film,$i.5"; done; } >scores/train.csv
+cp scores/train.csv scores/dev.csv
+expect 0 "${run[@]}" --data-dir scores --text-columns text --label-column label --do-train --do-eval --output-dir "out scores"
+says "so they are scores"
+grep -q '"problem_type": "regression"' "out scores/config.json" || complain "a regression is not in config.json"
+expect 0 "$CAIRN_BINARY" glue --task custom --model "out scores" --data-dir scores --text-columns text --label-column label --do-eval --max-seq-length 24 --output-dir "eval scores"
+grep -q pearson "eval scores/eval_results.json" || complain "the model's config.json does not make a regression"
+
+# Several labels at once, as a JSON array or with commas between; --labels may name more than the data has.
+mkdir several
+for ((i = 0; i < 40; i++)); do
+    labels=() word=line
+    ((i % 2)) && labels+=('"odd"') && word="bad $word"
+    ((i % 3)) || { labels+=('"third"') && word="good $word"; }
+    list=$(IFS=,; echo "${labels[*]}")
+    printf '{"text": "%s", "tags": [%s]}\n' "$word" "$list" >>several/train.jsonl
+    printf '"%s","%s"\n' "$word" "${list//\"/}" >>rows.csv
+done
+{ echo text,tags && cat rows.csv; } >several/dev.csv
+tags=("${run[@]}" --data-dir several --text-columns text --label-column tags)
+expect 0 "${tags[@]}" --multi-label --do-train --do-eval --epochs 60 --output-dir "out several"
+says "2 labels, odd, third"
+grep -q '"problem_type": "multi_label_classification"' "out several/config.json" || complain "several labels are not in config.json"
+[ "$(json_number "out several/eval_results.json" eval_accuracy)" = 1 ] || complain "several labels were not learnt: $(cat "out several/eval_results.json")"
+grep -q '"eval_f1": *1' "out several/eval_results.json" || complain "no F1 of several labels"
+cut -d'"' -f2 several/dev.csv | head -n 4 | sed 1s/.*/text/ >several/test.csv
+expect 0 "$CAIRN_BINARY" glue --task custom --model "out several" --data-dir several --text-columns text --max-seq-length 24 --do-predict --output-dir "predict several"
+grep -q "odd" "predict several/predictions_test.tsv" || complain "no label predicted: $(cat "predict several/predictions_test.tsv")"
+expect 1 "${tags[@]}" --multi-label --labels odd,even --do-train --output-dir "out wrong"
+says "several/train.jsonl:1: label 'third' is unknown; expected 'odd', 'even'"
+expect 2 "${tags[@]}" --multi-label --labels regression --do-train --output-dir "out wrong"
+says "--multi-label and --labels regression"
+
+# Smoothed labels raise the loss of training, not that of evaluation; the cosine runs.
+first_loss() { sed -n '1s/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
+base=("${run[@]}" --data-dir tsv --text-columns text --label-column label --do-train --do-eval)
+expect 0 "${base[@]}" --label-smoothing 0.3 --output-dir "out smooth"
+[ "$(first_loss "out smooth")" != "$(first_loss "out tsv")" ] || complain "--label-smoothing changes nothing"
+expect 0 "${base[@]}" --schedule cosine --output-dir "out cosine"
+expect 2 "${run[@]}" --data-dir scores --text-columns text --label-column label --do-train --label-smoothing 0.1 --output-dir "out wrong"
+says --label-smoothing
+
+# Early stopping: the task is learnt at once, so no later evaluation is better.
+expect 0 "${base[@]}" --learning-rate 5e-3 --epochs 40 --eval-every 5 --patience 2 --output-dir "out patient"
+steps=$(wc -l <"out patient/metrics.jsonl") best=$(json_number "out patient/best/best.json" step)
+[ "$steps" -eq $((best + 10)) ] && [ "$steps" -lt 200 ] || complain "--patience 2: $steps steps, the best at $best"
+expect 0 "${base[@]}" --learning-rate 5e-3 --epochs 40 --eval-every 5 --patience 2 --output-dir "out patient"
+says "finished"
+expect 2 "${base[@]}" --patience 2 --output-dir "out wrong"
+says --eval-every
+
+# Errors name file and place, and what to do.
+mkdir wrong
+own() { "${run[@]}" --data-dir wrong --text-columns text --label-column label --do-train --output-dir "out wrong"; }
+expect 1 own
+says "wrong/train.tsv, .csv or .jsonl" "--data-dir"
+printf 'text,label\n"a good film,1\n' >wrong/train.csv
+expect 1 own
+says "wrong/train.csv:2:1: expected a closing quote"
+printf 'text,label\na film,1\n' >wrong/train.csv
+expect 1 own
+says "wrong/train.csv: all labels are '1'"
+printf 'text\tlabel\na film\t1\n' >wrong/train.csv
+expect 1 own
+says "expected a column named 'label'" "name the file .tsv"
+printf 'text\tlabel\na film\t1\n' >wrong/train.tsv
+expect 2 own
+says "wrong/train.tsv" "wrong/train.csv" "expected one file of this split"
+expect 2 "${run[@]}" --data-dir wrong --text-columns text --do-train --output-dir "out wrong"
+says --label-column
+
+finish

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# packaging/: every recipe has the version of the source and the libraries that the scripts install; the modulefile finds the
+# installation; under `test.sh deep` the Debian package is built, without a complaint of lintian, and its program runs.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+packaging=$source_dir/packaging
+version=$("$CAIRN_BINARY" --version | cut -d' ' -f2)
+head -n 1 "$packaging/debian/changelog" | grep -qF "($version-" || complain "debian/changelog has another version than $version"
+grep -qF "version(\"$version\")" "$packaging/spack/package.py" || complain "Spack's package has another version than $version"
+
+# missing_for_build names the packages.
+mapfile -t packages < <(sed -n '/^missing_for_build/,/^}/s/.*echo \([a-z0-9+-]*\).*/\1/p' "$scripts/common.sh")
+[ ${#packages[@]} -gt 10 ] || complain "common.sh names ${#packages[@]} packages"
+for package in "${packages[@]}"; do
+    grep -qwF -- "$package" "$packaging/apptainer/cairn.def" || complain "cairn.def does not install $package"
+    [[ $package == gcc || $package == g++ ]] || grep -qwF -- "$package" "$packaging/debian/control" || complain "debian/control does not need $package"
+done
+# Every file that the container's recipe takes exists; a new folder of sources must be added to it.
+while read -r path _; do
+    [ -e "$source_dir/$path" ] || complain "cairn.def takes $path, which does not exist"
+done < <(sed -n '/^%files/,/^$/s/^ \{4\}//p' "$packaging/apptainer/cairn.def")
+for folder in $(sed -n 's/^add_subdirectory(\([a-z]*\)[^a-z/].*/\1/p' "$source_dir/CMakeLists.txt"); do
+    grep -qE "^ +$folder " "$packaging/apptainer/cairn.def" || complain "cairn.def lacks $folder/"
+done
+if command -v python3 >/dev/null; then
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$packaging/spack/package.py" || complain "package.py is no Python"
+fi
+
+# The modulefile of an installation.
+expect 0 cmake --install "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}" --prefix "$work/prefix"
+has_file "prefix/share/modulefiles/cairn/$version"
+if command -v tclsh >/dev/null; then
+    cat >stub.tcl <<'END'
+foreach word {module-whatis conflict} { proc $word args {} }
+proc prepend-path {name value} { puts "$name=$value" }
+set ModulesCurrentModulefile [lindex $argv 0]
+source $ModulesCurrentModulefile
+END
+    expect 0 tclsh stub.tcl "prefix/share/modulefiles/cairn/$version"
+    says "PATH=$work/prefix/bin" "MANPATH=$work/prefix/share/man"
+fi
+
+if [ -n "${CAIRN_TEST_DEEP:-}" ] && command -v dh >/dev/null && command -v dpkg-buildpackage >/dev/null; then
+    mkdir -p debian/source
+    (cd -- "$source_dir" && tar -c --exclude='./build*' --exclude=./results --exclude=./.git .) | tar -x -C debian/source
+    cd debian/source
+    cp -r packaging/debian .
+    expect 0 dpkg-buildpackage -b -us -uc -d
+    cd ..
+    has_file "cairn_$version-1_$(dpkg --print-architecture).deb"
+    if command -v lintian >/dev/null; then
+        expect 0 lintian --allow-root --fail-on error,warning ./*.deb
+        [ -z "$output" ] || complain "lintian says: $output"
+    fi
+    dpkg-deb -x cairn_*_*.deb unpacked
+    expect 0 env -u CAIRN_BACKEND_DIR unpacked/usr/bin/cairn doctor --output-dir "$work"
+    has_file unpacked/usr/lib/cairn/cairn_cpu.so unpacked/usr/share/man/man1/cairn.1.gz
+fi
+finish

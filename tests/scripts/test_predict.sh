@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# `cairn predict`: labels and probabilities, the same for any form of the input, batch size and number of ranks.
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+cat >config.json <<'END'
+{"vocab_size": 14, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
+ "max_position_embeddings": 32, "type_vocab_size": 2}
+END
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' good bad film plot a the , '"' line >vocab.txt
+mkdir data
+{ echo text,other,label && for ((i = 0; i < 40; i++)); do
+    ((i % 3)) && echo "a good film,the plot,positive" || echo "a bad film,a line,negative"
+done; } >data/train.csv
+train=("$CAIRN_BINARY" glue --model-config config.json --vocab vocab.txt --backend cpu --threads 1 --snapshot-dir none
+    --task custom --max-seq-length 24 --batch-size 8 --learning-rate 1e-3 --epochs 1 --data-dir data --label-column label --do-train)
+expect 0 "${train[@]}" --text-columns text --output-dir one
+expect 0 "${train[@]}" --text-columns text,other --output-dir pair
+
+# 9000 texts: more than a block.
+for ((i = 0; i < 9000; i++)); do
+    ((i % 7)) && echo "a good film, the plot" || echo "the bad line, a film"
+done >lines.txt
+{ echo text && sed 's/.*/"&"/' lines.txt; } >rows.csv
+sed 's/.*/{"text": "&", "more": 1}/' lines.txt >rows.jsonl
+predict=("$CAIRN_BINARY" predict --model one --backend cpu --threads 1)
+expect 0 "${predict[@]}" --input lines.txt --output base.jsonl
+[ "$(wc -l <base.jsonl)" -eq 9000 ] || complain "not 9000 predictions"
+grep -qE '^\{"index": 0, "label": "(positive|negative)", "probabilities": \{"negative": 0\.[0-9]+, "positive": 0\.[0-9]+\}\}$' base.jsonl || complain "not the form: $(head -n 1 base.jsonl)"
+for file in rows.csv rows.jsonl; do
+    expect 0 "${predict[@]}" --input $file --output out.jsonl --eval-batch-size 33
+    cmp base.jsonl out.jsonl || complain "$file gives other predictions"
+done
+"${predict[@]}" <rows.jsonl >piped.jsonl 2>messages || complain "a pipe fails: $(cat messages)"
+cmp base.jsonl piped.jsonl || complain "the standard input gives other predictions"
+"${predict[@]}" --input - <lines.txt 2>messages | cmp base.jsonl - || complain "lines of the standard input give other predictions: $(cat messages)"
+expect 0 "$CAIRN_BINARY" launch --ranks 3 -- predict --model one --backend cpu --threads 1 --input rows.csv --output ranks.jsonl
+cmp base.jsonl ranks.jsonl || complain "three ranks give other predictions"
+[ ! -e results ] || complain "a folder was made"
+
+# TSV is what `cairn glue --do-predict` writes.
+head -n 51 rows.csv >data/test.csv
+expect 0 "$CAIRN_BINARY" glue --task custom --model one --data-dir data --text-columns text --max-seq-length 32 --backend cpu --threads 1 --do-predict --output-dir same
+expect 0 "${predict[@]}" --input data/test.csv --output test.tsv
+cmp same/predictions_test.tsv test.tsv || complain "predict and glue --do-predict differ"
+expect 0 "${predict[@]}" --input data/test.csv --format tsv
+cmp .stdout test.tsv || complain "--format tsv differs"
+
+# Pairs by name; a model without a classifier, and bad rows.
+expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --text-columns text,other --input data/train.csv
+[ "$(wc -l <.stdout)" -eq 40 ] || complain "not 40 pairs"
+expect 2 "$CAIRN_BINARY" predict --input data/train.csv
+says --model
+expect 1 "${predict[@]}" --text-columns nothing --input data/train.csv
+says "data/train.csv:1: expected a column named 'nothing' in the header, found 'text', 'other', 'label'"
+printf '{"text": "a film"}\n{"txt": "a film"}\n' >bad.jsonl
+expect 1 "${predict[@]}" --input bad.jsonl --output bad.out
+says "bad.jsonl:2: expected a key 'text', found 'txt'"
+[ ! -e bad.out ] || complain "a failed command left its output"
+
+finish

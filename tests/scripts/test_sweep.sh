@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# cairn sweep plans all combinations, makes the missing runs, continues after a stop, and prints one table; --seeds,
+# --stop-after and array jobs.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+make_tiny_bert bert
+run=(glue --task MNLI --data-dir "$sample" --model-config bert/config.json --vocab bert/vocab.txt --do-train --do-eval
+    --eval-splits dev_matched --max-seq-length 32 --threads 1 --snapshot-dir none --max-steps 3)
+sweep() { expect "$1" "$CAIRN_BINARY" sweep --output-dir out "${@:2}"; }
+# column NAME ROW: of out/means.csv
+column() {
+    awk -F, -v name="$1" -v row="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i } NR == row + 1 { print $at }' \
+        out/means.csv | tr -d '\r'
+}
+
+# Six runs, of which two do not fit; the same command makes none again.
+vary=(--vary "batch-size=4,200000" --vary "seed=1-3")
+sweep 0 "${vary[@]}" -- "${run[@]}" --micro-batch-tokens step --padded --memory-budget 300MiB
+says "plan of batch-size=4_seed=1: fits" "6 runs: 3 to make, 0 finished before, 3 do not fit" "200000      does not fit" " ± "
+has_file out/{report.html,sweep.csv,means.csv,throughput.svg,memory.svg,seeds.svg} out/batch-size=4_seed=3/run.json
+[ ! -e "out/batch-size=200000_seed=1" ] || complain "a run that does not fit was begun"
+[ "$(wc -l <out/sweep.csv)" -eq 7 ] || complain "sweep.csv: $(cat out/sweep.csv)"
+grep -q '^batch-size=200000_seed=2,200000,2,does not fit,.*GiB\|MiB' out/sweep.csv || complain "no reason: $(cat out/sweep.csv)"
+# Mean and deviation are those of the runs' own figures.
+figures() { for i in 1 2 3; do json_number "out/batch-size=4_seed=$i/run.json" "dev_matched accuracy"; done; }
+want=$(figures | awk '{ n++; s += $1; q += $1 * $1 } END { m = s / n; printf "%.9f %.9f", m, sqrt((q - n * m * m) / (n - 1)) }')
+got=$(printf '%.9f %.9f' "$(column 'dev_matched accuracy' 1)" "$(column 'deviation of dev_matched accuracy' 1)")
+awk -v a="$want" -v b="$got" 'BEGIN { split(a, x); split(b, y); exit !(x[1] == y[1] && (x[2] - y[2]) ^ 2 < 1e-12) }' ||
+    complain "mean and deviation are $got, expected $want"
+times=$(stat -c %Y.%i out/batch-size=4_seed=*/run.json)
+sweep 0 "${vary[@]}" -- "${run[@]}" --micro-batch-tokens step --padded --memory-budget 300MiB
+says "0 to make, 3 finished before"
+[ "$times" = "$(stat -c %Y.%i out/batch-size=4_seed=*/run.json)" ] || complain "finished runs were made again"
+sweep 2 "${vary[@]}" -- "${run[@]}" --learning-rate 1
+says "finished run with other flags" "--learning-rate was 2e-05, is 1"
+
+# A signal stops the run that is made, with its state; the same command resumes. Two at a time.
+rm -rf out
+"$CAIRN_BINARY" sweep --output-dir out --jobs 2 --vary seed=1-3 -- "${run[@]}" --max-steps 3000 >log 2>&1 &
+pid=$!
+wait_until 60 reached out/seed=1 2 || complain "no run began: $(cat log)"
+wait_until 60 reached out/seed=2 2 || complain "the second run did not begin beside the first: $(cat log)"
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" -eq 75 ] || complain "a stopped sweep ended with $code: $(cat log)"
+grep -q 'the same command resumes the sweep' log || complain "the message of a stop: $(cat log)"
+compgen -G 'out/seed=1/checkpoint-*' >/dev/null || complain "the stopped run has no checkpoint"
+[ ! -e out/seed=3 ] || complain "a run began after the signal"
+sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 3000
+says "3 done"
+grep -q 'resuming from' out/logs/seed=1.log || complain "the run did not resume"
+grep -q -- '--stop-after: training ends at step' out/logs/seed=3.log || complain "--stop-after did not end the training"
+steps=$(json_number out/seed=3/run.json steps)
+[ "$steps" -lt 3000 ] || complain "--stop-after 0.05s: $steps steps"
+has_file out/seed=3/eval_results.json
+sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 3000
+says "0 to make, 3 finished before"
+
+# A run that fails leaves the others alone; ranks; one run of the grid, and the commands of arrays.
+rm -rf out
+mkdir -p out/learning-rate=2/metrics.jsonl
+sweep 1 --vary learning-rate=1e-5,2 -- "${run[@]}"
+says "1 of 2 runs failed" "1 done" "failed"
+expect 0 "$CAIRN_BINARY" sweep --output-dir one --index 2 --vary seed=1-3 -- "${run[@]}"
+has_file one/seed=2/run.json
+[ ! -e one/seed=1 ] || complain "--index 2 made the first run"
+expect 0 "$CAIRN_BINARY" sweep --output-dir one --slurm --vary seed=1-3 -- "${run[@]}"
+says "RUN_SCRIPT=sweep.sh sbatch --array=1-3 --nodes=1 --mem=" "--index '\$SLURM_ARRAY_TASK_ID' --output-dir one --vary seed=1-3 -- glue"
+expect 0 "$CAIRN_BINARY" sweep --output-dir one --pbs --vary seed=1-3 -- "${run[@]}"
+says "qsub -J 1-3 -l select=1:ncpus=" "hpcai_scripts/job.pbs"
+submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
+# shellcheck disable=SC2016 # the job's shell expands it
+read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
+[[ $read_back == "--index|\$PBS_ARRAY_INDEX|--output-dir|one|--vary|seed=1-3|--|glue|"*"|$sample|"* ]] || complain "RUN_FLAGS: $read_back"
+
+# --seeds is the same sweep.
+expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --output-dir seeds
+says "2 done" " ± "
+has_file seeds/seed=4/run.json seeds/seed=5/run.json
+
+# Wrong use is found before anything is made.
+wrong() { # wrong TEXT FLAG...
+    expect 2 "$CAIRN_BINARY" sweep --output-dir none "${@:2}"
+    says "$1"
+    [ ! -e none ] || complain "a refused sweep left its folder: ${*:2}"
+}
+wrong "nothing to vary" -- "${run[@]}"
+wrong "give the command behind" --vary seed=1,2
+wrong "expected FLAG=A,B" --vary seed -- "${run[@]}"
+wrong "the smaller first" --vary seed=5-1 -- "${run[@]}"
+wrong "has 3 twice" --vary seed=1-3,3 -- "${run[@]}"
+wrong "given twice" --vary seed=1 --vary seed=2 -- "${run[@]}"
+wrong "a folder of its own" --vary output-dir=a,b -- "${run[@]}"
+wrong "unknown flag --no-such" --vary no-such=1,2 -- "${run[@]}"
+wrong "the run batch-size=0" --vary batch-size=8,0 -- "${run[@]}"
+wrong "glue and pretrain" --vary batch-size=8,16 -- plan --model-config bert-tiny
+wrong "--index 4: the sweep has 3 runs" --index 4 --vary seed=1-3 -- "${run[@]}"
+finish

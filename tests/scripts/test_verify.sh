@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# cairn verify: a run's steps computed again agree, from its start and from a checkpoint; a changed record, a changed
+# state and other data do not. --audit on one rank. Nothing is written.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+export XDG_CACHE_HOME=$work/cache
+make_tiny_bert tiny
+cp -r -- "$sample" data
+glue=("$CAIRN_BINARY" glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --do-eval
+    --backend cpu --batch-size 9 --max-seq-length 32 --threads 1)
+expect 0 "${glue[@]}" --output-dir run --max-steps 6 --save-steps 2 --keep 9 --digest-steps 3 --recompute full
+listing() { (cd run && find . -type f -exec md5sum {} + | sort); }
+listing >before
+
+expect 0 "$CAIRN_BINARY" verify run
+says "run: 6 steps computed again, up to step 6; all agree"
+expect 0 "$CAIRN_BINARY" verify run --steps 5-6
+says "run: 2 steps computed again, up to step 6; all agree" "checkpoint-4"
+expect 0 "$CAIRN_BINARY" verify run --steps 3
+says "run: 1 steps computed again, up to step 3; all agree"
+for steps in 0 7 5-4 x 3-; do
+    expect 2 "$CAIRN_BINARY" verify run --steps "$steps"
+    says "within the recorded steps 1 to 6"
+done
+listing | cmp -s - before || complain "verify has written: $(listing | diff - before)"
+
+# a digest, a loss, a state
+cp -r run changed
+sed -i '/"step": 3,/s/"weights_digest": "[0-9a-f]/"weights_digest": "x/' changed/metrics.jsonl
+expect 78 "$CAIRN_BINARY" verify changed
+says "changed: step 3 is the first that differs: the digest of the weights was" "2 steps before it agree"
+sed -i '/"step": 2,/s/"loss": /"loss": 9/' changed/metrics.jsonl
+expect 78 "$CAIRN_BINARY" verify changed
+says "step 2 is the first that differs: the loss was 9"
+cp -r run short && sed -i 4q short/metrics.jsonl
+expect 0 "$CAIRN_BINARY" verify short
+says "up to step 4; all agree"
+
+# of a run that was stopped: its checkpoint has the options
+cp -r run stopped && rm stopped/run.json
+expect 0 "$CAIRN_BINARY" verify stopped --steps 6
+says "2 steps computed again"
+
+# other data, moved data
+cp -r data elsewhere
+expect 0 "$CAIRN_BINARY" verify run --steps 5-6 --data-dir elsewhere
+sed -i '$d' data/train.tsv
+expect 2 "$CAIRN_BINARY" verify run
+says "its data was"
+expect 2 "$CAIRN_BINARY" verify nothing
+says "expected the output folder of a run"
+expect 2 "$CAIRN_BINARY" verify
+mv elsewhere/train.tsv data/train.tsv
+
+# ---- --audit on one rank ----
+audited() { expect "$1" "${glue[@]}" --max-steps 6 --recompute full "${@:2}"; }
+instr=$("$CAIRN_BINARY" plan --model-config tiny/config.json --backend cpu --threads 1 --recompute full \
+    --audit recompute --max-seq-length 32 --batch-size 9 --explain 2>/dev/null |
+    awk '$2 == "recompute" && / linear +l0.pre/ && !n++ { print $1 }')
+audited 0 --output-dir quiet --audit recompute,50%
+says "50 % of the steps are computed twice, both times here" "0 differences"
+cmp -s run/model.safetensors quiet/model.safetensors || complain "the audit changed the weights"
+[ ! -e quiet/audit.jsonl ] || complain "a false alarm: $(cat quiet/audit.jsonl)"
+export CAIRN_TEST_FLIP="0 5 1 $instr 0 777777"
+audited 0 --output-dir once --audit recompute
+says "step 5, attempt 1: a machine computes wrongly. rank 0 on" "instr $instr (linear l0.pre') made tensor 'l0.pre''"
+cmp -s run/model.safetensors once/model.safetensors || complain "the repeated step has other bits"
+export CAIRN_TEST_FLIP="0 5 2 $instr 0 777777"
+audited 77 --output-dir twice --audit recompute --save-every off
+says "step 5: rank 0 on" "computed wrongly twice" "The state of step 4 is saved in twice"
+has_file twice/audit-report.txt twice/checkpoint-4/manifest.json
+grep -q "attempt 2, rank 0 on .*linear l0.pre'" twice/audit-report.txt || complain "the report: $(cat twice/audit-report.txt)"
+unset CAIRN_TEST_FLIP
+audited 0 --output-dir unseen --audit recompute --recompute none
+says "makes no tensor twice, so nothing is compared"
+audited 77 --output-dir twice
+says "local rank 0 on" "is excluded from this run" "remove that file"
+rm twice/audit-report.txt
+audited 0 --output-dir twice
+cmp -s run/model.safetensors twice/model.safetensors || complain "the resumed run has other bits"
+audited 2 --output-dir bad --audit sometimes
+says "--audit 'sometimes': expected off, recompute"
+
+finish

@@ -1,0 +1,138 @@
+/* Who is blamed, from what ranks found. */
+#include "testing.h"
+
+#include "train/audit.h"
+
+enum { MOST_RANKS = 4 };
+
+typedef struct {
+    AuditFinding all[AUDIT_ATTEMPTS * MOST_RANKS];
+    int ranks, attempts;
+    AuditBlame blame[MOST_RANKS];
+} Findings;
+
+/* A computation in which everything agrees; a rank's digest is 100 + rank. */
+static AuditFinding *attempt(Findings *f, bool twice)
+{
+    AuditFinding *now = &f->all[f->attempts * f->ranks];
+    int shift = f->ranks > 1 ? 1 + f->attempts % (f->ranks - 1) : 0;
+    for (int r = 0; r < f->ranks; r++) {
+        int partner = (r + shift) % f->ranks;
+        now[r] = twice ? (AuditFinding){.partner = partner, .own = 100 + (uint64_t)r, .other = 100 + (uint64_t)partner}
+                       : (AuditFinding){.partner = -1};
+    }
+    f->attempts++;
+    return now;
+}
+
+/* What is known of each rank: '.' nothing, r recomputed, w wrong, s suspect; upper case: excluded. */
+static void expect(Findings *f, const char *expected)
+{
+    char text[MOST_RANKS + 1] = "";
+    audit_blame(f->all, f->attempts, f->ranks, f->blame);
+    for (int r = 0; r < f->ranks; r++) {
+        const AuditBlame *b = &f->blame[r];
+        text[r] = b->recomputed ? 'r' : b->wrong ? 'w' : b->suspect ? 's' : '.';
+        if (b->excluded) text[r] = (char)(text[r] - 'a' + 'A');
+    }
+    assert_string_equal(text, expected);
+}
+
+static void recomputed(AuditFinding *f, int64_t tensor) { f->recomputed = (AuditFound){1, tensor, 5}; }
+
+static void test_recomputed_tensors(void **state)
+{
+    (void)state;
+    Findings f = {.ranks = 3};
+    recomputed(&attempt(&f, false)[1], 7);
+    expect(&f, ".r.");
+    attempt(&f, false);
+    expect(&f, "...");
+    f.attempts--;
+    recomputed(&attempt(&f, false)[1], 7);
+    expect(&f, ".R.");
+    f.attempts--;
+    recomputed(&attempt(&f, false)[1], 8); /* another tensor: a third attempt */
+    expect(&f, ".r.");
+    recomputed(&attempt(&f, false)[2], 9);
+    expect(&f, "..R");
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    Findings f = {.ranks = 1};
+    attempt(&f, true)->own = 1;
+    expect(&f, "w");
+    attempt(&f, true);
+    expect(&f, ".");
+    f.attempts--;
+    attempt(&f, true)->own = 2;
+    expect(&f, "W");
+}
+
+/* Two ranks: whose fault it is shows when one of them contradicts itself. */
+static void test_two_ranks(void **state)
+{
+    (void)state;
+    Findings f = {.ranks = 2};
+    attempt(&f, true)[1].own = 1;
+    expect(&f, "ss");
+    attempt(&f, true);
+    expect(&f, "..");
+    f.attempts--;
+    attempt(&f, true)[1].own = 2;
+    expect(&f, ".W");
+    f.attempts--;
+    attempt(&f, true)[1].own = 1; /* the same wrong bits each time */
+    expect(&f, "ss");
+    attempt(&f, true)[1].own = 1;
+    expect(&f, "SS");
+}
+
+/* Three ranks and more: the next attempt has another partner, and the majority is right. */
+static void test_more_ranks(void **state)
+{
+    (void)state;
+    for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
+        Findings f = {.ranks = ranks};
+        AuditFinding *now = attempt(&f, true);
+        now[1].own = 1;
+        now[1].other = 2; /* rank 1 computes the share of rank 2, too */
+        expect(&f, &"sss.\0sss"[ranks == 3 ? 5 : 0]);
+        now = attempt(&f, true);
+        now[1].own = 1;
+        now[1].other = 3;
+        audit_blame(f.all, f.attempts, f.ranks, f.blame);
+        assert_true(f.blame[1].wrong && f.blame[1].excluded);
+        for (int r = 0; r < ranks; r++) assert_true(r == 1 || !f.blame[r].excluded);
+    }
+}
+
+static void test_options(void **state)
+{
+    AuditChoice c;
+    static const char *const bad[] = {"", "on", "5", "0%", "101%", "-1%", "nan%", "recompute,", "off,5%", "5%x"};
+    (void)state;
+    assert_ok(audit_parse("off", &c));
+    assert_true(!c.recompute && c.share == 0);
+    assert_ok(audit_parse("recompute", &c));
+    assert_true(c.recompute && c.share == 0);
+    assert_ok(audit_parse("2.5%", &c));
+    assert_true(!c.recompute && c.share == 0.025);
+    assert_ok(audit_parse("recompute,100%", &c));
+    assert_true(c.recompute && c.share == 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_status(audit_parse(bad[i], &c), E_USAGE);
+        assert_message("expected off, recompute");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recomputed_tensors), cmocka_unit_test(test_one_rank), cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_more_ranks),         cmocka_unit_test(test_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* Names that are not in the table: flags and commands of other trainers, and misspelt ones. */
+#include "config/table.h"
+#include "config_testing.h"
+
+static void test_taken(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "glue", "--learning_rate", "3e-5", "--per_device_train_batch_size", "16",
+                    "--num_train_epochs=2", "--task_name", "sst2", "--warmup_ratio", "0.06", "--max_steps", "-1",
+                    "--save_total_limit", "2", "--lr_scheduler_type", "constant_with_warmup", "--model_name_or_path",
+                    "a", NULL));
+    assert_true(c.learning_rate == 3e-5 && c.epochs == 2);
+    assert_int_equal(c.batch_size, 16);
+    assert_string_equal(c.batch_name, "per_device_train_batch_size");
+    assert_string_equal(c.task, "SST-2");
+    assert_string_equal(c.warmup, "0.06");
+    assert_int_equal(c.max_steps, 0);
+    assert_int_equal(c.keep, 2);
+    assert_string_equal(c.schedule, "constant");
+    assert_string_equal(c.model, "a");
+    assert_int_equal(c.source[OPTION_epochs], FROM_FLAG);
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--train_batch_size", "16", "--batch-size", "8", NULL));
+    assert_int_equal(c.batch_size, 8);
+    assert_null(c.batch_name); /* counts all ranks */
+    config_free(&c);
+}
+
+static void test_taken_switches(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "glue", "--gradient_checkpointing", "--bf16", "True", "--fp16", "false", "--overwrite_cache",
+                    "--resume_from_checkpoint", "--do_lower_case=False", NULL));
+    assert_string_equal(c.recompute, "full");
+    assert_string_equal(c.precision, "bf16"); /* false sets nothing */
+    assert_string_equal(c.resume, "auto");
+    assert_string_equal(c.do_lower_case, "no");
+    config_free(&c);
+    assert_ok(
+        parse(&c, "glue", "--resume_from_checkpoint", "out/checkpoint-3", "--gradient-checkpointing=false", NULL));
+    assert_string_equal(c.resume, "out/checkpoint-3");
+    assert_string_equal(c.recompute, "none");
+    config_free(&c);
+}
+
+static void test_keys_of_a_file(void **state)
+{
+    (void)state;
+    Config c;
+    char *dir = testing_directory();
+    char *file =
+        store(dir, "hf.json", "{\"per_device_train_batch_size\": 4, \"fp16\": true, \"num_train_epochs\": 1.5}");
+    assert_ok(parse(&c, "glue", "--config", file, NULL));
+    assert_int_equal(c.batch_size, 4);
+    assert_string_equal(c.precision, "fp16");
+    assert_true(c.epochs == 1.5);
+    config_free(&c);
+    free(file);
+    file = store(dir, "twice.json", "{\"batch-size\": 4, \"train_batch_size\": 8}");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), "'batch-size' is given twice");
+    free(file);
+    assert_ok(file_remove_tree(dir));
+    free(dir);
+}
+
+static void test_refused_with_advice(void **state)
+{
+    (void)state;
+    Config c;
+    assert_refused(parse(&c, "glue", "--lr_scheduler_type", "inverse_sqrt", NULL), "inverse_sqrt", "--schedule linear");
+    assert_refused(parse(&c, "glue", "--gradient_accumulation_steps", "4", NULL), "--batch-size",
+                   "--micro-batch-tokens");
+    assert_ok(parse(&c, "glue", "--gradient_accumulation_steps", "1", NULL));
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--optim", "adamw_torch", NULL), "--optimizer adamw", "--bias-correction");
+    assert_refused(parse(&c, "glue", "--fp16=maybe", NULL), "--fp16 maybe", "true or false");
+    assert_refused(parse(&c, "glue", "--lr", NULL), "--lr needs a value");
+    assert_refused(parse(&c, "glue", "--lr", "x", NULL), "--learning-rate is 'x'");
+    assert_refused(parse(&c, "vocab", "--lr", "1", NULL), "--lr is not a flag of `cairn vocab`");
+    assert_refused(parse(&c, "train", NULL), "unknown command 'train'", "`cairn glue --do-train`", "`cairn pretrain`");
+}
+
+/* A guess only where a name is similar. */
+static void test_similar(void **state)
+{
+    (void)state;
+    Config c;
+    assert_refused(parse(&c, "glue", "--batch", "3", NULL), "nearest is --batch-size");
+    assert_refused(parse(&c, "glue", "--recomput", "full", NULL), "nearest is --recompute");
+    assert_null(config_nearest_flag(COMMAND_GLUE, "zebra-crossing"));
+    assert_null(config_nearest_flag(COMMAND_VOCAB, "wire-up"));
+    assert_null(config_nearest_command("nonsense"));
+    assert_string_equal(config_nearest_command("pretrian"), "pretrain");
+}
+
+/* Every row is of use: its option takes its values, no name hides an option, and what is refused has an advice. */
+static void test_rows(void **state)
+{
+    (void)state;
+    for (const ForeignName *f = config_foreign; f->name; f++) {
+        char value[64];
+        int own = config_option(f->name);
+        assert_true(own < 0 || own == f->option);
+        assert_ptr_equal(config_foreign_name(f->name), f); /* no name twice */
+        assert_true(f->option >= 0 || *f->values || *f->advice);
+        assert_true(strchr(f->values, '*') || *f->advice || strncmp(f->values, "true= false=", 12) == 0);
+        for (const char *p = f->values; *p; p += strcspn(p, " "), p += *p == ' ') {
+            char word[64];
+            if (*p == '*') continue;
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "="), p);
+            assert_true(config_foreign_value(f, word, value, sizeof value));
+            Config c = {0};
+            if (f->option >= 0 && *value) assert_ok(config_set_value(&c, f->option, "", value, FROM_FLAG));
+            config_free(&c);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_taken),          cmocka_unit_test(test_taken_switches),
+        cmocka_unit_test(test_keys_of_a_file), cmocka_unit_test(test_refused_with_advice),
+        cmocka_unit_test(test_similar),        cmocka_unit_test(test_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,84 @@
+/* state.json: each value out of its range is refused as damage, by name; null and old states are read. */
+#include "testing.h"
+#include "train/saving.h"
+
+static const char *const good =
+    "{\"format\": 1, \"step\": 7, \"batch\": 9, \"finished\": false, \"loss_sum\": 8.5, \"last_loss\": 1, "
+    "\"best_metric\": null, \"best_step\": 0, \"evaluated\": 7, \"evaluated_samples\": 30, \"norm_forms\": [0, 1, 0], "
+    "\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, \"fingerprint\": {}, \"config\": {}}";
+
+/* The good text with one part replaced. */
+static void change(Buf *text, const char *from, const char *to)
+{
+    const char *at = strstr(good, from);
+    assert_non_null(at);
+    buf_append(text, good, (size_t)(at - good));
+    buf_puts(text, to);
+    buf_puts(text, at + strlen(from));
+}
+
+static Status read_changed(const char *from, const char *to, int64_t step, TrainProgress *p)
+{
+    Buf text = {0};
+    Json *doc = NULL;
+    change(&text, from, to);
+    Status status = saving_read("out/checkpoint-7", &text, step, &doc, p);
+    js_free(doc);
+    buf_free(&text);
+    return status;
+}
+
+static void test_good(void **state)
+{
+    TrainProgress p;
+    (void)state;
+    assert_ok(read_changed("{", "{", 7, &p));
+    assert_true(p.step == 7 && p.batch == 9 && !p.finished && p.evaluated == 7 && p.evaluated_samples == 30);
+    assert_true(p.loss_sum == 8.5 && p.last_loss == 1 && p.best_metric != p.best_metric);
+    assert_ok(read_changed(" \"evaluated_samples\": 30,", "", 7, &p));
+    assert_true(p.evaluated_samples == -1);
+    assert_ok(read_changed("\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, ", "", 7, &p));
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *from, *to, *expected;
+    } cases[] = {{"\"format\": 1", "\"format\": 2", "format 1, found format 2"},
+                 {"\"format\": 1, ", "", "format 1, found format -1"},
+                 {"\"batch\": 9", "\"batch\": -5", "'batch' is -5; expected a whole number from 7"},
+                 {"\"batch\": 9", "\"batch\": 16.5", "'batch' is 16.5"},
+                 {"\"batch\": 9", "\"batch\": 6", "'batch' is 6"},
+                 {"\"batch\": 9", "\"batch\": 9223372036854775807", "'batch' is 9223372036854775807"},
+                 {"\"step\": 7", "\"step\": 8", "'step' is 8; expected a whole number from 7 to 7"},
+                 {"\"step\": 7", "\"step\": \"7\"", "'step' is \"7\""},
+                 {"\"finished\": false", "\"finished\": 0", "'finished' is 0"},
+                 {"\"loss_sum\": 8.5", "\"loss_sum\": [8.5]", "'loss_sum' is a list or an object"},
+                 {" \"last_loss\": 1,", "", "'last_loss' is missing"},
+                 {"\"best_step\": 0", "\"best_step\": 8", "'best_step' is 8"},
+                 {"\"evaluated\": 7", "\"evaluated\": -1", "'evaluated' is -1"},
+                 {"\"evaluated_samples\": 30", "\"evaluated_samples\": -2", "'evaluated_samples' is -2"},
+                 {"[0, 1, 0]", "[0, 2, 0]", "'norm_forms' is 2"},
+                 {"[0, 1, 0]", "3", "'norm_forms' is 3"},
+                 {"\"scale\": 1024", "\"scale\": 0.5", "'scale' is 0.5"},
+                 {"\"good\": 5", "\"good\": 2147483648", "'good' is 2147483648"},
+                 {"\"skipped\": 2", "\"skipped\": 10", "'skipped' is 10"},
+                 {"\"fingerprint\": {}", "\"fingerprint\": 1", "'fingerprint' is 1"},
+                 {"\"config\": {}", "\"config\": []", "'config' is a list or an object"},
+                 {"{\"format\"", "{{\"format\"", "not valid JSON"}};
+    TrainProgress p;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Status status = read_changed(cases[i].from, cases[i].to, 7, &p);
+        if (status != E_CORRUPT || !strstr(status_message(), cases[i].expected) ||
+            !strstr(status_message(), "out/checkpoint-7"))
+            fail_msg("%s: %s: '%s'", cases[i].to, status_name(status), status_message());
+    }
+    assert_int_equal(read_changed("{", "{", 8, &p), E_CORRUPT); /* another step than the manifest's */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
