@@ -149,7 +149,7 @@ static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const Micro
     size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
            masked = (size_t)b->cap.masked * sizeof(int32_t);
     bool scored = s->model->head.kind == HEAD_REGRESSION || s->model->head.kind == HEAD_MULTI;
-    size_t labels = scored ? seqs * (size_t)s->model->head.labels : seqs;
+    size_t labels = seqs * (size_t)(scored ? b->score_width : b->label_width);
     TRY(exec_upload(e, t->ids, b->ids, tokens));
     TRY(exec_upload(e, t->types, b->types, tokens));
     TRY(exec_upload(e, t->pos, b->pos, tokens));
@@ -222,9 +222,10 @@ static Status run_evaluation(Session *s, const MicroBatch *b)
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)
 {
-    size_t labels = (size_t)s->model->head.labels;
+    size_t rows = (size_t)(s->model->head.kind == HEAD_SPAN ? b->n_tokens : b->n_seqs);
     TRY(run_evaluation(s, b));
-    TRY(exec_download(s->eval, s->plan.eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
+    TRY(exec_download(s->eval, s->plan.eval_tensors.logits, logits,
+                      rows * (size_t)s->model->head.labels * sizeof(float)));
     TRY(exec_download(s->eval, s->plan.eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
     return OK;
 }

@@ -110,7 +110,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
 Status session_find_bad(Session *s, const MicroBatch *b);
 
 /* ---- evaluation ---- */
-/* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
+/* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
