@@ -3,39 +3,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tasks/glue/run.h"
 #include "train/evaluation.h"
 
 typedef struct {
     Session *session;
-    float *values, *losses; // (count, labels), (count)
-    float *rows, *loss;     // of a micro-batch: (seqs, labels), (seqs)
+    const Examples *examples;
+    bool by_token;          /* a row of logits per token, else per example */
+    int labels;             /* columns of the logits */
+    float *values, *losses; // (rows, labels), (count)
+    float *rows, *loss;     // of a micro-batch: (rows, labels), (seqs)
 } Forward;
+
+/* An example's first row among all logits, and its number of rows. */
+static int64_t first_row(const Forward *f, int64_t example)
+{
+    return f->by_token ? f->examples->offset[example] : example;
+}
+
+static int64_t n_rows(const Forward *f, int64_t example)
+{
+    return f->by_token ? example_length(f->examples, example) : 1;
+}
+
+static float *values_of(const Forward *f, int64_t example) { return f->values + first_row(f, example) * f->labels; }
+
+static size_t values_bytes(const Forward *f, int64_t example)
+{
+    return (size_t)(n_rows(f, example) * f->labels) * sizeof *f->values;
+}
 
 static Status run_micro(void *context, const MicroBatch *b, int64_t number)
 {
     Forward *f = context;
-    int labels = f->session->model->head.labels;
     (void)number;
     TRY(session_evaluate(f->session, b, f->rows, f->loss));
     for (int64_t i = 0; i < b->n_seqs; i++) {
-        memcpy(f->values + b->example[i] * labels, f->rows + i * labels, (size_t)labels * sizeof *f->rows);
+        int64_t row = f->by_token ? b->spans[2 * i] : i;
+        memcpy(values_of(f, b->example[i]), f->rows + row * f->labels, values_bytes(f, b->example[i]));
         f->losses[b->example[i]] = f->loss[i];
     }
     return OK;
 }
 
 /* Evaluates the examples index[0..n), in batches. */
-static Status run_examples(Forward *f, const Run *r, const Examples *e, const int64_t *index, int64_t n)
+static Status run_examples(Forward *f, const Run *r, const int64_t *index, int64_t n)
 {
     Status status = OK;
-    int64_t most = r->c->eval_batch_size, seqs = f->session->plan.eval_micro.seqs;
+    const MicroCapacity *most_rows = &f->session->plan.eval_micro;
+    int64_t most = r->c->eval_batch_size;
     Evaluation v;
     evaluation_init(&v, r, n);
-    f->loss = mem_array((size_t)seqs, sizeof *f->loss);
-    f->rows = mem_array((size_t)(seqs * f->session->model->head.labels), sizeof *f->rows);
+    f->loss = mem_array((size_t)most_rows->seqs, sizeof *f->loss);
+    f->rows = mem_array((size_t)((f->by_token ? most_rows->tokens : most_rows->seqs) * f->labels), sizeof *f->rows);
     for (int64_t first = 0; first < n && status == OK; first += most)
-        status = evaluation_batch(&v, e, index + first, n - first < most ? n - first : most, run_micro, f);
+        status = evaluation_batch(&v, f->examples, index + first, n - first < most ? n - first : most, run_micro, f);
     free(f->loss);
     free(f->rows);
     evaluation_free(&v);
@@ -45,38 +66,45 @@ static Status run_examples(Forward *f, const Run *r, const Examples *e, const in
 /* Sends each rank's results to all, as records of an example's number, loss and logits. */
 static Status gather_results(const Forward *f, Ranks *ranks, const int64_t *index, int64_t n)
 {
-    size_t row = (size_t)f->session->model->head.labels * sizeof(float), size = sizeof(int64_t) + sizeof(float) + row;
-    size_t bytes = (size_t)n * size;
+    size_t bytes = 0, head = sizeof(int64_t) + sizeof(float);
+    for (int64_t i = 0; i < n; i++) bytes += head + values_bytes(f, index[i]);
     char *all = mem_alloc(bytes), *at = all;
-    for (int64_t i = 0; i < n; i++, at += size) {
+    for (int64_t i = 0; i < n; i++) {
         memcpy(at, &index[i], sizeof index[i]);
         memcpy(at + sizeof(int64_t), &f->losses[index[i]], sizeof(float));
-        memcpy(at + sizeof(int64_t) + sizeof(float), (char *)f->values + (size_t)index[i] * row, row);
+        memcpy(at + head, values_of(f, index[i]), values_bytes(f, index[i]));
+        at += head + values_bytes(f, index[i]);
     }
     Status status = ranks_gather(ranks, (void **)&all, &bytes);
-    for (at = all; status == OK && at < all + bytes; at += size) {
+    for (at = all; status == OK && at < all + bytes;) {
         int64_t example;
         memcpy(&example, at, sizeof example);
         memcpy(&f->losses[example], at + sizeof(int64_t), sizeof(float));
-        memcpy((char *)f->values + (size_t)example * row, at + sizeof(int64_t) + sizeof(float), row);
+        memcpy(values_of(f, example), at + head, values_bytes(f, example));
+        at += head + values_bytes(f, example);
     }
     free(all);
     return status;
 }
 
-Status glue_forward(Run *r, const Examples *e, float *values, double *mean_loss)
+Status evaluation_logits(Run *r, const Examples *e, float *values, double *mean_loss)
 {
     Status status = OK;
     Ranks *ranks = r->ranks;
     int64_t *index = mem_array((size_t)e->count, sizeof *index), *mine = index, n = e->count;
-    Forward f = {.session = &r->session, .values = values, .losses = mem_array((size_t)e->count, sizeof(float))};
+    Forward f = {.session = &r->session,
+                 .examples = e,
+                 .by_token = r->model.head.kind == HEAD_SPAN,
+                 .labels = r->model.head.labels,
+                 .values = values,
+                 .losses = mem_array((size_t)e->count, sizeof(float))};
     double sum = 0;
     for (int64_t i = 0; i < e->count; i++) index[i] = i;
     if (ranks) {
         mine = mem_array((size_t)e->count, sizeof *mine);
         n = rank_share(e, index, e->count, run_padded_length(r), ranks_rank(ranks), ranks_size(ranks), mine);
     }
-    TRY_DONE(ranks_all(ranks, run_examples(&f, r, e, mine, n)));
+    TRY_DONE(ranks_all(ranks, run_examples(&f, r, mine, n)));
     if (ranks) TRY_DONE(gather_results(&f, ranks, mine, n));
     for (int64_t i = 0; i < e->count; i++) sum += (double)f.losses[i]; /* in file order, however they were batched */
     *mean_loss = e->count ? sum / (double)e->count : NAN;
