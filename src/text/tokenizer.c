@@ -62,6 +62,19 @@ void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds
     text_words(&t->options, text, len, encode_word, &e);
 }
 
+static void append_word(void *context, const char *word, size_t len, size_t chars)
+{
+    Buf *out = context;
+    (void)chars;
+    if (out->len) buf_puts(out, " ");
+    buf_append(out, word, len);
+}
+
+void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out)
+{
+    text_words(&t->options, text, len, append_word, out);
+}
+
 int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int max_len, int32_t *ids, uint8_t *types)
 {
     size_t framing = b ? 3 : 2;
