@@ -47,8 +47,7 @@ static Status parse_config(const Json *config, Config *c)
 {
     char name[32];
     Buf text = {0};
-    bool pretraining = js_get(config, "masking"); /* GLUE has no such option */
-    const char *const words[] = {"cairn", pretraining ? "pretrain" : "glue", "--config", name};
+    const char *const words[] = {"cairn", config_commands[commands_of_record(config)].name, "--config", name};
     if (js_kind(config) != JSON_KIND_OBJECT) return fail(E_FORMAT, "the run's record has no options ('config')");
     for (void *it = js_first(config); it; it = js_next(config, it)) put_member(&text, js_key(it), js_value(it));
     buf_puts(&text, "}");
