@@ -2,7 +2,7 @@
    slice's segments. */
 #include "testing.h"
 
-#include "commands/network.h"
+#include "train/network.h"
 #include "model/model.h"
 #include "train/planning.h"
 
