@@ -2,8 +2,8 @@
    slice's segments. */
 #include "testing.h"
 
-#include "commands/network.h"
 #include "model/model.h"
+#include "train/network.h"
 #include "train/planning.h"
 
 enum { RANKS = 3, BUCKET = 96 << 10 };
