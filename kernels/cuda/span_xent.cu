@@ -66,15 +66,21 @@ template <typename T> __global__ void span_xent_kernel(SpanCall c, T *dlogits)
     float scale = 0.5f * c.ctl->scale_seqs * loss_scale_of(c.scaling);
     double losses = 0;
     int64_t n_correct = 0;
-    for (int64_t i = threadIdx.x; dlogits && i < 2 * c.tokens; i += THREADS) dlogits[i] = from_float<T>(0);
-    __syncthreads();
+    bool none = c.ctl->n_seqs == 0;
+    int64_t from = none && c.seqs > 0 ? 2 * (int64_t)c.spans[0] : 0;
+    for (int64_t i = from + threadIdx.x; dlogits && none && i < 2 * c.tokens; i += THREADS)
+        dlogits[i] = from_float<T>(0);
     for (int64_t s = threadIdx.x / CUDA_WARP; s < c.seqs; s += THREADS / CUDA_WARP) {
         bool first_lane = threadIdx.x % CUDA_WARP == 0, real = s < c.ctl->n_seqs;
         int32_t begin = c.spans[2 * s], n = c.spans[2 * s + 1] - begin;
         int32_t start = real ? c.labels[2 * s] : -1, end = real ? c.labels[2 * s + 1] : -1;
-        bool correct = true;
+        bool correct = true, labelled = start >= 0 && end >= 0 && n > 0;
+        int64_t next = s + 1 < c.seqs && s + 1 < c.ctl->n_seqs ? c.spans[2 * s + 2] : c.tokens;
         float loss = 0;
-        if (start >= 0 && end >= 0 && n > 0) {
+        for (int64_t i = 2 * (begin + (labelled ? (int64_t)n : 0)) + threadIdx.x % CUDA_WARP;
+             dlogits && real && i < 2 * next; i += CUDA_WARP)
+            dlogits[i] = from_float<T>(0);
+        if (labelled) {
             const float *x = c.logits + 2 * (int64_t)begin;
             T *dx = dlogits ? dlogits + 2 * (int64_t)begin : nullptr;
             double sum = column_loss<T>(x, dx, n, start, scale, &correct);

@@ -32,12 +32,16 @@ Status ref_span_xent(const OpCall *call, const RowCounts *rows)
     const Ctl *ctl = op_ctl(call);
     float scale = 0.5f * ctl->scale_seqs * loss_scale_of(IN(call, SPAN_XENT, scaling)->data);
     int32_t slot = call->attr.loss.slot;
-    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, rows_in(dlogits->rows, rows));
-    for (int64_t s = 0, all = rows_in(losses->rows, rows); s < all; s++) {
+    int64_t all = rows_in(losses->rows, rows), real = host_real_rows(losses, rows, ctl);
+    int64_t tokens = rows_in(logits->rows, rows);
+    if (operand_present(dlogits) && real == 0) host_clear_rows(dlogits, all > 0 ? spans[0] : 0, tokens);
+    for (int64_t s = 0; s < all; s++) {
         int64_t first = spans[2 * s], n = spans[2 * s + 1] - first;
-        bool correct = true;
+        bool correct = true, labelled = s < real && labels[2 * s] >= 0 && labels[2 * s + 1] >= 0;
         loss[s] = 0;
-        if (s >= ctl->n_seqs || labels[2 * s] < 0 || labels[2 * s + 1] < 0) continue;
+        if (operand_present(dlogits) && s < real)
+            host_clear_rows(dlogits, labelled ? first + n : first, s + 1 < real ? spans[2 * s + 2] : tokens);
+        if (!labelled) continue;
         CHECK(labels[2 * s] < n && labels[2 * s + 1] < n, "span_xent: labels %d and %d in a sequence of %lld rows",
               labels[2 * s], labels[2 * s + 1], (long long)n);
         double sum = 0;

@@ -305,7 +305,8 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->types[i] = b->pos[i] = b->seq[i] = 0;
     }
     for (int64_t s = n; s < b->cap.seqs; s++) {
-        b->spans[2 * s] = b->spans[2 * s + 1] = b->first[s] = b->seq_index[s] = 0;
+        b->spans[2 * s] = b->spans[2 * s + 1] = row; /* behind the last */
+        b->first[s] = b->seq_index[s] = 0;
         for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = 0;
         for (int64_t k = 0; k < width; k++) b->score[s * width + k] = 0;
         b->example[s] = -1;

@@ -235,7 +235,7 @@ static void emit_span(Emit *e, TensorId x)
     t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
     TensorId dlogits = e->o->training ? add_activation(e, NONE, DROP_NEVER, ROWS_TOKENS, 2, "dlogits") : NONE;
     plan_emit(e->p, OP_SPAN_XENT, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = 0, .classes = 2}},
-              IDS(t->logits, t->spans, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
+              IDS(t->spans, t->labels, t->logits, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
 
 static void emit_classifier(Emit *e, TensorId x)

@@ -17,9 +17,9 @@ static void init(OpCase *c, const Shape *s, Dtype dtype, bool training)
     RowCounts rows = {.count = {[ROWS_TOKENS] = BUCKET_ROWS, [ROWS_SEQS] = BUCKET_SEQS}};
     uint64_t random = 11;
     case_init(c, OP_SPAN_XENT, (OpAttr){.loss = {.slot = 0, .classes = 2}}, rows);
-    case_add_random(c, "logits", F32, rows_kind(ROWS_TOKENS), 2, 4);
     case_add(c, "spans", I32, rows_kind(ROWS_SEQS), 2);
     case_add(c, "labels", I32, rows_kind(ROWS_SEQS), 2);
+    case_add_random(c, "logits", F32, rows_kind(ROWS_TOKENS), 2, 4);
     for (int i = 0; i < BUCKET_SEQS; i++) {
         uint64_t n = i < s->n ? (uint64_t)s->lengths[i] : 1;
         int32_t start = (int32_t)(testing_random(&random) % n), end = (int32_t)(testing_random(&random) % n);
@@ -146,10 +146,8 @@ static void test_ties_gaps_and_missing_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_meaning),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_ties_gaps_and_missing_labels),
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_ties_gaps_and_missing_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
