@@ -22,6 +22,7 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     const Exchange *exchange; /* with ranks, for training; NULL: one */
+    const Kfac *kfac;         /* NULL: none */
     bool saves;               /* this rank writes checkpoints: rank 0 */
     bool audit;               /* --audit recompute */
     CostRates rates;          /* of rank 0 */

@@ -78,6 +78,7 @@ Status setup_optimizer(const Config *c, Optimizer *o)
                      .eps = (float)c->adam_eps,
                      .weight_decay = (float)c->weight_decay,
                      .max_grad_norm = (float)c->max_grad_norm,
+                     .kfac = c->kfac_interval > 0,
                      .bias_correction = c->bias_correction};
     TRY(find_loss_scale(c, o));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -172,15 +173,26 @@ Status setup_audit(const Config *c, PlanInput *in)
     return OK;
 }
 
+static Status open_kfac(const Config *c, const Model *model, Setup *s)
+{
+    KfacOptions o;
+    TRY(kfac_options(c, &o));
+    kfac_init(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
+    if (kfac_sets(&s->kfac) == 0 || s->backend->op[OP_INVERT].run) return OK;
+    return fail(E_USAGE, "--kfac-interval: the backend '%s' has no K-FAC. Use --backend cpu, or ref", s->backend->name);
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
     if (in.training) TRY(open_exchange(c, &in.model->params, s));
+    if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.exchange = in.training && s->ranks ? &s->exchange : NULL;
+    in.kfac = in.training ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
@@ -198,6 +210,8 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     Exchange exchange = {0};
     RunPlan plan = {0};
+    TRY(open_kfac(c, in.model, s));
+    in.kfac = &s->kfac;
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
@@ -210,6 +224,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK && !plan.fits) status = planner_refuse(c, &plan);
     run_plan_free(&plan);
+    kfac_free(&s->kfac); /* the run plans again */
     exchange_free(&exchange);
     return status;
 }
@@ -230,5 +245,6 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     backend_close(s->backend);
     exchange_free(&s->exchange);
+    kfac_free(&s->kfac);
     *s = (Setup){0};
 }

@@ -73,6 +73,7 @@ static const struct {
                 {"mlm_loss", "the loss of masked words"},
                 {"nsp_loss", "the loss of next sentences"},
                 {"grad_norm", "the gradient's norm"},
+                {"kfac_norm", "the norm of the gradients that K-FAC preconditions"},
                 {"loss_scale", "the loss scale"},
                 {"grads_digest", "the digest of the summed gradients"},
                 {"weights_digest", "the digest of the weights"}};
