@@ -324,6 +324,11 @@ static Status check_kfac(const Config *c)
     if (c->kfac_interval && c->ranks > 1)
         return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
                     (long long)c->ranks);
+    if (c->kfac_interval && *c->device)
+        return fail(E_USAGE,
+                    "--kfac-interval with --device %s needs --pipeline, because GPUs do not train with K-FAC: "
+                    "give a schedule, or all",
+                    c->device);
     return kfac_check(c);
 }
 

@@ -19,10 +19,11 @@ static const struct {
     Segment own[3];
     int n;
 } slices[RANKS] = {
-    {0, 2 * NORM_BLOCK, {{0, 2 * NORM_BLOCK, 0.01f, 1, 0, 0, 0}}, 1},
+    {0, 2 * NORM_BLOCK, {{0, 2 * NORM_BLOCK, 0.01f, 1, 0, 0, 0, 0}}, 1},
     {2 * NORM_BLOCK,
      5120,
-     {{2 * NORM_BLOCK, 5000 - 2 * NORM_BLOCK, 0.01f, 1, -2 * NORM_BLOCK, 2, 0}, {5056, 1, 0, 1, -2 * NORM_BLOCK, 5, 1}},
+     {{2 * NORM_BLOCK, 5000 - 2 * NORM_BLOCK, 0.01f, 1, 0, -2 * NORM_BLOCK, 2, 0},
+      {5056, 1, 0, 1, 0, -2 * NORM_BLOCK, 5, 1}},
      2},
     {5120, SIZE, {{5120, 64, 0.1f, 1, 0, -5120, 6, 2}, {5184, 2048, 0, 0, 0, -5120, 7, 3}}, 2},
 };
