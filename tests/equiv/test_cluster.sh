@@ -88,6 +88,13 @@ run one 1 1 96 full none
 run eight 8 1 step full optimizer
 cmp <(result one) <(result eight) || complain "ref: one rank and eight have other bits"
 
+# a tree with branches of unequal size
+common+=(--virtual-ranks 6)
+rm -r one
+run one 1 1 step none none
+run three 3 1 96 lean none
+cmp <(result one) <(result three) || complain "six virtual ranks: one rank and three have other bits"
+
 # Without the option a rank's sums are those of its micro-batches: the comparisons above can fail.
 task=("${glue[@]}" --backend cpu) common+=(--virtual-ranks 0)
 rm -r one
