@@ -42,8 +42,7 @@ Status check_options(const Config *c, bool training)
 
 /* ---- places ---- */
 
-/* A file or folder, or the prefix of a TF1 checkpoint. */
-static Status check_model(const char *path)
+Status check_model(const char *path)
 {
     char *index = mem_printf("%s.index", path);
     bool there = file_exists(path) || file_exists(index);
