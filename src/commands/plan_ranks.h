@@ -3,8 +3,8 @@
 #ifndef CAIRN_COMMANDS_PLAN_RANKS_H
 #define CAIRN_COMMANDS_PLAN_RANKS_H
 
-#include "commands/network.h"
 #include "config/config.h"
+#include "train/network.h"
 #include "train/run_plan.h"
 
 typedef struct {

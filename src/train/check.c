@@ -31,7 +31,7 @@ Status check_options(const Config *c, bool training)
     int replicas;
     AuditChoice audit;
     TRY(planner_policy(c, NULL, &policy));
-    TRY(planner_micro_tokens(c, c->batch_size, c->max_seq_length, &tokens));
+    TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
     if (!training) return OK;
     TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));
@@ -43,8 +43,7 @@ Status check_options(const Config *c, bool training)
 
 /* ---- places ---- */
 
-/* A file or folder, or the prefix of a TF1 checkpoint. */
-static Status check_model(const char *path)
+Status check_model(const char *path)
 {
     char *index = mem_printf("%s.index", path);
     bool there = file_exists(path) || file_exists(index);
@@ -96,6 +95,12 @@ static void doubt_scale(const Config *c)
                  c->precision);
 }
 
+static void doubt_grains(const Config *c)
+{
+    if (!c->virtual_ranks && !config_is_default(c, OPTION_grain_tokens))
+        log_warn("--grain-tokens is without effect: only a run with --virtual-ranks has grains");
+}
+
 /* Options of several ranks. */
 static void doubt_alone(const Config *c)
 {
@@ -118,6 +123,7 @@ void check_doubts(const Config *c, const Ranks *ranks, bool training)
     if (!training) return;
     doubt_rate(c);
     doubt_scale(c);
+    doubt_grains(c);
     if (!ranks) doubt_alone(c);
 }
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum_tree.h"
+
 #define ROW_MULTIPLE 64 /* every backend's buckets hold it */
 
 RowCounts plan_capacity(MicroCapacity micro)
@@ -80,7 +82,9 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .copy_bytes = r->backend    ? r->backend->copy_bytes
                                       : r->one_copy ? one_copy_bytes
                                                     : plain_copy_bytes,
-                        .moments = moments_held(r)};
+                        .moments = moments_held(r),
+                        .waiting = r->training ? sum_tree_levels(r->virtual_each) : 0,
+                        .apart = r->virtual_each > 0};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {
@@ -97,7 +101,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         }
         if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
-    plan_begin(p, t->stats, t->grads, t->audit);
+    plan_begin(p, t->stats, t->cleared, t->audit);
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->ctl);
     if (r->training) {
         if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);

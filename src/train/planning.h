@@ -29,6 +29,7 @@ typedef struct {
     const Kfac *kfac;          /* training: NULL: none */
     const int *slots;          /* (N_SLOTS) training of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;                /* of a stage: backward is cut into I and W */
+    int64_t virtual_each;      /* training: virtual ranks of a rank; 0: --virtual-ranks is not given */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */

@@ -47,6 +47,7 @@ PlanRequest run_plan_request(const RunPlan *p, bool training)
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.exchange = training ? p->input.exchange : NULL;
+    r.virtual_each = training ? p->input.virtual_each : 0;
     return r;
 }
 

@@ -25,7 +25,9 @@ typedef struct {
     const Kfac *kfac;         /* NULL: none */
     bool saves;               /* this rank writes checkpoints: rank 0 */
     bool audit;               /* --audit recompute */
-    CostRates rates;          /* of rank 0 */
+    /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
+    int64_t virtual_ranks, virtual_each, grain_tokens;
+    CostRates rates; /* of rank 0 */
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
@@ -39,6 +41,7 @@ typedef struct {
     bool save_buffer;                /* else saving streams, and training waits */
     size_t snapshots_given_up;       /* bytes of the snapshots that do not fit: none are taken */
     double micros;                   /* of a step */
+    MicroCapacity grain;             /* the most rows of one; no tokens: --virtual-ranks is not given */
     double step_s;                   /* predicted; 0 without training */
     Plan train, eval;                /* zeroed if not wanted */
     ModelTensors train_tensors, eval_tensors;

@@ -75,7 +75,9 @@ static Status connect_comm_lane(Session *s)
                                 .factors = s->plan.input.kfac ? &s->plan.input.kfac->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
-    return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
+    TRY(ranks_connect(s->options.ranks, &s->exec_ranks.comm));
+    s->exec_ranks.comm->in_tree = s->plan.input.virtual_ranks > 0;
+    return OK;
 }
 
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
@@ -145,6 +147,13 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 
 /* ---- a step ---- */
 
+static void send_grains(Exec *e, const MicroBatch *b)
+{
+    exec_clear_grains(e);
+    for (int32_t g = 0; g < b->n_grains; g++)
+        exec_add_grain(e, b->grains[g].tokens, b->grains[g].seqs, b->grains[g].masked);
+}
+
 static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const MicroBatch *b, RowCounts *rows)
 {
     size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
@@ -165,6 +174,7 @@ static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const Micro
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
     TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
+    send_grains(e, b);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;
 }
@@ -181,6 +191,8 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.batch = batch;
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
+    s->found = (AuditFound){0};
+    exec_virtual_begin(s->train);
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 
@@ -214,6 +226,17 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
     for (int i = 0; i < k->plan.n; i++) s->kfac.failed += session_kfac_set(s, true)[k->plan.linears[i].flag] == 0;
     return kfac_adopts_after(k, step) ? run_alone(s, s->plan.train.adopt) : OK;
 }
+
+/* ---- micro-batches and the update ---- */
+
+Status session_next(Session *s)
+{
+    TRY(session_audit_found(s, &s->found));
+    exec_virtual_end(s->train, false);
+    return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
+}
+
+void session_complete(Session *s) { exec_virtual_end(s->train, true); }
 
 Status session_micro(Session *s, const MicroBatch *b)
 {

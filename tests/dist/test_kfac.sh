@@ -60,6 +60,7 @@ refuse() {
 }
 refuse '--kfac-interval with --precision fp16' --precision fp16
 refuse '--kfac-interval with --padded' --padded
+refuse '--kfac-interval with --virtual-ranks' --virtual-ranks 4
 refuse '--kfac-interval with --shard optimizer' --shard optimizer
 refuse '--kfac-interval with --snapshot-steps 5' --snapshot-steps 5
 refuse "--kfac-lag '4': expected auto, or 0 to --kfac-interval, which is 3" --kfac-lag 4

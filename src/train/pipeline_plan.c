@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/pipeline_internal.h"
+#include "train/pipeline_internal.h"
 #include "train/planner.h"
 
 /* ---- sizes ---- */

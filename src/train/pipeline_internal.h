@@ -1,9 +1,9 @@
 /* Shared by pipeline_plan.c and pipeline_memory.c. */
-#ifndef CAIRN_COMMANDS_PIPELINE_INTERNAL_H
-#define CAIRN_COMMANDS_PIPELINE_INTERNAL_H
+#ifndef CAIRN_TRAIN_PIPELINE_INTERNAL_H
+#define CAIRN_TRAIN_PIPELINE_INTERNAL_H
 
-#include "commands/network.h"
-#include "commands/pipeline.h"
+#include "train/network.h"
+#include "train/pipeline.h"
 
 typedef struct {
     const PipelineRequest *r;

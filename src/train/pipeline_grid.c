@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/pipeline.h"
+#include "train/pipeline.h"
 #include "train/planner.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */

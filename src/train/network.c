@@ -1,4 +1,4 @@
-#include "commands/network.h"
+#include "train/network.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/pipeline.h"
+#include "train/pipeline.h"
 
 /* ---- measured ---- */
 
