@@ -129,6 +129,8 @@ Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in
         buf_free(&allowed);
         return status;
     }
+    if (strcmp(c->pipeline, "none") != 0)
+        return fail(E_USAGE, "--virtual-ranks with --pipeline %s: pipelines add in an order of their own", c->pipeline);
     if (!b || b->device)
         return fail(E_USAGE, "--virtual-ranks: a GPU adds in an order of its own; use --backend cpu or ref");
     if (strcmp(c->wire, "fp32") != 0)
