@@ -99,6 +99,7 @@ typedef struct {
     double stopped_at, failed_at, lost_at; /* INFINITY: not yet */
     bool terminated, killed, under_grid_engine;
     double peer_timeout;    /* the ranks' */
+    char *output_dir;       /* the command's */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
     double time_left;       /* the rest of it at this start, the same for all ranks */
 } Launch;
