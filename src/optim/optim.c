@@ -14,6 +14,7 @@ static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
                                 .size = param_held(p),
                                 .decay = decay,
                                 .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0,
+                                .kfac = o->kfac && param_is_linear(p),
                                 .block = block,
                                 .tensor = i};
         block += norm_blocks(param_held(p));
@@ -89,7 +90,6 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
     TensorId sums = NONE, mine = t->segments;
     OpAttr attr = {.optimizer = {o->beta1, o->beta2, o->eps}};
     fill_segments(m, o, segments);
-    p->update = (Range){p->n_instrs, 0};
     if (slice) {
         Segment *few = mem_array((size_t)(m->params.count + slice->count), sizeof *few);
         int64_t n = optim_slice_segments(m, o, slice, few);
@@ -107,8 +107,7 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
     else
         plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr, IDS(t->segments, t->ctl, t->stats),
                   IDS(t->weights, t->moments_m, t->moments_v, t->grads));
-    if (slice)
-        plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {.weights = true}}, NO_IDS, IDS(t->weights));
+    if (slice) plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {SHARE_WEIGHTS}}, NO_IDS, IDS(t->weights));
     plan_pack(p);
 }
 

@@ -79,6 +79,7 @@ Status setup_optimizer(const Config *c, Optimizer *o)
                      .eps = (float)c->adam_eps,
                      .weight_decay = (float)c->weight_decay,
                      .max_grad_norm = (float)c->max_grad_norm,
+                     .kfac = c->kfac_interval > 0,
                      .bias_correction = c->bias_correction};
     TRY(find_loss_scale(c, o));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -175,6 +176,24 @@ static Status open_comm_device(Ranks *ranks, Backend *b, CommDevice **device)
     return OK;
 }
 
+/* Names the first two ranks on one GPU. They run, but slower and in less memory than planned. */
+static Status warn_shared_device(Ranks *ranks, const Device *d)
+{
+    int n = ranks_size(ranks);
+    char(*units)[sizeof d->unit] = mem_array((size_t)n, sizeof *units);
+    Status status = comm_allgather(ranks_comm(ranks), d->unit, sizeof *units, units);
+    for (int b = 1, found = 0; status == OK && ranks_first(ranks) && b < n && !found; b++)
+        for (int a = 0; a < b && !found; a++) {
+            found = *units[a] && strcmp(units[a], units[b]) == 0;
+            if (found)
+                log_warn("ranks %d and %d are on the same GPU (%s) and share its time and memory. Start one rank per "
+                         "GPU: each takes the GPU of its local rank, of those in CUDA_VISIBLE_DEVICES",
+                         a, b, units[a]);
+        }
+    free(units);
+    return status;
+}
+
 Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
 {
     *device = NULL;
@@ -183,7 +202,8 @@ Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDe
     TRY(ranks_meet(ranks));
     TRY(comm_agree(ranks_comm(ranks), &(CommFact){"the backend", backend->name}, 1));
     bool asked = strcmp(c->comm, "nccl") == 0;
-    if (!asked && (strcmp(c->comm, "auto") != 0 || !backend->device)) return OK;
+    if (!asked && !backend->device) return OK;
+    if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
     Status status = check_comm_device(c, ranks, backend);
     if (status == OK) return open_comm_device(ranks, backend, device);
     if (asked) return status_context(status, "--comm nccl");
@@ -212,16 +232,27 @@ Status setup_audit(const Config *c, PlanInput *in)
     return OK;
 }
 
+static Status open_kfac(const Config *c, const Model *model, Setup *s)
+{
+    KfacOptions o;
+    TRY(kfac_options(c, &o));
+    kfac_init(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
+    if (kfac_sets(&s->kfac) == 0 || s->backend->op[OP_INVERT].run) return OK;
+    return fail(E_USAGE, "--kfac-interval: the backend '%s' has no K-FAC. Use --backend cpu, or ref", s->backend->name);
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
     TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
     if (in.training) TRY(open_exchange(c, &in.model->params, s));
+    if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.exchange = in.training && s->ranks ? &s->exchange : NULL;
+    in.kfac = in.training ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
@@ -239,6 +270,8 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     Exchange exchange = {0};
     RunPlan plan = {0};
+    TRY(open_kfac(c, in.model, s));
+    in.kfac = &s->kfac;
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
@@ -252,6 +285,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK && !plan.fits) status = planner_refuse(c, &plan);
     run_plan_free(&plan);
+    kfac_free(&s->kfac); /* the run plans again */
     exchange_free(&exchange);
     return status;
 }
@@ -272,5 +306,6 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     backend_close(s->backend);
     exchange_free(&s->exchange);
+    kfac_free(&s->kfac);
     *s = (Setup){0};
 }
