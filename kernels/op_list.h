@@ -55,7 +55,7 @@
     X(CURVATURE, "curvature")                                                                                          \
     X(INVERT, "invert")                                                                                                \
     X(ADOPT, "adopt")                                                                                                  \
-    X(PRECONDITION, "precondition")\
+    X(PRECONDITION, "precondition")                                                                                    \
     X(SPAN_XENT, "span_xent")
 
 /* clang-format off */

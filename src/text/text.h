@@ -56,6 +56,10 @@ void token_ids_free(TokenIds *ids);
    give their ids. Bytes that are not UTF-8 are left out, as U+FFFD is; text_utf8_error finds them. */
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
+/* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
+   max_len up to `most` gives the same as for the whole text. */
+void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
+
 /* Appends to an empty Buf the words that are cut into pieces, with a blank between two: Google's BasicTokenizer. */
 void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out);
 
