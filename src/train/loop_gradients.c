@@ -37,7 +37,7 @@ static Status take_batch(Loop *l)
         l->n_masked += example_masked(l->examples, l->index[i]);
         l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
     }
-    take_share(l, ranks_rank(l->ranks));
+    if (!l->pipeline) take_share(l, ranks_rank(l->ranks));
     return OK;
 }
 
@@ -141,6 +141,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
 Status loop_gradients(Loop *l)
 {
     TRY(take_batch(l));
+    if (l->pipeline) return loop_pipeline_compute(l);
     if (!l->audit) return compute_once(l);
     bool again = true;
     for (int attempt = 0; again; attempt++) TRY(compute_audited(l, attempt, &again));

@@ -27,12 +27,16 @@ static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
 
 /* ---- a stage ---- */
 
-static void fill_levels(const Maker *m, const StagePlan *s, uint8_t *levels)
+void pipeline_stage_levels(const Stage *s, Policy policy, int layers, uint8_t *levels)
 {
-    if (s->policy.kind == POLICY_HALF_ATTENTION) /* by the layer's number in the model */
-        policy_levels(s->policy, input(m)->model->config.layers, levels);
-    else
-        policy_levels(s->policy, s->stage.layers, levels + s->stage.first);
+    if (policy.kind != POLICY_HALF_ATTENTION) {
+        policy_levels(policy, s->layers, levels + s->first);
+        return;
+    }
+    uint8_t *all = mem_alloc((size_t)layers); /* by the layer's number in the model */
+    policy_levels(policy, layers, all);
+    memcpy(levels + s->first, all + s->first, (size_t)s->layers);
+    free(all);
 }
 
 static size_t stride_of(const Plan *p, Region region, int kind)
@@ -95,7 +99,7 @@ static Status make_stage(Maker *m, int number)
     const PlanInput *in = input(m);
     bool network = m->network.bytes > 0;
     uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
-    fill_levels(m, s, levels);
+    pipeline_stage_levels(&s->stage, s->policy, in->model->config.layers, levels);
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);

@@ -47,6 +47,9 @@ static int64_t moments_held(const PlanRequest *r)
     return size > 0 ? size : 1;
 }
 
+/* Elements of the state that a checkpoint has. */
+static int64_t saved_size(const PlanRequest *r) { return (r->whole ? r->whole : r->model)->params.size; }
+
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
 {
     Status status = OK;
@@ -59,7 +62,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .copy_bytes = r->backend    ? r->backend->copy_bytes
                                       : r->one_copy ? one_copy_bytes
                                                     : plain_copy_bytes,
-                        .moments = moments_held(r)};
+                        .moments = moments_held(r),
+                        .head_gradient = r->head_gradient};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {
@@ -68,21 +72,25 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         if (r->audit) t->audit = plan_audit(p);
         plan_offload(p);
-        if (r->slots) plan_cut(p, r->slots, r->split);
         free(none);
-        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
+    if (r->slots) plan_cut(p, r->slots, r->split);
+    if (r->training && r->exchange)
+        plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     plan_begin(p, t->stats, t->grads, t->audit);
-    if (r->training) {
-        if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
+    if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
+    if (r->training && !r->packs) {
+        if (r->whole)
+            optim_emit_part(p, r->model, r->whole, t, &r->optimizer, segments);
+        else
+            optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);
-    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
+    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)saved_size(r) * sizeof(float);
     if (r->training && r->exchange) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:

@@ -5,6 +5,7 @@
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint.h"
+#include "train/place.h"
 #include "train/recover.h"
 #include "train/run.h"
 #include "train/saving.h"
@@ -178,7 +179,7 @@ static Status load_scaling(const Json *state, Session *s)
 static Status load_alone(const TrainResume *r, Session *s)
 {
     float *weights = session_fill(s, STATE_WEIGHTS);
-    TRY(checkpoint_load(r->dir, &s->model->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
+    TRY(checkpoint_load(r->dir, &s->whole->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
     if (session_check_weights(s, weights) == OK) return OK;
     char *where = mem_strdup(status_message()); /* no run saves such weights */
     Status status =
@@ -260,5 +261,5 @@ void train_fingerprint(const Run *r, Digest data, Buf *out)
                ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"ranks\": \"%d\", \"data\": \"%s\", "
                "\"origin\": \"%s\"}",
                backend_precision(backend, r->setup.compute), (long long)r->setup.plan.micro.tokens,
-               ranks_size(r->ranks), data_hex, origin_hex);
+               r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks), data_hex, origin_hex);
 }

@@ -8,6 +8,7 @@
 #include "base/machine_memory.h"
 #include "train/audit.h"
 #include "train/machine.h"
+#include "train/place.h"
 #include "train/planner.h"
 #include "train/signals.h"
 
@@ -172,20 +173,35 @@ Status setup_audit(const Config *c, PlanInput *in)
     return OK;
 }
 
+/* In place of planner_choose. */
+static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
+{
+    if (s->backend->device || !s->backend->op[OP_BLOCK_SUMS].run)
+        return fail(E_USAGE, "--pipeline trains on a host's processors, and the backend is '%s': use --backend cpu",
+                    s->backend->name);
+    TRY(place_choose(c, in, accounts, s->ranks, &s->place));
+    in->place = s->place;
+    in->model = &s->place->chunks[0];
+    TRY(place_plan(c, in, accounts, &s->plan));
+    return ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan));
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
-    if (in.training) TRY(open_exchange(c, &in.model->params, s));
+    bool pipeline = in.training && place_wanted(c);
+    if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
-    in.exchange = in.training && s->ranks ? &s->exchange : NULL;
+    in.exchange = in.training && s->ranks && !pipeline ? &s->exchange : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
+    if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
     if (!s->plan.fits) return planner_refuse(c, &s->plan);
     planner_warn(&s->plan);
@@ -198,6 +214,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     Exchange exchange = {0};
     RunPlan plan = {0};
+    if (place_wanted(c)) return OK; /* no rank needs room for the whole */
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
@@ -230,5 +247,6 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     backend_close(s->backend);
     exchange_free(&s->exchange);
+    place_free(s->place);
     *s = (Setup){0};
 }

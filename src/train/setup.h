@@ -13,6 +13,7 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     Exchange exchange;       /* with ranks, for training */
+    PipelinePlace *place;    /* --pipeline, for training; NULL */
     CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
     RunPlan plan;            /* until a session takes it over */
 } Setup;
