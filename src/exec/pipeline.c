@@ -90,9 +90,11 @@ static void close_channel(ExecPipeline *p, Channel *c)
     free(c->tickets);
 }
 
+/* Keeps the message of the failure that comes before it. */
 void exec_pipeline_close(ExecPipeline *p)
 {
     if (!p) return;
+    char *why = mem_strdup(status_message());
     for (int way = 0; way < 2; way++) {
         for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
             close_channel(p, &p->in[way][chunk]);
@@ -101,6 +103,8 @@ void exec_pipeline_close(ExecPipeline *p)
         free(p->in[way]);
         free(p->out[way]);
     }
+    (void)fail(E_FAIL, "%s", why);
+    free(why);
     free(p);
 }
 
