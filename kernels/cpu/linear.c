@@ -26,7 +26,9 @@ static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_
     LinearScratch s = {.space.base = call->scratch};
     bool sums = p->kind == PRODUCT_GRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
     s.sums = cpu_take_sums(&s.space, n_rows, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
-    s.product = host_take(&s.space, 1, product_scratch(p, n_rows, call->in[0].rows.kind != ROWS_TOKENS));
+    /* a weight gradient of one grain has any number of rows */
+    bool any = p->kind == PRODUCT_GRAD || call->in[0].rows.kind != ROWS_TOKENS;
+    s.product = host_take(&s.space, 1, product_scratch(p, n_rows, any));
     return s;
 }
 

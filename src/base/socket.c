@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 static socklen_t length_of(const SocketAddress *a)
 {
     return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -56,10 +58,45 @@ int socket_error(int fd)
     return error;
 }
 
-int socket_connected(int fd, double seconds)
+#define LOOK_S 0.25 /* between looks at `stop`: a signal may come just before a wait */
+
+static bool wait_ready(int fd, short events, SocketLimit limit)
 {
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    return poll(&p, 1, (int)(1e3 * seconds)) > 0 ? socket_error(fd) : ETIMEDOUT;
+    struct pollfd p = {.fd = fd, .events = events};
+    for (;;) {
+        double left = limit.end - clock_monotonic();
+        int n = poll(&p, 1, left > LOOK_S ? (int)(LOOK_S * 1e3) : left > 0 ? (int)(left * 1e3) + 1 : 0);
+        bool stopped = limit.stop && *limit.stop;
+        if (n > 0) return true;
+        if (n < 0 && errno != EINTR) return false;
+        errno = stopped ? EINTR : ETIMEDOUT;
+        if (stopped || clock_monotonic() >= limit.end) return false;
+    }
+}
+
+int socket_connected(int fd, SocketLimit limit) { return wait_ready(fd, POLLOUT, limit) ? socket_error(fd) : errno; }
+
+static bool transfer(int fd, void *data, size_t size, bool out, SocketLimit limit)
+{
+    for (char *p = data; size;) {
+        ssize_t n = out ? send(fd, p, size, MSG_NOSIGNAL) : recv(fd, p, size, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN && wait_ready(fd, out ? POLLOUT : POLLIN, limit)) continue;
+        if (n == 0) errno = ECONNRESET;
+        if (n <= 0) return false;
+        p += n, size -= (size_t)n;
+    }
+    return true;
+}
+
+bool socket_send_all(int fd, const void *data, size_t size, SocketLimit limit)
+{
+    return transfer(fd, (void *)data, size, true, limit);
+}
+
+bool socket_receive_all(int fd, void *data, size_t size, SocketLimit limit)
+{
+    return transfer(fd, data, size, false, limit);
 }
 
 int socket_listen(const SocketAddress *a)

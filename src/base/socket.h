@@ -2,7 +2,9 @@
 #ifndef CAIRN_BASE_SOCKET_H
 #define CAIRN_BASE_SOCKET_H
 
+#include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/socket.h>
 
 typedef struct sockaddr_storage SocketAddress;
@@ -13,8 +15,18 @@ void socket_set_port(SocketAddress *address, int port);
 /* Starts to connect. *error becomes 0, EINPROGRESS (socket_error has the result once the socket is writable) or another
    errno. Returns the descriptor, which the caller closes unless it is negative. */
 int socket_connect(const SocketAddress *address, int *error);
+/* A limit of a wait. */
+typedef struct {
+    double end;                        /* by clock_monotonic */
+    const volatile sig_atomic_t *stop; /* nonzero ends the wait within 0.25 s, with EINTR; may be NULL */
+} SocketLimit;
+
 /* Waits for such a connection. Returns 0 or an errno. */
-int socket_connected(int fd, double seconds);
+int socket_connected(int fd, SocketLimit limit);
+/* Transfer `size` bytes. False: that failed, with errno; ETIMEDOUT at the limit, ECONNRESET at the end of the stream.
+ */
+bool socket_send_all(int fd, const void *data, size_t size, SocketLimit limit);
+bool socket_receive_all(int fd, void *data, size_t size, SocketLimit limit);
 int socket_error(int fd);
 /* Negative, with errno, on failure. With port 0 the system chooses. */
 int socket_listen(const SocketAddress *address);

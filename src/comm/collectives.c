@@ -232,8 +232,10 @@ Status comm_sum(Comm *c, double *values, int count)
     double *all = mem_array((size_t)count * (size_t)c->size, sizeof *all);
     Status status = comm_allgather(c, values, (size_t)count * sizeof *values, all);
     for (int i = 0; i < count && status == OK; i++) {
+        for (int step = 1; c->in_tree && step < c->size; step *= 2)
+            for (int r = 0; r + step < c->size; r += 2 * step) all[r * count + i] += all[(r + step) * count + i];
         double sum = all[i];
-        for (int r = 1; r < c->size; r++) sum += all[r * count + i];
+        for (int r = 1; !c->in_tree && r < c->size; r++) sum += all[r * count + i];
         values[i] = sum;
     }
     free(all);

@@ -37,6 +37,8 @@ typedef struct Comm {
     int *members;                /* (size) of a part of the ranks: their numbers among all; NULL: all ranks */
     Store *store;                /* NULL for one rank; closed with the last Comm of these ranks */
     double peer_timeout_s;
+    bool in_tree; /* sums are added in the tree of base/sum_tree.h; else in rank order. The owner sets it, on all ranks
+                   */
     bool dead;
 } Comm;
 
@@ -80,12 +82,12 @@ Status comm_post(Comm *c, int peer, uint32_t tag, bool send, void *data, size_t 
    tickets that are left must be given here before comm_close; each wait then fails at once. */
 Status comm_wait(Comm *c, CommTicket *ticket, const char *what);
 
-/* ---- sums of all ranks' terms, added in rank order: the same bits everywhere; Collective ---- */
+/* ---- sums of all ranks' terms, added in rank order or as a tree: the same bits everywhere; Collective ---- */
 
 Status comm_sum(Comm *c, double *values, int count);
 
 /* `parts` (size): the elements of x that each rank owns. A rank's own elements become the sum over all ranks' x; its
-   other elements stay. Terms travel as `wire` (F32, or BF16 rounded to nearest even) and are added in rank order in
+   other elements stay. Terms travel as `wire` (F32, or BF16 rounded to nearest even; in_tree: F32) and are added in
    fp32. The sum is then rounded to `wire`, so that its bits survive a later transfer. `scratch` has comm_reduce_bytes.
  */
 Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);

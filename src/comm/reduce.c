@@ -1,5 +1,5 @@
 /* Sums over all ranks, in a flat space of which each rank owns a part. Terms travel to the owner, which adds them in
-   rank order, so the result depends neither on the owners nor on the cuts between parts. */
+   rank order or as a tree, so the result depends neither on the owners nor on the cuts between parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,12 +70,22 @@ size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire)
     return (size_t)(total + largest * size) * wire_size(wire);
 }
 
+/* `terms` holds n terms of so many bytes of fp32; the first becomes their sum. */
+static void add_in_tree(char *terms, size_t bytes, int n)
+{
+    for (int step = 1; step < n; step *= 2)
+        for (int r = 0; r + step < n; r += 2 * step)
+            add_term((float *)(terms + (size_t)r * bytes), terms + (size_t)(r + step) * bytes,
+                     (int64_t)(bytes / sizeof(float)), F32);
+}
+
 /* Scratch holds all parts of x, packed, then every rank's term of the own part. */
 Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire), n = (size_t)c->size, own = (size_t)parts[c->rank].size * w;
     size_t *send = mem_array(n, sizeof *send), *receive = mem_array(n, sizeof *receive);
     char *terms = scratch;
+    CHECK(!c->in_tree || wire == F32, "%s on the wire of a tree", dtype_name(wire));
     for (int r = 0; r < c->size; r++) {
         apply_to_part(pack, x, &parts[r], terms, wire);
         send[r] = (size_t)parts[r].size * w;
@@ -83,7 +93,10 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
         terms += send[r];
     }
     Status status = comm_alltoallv(c, scratch, send, terms, receive);
-    if (status == OK) {
+    if (status == OK && c->in_tree) {
+        add_in_tree(terms, own, c->size);
+        apply_to_part(unpack, x, &parts[c->rank], terms, wire);
+    } else if (status == OK) {
         /* The first term is copied, not added to 0, so that -0 stays. */
         for (int r = 0; r < c->size; r++)
             apply_to_part(r ? add_term : unpack, x, &parts[c->rank], terms + (size_t)r * own, wire);

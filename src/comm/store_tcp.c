@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,48 +39,6 @@ Status store_parse_address(const char *text, char **host, int *port)
     return OK;
 }
 
-/* ---- sockets with a deadline ---- */
-
-#define LOOK_S 0.25 /* between looks at `stop`: a signal may come just before a wait */
-
-typedef struct {
-    double end;
-    const volatile sig_atomic_t *stop; /* may be NULL */
-} Until;
-
-static bool wait_ready(int fd, short events, Until until)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    for (;;) {
-        double left = until.end - clock_monotonic();
-        int n = poll(&p, 1, left > LOOK_S ? (int)(LOOK_S * 1e3) : left > 0 ? (int)(left * 1e3) + 1 : 0);
-        if (n > 0) return true;
-        if (n < 0 && errno != EINTR) return false;
-        errno = store_stopped(until.stop) ? EINTR : ETIMEDOUT;
-        if (store_stopped(until.stop) || clock_monotonic() >= until.end) return false;
-    }
-}
-
-/* Sends or receives all of it. False, and errno: that failed, or the time is up. */
-static bool transfer(int fd, void *data, size_t size, bool out, Until until)
-{
-    for (char *p = data; size;) {
-        ssize_t n = out ? send(fd, p, size, MSG_NOSIGNAL) : recv(fd, p, size, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN && wait_ready(fd, out ? POLLOUT : POLLIN, until)) continue;
-        if (n == 0) errno = ECONNRESET;
-        if (n <= 0) return false;
-        p += n, size -= (size_t)n;
-    }
-    return true;
-}
-
-static bool send_all(int fd, const void *data, size_t size, Until u)
-{
-    return transfer(fd, (void *)data, size, true, u);
-}
-static bool receive_all(int fd, void *data, size_t size, Until u) { return transfer(fd, data, size, false, u); }
-
 /* ---- greeting ---- */
 
 /* The attempts of a round. */
@@ -92,7 +49,7 @@ typedef struct {
 } Tries;
 
 /* Mutual authentication. */
-static bool authenticate(int fd, Hash128 key, const World *w, Until until, Tries *t)
+static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until, Tries *t)
 {
     StoreHello h = {.rank = w->rank, .size = w->size};
     uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
@@ -101,7 +58,8 @@ static bool authenticate(int fd, Hash128 key, const World *w, Until until, Tries
     hash128_random(&h.client);
     memcpy(greeting, STORE_GREETING, known);
     memcpy(greeting + known, h.client.bytes, 16);
-    if (!send_all(fd, greeting, sizeof greeting, until) || !receive_all(fd, greeting, sizeof greeting, until)) {
+    if (!socket_send_all(fd, greeting, sizeof greeting, until) ||
+        !socket_receive_all(fd, greeting, sizeof greeting, until)) {
         buf_printf(&t->why, "no greeting (%s)", strerror(errno));
         return false;
     }
@@ -114,7 +72,7 @@ static bool authenticate(int fd, Hash128 key, const World *w, Until until, Tries
     memcpy(show, mine.bytes, 16);
     bytes_put(show + 16, (uint32_t)w->rank, 4);
     bytes_put(show + 20, (uint32_t)w->size, 4);
-    if (!send_all(fd, show, sizeof show, until) || !receive_all(fd, verdict, sizeof verdict, until) ||
+    if (!socket_send_all(fd, show, sizeof show, until) || !socket_receive_all(fd, verdict, sizeof verdict, until) ||
         memcmp(verdict + 1, theirs.bytes, 16) != 0) {
         t->hint = ". There are ranks of another job, or with another token or job name";
         buf_puts(&t->why, "not this job's");
@@ -123,14 +81,14 @@ static bool authenticate(int fd, Hash128 key, const World *w, Until until, Tries
     if (verdict[0] == 0) return true;
     size_t len = bytes_number(verdict + 17, 2);
     t->refused = true;
-    if (len < sizeof text && receive_all(fd, text, len, until)) text[len] = '\0';
+    if (len < sizeof text && socket_receive_all(fd, text, len, until)) text[len] = '\0';
     buf_free(&t->why);
     buf_puts(&t->why, text);
     return false;
 }
 
 /* Tries one port at each address of the host. Returns the socket; -1: none. */
-static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, Until all, Tries *t)
+static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, SocketLimit all, Tries *t)
 {
     char host[64] = "?";
     for (const struct addrinfo *a = list; a && !t->refused && !store_stopped(all.stop); a = a->ai_next) {
@@ -139,10 +97,10 @@ static int try_port(const struct addrinfo *list, int port, Hash128 key, const Wo
         memcpy(&at, a->ai_addr, a->ai_addrlen);
         socket_set_port(&at, port);
         getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-        Until until = {clock_monotonic() + HELLO_S, all.stop};
+        SocketLimit until = {clock_monotonic() + HELLO_S, all.stop};
         if (until.end > all.end) until.end = all.end;
         int fd = socket_connect(&at, &error);
-        if (error == EINPROGRESS) error = wait_ready(fd, POLLOUT, until) ? socket_error(fd) : errno;
+        if (error == EINPROGRESS) error = socket_connected(fd, until);
         buf_printf(&t->why, "%s%s port %d: ", t->why.len ? "; " : "", host, port);
         if (error) buf_puts(&t->why, strerror(error));
         if (!error && authenticate(fd, key, w, until, t)) return fd;
@@ -171,7 +129,7 @@ static bool is_loopback(const struct addrinfo *a)
 }
 
 /* Tries all ports in turn. A name may become known only in a later round. */
-static Status try_all_ports(TcpStore *t, const World *w, const char *host, int port, Hash128 key, Until until,
+static Status try_all_ports(TcpStore *t, const World *w, const char *host, int port, Hash128 key, SocketLimit until,
                             Tries *tries, bool *loopback)
 {
     struct addrinfo *list = NULL;
@@ -192,7 +150,7 @@ static Status join_server(TcpStore *t, const World *w, const char *host, int por
 {
     Status status;
     Tries tries = {0};
-    Until until = {clock_monotonic() + timeout_s, stop};
+    SocketLimit until = {clock_monotonic() + timeout_s, stop};
     bool loopback = false, told = false;
     for (;;) {
         status = try_all_ports(t, w, host, port, key, until, &tries, &loopback);
@@ -238,15 +196,15 @@ static Status request(TcpStore *t, char operation, const char *name, double wait
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
     size_t len = strlen(name);
-    Until until = {.end = clock_monotonic() + wait_s + t->answer_s};
+    SocketLimit until = {.end = clock_monotonic() + wait_s + t->answer_s};
     if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
     head[0] = (uint8_t)operation;
     bytes_put(head + 1, len, 2);
     bytes_put(head + 3, (uint64_t)(wait_s * 1e3), 4);
     bytes_put(head + 7, size, 4);
     memcpy(head + STORE_REQUEST_BYTES, name, len);
-    if (!send_all(t->fd, head, STORE_REQUEST_BYTES + len, until) || !send_all(t->fd, data, size, until) ||
-        !receive_all(t->fd, reply, sizeof reply, until))
+    if (!socket_send_all(t->fd, head, STORE_REQUEST_BYTES + len, until) || !socket_send_all(t->fd, data, size, until) ||
+        !socket_receive_all(t->fd, reply, sizeof reply, until))
         return fail_lost_store(t, name);
     *outcome = reply[0];
     *answer_size = bytes_number(reply + 1, 4);
@@ -256,7 +214,7 @@ static Status request(TcpStore *t, char operation, const char *name, double wait
     }
     if (reply[0] != STORE_DONE || operation != 'G') return OK;
     *answer = mem_alloc(*answer_size + 1);
-    if (receive_all(t->fd, *answer, *answer_size, until)) return OK;
+    if (socket_receive_all(t->fd, *answer, *answer_size, until)) return OK;
     free(*answer);
     *answer = NULL;
     return fail_lost_store(t, name);

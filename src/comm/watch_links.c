@@ -205,7 +205,7 @@ void watch_probe_missing(Watch *w)
         int error;
         if (w->links[r].state != LINK_NONE || !same_host(w, r)) continue;
         int fd = connect_to(w, r, &error);
-        if (error == EINPROGRESS) error = socket_connected(fd, 0.1);
+        if (error == EINPROGRESS) error = socket_connected(fd, (SocketLimit){.end = clock_monotonic() + 0.1});
         if (error == ECONNREFUSED || error == ECONNRESET) {
             watch_record_loss(w, r, LOSS_CLOSED, w->rank, 0);
             events_wake(&w->events);

@@ -104,6 +104,12 @@
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pd",                                                      \
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
+    X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
+      "compute as V ranks would: no bit depends on the number of ranks, nor on --micro-batch-tokens. V divided by "    \
+      "the "                                                                                                           \
+      "ranks is a power of two, or there is one rank; on a CPU. 0: sums of the ranks that there are")                  \
+    X(grain_tokens, Count, "2048", 1, 1e9, "", "N", BITS, "*p",                                                        \
+      "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least so many")              \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*", "fill every tensor with NaN at its last use (for tests)")      \
     /* state */                                                                                                        \

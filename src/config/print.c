@@ -146,6 +146,14 @@ static bool same_value(const OptionInfo *o, const char *a, const char *b, const 
     return js_real(stored, -1e300) == *(const double *)config_place(now, o);
 }
 
+/* Of a change of this option. */
+static Effect effect_of(int option, const Config *now, const Json *stored)
+{
+    int64_t was = js_int(js_get(stored, config_flag(OPTION_virtual_ranks)), 0);
+    if (option == OPTION_micro_batch_tokens && was > 0 && was == now->virtual_ranks) return EFFECT_NONE;
+    return config_table[option].effect;
+}
+
 /* Appends the differences of the options of one effect; returns whether there are any. */
 static bool list_differences(const Config *now, const Json *stored, Effect effect, Buf *report)
 {
@@ -153,7 +161,7 @@ static bool list_differences(const Config *now, const Json *stored, Effect effec
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *o = &config_table[i];
         const Json *v = js_get(stored, config_flag(i));
-        if (!v || o->effect != effect || !config_option_of(i, now->command)) continue;
+        if (!v || effect_of(i, now, stored) != effect || !config_option_of(i, now->command)) continue;
         Buf was = {0}, is = {0};
         buf_puts(&was, "");
         buf_puts(&is, "");

@@ -41,12 +41,13 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
     b->example = mem_array(seqs, sizeof *b->example);
     b->masked = mem_array(masked, sizeof *b->masked);
     b->masked_label = mem_array(masked, sizeof *b->masked_label);
+    b->grains = mem_array(seqs, sizeof *b->grains);
 }
 
 void micro_batch_free(MicroBatch *b)
 {
-    void *all[] = {b->ids,   b->types, b->pos,   b->seq,     b->spans,  b->seq_index,
-                   b->first, b->label, b->score, b->example, b->masked, b->masked_label};
+    void *all[] = {b->ids,   b->types, b->pos,     b->seq,    b->spans,        b->seq_index, b->first,
+                   b->label, b->score, b->example, b->masked, b->masked_label, b->grains};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     *b = (MicroBatch){0};
 }
@@ -116,6 +117,64 @@ int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *plac
     free(pieces);
     free(left);
     return count;
+}
+
+/* ---- grains ---- */
+
+static void take_room(MicroCapacity *left, const SequenceRows *p)
+{
+    left->tokens -= p->rows;
+    left->seqs--;
+    left->masked -= p->masked;
+}
+
+int64_t micro_split_grains(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
+                           const MicroCapacity *cap, const MicroCapacity *grain, int64_t padded_length, int64_t *order,
+                           MicroRange *ranges)
+{
+    MicroCapacity left = {0};
+    int64_t count = 0;
+    for (int64_t i = 0, next; i < n; i = next) {
+        MicroCapacity room = *grain;
+        SequenceRows sum = {0};
+        for (next = i; next < n; next++) {
+            int64_t place = places ? places[next] : next;
+            SequenceRows p = {.rows = rows_of(e, index[place], padded_length),
+                              .masked = grain->masked ? example_masked(e, index[place]) : 0};
+            if (!has_room(&room, &p)) break;
+            take_room(&room, &p);
+            order[next] = place;
+            sum.rows += p.rows;
+            sum.masked += p.masked;
+        }
+        CHECK(next > i, "a sequence does not fit a grain of %lld rows and %lld masked positions",
+              (long long)grain->tokens, (long long)grain->masked);
+        if (count == 0 || left.tokens < sum.rows || left.seqs < next - i || left.masked < sum.masked) {
+            CHECK(cap->tokens >= sum.rows && cap->seqs >= next - i && cap->masked >= sum.masked,
+                  "a grain of %lld rows does not fit a micro-batch of %lld", (long long)sum.rows,
+                  (long long)cap->tokens);
+            left = *cap;
+            ranges[count++] = (MicroRange){.first = i};
+        }
+        left.tokens -= sum.rows;
+        left.seqs -= next - i;
+        left.masked -= sum.masked;
+        ranges[count - 1].count += next - i;
+    }
+    return count;
+}
+
+/* The micro-batch ends at `end` with this sequence: its last grain takes it, or it begins another one. `left` is the
+   room of the last grain. */
+static void add_to_grain(MicroBatch *b, MicroCapacity *left, const SequenceRows *p, GrainEnd end)
+{
+    if (!b->grain.tokens) return;
+    if (b->n_grains == 0 || !has_room(left, p)) {
+        *left = b->grain;
+        b->n_grains++;
+    }
+    take_room(left, p);
+    b->grains[b->n_grains - 1] = end;
 }
 
 /* ---- shares of ranks ---- */
@@ -211,8 +270,9 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
                 int64_t padded_length, int32_t pad_id)
 {
     int32_t row = 0;
+    MicroCapacity left = {0};
     CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
-    b->n_masked = 0;
+    b->n_masked = b->n_grains = 0;
     fit_scores(b, e->score ? e->score_width : 1);
     int64_t width = b->score_width;
     for (int64_t s = 0; s < n; s++) {
@@ -228,6 +288,8 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->example[s] = example;
         if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
         row += (int32_t)rows;
+        const SequenceRows p = {.rows = rows, .masked = b->grain.masked ? example_masked(e, example) : 0};
+        add_to_grain(b, &left, &p, (GrainEnd){row, (int32_t)s + 1, b->n_masked});
     }
     b->n_tokens = row;
     b->n_seqs = (int32_t)n;

@@ -64,6 +64,11 @@ typedef struct {
     int64_t tokens, seqs, masked; /* masked 0: masked positions are left out */
 } MicroCapacity;
 
+/* Rows, sequences and masked positions of a micro-batch up to the end of one of its grains. */
+typedef struct {
+    int32_t tokens, seqs, masked;
+} GrainEnd;
+
 /* One micro-batch on the host, in the layout of the plan's INPUT tensors. Sized once for a capacity. */
 typedef struct {
     MicroCapacity cap;
@@ -75,6 +80,9 @@ typedef struct {
     int32_t score_width;                /* that of the examples filled in; at first 1 */
     int64_t *example;                   /* (cap.seqs): which example it is */
     int32_t *masked, *masked_label;     /* (cap.masked): row, and the word that was there */
+    MicroCapacity grain;                /* tokens 0, as at first: it is not divided into grains */
+    int32_t n_grains;
+    GrainEnd *grains; /* (cap.seqs) */
 } MicroBatch;
 void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
@@ -89,13 +97,18 @@ typedef struct {
    Returns the number of micro-batches. `padded_length` 0: packed; else every sequence takes that many rows. */
 int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *places, int64_t n, const MicroCapacity *cap,
                     int64_t padded_length, int64_t *order, MicroRange *ranges);
+/* The same in grains: consecutive sequences, as many as `grain` has room for, so a function of the sequences alone. A
+   micro-batch takes whole grains in order, as many as it has room for. */
+int64_t micro_split_grains(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
+                           const MicroCapacity *cap, const MicroCapacity *grain, int64_t padded_length, int64_t *order,
+                           MicroRange *ranges);
 /* This rank's share of a step's n sequences: fills `places` (n), ascending, and returns the number. The longest
    sequence comes first, each goes to the rank with the fewest rows so far (ties to the lower), but no rank gets more
    than ⌈n / size⌉. Every rank computes the same shares. */
 int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t padded_length, int rank, int size,
                    int64_t *places);
-/* Fills the rows with the sequences at `n` places of the step. Rows up to the capacity are set to harmless values (id
-   pad, position 0). */
+/* Fills the rows with the sequences at `n` places of the step, and finds their grains. Rows up to the capacity are set
+   to harmless values (id pad, position 0). */
 void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                 int64_t padded_length, int32_t pad_id);
 

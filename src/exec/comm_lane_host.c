@@ -37,6 +37,7 @@ static HostLane *host_lane(CommLane *l) { return (HostLane *)l; }
 static Status sum_stats(const HostLane *l)
 {
     Stats stats;
+    exec_virtual_add_losses(l->exec);
     TRY(backend_download(l->backend, &stats, l->stats, sizeof stats));
     double x[] = {stats.loss[0], stats.loss[1], (double)stats.correct[0], (double)stats.correct[1]};
     TRY(comm_sum(l->ranks->comm, x, 4));
@@ -68,15 +69,21 @@ static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t
     return l->backend->device ? backend_upload(l->backend, x + begin, copy, bytes) : OK;
 }
 
+static Status sum_bucket(const HostLane *l, int32_t bucket)
+{
+    const GradientBuckets *b = l->ranks->buckets;
+    int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
+    exec_virtual_add(l->exec, begin, end);
+    return exchange_parts(l, l->grads, begin, end, gradient_parts(b, bucket), true);
+}
+
 static Status sum_one(HostLane *l, Post *p, bool first)
 {
     const ExecRanks *r = l->ranks;
     int32_t bucket = l->exec->plan->instrs[p->instr].attr.reduce.bucket;
     if (first && r->meet) TRY(r->meet(r->self));
     p->begin = clock_monotonic();
-    Status status = bucket < 0 ? sum_stats(l)
-                               : exchange_parts(l, l->grads, r->buckets->starts[bucket], r->buckets->starts[bucket + 1],
-                                                gradient_parts(r->buckets, bucket), true);
+    Status status = bucket < 0 ? sum_stats(l) : sum_bucket(l, bucket);
     p->end = clock_monotonic();
     return status;
 }

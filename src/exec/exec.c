@@ -24,6 +24,7 @@ static Status bind_instr(Exec *e, InstrId i)
     call->scratch = instr->scratch ? e->memory->base[REGION_SCRATCH] : NULL;
     call->scratch_bytes = instr->scratch;
     e->ops[i] = &backend->op[instr->op];
+    e->summed[i] = exec_summed_rows(e, i);
     if (op_is_exchange(instr->op) || op_is_link(instr->op)) return OK; /* the comm lane's own, and works' */
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
@@ -96,6 +97,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
     *e = (Exec){.plan = plan, .memory = memory, .options = options};
     e->calls = mem_array((size_t)plan->n_instrs, sizeof *e->calls);
     e->ops = mem_array((size_t)plan->n_instrs, sizeof *e->ops);
+    e->summed = mem_array((size_t)plan->n_instrs, sizeof *e->summed);
     make_buckets(e);
     make_events(e);
     if (options.poison) find_dying(e);
@@ -105,6 +107,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
         exec_free(e);
         return status;
     }
+    exec_open_virtual(e);
     Status status = exec_open_lane(e);
     if (status != OK) {
         exec_free(e);
@@ -130,6 +133,8 @@ void exec_free(Exec *e)
     free(e->replays);
     free(e->records);
     free(e->marks);
+    free(e->summed);
+    free(e->grains);
     free(e);
 }
 
@@ -233,13 +238,13 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
         if (op_is_exchange(e->plan->instrs[i].op)) continue; /* exec_run_pieces gives it to the lane */
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(wait_before(e, i));
-        TRY(e->ops[i]->run(&e->calls[i], rows));
+        TRY(exec_run_op(e, i, rows));
         TRY(record_after(e, i));
     }
     return OK;
 }
 
-static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return e->ops[i]->run(&e->calls[i], rows); }
+static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return exec_run_op(e, i, rows); }
 
 static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
 {

@@ -95,6 +95,20 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
    this rank has no micro-batch and takes part in the sums only. With one rank it is exec_run of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
 
+/* ---- virtual ranks (virtual.c): a rank computes several, one after another. On a host backend ---- */
+
+/* Before the first of a step. */
+void exec_virtual_begin(Exec *e);
+/* After the last micro-batch of one. Its gradients and losses are added to those of others as the tree of
+   base/sum_tree.h has it. `last`: the sum of all of this rank's is in the gradients then; exec_run_last adds it by
+   itself, while backward runs. Else it waits behind them, and the caller clears them with `begin`. */
+void exec_virtual_end(Exec *e, bool last);
+
+/* ---- grains (grains.c): the micro-batch that runs is divided, and each sum over its rows goes grain by grain ---- */
+void exec_clear_grains(Exec *e); /* it is not divided */
+/* The next one, which ends at these rows, sequences and masked positions of the micro-batch. */
+void exec_add_grain(Exec *e, int64_t tokens, int64_t seqs, int64_t masked);
+
 /* ---- works of a stage (works.c): of a plan that was cut, in place of exec_run of `micro` ---- */
 
 /* Passes a boundary (`forward`) or its gradient. `data` lies in the backend's memory; a receive fills it. */

@@ -13,6 +13,18 @@ typedef struct {
     bool plain; /* capture failed */
 } Replay;
 
+/* virtual.c; all zero on a device. */
+typedef struct {
+    float *grads;           // (size)
+    float *waiting, *apart; // (levels, size), (word.end - word.begin); NULL: none
+    int64_t size;
+    int levels;
+    Interval word;                   /* the place of the word embedding, to which `apart` is added */
+    uint64_t held;                   /* bit k: a sum of level k waits. As a number, the virtual ranks that have ended */
+    bool complete;                   /* grads is this rank's sum */
+    Stats *stats, stats_waiting[64]; /* of each level: losses and correct counts */
+} VirtualSums;
+
 struct Exec {
     const Plan *plan;
     Memory *memory;
@@ -39,9 +51,28 @@ struct Exec {
     bool copies;         /* the copy lane has work */
     bool reducing;       /* the micro-batch that runs is its step's last */
     double comm_busy, comm_waited;
+    VirtualSums sums;
+    RowKind *summed;   /* (n_instrs): exec_summed_rows */
+    RowCounts *grains; /* (n_grains): rows up to the end of each; 0: the micro-batch is not divided */
+    int n_grains, cap_grains;
 };
 
 typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
+
+/* ---- virtual.c ---- */
+void exec_open_virtual(Exec *e);
+/* What the last virtual rank's gradients of these elements, and its losses, lack until they are this rank's sum. */
+void exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
+void exec_virtual_add_losses(Exec *e);
+
+/* ---- grains.c ---- */
+RowKind exec_summed_rows(const Exec *e, InstrId i);
+Status exec_run_grains(const Exec *e, InstrId i, const RowCounts *rows);
+static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows)
+{
+    if (e->n_grains > 0 && e->summed[i] != ROWS_FIXED) return exec_run_grains(e, i, rows);
+    return e->ops[i]->run(&e->calls[i], rows);
+}
 
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);

@@ -63,6 +63,10 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     e->reducing = e->comm_lane != NULL;
     Status status = exec_run(e, e->plan->micro, rows);
     e->reducing = false;
+    if (e->comm_lane)
+        e->sums.complete = true; /* the lane added, bucket by bucket */
+    else if (status == OK)
+        exec_virtual_end(e, true);
     return status;
 }
 

@@ -66,7 +66,8 @@ static bool can_connect(const char *address, const char *port, double seconds)
 {
     SocketAddress at;
     int error, s = socket_address(address, atoi(port), &at) ? socket_connect(&at, &error) : -1;
-    bool good = s >= 0 && (error == 0 || (error == EINPROGRESS && socket_connected(s, seconds) == 0));
+    bool good = s >= 0 && (error == 0 || (error == EINPROGRESS &&
+                                          socket_connected(s, (SocketLimit){.end = clock_monotonic() + seconds}) == 0));
     if (s >= 0) close(s);
     return good;
 }

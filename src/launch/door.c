@@ -33,19 +33,8 @@ static Hash128 prove(const char *secret, DoorProof k, char side)
     return siphash(siphash_key(secret), &k, sizeof k);
 }
 
-static bool send_whole(int s, const void *data, size_t size)
-{
-    return send(s, data, size, MSG_NOSIGNAL) == (ssize_t)size;
-}
-static bool receive_whole(int s, void *data, size_t size) { return recv(s, data, size, MSG_WAITALL) == (ssize_t)size; }
-
-static void limit_waits(int s, int seconds)
-{
-    struct timeval patience = {.tv_sec = seconds};
-    fcntl(s, F_SETFL, fcntl(s, F_GETFL) & ~O_NONBLOCK);
-    setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-}
+/* The wire's readers and writers take a blocking socket. */
+static void make_blocking(int s) { fcntl(s, F_SETFL, fcntl(s, F_GETFL) & ~O_NONBLOCK); }
 
 /* ---- the launcher's side ---- */
 
@@ -91,15 +80,17 @@ int door_admit(const Door *d, int *number)
 {
     DoorProof k = {0};
     DoorAnswer answer;
-    int s = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+    SocketLimit until = {.end = clock_monotonic() + ANSWER_S};
+    int s = socket_accept(d->listener);
     if (s < 0) return -1;
-    limit_waits(s, ANSWER_S);
     hash128_random(&k.launcher);
-    if (send_whole(s, &k.launcher, sizeof k.launcher) && receive_whole(s, &answer, sizeof answer)) {
+    if (socket_send_all(s, &k.launcher, sizeof k.launcher, until) &&
+        socket_receive_all(s, &answer, sizeof answer, until)) {
         k.agent = answer.random;
         k.number = answer.number;
         Hash128 mine = prove(d->secret, k, 'l');
-        if (hash128_equal(answer.proof, prove(d->secret, k, 'a')) && send_whole(s, &mine, sizeof mine)) {
+        if (hash128_equal(answer.proof, prove(d->secret, k, 'a')) && socket_send_all(s, &mine, sizeof mine, until)) {
+            make_blocking(s);
             *number = k.number;
             return s;
         }
@@ -125,12 +116,13 @@ static Status read_door(const char *path, char secret[33], char port[16], char n
 
 static bool greet_launcher(int s, const char *secret, int number)
 {
+    SocketLimit until = {.end = clock_monotonic() + LAUNCHER_S};
     DoorProof k = {.number = number};
     Hash128 shown;
     hash128_random(&k.agent);
-    if (!receive_whole(s, &k.launcher, sizeof k.launcher)) return false;
+    if (!socket_receive_all(s, &k.launcher, sizeof k.launcher, until)) return false;
     DoorAnswer answer = {.random = k.agent, .proof = prove(secret, k, 'a'), .number = number};
-    return send_whole(s, &answer, sizeof answer) && receive_whole(s, &shown, sizeof shown) &&
+    return socket_send_all(s, &answer, sizeof answer, until) && socket_receive_all(s, &shown, sizeof shown, until) &&
            hash128_equal(shown, prove(secret, k, 'l'));
 }
 
@@ -138,7 +130,6 @@ Status door_enter(const char *path, int number, int *connection)
 {
     char secret[33], port[16], name[256];
     struct addrinfo *found = NULL, hints = {.ai_socktype = SOCK_STREAM};
-    struct timeval none = {0};
     TRY(read_door(path, secret, port, name));
     int error = getaddrinfo(name, port, &hints, &found);
     if (error) return fail(E_IO, "the launcher's host %s: %s", name, gai_strerror(error));
@@ -148,9 +139,8 @@ Status door_enter(const char *path, int number, int *connection)
         SocketAddress at = {0};
         memcpy(&at, a->ai_addr, a->ai_addrlen);
         int s = socket_connect(&at, &reason);
-        if (reason == EINPROGRESS) reason = socket_connected(s, ANSWER_S);
+        if (reason == EINPROGRESS) reason = socket_connected(s, (SocketLimit){.end = clock_monotonic() + ANSWER_S});
         if (s < 0) continue;
-        limit_waits(s, LAUNCHER_S);
         if (!reason && !greet_launcher(s, secret, number)) reason = EPROTO;
         if (!reason)
             *connection = s;
@@ -159,7 +149,6 @@ Status door_enter(const char *path, int number, int *connection)
     }
     freeaddrinfo(found);
     if (*connection < 0) return fail(E_PEER, "the launcher at %s, port %s: %s", name, port, strerror(reason));
-    setsockopt(*connection, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-    setsockopt(*connection, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    make_blocking(*connection);
     return OK;
 }

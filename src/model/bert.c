@@ -240,6 +240,11 @@ static void emit_classifier(Emit *e, TensorId x)
     emit_sequence_loss(e, loss, y, 0, "classifier", "classifier");
 }
 
+static bool decoder_apart(const Emit *e)
+{
+    return e->o->training && e->o->apart && e->m->head.kind == HEAD_PRETRAINING;
+}
+
 /* MLM on the masked positions only; the decoder is tied to the word embedding. */
 static void emit_mlm(Emit *e, TensorId x)
 {
@@ -264,14 +269,14 @@ static void emit_mlm(Emit *e, TensorId x)
     t->mlm_loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_MASKED), 1, "mlm_loss");
     OpAttr attr = {.loss = {.slot = 0, .classes = c->vocab_size, .k = h, .n = c->vocab_padded}};
     bool training = e->o->training;
-    TensorId dword = e->p->tensors[word].grad;
-    if (training && e->o->head_gradient) {
-        dword = plan_tensor(e->p, REGION_GRAD, F32, rows_fixed(c->vocab_padded), h, "dword.head");
-        e->p->tensors[dword].offset = (size_t)e->m->params.size * sizeof(float);
+    TensorId dw = training ? e->p->tensors[word].grad : NONE;
+    if (decoder_apart(e)) {
+        dw = plan_tensor(e->p, REGION_GRAD, F32, rows_fixed(c->vocab_padded), h, PLAN_APART);
+        e->p->tensors[dw].offset = (size_t)e->m->params.size * sizeof(float);
     }
     plan_emit(e->p, OP_MLM_XENT, PHASE_FORWARD, NONE, attr,
               IDS(y, w, training ? e->p->tensors[w].twin : NONE, bias, t->masked_labels, t->ctl, t->scaling),
-              IDS(dh, t->mlm_loss, t->stats, training ? dword : NONE, training ? e->p->tensors[bias].grad : NONE));
+              IDS(dh, t->mlm_loss, t->stats, dw, training ? e->p->tensors[bias].grad : NONE));
 }
 
 /* ---- the whole ---- */
@@ -304,8 +309,10 @@ static void add_flat_space(Emit *e)
     int64_t v = (moments + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
     t->weights = add_flat(e, REGION_WEIGHT, 0, size, "weights");
     if (!e->o->training) return;
-    int64_t head = e->o->head_gradient ? (int64_t)e->c->vocab_padded * e->c->hidden : 0;
-    t->grads = add_flat(e, REGION_GRAD, 0, size + head, "grads");
+    t->grads = t->cleared = add_flat(e, REGION_GRAD, 0, size, "grads");
+    int64_t apart = decoder_apart(e) ? (int64_t)e->c->vocab_padded * e->c->hidden : 0;
+    if (apart) t->cleared = add_flat(e, REGION_GRAD, 0, size + apart, "grads.all");
+    if (e->o->waiting) add_flat(e, REGION_GRAD, size + apart, e->o->waiting * size, PLAN_WAITING);
     t->moments_m = add_flat(e, REGION_MOMENT, 0, moments, "m");
     t->moments_v = add_flat(e, REGION_MOMENT, v, moments, "v");
     t->segments = plan_tensor(e->p, REGION_CONST, U8, rows_fixed(e->m->params.count), sizeof(Segment), "segments");

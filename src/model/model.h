@@ -82,9 +82,11 @@ typedef struct {
         *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     int64_t moments; /* elements of m, and of v, for a slice; 0: the whole space */
-    /* The tied decoder's gradient of the word embedding lies behind the gradients of the space, apart from that of the
-       embeddings: two chunks of a place add to them in an order that depends on the schedule. */
-    bool head_gradient;
+    /* Of virtual ranks: sums of gradients that wait to be added to others. */
+    int waiting;
+    /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
+       nor the embedding's depends on the order of micro-batches or of a schedule's works. */
+    bool apart;
 } EmitOptions;
 
 /* Tensors that the host reads or writes; NONE where a head does not have them. */
@@ -98,6 +100,7 @@ typedef struct {
     TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
     TensorId mlm_loss;                                       /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
+    TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */
     TensorId scaling;                                        /* training in fp16: LossScaling */
     TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice; a part's */
     TensorId whole_segments, norm_sums;                      /* of a part's update: see optim_emit_part */

@@ -136,7 +136,12 @@ void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit);
 /* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
 void plan_pack(Plan *p);
 TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
-InstrId plan_maker(const Plan *p, TensorId t);       /* the first instr that writes it; NONE */
+/* Names of tensors behind the gradients that exec/virtual.c adds to them: sums of virtual ranks that wait (waiting,
+   elements of the flat space), and the decoder's gradient of the word embedding, which is `dword`. */
+#define PLAN_WAITING "grads.waiting"
+#define PLAN_APART   "ddecoder"
+#define PLAN_WORD    "dword"
+InstrId plan_maker(const Plan *p, TensorId t); /* the first instr that writes it; NONE */
 size_t plan_tensor_bytes(const Plan *p, TensorId t, const RowCounts *rows);
 /* The call of an instr: shapes filled, data NULL. */
 void plan_call(const Plan *p, const Instr *instr, OpCall *call);

@@ -23,14 +23,14 @@ typedef struct {
     int64_t lane;
     int phase;
     double begin, end; /* microseconds */
-} Span;
+} StepSpan;
 
 typedef struct {
     char *names[MOST_LANES];
     double begin, end; /* of the step */
-    Span *spans;
+    StepSpan *spans;
     int n, cap;
-} Timeline;
+} StepTimeline;
 
 static int phase_of(const char *name)
 {
@@ -41,7 +41,7 @@ static int phase_of(const char *name)
 
 static bool is_span(const Json *e) { return strcmp(js_string(js_get(e, "ph"), ""), "X") == 0; }
 
-static void take_name(Timeline *t, const Json *e)
+static void take_name(StepTimeline *t, const Json *e)
 {
     int64_t lane = js_int(js_get(e, "tid"), -1);
     if (strcmp(js_string(js_get(e, "name"), ""), "thread_name") != 0 || lane < 0 || lane >= MOST_LANES) return;
@@ -50,7 +50,7 @@ static void take_name(Timeline *t, const Json *e)
 }
 
 /* The events of the first step. False: there is none. */
-static bool read_step(const Json *trace, Timeline *t)
+static bool read_step(const Json *trace, StepTimeline *t)
 {
     const Json *events = js_get(trace, "traceEvents");
     for (size_t i = 0; i < js_size(events); i++) {
@@ -70,24 +70,24 @@ static bool read_step(const Json *trace, Timeline *t)
         bool step = strncmp(js_string(js_get(e, "name"), ""), "step ", 5) == 0;
         if (!is_span(e) || step || lane < 0 || lane >= MOST_LANES || !(begin >= t->begin && end <= t->end)) continue;
         MEM_GROW(t->spans, t->n, t->cap);
-        t->spans[t->n++] = (Span){lane, phase_of(js_string(js_get(e, "cat"), "")), begin, end};
+        t->spans[t->n++] = (StepSpan){lane, phase_of(js_string(js_get(e, "cat"), "")), begin, end};
     }
     return true;
 }
 
 static int by_place(const void *a, const void *b)
 {
-    const Span *x = a, *y = b;
+    const StepSpan *x = a, *y = b;
     if (x->lane != y->lane) return x->lane < y->lane ? -1 : 1;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
 /* Makes one of neighbours that would be narrower than LEAST_WIDTH, at `scale` pixels a microsecond. */
-static void merge(Timeline *t, double scale)
+static void merge(StepTimeline *t, double scale)
 {
     int n = 0;
     for (int i = 0; i < t->n; i++) {
-        Span *last = n ? &t->spans[n - 1] : NULL, *s = &t->spans[i];
+        StepSpan *last = n ? &t->spans[n - 1] : NULL, *s = &t->spans[i];
         bool near = last && last->lane == s->lane && last->phase == s->phase &&
                     (s->begin - last->end) * scale < LEAST_WIDTH &&
                     ((s->end - s->begin) * scale < LEAST_WIDTH || (last->end - last->begin) * scale < LEAST_WIDTH);
@@ -118,7 +118,7 @@ static void put_axis(Buf *out, double ms, int width, int floor_y)
     buf_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">ms</text>\n", LEFT + plot / 2, floor_y + 36);
 }
 
-static void put_legend(const Timeline *t, Buf *out)
+static void put_legend(const StepTimeline *t, Buf *out)
 {
     bool seen[N_PHASES] = {false};
     double x = 14;
@@ -132,7 +132,7 @@ static void put_legend(const Timeline *t, Buf *out)
     }
 }
 
-static void put_lanes(const Timeline *t, double scale, const int *row, Buf *out)
+static void put_lanes(const StepTimeline *t, double scale, const int *row, Buf *out)
 {
     for (int lane = 0; lane < MOST_LANES; lane++) {
         if (row[lane] < 0) continue;
@@ -141,7 +141,7 @@ static void put_lanes(const Timeline *t, double scale, const int *row, Buf *out)
         buf_puts(out, "</text>\n");
     }
     for (int i = 0; i < t->n; i++) {
-        const Span *s = &t->spans[i];
+        const StepSpan *s = &t->spans[i];
         buf_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"f%d\" fill=\"%s\"/>\n",
                    LEFT + (s->begin - t->begin) * scale, TOP + row[s->lane] * ROW,
                    fmax((s->end - s->begin) * scale, LEAST_WIDTH), BAR, phases[s->phase].class,
@@ -151,7 +151,7 @@ static void put_lanes(const Timeline *t, double scale, const int *row, Buf *out)
 
 bool timeline_svg(const Json *trace, int width, Buf *out)
 {
-    Timeline t = {0};
+    StepTimeline t = {0};
     bool there = read_step(trace, &t);
     if (there) {
         int row[MOST_LANES], rows = 0;

@@ -32,7 +32,7 @@ Status check_options(const Config *c, bool training)
     int replicas;
     AuditChoice audit;
     TRY(planner_policy(c, NULL, &policy));
-    TRY(planner_micro_tokens(c, c->batch_size, c->max_seq_length, &tokens));
+    TRY(planner_micro_tokens(c, planner_share(c, 1), c->max_seq_length, &tokens));
     TRY(place_check(c, training));
     if (!training) return OK;
     TRY(audit_parse(c->audit, &audit));
@@ -97,6 +97,12 @@ static void doubt_scale(const Config *c)
                  c->precision);
 }
 
+static void doubt_grains(const Config *c)
+{
+    if (!c->virtual_ranks && !config_is_default(c, OPTION_grain_tokens))
+        log_warn("--grain-tokens is without effect: only a run with --virtual-ranks has grains");
+}
+
 /* Options of several ranks. */
 static void doubt_alone(const Config *c)
 {
@@ -119,6 +125,7 @@ void check_doubts(const Config *c, const Ranks *ranks, bool training)
     if (!training) return;
     doubt_rate(c);
     doubt_scale(c);
+    doubt_grains(c);
     if (!ranks) doubt_alone(c);
 }
 

@@ -119,6 +119,7 @@ void loop_open(Loop *l, Run *run)
     cap.tokens =
         run->session.plan.train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
     micro_batch_init(&l->micro, cap);
+    l->micro.grain = run->session.plan.grain;
     l->index = mem_array(batch, sizeof *l->index);
     l->order = mem_array(batch, sizeof *l->order);
     l->share = mem_array(batch, sizeof *l->share);

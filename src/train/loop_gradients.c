@@ -14,16 +14,25 @@ void loop_fill(Loop *l, int64_t m)
                run->session.model->config.pad_token_id);
 }
 
-/* The micro-batches of a rank's share. */
-static void take_share(Loop *l, int rank)
+int64_t loop_shares(const Loop *l)
+{
+    const PlanInput *in = &l->run->session.plan.input;
+    return in->virtual_ranks ? in->virtual_each : 1;
+}
+
+void loop_take_share(Loop *l, int rank, int64_t k)
 {
     const Run *run = l->run;
+    const RunPlan *plan = &run->session.plan;
+    int64_t padded = run_padded_length(run), each = loop_shares(l), all = each * ranks_size(l->ranks);
+    const int64_t *places = all > 1 ? l->share : NULL;
     l->n_share = l->n_seqs;
-    if (l->ranks)
-        l->n_share =
-            rank_share(l->examples, l->index, l->n_seqs, run_padded_length(run), rank, ranks_size(l->ranks), l->share);
-    l->n_micros = micro_split(l->examples, l->index, l->ranks ? l->share : NULL, l->n_share, &run->session.plan.micro,
-                              run_padded_length(run), l->order, l->ranges);
+    if (places)
+        l->n_share = rank_share(l->examples, l->index, l->n_seqs, padded, (int)(rank * each + k), (int)all, l->share);
+    l->n_micros = plan->grain.tokens ? micro_split_grains(l->examples, l->index, places, l->n_share, &plan->micro,
+                                                          &plan->grain, padded, l->order, l->ranges)
+                                     : micro_split(l->examples, l->index, places, l->n_share, &plan->micro, padded,
+                                                   l->order, l->ranges);
 }
 
 static Status take_batch(Loop *l)
@@ -37,7 +46,6 @@ static Status take_batch(Loop *l)
         l->n_masked += example_masked(l->examples, l->index[i]);
         l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
     }
-    if (!l->pipeline) take_share(l, ranks_rank(l->ranks));
     return OK;
 }
 
@@ -60,11 +68,23 @@ static Status run_micros(Loop *l, int64_t end)
     return OK;
 }
 
+/* A rank's shares, one after another, but for the last micro-batches of the last one. */
+static Status run_shares(Loop *l, int rank, int64_t without)
+{
+    int64_t n = loop_shares(l);
+    TRY(loop_begin(l));
+    for (int64_t k = 0; k < n; k++) {
+        if (k > 0) TRY(session_next(&l->run->session));
+        loop_take_share(l, rank, k);
+        TRY(run_micros(l, l->n_micros - (k + 1 == n ? without : 0)));
+    }
+    return OK;
+}
+
 /* The sums travel while the last micro-batch runs. */
 static Status compute_once(Loop *l)
 {
-    TRY(loop_begin(l));
-    TRY(run_micros(l, l->n_micros - 1));
+    TRY(run_shares(l, ranks_rank(l->ranks), 1));
     double start = clock_monotonic();
     if (l->n_micros > 0) loop_fill(l, l->n_micros - 1);
     loop_vote(l);
@@ -86,9 +106,8 @@ static Status add_recomputed(const Loop *l, AuditFinding *f)
 
 static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest)
 {
-    take_share(l, rank);
-    TRY(loop_begin(l));
-    TRY(run_micros(l, l->n_micros));
+    TRY(run_shares(l, rank, 0));
+    session_complete(&l->run->session);
     TRY(add_recomputed(l, f));
     return session_own_digest(&l->run->session, digest);
 }

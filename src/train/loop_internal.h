@@ -34,8 +34,8 @@ typedef struct {
     MicroRange *ranges;
     int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
     int64_t n_labelled;                                 /* its sequences with a label: the loss is their mean */
-    int64_t *share;                                     /* with ranks: places of this rank's sequences, (n_share) */
-    int64_t n_share, n_micros;                          /* of this rank; may be 0 */
+    int64_t *share;                                     /* with ranks: places of the share's sequences, (n_share) */
+    int64_t n_share, n_micros;                          /* of the share that runs; may be 0 */
     struct LoopPipeline *pipeline;                      /* has the shares instead; NULL: no pipeline */
     LossScaling before;                                 /* fp16: before the step */
     int64_t first_step;                                 /* of this process */
@@ -58,6 +58,9 @@ int64_t loop_samples_before(const Run *r, int64_t batch);
    with l->excluded: a rank is excluded. */
 Status loop_gradients(Loop *l);
 Status loop_begin(Loop *l);         /* clears the gradients for the batch that loop_gradients took */
+int64_t loop_shares(const Loop *l); /* virtual ranks that this rank computes; 1 without --virtual-ranks */
+/* The micro-batches of number `k` of a rank's shares. */
+void loop_take_share(Loop *l, int rank, int64_t k);
 void loop_fill(Loop *l, int64_t m); /* l->micro, as that micro-batch */
 
 /* ---- in a pipeline (loop_pipeline.c) ---- */

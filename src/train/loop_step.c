@@ -12,11 +12,13 @@ static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->sour
    searches its own micro-batches; the message is that of the lowest rank. */
 static Status find_own_bad(Loop *l)
 {
-    for (int64_t m = 0; m < l->n_micros; m++) {
-        TRY(loop_begin(l));
-        loop_fill(l, m);
-        Status status = session_find_bad(&l->run->session, &l->micro);
-        if (status != OK) return status;
+    for (int64_t k = 0; k < loop_shares(l); k++) {
+        loop_take_share(l, ranks_rank(l->ranks), k);
+        for (int64_t m = 0; m < l->n_micros; m++) {
+            TRY(loop_begin(l));
+            loop_fill(l, m);
+            TRY(session_find_bad(&l->run->session, &l->micro));
+        }
     }
     return OK;
 }

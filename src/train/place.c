@@ -46,6 +46,7 @@ Status place_check(const Config *c, bool training)
         {!training, "without training", "evaluate and predict without --pipeline"},
         {strcmp(c->pipeline, "all") == 0, "all", "it is for `cairn plan`; name one schedule"},
         {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
+        {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
         {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
         {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},

@@ -32,18 +32,29 @@ Status planner_policy(const Config *c, const Backend *b, Policy *policy)
                 b->name);
 }
 
-int64_t planner_share(const Config *c, int ranks) { return (c->batch_size + ranks - 1) / ranks; }
+int64_t planner_share(const Config *c, int ranks)
+{
+    int64_t n = c->virtual_ranks > 0 ? c->virtual_ranks : ranks;
+    return (c->batch_size + n - 1) / n;
+}
+
+/* A micro-batch has room for one grain, or else for the whole share. */
+static int64_t least_tokens(const Config *c, int64_t sequences, int64_t max_length)
+{
+    if (c->virtual_ranks == 0) return max_length;
+    return at_most(at_least(c->grain_tokens, max_length), sequences * max_length);
+}
 
 Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
 {
-    int64_t share = sequences * max_length;
+    int64_t share = sequences * max_length, least = least_tokens(c, sequences, max_length);
     const char *text = c->micro_batch_tokens;
     if (strcmp(text, "auto") == 0)
         *tokens = 0;
     else if (strcmp(text, "step") == 0)
         *tokens = share;
     else if (strcmp(text, "default") == 0)
-        *tokens = at_most(share, at_least(max_length, MICRO_TOKENS_MOST));
+        *tokens = at_most(share, at_least(least, MICRO_TOKENS_MOST));
     else {
         char *end;
         *tokens = strtoll(text, &end, 10);
@@ -52,6 +63,11 @@ Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_leng
         if (*tokens < max_length)
             return fail(E_USAGE, "--micro-batch-tokens %lld is less than one sequence (%lld tokens)",
                         (long long)*tokens, (long long)max_length);
+        if (*tokens < least)
+            return fail(E_USAGE,
+                        "--micro-batch-tokens %lld is less than a grain of %lld tokens: with --virtual-ranks a "
+                        "micro-batch takes whole ones. --grain-tokens is their size",
+                        (long long)*tokens, (long long)least);
         *tokens = at_most(*tokens, round_up(share, 64));
     }
     return OK;
@@ -101,7 +117,7 @@ static void set_micro(Planner *g, int64_t tokens)
     if (input(g)->packed) tokens = at_most(tokens, (int64_t)ceil(rows));
     micros = input(g)->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
     g->plan->micro = planner_capacity(input(g), tokens, g->share);
-    g->plan->micros = micros < 1 ? 1 : micros;
+    g->plan->micros = (micros < 1 ? 1 : micros) * (double)at_least(input(g)->virtual_each, 1);
 }
 
 static double step_seconds(const Planner *g)
@@ -138,8 +154,8 @@ static Status search_micro(Planner *g)
 {
     Status last = OK;
     double best = INFINITY;
-    int64_t best_tokens = 0, length = input(g)->max_length;
-    for (int64_t tokens = g->share * length; tokens >= length; tokens /= 2) {
+    int64_t best_tokens = 0, length = input(g)->max_length, least = least_tokens(g->c, g->share, length);
+    for (int64_t tokens = g->share * length; tokens >= least; tokens /= 2) {
         SearchResult r;
         set_micro(g, tokens);
         last = search(g, &r);
@@ -161,18 +177,18 @@ static Status search_micro(Planner *g)
 /* --micro-batch-tokens auto with a fixed policy: the largest that fits. */
 static Status largest_micro(Planner *g)
 {
-    int64_t length = input(g)->max_length;
+    int64_t length = input(g)->max_length, least = least_tokens(g->c, g->share, length);
     for (int64_t tokens = g->share * length;; tokens /= 2) {
         Plan p;
         ModelTensors t;
         size_t bytes[N_REGIONS];
-        set_micro(g, at_least(tokens, length));
+        set_micro(g, at_least(tokens, least));
         PlanRequest r = run_plan_request(g->plan, true);
         TRY(plan_make(&r, &p, &t, NULL));
         plan_bytes(&p, &g->plan->eval, bytes);
         plan_free(&p);
         const Account *first = &g->plan->accounts.row[0];
-        if (account_sum(first, bytes) <= first->budget || tokens <= length) return OK;
+        if (account_sum(first, bytes) <= first->budget || tokens <= least) return OK;
     }
 }
 
@@ -361,6 +377,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
                  .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;
+    if (in->virtual_ranks) p->grain = planner_capacity(in, in->grain_tokens, c->batch_size);
     if (in->evaluation) {
         p->eval_micro = planner_evaluation_capacity(c, in);
         TRY(run_plan_make_one(p, false));

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum_tree.h"
+
 #define ROW_MULTIPLE 64 /* every backend's buckets hold it */
 
 RowCounts plan_capacity(MicroCapacity micro)
@@ -63,7 +65,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                                       : r->one_copy ? one_copy_bytes
                                                     : plain_copy_bytes,
                         .moments = moments_held(r),
-                        .head_gradient = r->head_gradient};
+                        .waiting = r->training ? sum_tree_levels(r->virtual_each) : 0,
+                        .apart = r->apart || r->virtual_each > 0};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {
@@ -77,7 +80,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (r->slots) plan_cut(p, r->slots, r->split);
     if (r->training && r->exchange)
         plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
-    plan_begin(p, t->stats, t->grads, t->audit);
+    plan_begin(p, t->stats, t->cleared, t->audit);
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
     if (r->training && !r->packs) {
         if (r->whole)

@@ -257,9 +257,12 @@ void train_fingerprint(const Run *r, Digest data, Buf *out)
     buf_json(out, backend->name);
     buf_puts(out, ", \"libraries\": ");
     buf_json(out, backend->describe);
-    buf_printf(out,
-               ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%lld\", \"ranks\": \"%d\", \"data\": \"%s\", "
-               "\"origin\": \"%s\"}",
-               backend_precision(backend, r->setup.compute), (long long)r->setup.plan.micro.tokens,
-               r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks), data_hex, origin_hex);
+    int replicas = r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks);
+    const RunPlan *plan = &r->setup.plan;
+    bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */
+    buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%s%lld\", \"ranks\": \"%lld%s\"",
+               backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",
+               (long long)(virtual ? plan->grain.tokens : plan->micro.tokens),
+               (long long)(virtual ? plan->input.virtual_ranks : replicas), virtual ? " virtual" : "");
+    buf_printf(out, ", \"data\": \"%s\", \"origin\": \"%s\"}", data_hex, origin_hex);
 }

@@ -26,9 +26,10 @@ typedef struct {
     const Exchange *exchange; /* with ranks, for training; NULL: one */
     bool saves;               /* this rank writes checkpoints: rank 0 */
     bool audit;               /* --audit recompute */
-    CostRates rates;          /* of rank 0 */
-    const PipelinePlace
-        *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has the whole model */
+    /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
+    int64_t virtual_ranks, virtual_each, grain_tokens;
+    CostRates rates;            /* of rank 0 */
+    const PipelinePlace *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has all of it */
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
@@ -48,6 +49,7 @@ typedef struct {
     bool save_buffer;                /* else saving streams, and training waits */
     size_t snapshots_given_up;       /* bytes of the snapshots that do not fit: none are taken */
     double micros;                   /* of a step */
+    MicroCapacity grain;             /* the most rows of one; no tokens: --virtual-ranks is not given */
     double step_s;                   /* predicted; 0 without training */
     Plan train, eval;                /* zeroed if not wanted */
     ModelTensors train_tensors, eval_tensors;

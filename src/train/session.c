@@ -77,7 +77,9 @@ static Status connect_comm_lane(Session *s)
                                 .buckets = &s->plan.input.exchange->buckets,
                                 .meet = meet,
                                 .self = s->options.ranks};
-    return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
+    TRY(ranks_connect(s->options.ranks, &s->exec_ranks.comm));
+    s->exec_ranks.comm->in_tree = s->plan.input.virtual_ranks > 0;
+    return OK;
 }
 
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
@@ -151,6 +153,13 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 
 /* ---- a step ---- */
 
+static void send_grains(Exec *e, const MicroBatch *b)
+{
+    exec_clear_grains(e);
+    for (int32_t g = 0; g < b->n_grains; g++)
+        exec_add_grain(e, b->grains[g].tokens, b->grains[g].seqs, b->grains[g].masked);
+}
+
 static Status upload(const Exec *e, TensorId t, const int *slots, const void *data, size_t bytes)
 {
     return slots ? exec_upload_slot(e, t, slots, data, bytes) : exec_upload((Exec *)(uintptr_t)e, t, data, bytes);
@@ -177,6 +186,7 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
     TRY(upload(e, t->ctl, slots, &s->ctl, sizeof s->ctl));
+    send_grains((Exec *)(uintptr_t)e, b);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;
 }
@@ -194,8 +204,19 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     if (s->pipeline) TRY(pipeline_begin(s));
+    s->found = (AuditFound){0};
+    exec_virtual_begin(s->train);
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
+
+Status session_next(Session *s)
+{
+    TRY(session_audit_found(s, &s->found));
+    exec_virtual_end(s->train, false);
+    return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
+}
+
+void session_complete(Session *s) { exec_virtual_end(s->train, true); }
 
 Status session_micro(Session *s, const MicroBatch *b)
 {

@@ -43,6 +43,7 @@ typedef struct {
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
     ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
+    AuditFound found;              /* by the virtual ranks of this step that have ended */
 } Session;
 
 /* Collective. Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure.
@@ -102,6 +103,12 @@ Status session_check_forms(Session *s, bool *changed);
    whole step. */
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
 Status session_micro(Session *s, const MicroBatch *b);
+/* With virtual ranks, after the last micro-batch of one: its gradients and losses are kept for the sum, and the next
+   one begins. */
+Status session_next(Session *s);
+/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro: the gradients and
+   losses are this rank's sum. */
+void session_complete(Session *s);
 /* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
    it is session_micro. */
 Status session_last(Session *s, const MicroBatch *b);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/machine_memory.h"
+#include "base/sum_tree.h"
 #include "train/audit.h"
 #include "train/machine.h"
 #include "train/place.h"
@@ -105,6 +106,43 @@ Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *s)
     return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
 }
 
+/* "1, 2, 4 or 8" */
+static void name_allowed(int64_t virtual, Buf *out)
+{
+    int64_t allowed[66];
+    int n = 0;
+    for (int64_t each = 1; each < virtual && virtual % each == 0; each *= 2) allowed[n++] = virtual / each;
+    allowed[n++] = 1;
+    for (int i = n - 1; i >= 0; i--)
+        buf_printf(out, "%lld%s", (long long)allowed[i], i == 0 ? "" : i == 1 ? " or " : ", ");
+}
+
+Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in)
+{
+    if (!c->virtual_ranks || !in->training) return OK;
+    if (!sum_tree_divides(c->virtual_ranks, ranks)) {
+        Buf allowed = {0};
+        name_allowed(c->virtual_ranks, &allowed);
+        Status status = fail(E_USAGE,
+                             "--virtual-ranks %lld on %d ranks: each rank computes a whole branch of the tree of sums, "
+                             "so they run on %s rank%s",
+                             (long long)c->virtual_ranks, ranks, allowed.data, c->virtual_ranks == 1 ? "" : "s");
+        buf_free(&allowed);
+        return status;
+    }
+    if (!b || b->device)
+        return fail(E_USAGE, "--virtual-ranks: a GPU adds in an order of its own; use --backend cpu or ref");
+    if (strcmp(c->wire, "fp32") != 0)
+        return fail(E_USAGE,
+                    "--virtual-ranks with --wire %s: terms would be rounded between ranks alone, so bits would depend "
+                    "on the number of ranks. Use --wire fp32",
+                    c->wire);
+    in->virtual_ranks = c->virtual_ranks;
+    in->virtual_each = c->virtual_ranks / ranks;
+    in->grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
+    return OK;
+}
+
 void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x)
 {
     exchange_init(x, params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
@@ -190,6 +228,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
+    TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
     bool pipeline = in.training && place_wanted(c);
     if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
     in.backend = s->backend;
@@ -219,6 +258,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     in.compute = s->compute;
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
+    TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
     if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
     if (s->ranks) in.exchange = &exchange;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,

@@ -48,7 +48,7 @@ static int until_lost(Comm *c, void *arg)
         require(took < f->most_s);
         double begin = clock_monotonic();
         require(comm_barrier(c) == E_PEER && strstr(status_message(), name));
-        require(clock_monotonic() - begin < 0.1);
+        require(clock_monotonic() - begin < 2);
         require(comm_dup(c, &(Comm *){NULL}) == E_PEER);
     }
     require(pthread_join(thread, &came) == 0 && came == d);

@@ -77,14 +77,14 @@ static void test_sockets(void **state)
     socket_set_port(&at, port);
     int fd = socket_connect(&at, &error);
     assert_true(fd >= 0 && (error == 0 || error == EINPROGRESS));
-    assert_int_equal(socket_connected(fd, 10), 0);
+    assert_int_equal(socket_connected(fd, (SocketLimit){.end = clock_monotonic() + 10}), 0);
     int guest = socket_accept(listener);
     assert_true(guest >= 0);
     assert_true(socket_listen(&at) < 0); /* taken */
     assert_int_equal(errno, EADDRINUSE);
     close(fd), close(guest), close(listener);
     fd = socket_connect(&at, &error);
-    if (error == EINPROGRESS) error = socket_connected(fd, 10);
+    if (error == EINPROGRESS) error = socket_connected(fd, (SocketLimit){.end = clock_monotonic() + 10});
     assert_int_equal(error, ECONNREFUSED);
     close(fd);
 }

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# --virtual-ranks: a run has the same bits on any cluster. Ranks, threads, --micro-batch-tokens, recompute policy and
+# --shard are combined, in fine-tuning and in pretraining; each run goes on from its middle with another combination.
+# Weights, both moments, losses and digests are compared with those of one run. CAIRN_TEST_DEEP=1 takes all combinations.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
+
+export CAIRN_SNAPSHOT_STEPS=0 OMP_WAIT_POLICY=passive
+make_tiny_bert tiny
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 41
+    --max-seq-length 48 --max-grad-norm 0.05)
+make_sample_text
+make_tiny_config tiny.json
+expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 --dupe-factor 1
+pretrain=(pretrain --model-config tiny.json --vocab vocab.txt --data-dir shards --max-seq-length 64 --batch-size 41
+    --optimizer lamb)
+common=(--virtual-ranks 8 --grain-tokens 96 --bucket-size 64KiB --max-steps 4 --save-steps 2 --keep 9 --digest-steps 1)
+
+# all SHARES: a line for each combination of ranks, threads, micro-batch, policy and what is sharded
+all() {
+    local n t m p s
+    for n in 1 2 4 8; do for t in 1 2; do for m in 96 200 step; do
+        for p in none lean ffn selective half-attention full every:2 auto; do for s in none optimizer; do
+            [ "$n $s" = "1 optimizer" ] || echo "$n $t $m $p $s"
+        done; done
+    done; done; done
+}
+some() {
+    cat <<'END'
+2 1 96 full none
+4 2 200 lean optimizer
+1 2 96 every:2 none
+END
+}
+
+# run DIR N THREADS MICRO POLICY SHARD: the task's run, with a combination
+run() {
+    threads=$3
+    start "$2" "$1" "${task[@]}" "${common[@]}" --output-dir "$1" --micro-batch-tokens "$4" --recompute "$5" --shard "$6"
+    ended 0
+}
+
+# result DIR: what must be equal
+result() {
+    md5sum <"$1/model.safetensors"
+    md5sum <"$1/checkpoint-4/optimizer.safetensors"
+    sed -E 's/"(seq_per_s|tokens_per_s|peak_bytes|wall_s|trained_s)": [^,}]*//g' "$1/metrics.jsonl"
+}
+
+mapfile -t cases < <(if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then all; else some; fi)
+made=0
+# every_case: each combination, and the next one from the middle of its run
+every_case() {
+    local i case next
+    run base 1 1 step none none
+    result base >wanted
+    for i in "${!cases[@]}"; do
+        read -ra case <<<"${cases[i]}"
+        read -ra next <<<"${cases[(i * 7 + 5) % ${#cases[@]}]}"
+        run run "${case[@]}"
+        result run | cmp -s - wanted || complain "${task[0]}: ${case[*]} has other bits: $(result run | diff - wanted)"
+        rm -r run/checkpoint-4 run/model.safetensors run/run.json
+        run run "${next[@]}"
+        grep -q "resuming from run/checkpoint-2" run.0 || complain "the run did not resume"
+        ! grep -q "not bit-exact" run.0 || complain "${next[*]}: $(grep 'not bit-exact' run.0)"
+        result run | cmp -s - wanted ||
+            complain "${task[0]}: ${case[*]}, from the middle ${next[*]}, has other bits: $(result run | diff - wanted)"
+        made=$((made + 2))
+        rm -r run
+    done
+}
+
+task=("${glue[@]}" --backend cpu) && every_case
+verified=("$CAIRN_BINARY" verify base)
+expect 0 "${verified[@]}"
+says "4 steps computed again, up to step 4; all agree"
+start 4 verify verify base
+ended 0
+rm -r base
+task=("${pretrain[@]}" --backend cpu) && every_case
+rm -r base
+echo "$made runs of ${#cases[@]} combinations"
+
+# on ref, with an audit; a rank for each virtual one
+task=("${glue[@]}" --backend ref --audit "recompute,100%") common+=(--recompute full)
+run one 1 1 96 full none
+run eight 8 1 step full optimizer
+cmp <(result one) <(result eight) || complain "ref: one rank and eight have other bits"
+
+# Without the option a rank's sums are those of its micro-batches: the comparisons above can fail.
+task=("${glue[@]}" --backend cpu) common+=(--virtual-ranks 0)
+rm -r one
+run one 1 1 96 none none
+run two 1 1 step none none
+! cmp -s one/model.safetensors two/model.safetensors || complain "micro-batches change no bit without --virtual-ranks"
+
+# what is refused
+alone() { expect "$1" "$CAIRN_BINARY" "${glue[@]}" --output-dir refused --max-steps 1 "${@:2}"; }
+start 2 refused "${glue[@]}" --output-dir refused --virtual-ranks 6
+ended 2
+grep -q "they run on 1, 3 or 6 ranks" refused.0 || complain "refused.0 does not name the numbers allowed: $(cat refused.0)"
+alone 2 --virtual-ranks 2 --wire bf16
+says "--virtual-ranks with --wire bf16"
+alone 2 --virtual-ranks 2 --micro-batch-tokens 100
+says "less than a grain of"
+alone 0 --virtual-ranks 6 --dry-run # any number on one rank
+finish
