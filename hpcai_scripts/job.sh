@@ -27,8 +27,12 @@ run_forwarding() {
         wait "$child" || again=$?
         [ "$again" -eq 127 ] || code=$again
     done
-    trap - TERM INT USR1 USR2
     came=${came:-${early_signal:-}}
+    if under_grid_engine && [ "$came" = USR1 ] && [ "$code" -eq 138 ]; then # a request to save, before any handler
+        run_forwarding "$@"
+        return
+    fi
+    trap - TERM INT USR1 USR2
     [ -n "$came" ] || return "$code"
     forwarded=true
     case ${child:+$code} in
@@ -46,6 +50,7 @@ note_signals() {
     early_signal=
     # shellcheck disable=SC2064 # expands the name now
     for name in TERM INT USR1 USR2; do trap "early_signal=$name" "$name"; done
+    if under_grid_engine; then trap : USR1; fi # a request to save: there is nothing yet
 }
 
 # ---- the time limit ----

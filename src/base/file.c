@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "base/mapping.h"
 
 /* %m in messages is the system's error (errno), so clean-up calls must keep errno. */
 
@@ -36,12 +37,8 @@ Status file_map(FileMap *map, const char *path)
     if (!S_ISREG(st.st_mode)) TRY_DONE(fail(E_IO, "%s: expected a regular file", path));
     map->data = (const uint8_t *)"";
     if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            map->data = NULL;
-            TRY_DONE(fail(E_IO, "%s: cannot map %lld bytes: %m", path, (long long)st.st_size));
-        }
-        map->data = p;
+        map->data = mapping_open(fd, (size_t)st.st_size, false);
+        if (!map->data) TRY_DONE(fail(E_IO, "%s: cannot map %lld bytes: %m", path, (long long)st.st_size));
         map->size = (size_t)st.st_size;
     }
 done:
@@ -49,9 +46,15 @@ done:
     return status;
 }
 
+Status file_map_check(const FileMap *map, const char *path)
+{
+    if (!map->size || !mapping_cut(map->data)) return OK;
+    return fail(E_IO, "%s: the file became shorter than %zu bytes while it was read", path, map->size);
+}
+
 void file_unmap(FileMap *map)
 {
-    if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
+    if (map->size) mapping_close(map->data, map->size);
     *map = (FileMap){0};
 }
 

@@ -13,14 +13,15 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* A read-only mapping of a whole regular file. An empty file gives size 0 and data "". Truncating the file while
-   it is mapped ends this process (SIGBUS): map only files that no process writes in place. */
+/* A read-only mapping of a whole regular file. An empty file gives size 0 and data "". */
 typedef struct {
     const uint8_t *data;
     size_t size;
 } FileMap;
 
 Status file_map(FileMap *map, const char *path);
+/* To call after the last access: E_IO if the file became shorter, because the missing bytes were read as 0. */
+Status file_map_check(const FileMap *map, const char *path);
 void file_unmap(FileMap *map); /* takes a zeroed one */
 /* Reads a whole file or pipe into a Buf, replacing its contents. Larger than `max` bytes is E_FORMAT. */
 Status file_read(const char *path, size_t max, Buf *out);

@@ -27,6 +27,7 @@ static bool written_in_place(const char *path)
 Status file_writer_open(FileWriter *w, const char *path)
 {
     *w = (FileWriter){0};
+    if (file_is_directory(path)) return fail(E_IO, "%s: a folder; expected the name of a file to write", path);
     char *target = resolve(path);
     char *temporary = written_in_place(target) ? NULL : mem_printf("%s.tmp.%ld", target, (long)getpid());
     int fd, flags = temporary ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC;

@@ -9,6 +9,7 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of base/mapping, in the thread that meets it */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Starts a thread with all signals blocked, because the program's first thread handles them. Returns 0 or an errno. */
+/* Starts a thread with all signals blocked but SIGBUS, because the program's first thread handles them. Returns 0 or an
+ * errno. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 /* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system has no more. */

@@ -44,14 +44,21 @@ static void runs_free(ComparedRun *runs, int n)
 
 /* ---- equal losses ---- */
 
-/* Options beside those that options.h gives an effect: files, whose content is not compared here. */
+/* Options beside those that options.h gives an effect: files. Their digests are compared where both runs have them. */
 static const int files[] = {OPTION_data_dir, OPTION_model, OPTION_model_config, OPTION_vocab, OPTION_input};
 
-static bool may_change_bits(int option)
+static bool may_change_bits(int option, bool by_digests)
 {
-    bool may = config_effect(option) != EFFECT_NONE;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) may = may || option == files[i];
-    return may;
+    bool file = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) file = file || option == files[i];
+    return file ? !by_digests : config_effect(option) != EFFECT_NONE;
+}
+
+/* A digest of the run's record; NULL: it has none. */
+static const char *digest_in(const ComparedRun *run, const char *key)
+{
+    const char *digest = js_string(js_get(js_get(run->state ? run->state : run->r.doc, "fingerprint"), key), "");
+    return *digest ? digest : NULL;
 }
 
 static bool option_differs(const ComparedRun *a, const ComparedRun *b, int option)
@@ -75,9 +82,16 @@ static void add_reason(Buf *out, const char *format, const char *name)
 static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
 {
     const RunSummary *s = &a->r.s, *o = &b->r.s;
+    static const char *const digests[][2] = {{"data", "the data"}, {"origin", "the model or its first weights"}};
+    int known = 0;
     if (!a->config || !b->config) add_reason(out, "%s", "an unknown configuration");
+    for (int i = 0; i < 2; i++) {
+        const char *x = digest_in(a, digests[i][0]), *y = digest_in(b, digests[i][0]);
+        known += x && y;
+        if (x && y && strcmp(x, y) != 0) add_reason(out, "%s", digests[i][1]);
+    }
     for (int i = 0; i < N_OPTIONS; i++)
-        if (may_change_bits(i) && option_differs(a, b, i)) add_reason(out, "--%s", config_flag(i));
+        if (may_change_bits(i, known == 2) && option_differs(a, b, i)) add_reason(out, "--%s", config_flag(i));
     if (!a->r.finished || !b->r.finished) return;
     if (strcmp(s->precision, o->precision) != 0) add_reason(out, "%s", "the precision");
     if (strcmp(s->backend, o->backend) != 0) add_reason(out, "%s", "the backend or its libraries");

@@ -7,6 +7,7 @@
 
 #include "commands/commands.h"
 #include "commands/sweep.h"
+#include "state/lock.h"
 #include "train/signals.h"
 
 /* ---- arrays of schedulers ---- */
@@ -123,15 +124,20 @@ static Status run_all(Sweep *s)
 
 static Status sweep(Sweep *s)
 {
+    const Config *c = s->c;
+    FolderLock lock = {0};
     Status status = OK;
-    TRY(check(s->c));
+    TRY(check(c));
     signals_install();
     TRY_DONE(sweep_grid(s));
-    if (s->c->index > s->n_runs)
-        TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)s->c->index, s->n_runs));
+    if (c->index > s->n_runs)
+        TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)c->index, s->n_runs));
     for (int i = 0; i < s->n_runs; i++) TRY_DONE(sweep_find_done(&s->runs[i]));
-    status = s->c->index > 0 ? run_alone(s, (int)s->c->index - 1) : run_all(s);
+    bool array = c->index > 0 || c->pbs || c->slurm || c->sge; /* its runs are made side by side */
+    if (!array) TRY_DONE(lock_take(&lock, c->output_dir));
+    status = c->index > 0 ? run_alone(s, (int)c->index - 1) : run_all(s);
 done:
+    lock_release(&lock);
     sweep_free(s);
     return status;
 }

@@ -133,8 +133,9 @@ static void name_run(const Sweep *s, SweepRun *r)
 static Status parse_run(const Sweep *s, SweepRun *r)
 {
     char **words = sweep_command(s, r, NULL), **task = words + s->task_at;
-    char *program = task[0];
     int n = 0;
+    for (int a = 0; a < s->n_axes; a++) task += s->axes[a].of_launch; /* they stand before it */
+    char *program = task[0];
     task[0] = words[0];
     while (task[n]) n++;
     Status status = status_context(config_parse(&r->c, n, task, environ), "the run %s", r->name);

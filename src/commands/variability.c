@@ -16,23 +16,58 @@
 typedef struct {
     char *name; /* "run rank 1" */
     const char *run;
+    int work; /* the first run, from 0, of the same work: only these are compared */
     char host[64];
     int64_t rank, threads, steps;
     double waited, processor, switches; /* shares of the time; involuntary switches a second */
     Quantiles own;                      /* seconds of its own work a step */
     double mean;
+    double others, others_processor; /* the median of means and of processor's shares of those that are not slow */
     bool slow;
 } Pace;
 
 typedef struct {
     Pace *items;
     int n, cap;
-    double mean, processor; /* the median of the ranks' means; of the shares of those that are not slow */
 } Paces;
 
 /* ---- reading ---- */
 
-static void take(Paces *p, const char *run, const Json *d)
+/* What a run computed, from its run.json; "" without one. */
+static void describe_work(const char *dir, Buf *out)
+{
+    static const int options[] = {OPTION_batch_size, OPTION_max_seq_length, OPTION_micro_batch_tokens,
+                                  OPTION_model,      OPTION_model_config,   OPTION_data_dir};
+    RunRecord r;
+    buf_puts(out, "");
+    if (run_record_read(dir, &r) != OK) return;
+    buf_printf(out, "%s %s %s %lld", r.s.task, r.s.precision, r.s.recompute,
+               (long long)js_int(js_get(r.doc, "ranks"), 1));
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        buf_puts(out, " ");
+        (void)js_put_scalar(out, js_get(js_get(r.doc, "config"), config_flag(options[i])));
+    }
+    run_record_free(&r);
+}
+
+/* For each run the first one of the same work. */
+static void find_works(char *const *dirs, int n, int *works)
+{
+    Buf *texts = mem_array((size_t)n, sizeof *texts);
+    bool other = false;
+    for (int i = 0; i < n; i++) {
+        describe_work(dirs[i], &texts[i]);
+        for (works[i] = 0; strcmp(texts[works[i]].data, texts[i].data) != 0;) works[i]++;
+        other = other || works[i] > 0;
+    }
+    if (other)
+        log_info("the runs differ in their work (task, model, data, ranks, batch, length, precision or policy); ranks "
+                 "are compared within the same work alone");
+    for (int i = 0; i < n; i++) buf_free(&texts[i]);
+    free(texts);
+}
+
+static void take(Paces *p, const char *run, int work, const Json *d)
 {
     const Json *own = js_get(d, "own_s");
     size_t n = js_size(own);
@@ -41,6 +76,7 @@ static void take(Paces *p, const char *run, const Json *d)
     MEM_GROW(p->items, p->n, p->cap);
     Pace *x = &p->items[p->n++];
     *x = (Pace){.run = run,
+                .work = work,
                 .rank = js_int(js_get(d, "rank"), -1),
                 .threads = js_int(js_get(d, "threads"), 0),
                 .steps = js_int(js_get(d, "steps"), 0),
@@ -54,11 +90,12 @@ static void take(Paces *p, const char *run, const Json *d)
     free(values);
 }
 
-static Status read_run(const char *dir, const char *name, Paces *p)
+static Status read_run(const char *dir, const char *name, int work, Paces *p)
 {
     char *path = file_join(dir, "ranks.jsonl");
     Buf text = {0};
     Status status = OK;
+    int before = p->n;
     if (!file_exists(path))
         TRY_DONE(
             fail(E_IO, "%s: expected the folder of a run with ranks.jsonl, which training writes when it ends", dir));
@@ -67,10 +104,11 @@ static Status read_run(const char *dir, const char *name, Paces *p)
     for (int number = 1; rest && *rest; number++) {
         Json *doc;
         char *line = strsep(&rest, "\n");
-        TRY_DONE(status_context(js_parse(path, line, strlen(line), &doc), "line %d", number));
-        take(p, name, doc);
+        TRY_DONE(js_parse_at(path, number, line, strlen(line), &doc));
+        take(p, name, work, doc);
         js_free(doc);
     }
+    if (p->n == before) status = fail(E_FORMAT, "%s: empty; expected a line for each rank", path);
 done:
     buf_free(&text);
     free(path);
@@ -82,13 +120,15 @@ done:
 static double own_of(const Pace *x) { return x->mean; }
 static double processor_of(const Pace *x) { return x->processor / (1 - x->waited); }
 
-/* The median over ranks that are not slow; of two the smaller, which a slow rank does not move. */
-static double middle_of(const Paces *p, double (*figure)(const Pace *x))
+/* The median over the ranks of a work that are not slow; of two the smaller, which a slow rank does not move. */
+static double middle_of(const Paces *p, int work, double (*figure)(const Pace *x))
 {
     double *values = mem_array((size_t)p->n, sizeof *values);
     int n = 0;
-    for (int i = 0; i < p->n; i++)
-        if (!p->items[i].slow && isfinite(figure(&p->items[i]))) values[n++] = figure(&p->items[i]);
+    for (int i = 0; i < p->n; i++) {
+        const Pace *x = &p->items[i];
+        if (x->work == work && !x->slow && isfinite(figure(x))) values[n++] = figure(x);
+    }
     Quantiles q = quantiles_of(values, n);
     double middle = n == 2 ? values[0] : q.median;
     free(values);
@@ -97,21 +137,22 @@ static double middle_of(const Paces *p, double (*figure)(const Pace *x))
 
 static void find_slow(Paces *p)
 {
-    p->mean = middle_of(p, own_of);
-    for (int i = 0; i < p->n; i++) p->items[i].slow = p->items[i].mean > SLOW * p->mean;
-    p->processor = middle_of(p, processor_of);
+    for (int i = 0; i < p->n; i++) p->items[i].others = middle_of(p, p->items[i].work, own_of);
+    for (int i = 0; i < p->n; i++) p->items[i].slow = p->items[i].mean > SLOW * p->items[i].others;
+    for (int i = 0; i < p->n; i++) p->items[i].others_processor = middle_of(p, p->items[i].work, processor_of);
 }
 
-static void put_slow(const Paces *p, const Pace *x, Buf *out)
+static void put_slow(const Pace *x, Buf *out)
 {
     double share = processor_of(x);
-    buf_printf(out, "slow: %s on %s: %.2f times the others' time of its own work", x->name, x->host, x->mean / p->mean);
-    if (share < FEWER_TIME * p->processor)
+    buf_printf(out, "slow: %s on %s: %.2f times the others' time of its own work", x->name, x->host,
+               x->mean / x->others);
+    if (share < FEWER_TIME * x->others_processor)
         buf_printf(
             out,
             "; while it worked it had %.0f %% of its core's time, others %.0f %%, and was interrupted %.0f times "
             "a second: a quota, or a neighbour on its cores",
-            100 * share, 100 * p->processor, x->switches);
+            100 * share, 100 * x->others_processor, x->switches);
     else
         buf_printf(out,
                    "; it had as much of its core's time as others (%.0f %%), so its cores or memory are slower, or its "
@@ -140,7 +181,7 @@ static void fill_table(const Paces *p, Table *t)
         table_figure(t, "%.4g", x->own.median);
         table_figure(t, "%.4g", x->own.p5);
         table_figure(t, "%.4g", x->own.p95);
-        table_figure(t, "%.3f", x->mean / p->mean);
+        table_figure(t, "%.3f", x->mean / x->others);
         table_figure(t, "%.2f", x->waited);
         table_figure(t, "%.2f", processor_of(x));
         table_figure(t, "%.0f", x->switches);
@@ -193,6 +234,7 @@ Status command_variability(const Config *c)
 {
     int n = c->n_positional;
     char *names[COMPARE_MOST] = {NULL};
+    int works[COMPARE_MOST];
     Paces p = {0};
     Table table = {0};
     Buf text = {0}, slow = {0};
@@ -200,13 +242,14 @@ Status command_variability(const Config *c)
     if (n < 1 || n > COMPARE_MOST)
         return fail(E_USAGE, "give the output folders of 1 to %d runs: cairn variability DIR1 DIR2", COMPARE_MOST);
     compare_names(c->positional, n, names);
-    for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], names[i], &p));
+    find_works(c->positional, n, works);
+    for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], names[i], works[i], &p));
     find_slow(&p);
     fill_table(&p, &table);
     table_print(&table, table_terminal_width(), &text);
     buf_puts(&slow, "");
     for (int i = 0; i < p.n; i++)
-        if (p.items[i].slow) put_slow(&p, &p.items[i], &slow);
+        if (p.items[i].slow) put_slow(&p.items[i], &slow);
     buf_puts(&text, slow.len ? slow.data : "no rank is slow: all means are within 5 % of their median\n");
     buf_print(&text);
     status = write_all(c, &p, &table, slow.data);

@@ -36,20 +36,23 @@ done:
 
 static void put_member(Buf *text, const char *key, const Json *value)
 {
-    buf_printf(text, "%s", text->len ? ", " : "{");
+    buf_puts(text, text->len > 1 ? ", " : "");
     buf_json(text, key);
     buf_puts(text, ": ");
     (void)js_put_scalar(text, value);
 }
 
 /* The run's options, read as --config reads a file. */
-static Status parse_config(const Json *config, Config *c)
+static Status parse_config(const char *dir, const Json *doc, Config *c)
 {
+    const Json *config = js_get(doc, "config");
     char name[32];
     Buf text = {0};
     bool pretraining = js_get(config, "masking"); /* GLUE has no such option */
     const char *const words[] = {"cairn", pretraining ? "pretrain" : "glue", "--config", name};
-    if (js_kind(config) != JSON_KIND_OBJECT) return fail(E_FORMAT, "the run's record has no options ('config')");
+    if (js_kind(config) != JSON_KIND_OBJECT)
+        return fail(E_FORMAT, "%s: the run's record has no options ('config')", dir);
+    buf_puts(&text, "{");
     for (void *it = js_first(config); it; it = js_next(config, it)) put_member(&text, js_key(it), js_value(it));
     buf_puts(&text, "}");
     int fd = memfd_create("config", MFD_CLOEXEC);
@@ -58,7 +61,10 @@ static Status parse_config(const Json *config, Config *c)
     if (status == OK) status = config_parse(c, 4, (char **)(uintptr_t)words, NULL);
     if (fd >= 0) close(fd);
     buf_free(&text);
-    return status;
+    if (status == OK) return OK;
+    const char *message = status_message(), *version = js_string(js_get(doc, "version"), "");
+    if (str_starts_with(message, name)) message += strlen(name) + 2;
+    return fail(status, "%s: the options that Cairn %s recorded: %s", dir, *version ? version : "before 0.2", message);
 }
 
 /* ---- the options of the computation ---- */
@@ -74,13 +80,30 @@ static Status leave_out(Config *c)
     static const struct {
         int option;
         const char *value;
-    } off[] = {{OPTION_save_every, "off"},      {OPTION_save_steps, "0"},     {OPTION_snapshot_steps, "0"},
-               {OPTION_snapshot_replicas, "0"}, {OPTION_persist_file, ""},    {OPTION_max_time, "off"},
-               {OPTION_eval_every, "0"},        {OPTION_eval_samples, ""},    {OPTION_target_mlm_accuracy, "0"},
-               {OPTION_eval_dir, ""},           {OPTION_do_eval, "false"},    {OPTION_do_predict, "false"},
-               {OPTION_submission, ""},         {OPTION_do_train, "true"},    {OPTION_profile, "0"},
-               {OPTION_poison, "false"},        {OPTION_dry_run, "false"},    {OPTION_audit, "off"},
-               {OPTION_override, "false"},      {OPTION_log_format, "plain"}, {OPTION_memory_budget, "auto"}};
+    } off[] = {{OPTION_save_every, "off"},
+               {OPTION_save_steps, "0"},
+               {OPTION_snapshot_steps, "0"},
+               {OPTION_snapshot_replicas, "auto"},
+               {OPTION_persist_file, ""},
+               {OPTION_max_time, "off"},
+               {OPTION_eval_every, "0"},
+               {OPTION_eval_samples, ""},
+               {OPTION_target_mlm_accuracy, "0"},
+               {OPTION_eval_dir, ""},
+               {OPTION_do_eval, "false"},
+               {OPTION_do_predict, "false"},
+               {OPTION_submission, ""},
+               {OPTION_do_train, "true"},
+               {OPTION_profile, "0"},
+               {OPTION_poison, "false"},
+               {OPTION_dry_run, "false"},
+               {OPTION_audit, "off"},
+               {OPTION_override, "false"},
+               {OPTION_log_format, "plain"},
+               {OPTION_memory_budget, "auto"},
+               {OPTION_patience, "0"},
+               {OPTION_rendezvous, "auto"},
+               {OPTION_stop_after, "off"}};
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) TRY(set(c, off[i].option, off[i].value));
     return OK;
 }
@@ -171,7 +194,7 @@ static Status choose_start(const char *dir, const Verify *v, Config *c)
 
 static Status configure(const Config *own, const Json *doc, Verify *v, Config *c)
 {
-    TRY(parse_config(js_get(doc, "config"), c));
+    TRY(parse_config(v->dir, doc, c));
     TRY(leave_out(c));
     TRY(take_choices(c, doc));
     TRY(take_flags(c, own));

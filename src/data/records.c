@@ -206,7 +206,7 @@ static Status open_records(Records **out, const char *name, const char *path, co
     CHECK(o->n >= 1 && o->n <= RECORDS_MOST_COLUMNS, "%d columns", o->n);
     Records *r = mem_alloc(sizeof *r);
     *r = (Records){.o = *o, .name = mem_strdup(name), .line = 1};
-    r->in = (RecordsInput){.fd = -1, .memory = data, .memory_len = size};
+    r->in = (RecordsInput){.fd = -1, .memory = data, .memory_len = size, .stop = o->stop};
     Status status = records_input_open(&r->in, r->name, path);
     if (status == OK) status = find_form(r);
     if (status == OK) status = find_columns(r);

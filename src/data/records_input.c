@@ -1,6 +1,7 @@
 /* The bytes of a file of rows. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,17 @@ static void reserve(Buf *b, size_t more)
     b->data = mem_resize(b->data, b->cap, 1);
 }
 
+/* Returns when something can be read. */
+static Status wait_for_input(const RecordsInput *in)
+{
+    enum { LOOK_MS = 200 }; /* a signal may come just before poll */
+    struct pollfd wait = {.fd = in->fd, .events = POLLIN};
+    do
+        if (*in->stop) return fail(E_STOPPED, "%s: stopped while waiting for more of it", in->name);
+    while (poll(&wait, 1, LOOK_MS) <= 0);
+    return OK;
+}
+
 static Status read_block(RecordsInput *in, void *out, size_t *n)
 {
     ssize_t got;
@@ -26,6 +38,7 @@ static Status read_block(RecordsInput *in, void *out, size_t *n)
         in->memory += *n;
         in->memory_len -= *n;
     } else {
+        if (in->stop) TRY(wait_for_input(in));
         do got = read(in->fd, out, BLOCK);
         while (got < 0 && errno == EINTR);
         if (got < 0) return fail(E_IO, "%s: cannot read it: %m", in->name);

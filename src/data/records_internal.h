@@ -9,7 +9,8 @@
 
 typedef struct {
     const char *name;
-    int fd; /* −1: memory */
+    int fd;                            /* −1: memory */
+    const volatile sig_atomic_t *stop; /* of RecordsOptions */
     const uint8_t *memory;
     size_t memory_len;
     GzReader *gz;

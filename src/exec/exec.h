@@ -92,7 +92,8 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
 
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
-   this rank has no micro-batch and takes part in the sums only. With one rank it is exec_run of `micro`. */
+   this rank, or its last virtual rank, has no micro-batch and takes part in the sums only. With one rank it is exec_run
+   of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
 
 /* ---- virtual ranks (virtual.c): a rank computes several, one after another. On a host backend ---- */

@@ -61,7 +61,7 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
 Status exec_run_last(Exec *e, const RowCounts *rows)
 {
     e->reducing = e->comm_lane != NULL;
-    Status status = exec_run(e, e->plan->micro, rows);
+    Status status = rows || e->comm_lane ? exec_run(e, e->plan->micro, rows) : OK;
     e->reducing = false;
     if (e->comm_lane)
         e->sums.complete = true; /* the lane added, bucket by bucket */

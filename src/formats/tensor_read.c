@@ -100,7 +100,7 @@ static Status read_elements(const TensorFile *f, int i, RowFn row, void *out, si
         return fail(E_IO, "%s: no such file, but the index beside it places tensor '%s' there", shard->path, t->name);
     TRY(verify_sum(f, t));
     read_rows(t, shard->map.data + t->offset, row, out, out_element);
-    return OK;
+    return file_map_check(&shard->map, shard->path);
 }
 
 Status tensor_file_read_f32(const TensorFile *f, int i, float *out, int64_t count)

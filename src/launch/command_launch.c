@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/excluded.h"
 #include "base/test_switch.h"
 #include "comm/siphash.h"
 #include "launch/agent.h"
@@ -134,6 +135,20 @@ static void end_start(Launch *l)
     l->store = NULL;
 }
 
+/* Marks the hosts on which --audit excluded a place. */
+static void find_excluded(Launch *l)
+{
+    ExcludedPlace *places = NULL;
+    int n = 0;
+    if (excluded_read(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < l->fleet.n_remotes; k++) {
+            const Remote *r = &l->fleet.remotes[k];
+            if (strcmp(r->hostname, places[i].host) == 0) r->site->excluded = true;
+        }
+    free(places);
+}
+
 static Status run_once(Launch *l, Outcome *o)
 {
     *o = (Outcome){0};
@@ -141,6 +156,8 @@ static Status run_once(Launch *l, Outcome *o)
     if (status == OK) {
         watch_ranks(l);
         outcome_find(l, o);
+        faults_add(l, o);
+        if (o->again) find_excluded(l);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
     }
     end_start(l);
@@ -150,27 +167,37 @@ static Status run_once(Launch *l, Outcome *o)
 /* Waits before the next start; a signal ends the wait. */
 static void pause_before(Launch *l)
 {
-    double until = clock_monotonic() + fmin(0.5 * exp2(l->restarts - 1), LONGEST_PAUSE_S), left;
+    double begin = clock_monotonic(), until = begin + fmin(0.5 * exp2(l->restarts - 1), LONGEST_PAUSE_S), left;
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
+    l->faults.pause_s += clock_monotonic() - begin;
+}
+
+/* Opens the hosts that are not excluded; of these, those that were just lost only with `lost`. Returns whether they
+   have enough slots for --ranks. */
+static bool open_hosts(Launch *l, bool lost, int *n)
+{
+    int64_t room = 0;
+    *n = 0;
+    for (int i = 0; i < l->sites.n; i++) {
+        Site *s = &l->sites.list[i];
+        s->open = !s->excluded && (lost || s->lost_in < l->restarts);
+        *n += s->open;
+        if (s->open) room += s->limit;
+    }
+    return *n > 0 && room >= l->c->ranks;
 }
 
 /* Chooses the hosts of the next start, and returns their number. It leaves a host that was just lost out once, unless
-   the others have too few slots for --ranks. */
+   the others have too few slots for --ranks. 0: without the excluded ones they always have. */
 static int choose_hosts(Launch *l)
 {
-    int64_t room = 0, n = 0;
-    for (int i = 0; i < l->sites.n; i++) {
-        Site *s = &l->sites.list[i];
-        s->open = s->lost_in < l->restarts;
-        if (!s->open) continue;
-        n++;
-        room += s->limit;
-    }
-    if (n > 0 && room >= l->c->ranks) return (int)n;
-    for (int i = 0; i < l->sites.n; i++) l->sites.list[i].open = true;
-    return l->sites.n;
+    int n;
+    if (open_hosts(l, false, &n) || open_hosts(l, true, &n)) return n;
+    for (int i = 0; i < l->sites.n; i++)
+        if (l->sites.list[i].excluded) return 0;
+    return n;
 }
 
 static Status run_all(Launch *l, Outcome *o)
@@ -185,6 +212,12 @@ static Status run_all(Launch *l, Outcome *o)
         if (!o->again || l->restarts >= l->c->max_restarts) return OK;
         l->restarts++;
         int hosts = choose_hosts(l);
+        if (hosts == 0) {
+            log_warn("%s/%s names a host that computes wrongly, and the others have too few slots for --ranks; not "
+                     "started again",
+                     l->output_dir, EXCLUDED_REPORT);
+            return OK;
+        }
         log_warn("%s; starting again on %d host%s (%d of at most %lld)", o->what, hosts, hosts == 1 ? "" : "s",
                  l->restarts, (long long)l->c->max_restarts);
         pause_before(l);
@@ -211,6 +244,7 @@ static Status check_command(Launch *l)
     free(words);
     TRY(status_context(status, "the command behind --"));
     l->max_time = command.max_time;
+    l->output_dir = mem_strdup(command.output_dir);
     ConfigSource own = command.source[OPTION_peer_timeout];
     if (own == FROM_FLAG || own > c->source[OPTION_peer_timeout]) l->peer_timeout = command.peer_timeout;
     bool itself = command.command == COMMAND_LAUNCH;
@@ -274,11 +308,15 @@ Status command_launch(const Config *c)
     TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);
-    TRY_DONE(run_all(&l, &o));
+    if (l.output_dir) faults_begin(&l);
+    status = run_all(&l, &o);
+    if (l.output_dir) faults_end(&l);
+    TRY_DONE(status);
     status = fail_with_code(o.code, o.what);
 done:
     writer_end(l.signals, l.stop_signal ? 5 : INFINITY);
     if (l.signals >= 0) close(l.signals);
     sites_free(&l.sites);
+    free(l.output_dir);
     return status;
 }

@@ -6,14 +6,15 @@
 
 typedef struct {
     char *name;
-    int slots;    /* of the list; 0: unknown */
-    bool here;    /* this machine: without ssh */
-    bool by_task; /* PBS starts the agent there, which has no standard input (door.h) */
-    bool open;    /* takes part in this start */
-    int limit;    /* most ranks; 0: no limit */
-    int usual;    /* ranks by default: its GPUs, else 1 */
-    int ranks;    /* of this start */
-    int lost_in;  /* the last start, from 1, in which it was lost or did not answer; 0: none */
+    int slots;     /* of the list; 0: unknown */
+    bool here;     /* this machine: without ssh */
+    bool by_task;  /* PBS starts the agent there, which has no standard input (door.h) */
+    bool open;     /* takes part in this start */
+    int limit;     /* most ranks; 0: no limit */
+    int usual;     /* ranks by default: its GPUs, else 1 */
+    int ranks;     /* of this start */
+    bool excluded; /* the run's --audit excluded a place on it: nothing more is started there */
+    int lost_in;   /* the last start, from 1, in which it was lost or did not answer; 0: none */
 } Site;
 
 typedef enum { SITES_OF_FILE, SITES_OF_PBS, SITES_OF_GRID_ENGINE, SITES_OF_SLURM, SITES_OF_NOBODY } SitesFrom;

@@ -179,10 +179,10 @@ const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
 /* Copies a slice's values into the flat space. */
 void snapshot_scatter(const Intervals *part, const float *values, float *to);
 /* One piece of the list into the flat space (NULL: not that array). */
-void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
-                             float *const arrays[SNAPSHOT_ARRAYS]);
+Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
+                               float *const arrays[SNAPSHOT_ARRAYS]);
 /* Every slice of the set into the flat space (NULL: not that array); for one list that contains them all. */
-void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS]);
+Status snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS]);
 
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), except those of world size
    `except_world` (0: no exception), and unfinished files. `removed`, `kept` (may be NULL) count. */

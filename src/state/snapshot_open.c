@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mapping.h"
 #include "state/snapshot_writer_internal.h"
 
 #ifndef HUGETLBFS_MAGIC
@@ -38,6 +39,46 @@ typedef struct {
     SnapshotHeader header;
 } Expected;
 
+static bool others(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && st.st_uid != geteuid();
+}
+
+/* An existing file with a nonce in its name, for choose_path. NULL: none. */
+static char *find_with_nonce(const char *dir, const char *stem)
+{
+    FileList entries;
+    char *found = NULL;
+    if (file_list(dir, &entries) != OK) return NULL;
+    for (int i = 0; i < entries.count && !found; i++) {
+        const char *path = entries.paths[i], *name = file_basename(path);
+        if (str_starts_with(name, stem) && str_ends_with(name, SNAPSHOT_SUFFIX) && !others(path))
+            found = mem_strdup(path);
+    }
+    file_list_free(&entries);
+    return found;
+}
+
+/* Other users can compute the name of a snapshot and take it. Then a nonce goes before the suffix. */
+static char *choose_path(const SnapshotPlace *p)
+{
+    char *name = snapshot_name(p->output, p->world, p->slice, p->holder);
+    char *path = file_join(p->dir, name), *aside = mem_printf("%s.new", path);
+    if (others(path) || others(aside)) {
+        char *stem = mem_printf("%.*s.", (int)(strlen(name) - strlen(SNAPSHOT_SUFFIX)), name);
+        uint64_t nonce;
+        CHECK(getrandom(&nonce, sizeof nonce, 0) == sizeof nonce, "no random numbers from the system");
+        free(path);
+        path = find_with_nonce(p->dir, stem);
+        if (!path) path = mem_printf("%s/%s%016" PRIx64 "%s", p->dir, stem, nonce, SNAPSHOT_SUFFIX);
+        free(stem);
+    }
+    free(aside);
+    free(name);
+    return path;
+}
+
 static void expected_init(Expected *e, const SnapshotPlace *p)
 {
     *e = (Expected){0};
@@ -61,9 +102,7 @@ static void expected_init(Expected *e, const SnapshotPlace *p)
     h->bytes = h->slot_offset[1] + snapshot_slot_size(h->slice_size);
     memcpy(h->output, p->output, strnlen(p->output, sizeof h->output - 1));
     h->digest = snapshot_header_digest(h);
-    char *name = snapshot_name(p->output, p->world, p->slice, p->holder);
-    e->path = file_join(p->dir, name);
-    free(name);
+    e->path = choose_path(p);
 }
 
 static void expected_free(Expected *e)
@@ -216,10 +255,10 @@ Status snapshot_open(const SnapshotPlace *p, Snapshot **out)
     s->path = mem_strdup(e.path);
     TRY_DONE(open_file(p->dir, &e, &s->fd));
     s->size = e.header.bytes;
-    void *data = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->fd, 0);
-    if (data == MAP_FAILED) TRY_DONE(fail(E_IO, "%s: cannot map: %m", s->path));
-    s->data = data;
-    s->header = data;
+    s->data = mapping_open(s->fd, s->size, true);
+    if (!s->data) TRY_DONE(fail(E_IO, "%s: cannot map: %m", s->path));
+    s->header = mem_alloc(sizeof *s->header);
+    *s->header = e.header;
     for (int i = 0; i < p->part->count; i++)
         intervals_add(&s->part, p->part->intervals[i].begin, p->part->intervals[i].end);
     write_owner(s);
@@ -239,7 +278,8 @@ void snapshot_close(Snapshot *s)
     if (!s) return;
     (void)snapshot_poll(s, true);
     sem_destroy(&s->copy_ended);
-    if (s->data) munmap(s->data, s->size);
+    mapping_close(s->data, s->size);
+    free(s->header);
     if (s->fd >= 0) close(s->fd);
     intervals_free(&s->part);
     free(s->message);

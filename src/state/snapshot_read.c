@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mapping.h"
 #include "state/snapshot_internal.h"
 
 /* ---- One file's bytes ---- */
@@ -75,9 +75,8 @@ static Status map_file(SnapshotFile *f)
     TRY_DONE(snapshot_check_owner(fd, &st));
     f->bytes = (uint64_t)st.st_size;
     if (f->bytes < 2 * SNAPSHOT_PAGE) TRY_DONE(fail(E_FORMAT, "too short for a snapshot"));
-    void *data = mmap(NULL, f->bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) TRY_DONE(fail(E_FORMAT, "cannot map: %m"));
-    f->data = data;
+    f->data = mapping_open(fd, f->bytes, false);
+    if (!f->data) TRY_DONE(fail(E_FORMAT, "cannot map: %m"));
     status = snapshot_check(f->data, f->bytes, &f->fixed);
 done:
     close(fd);
@@ -149,7 +148,7 @@ void snapshot_list_free(SnapshotList *list)
     for (int i = 0; i < list->count; i++) {
         SnapshotFile *f = &list->files[i];
         snapshot_fixed_free(&f->fixed);
-        if (f->data) munmap((void *)(uintptr_t)f->data, f->bytes);
+        mapping_close(f->data, f->bytes);
         free(f->path);
         free(f->output);
         free(f->host);
@@ -206,16 +205,18 @@ void snapshot_scatter(const Intervals *part, const float *values, float *to)
     }
 }
 
-void snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p, float *const arrays[SNAPSHOT_ARRAYS])
+Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p, float *const arrays[SNAPSHOT_ARRAYS])
 {
     const SnapshotFile *f = &list->files[p->file];
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
         if (arrays[a]) snapshot_scatter(&f->fixed.part, snapshot_values(f, p->slot, a), arrays[a]);
+    return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
 }
 
-void snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS])
+Status snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS])
 {
-    for (int s = 0; s < set->world; s++) snapshot_assemble_piece(list, &set->pieces[s], arrays);
+    for (int s = 0; s < set->world; s++) TRY(snapshot_assemble_piece(list, &set->pieces[s], arrays));
+    return OK;
 }
 
 /* ---- Removal ---- */
@@ -226,7 +227,7 @@ static Status remove_unlocked(const char *path, bool *gone)
     struct stat st;
     *gone = false;
     int fd = snapshot_open_path(path, O_RDWR);
-    if (fd < 0) return errno == ENOENT ? OK : fail(E_IO, "%s: cannot open: %m", path);
+    if (fd < 0) return errno == ENOENT || errno == EACCES ? OK : fail(E_IO, "%s: cannot open: %m", path);
     bool ours = fstat(fd, &st) == 0 && st.st_uid == geteuid() && S_ISREG(st.st_mode);
     Status status = OK;
     if (ours && snapshot_lock(fd)) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mapping.h"
 #include "base/thread.h"
 
 SnapshotMark *snapshot_mark(const Snapshot *s, int slot)
@@ -42,6 +43,11 @@ static int choose_slot(const Snapshot *s, int64_t keep)
     if (a->generation == 0 || b->generation == 0) return a->generation == 0 ? 0 : 1;
     if (a->step != b->step) return a->step < b->step ? 0 : 1; /* as readers do (snapshot_choose) */
     return a->generation < b->generation ? 0 : 1;
+}
+
+static Status fail_cut(const Snapshot *s)
+{
+    return fail(E_IO, "%s: another process shortened the file; no snapshot can be taken until the next start", s->path);
 }
 
 /* ---- the thread ---- */
@@ -92,6 +98,7 @@ static Status write_generation(Snapshot *s)
                          .state_bytes = from->state_size,
                          .payload = digest_value(digest)};
     digest_free(digest);
+    if (mapping_cut(s->data)) return fail_cut(s);
     if (!finite) return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite", from->step);
     done.digest = snapshot_mark_digest(s->header, &done);
     fence_stores();
@@ -227,6 +234,7 @@ int snapshot_receive_begin(Snapshot *s, int64_t keep)
 
 Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
 {
+    if (mapping_cut(s->data)) return fail_cut(s);
     fence_stores();
     if (snapshot_mark(s, slot)->generation == (uint64_t)generation && snapshot_slot_whole(s->data, s->header, slot)) {
         s->newest = generation;

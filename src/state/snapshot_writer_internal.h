@@ -12,7 +12,7 @@ struct Snapshot {
     int fd;
     uint8_t *data;
     size_t size;
-    const SnapshotHeader *header;
+    SnapshotHeader *header; /* a copy, which holds if the file is cut */
     Intervals part;
     SnapshotAfter after;
     void *after_context;

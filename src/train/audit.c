@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINES  "audit.jsonl"
-#define REPORT "audit-report.txt"
+#include "base/excluded.h"
 
 /* Where a rank computes. */
 typedef struct {
@@ -65,48 +64,30 @@ static Place own_place(const Run *run)
 
 static int n_ranks(const Audit *a) { return ranks_size(a->run->ranks); }
 
-/* The lines of excluded places; empty where there is no report. */
-static Status read_excluded(const Run *run, Buf *out)
-{
-    Buf text = {0};
-    char *report = file_join(run->c->output_dir, REPORT), *path = file_join(run->c->output_dir, LINES);
-    Status status = OK;
-    if (file_exists(report) && file_exists(path)) status = file_read(path, (size_t)1 << 30, &text);
-    char *rest = text.data, *line;
-    while (rest && (line = strsep(&rest, "\n")))
-        if (strstr(line, "\"excluded\": true")) buf_printf(out, "%s\n", line);
-    buf_free(&text);
-    free(report);
-    free(path);
-    return status;
-}
-
-static Status compare_place(const Run *run, char *lines)
+static Status compare_places(const Run *run, const ExcludedPlace *places, int n)
 {
     const Place here = own_place(run);
-    char *line;
-    while (lines && (line = strsep(&lines, "\n"))) {
-        Json *doc = NULL;
-        if (!*line || js_parse(LINES, line, strlen(line), &doc) != OK) continue;
-        bool same = strcmp(js_string(js_get(doc, "host"), ""), here.host) == 0 &&
-                    js_int(js_get(doc, "local_rank"), -1) == here.local_rank;
-        js_free(doc);
-        if (same)
+    for (int i = 0; i < n; i++)
+        if (strcmp(places[i].host, here.host) == 0 && places[i].local_rank == here.local_rank)
             return fail(E_PEER,
                         "the place of local rank %lld on %s is excluded from this run: it computed wrongly, as %s/%s "
                         "says. Start without it; or remove that file when the machine was repaired",
-                        (long long)here.local_rank, here.host, run->c->output_dir, REPORT);
-    }
+                        (long long)here.local_rank, here.host, run->c->output_dir, EXCLUDED_REPORT);
     return OK;
 }
 
 Status audit_check_excluded(const Run *run)
 {
-    Buf lines = {0};
-    Status status = ranks_all(run->ranks, run_first(run) ? read_excluded(run, &lines) : OK);
-    if (status == OK) status = ranks_broadcast_text(run->ranks, &lines);
-    if (status == OK) status = ranks_all(run->ranks, compare_place(run, lines.data));
-    buf_free(&lines);
+    ExcludedPlace *places = NULL;
+    int n = 0;
+    Status status = ranks_all(run->ranks, run_first(run) ? excluded_read(run->c->output_dir, &places, &n) : OK);
+    if (status == OK) status = ranks_broadcast(run->ranks, &n, sizeof n);
+    if (status == OK && n > 0) {
+        if (!run_first(run)) places = mem_array((size_t)n, sizeof *places);
+        status = ranks_broadcast(run->ranks, places, (size_t)n * sizeof *places);
+    }
+    if (status == OK) status = ranks_all(run->ranks, compare_places(run, places, n));
+    free(places);
     return status;
 }
 
@@ -222,7 +203,11 @@ static Status record(const Audit *a, int64_t step, int attempt)
 {
     Status status = OK;
     Buf lines = {0}, text = {0};
-    char *path = file_join(a->run->c->output_dir, LINES);
+    char *path = file_join(a->run->c->output_dir, EXCLUDED_LINES);
+    char *report = file_join(a->run->c->output_dir, EXCLUDED_REPORT);
+    bool excluded = false;
+    for (int r = 0; r < n_ranks(a); r++) excluded = excluded || a->blame[r].excluded;
+    if (excluded && file_exists(path) && !file_exists(report)) buf_puts(&lines, EXCLUDED_REPAIRED);
     for (int r = 0; r < n_ranks(a); r++) {
         const AuditFinding *f = &a->history[attempt * n_ranks(a) + r];
         if (!blamed(&a->blame[r])) continue;
@@ -236,6 +221,7 @@ static Status record(const Audit *a, int64_t step, int attempt)
     if (status == OK) status = file_write_durable(path, text.data, text.len);
     buf_free(&lines);
     buf_free(&text);
+    free(report);
     free(path);
     return status;
 }
@@ -245,7 +231,7 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
 {
     Buf out = {0};
     int ranks = n_ranks(a);
-    char *path = file_join(a->run->c->output_dir, REPORT);
+    char *path = file_join(a->run->c->output_dir, EXCLUDED_REPORT);
     buf_printf(&out,
                "Cairn %s ended this run at step %lld, because a machine computes wrongly.\n\nThe step was computed %d "
                "times. What must have the same bits each time had not:\n",
@@ -264,7 +250,7 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
         if (a->blame[r].excluded)
             buf_printf(&out, "  rank %d: host %s, local rank %lld (%s)\n", r, a->places[r].host,
                        (long long)a->places[r].local_rank, a->places[r].machine);
-    buf_puts(&out, "\nTake the machine out of service, and test its memory and processors or its GPU. " LINES
+    buf_puts(&out, "\nTake the machine out of service, and test its memory and processors or its GPU. " EXCLUDED_LINES
                    " beside this file has\nthe same as JSON, and earlier differences. The same command is refused "
                    "on the excluded places and resumes on\nothers. Remove this file when they were repaired. "
                    "docs/reproducibility.md explains more.\n");
@@ -284,7 +270,8 @@ static Status exclude(const Audit *a, int64_t step, int attempt, const char *nam
 {
     TRY(ranks_all(a->run->ranks, run_first(a->run) ? write_report(a, step, attempt + 1) : OK));
     return fail(E_PEER, "step %lld: %s computed wrongly %s, and is excluded from this run; %s/%s is the report",
-                (long long)step, names, attempt == 1 ? "twice" : "in each attempt", a->run->c->output_dir, REPORT);
+                (long long)step, names, attempt == 1 ? "twice" : "in each attempt", a->run->c->output_dir,
+                EXCLUDED_REPORT);
 }
 
 Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again)

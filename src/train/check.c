@@ -32,7 +32,7 @@ Status check_options(const Config *c, bool training)
     int replicas;
     AuditChoice audit;
     TRY(planner_policy(c, NULL, &policy));
-    TRY(planner_micro_tokens(c, planner_share(c, 1), c->max_seq_length, &tokens));
+    TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
     TRY(place_check(c, training));
     if (!training) return OK;
     TRY(audit_parse(c->audit, &audit));
@@ -44,8 +44,7 @@ Status check_options(const Config *c, bool training)
 
 /* ---- places ---- */
 
-/* A file or folder, or the prefix of a TF1 checkpoint. */
-static Status check_model(const char *path)
+Status check_model(const char *path)
 {
     char *index = mem_printf("%s.index", path);
     bool there = file_exists(path) || file_exists(index);

@@ -7,6 +7,8 @@
 
 /* E_USAGE: a text that a later step would refuse. */
 Status check_options(const Config *c, bool training);
+/* E_USAGE: `path` is no file, folder, or prefix of a TF1 checkpoint. */
+Status check_model(const char *path);
 /* Rank 0. Whether --model is there, and whether files can be made in the folders that the run writes to. With --dry-run
    none is tried. */
 Status check_places(const Config *c);

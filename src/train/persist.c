@@ -35,7 +35,7 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, const cha
         return fail(E_MEMORY, "assembling a checkpoint takes %.1f MiB of memory, %.1f MiB are free",
                     (double)bytes / (1 << 20), (double)room / (1 << 20));
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) arrays[a] = mem_array((size_t)params->size, sizeof(float));
-    snapshot_assemble(list, set, arrays);
+    TRY_DONE(snapshot_assemble(list, set, arrays));
     state.weights = arrays[0];
     state.m = arrays[1];
     state.v = arrays[2];

@@ -32,11 +32,7 @@ Status planner_policy(const Config *c, const Backend *b, Policy *policy)
                 b->name);
 }
 
-int64_t planner_share(const Config *c, int ranks)
-{
-    int64_t n = c->virtual_ranks > 0 ? c->virtual_ranks : ranks;
-    return (c->batch_size + n - 1) / n;
-}
+int64_t planner_share(const Config *c, int64_t ranks) { return (c->batch_size + ranks - 1) / ranks; }
 
 /* A micro-batch has room for one grain, or else for the whole share. */
 static int64_t least_tokens(const Config *c, int64_t sequences, int64_t max_length)
@@ -373,7 +369,9 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     uint64_t snapshots = 0;
     Planner g = {.c = c,
                  .plan = p,
-                 .share = planner_share(c, in->exchange ? in->exchange->buckets.ranks : 1),
+                 .share = planner_share(c, in->virtual_ranks ? in->virtual_ranks
+                                           : in->exchange    ? in->exchange->buckets.ranks
+                                                             : 1),
                  .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;

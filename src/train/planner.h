@@ -8,8 +8,8 @@
 
 /* --recompute; E_USAGE where the backend (NULL: a device that is not here) cannot do it. */
 Status planner_policy(const Config *c, const Backend *b, Policy *policy);
-/* Sequences of a step that one rank gets at most; a virtual rank, with --virtual-ranks. */
-int64_t planner_share(const Config *c, int ranks);
+/* Sequences of a step that one of so many ranks, or virtual ranks, gets at most. */
+int64_t planner_share(const Config *c, int64_t ranks);
 /* Tokens of a micro-batch by --micro-batch-tokens, of so many sequences; 0 for "auto". E_USAGE. */
 Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens);
 /* The room that a micro-batch of so many tokens has, out of `batch` sequences. */

@@ -157,7 +157,7 @@ static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[
     for (int i = 0; i < m->set.world; i++) {
         const SnapshotPiece *p = &m->set.pieces[i];
         if (p->rank == rank && rank == 0)
-            snapshot_assemble_piece(&m->list, p, arrays);
+            TRY(snapshot_assemble_piece(&m->list, p, arrays));
         else if (p->rank == rank)
             TRY(send_slice(ranks, &m->list.files[p->file], p->slot));
         else if (rank == 0)

@@ -304,11 +304,21 @@ static Status verify(Run *r)
     return verify_steps(r);
 }
 
+/* The options for state.json and run.json. What a launcher or a job gave this start alone is left out. */
+static void record_options(Run *r)
+{
+    static char automatic[] = "auto";
+    Config c = *r->c;
+    if (c.source[OPTION_rendezvous] == FROM_ENVIRONMENT) c.rendezvous = automatic;
+    if (c.source[OPTION_max_time] == FROM_ENVIRONMENT) c.max_time = 0;
+    config_json(&c, &r->config_json);
+}
+
 static Status live(Run *r)
 {
     const Task *task = r->task;
     bool done;
-    config_json(r->c, &r->config_json); /* before --moments carried replaces --model */
+    record_options(r); /* before --moments carried replaces --model */
     TRY(find_carried(r));
     const Config *c = r->c;
     TRY(ranks_all(r->ranks, task->open(r)));

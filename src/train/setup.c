@@ -130,6 +130,8 @@ Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in
         buf_free(&allowed);
         return status;
     }
+    if (strcmp(c->pipeline, "none") != 0)
+        return fail(E_USAGE, "--virtual-ranks with --pipeline %s: pipelines add in an order of their own", c->pipeline);
     if (!b || b->device)
         return fail(E_USAGE, "--virtual-ranks: a GPU adds in an order of its own; use --backend cpu or ref");
     if (strcmp(c->wire, "fp32") != 0)
@@ -174,6 +176,24 @@ static Status open_comm_device(Ranks *ranks, Backend *b, CommDevice **device)
     return OK;
 }
 
+/* Names the first two ranks on one GPU. They run, but slower and in less memory than planned. */
+static Status warn_shared_device(Ranks *ranks, const Device *d)
+{
+    int n = ranks_size(ranks);
+    char(*units)[sizeof d->unit] = mem_array((size_t)n, sizeof *units);
+    Status status = comm_allgather(ranks_comm(ranks), d->unit, sizeof *units, units);
+    for (int b = 1, found = 0; status == OK && ranks_first(ranks) && b < n && !found; b++)
+        for (int a = 0; a < b && !found; a++) {
+            found = *units[a] && strcmp(units[a], units[b]) == 0;
+            if (found)
+                log_warn("ranks %d and %d are on the same GPU (%s) and share its time and memory. Start one rank per "
+                         "GPU: each takes the GPU of its local rank, of those in CUDA_VISIBLE_DEVICES",
+                         a, b, units[a]);
+        }
+    free(units);
+    return status;
+}
+
 Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
 {
     *device = NULL;
@@ -182,7 +202,8 @@ Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDe
     TRY(ranks_meet(ranks));
     TRY(comm_agree(ranks_comm(ranks), &(CommFact){"the backend", backend->name}, 1));
     bool asked = strcmp(c->comm, "nccl") == 0;
-    if (!asked && (strcmp(c->comm, "auto") != 0 || !backend->device)) return OK;
+    if (!asked && !backend->device) return OK;
+    if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
     Status status = check_comm_device(c, ranks, backend);
     if (status == OK) return open_comm_device(ranks, backend, device);
     if (asked) return status_context(status, "--comm nccl");

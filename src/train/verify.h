@@ -10,6 +10,8 @@ typedef struct Verify {
     /* Facts that the run's bits depended on (train_fingerprint); NULL: unknown. */
     const Json *fingerprint;
     Buf recorded;     /* metrics.jsonl. Rank 0's, and during the steps on all ranks */
+    size_t at;        /* in `recorded`: the end of the line that was found last */
+    int64_t lines;    /* up to there */
     int64_t compared; /* steps so far, that agreed */
 } Verify;
 

@@ -1,5 +1,6 @@
 /* A user's own files: columns by name, labels as given, as in the data, or as the model has them. */
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,8 +117,14 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
         else
             high = middle;
     }
-    seen->numbers = seen->numbers && glue_number(s, &value);
-    seen->parts |= seen->numbers && value != (double)(int64_t)value;
+    bool number = glue_number(s, &value);
+    seen->numbers = seen->numbers && number;
+    seen->parts = seen->parts || (number && value != floor(value));
+    if (seen->parts && !seen->numbers && !seen->multi)
+        return fail(E_FORMAT,
+                    "%s:%lld: the label '%s': some labels are numbers with a fraction, others are no numbers; expected "
+                    "scores or classes. Correct them, or give the classes as --labels",
+                    path, (long long)row->line, record_shown(s).text);
     if (seen->numbers && seen->parts && seen->n >= MOST_LABELS) return OK; /* scores; a later text fails when read */
     if (seen->n >= MOST_LABELS && !seen->numbers)
         return fail(E_FORMAT,
@@ -183,9 +190,9 @@ static Status labels_of_data(GlueCustom *c, const char *dir)
                       "%s: %d different labels, all whole numbers; give --labels regression if they are scores, else "
                       "the classes as --labels",
                       path, seen.n));
+    if (seen.n == 0) TRY_DONE(fail(E_FORMAT, "%s: expected at least one row with a label, found none", path));
     if (seen.n < (c->task.multi ? 1 : 2))
-        TRY_DONE(fail(E_FORMAT, "%s: all labels are '%s'; expected two different ones at least", path,
-                      seen.n ? seen.names[0] : ""));
+        TRY_DONE(fail(E_FORMAT, "%s: all labels are '%s'; expected two different ones at least", path, seen.names[0]));
     if (seen.whole) qsort(seen.names, (size_t)seen.n, sizeof *seen.names, by_number);
     be_classes(c, seen.names, seen.n);
     seen = (Seen){0};
@@ -207,7 +214,10 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
     c->task.multi = kind == HEAD_MULTI;
     if (kind == HEAD_CLASSIFIER && n < 2) {
         import_labels_free(names, n);
-        return fail(E_USAGE, "the config.json of %s names no labels ('id2label'); give them as --labels x,y,z", model);
+        return fail(E_USAGE,
+                    "the config.json of %s names no labels ('id2label'). Train a classifier with `cairn glue`, or give "
+                    "it the labels of this one as --labels x,y,z",
+                    model);
     }
     if (kind == HEAD_REGRESSION) {
         import_labels_free(names, n);

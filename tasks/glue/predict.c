@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tasks/glue/run.h"
+#include "train/check.h"
 #include "train/signals.h"
 
 enum { BLOCK_ROWS = 4096, DEFAULT_LENGTH = 128 };
@@ -36,7 +38,7 @@ static Status check(Run *r)
     r->train = false;
     r->evaluate = true;
     if (!*r->c->model) return fail(E_USAGE, "give the fine-tuned model as --model DIR");
-    return OK;
+    return check_model(r->c->model);
 }
 
 static Status choose_length(Run *r)
@@ -55,12 +57,25 @@ static Status choose_length(Run *r)
     return OK;
 }
 
+/* The output would replace the input. */
+static Status check_output(const Config *c)
+{
+    struct stat in, out;
+    if (stat(c->input, &in) != 0 || stat(c->output, &out) != 0 || !S_ISREG(in.st_mode)) return OK;
+    if (in.st_dev != out.st_dev || in.st_ino != out.st_ino) return OK;
+    return fail(E_USAGE, "--output %s is the input, which it would replace; give another file", c->output);
+}
+
 static Status open_input(const Run *r)
 {
     PredictRun *p = r->own;
     const GlueLayout *l = &p->custom.unlabelled;
-    RecordsOptions o = {
-        .columns = {l->a, l->b}, .n = l->b ? 2 : 1, .without_header = l->columns, .plain_lines = !*r->c->text_columns};
+    RecordsOptions o = {.columns = {l->a, l->b},
+                        .n = l->b ? 2 : 1,
+                        .without_header = l->columns,
+                        .plain_lines = !*r->c->text_columns,
+                        .stop = signals_stop()};
+    if (p->to_file) TRY(check_output(r->c));
     TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
     return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
 }

@@ -71,8 +71,9 @@ static Status add_file(VocabTrainer *t, const char *path)
         }
         i += len + 1;
     }
+    Status status = file_map_check(&map, path);
     file_unmap(&map);
-    return OK;
+    return status;
 }
 
 static Status add_inputs(VocabTrainer *t, const FileList *inputs)

@@ -174,6 +174,17 @@ static Status open_shards(const Run *r, bool evaluation, Shards **shards)
     return OK;
 }
 
+/* --nsp on needs sequences that say whether their second sentence is the next one. */
+static Status check_pairs(const Run *r, const Examples *e)
+{
+    for (int64_t i = 0; i < e->count; i++)
+        if (e->label[i] >= 0) return OK;
+    return fail(E_USAGE,
+                "%s: none of the first %lld sequences says whether its second sentence is the next one "
+                "('next_sentence_labels'), as `cairn shards --nsp off` makes them; give --nsp off",
+                pretrain_folder(r->c, !r->train), (long long)e->count);
+}
+
 static Status open_task(Run *r)
 {
     enum { LOOKED_AT = 1024 };
@@ -190,7 +201,7 @@ static Status open_task(Run *r)
     int64_t n = shards_count(any) < LOOKED_AT ? shards_count(any) : LOOKED_AT;
     TRY(shards_range(any, 0, n, &e));
     p->mean_length = (double)e->offset[n] / (double)n;
-    return OK;
+    return r->model.head.labels ? check_pairs(r, e) : OK;
 }
 
 /* Every row, before a run that may take days. A run that resumes has done so, and its shards' digest is compared,

@@ -88,6 +88,11 @@ for comm in nccl auto; do
     grep -q 'rank 0 on .* and rank 1 are on the same GPU (host executor 0). Start one rank per GPU' "one-$comm.0" ||
         complain "--comm $comm: two ranks on one GPU are not named"
 done
+CAIRN_TEST_CUDA_HOST_GPUS=1 start 2 one-gloo "${glue[@]}" --output-dir one-gloo --comm gloo
+ended 0
+grep -q 'ranks 0 and 1 are on the same GPU (host executor 0) and share' one-gloo.0 ||
+    complain "--comm gloo: two ranks on one GPU are not named"
+! grep -q 'same GPU' gloo.0 || complain "two ranks on two GPUs are said to share one"
 grep -q "gradients go through the host's memory and Gloo" one-auto.0 || complain "auto does not say which way it took"
 cmp gloo/model.safetensors one-auto/model.safetensors || complain "two ranks on one GPU: other weights"
 CAIRN_SHARED_GPU=1 CAIRN_TEST_CUDA_HOST_GPUS=1 start 2 shared "${glue[@]}" --output-dir shared --comm nccl

@@ -70,6 +70,24 @@ for n in 2 3; do
     grep -q "4 steps computed again, up to step 4; all agree" verify.0 || complain "$(tail -n 2 verify.0)"
 done
 
+# The launcher does not start again where a host is excluded and no other has its slots. Of two reports only the second
+# counts when the first was removed.
+flip 1 3 9
+launched=("$CAIRN_BINARY" launch --ranks 2 --max-restarts 3 -- "${glue[@]}" --output-dir launched --recompute full)
+expect 77 "${launched[@]}" --audit recompute
+says "launched/audit-report.txt names a host that computes wrongly" "not started again"
+if grep -q 'starting again' <<<"$output"; then complain "a start on an excluded host: $output"; fi
+rm launched/audit-report.txt
+flip 0 4 9
+expect 77 "${launched[@]}" --audit recompute
+unset CAIRN_TEST_FLIP
+expect 77 "${launched[@]}"
+says "local rank 0 on"
+if grep -q 'local rank 1 on' <<<"$output"; then complain "a repaired place is excluded: $output"; fi
+rm launched/audit-report.txt
+expect 0 "${launched[@]}"
+same quiet2 launched
+
 start 2 other verify quiet3
 ended 2
 grep -q "cairn launch --ranks 3 -- verify quiet3" other.0 || complain "other number of ranks: $(tail -n 1 other.0)"

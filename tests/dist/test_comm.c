@@ -128,8 +128,20 @@ static void make_parts(int size, bool uneven, Interval (*intervals)[16], Interva
 
 static float rounded(float x, Dtype wire) { return wire == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
 
+/* Of ranks first … first + n − 1, of which as many as the largest power of two below n are on the left. */
+static float tree_sum(int first, int n, int i)
+{
+    int left = 1;
+    if (n == 1) return term(first, i);
+    while (2 * left < n) left *= 2;
+    return tree_sum(first, left, i) + tree_sum(first + left, n - left, i);
+}
+
+static bool in_tree;
+
 static float expected_sum(int size, int i, Dtype wire)
 {
+    if (in_tree) return tree_sum(0, size, i);
     float sum = rounded(term(0, i), wire);
     for (int r = 1; r < size; r++) sum += rounded(term(r, i), wire);
     return rounded(sum, wire);
@@ -176,7 +188,15 @@ static int sums_work(Comm *c, void *arg)
     for (int uneven = 0; uneven < 2; uneven++) {
         check_sums(c, F32, uneven);
         check_sums(c, BF16, uneven);
+        c->in_tree = in_tree = true;
+        check_sums(c, F32, uneven);
+        c->in_tree = in_tree = false;
     }
+    static const double terms[] = {1e17, 1, -1e17, 1}, tree[] = {1e17, 1e17, 0, 0}; /* in rank order 0, then 1 */
+    double t = terms[c->rank];
+    c->in_tree = true;
+    require(comm_sum(c, &t, 1) == OK && t == tree[c->size - 1]);
+    c->in_tree = false;
     /* -0, infinities and NaN are kept. */
     Interval all = {0, 3};
     Intervals parts[4] = {{.intervals = &all, .count = 1, .size = 3}};

@@ -31,7 +31,14 @@ grep -q '^slowed,0,.*,.$' shown.csv || complain "shown.csv: $(cat shown.csv)"
 # One rank has no others to wait for; runs are compared with each other.
 expect 0 "$CAIRN_BINARY" "${run[@]}" --max-steps 12 --output-dir alone
 expect 0 "$CAIRN_BINARY" variability alone slowed --output-dir both
-says "alone"
+says "alone" "the runs differ in their work" "slow: slowed rank 1"
+if grep -qE 'slow: (alone|slowed rank 0)' <<<"$output"; then complain "ranks of other work are compared: $output"; fi
+cp -r alone empty && : >empty/ranks.jsonl
+expect 1 "$CAIRN_BINARY" variability empty --output-dir both
+says "empty/ranks.jsonl: empty"
+echo '{' >empty/ranks.jsonl
+expect 1 "$CAIRN_BINARY" variability empty --output-dir both
+says "empty/ranks.jsonl: line 1, column"
 expect 1 "$CAIRN_BINARY" variability bert --output-dir both
 says "expected the folder of a run with ranks.jsonl"
 expect 2 "$CAIRN_BINARY" variability

@@ -55,6 +55,32 @@ static void check_place(const Plan *p, InstrId i)
         if (p->instrs[later].op != OP_REDUCE) assert_false(writes_into(p, later, x));
 }
 
+/* Gradients, sums of virtual ranks that wait, and the decoder's gradient of the word embedding. */
+static void test_virtual_ranks(void **state)
+{
+    static const struct {
+        int64_t each;
+        size_t waiting;
+    } cases[] = {{0, 0}, {1, 0}, {2, 1}, {3, 2}, {4, 2}, {8, 3}, {12, 4}};
+    (void)state;
+    for (int pretraining = 0; pretraining < 2; pretraining++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            Model m;
+            Plan p;
+            ModelTensors t;
+            uint8_t levels[16];
+            make_model(&m, pretraining ? HEAD_PRETRAINING : HEAD_CLASSIFIER);
+            PlanRequest r = request(&m, NULL, "full", levels);
+            r.virtual_each = cases[i].each;
+            assert_ok(plan_make(&r, &p, &t, NULL));
+            size_t word = pretraining && r.virtual_each ? (size_t)m.config.vocab_padded * (size_t)m.config.hidden : 0;
+            size_t elements = (size_t)m.params.size * (1 + cases[i].waiting) + word;
+            assert_int_equal(p.region_bytes[REGION_GRAD], elements * sizeof(float));
+            plan_free(&p);
+            model_free(&m);
+        }
+}
+
 static void test_every_gradient_once(void **state)
 {
     static const char *const policies[] = {"none", "selective", "full", "every:2", "offload"};
@@ -258,9 +284,9 @@ static void test_predicted_overlap(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_gradient_once),
-                                       cmocka_unit_test(test_each_wait_is_needed),
-                                       cmocka_unit_test(test_slices_are_the_space), cmocka_unit_test(test_sharded_plan),
-                                       cmocka_unit_test(test_predicted_overlap)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_gradient_once), cmocka_unit_test(test_virtual_ranks),
+        cmocka_unit_test(test_each_wait_is_needed), cmocka_unit_test(test_slices_are_the_space),
+        cmocka_unit_test(test_sharded_plan),        cmocka_unit_test(test_predicted_overlap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

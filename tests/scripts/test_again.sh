@@ -50,5 +50,11 @@ if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
     expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${run[@]:1}" --output-dir ranks
     [ "$(text_of ranks hosts)" = "$(uname -n) (2 ranks)" ] || complain "hosts: $(text_of ranks hosts)"
     [ "$(json_number ranks/run.json ranks)" = 2 ] || complain "ranks: $(json_number ranks/run.json ranks)"
+    # Where that start's ranks met, and its launcher's time limit, are no options of the run.
+    expect 0 "$CAIRN_BINARY" launch --ranks 2 --config ranks/run.json --connect-timeout 30s -- glue --config ranks/run.json \
+        --connect-timeout 30s --max-time 1h --output-dir "ranks again"
+    same ranks "ranks again"
+    grep -q '"rendezvous": "auto"' "ranks again/run.json" || complain "$(grep rendezvous "ranks again/run.json")"
+    grep -q '"max-time": "off"' "ranks again/run.json" || complain "$(grep max-time "ranks again/run.json")"
 fi
 finish

@@ -105,6 +105,12 @@ says "wrong/train.csv:2:1: expected a closing quote"
 printf 'text,label\na film,1\n' >wrong/train.csv
 expect 1 own
 says "wrong/train.csv: all labels are '1'"
+printf 'text,label\n' >wrong/train.csv
+expect 1 own
+says "wrong/train.csv: expected at least one row with a label, found none"
+printf 'text,label\na film,0.5\na plot,nan\n' >wrong/train.csv
+expect 1 own
+says "wrong/train.csv:3: the label 'nan'" "expected scores or classes"
 printf 'text\tlabel\na film\t1\n' >wrong/train.csv
 expect 1 own
 says "expected a column named 'label'" "name the file .tsv"

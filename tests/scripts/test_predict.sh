@@ -56,5 +56,25 @@ printf '{"text": "a film"}\n{"txt": "a film"}\n' >bad.jsonl
 expect 1 "${predict[@]}" --input bad.jsonl --output bad.out
 says "bad.jsonl:2: expected a key 'text', found 'txt'"
 [ ! -e bad.out ] || complain "a failed command left its output"
+expect 2 "${predict[@]}" --input rows.csv --output ./rows.csv
+says "--output ./rows.csv is the input"
+[ "$(wc -l <rows.csv)" -eq 9001 ] || complain "the input was replaced"
+expect 1 "${predict[@]}" --input rows.csv --output data
+says "data: a folder; expected the name of a file"
+expect 2 "$CAIRN_BINARY" predict --model nowhere --input rows.csv
+says "--model nowhere: there is no such file or folder"
+
+# A signal ends the wait for a pipe that stays open.
+mkfifo pipe
+"${predict[@]}" --input pipe >waiting.jsonl 2>messages &
+pid=$!
+exec {to_pipe}>pipe
+echo "a good film" >&"$to_pipe"
+kill -TERM "$pid"
+wait_until 60 gone "$pid" || complain "SIGTERM did not end a wait for more texts"
+exec {to_pipe}>&-
+code=0
+wait "$pid" || code=$?
+[ "$code" -eq 75 ] || [ "$code" -eq 143 ] || complain "a stopped predict ended with $code: $(cat messages)"
 
 finish

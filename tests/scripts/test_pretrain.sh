@@ -122,6 +122,9 @@ says "give the run to continue as --model"
 run 0 alone "${small[@]}" --max-steps 3 --nsp off --eval-dir masked/eval
 grep -q nsp alone/eval_results.txt && complain "--nsp off evaluates next sentences"
 grep -q mlm_accuracy alone/eval_results.txt || complain "--nsp off: no accuracy of masked words"
+make_shards single --nsp off
+expect 2 "$CAIRN_BINARY" pretrain --data-dir single --vocab vocab.txt --model-config model.json --threads 1 --max-steps 1 --output-dir none
+says "single: none of the first" "give --nsp off"
 
 # The vocabulary is beside the shards. Their record of case and accents determines the model's tokenizer, and flags must
 # agree with it; a model with another tokenizer needs a flag that agrees with the shards.

@@ -54,6 +54,21 @@ stopped TERM 75 run_glue.sh "a copy/hpcai_scripts/run_glue.sh"
 stopped TERM 75 quickstart.sh "a copy/hpcai_scripts/quickstart.sh"
 stopped TERM 75 test.sh "a copy/hpcai_scripts/test.sh" release
 SGE_ROOT=/x JOB_ID=7 stopped USR2 99 "a job of Grid Engine" "a copy/hpcai_scripts/run_glue_multinode.sh"
+
+# Grid Engine's USR1, which asks for a save, before the job's program has a handler: the program starts again.
+cat >program <<'END2'
+#!/usr/bin/env bash
+echo run >>"$WORK/runs"
+[ "$(wc -l <"$WORK/runs")" -gt 1 ] && exit 7
+kill -s USR1 $PPID
+exec sleep 100
+END2
+chmod +x program
+code=0
+(cd "a copy" && SGE_ROOT=/x JOB_ID=7 bash -c 'source hpcai_scripts/job.sh && note_signals && kill -s USR1 $$ && run_forwarding "$1"' \
+    job "$work/program") >log 2>&1 || code=$?
+[ "$code $(wc -l <runs)" = "7 2" ] || complain "USR1 before the program listens: code $code, $(wc -l <runs) runs: $(cat log)"
+
 mkdir -p "a copy/tasks/glue/sample"
 cp "$sample/config.json" "a copy/tasks/glue/sample/"
 stopped TERM 75 "quickstart.sh, training" env CAIRN_BINARY="$work/bin/cairn" "a copy/hpcai_scripts/quickstart.sh"

@@ -38,10 +38,12 @@ says "finished run with other flags" "--learning-rate was 2e-05, is 1"
 
 # A signal stops the run that is made, with its state; the same command resumes. Two at a time.
 rm -rf out
-"$CAIRN_BINARY" sweep --output-dir out --jobs 2 --vary seed=1-3 -- "${run[@]}" --max-steps 3000 >log 2>&1 &
+"$CAIRN_BINARY" sweep --output-dir out --jobs 2 --vary seed=1-3 -- "${run[@]}" --max-steps 200000 >log 2>&1 &
 pid=$!
 wait_until 60 reached out/seed=1 2 || complain "no run began: $(cat log)"
 wait_until 60 reached out/seed=2 2 || complain "the second run did not begin beside the first: $(cat log)"
+CAIRN_TEST_LOCK_WAIT=0.1 sweep 1 --vary seed=1-3 -- "${run[@]}" --max-steps 200000 # beside the first
+says "is in use by process $pid"
 kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?
@@ -49,14 +51,14 @@ wait "$pid" || code=$?
 grep -q 'the same command resumes the sweep' log || complain "the message of a stop: $(cat log)"
 compgen -G 'out/seed=1/checkpoint-*' >/dev/null || complain "the stopped run has no checkpoint"
 [ ! -e out/seed=3 ] || complain "a run began after the signal"
-sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 3000
+sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 200000
 says "3 done"
 grep -q 'resuming from' out/logs/seed=1.log || complain "the run did not resume"
 grep -q -- '--stop-after: training ends at step' out/logs/seed=3.log || complain "--stop-after did not end the training"
 steps=$(json_number out/seed=3/run.json steps)
-[ "$steps" -lt 3000 ] || complain "--stop-after 0.05s: $steps steps"
+[ "$steps" -lt 200000 ] || complain "--stop-after 0.05s: $steps steps"
 has_file out/seed=3/eval_results.json
-sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 3000
+sweep 0 --vary seed=1-3 --stop-after 0.05s -- "${run[@]}" --max-steps 200000
 says "0 to make, 3 finished before"
 
 # A run that fails leaves the others alone; ranks; one run of the grid, and the commands of arrays.
@@ -75,6 +77,13 @@ submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
 # shellcheck disable=SC2016 # the job's shell expands it
 read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
 [[ $read_back == "--index|\$PBS_ARRAY_INDEX|--output-dir|one|--vary|seed=1-3|--|glue|"*"|$sample|"* ]] || complain "RUN_FLAGS: $read_back"
+
+# Flags of the launcher vary, too.
+if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
+    expect 0 "$CAIRN_BINARY" sweep --output-dir ranks --vary ranks=1,2 --vary seed=1,2 -- launch -- "${run[@]}"
+    says "2 done"
+    [ "$(json_number ranks/ranks=2_seed=1/run.json ranks)" = 2 ] || complain "--vary ranks=2 made $(json_number ranks/ranks=2_seed=1/run.json ranks) ranks"
+fi
 
 # --seeds is the same sweep.
 expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --output-dir seeds

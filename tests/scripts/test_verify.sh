@@ -34,6 +34,12 @@ says "changed: step 3 is the first that differs: the digest of the weights was" 
 sed -i '/"step": 2,/s/"loss": /"loss": 9/' changed/metrics.jsonl
 expect 78 "$CAIRN_BINARY" verify changed
 says "step 2 is the first that differs: the loss was 9"
+sed -i '/"step": 1,/s/"loss": [^,]*, //' changed/metrics.jsonl
+expect 78 "$CAIRN_BINARY" verify changed
+says "step 1 is the first that differs: the loss was missing"
+sed -i '1s/}$//' changed/metrics.jsonl
+expect 1 "$CAIRN_BINARY" verify changed
+says "changed/metrics.jsonl: line 1, column"
 cp -r run short && sed -i 4q short/metrics.jsonl
 expect 0 "$CAIRN_BINARY" verify short
 says "up to step 4; all agree"
@@ -42,6 +48,15 @@ says "up to step 4; all agree"
 cp -r run stopped && rm stopped/run.json
 expect 0 "$CAIRN_BINARY" verify stopped --steps 6
 says "2 steps computed again"
+
+# options of another version, and those of a run that neither evaluates nor has many ranks here
+cp -r run later && sed -i 's/"batch-size"/"batch-weight"/' later/run.json
+expect 2 "$CAIRN_BINARY" verify later
+says "later: the options that Cairn" "recorded: unknown option 'batch-weight'"
+expect 0 "${glue[@]}" --output-dir patient --max-steps 4 --eval-every 2 --patience 1
+expect 0 "$CAIRN_BINARY" verify patient
+says "4 steps computed again"
+if grep -q 'without effect' <<<"$output"; then complain "verify warns of options that nobody gave: $output"; fi
 
 # other data, moved data
 cp -r data elsewhere

@@ -96,7 +96,7 @@ static int64_t read_step(const char *dir, const char *output, Buf *missing)
         Buf text = {0};
         size_t size;
         for (int a = 0; a < 3; a++) arrays[a] = mem_array((size_t)t.size, sizeof(float));
-        snapshot_assemble(&list, &set, arrays);
+        assert_ok(snapshot_assemble(&list, &set, arrays));
         const char *state = snapshot_state(&list.files[set.pieces[0].file], set.pieces[0].slot, &size);
         buf_append(&text, state, size);
         Loaded got = sample_compare(&t, arrays, &text);
@@ -376,6 +376,67 @@ static void test_flipped_bits(void **state)
     free(path);
 }
 
+/* A file that another process shortens while it is mapped: the write and the read fail, the process goes on. */
+static void test_cut_while_in_use(void **state)
+{
+    SnapshotList list;
+    SnapshotSet set;
+    ParamTable t = sample_table();
+    float *arrays[3];
+    World *w = world_open(*state, 1);
+    for (int a = 0; a < 3; a++) arrays[a] = mem_array((size_t)t.size, sizeof(float));
+    write_all(w, 1, 1);
+    char *file = snapshot_name(w->output, 1, 0, 0), *path = file_join(*state, file);
+    assert_ok(snapshot_find(*state, w->output, &list));
+    snapshot_choose_in(&list, run_number, &set, NULL);
+    assert_int_equal(set.generation, 1);
+    assert_int_equal(truncate(path, (off_t)SNAPSHOT_PAGE), 0);
+    assert_status(snapshot_assemble(&list, &set, arrays), E_CORRUPT);
+    Sample *s = sample_of(2);
+    for (int64_t generation = 2; generation < 4; generation++) {
+        assert_int_equal(write_rank(w, 0, s, generation, generation - 1), SNAPSHOT_FAILED);
+        assert_non_null(strstr(status_message(), "another process shortened the file"));
+    }
+    sample_free(s);
+    snapshot_set_free(&set);
+    snapshot_list_free(&list);
+    world_close(w);
+    w = world_open(*state, 1); /* the next start makes a new file */
+    write_all(w, 3, 1);
+    assert_int_equal(step_of(w), 3);
+    world_close(w);
+    for (int a = 0; a < 3; a++) free(arrays[a]);
+    free(file);
+    free(path);
+}
+
+/* Another user has taken the names: the snapshot gets another name, is found, reused and removed. */
+static void test_names_taken(void **state)
+{
+    int removed, kept;
+    if (geteuid() != 0) skip(); /* chown */
+    char *name = mem_printf("%s/out", (char *)*state);
+    for (int aside = 0; aside < 2; aside++) {
+        char *file = snapshot_name(name, 1, 0, 0),
+             *path = mem_printf("%s/%s%s", (char *)*state, file, aside ? ".new" : "");
+        testing_write(*state, aside ? path + strlen(*state) + 1 : file, "x");
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        for (int64_t step = 1; step <= 3; step++) { /* the file is reused */
+            World *w = world_open(*state, 1);
+            write_all(w, step, step);
+            assert_int_equal(step_of(w), step);
+            world_close(w);
+        }
+        assert_ok(snapshot_remove(*state, name, 0, &removed, &kept));
+        assert_int_equal(removed, 1);
+        assert_int_equal(read_step(*state, NULL, NULL), 0);
+        assert_int_equal(unlink(path), 0); /* another user's file is never removed */
+        free(file);
+        free(path);
+    }
+    free(name);
+}
+
 static void test_cut_short_and_nonsense(void **state)
 {
     SnapshotList list;
@@ -541,6 +602,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_second_process_is_refused, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_run_numbers, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_flipped_bits, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_cut_while_in_use, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_names_taken, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_cut_short_and_nonsense, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_a_later_step_wins_over_a_higher_number),
         cmocka_unit_test_setup_teardown(test_the_slot_of_the_older_step_is_overwritten, testing_set_up,

@@ -105,6 +105,42 @@ static void test_packed_rows(void **state)
     examples_free(&e);
 }
 
+/* Grains are those of the share, whatever a micro-batch has room for: each micro-batch holds the next ones, whole. */
+static void test_grains(void **state)
+{
+    enum { N = 12 };
+    static const int lengths[N] = {3, 5, 2, 4, 8, 1, 1, 6, 7, 2, 2, 3}, ends[] = {10, 14, 24, 30, 39, 44};
+    static const MicroCapacity grain = {10, 3, 0}, rooms[] = {{10, N, 0}, {17, N, 0}, {24, 5, 0}, {100, N, 0}};
+    static const int micros[] = {6, 3, 3, 1};
+    int64_t index[N], order[N];
+    MicroRange ranges[N];
+    Examples e;
+    (void)state;
+    make_examples(&e, lengths, N);
+    for (int i = 0; i < N; i++) index[i] = i;
+    for (int c = 0; c < 4; c++) {
+        MicroBatch b;
+        int64_t rows = 0, seqs = 0, grains = 0;
+        int64_t n = micro_split_grains(&e, index, NULL, N, &rooms[c], &grain, 0, order, ranges);
+        assert_int_equal(n, micros[c]);
+        micro_batch_init(&b, rooms[c]);
+        b.grain = grain;
+        for (int64_t m = 0; m < n; m++) {
+            micro_fill(&b, &e, index, order + ranges[m].first, ranges[m].count, 0, 0);
+            for (int g = 0; g < b.n_grains; g++) assert_int_equal(rows + b.grains[g].tokens, ends[grains++]);
+            assert_int_equal(b.grains[b.n_grains - 1].tokens, b.n_tokens);
+            assert_int_equal(b.grains[b.n_grains - 1].seqs, b.n_seqs);
+            for (int s = 0; s < b.n_seqs; s++) assert_int_equal(b.seq_index[s], seqs + s);
+            rows += b.n_tokens;
+            seqs += b.n_seqs;
+        }
+        assert_int_equal(grains, 6);
+        assert_int_equal(seqs, N);
+        micro_batch_free(&b);
+    }
+    examples_free(&e);
+}
+
 static void test_padded_rows(void **state)
 {
     static const int lengths[] = {3, 5};
@@ -222,7 +258,7 @@ int main(void)
         cmocka_unit_test(test_permutation_is_one), cmocka_unit_test(test_permutation_depends_on_seed_and_epoch),
         cmocka_unit_test(test_epochs_cover_all),   cmocka_unit_test(test_packed_rows),
         cmocka_unit_test(test_padded_rows),        cmocka_unit_test(test_split_keeps_every_sequence),
-        cmocka_unit_test(test_masked_rows),
+        cmocka_unit_test(test_masked_rows),        cmocka_unit_test(test_grains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

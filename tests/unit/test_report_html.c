@@ -321,14 +321,19 @@ static int cairn_report(const char *dir, const char *names, Buf *out)
     return WEXITSTATUS(wait_status);
 }
 
+static void make_summary(const char *dir, const char *name, const RunSummary *s, const char *metrics)
+{
+    char *run = file_join(dir, name);
+    assert_ok(file_make_directories(run));
+    assert_ok(summary_write(run, s));
+    testing_write(run, "metrics.jsonl", metrics);
+    free(run);
+}
+
 static void make_run(const char *dir, const char *name, const char *recompute, const char *metrics)
 {
     RunSummary s = summary_of(recompute);
-    char *run = file_join(dir, name);
-    assert_ok(file_make_directories(run));
-    assert_ok(summary_write(run, &s));
-    testing_write(run, "metrics.jsonl", metrics);
-    free(run);
+    make_summary(dir, name, &s, metrics);
 }
 
 static Page chart_of(const char *dir, const char *name)
@@ -401,13 +406,19 @@ static const char *said(const char *dir, const char *arguments, int code)
 static void make_other(const char *dir, const char *name, const char *task, const char *options, const char *metrics)
 {
     RunSummary s = summary_of("none");
-    char *run = file_join(dir, name);
     s.task = task;
     s.config_json = options;
-    assert_ok(file_make_directories(run));
-    assert_ok(summary_write(run, &s));
-    testing_write(run, "metrics.jsonl", metrics);
-    free(run);
+    make_summary(dir, name, &s, metrics);
+}
+
+/* A run with a fingerprint of its own. */
+static void make_recorded(const char *dir, const char *name, const char *options, const char *facts,
+                          const char *metrics)
+{
+    RunSummary s = summary_of("none");
+    s.config_json = options;
+    s.fingerprint = facts;
+    make_summary(dir, name, &s, metrics);
 }
 
 /* Runs that differ on purpose, of other tasks, and one that has not ended. */
@@ -435,6 +446,19 @@ static void test_command_on_purpose(void **state)
     EXPECT_TEXT(csv.data, "\r\ny/a,MNLI,none,f32,48,1099511627776,");
     buf_free(&csv);
     free(path);
+
+    /* Of files their digests count, not their paths. */
+    const char *const here = "{\"data-dir\": \"here\", \"vocab\": \"v\"}", *const there = "{\"data-dir\": \"there\"}";
+    const char *const facts = "{\"data\": \"1\", \"origin\": \"2\"}";
+    make_recorded(dir, "one", here, facts, two);
+    make_recorded(dir, "copy", there, facts, others);
+    make_recorded(dir, "changed", here, "{\"data\": \"3\", \"origin\": \"2\"}", others);
+    make_recorded(dir, "grown", here, "{\"data\": \"1\", \"origin\": \"4\"}", others);
+    make_recorded(dir, "old", there, "{}", others);
+    EXPECT_TEXT(said(dir, "one copy", 1), "0.25 in one, 0.125 in copy. Their configurations promise equal losses");
+    EXPECT_TEXT(said(dir, "one changed", 0), "in changed; the runs differ in the data\n");
+    EXPECT_TEXT(said(dir, "one grown", 0), "in grown; the runs differ in the model or its first weights\n");
+    EXPECT_TEXT(said(dir, "one old", 0), "in old; the runs differ in --data-dir, --vocab\n");
 
     char *unfinished = file_join(dir, "u/checkpoint-2");
     assert_ok(file_make_directories(unfinished));

@@ -1,0 +1,21 @@
+/* Places that --audit excluded from a run (docs/reproducibility.md): the run refuses them at its start, and the
+   launcher starts nothing more on their hosts. Its output folder has a report for people, and lines of JSON. */
+#ifndef CAIRN_BASE_EXCLUDED_H
+#define CAIRN_BASE_EXCLUDED_H
+
+#include "base/status.h"
+
+#define EXCLUDED_REPORT "audit-report.txt" /* without it no place is excluded */
+#define EXCLUDED_LINES  "audit.jsonl"
+/* In the lines: what stands before was excluded by a report that was removed. */
+#define EXCLUDED_REPAIRED "{\"repaired\": true}\n"
+
+typedef struct {
+    char host[80]; /* as gethostname returns it */
+    long long local_rank;
+} ExcludedPlace;
+
+/* Of the run whose output folder is `dir`; *n is 0 where there is no report. The caller frees *places. E_IO. */
+Status excluded_read(const char *dir, ExcludedPlace **places, int *n);
+
+#endif
