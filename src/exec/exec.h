@@ -57,6 +57,7 @@ typedef struct {
     Comm *comm;              /* the lane's own; used through the host's memory */
     CommDevice *comm_device; /* NULL: through the host's memory */
     const GradientBuckets *buckets;
+    const GradientBuckets *factors; /* pieces of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
     /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
      */
     Status (*meet)(void *self);

@@ -14,6 +14,7 @@ static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
                                 .size = param_held(p),
                                 .decay = decay,
                                 .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0,
+                                .kfac = o->kfac && param_is_linear(p),
                                 .block = block,
                                 .tensor = i};
         block += norm_blocks(param_held(p));
@@ -107,7 +108,6 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
 {
     TensorId sums = NONE, mine = t->segments;
     fill_segments(m, o, segments);
-    p->update = (Range){p->n_instrs, 0};
     if (slice) {
         Segment *few = mem_array((size_t)(m->params.count + slice->count), sizeof *few);
         int64_t n = optim_slice_segments(m, o, slice, few);
@@ -120,8 +120,7 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
         emit_slice_lamb(p, m, t, attr_of(o), mine);
     else
         emit_whole_step(p, t, o, mine);
-    if (slice)
-        plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {.weights = true}}, NO_IDS, IDS(t->weights));
+    if (slice) plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {SHARE_WEIGHTS}}, NO_IDS, IDS(t->weights));
     plan_pack(p);
 }
 

@@ -13,11 +13,12 @@ typedef struct {
     OptimizerKind kind;
     float beta1, beta2, eps, weight_decay, max_grad_norm;
     bool bias_correction;
+    bool kfac;            /* gradients of the encoder's linear layers are preconditioned, and clipped apart */
     float loss_scale;     /* fp16: the initial scale */
     int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: fixed */
 } Optimizer;
 
-/* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
+/* Appends to the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
    slice of the flat space, cut at norm blocks and tensors' starts, each rank holds the moments of its slice, updates it
    and sends its weights to all; the slice's segments are another CONST tensor, *own. */
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,

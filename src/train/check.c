@@ -35,6 +35,7 @@ Status check_options(const Config *c, bool training)
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
     TRY(place_check(c, training));
     if (!training) return OK;
+    TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));
     TRY(setup_optimizer(c, &optimizer));
     TRY(check_schedule(c));

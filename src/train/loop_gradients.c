@@ -51,7 +51,8 @@ static Status take_batch(Loop *l)
 
 Status loop_begin(Loop *l)
 {
-    return session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked);
+    TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
+    return session_gather(&l->run->session, l->progress->step + 1, l->n_tokens);
 }
 
 /* ---- computed once ---- */

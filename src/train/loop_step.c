@@ -136,6 +136,10 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .trained_s = loop_trained(l),
                          .loss_scale = (double)l->before.scale,
                          .skipped = l->before.skipped,
+                         .kfac = session_kfac(&l->run->session) != NULL,
+                         .kfac_norm = stats->kfac_norm,
+                         .kfac_set = l->run->session.kfac.set,
+                         .kfac_failed = l->run->session.kfac.failed,
                          .digests = l->digests};
     take_losses(l, stats, &record);
     l->record = record;

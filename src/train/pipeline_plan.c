@@ -79,19 +79,6 @@ done:
 
 /* ---- K-FAC ---- */
 
-static Status lag_of(const Config *c, int *lag)
-{
-    char *end;
-    *lag = (int)c->kfac_interval;
-    if (strcmp(c->kfac_lag, "auto") == 0) return OK;
-    long value = strtol(c->kfac_lag, &end, 10);
-    if (end == c->kfac_lag || *end || value < 0 || value > c->kfac_interval)
-        return fail(E_USAGE, "--kfac-lag '%s': expected auto, or 0 to --kfac-interval, which is %lld", c->kfac_lag,
-                    (long long)c->kfac_interval);
-    *lag = (int)value;
-    return OK;
-}
-
 /* The queue of every place, verified. */
 static Status fill_bubbles(Maker *m)
 {
@@ -201,9 +188,11 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
 {
     Maker m = {.r = r, .p = p};
     int64_t tokens;
+    KfacOptions kfac;
     *p = (PipelinePlan){.interval = (int)r->c->kfac_interval, .kfac = r->c->kfac_interval > 0};
     TRY(pipeline_grid(r->c, kind, r->ranks, r->in->model->config.layers, &p->grid));
-    TRY(lag_of(r->c, &p->lag));
+    TRY(kfac_options(r->c, &kfac));
+    p->lag = kfac.lag;
     TRY(open_network(&m));
     p->share = planner_share(r->c, p->grid.replicas * p->grid.directions);
     p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);

@@ -188,10 +188,30 @@ static Status load_alone(const TrainResume *r, Session *s)
     return status;
 }
 
+/* Collective. A checkpoint of a run without K-FAC has none, as --override allows. */
+static Status load_kfac(const TrainResume *r, Session *s)
+{
+    const Kfac *k = session_kfac(s);
+    Ranks *ranks = s->options.ranks;
+    int sets = kfac_sets(k);
+    if (!sets || !r->dir) return OK;
+    Status status = OK;
+    bool found = true;
+    float *used = session_kfac_set(s, false), *next = sets > 1 ? session_kfac_set(s, true) : NULL;
+    if (ranks_first(ranks)) status = checkpoint_load_kfac(r->dir, &k->table, used, next, &found);
+    if (status == OK && !found)
+        log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
+                 r->name);
+    TRY(ranks_all(ranks, status));
+    TRY(ranks_broadcast(ranks, used, (size_t)k->table.size * sizeof *used));
+    return next ? ranks_broadcast(ranks, next, (size_t)k->table.size * sizeof *next) : OK;
+}
+
 Status train_load(TrainResume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
     TRY(load_scaling(r->state, s));
+    TRY(load_kfac(r, s));
     if (r->memory.set.generation) {
         TRY(recover_load(&r->memory, s));
         persist_free(&r->memory); /* unmaps the snapshots as soon as possible */

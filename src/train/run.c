@@ -26,6 +26,11 @@ ExportText run_export_text(const Run *r)
                         .n_labels = r->n_labels};
 }
 
+uint64_t run_checkpoint_bytes(const Run *r)
+{
+    return checkpoint_bytes(&r->model.params, &r->setup.kfac.table, kfac_sets(&r->setup.kfac));
+}
+
 /* Collective: rank 0 does it, the others get its status. */
 static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }
 
@@ -206,7 +211,7 @@ static Status show_if_done(Run *r, bool *done)
 
 static Status open_output(Run *r)
 {
-    TRY(checkpoint_check_space(r->c->output_dir, 2 * checkpoint_bytes(&r->model.params)));
+    TRY(checkpoint_check_space(r->c->output_dir, 2 * run_checkpoint_bytes(r)));
     return r->task->open_output ? r->task->open_output(r) : OK;
 }
 

@@ -62,6 +62,7 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
                          .training = training,
                          .beside_training = !training && in->training,
                          .norm_forms = in->norm_forms,
+                         .kfac = training ? in->kfac : NULL,
                          .optimizer = in->optimizer};
 }
 
@@ -156,9 +157,9 @@ void run_plan_describe(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
     const Account *first = &a->row[0], *machine = &a->row[a->n - 1];
-    static const Region shown[] = {REGION_WEIGHT, REGION_COPY,    REGION_GRAD,  REGION_MOMENT,
-                                   REGION_ACT,    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT,
-                                   REGION_CONST,  REGION_SAVE,    REGION_HOST,  REGION_COMM};
+    static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
+                                   REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE,
+                                   REGION_HOST,    REGION_COMM,  REGION_KFAC};
     bool own = a->n > 1;
     buf_printf(out, "plan: recompute %s, %s on %s", p->policy, backend_precision(p->input.backend, p->input.compute),
                p->input.backend->name);

@@ -24,6 +24,7 @@ typedef struct {
     Dtype compute;
     Optimizer optimizer;
     const Exchange *exchange; /* with ranks, for training; NULL: one */
+    const Kfac *kfac;         /* NULL: none */
     bool saves;               /* this rank writes checkpoints: rank 0 */
     bool audit;               /* --audit recompute */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */

@@ -86,18 +86,23 @@ Status saving_fetch(Saving *s, const float **weights)
 Status saving_begin(Saving *s)
 {
     Buf text = {0};
+    const Session *session = &s->run->session;
+    int sets = kfac_sets(session_kfac(session));
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
-    TrainingState state = {.params = &s->run->session.whole->params,
-                           .step = s->run->progress.step,
-                           .weights = s->fetched[STATE_WEIGHTS],
-                           .m = s->fetched[STATE_M],
-                           .v = s->fetched[STATE_V],
-                           .stopped = s->stopped,
-                           .state = text.data,
-                           .state_size = text.len,
-                           .files = s->run->files,
-                           .n_files = s->run->n_files};
+    TrainingState state = {
+        .params = &s->run->session.whole->params,
+        .step = s->run->progress.step,
+        .weights = s->fetched[STATE_WEIGHTS],
+        .m = s->fetched[STATE_M],
+        .v = s->fetched[STATE_V],
+        .stopped = s->stopped,
+        .kfac = sets ? &session_kfac(session)->table : NULL,
+        .sets = {sets ? session_kfac_set(session, false) : NULL, sets > 1 ? session_kfac_set(session, true) : NULL},
+        .state = text.data,
+        .state_size = text.len,
+        .files = s->run->files,
+        .n_files = s->run->n_files};
     Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
     drop_fetched(s);
     buf_free(&text);
@@ -124,7 +129,7 @@ void saving_close(Saving *s)
 double saving_reserve(const Saving *s)
 {
     const SaverStats *stats = &s->saver.stats;
-    double bytes = (double)checkpoint_bytes(&s->run->session.whole->params);
+    double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
     double seen = stats->saved ? (stats->stalled_s + stats->background_s) / stats->saved : guess;
     return 1 + 2 * seen;

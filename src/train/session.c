@@ -75,6 +75,7 @@ static Status connect_comm_lane(Session *s)
     if (!s->options.ranks || !s->plan.input.training || s->plan.input.place) return OK;
     s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
                                 .buckets = &s->plan.input.exchange->buckets,
+                                .factors = s->plan.input.kfac ? &s->plan.input.kfac->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
     TRY(ranks_connect(s->options.ranks, &s->exec_ranks.comm));
@@ -209,6 +210,39 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 
+/* ---- K-FAC ---- */
+
+const Kfac *session_kfac(const Session *s) { return kfac_sets(s->plan.input.kfac) ? s->plan.input.kfac : NULL; }
+
+float *session_kfac_set(const Session *s, bool next)
+{
+    return (float *)s->memory.base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
+}
+
+static Status run_alone(Session *s, Range range) { return exec_run(s->train, range, &s->plan.train.capacity); }
+
+Status session_gather(Session *s, int64_t step, int64_t n_tokens)
+{
+    const Kfac *k = session_kfac(s);
+    if (!k) return OK;
+    if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.train.adopt));
+    s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
+    return s->ctl.kfac_tokens ? run_alone(s, s->plan.train.gather) : OK;
+}
+
+/* After the last micro-batch of a step that gathered. */
+static Status invert(Session *s, const Kfac *k, int64_t step)
+{
+    s->kfac = (KfacDone){kfac_set(k, step), -1};
+    if (!kfac_refreshes(k, step)) return OK;
+    TRY(run_alone(s, s->plan.train.invert));
+    s->kfac.failed = 0;
+    for (int i = 0; i < k->plan.n; i++) s->kfac.failed += session_kfac_set(s, true)[k->plan.linears[i].flag] == 0;
+    return kfac_adopts_after(k, step) ? run_alone(s, s->plan.train.adopt) : OK;
+}
+
+/* ---- micro-batches and the update ---- */
+
 Status session_next(Session *s)
 {
     TRY(session_audit_found(s, &s->found));
@@ -249,6 +283,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     s->ctl.learning_rate = (float)learning_rate;
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
     TRY(exec_upload(s->train, s->plan.train_tensors.ctl, &s->ctl, sizeof s->ctl));
+    if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
     TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
     if (s->pipeline) pipeline_take_sums(s, stats);

@@ -32,6 +32,11 @@ typedef enum { STATE_WEIGHTS, STATE_M, STATE_V, N_STATE_ARRAYS } StateArray;
 typedef struct SessionPipeline SessionPipeline;
 
 typedef struct {
+    int64_t set;    /* whose inverses the update used */
+    int64_t failed; /* linears that its inversion left with their former inverses; −1: it inverted none */
+} KfacDone;
+
+typedef struct {
     const Model *model;        /* the plan's; in a pipeline the part that this rank holds */
     const Model *whole;        /* `model`, or in a pipeline all of it: checkpoints are of this one */
     SessionPipeline *pipeline; /* NULL: this rank has the whole model */
@@ -40,6 +45,7 @@ typedef struct {
     Memory memory;
     Exec *train, *eval;
     Ctl ctl;
+    KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
     ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
@@ -76,6 +82,9 @@ void session_read_done(const Session *s, const float *values);
 Status session_check_weights(const Session *s, const float *weights);
 /* (3, params.size) weights, m, v, in host memory; or NULL. */
 float *session_save_buffer(const Session *s);
+const Kfac *session_kfac(const Session *s); /* NULL: none */
+/* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size). */
+float *session_kfac_set(const Session *s, bool next);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
    its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);
@@ -102,6 +111,10 @@ Status session_check_forms(Session *s, bool *changed);
 /* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences with a label and masked positions of the
    whole step. */
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
+/* Collective. After session_begin, with K-FAC, for the update that will make step `step`: puts inverses in use that are
+   due before its micro-batches, and where it gathers statistics, of `n_tokens` real tokens on all ranks, clears them.
+ */
+Status session_gather(Session *s, int64_t step, int64_t n_tokens);
 Status session_micro(Session *s, const MicroBatch *b);
 /* With virtual ranks, after the last micro-batch of one: its gradients and losses are kept for the sum, and the next
    one begins. */
@@ -121,8 +134,8 @@ Status session_own_digest(const Session *s, uint64_t *digest);
 Status session_gradient_digest(const Session *s, uint64_t *digest);
 /* After an update. */
 Status session_weights_digest(const Session *s, uint64_t *digest);
-/* `step`: number of the update, from 1. stats->finite is 0 where the update was skipped; then weights and moments have
-   not changed. */
+/* `step`: number of the update, from 1; with K-FAC, that of session_gather. Collective there. stats->finite is 0 where
+   the update was skipped; then weights and moments have not changed. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
 /* The micro-batches of this rank's replicas in a pipeline: one, or of chimera one for each direction. */
 typedef struct {

@@ -80,6 +80,7 @@ Status setup_optimizer(const Config *c, Optimizer *o)
                      .eps = (float)c->adam_eps,
                      .weight_decay = (float)c->weight_decay,
                      .max_grad_norm = (float)c->max_grad_norm,
+                     .kfac = c->kfac_interval > 0,
                      .bias_correction = c->bias_correction};
     TRY(find_loss_scale(c, o));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -232,6 +233,15 @@ Status setup_audit(const Config *c, PlanInput *in)
     return OK;
 }
 
+static Status open_kfac(const Config *c, const Model *model, Setup *s)
+{
+    KfacOptions o;
+    TRY(kfac_options(c, &o));
+    kfac_init(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
+    if (kfac_sets(&s->kfac) == 0 || s->backend->op[OP_INVERT].run) return OK;
+    return fail(E_USAGE, "--kfac-interval: the backend '%s' has no K-FAC. Use --backend cpu, or ref", s->backend->name);
+}
+
 /* In place of planner_choose. */
 static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
 {
@@ -252,10 +262,12 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
     bool pipeline = in.training && place_wanted(c);
     if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
+    if (in.training && !pipeline) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.exchange = in.training && s->ranks && !pipeline ? &s->exchange : NULL;
+    in.kfac = in.training && !pipeline ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
@@ -275,6 +287,8 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Exchange exchange = {0};
     RunPlan plan = {0};
     if (place_wanted(c)) return OK; /* no rank needs room for the whole */
+    TRY(open_kfac(c, in.model, s));
+    in.kfac = &s->kfac;
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
@@ -288,6 +302,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK && !plan.fits) status = planner_refuse(c, &plan);
     run_plan_free(&plan);
+    kfac_free(&s->kfac); /* the run plans again */
     exchange_free(&exchange);
     return status;
 }
@@ -309,5 +324,6 @@ void setup_free(Setup *s)
     backend_close(s->backend);
     exchange_free(&s->exchange);
     place_free(s->place);
+    kfac_free(&s->kfac);
     *s = (Setup){0};
 }
