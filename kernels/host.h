@@ -53,11 +53,18 @@ static inline void host_check_scratch(const OpCall *call, size_t bytes)
 /* ---- the optimizer ---- */
 
 typedef struct {
-    float beta1, beta2, eps, bias1, bias2, grad_scale, rate;
-    float decay; /* of the segment */
+    float beta1, beta2, eps, bias1, bias2, rate;
+    float decay, grad_scale; /* of the segment */
 } Adam;
 
-static inline Adam host_adam(const OpCall *call, const Stats *stats)
+/* Sets what depends on the segment. */
+static inline void host_adam_segment(Adam *a, const Segment *s, const Stats *stats)
+{
+    a->decay = s->decay;
+    a->grad_scale = s->kfac ? stats->kfac_scale : stats->grad_scale;
+}
+
+static inline Adam host_adam(const OpCall *call)
 {
     const Ctl *ctl = op_ctl(call);
     return (Adam){.beta1 = call->attr.optimizer.beta1,
@@ -65,7 +72,6 @@ static inline Adam host_adam(const OpCall *call, const Stats *stats)
                   .eps = call->attr.optimizer.eps,
                   .bias1 = ctl->bias1,
                   .bias2 = ctl->bias2,
-                  .grad_scale = stats->grad_scale,
                   .rate = ctl->learning_rate};
 }
 

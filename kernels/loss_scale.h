@@ -28,15 +28,24 @@ CAIRN_DEVICE static inline void loss_scale_next(LossScaling *s, bool finite, int
     }
 }
 
-/* `squares`: Σ of the squares of the scaled gradients. */
-CAIRN_DEVICE static inline void loss_scale_norm(Stats *stats, LossScaling *scaling, double squares, OpAttr attr)
+/* Scale and clipping as one factor. */
+CAIRN_DEVICE static inline float loss_scale_factor(double scale, double norm, double limit)
 {
-    double scale = (double)loss_scale_of(scaling), norm = sqrt(squares) / scale;
-    double limit = (double)attr.grad_norm.max_norm, clip = limit > 0 && norm > limit ? norm / limit : 1.0;
-    bool finite = norm <= DBL_MAX; /* false for infinity and NaN */
+    return (float)(1.0 / (scale * (limit > 0 && norm > limit ? norm / limit : 1.0)));
+}
+
+/* `squares`, `kfac_squares`: Σ of the squares of the scaled gradients, of those that K-FAC preconditions apart. */
+CAIRN_DEVICE static inline void loss_scale_norm(Stats *stats, LossScaling *scaling, double squares, double kfac_squares,
+                                                OpAttr attr)
+{
+    double scale = (double)loss_scale_of(scaling), norm = sqrt(squares) / scale, of_kfac = sqrt(kfac_squares) / scale;
+    double limit = (double)attr.grad_norm.max_norm;
+    bool finite = norm <= DBL_MAX && of_kfac <= DBL_MAX; /* false for infinity and NaN */
     stats->grad_norm = norm;
+    stats->kfac_norm = of_kfac;
     stats->finite = finite;
-    stats->grad_scale = finite ? (float)(1.0 / (scale * clip)) : 0.0f;
+    stats->grad_scale = finite ? loss_scale_factor(scale, norm, limit) : 0.0f;
+    stats->kfac_scale = finite ? loss_scale_factor(scale, of_kfac, limit) : 0.0f;
     if (scaling) loss_scale_next(scaling, finite, attr.grad_norm.growth_interval);
 }
 

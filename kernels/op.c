@@ -68,6 +68,8 @@ static void mlm_traffic(const OpCall *call, double logits, OpCost *cost)
     cost->pass_bytes = logits * (4 + (training ? 2 * element : 0));
 }
 
+static double cube(double x) { return x * x * x; }
+
 OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
 {
     OpCost cost = {0, traffic(call, rows), 0};
@@ -101,6 +103,18 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
         break;
     case OP_LAMB_STEP:
         cost.bytes = 7 * operand_bytes(OUT(call, LAMB_STEP, m), rows);
+        break;
+    case OP_CURVATURE: /* the mean of all steps */
+        cost.product_flops = 2.0 * n_rows * (double)call->attr.curvature.n * (double)call->attr.curvature.n /
+                             (double)call->attr.curvature.interval;
+        cost.bytes /= (double)call->attr.curvature.interval;
+        break;
+    case OP_INVERT:
+        cost.product_flops = cube((double)call->attr.kfac.k) + cube((double)call->attr.kfac.n);
+        break;
+    case OP_PRECONDITION:
+        cost.product_flops = 2.0 * (double)call->attr.kfac.k * (double)call->attr.kfac.n *
+                             (double)(call->attr.kfac.k + call->attr.kfac.n);
         break;
     case OP_OFFLOAD: /* once over the link, which is slower than either memory */
     case OP_FETCH:

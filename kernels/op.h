@@ -33,6 +33,14 @@ OP_LIST(X)
 typedef enum { GELU_ERF, GELU_TANH } GeluKind;
 typedef enum { NORM_FORM_Y, NORM_FORM_XHAT } NormForm;
 
+/* Of SHARE: all but FACTORS are sent from each part's owner to all. */
+typedef enum {
+    SHARE_SUMS,    /* a table of block sums */
+    SHARE_WEIGHTS, /* by buckets */
+    SHARE_FACTORS, /* K-FAC's statistics: their sum over all ranks, to the owner alone */
+    SHARE_INVERSES /* K-FAC's */
+} ShareKind;
+
 /* Fixed when the plan is emitted; a union by op family. */
 typedef union {
     struct {
@@ -81,8 +89,16 @@ typedef union {
         int32_t bucket; /* which of the plan's gradient buckets; −1: the stats */
     } reduce;
     struct {
-        bool weights; /* by buckets; else a table of block sums */
+        ShareKind what;
     } share;
+    struct {
+        int64_t first, n; /* columns of x */
+        int32_t interval; /* steps, of which one gathers */
+    } curvature;
+    struct {
+        float damping; /* λ */
+        int64_t k, n;
+    } kfac; /* INVERT, ADOPT, PRECONDITION */
     struct {
         int32_t tensor; /* whose sums `again` are: its number in the plan */
     } compare;
@@ -112,7 +128,8 @@ typedef struct {
     float scale_seqs;                   /* 1 / sequences of the step, over all ranks */
     float scale_masked;                 /* 1 / masked tokens of the step, over all ranks */
     float learning_rate;
-    float bias1, bias2; /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
+    float bias1, bias2;  /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
+    int64_t kfac_tokens; /* real tokens of the step, over all ranks, where K-FAC gathers statistics; else 0 */
 } Ctl;
 
 /* The OUTPUT tensor `stats`: summed over the micro-batches of a step, cleared at its start. */
@@ -121,6 +138,8 @@ typedef struct {
     int64_t correct[2]; /* rows whose largest logit is the label */
     double grad_norm;   /* before clipping, after unscaling */
     float grad_scale;   /* factor of the gradients in the optimizer */
+    double kfac_norm;   /* of the tensors that K-FAC preconditions, which grad_norm leaves out; else 0 */
+    float kfac_scale;   /* their factor */
     int32_t finite;     /* 0: the update is skipped */
 } Stats;
 
@@ -144,6 +163,7 @@ typedef struct {
     int64_t offset, size; /* elements */
     float decay;          /* weight decay, 0 where excluded */
     int32_t trust;        /* LAMB: 1 where its trust ratio applies */
+    int32_t kfac;         /* 1 where K-FAC preconditions the gradient */
     int64_t shift;        /* of a slice: added to a place in the space gives its place in m and v; else 0 */
     int64_t block;        /* the number of its first norm block among those of the whole space */
     int64_t tensor;       /* index, among all segments, of the one that it is or, in a slice, is a piece of */
@@ -180,6 +200,11 @@ typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);
 /* Ops between ranks: exec/ runs them, backends do not have them. Of all ranks, and of neighbours in a pipeline. */
 static inline bool op_is_exchange(Op op) { return op == OP_REDUCE || op == OP_SHARE; }
 static inline bool op_is_link(Op op) { return op == OP_SEND || op == OP_RECEIVE; }
+/* K-FAC's, which a backend may lack. */
+static inline bool op_is_kfac(Op op)
+{
+    return op == OP_CURVATURE || op == OP_INVERT || op == OP_ADOPT || op == OP_PRECONDITION;
+}
 
 /* ---- the table, made from OP_LIST ---- */
 typedef struct {

@@ -51,7 +51,11 @@
     X(BCE, "bce")                                                                                                      \
     X(COMPARE, "compare")                                                                                              \
     X(SEND, "send")                                                                                                    \
-    X(RECEIVE, "receive")
+    X(RECEIVE, "receive")                                                                                              \
+    X(CURVATURE, "curvature")                                                                                          \
+    X(INVERT, "invert")                                                                                                \
+    X(ADOPT, "adopt")                                                                                                  \
+    X(PRECONDITION, "precondition")
 
 /* clang-format off */
 
@@ -163,8 +167,9 @@
 /* ---- the update ---- */
 
 /* GRAD_NORM: stats.grad_norm = ‖grads‖ / scale from sums over 1024-element blocks of each segment, in fixed order;
-   stats.grad_scale = 1 / (scale · max(1, norm / max_norm)); stats.finite = 0 where the norm is not. With a growth
-   interval the loss scale moves on (kernels/loss_scale.h). grads (P); sums are those of BLOCK_SUMS, added instead of
+   stats.grad_scale = 1 / (scale · max(1, norm / max_norm)); stats.finite = 0 where the norm is not. Segments with
+   `kfac` have a norm and a scale of their own, stats.kfac_norm and kfac_scale (host backends). With a growth interval
+   the loss scale moves on (kernels/loss_scale.h). grads (P); sums are those of BLOCK_SUMS, added instead of
    reading grads. Sources: clipping (Pascanu et al., 2013); dynamic loss scale (Micikevicius et al., 2018). */
 #define GRAD_NORM_OPERANDS(IN, OUT, op)                                                                                \
     IN(op, grads) IN(op, segments) IN(op, ctl, CTL) IN(op, sums, OPTIONAL) OUT(op, stats, ADDED)                       \
@@ -201,8 +206,9 @@
 /* REDUCE: x = the sum over all ranks, of a bucket of gradients or of the stats. exec/ runs it; no backend has it. */
 #define REDUCE_OPERANDS(IN, OUT, op) OUT(op, x, ADDED)
 
-/* SHARE: every rank's part to all ranks, of a table of block sums or of the weights. exec/ runs it; no backend has it.
-   Source: ZeRO, stage 1 (Rajbhandari et al., 2020). */
+/* SHARE: every rank's part to all ranks, of a table of block sums, of the weights or of K-FAC's inverses; or K-FAC's
+   statistics, summed over all ranks, to the rank that owns them. exec/ runs it; no backend has it. Source: ZeRO, stage 1
+   (Rajbhandari et al., 2020). */
 #define SHARE_OPERANDS(IN, OUT, op) OUT(op, x, ADDED)
 
 /* SEND, RECEIVE: the boundary of a stage, or its gradient, to and from the neighbouring stage of a pipeline. x (T, H) c.
@@ -225,6 +231,30 @@
 #define LAMB_DESCEND_OPERANDS(IN, OUT, op)                                                                             \
     IN(op, u) IN(op, segments) IN(op, all) IN(op, p_sums) IN(op, u_sums) IN(op, ctl, CTL) IN(op, stats)                \
     OUT(op, weights, ADDED)
+
+/* ---- K-FAC (Martens and Grosse, 2015; Osawa, Li and Hoefler, 2023), of a linear layer with weight (n, k): A (k, k) and
+   B (n, n) are the second moments of its input rows and of its output gradients' rows. A backend may lack these ops; then
+   --kfac-interval is refused. ---- */
+
+/* CURVATURE: factor += Σ xᵀ·x over the real rows of the micro-batch, in a step that gathers statistics; nothing where
+   ctl's kfac_tokens is 0. x (T, any) c, of which attr takes `n` columns from `first` on; factor (n, n) F32. */
+#define CURVATURE_OPERANDS(IN, OUT, op) IN(op, x) IN(op, ctl, CTL) OUT(op, factor, ADDED)
+
+/* INVERT: sums become damped inverses. With T = ctl's kfac_tokens, A = a / T and B = b · T (a token's own gradient is T
+   times its part of the mean loss's); π = √((tr A / k) / (tr B / n)); a = (A + max(√λ·π, 1e-7)·I)⁻¹ and
+   b = (B + max(√λ/π, 1e-7)·I)⁻¹. A pivot that is not positive multiplies that damping by 10, five times at most. ready is
+   1; it is 0, and a and b hold anything, where that did not help or a trace is 0 or not finite. `from`, where present,
+   has the sums of A instead of `a`. Upper triangles are read. a, from (k, k), b (n, n), ready (1), all F32. */
+#define INVERT_OPERANDS(IN, OUT, op)                                                                                   \
+    IN(op, ctl, CTL) IN(op, from, OPTIONAL) OUT(op, a, ADDED) OUT(op, b, ADDED) OUT(op, ready)
+
+/* ADOPT: where ready is not 0, a_inv = a, b_inv = b and has = 1. Shapes as in INVERT. */
+#define ADOPT_OPERANDS(IN, OUT, op)                                                                                    \
+    IN(op, a) IN(op, b) IN(op, ready) OUT(op, a_inv, ADDED) OUT(op, b_inv, ADDED) OUT(op, has, ADDED)
+
+/* PRECONDITION: where has is not 0, dw = b_inv·dw·a_inv and db = b_inv·db. dw (n, k), db (n), all F32. */
+#define PRECONDITION_OPERANDS(IN, OUT, op)                                                                             \
+    IN(op, a_inv) IN(op, b_inv) IN(op, has) OUT(op, dw, ADDED) OUT(op, db, ADDED + OPTIONAL)
 
 /* ---- checks ---- */
 

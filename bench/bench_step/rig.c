@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GRAIN_TOKENS 2048 /* the default of --grain-tokens */
+
 static Status place(Rig *r, const Segment *segments)
 {
     const Plan *plans[] = {&r->plan};
@@ -24,8 +26,9 @@ Status rig_open(Rig *r, const char *policy_name)
                              .weight_decay = 0.01f,
                              .max_grad_norm = 1},
                .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
-    const char *audited = strstr(policy_name, "+audit");
-    char *name = audited ? mem_strndup(policy_name, (size_t)(audited - policy_name)) : mem_strdup(policy_name);
+    bool audited = strstr(policy_name, "+audit") != NULL;
+    char *name = mem_strndup(policy_name, strcspn(policy_name, "+"));
+    r->grains = strstr(policy_name, "+grains") != NULL;
     Status parsed = policy_parse(name, &policy);
     free(name);
     TRY(parsed);
@@ -38,7 +41,8 @@ Status rig_open(Rig *r, const char *policy_name)
                            .training = true,
                            .capacity = capacity,
                            .levels = levels,
-                           .audit = audited != NULL,
+                           .audit = audited,
+                           .virtual_each = r->grains,
                            .optimizer = r->optimizer};
     Status status = plan_make(&request, &r->plan, &r->t, segments);
     if (status == OK) status = place(r, segments);
@@ -59,6 +63,21 @@ static Status upload(const Rig *r, TensorId t, const void *data, int64_t n)
     return t != NONE && n > 0 ? exec_upload(r->exec, t, data, (size_t)n * sizeof(int32_t)) : OK;
 }
 
+/* Grains of whole sequences, as a run with --virtual-ranks has them. */
+static void divide(Rig *r, const Batch *m)
+{
+    const MicroBatch *b = &m->b;
+    int32_t begin = 0, masked = 0;
+    exec_clear_grains(r->exec);
+    for (int32_t s = 0; s < b->n_seqs && r->grains; s++) {
+        int32_t end = b->spans[2 * s + 1];
+        if (s + 1 < b->n_seqs && b->spans[2 * s + 3] - begin <= GRAIN_TOKENS) continue;
+        while (masked < m->n_masked && m->masked[masked] < end) masked++;
+        exec_add_grain(r->exec, end, s + 1, masked);
+        begin = end;
+    }
+}
+
 static Status feed(Rig *r, const Batch *m, int step)
 {
     const ModelTensors *t = &r->t;
@@ -73,6 +92,7 @@ static Status feed(Rig *r, const Batch *m, int step)
     TRY(upload(r, t->labels, b->label, b->n_seqs));
     TRY(upload(r, t->masked, m->masked, m->n_masked));
     TRY(upload(r, t->masked_labels, m->labels, m->n_masked));
+    divide(r, m);
     r->ctl.batch = (uint32_t)step;
     r->ctl.n_tokens = b->n_tokens;
     r->ctl.n_seqs = b->n_seqs;
@@ -89,6 +109,8 @@ Status rig_step(Rig *r, int step)
     TRY(feed(r, m, step));
     RowCounts rows = exec_rows(r->exec, m->b.n_tokens, m->b.n_seqs, m->n_masked);
     TRY(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
+    exec_virtual_begin(r->exec);
     TRY(exec_run(r->exec, r->plan.micro, &rows));
+    exec_virtual_end(r->exec, true);
     return exec_run(r->exec, r->plan.update, &r->plan.capacity);
 }

@@ -54,6 +54,7 @@ typedef struct {
     Exec *exec;
     Ctl ctl;
     Optimizer optimizer;
+    bool grains; /* as with --virtual-ranks 1 */
 } Rig;
 
 Status rig_open(Rig *r, const char *policy_name);

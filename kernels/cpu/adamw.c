@@ -7,7 +7,7 @@ static void update_part(void *arg, int part)
     Adam adam = w->adam;
     for (const Segment *s = w->segments; s < w->segments + w->n; s++) {
         CpuSpan mine = cpu_span(norm_blocks(s->size), 1, part, cpu.threads);
-        adam.decay = s->decay;
+        host_adam_segment(&adam, s, w->stats);
         for (int64_t b = mine.first; b < mine.end; b++) {
             int64_t at = s->offset + b * NORM_BLOCK, size = host_block_size(s, b);
             float *p = w->weights + at, *g = w->grads + at;
@@ -24,7 +24,8 @@ void cpu_update(const CpuUpdate *w) { cpu_parallel(update_part, (void *)(uintptr
 Status cpu_adamw(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, ADAMW, stats)->data;
-    CpuUpdate w = {.adam = host_adam(call, stats),
+    CpuUpdate w = {.adam = host_adam(call),
+                   .stats = stats,
                    .weights = OUT(call, ADAMW, weights)->data,
                    .m = OUT(call, ADAMW, m)->data,
                    .v = OUT(call, ADAMW, v)->data,

@@ -75,7 +75,10 @@ static inline CpuSpan cpu_block(int64_t rows, int64_t block)
     X(BLOCK_SUMS, cpu_block_sums, no_scratch, no_prepare)                                                              \
     X(LAMB_STEP, cpu_lamb_step, no_scratch, no_prepare)                                                                \
     X(LAMB_DESCEND, cpu_lamb_descend, cpu_lamb_descend_scratch, no_prepare)                                            \
-    X(DIGEST, cpu_digest, no_scratch, no_prepare)
+    X(DIGEST, cpu_digest, no_scratch, no_prepare)                                                                      \
+    X(CURVATURE, cpu_curvature, cpu_curvature_scratch, cpu_curvature_prepare)                                          \
+    X(INVERT, cpu_invert, cpu_invert_scratch, no_prepare)                                                              \
+    X(PRECONDITION, cpu_precondition, cpu_precondition_scratch, no_prepare)
 
 #define X(op, run, scratch, prepare)                                                                                   \
     OpRun run;                                                                                                         \
@@ -113,6 +116,7 @@ void cpu_add_blocks(float *to, const float *blocks, int64_t rows, int64_t stride
 
 typedef struct {
     Adam adam;
+    const Stats *stats;
     const Segment *segments; // (n)
     int64_t n;
     float *weights, *m, *v, *grads;

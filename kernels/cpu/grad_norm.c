@@ -60,14 +60,15 @@ Status cpu_grad_norm(const OpCall *call, const RowCounts *rows)
     const double *sums = IN(call, GRAD_NORM, sums)->data;
     int64_t n;
     const Segment *segments = op_segments(IN(call, GRAD_NORM, segments), rows, &n);
-    double squares = 0;
+    double squares[2] = {0, 0};
     host_check_scratch(call, cpu_grad_norm_scratch(call, rows));
     if (!sums) {
         cpu_check_blocks(segments, n, most_blocks(call, rows), "grad_norm");
         sum_blocks(segments, n, IN(call, GRAD_NORM, grads)->data, call->scratch);
         sums = call->scratch;
     }
-    for (int64_t i = 0; i < n; i++) squares += host_add_blocks(&segments[i], sums);
-    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares, call->attr);
+    for (int64_t i = 0; i < n; i++) squares[segments[i].kfac != 0] += host_add_blocks(&segments[i], sums);
+    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares[0], squares[1],
+                    call->attr);
     return OK;
 }

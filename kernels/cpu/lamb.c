@@ -53,7 +53,8 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB, stats)->data;
     LambScratch s = lamb_scratch(call, rows);
-    CpuUpdate w = {.adam = host_adam(call, stats),
+    CpuUpdate w = {.adam = host_adam(call),
+                   .stats = stats,
                    .weights = OUT(call, LAMB, weights)->data,
                    .m = OUT(call, LAMB, m)->data,
                    .v = OUT(call, LAMB, v)->data,
@@ -76,7 +77,8 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB_STEP, stats)->data;
-    CpuUpdate w = {.adam = host_adam(call, stats),
+    CpuUpdate w = {.adam = host_adam(call),
+                   .stats = stats,
                    .weights = IN(call, LAMB_STEP, weights)->data,
                    .m = OUT(call, LAMB_STEP, m)->data,
                    .v = OUT(call, LAMB_STEP, v)->data,

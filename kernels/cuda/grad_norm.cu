@@ -29,7 +29,7 @@ __global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const doubl
     double mine = 0;
     for (int32_t i = (int32_t)threadIdx.x; i < chunks; i += NORM_THREADS) mine += sums[i];
     double squares = block_sum_double(mine, shared);
-    if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, attr);
+    if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, 0, attr);
 }
 
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)

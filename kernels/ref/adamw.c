@@ -13,12 +13,12 @@ Status ref_adamw(const OpCall *call, const RowCounts *rows)
     const float *grads = IN(call, ADAMW, grads)->data;
     const Stats *stats = IN(call, ADAMW, stats)->data;
     float *weights = OUT(call, ADAMW, weights)->data, *m = OUT(call, ADAMW, m)->data, *v = OUT(call, ADAMW, v)->data;
-    Adam adam = host_adam(call, stats);
+    Adam adam = host_adam(call);
     int64_t n;
     const Segment *segments = op_segments(IN(call, ADAMW, segments), rows, &n);
     if (!stats->finite) return OK;
     for (const Segment *s = segments; s < segments + n; s++) {
-        adam.decay = s->decay;
+        host_adam_segment(&adam, s, stats);
         for (int64_t i = s->offset; i < s->offset + s->size; i++)
             weights[i] -= adam.rate * ref_adam_update(&adam, weights[i], grads[i], &m[i + s->shift], &v[i + s->shift]);
     }

@@ -34,11 +34,12 @@ Status ref_grad_norm(const OpCall *call, const RowCounts *rows)
     const float *grads = IN(call, GRAD_NORM, grads)->data;
     int64_t n;
     const Segment *segments = op_segments(IN(call, GRAD_NORM, segments), rows, &n);
-    double squares = 0;
+    double squares[2] = {0, 0};
     const double *sums = IN(call, GRAD_NORM, sums)->data;
     for (int64_t i = 0; i < n; i++)
-        squares +=
+        squares[segments[i].kfac != 0] +=
             sums ? host_add_blocks(&segments[i], sums) : ref_sum_squares(grads + segments[i].offset, segments[i].size);
-    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares, call->attr);
+    loss_scale_norm(OUT(call, GRAD_NORM, stats)->data, OUT(call, GRAD_NORM, scaling)->data, squares[0], squares[1],
+                    call->attr);
     return OK;
 }

@@ -42,7 +42,11 @@
     X(LAMB_STEP, ref_lamb_step, no_scratch)                                                                            \
     X(LAMB_DESCEND, ref_lamb_descend, no_scratch)                                                                      \
     X(DIGEST, ref_digest, no_scratch)                                                                                  \
-    X(COMPARE, ref_compare, no_scratch)
+    X(COMPARE, ref_compare, no_scratch)                                                                                \
+    X(CURVATURE, ref_curvature, ref_curvature_scratch)                                                                 \
+    X(INVERT, ref_invert, ref_invert_scratch)                                                                          \
+    X(ADOPT, ref_adopt, no_scratch)                                                                                    \
+    X(PRECONDITION, ref_precondition, ref_precondition_scratch)
 
 #define X(op, run, scratch)                                                                                            \
     OpRun run;                                                                                                         \

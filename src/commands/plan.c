@@ -123,6 +123,10 @@ static Status find_input(PlanRun *r)
     in->norm_forms = r->norm_forms;
     TRY(setup_optimizer(c, &in->optimizer));
     TRY(setup_audit(c, in));
+    KfacOptions kfac;
+    TRY(kfac_options(c, &kfac));
+    if (!pipelined(c)) kfac_init(&r->setup.kfac, &kfac, &r->model, 1, 0);
+    in->kfac = &r->setup.kfac;
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in->backend, in));
@@ -316,8 +320,17 @@ done:
 /* Options of pipelines alone. */
 static Status check_kfac(const Config *c)
 {
-    if (pipelined(c) || (!c->kfac_interval && !c->stages)) return OK;
-    return fail(E_USAGE, "--%s needs --pipeline: give a schedule, or all", c->stages ? "stages" : "kfac-interval");
+    if (pipelined(c)) return OK;
+    if (c->stages) return fail(E_USAGE, "--stages needs --pipeline: give a schedule, or all");
+    if (c->kfac_interval && c->ranks > 1)
+        return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
+                    (long long)c->ranks);
+    if (c->kfac_interval && *c->device)
+        return fail(E_USAGE,
+                    "--kfac-interval with --device %s needs --pipeline, because GPUs do not train with K-FAC: "
+                    "give a schedule, or all",
+                    c->device);
+    return kfac_check(c);
 }
 
 Status command_plan(const Config *c)

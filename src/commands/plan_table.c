@@ -18,7 +18,7 @@ enum { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, SCRATCH, INPUT, SAVE, N_PARTS
 static const Part parts[N_PARTS] = {
     [WEIGHTS] = {"weights", BIT(WEIGHT) | BIT(COPY)},
     [GRADIENTS] = {"gradients", BIT(GRAD)},
-    [OPTIMIZER] = {"optimizer", BIT(MOMENT)},
+    [OPTIMIZER] = {"optimizer", BIT(MOMENT) | BIT(KFAC)},
     [ACTIVATIONS] = {"activations", BIT(ACT)},
     [SCRATCH] = {"scratch", BIT(SCRATCH)},
     [INPUT] = {"input", BIT(INPUT) | BIT(OUTPUT) | BIT(CONST)},

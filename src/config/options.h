@@ -70,6 +70,12 @@
     X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*", "decay of the second moment")                     \
     X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*", "added to the root of the second moment")                    \
     X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
+    X(kfac_interval, Count, "0", 0, 1000000, "", "K", RESULT, "*p",                                                    \
+      "precondition the encoder's gradients with K-FAC, its statistics gathered every K steps; 0: none. plan "         \
+      "--pipeline: fill the bubbles with its work")                                                                    \
+    X(kfac_lag, Text, "auto", 0, 0, "", "L", RESULT, "*p",                                                             \
+      "steps from gathered statistics until their inverses are used, at most K; auto: 0, with a pipeline K")           \
+    X(kfac_damping, Real, "0.001", 1e-12, 1e6, "", "X", RESULT, "*p", "K-FAC's damping")                               \
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*p", "all dropout rates; -1: those of config.json")            \
     X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "g", "share of the target that all classes get evenly")   \
@@ -159,6 +165,13 @@
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*p",                                                        \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*p",        \
+      "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
+      "line per schedule")                                                                                             \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*p", "stages of the pipeline; 0: as many as ranks have room for")   \
+    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
+    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
+      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
@@ -187,15 +200,6 @@
       "print the lines of a PBS job that fits --recompute's plan; sweep: the command that submits all runs")           \
     X(slurm, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Slurm")                                          \
     X(sge, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Grid Engine")                                      \
-    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", NONE, "p",         \
-      "predict a pipeline of --stages on --ranks: time, bubble and memory of each stage; all: a line per schedule")    \
-    X(stages, Count, "0", 0, 4096, "", "C", NONE, "p", "stages of the pipeline; 0: as many as --ranks have room for")  \
-    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "p", "interleaved: stages on a rank")                            \
-    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "p",                                                         \
-      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
-    X(kfac_interval, Count, "0", 0, 1000000, "", "K", NONE, "p",                                                       \
-      "pipeline: fill the bubbles with K-FAC's work, refreshed every K steps; 0: none")                                \
-    X(kfac_lag, Text, "auto", 0, 0, "", "L", NONE, "p", "steps from a refresh until its inverses are used; auto: K")   \
     X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \

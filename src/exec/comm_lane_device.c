@@ -67,7 +67,8 @@ static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
     void *stream = l->device->stream(l->device);
     float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
-    if (!e->plan->instrs[i].attr.share.weights)
+    CHECK(e->plan->instrs[i].attr.share.what <= SHARE_WEIGHTS, "K-FAC's exchanges go through the host's memory");
+    if (e->plan->instrs[i].attr.share.what != SHARE_WEIGHTS)
         return comm_device_gather_parts(l->ranks->comm_device, x, b->sums, stream);
     for (int k = 0; k < b->n; k++)
         TRY(comm_device_gather_parts(l->ranks->comm_device, x, gradient_parts(b, k), stream));

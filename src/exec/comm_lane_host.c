@@ -48,9 +48,12 @@ static Status sum_stats(const HostLane *l)
     return backend_upload(l->backend, l->stats, &stats, sizeof stats);
 }
 
+typedef enum { SUM_TO_ALL, SUM_TO_OWNERS, SEND_TO_ALL } HowShared;
+
 /* `x` of the collectives is the flat space; of a device it is a copy of [begin, end), as if the space began before it.
  */
-static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts, bool sum)
+static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts,
+                             HowShared how, Dtype wire)
 {
     const GradientBuckets *b = l->ranks->buckets;
     Comm *comm = l->ranks->comm;
@@ -60,12 +63,12 @@ static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t
         space = copy - begin;
         TRY(backend_download(l->backend, copy, x + begin, bytes));
     }
-    if (!sum)
-        TRY(comm_gather_parts(comm, space, parts, F32, l->buffer));
-    else if (b->sums)
-        TRY(comm_reduce_scatter(comm, space, parts, b->wire, l->buffer));
+    if (how == SEND_TO_ALL)
+        TRY(comm_gather_parts(comm, space, parts, wire, l->buffer));
+    else if (how == SUM_TO_OWNERS)
+        TRY(comm_reduce_scatter(comm, space, parts, wire, l->buffer));
     else
-        TRY(comm_allreduce(comm, space, parts, b->wire, l->buffer));
+        TRY(comm_allreduce(comm, space, parts, wire, l->buffer));
     return l->backend->device ? backend_upload(l->backend, x + begin, copy, bytes) : OK;
 }
 
@@ -74,7 +77,8 @@ static Status sum_bucket(const HostLane *l, int32_t bucket)
     const GradientBuckets *b = l->ranks->buckets;
     int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
     exec_virtual_add(l->exec, begin, end);
-    return exchange_parts(l, l->grads, begin, end, gradient_parts(b, bucket), true);
+    return exchange_parts(l, l->grads, begin, end, gradient_parts(b, bucket), b->sums ? SUM_TO_OWNERS : SUM_TO_ALL,
+                          b->wire);
 }
 
 static Status sum_one(HostLane *l, Post *p, bool first)
@@ -100,21 +104,23 @@ static Interval parts_extent(const Intervals *parts, int ranks)
     return all;
 }
 
-static Status share_parts(const HostLane *l, float *x, const Intervals *parts)
+static Status share_parts(const HostLane *l, float *x, const Intervals *parts, HowShared how)
 {
     Interval all = parts_extent(parts, l->ranks->buckets->ranks);
-    return all.end <= all.begin ? OK : exchange_parts(l, x, all.begin, all.end, parts, false);
+    return all.end <= all.begin ? OK : exchange_parts(l, x, all.begin, all.end, parts, how, F32);
 }
 
 /* Nothing is posted then, so the lane's connection is free for the step's thread. */
 static Status share_one(Exec *e, InstrId i, const RowCounts *rows)
 {
     const HostLane *l = host_lane(e->comm_lane);
-    const GradientBuckets *b = l->ranks->buckets;
+    ShareKind what = e->plan->instrs[i].attr.share.what;
+    const GradientBuckets *b = what >= SHARE_FACTORS ? l->ranks->factors : l->ranks->buckets;
     float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
-    if (!e->plan->instrs[i].attr.share.weights) return share_parts(l, x, b->sums);
-    for (int k = 0; k < b->n; k++) TRY(share_parts(l, x, gradient_parts(b, k)));
+    if (what == SHARE_SUMS) return share_parts(l, x, b->sums, SEND_TO_ALL);
+    for (int k = 0; k < b->n; k++)
+        TRY(share_parts(l, x, gradient_parts(b, k), what == SHARE_FACTORS ? SUM_TO_OWNERS : SEND_TO_ALL));
     return OK;
 }
 

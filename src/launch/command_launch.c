@@ -156,6 +156,7 @@ static Status run_once(Launch *l, Outcome *o)
     if (status == OK) {
         watch_ranks(l);
         outcome_find(l, o);
+        faults_add(l, o);
         if (o->again) find_excluded(l);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
     }
@@ -166,10 +167,11 @@ static Status run_once(Launch *l, Outcome *o)
 /* Waits before the next start; a signal ends the wait. */
 static void pause_before(Launch *l)
 {
-    double until = clock_monotonic() + fmin(0.5 * exp2(l->restarts - 1), LONGEST_PAUSE_S), left;
+    double begin = clock_monotonic(), until = begin + fmin(0.5 * exp2(l->restarts - 1), LONGEST_PAUSE_S), left;
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
+    l->faults.pause_s += clock_monotonic() - begin;
 }
 
 /* Opens the hosts that are not excluded; of these, those that were just lost only with `lost`. Returns whether they
@@ -306,7 +308,10 @@ Status command_launch(const Config *c)
     TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);
-    TRY_DONE(run_all(&l, &o));
+    if (l.output_dir) faults_begin(&l);
+    status = run_all(&l, &o);
+    if (l.output_dir) faults_end(&l);
+    TRY_DONE(status);
     status = fail_with_code(o.code, o.what);
 done:
     writer_end(l.signals, l.stop_signal ? 5 : INFINITY);

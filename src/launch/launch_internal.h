@@ -85,6 +85,20 @@ void output_line(Output *o, int rank, const char *host, int stream, const char *
 void output_last(Output *o, int rank, const char *host);
 void output_close(Output *o);
 
+/* A rank or host, and its number of faults. */
+typedef struct {
+    char *name;
+    int count;
+} Blamed;
+
+/* The faults of a job so far. */
+typedef struct {
+    Blamed *list; // (n)
+    int n, cap, count;
+    double ending_s, pause_s; /* from faults to the ends of all ranks; between starts */
+    double trained_before;    /* of earlier commands, in the same folder */
+} Faults;
+
 /* A `cairn launch`. */
 typedef struct {
     const Config *c;
@@ -102,17 +116,25 @@ typedef struct {
     char *output_dir;       /* the command's */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
     double time_left;       /* the rest of it at this start, the same for all ranks */
+    Faults faults;
 } Launch;
 
 /* The outcome of a start. */
 typedef struct {
-    int code;        /* the launcher's exit code */
-    bool again;      /* another start may help */
+    int code;   /* the launcher's exit code */
+    bool again; /* another start may help */
+    int rank;   /* whose end is the outcome; −1: a host's loss */
+    char host[256];
     char what[1024]; /* one line: rank, host, signal */
 } Outcome;
 
 /* Finds the outcome; marks lost hosts. */
 void outcome_find(Launch *l, Outcome *o);
+/* Records the outcome of a start if it is a fault, and prints a summary at the job's end. */
+void faults_begin(Launch *l);
+void faults_add(Launch *l, const Outcome *o);
+void faults_end(Launch *l);
+
 /* An exit code that is neither success nor the consequence of a stop or a lost peer. */
 bool outcome_is_failure(int code);
 

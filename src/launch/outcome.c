@@ -72,7 +72,7 @@ void outcome_find(Launch *l, Outcome *o)
 {
     const Fleet *f = &l->fleet;
     static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
-    *o = (Outcome){0};
+    *o = (Outcome){.rank = -1};
     for (int i = 0; i < f->n_ranks; i++) { /* stopped before it handled signals */
         Rank *r = &f->ranks[i];
         if (!l->stop_signal || r->signal != l->stop_signal) continue;
@@ -85,6 +85,7 @@ void outcome_find(Launch *l, Outcome *o)
         r->site->lost_in = l->restarts + 1;
         if (o->code) continue;
         o->code = 77;
+        snprintf(o->host, sizeof o->host, "%s", r->site->name);
         char last[32] = "";
         if (r->n_ranks > 1) snprintf(last, sizeof last, "s %d to", r->first_rank);
         snprintf(o->what, sizeof o->what, "host %s with rank%s %d was lost: %.500s", r->site->name, last,
@@ -95,6 +96,8 @@ void outcome_find(Launch *l, Outcome *o)
         if (rank < 0 || (o->code && k > 0)) continue;
         const char *host = fleet_host_of(f, rank)->site->name;
         describe_end(l, rank, host, o);
+        o->rank = rank;
+        snprintf(o->host, sizeof o->host, "%s", host);
         if (k < 2) output_last(f->output, rank, host);
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);

@@ -4,6 +4,8 @@
 #ifndef CAIRN_MODEL_PARAMS_H
 #define CAIRN_MODEL_PARAMS_H
 
+#include <string.h>
+
 #include "base/base.h"
 
 typedef enum { INIT_NORMAL, INIT_ZERO, INIT_ONE } Init; /* INIT_NORMAL: N(0, initializer_range), by Philox */
@@ -32,6 +34,8 @@ typedef struct {
 } ParamTable;
 
 static inline int64_t param_held(const Param *p) { return p->padded * p->cols; } /* elements inside */
+/* Of a linear layer of the encoder. */
+static inline bool param_is_linear(const Param *p) { return p->layer >= 0 && !strstr(p->name, "LayerNorm"); }
 static inline int64_t param_exported(const Param *p) { return p->rows * p->cols; }
 
 int params_find(const ParamTable *t, const char *name); /* −1 if absent */

@@ -13,15 +13,23 @@ typedef struct {
     OptimizerKind kind;
     float beta1, beta2, eps, weight_decay, max_grad_norm;
     bool bias_correction;
+    bool kfac;            /* gradients of the encoder's linear layers are preconditioned, and clipped apart */
     float loss_scale;     /* fp16: the initial scale */
     int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: fixed */
 } Optimizer;
 
-/* Appends the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
+/* Appends to the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
    slice of the flat space, cut at norm blocks and tensors' starts, each rank holds the moments of its slice, updates it
    and sends its weights to all; the slice's segments are another CONST tensor, *own. */
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own);
+/* The same for a part of `whole`. Its first instr makes the sums of squares of the part's norm blocks in a table of all
+   blocks, the OUTPUT tensor t->norm_sums, which the caller completes before the others run: the norm is the whole
+   model's, in the order of its table. t->own_segments and t->whole_segments are filled by optim_part_segments. */
+void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
+                     Segment *segments);
+/* own (m->params.count) with the blocks' numbers in the whole table, all (whole->params.count). */
+void optim_part_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *own, Segment *all);
 /* Fills the segments of a slice, at most params.count + slice->count; returns their number. */
 int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own);
 /* Number of norm blocks of all tensors up to a place in the space. */

@@ -57,6 +57,14 @@ static void explain_attr(const Instr *i, Buf *out)
     case OP_GELU_BWD:
         buf_puts(out, i->attr.gelu.kind == GELU_TANH ? " tanh" : " erf");
         break;
+    case OP_CURVATURE:
+        buf_printf(out, " columns=%lld..%lld", (long long)i->attr.curvature.first,
+                   (long long)(i->attr.curvature.first + i->attr.curvature.n - 1));
+        break;
+    case OP_INVERT:
+    case OP_PRECONDITION:
+        buf_printf(out, " k=%lld n=%lld", (long long)i->attr.kfac.k, (long long)i->attr.kfac.n);
+        break;
     case OP_DROPOUT:
         buf_printf(out, " dropout=%g site=%u", (double)i->attr.dropout.dropout, i->attr.dropout.site);
         break;
@@ -105,6 +113,9 @@ void plan_explain(const Plan *p, Buf *out)
         if (p->region_bytes[r]) buf_printf(out, "  %-12s %15zu bytes\n", region_name((Region)r), p->region_bytes[r]);
     buf_puts(out, "instr  phase     layer  live bytes   scratch  op             outputs ← inputs\n");
     explain_range(p, "begin", p->begin, false, out);
+    if (p->gather.count) explain_range(p, "gather", p->gather, false, out);
     explain_range(p, "micro", p->micro, true, out);
+    if (p->invert.count) explain_range(p, "invert", p->invert, false, out);
+    if (p->adopt.count) explain_range(p, "adopt", p->adopt, false, out);
     explain_range(p, "update", p->update, false, out);
 }

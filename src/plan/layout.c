@@ -220,6 +220,7 @@ void plan_layout(Plan *p)
         case REGION_WEIGHT: /* offsets were given with the flat space */
         case REGION_GRAD:
         case REGION_MOMENT:
+        case REGION_KFAC:
             if (x->offset + x->bytes > *end) *end = x->offset + x->bytes;
             break;
         default:

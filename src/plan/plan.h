@@ -3,8 +3,8 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ cut ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸ layout ▸
-   verify
+       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ cut ▸ kfac ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸
+   layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
    per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
@@ -34,7 +34,8 @@ typedef int32_t InstrId;
     X(SCRATCH, "scratch")  /* one instr at a time */                                                                   \
     X(SAVE, "save")        /* copy of the state that is being written to disk */                                       \
     X(HOST, "host")        /* offloaded activations */                                                                 \
-    X(COMM, "exchange")    /* buffers of exchanges between ranks: host memory always */
+    X(COMM, "exchange")    /* buffers of exchanges between ranks: host memory always */                                \
+    X(KFAC, "kfac")        /* the statistics, which become the next inverses, then the inverses in use */
 
 typedef enum {
 #define X(name, text) REGION_##name,
@@ -103,9 +104,11 @@ typedef struct {
     Instr *instrs;
     int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
     Range begin, micro, update, pack;
-    Range work[N_WORKS]; /* of a stage: the parts of micro; B, or I and W */
-    int slots[N_SLOTS];  /* of a stage: micro-batches that are kept at once; 0: not cut */
-    RowCounts capacity;  /* largest micro-batch: tokens, sequences, masked positions */
+    Range gather, invert, adopt; /* of K-FAC: see plan_kfac; else empty */
+    int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
+    Range work[N_WORKS];         /* of a stage: the parts of micro; B, or I and W */
+    int slots[N_SLOTS];          /* of a stage: micro-batches that are kept at once; 0: not cut */
+    RowCounts capacity;          /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
     Dtype compute;                  /* F32, BF16 or F16 */
     uint8_t *levels;                /* (n_layers) Level of each, after recompute */
@@ -179,6 +182,35 @@ WorkKind plan_work_of(const Plan *p, InstrId i);
    writes the last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds
    to them. They run in a step's last micro-batch only; the compute lane waits for the comm lane where `micro` ends. */
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n);
+
+/* ---- K-FAC ---- */
+
+/* A linear layer that is preconditioned. Places are elements: of its weight (n, k) and bias (n) in the flat space, of A
+   (k, k), B (n, n) and the flag in a set of K-FAC's. */
+typedef struct {
+    int64_t k, n, weight, bias, a, b, flag;
+    int32_t from; /* the linear whose statistics A also are this one's; NONE: its own */
+    bool own;     /* this rank inverts its factors */
+    /* set by plan_kfac: statistics or next inverses, and the inverses in use */
+    TensorId next_a, next_b, ready, a_inv, b_inv, has;
+} KfacLinear;
+
+typedef struct {
+    KfacLinear *linears; // (n), in the order in which they are inverted: the one whose A others take comes after them
+    int n;
+    int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
+    int interval;
+    float damping;
+    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+} KfacPlan;
+
+/* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at
+   hand at every level. They add up statistics in a step of which session_gather says so. */
+void plan_kfac(Plan *p, KfacPlan *k, TensorId ctl);
+/* After plan_begin. Appends the ranges `gather`, which clears the statistics before such a step, `invert`, which runs
+   after its last micro-batch, and `adopt`, which puts the next inverses in use; and begins `update` with the
+   PRECONDITIONs. */
+void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
 
 /* A recompute policy as the user names it. */
 typedef enum {

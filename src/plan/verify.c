@@ -50,7 +50,7 @@ static bool is_placed(const Tensor *t) { return t->region == REGION_ACT || t->re
 static bool is_host_owned(const Tensor *t)
 {
     return t->region == REGION_INPUT || t->region == REGION_CONST || t->region == REGION_WEIGHT ||
-           t->region == REGION_COPY || t->region == REGION_MOMENT;
+           t->region == REGION_COPY || t->region == REGION_MOMENT || t->region == REGION_KFAC;
 }
 
 /* ---- lanes: order ---- */
@@ -241,20 +241,25 @@ static Status check_instr(Verify *m, InstrId i)
     return OK;
 }
 
-/* Every gradient that some instr accumulates into must be cleared by `begin`. */
+static bool clears(const Plan *p, Range range, const Tensor *x)
+{
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        const Tensor *z = &p->tensors[p->instrs[i].out[ZERO_OUT_x]];
+        if (z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes)
+            return true;
+    }
+    return false;
+}
+
+/* Every gradient that some instr accumulates into must be cleared by `begin`, K-FAC's statistics by `gather`. */
 static Status check_begun(const Plan *p)
 {
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         for (int k = 0; k < OP_MAX_OUT; k++) {
             TensorId t = p->instrs[i].out[k];
             if (t == NONE || !op_info(p->instrs[i].op)->out[k].accumulated) continue;
-            bool begun = false;
-            for (InstrId b = p->begin.first; b < p->begin.first + p->begin.count; b++) {
-                const Tensor *z = &p->tensors[p->instrs[b].out[ZERO_OUT_x]], *x = &p->tensors[t];
-                begun |=
-                    z->region == x->region && z->offset <= x->offset && x->offset + x->bytes <= z->offset + z->bytes;
-            }
-            if (!begun) return tensor_error(p, i, t, "is accumulated into, but `begin` does not clear it");
+            if (!clears(p, p->tensors[t].region == REGION_KFAC ? p->gather : p->begin, &p->tensors[t]))
+                return tensor_error(p, i, t, "is accumulated into, but `begin` does not clear it");
         }
     }
     return OK;
@@ -279,8 +284,8 @@ Status plan_verify(const Plan *p)
         for (int k = 0; k < N_LANES; k++) m.last_uses[t].by[k] = NONE;
     }
     TRY_DONE(check_begun(p));
-    Range order[] = {p->begin, p->micro, p->update};
-    for (int r = 0; r < 3; r++) {
+    Range order[] = {p->begin, p->gather, p->micro, p->invert, p->adopt, p->update};
+    for (size_t r = 0; r < sizeof order / sizeof *order; r++) {
         begin_range(&m, order[r]);
         for (InstrId i = order[r].first; i < order[r].first + order[r].count; i++) TRY_DONE(check_instr(&m, i));
         TRY_DONE(end_range(&m));

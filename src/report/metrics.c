@@ -115,6 +115,11 @@ void metrics_line(const StepRecord *r, Buf *line)
         put_member(line, "loss_scale", r->loss_scale);
         buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
     }
+    if (r->kfac) {
+        put_member(line, "kfac_norm", r->kfac_norm);
+        buf_printf(line, ", \"kfac_set\": %lld", (long long)r->kfac_set);
+        if (r->kfac_failed >= 0) buf_printf(line, ", \"kfac_failed\": %lld", (long long)r->kfac_failed);
+    }
     const StepDigests *d = &r->digests;
     if (d->of_grads) buf_printf(line, ", \"grads_digest\": \"%016" PRIx64 "\"", d->grads);
     if (d->of_weights) buf_printf(line, ", \"weights_digest\": \"%016" PRIx64 "\"", d->weights);
@@ -146,6 +151,7 @@ Status metrics_step(Metrics *m, const StepRecord *r)
                    {"train/mlm_loss", r->mlm_loss, r->pretraining},
                    {"train/mlm_accuracy", r->mlm_accuracy, r->pretraining},
                    {"train/nsp_loss", r->nsp_loss, r->pretraining},
+                   {"train/kfac_norm", r->kfac_norm, r->kfac},
                    {"train/loss_scale", r->loss_scale, r->loss_scale > 0},
                    {"train/seq_per_s", r->seq_per_s, true}};
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)

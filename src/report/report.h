@@ -23,8 +23,12 @@ typedef struct {
     double trained_s;               /* in training, all processes of the run */
     bool pretraining;               /* then: parts of the loss; NaN where there is none */
     double mlm_loss, mlm_accuracy, nsp_loss;
-    double loss_scale; /* this update's; 0: not fp16 */
-    int64_t skipped;   /* updates skipped since training began */
+    double loss_scale;   /* this update's; 0: not fp16 */
+    int64_t skipped;     /* updates skipped since training began */
+    bool kfac;           /* with K-FAC: */
+    double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
+    int64_t kfac_set;    /* whose inverses the update used, from 0 */
+    int64_t kfac_failed; /* linears that this step's inversion left with their former inverses; −1: it inverted none */
     StepDigests digests;
 } StepRecord;
 

@@ -105,15 +105,21 @@ done:
 
 /* ---- Space ---- */
 
-uint64_t checkpoint_bytes(const ParamTable *params)
+static uint64_t tensors_bytes(const ParamTable *params)
 {
-    enum { HEADER = 160, SMALL = 64 * 1024 }; /* per tensor beside its name; manifest, state.json and blocks */
-    uint64_t bytes = SMALL;
+    enum { HEADER = 160 }; /* per tensor beside its name */
+    uint64_t bytes = 0;
     for (int i = 0; i < params->count; i++) {
         const Param *p = &params->params[i];
-        bytes += 3 * ((uint64_t)param_exported(p) * sizeof(float) + strlen(p->name) + HEADER);
+        bytes += (uint64_t)param_exported(p) * sizeof(float) + strlen(p->name) + HEADER;
     }
     return bytes;
+}
+
+uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac, int sets)
+{
+    enum { SMALL = 64 * 1024 }; /* manifest, state.json and blocks */
+    return SMALL + 3 * tensors_bytes(params) + (kfac ? (uint64_t)sets * tensors_bytes(kfac) : 0);
 }
 
 Status checkpoint_check_space(const char *directory, uint64_t bytes)

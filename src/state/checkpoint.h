@@ -3,6 +3,7 @@
    OUT/checkpoint-<step>/ is a complete model folder:
      model.safetensors      weights, fp32, Hugging Face's names and shapes, without the vocabulary's pad rows
      optimizer.safetensors  "m.<name>" and "v.<name>", fp32, the same shapes
+     kfac.safetensors       with K-FAC: its inverses in use, and with a lag the next ones as "next.<name>"
      state.json             everything else; its text is the caller's
      …                      the caller's small files: config.json, vocab.txt …
      manifest.json          last: step, and every other file's name, size and XXH3-128 digest; ends with its own digest
@@ -36,6 +37,8 @@ typedef struct {
     const ParamTable *params;
     int64_t step;
     const float *weights, *m, *v; // (params->size) each; may be in the saver's buffer already, in this order
+    const ParamTable *kfac;       /* of K-FAC's sets; NULL: none */
+    const float *sets[2];         // (kfac->size) each: the one in use, the next one or NULL
     double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
     const char *state;            /* JSON text for state.json */
     size_t state_size;
@@ -56,7 +59,7 @@ typedef struct {
     /* private */
     char *out;
     int keep;
-    float *buffer; // (3, params->size)
+    float *buffer; // (3, params->size), then K-FAC's sets
     pthread_t thread;
     bool running; /* the thread exists */
     struct Save *save;
@@ -65,8 +68,8 @@ typedef struct {
 } Saver;
 
 /* Creates `out` if it is missing, and removes leftovers of killed processes. Keeps the newest `keep` checkpoints, all
-   if 0. `buffer` has room for 3 · params->size floats (the plan's SAVE region) and belongs to the saver until
-   saver_free; NULL: saving streams from the state itself while training waits. */
+   if 0. `buffer` has room for 3 · params->size floats and K-FAC's sets (the plan's SAVE region) and belongs to the
+   saver until saver_free; NULL: saving streams from the state itself while training waits. */
 Status saver_init(Saver *s, const char *out, int keep, float *buffer);
 /* Waits for a save in progress. With a buffer it copies everything and returns, and a thread writes; saver_wait and a
    warning report a failure. Without a buffer it returns when the checkpoint is durable, or with the error (and a
@@ -79,8 +82,8 @@ bool saver_poll(Saver *s);
 Status saver_wait(Saver *s);
 void saver_free(Saver *s); /* waits; takes a zeroed one */
 
-/* Bytes of one checkpoint on disk without the small files, rounded up a little. */
-uint64_t checkpoint_bytes(const ParamTable *params);
+/* Bytes of one checkpoint on disk without the small files, rounded up a little; `kfac` (NULL: none) times `sets`. */
+uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac, int sets);
 /* E_IO, with both figures, if the file system of `directory` (which need not exist yet) has fewer than `bytes` free. */
 Status checkpoint_check_space(const char *directory, uint64_t bytes);
 /* Removes leftovers of killed processes in `out`: checkpoint-*.tmp. A missing `out` is fine. */
@@ -107,6 +110,9 @@ void checkpoint_list_free(CheckpointList *list); /* takes a zeroed one */
    the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. A failure leaves the arrays and
    `state` undefined. */
 Status checkpoint_load(const char *path, const ParamTable *params, float *weights, float *m, float *v, Buf *state);
+/* K-FAC's sets of a checkpoint that has them; `next` may be NULL. A checkpoint without leaves `used` 0 everywhere, and
+ *found false; one without a next set `next`. */
+Status checkpoint_load_kfac(const char *path, const ParamTable *kfac, float *used, float *next, bool *found);
 /* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
 Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
 

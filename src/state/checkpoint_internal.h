@@ -7,6 +7,7 @@
 #define CHECKPOINT_FORMAT    1
 #define CHECKPOINT_MODEL     "model.safetensors"
 #define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
+#define CHECKPOINT_KFAC      "kfac.safetensors"
 #define CHECKPOINT_STATE     "state.json"
 #define CHECKPOINT_MANIFEST  "manifest.json"
 #define CHECKPOINT_MAX_STATE ((uint64_t)64 << 20)

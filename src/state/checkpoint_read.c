@@ -144,8 +144,9 @@ static Status verify_files(const char *dir, const Manifest *m, bool tensors, Buf
     for (int i = 0; i < m->count; i++) {
         const ManifestFile *f = &m->files[i];
         bool is_state = strcmp(f->name, CHECKPOINT_STATE) == 0;
-        if (!tensors && (strcmp(f->name, CHECKPOINT_MODEL) == 0 || strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0))
-            continue;
+        bool has_tensors = strcmp(f->name, CHECKPOINT_MODEL) == 0 || strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0 ||
+                           strcmp(f->name, CHECKPOINT_KFAC) == 0;
+        if (!tensors && has_tensors) continue;
         if (is_state && f->size > CHECKPOINT_MAX_STATE)
             return fail(E_CORRUPT, "%s/%s: %" PRIu64 " bytes, expected at most %" PRIu64, dir, f->name, f->size,
                         CHECKPOINT_MAX_STATE);
@@ -336,6 +337,40 @@ Status checkpoint_load(const char *dir, const ParamTable *params, float *weights
     TRY_DONE(verify_files(dir, &manifest, false, state));
     TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_MODEL), params, model, 1));
     if (m) TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_OPTIMIZER), params, moments, 2));
+done:
+    manifest_free(&manifest);
+    return status;
+}
+
+static Status has_next(const char *dir, const ManifestFile *f, bool *has)
+{
+    TensorFile *file = NULL;
+    char *path = file_join(dir, f->name);
+    Status status = touch_header(path, f->size);
+    if (status == OK) status = tensor_file_open(path, &file);
+    if (status == E_FORMAT) status = fail(E_CORRUPT, "%s: damaged", status_message());
+    *has = false;
+    for (int i = 0; status == OK && i < tensor_file_count(file) && !*has; i++)
+        *has = str_starts_with(tensor_file_info(file, i)->name, "next.");
+    tensor_file_close(file);
+    free(path);
+    return status;
+}
+
+Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, float *used, float *next, bool *found)
+{
+    Status status = OK;
+    Manifest manifest;
+    bool two = false;
+    const Array sets[] = {{"", used}, {"next.", next}};
+    TRY(checkpoint_read_manifest(dir, &manifest));
+    const ManifestFile *f = manifest_find(&manifest, CHECKPOINT_KFAC);
+    *found = f;
+    if (f) TRY_DONE(has_next(dir, f, &two));
+    if (two && !next)
+        TRY_DONE(fail(E_FORMAT, "%s/%s: holds the next inverses of a run with a --kfac-lag; this run has none", dir,
+                      f->name));
+    if (f) status = read_tensors(dir, f, kfac, sets, two ? 2 : 1);
 done:
     manifest_free(&manifest);
     return status;

@@ -37,7 +37,7 @@ static Status list_small_files(const TrainingState *t, Manifest *m)
     for (int i = 0; i < t->n_files; i++) {
         const ModelFile *f = &t->files[i];
         if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || strcmp(f->name, CHECKPOINT_MODEL) == 0 ||
-            strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0)
+            strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0 || strcmp(f->name, CHECKPOINT_KFAC) == 0)
             return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or was given twice", f->name);
         manifest_add(m, f->name, f->size, digest_of(f->data, f->size));
     }
@@ -50,10 +50,12 @@ static Status write_folder(const char *dir, const TrainingState *t, const Manife
     Status status = OK;
     Manifest m = {.step = t->step};
     Buf text = {0};
-    const ExportArray model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}};
+    const ExportArray model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}},
+                      sets[] = {{"", t->sets[0]}, {"next.", t->sets[1]}};
     if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot create the folder: %m", dir));
     TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m));
     TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m));
+    if (t->kfac) TRY_DONE(write_tensors(dir, CHECKPOINT_KFAC, t->kfac, sets, t->sets[1] ? 2 : 1, &m));
     TRY_DONE(write_file(dir, CHECKPOINT_STATE, t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++)
         TRY_DONE(write_file(dir, t->files[i].name, t->files[i].data, t->files[i].size));
@@ -79,7 +81,7 @@ static bool has_manifest(const char *path)
  */
 typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Existing;
 
-static Status examine_existing(const char *path, const Manifest *small, Existing *existing)
+static Status examine_existing(const char *path, const TrainingState *t, const Manifest *small, Existing *existing)
 {
     Manifest m;
     *existing = ABSENT;
@@ -88,7 +90,7 @@ static Status examine_existing(const char *path, const Manifest *small, Existing
     if (!has_manifest(path)) return OK;
     Status status = checkpoint_read_manifest(path, &m);
     if (status == OK) {
-        bool same = m.count == small->count + 2;
+        bool same = m.count == small->count + (t->kfac ? 3 : 2);
         for (int i = 0; same && i < small->count; i++) {
             const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
             same = found && found->size == want->size && digest_equal(found->digest, want->digest);
@@ -138,12 +140,12 @@ Status checkpoint_write(const char *out, const TrainingState *t, int keep, char 
     Status status = OK;
     Manifest small = {0};
     Existing existing;
-    uint64_t needed = checkpoint_bytes(t->params) + t->state_size;
+    uint64_t needed = checkpoint_bytes(t->params, t->kfac, 2) + t->state_size;
     char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
     char *aside = checkpoint_path(out, t->step, ".old");
     for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;
     TRY_DONE(list_small_files(t, &small));
-    TRY_DONE(examine_existing(path, &small, &existing));
+    TRY_DONE(examine_existing(path, t, &small, &existing));
     if (existing != SAME) {
         TRY_DONE(file_remove_tree(temporary));
         if (existing == DAMAGED) {

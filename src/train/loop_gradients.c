@@ -51,7 +51,8 @@ static Status take_batch(Loop *l)
 
 Status loop_begin(Loop *l)
 {
-    return session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked);
+    TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
+    return session_gather(&l->run->session, l->progress->step + 1, l->n_tokens);
 }
 
 /* ---- computed once ---- */
@@ -160,6 +161,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
 Status loop_gradients(Loop *l)
 {
     TRY(take_batch(l));
+    if (l->pipeline) return loop_pipeline_compute(l);
     if (!l->audit) return compute_once(l);
     bool again = true;
     for (int attempt = 0; again; attempt++) TRY(compute_audited(l, attempt, &again));

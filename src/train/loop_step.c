@@ -27,7 +27,7 @@ static Status explain_not_finite(Loop *l, int64_t step)
 {
     LossScaling *scaling = &l->run->session.scaling;
     *scaling = l->before; /* of the saved state */
-    Status status = ranks_all(l->ranks, find_own_bad(l));
+    Status status = l->pipeline ? loop_pipeline_find_bad(l) : ranks_all(l->ranks, find_own_bad(l));
     if (status == OK)
         status = fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
                                  "Lower --learning-rate");
@@ -136,6 +136,10 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .trained_s = loop_trained(l),
                          .loss_scale = (double)l->before.scale,
                          .skipped = l->before.skipped,
+                         .kfac = session_kfac(&l->run->session) != NULL,
+                         .kfac_norm = stats->kfac_norm,
+                         .kfac_set = l->run->session.kfac.set,
+                         .kfac_failed = l->run->session.kfac.failed,
                          .digests = l->digests};
     take_losses(l, stats, &record);
     l->record = record;

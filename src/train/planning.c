@@ -38,6 +38,7 @@ static size_t exchange_bytes(const PlanRequest *r)
     const Exchange *x = r->exchange;
     bool device = r->one_copy || (r->backend && r->backend->device);
     if (x->by_comm_device) return 0;
+    if (r->kfac && r->kfac->pieces.scratch_bytes > x->buckets.scratch_bytes) return r->kfac->pieces.scratch_bytes;
     return x->buckets.scratch_bytes + (device ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
@@ -49,10 +50,30 @@ static int64_t moments_held(const PlanRequest *r)
     return size > 0 ? size : 1;
 }
 
+static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
+
+/* A copy, of which this plan sets the tensors. The caller frees its linears. */
+static KfacPlan kfac_of(const PlanRequest *r)
+{
+    KfacPlan k = r->kfac->plan;
+    k.linears = mem_array((size_t)k.n, sizeof *k.linears);
+    memcpy(k.linears, r->kfac->plan.linears, (size_t)k.n * sizeof *k.linears);
+    return k;
+}
+
+/* Weights, m, v, and what a save holds of K-FAC. */
+static size_t save_bytes(const PlanRequest *r)
+{
+    size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
+    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->table.size;
+    return floats * sizeof(float);
+}
+
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
 {
     Status status = OK;
     Segment *own = NULL;
+    KfacPlan kfac = {0};
     plan_init(p, r->capacity, r->model->config.layers, r->compute);
     EmitOptions emit = {.compute = r->compute,
                         .training = r->training,
@@ -63,7 +84,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                                                     : plain_copy_bytes,
                         .moments = moments_held(r),
                         .waiting = r->training ? sum_tree_levels(r->virtual_each) : 0,
-                        .apart = r->virtual_each > 0};
+                        .apart = r->apart || r->virtual_each > 0};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {
@@ -72,25 +93,35 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         if (r->audit) t->audit = plan_audit(p);
         plan_offload(p);
-        if (r->slots) plan_cut(p, r->slots, r->split);
         free(none);
-        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
+        if (has_kfac(r)) {
+            kfac = kfac_of(r);
+            plan_kfac(p, &kfac, t->ctl);
+        }
     }
+    if (r->slots) plan_cut(p, r->slots, r->split);
+    if (r->training && r->exchange)
+        plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     plan_begin(p, t->stats, t->cleared, t->audit);
-    if (r->training) {
-        if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
+    if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->ctl);
+    if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
+    if (r->training && !r->packs) {
+        if (r->whole)
+            optim_emit_part(p, r->model, r->whole, t, &r->optimizer, segments);
+        else
+            optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);
-    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = 3 * (size_t)r->model->params.size * sizeof(float);
+    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
     if (r->training && r->exchange) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
     free(own);
+    free(kfac.linears);
     if (status != OK) plan_free(p);
     return status;
 }

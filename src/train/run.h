@@ -60,6 +60,7 @@ Status run_make_plan(Run *r);
 /* Rows that each sequence takes with --padded; 0: packed. */
 int64_t run_padded_length(const Run *r);
 bool run_first(const Run *r); /* this is rank 0 */
+uint64_t run_checkpoint_bytes(const Run *r);
 /* The tokenizer and the classes, for the export. */
 ExportText run_export_text(const Run *r);
 

@@ -69,12 +69,12 @@ Status saving_fetch(Saving *s, const float **weights)
     bool device = session->options.backend->device;
     drop_fetched(s);
     s->own = device && !buffer;
-    if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
-    if (device || session_sharded(session))
+    if (!session_scattered(session)) s->stopped = device ? clock_monotonic() : 0;
+    if (device || session_scattered(session))
         (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * session->model->params.size : NULL;
-        if (a != STATE_WEIGHTS && session_sharded(session))
+        float *room = buffer ? buffer + a * session->whole->params.size : NULL;
+        if (!session_has_all(session, a))
             s->fetched[a] = room; /* collected there already */
         else
             TRY(session_read(session, a, device ? room : NULL, &s->fetched[a]));
@@ -86,18 +86,23 @@ Status saving_fetch(Saving *s, const float **weights)
 Status saving_begin(Saving *s)
 {
     Buf text = {0};
+    const Session *session = &s->run->session;
+    int sets = kfac_sets(session_kfac(session));
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
-    TrainingState state = {.params = &s->run->session.model->params,
-                           .step = s->run->progress.step,
-                           .weights = s->fetched[STATE_WEIGHTS],
-                           .m = s->fetched[STATE_M],
-                           .v = s->fetched[STATE_V],
-                           .stopped = s->stopped,
-                           .state = text.data,
-                           .state_size = text.len,
-                           .files = s->run->files,
-                           .n_files = s->run->n_files};
+    TrainingState state = {
+        .params = &s->run->session.whole->params,
+        .step = s->run->progress.step,
+        .weights = s->fetched[STATE_WEIGHTS],
+        .m = s->fetched[STATE_M],
+        .v = s->fetched[STATE_V],
+        .stopped = s->stopped,
+        .kfac = sets ? &session_kfac(session)->table : NULL,
+        .sets = {sets ? session_kfac_set(session, false) : NULL, sets > 1 ? session_kfac_set(session, true) : NULL},
+        .state = text.data,
+        .state_size = text.len,
+        .files = s->run->files,
+        .n_files = s->run->n_files};
     Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
     drop_fetched(s);
     buf_free(&text);
@@ -124,7 +129,7 @@ void saving_close(Saving *s)
 double saving_reserve(const Saving *s)
 {
     const SaverStats *stats = &s->saver.stats;
-    double bytes = (double)checkpoint_bytes(&s->run->session.model->params);
+    double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
     double seen = stats->saved ? (stats->stalled_s + stats->background_s) / stats->saved : guess;
     return 1 + 2 * seen;

@@ -15,7 +15,11 @@ typedef struct {
 
 double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len, double micros)
 {
-    return micros * plan_cost(p, p->micro, &p->capacity, seq_len, rates, NULL) +
+    double kfac = 0;
+    const Range ranges[] = {p->gather, p->invert, p->adopt};
+    for (int i = 0; p->kfac_interval && i < 3; i++)
+        kfac += plan_cost(p, ranges[i], &p->capacity, seq_len, rates, NULL) / p->kfac_interval;
+    return kfac + micros * plan_cost(p, p->micro, &p->capacity, seq_len, rates, NULL) +
            plan_cost(p, p->update, &p->capacity, seq_len, rates, NULL) +
            plan_cost(p, p->begin, &p->capacity, seq_len, rates, NULL);
 }

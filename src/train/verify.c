@@ -82,6 +82,7 @@ static const struct {
                 {"mlm_loss", "the loss of masked words", false},
                 {"nsp_loss", "the loss of next sentences", false},
                 {"grad_norm", "the gradient's norm", false},
+                {"kfac_norm", "the norm of the gradients that K-FAC preconditions", false},
                 {"loss_scale", "the loss scale", false},
                 {"grads_digest", "the digest of the summed gradients", true},
                 {"weights_digest", "the digest of the weights", true}};

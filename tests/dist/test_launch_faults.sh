@@ -31,6 +31,14 @@ ended() { # ended CODE SECONDS: the launcher ends with this code within this tim
     output=$(cat launch.out)
     all_gone pids/*
 }
+# advanced_by N DIR: N more steps than at its last success
+seen=0
+# shellcheck disable=SC2317 # by wait_until
+advanced_by() {
+    local now
+    now=$(losses "$2" 2>/dev/null | wc -l)
+    [ "$now" -ge $((seen + $1)) ] && seen=$now
+}
 # shellcheck disable=SC2317 # by wait_until
 under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
 
@@ -40,13 +48,29 @@ for lost in 0 2; do
     wait_until 60 under_way "frozen$lost" || complain "the run does not begin: $(cat launch.out)"
     kill -STOP "$(cat "pids/rank$lost")"
     ended 77 10
-    says "rank $lost on localhost was frozen (silent for 5 s), and was killed"
+    says "rank $lost on localhost was frozen (silent for 5 s), and was killed" \
+        "1 fault in " "s: rank $lost on localhost (1). Training that counts: "
+    grep -q "\"start\": 0, \"rank\": $lost, \"host\": \"localhost\", \"what\": \"rank $lost on localhost was frozen" \
+        "frozen$lost/faults.jsonl" || complain "faults.jsonl does not name the frozen rank: $(cat "frozen$lost/faults.jsonl")"
 done
+
+# ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
+begin --max-restarts 2 -- "${glue[@]}" --max-steps 200 --output-dir killed --snapshot-steps 1
+for kill in "1 SEGV" "2 KILL"; do
+    read -r lost name <<<"$kill"
+    wait_until 60 advanced_by 3 killed || complain "the run does not go on: $(cat launch.out)"
+    kill -s "$name" "$(tail -n 1 "pids/rank$lost")"
+    wait_until 60 holds launch.out "rank $lost on localhost was killed by SIG$name; starting again" ||
+        complain "rank $lost is not named: $(cat launch.out)"
+done
+ended 0 120
+says "2 faults in " "s: rank 1 on localhost (1), rank 2 on localhost (1). Training that counts: "
+[ "$(wc -l <killed/faults.jsonl)" -eq 2 ] || complain "faults.jsonl: $(cat killed/faults.jsonl)"
 
 # ---- a rank that dies before the others can notice ----
 DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir early
 ended 0 20
-says "rank 1 on localhost was killed by SIGKILL; starting again"
+says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault in " ": rank 1 on localhost (1)"
 for name in TERM INT; do
     DIES=yes begin --rendezvous "file:$work/run" --connect-timeout 60s -- "${glue[@]}" --max-steps 2 --output-dir "early$name"
     wait_until 20 test -s pids/rank1 || complain "rank 1 does not begin"

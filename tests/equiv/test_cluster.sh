@@ -97,6 +97,22 @@ run one 1 1 step none none
 run three 3 1 96 lean none
 cmp <(result one) <(result three) || complain "six virtual ranks: one rank and three have other bits"
 
+# all ranks are killed, and fewer go on from their memory
+task=("${glue[@]}" --backend cpu --optimizer lamb --shard optimizer --schedule constant --warmup 0 --virtual-ranks 4
+    --snapshot-steps 1 --save-every 0)
+start 4 killed "${task[@]}" --output-dir killed --max-steps 100000
+wait_until 30 reached killed 4 || complain "killed does not get to its fourth step"
+for pid in "${ranks[@]}"; do kill -KILL -- "$(pgrep -P "$pid")" || true; done
+for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
+at=$(($(losses killed | wc -l) + 2))
+start 2 killed "${task[@]}" --output-dir killed --max-steps "$at" --micro-batch-tokens step --override
+ended 0
+grep -q "resuming from the snapshot" killed.0 || complain "the run did not resume from memory"
+start 1 unkilled "${task[@]}" --output-dir unkilled --max-steps "$at"
+ended 0
+cmp {killed,unkilled}/model.safetensors || complain "killed: other weights"
+cmp {killed,unkilled}/"checkpoint-$at"/optimizer.safetensors || complain "killed: other moments"
+
 # Without the option a rank's sums are those of its micro-batches: the comparisons above can fail.
 task=("${glue[@]}" --backend cpu) common+=(--virtual-ranks 0)
 rm -r one

@@ -33,6 +33,7 @@ typedef struct {
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
     Ranks *ranks;                        /* NULL: one */
     bool audit;                          /* --audit recompute */
+    KfacOptions kfac;                    /* interval 0: none */
     float loss_scale;                    /* fp16: 0 chooses one that does not overflow here */
 } TrainingOptions;
 
@@ -43,6 +44,7 @@ typedef struct {
     Optimizer optimizer;
     bool may_skip;
     Exchange exchange; /* with ranks */
+    Kfac kfac;
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_STEPS]; /* of the steps so far */
 } Training;
@@ -95,6 +97,8 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
     if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
+    kfac_init(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
+    t->optimizer.kfac = o->kfac.interval > 0;
     PlanInput input = {.model = &t->model,
                        .backend = t->backend,
                        .compute = o->compute,
@@ -102,7 +106,8 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .evaluation = true,
                        .optimizer = t->optimizer,
                        .audit = o->audit,
-                       .exchange = o->ranks ? &t->exchange : NULL};
+                       .exchange = o->ranks ? &t->exchange : NULL,
+                       .kfac = &t->kfac};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
     run_plan_init(&plan, &input);
@@ -128,6 +133,7 @@ static inline void training_close(Training *t)
 {
     session_close(&t->session);
     exchange_free(&t->exchange);
+    kfac_free(&t->kfac);
     for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
     model_free(&t->model);
     backend_close(t->backend);
@@ -136,11 +142,13 @@ static inline void training_close(Training *t)
 /* Steps from + 1 to `to`. */
 static inline void training_steps(Training *t, int from, int to)
 {
-    int n_seqs = 0;
+    int n_seqs = 0, n_tokens = 0;
     for (int m = 0; m < TRAINING_MICROS; m++) n_seqs += t->batch[m].n_seqs;
+    for (int m = 0; m < TRAINING_MICROS; m++) n_tokens += t->batch[m].n_tokens;
     for (int step = from + 1; step <= to; step++) {
         Stats stats;
         assert_ok(session_begin(&t->session, (uint32_t)step, n_seqs, 0));
+        assert_ok(session_gather(&t->session, step, n_tokens));
         for (int m = 0; m < TRAINING_MICROS; m++) assert_ok(session_micro(&t->session, &t->batch[m]));
         assert_ok(session_update(&t->session, &t->optimizer, step, 1e-3, &stats));
         if (!t->may_skip) assert_int_equal(stats.finite, 1);

@@ -81,6 +81,10 @@ static void expect_close_stats(const char *what, const Stats *a, const Stats *b,
         !(fabsf(a->grad_scale - b->grad_scale) <= 1e-6f * b->grad_scale))
         fail_msg("%s: norm %.17g scale %g, expected %.17g %g", what, a->grad_norm, (double)a->grad_scale, b->grad_norm,
                  (double)b->grad_scale);
+    if (!(fabs(a->kfac_norm - b->kfac_norm) <= 1e-9 * b->kfac_norm) ||
+        !(fabsf(a->kfac_scale - b->kfac_scale) <= 1e-6f * b->kfac_scale))
+        fail_msg("%s: K-FAC's norm %.17g scale %g, expected %.17g %g", what, a->kfac_norm, (double)a->kfac_scale,
+                 b->kfac_norm, (double)b->kfac_scale);
 }
 
 void case_expect_accumulated(OpCase *c, const char *name)

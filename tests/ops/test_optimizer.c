@@ -6,8 +6,8 @@
 /* Offsets are multiples of 64; the gaps between belong to no segment. The second is longer than a norm block, the third
    is a tensor of zeros, the last has one element. */
 static const Segment segments[] = {
-    {0, 100, 0.01f, 1, 0, 0, 0}, {128, 3000, 0.01f, 1, 0, 0, 0}, {3136, 64, 0.1f, 1, 0, 0, 0},
-    {3200, 1024, 0, 0, 0, 0, 0}, {4288, 1, 0, 1, 0, 0, 0},
+    {0, 100, 0.01f, 1, 0, 0, 0, 0}, {128, 3000, 0.01f, 1, 0, 0, 0, 0}, {3136, 64, 0.1f, 1, 0, 0, 0, 0},
+    {3200, 1024, 0, 0, 0, 0, 0, 0}, {4288, 1, 0, 1, 0, 0, 0, 0},
 };
 enum { N_SEGMENTS = sizeof segments / sizeof *segments, SIZE = 4352 };
 
@@ -91,8 +91,8 @@ static void test_shapes(void **state)
 static void test_long_segments(void **state)
 {
     static const Segment long_ones[] = {
-        {0, 40001, 0.01f, 1, 0, 0, 0}, {40064, 16384, 0.1f, 1, 0, 0, 0},  {56448, 64, 0, 1, 0, 0, 0},
-        {56512, 16385, 0, 0, 0, 0, 0}, {72960, 32768, 0.01f, 1, 0, 0, 0},
+        {0, 40001, 0.01f, 1, 0, 0, 0, 0}, {40064, 16384, 0.1f, 1, 0, 0, 0, 0},  {56448, 64, 0, 1, 0, 0, 0, 0},
+        {56512, 16385, 0, 0, 0, 0, 0, 0}, {72960, 32768, 0.01f, 1, 0, 0, 0, 0},
     };
     Space usual = space;
     space = (Space){long_ones, sizeof long_ones / sizeof *long_ones, 72960 + 32768};

@@ -6,10 +6,10 @@
 
 /* Whole tensors: five norm blocks, a single element, zeros, no trust ratio. Gaps belong to no tensor. */
 static const Segment all[] = {
-    {0, 5000, 0.01f, 1, 0, 0, 0},
-    {5056, 1, 0, 1, 0, 5, 1},
-    {5120, 64, 0.1f, 1, 0, 6, 2},
-    {5184, 2048, 0, 0, 0, 7, 3},
+    {0, 5000, 0.01f, 1, 0, 0, 0, 0},
+    {5056, 1, 0, 1, 0, 0, 5, 1},
+    {5120, 64, 0.1f, 1, 0, 0, 6, 2},
+    {5184, 2048, 0, 0, 0, 0, 7, 3},
 };
 enum { N_ALL = sizeof all / sizeof *all, SIZE = 7296, BLOCKS = 9, RANKS = 3 };
 
@@ -19,12 +19,13 @@ static const struct {
     Segment own[3];
     int n;
 } slices[RANKS] = {
-    {0, 2 * NORM_BLOCK, {{0, 2 * NORM_BLOCK, 0.01f, 1, 0, 0, 0}}, 1},
+    {0, 2 * NORM_BLOCK, {{0, 2 * NORM_BLOCK, 0.01f, 1, 0, 0, 0, 0}}, 1},
     {2 * NORM_BLOCK,
      5120,
-     {{2 * NORM_BLOCK, 5000 - 2 * NORM_BLOCK, 0.01f, 1, -2 * NORM_BLOCK, 2, 0}, {5056, 1, 0, 1, -2 * NORM_BLOCK, 5, 1}},
+     {{2 * NORM_BLOCK, 5000 - 2 * NORM_BLOCK, 0.01f, 1, 0, -2 * NORM_BLOCK, 2, 0},
+      {5056, 1, 0, 1, 0, -2 * NORM_BLOCK, 5, 1}},
      2},
-    {5120, SIZE, {{5120, 64, 0.1f, 1, -5120, 6, 2}, {5184, 2048, 0, 0, -5120, 7, 3}}, 2},
+    {5120, SIZE, {{5120, 64, 0.1f, 1, 0, -5120, 6, 2}, {5184, 2048, 0, 0, 0, -5120, 7, 3}}, 2},
 };
 
 static const OpAttr adam = {.optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}};

@@ -22,7 +22,7 @@ BEGIN {
     allow["src/commands"] = allow["src/train"] " train/ tasks/ launch/"
     allow["src"] = "config/ commands/ train/signals.h" # main.c
     allow["tasks"] = allow["src/train"] " train/"
-    allow["kernels"] = "kernels/op.h kernels/op_list.h kernels/backend.h kernels/device.h kernels/dropout.h kernels/loss_scale.h kernels/word_mix.h kernels/host.h"
+    allow["kernels"] = "kernels/op.h kernels/op_list.h kernels/backend.h kernels/device.h kernels/dropout.h kernels/kfac.h kernels/loss_scale.h kernels/word_mix.h kernels/host.h"
 
     # Headers of others, and the files or folders that alone may include them.
     vendor["dnnl"] = "kernels/cpu/onednn"

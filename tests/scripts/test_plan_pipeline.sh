@@ -61,7 +61,7 @@ refused "--stages 12 or fewer" --pipeline zb-v --ranks 8
 refused "4 stages of 12 layers in all" --pipeline 1f1b --ranks 3 --stage-layers 3,3,3,3
 refused "expected 4 numbers from 1 on" --pipeline 1f1b --ranks 4 --stage-layers 6,6,0,0
 refused "--kfac-lag '11': expected auto, or 0 to --kfac-interval" --pipeline 1f1b --ranks 4 --kfac-interval 10 --kfac-lag 11
-refused "--kfac-interval needs --pipeline" --kfac-interval 10
+refused "needs --pipeline, because GPUs" --kfac-interval 10
 refused "--recompute offload with --pipeline" --pipeline 1f1b --ranks 4 --recompute offload
 refused "expected one of" --pipeline 2f2b --ranks 4
 printf 'forward_ms\n1\n' >bad.csv

@@ -1,0 +1,316 @@
+/* K-FAC. Statistics are products as those of weight gradients. Inverses and preconditioned gradients are products of
+   our own tiles in fp32: an element's sum has one order, so no bit depends on the number of threads. */
+#include "kernels/kfac.h"
+#include "kernels/cpu/product.h"
+
+/* ---- CURVATURE ---- */
+
+static Product curvature_product(const OpCall *call)
+{
+    int64_t n = call->attr.curvature.n;
+    return (Product){PRODUCT_GRAD, n, n, IN(call, CURVATURE, x)->dtype, F32, .bias = false};
+}
+
+typedef struct {
+    void *columns; // (rows, n): those of x that the factor is of; NULL: all of them
+    void *product;
+    HostScratch space;
+} CurvatureScratch;
+
+static CurvatureScratch curvature_scratch(const OpCall *call, const Product *p, int64_t n_rows)
+{
+    CurvatureScratch s = {.space.base = call->scratch};
+    const Operand *x = IN(call, CURVATURE, x);
+    if (p->n != x->cols) s.columns = host_take(&s.space, n_rows * p->n, dtype_size(x->dtype));
+    s.product = host_take(&s.space, 1, product_scratch(p, n_rows, true));
+    return s;
+}
+
+size_t cpu_curvature_scratch(const OpCall *call, const RowCounts *rows)
+{
+    Product p = curvature_product(call);
+    return curvature_scratch(call, &p, rows_in(call->in[0].rows, rows)).space.bytes;
+}
+
+Status cpu_curvature_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
+{
+    Product p = curvature_product(call);
+    for (int i = 0; i < n_buckets; i++) TRY(product_prepare(&p, rows_in(call->in[0].rows, &buckets[i])));
+    return OK;
+}
+
+typedef struct {
+    const OpCall *call;
+    char *to;
+    int64_t rows;
+} ColumnsCopy;
+
+static void copy_part(void *arg, int part)
+{
+    const ColumnsCopy *c = arg;
+    const Operand *x = IN(c->call, CURVATURE, x);
+    size_t size = dtype_size(x->dtype), bytes = (size_t)c->call->attr.curvature.n * size;
+    CpuSpan mine = cpu_span(c->rows, 1, part, cpu.threads);
+    for (int64_t r = mine.first; r < mine.end; r++)
+        memcpy(c->to + (size_t)r * bytes, (char *)host_row(x, r) + (size_t)c->call->attr.curvature.first * size, bytes);
+}
+
+Status cpu_curvature(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *x = IN(call, CURVATURE, x);
+    int64_t real = host_real_rows(x, rows, op_ctl(call));
+    Product p = curvature_product(call);
+    if (op_ctl(call)->kfac_tokens == 0 || real == 0) return OK;
+    CurvatureScratch s = curvature_scratch(call, &p, rows_in(x->rows, rows));
+    host_check_scratch(call, s.space.bytes);
+    if (s.columns) cpu_parallel(copy_part, &(ColumnsCopy){call, s.columns, real});
+    const void *from = s.columns ? s.columns : x->data;
+    return product_run(&p, real, from, from, NULL, OUT(call, CURVATURE, factor)->data, s.product);
+}
+
+/* ---- to (rows, columns) += leftᵀ·right over their rows, in pieces of our own tiles ---- */
+
+#define PIECE_ROWS    96
+#define PIECE_COLUMNS 384
+
+typedef struct {
+    GradProduct of;
+    bool upper; /* pieces below the diagonal are left out */
+    char *scratch;
+} PiecedProduct;
+
+static size_t pieces_scratch(void) { return cpu_line(cpu.vec->grad_scratch()); }
+
+static void pieces_part(void *arg, int part)
+{
+    const PiecedProduct *p = arg;
+    int64_t turn = 0;
+    for (int64_t k = 0; k < p->of.k; k += PIECE_COLUMNS)
+        for (int64_t n = 0; n < p->of.n; n += PIECE_ROWS) {
+            int64_t k_end = k + PIECE_COLUMNS < p->of.k ? k + PIECE_COLUMNS : p->of.k;
+            int64_t n_end = n + PIECE_ROWS < p->of.n ? n + PIECE_ROWS : p->of.n;
+            if ((p->upper && n >= k_end) || turn++ % cpu.threads != part) continue;
+            cpu.vec->grad_product(&p->of, n, n_end, k, k_end, p->scratch + (size_t)part * pieces_scratch());
+        }
+}
+
+/* left (rows, n), right (rows, k), to (n, k). */
+static void add_product(const float *left, int64_t n, const float *right, int64_t k, int64_t rows, bool upper,
+                        float *to, char *scratch)
+{
+    PiecedProduct p = {{.x = right, .dy = left, .dw = to, .rows = rows, .k = k, .n = n}, upper, scratch};
+    cpu_parallel(pieces_part, &p);
+}
+
+/* ---- INVERT: the symmetric sweep operator (Goodnight, 1979), block by block, in the upper triangle ---- */
+
+#define BLOCK 128
+
+typedef struct {
+    float *m;           // (n, n)
+    float *w, *minus_w; // (BLOCK, n): rows of the block, and their negative
+    float *z;           // (BLOCK, n): the block's inverse times w
+    float *pivot;       // (BLOCK, BLOCK)
+    char *pieces;
+    HostScratch space;
+} InvertScratch;
+
+static InvertScratch invert_scratch(const OpCall *call)
+{
+    InvertScratch s = {.space.base = call->scratch};
+    int64_t n = call->attr.kfac.k > call->attr.kfac.n ? call->attr.kfac.k : call->attr.kfac.n;
+    s.m = host_take(&s.space, n * n, sizeof(float));
+    s.w = host_take(&s.space, BLOCK * n, sizeof(float));
+    s.minus_w = host_take(&s.space, BLOCK * n, sizeof(float));
+    s.z = host_take(&s.space, BLOCK * n, sizeof(float));
+    s.pivot = host_take(&s.space, BLOCK * BLOCK, sizeof(float));
+    s.pieces = cpu_take_parts(&s.space, pieces_scratch());
+    return s;
+}
+
+size_t cpu_invert_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return invert_scratch(call).space.bytes;
+}
+
+typedef struct {
+    const InvertScratch *s;
+    const float *sums;
+    float *to;
+    int64_t n, first, size; /* of the block */
+    float scale, gamma;
+} Sweep;
+
+/* m = sums·scale + gamma·I */
+static void damp_part(void *arg, int part)
+{
+    const Sweep *w = arg;
+    CpuSpan mine = cpu_span(w->n, 1, part, cpu.threads);
+    for (int64_t i = mine.first; i < mine.end; i++) {
+        const float *from = w->sums + i * w->n;
+        float *to = w->s->m + i * w->n;
+        for (int64_t j = i; j < w->n; j++) to[j] = from[j] * w->scale;
+        to[i] += w->gamma;
+    }
+}
+
+/* The block's inverse by sweeps of single rows. Rows beyond its size are those of the identity. False: a pivot, which
+   is a square of Cholesky's, is not positive. */
+static bool invert_pivot(const Sweep *w)
+{
+    float(*p)[BLOCK] = (float(*)[BLOCK])(void *)w->s->pivot;
+    for (int64_t i = 0; i < BLOCK; i++)
+        for (int64_t j = 0; j < BLOCK; j++) {
+            int64_t up = i < j ? i : j, right = i < j ? j : i;
+            p[i][j] = right < w->size ? w->s->m[(w->first + up) * w->n + w->first + right] : i == j;
+        }
+    for (int64_t r = 0; r < w->size; r++) {
+        float d = p[r][r], row[BLOCK], scaled[BLOCK];
+        if (!(d > 0) || !isfinite(d)) return false;
+        memcpy(row, p[r], sizeof row);
+        for (int64_t j = 0; j < BLOCK; j++) scaled[j] = row[j] / d;
+        for (int64_t i = 0; i < w->size; i++) {
+            cpu.vec->descend(p[i], scaled, row[i], BLOCK);
+            p[i][r] = scaled[i];
+        }
+        memcpy(p[r], scaled, sizeof scaled);
+        p[r][r] = -1 / d;
+    }
+    for (int64_t i = 0; i < BLOCK; i++)
+        for (int64_t j = 0; j < BLOCK; j++) p[i][j] = i < w->size && j < w->size ? -p[i][j] : 0;
+    return true;
+}
+
+/* w = the block's rows of m, its own columns 0; z = 0. */
+static void take_rows_part(void *arg, int part)
+{
+    const Sweep *w = arg;
+    CpuSpan mine = cpu_span(w->n, 16, part, cpu.threads);
+    for (int64_t r = 0; r < BLOCK; r++) {
+        float *to = w->s->w + r * w->n, *minus = w->s->minus_w + r * w->n;
+        for (int64_t j = mine.first; j < mine.end; j++) {
+            bool own = r >= w->size || (j >= w->first && j < w->first + w->size);
+            int64_t row = w->first + r;
+            to[j] = own ? 0 : j < row ? w->s->m[j * w->n + row] : w->s->m[row * w->n + j];
+            minus[j] = -to[j];
+        }
+        memset(w->s->z + r * w->n + mine.first, 0, (size_t)(mine.end - mine.first) * sizeof(float));
+    }
+}
+
+/* The block's rows of m become z, its diagonal the negative inverse. */
+static void put_rows_part(void *arg, int part)
+{
+    const Sweep *w = arg;
+    CpuSpan mine = cpu_span(w->n, 16, part, cpu.threads);
+    for (int64_t r = 0; r < w->size; r++)
+        for (int64_t j = mine.first; j < mine.end; j++) {
+            int64_t row = w->first + r;
+            bool own = j >= w->first && j < w->first + w->size;
+            float x = own ? -w->s->pivot[r * BLOCK + j - w->first] : w->s->z[r * w->n + j];
+            if (own && j < row) continue;
+            w->s->m[j < row ? j * w->n + row : row * w->n + j] = x;
+        }
+}
+
+/* to = −m, both triangles. */
+static void mirror_part(void *arg, int part)
+{
+    const Sweep *w = arg;
+    enum { SIDE = 32 };
+    CpuSpan mine = cpu_span(w->n, SIDE, part, cpu.threads);
+    for (int64_t i = mine.first; i < mine.end; i += SIDE)
+        for (int64_t j = 0; j < w->n; j += SIDE)
+            for (int64_t r = i; r < i + SIDE && r < mine.end; r++)
+                for (int64_t c = j; c < j + SIDE && c < w->n; c++)
+                    w->to[r * w->n + c] = -(r <= c ? w->s->m[r * w->n + c] : w->s->m[c * w->n + r]);
+}
+
+/* to = (sums·scale + gamma·I)⁻¹; `to` may be `sums`. */
+static bool invert_once(Sweep *w)
+{
+    const InvertScratch *s = w->s;
+    cpu_parallel(damp_part, w);
+    for (w->first = 0; w->first < w->n; w->first += BLOCK) {
+        w->size = w->n - w->first < BLOCK ? w->n - w->first : BLOCK;
+        if (!invert_pivot(w)) return false;
+        cpu_parallel(take_rows_part, w);
+        add_product(s->pivot, BLOCK, s->w, w->n, BLOCK, false, s->z, s->pieces);
+        add_product(s->minus_w, w->n, s->z, w->n, BLOCK, true, s->m, s->pieces);
+        cpu_parallel(put_rows_part, w);
+    }
+    cpu_parallel(mirror_part, w);
+    return true;
+}
+
+static bool invert(const InvertScratch *s, const float *sums, int64_t n, double scale, double gamma, float *to)
+{
+    for (int tried = 0; tried < KFAC_TRIES; tried++, gamma *= 10) {
+        Sweep w = {.s = s, .sums = sums, .to = to, .n = n, .scale = (float)scale, .gamma = (float)gamma};
+        if (invert_once(&w)) return true;
+    }
+    return false;
+}
+
+Status cpu_invert(const OpCall *call, const RowCounts *rows)
+{
+    const float *sums = kfac_sums_of_a(call);
+    float *a = OUT(call, INVERT, a)->data, *b = OUT(call, INVERT, b)->data, *ready = OUT(call, INVERT, ready)->data;
+    int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
+    double scale[2], gamma[2];
+    InvertScratch s = invert_scratch(call);
+    (void)rows;
+    host_check_scratch(call, s.space.bytes);
+    kfac_scales(call, scale);
+    bool good = kfac_damping(call, kfac_trace(sums, k, scale[0]), kfac_trace(b, n, scale[1]), gamma);
+    good = good && invert(&s, sums, k, scale[0], gamma[0], a);
+    *ready = good && invert(&s, b, n, scale[1], gamma[1], b);
+    return OK;
+}
+
+/* ---- PRECONDITION ---- */
+
+typedef struct {
+    float *half; // (k, n): (b_inv·dw)ᵀ
+    float *bias; // (n)
+    char *pieces;
+    HostScratch space;
+} PreconditionScratch;
+
+static PreconditionScratch precondition_scratch(const OpCall *call)
+{
+    PreconditionScratch s = {.space.base = call->scratch};
+    s.half = host_take(&s.space, call->attr.kfac.k * call->attr.kfac.n, sizeof(float));
+    s.bias = host_take(&s.space, call->attr.kfac.n, sizeof(float));
+    s.pieces = cpu_take_parts(&s.space, pieces_scratch());
+    return s;
+}
+
+size_t cpu_precondition_scratch(const OpCall *call, const RowCounts *rows)
+{
+    (void)rows;
+    return precondition_scratch(call).space.bytes;
+}
+
+Status cpu_precondition(const OpCall *call, const RowCounts *rows)
+{
+    const float *a = IN(call, PRECONDITION, a_inv)->data, *b = IN(call, PRECONDITION, b_inv)->data;
+    const Operand *bias = OUT(call, PRECONDITION, db);
+    float *dw = OUT(call, PRECONDITION, dw)->data, *db = operand_present(bias) ? bias->data : NULL;
+    int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
+    size_t bytes = (size_t)(n * k) * sizeof(float);
+    PreconditionScratch s = precondition_scratch(call);
+    (void)rows;
+    if (*(const float *)IN(call, PRECONDITION, has)->data == 0) return OK;
+    host_check_scratch(call, s.space.bytes);
+    memset(s.half, 0, bytes);
+    add_product(dw, k, b, n, n, false, s.half, s.pieces);
+    memset(dw, 0, bytes);
+    add_product(s.half, n, a, k, k, false, dw, s.pieces);
+    if (!db) return OK;
+    memset(s.bias, 0, (size_t)n * sizeof *s.bias);
+    add_product(db, 1, b, n, n, false, s.bias, s.pieces);
+    memcpy(db, s.bias, (size_t)n * sizeof *s.bias);
+    return OK;
+}

@@ -1,0 +1,200 @@
+#include "train/kfac.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The linears of a layer in units. Those of a unit have the same input, so one rank inverts all of them; the last one
+   gathers A and is inverted last, because its sums become an inverse in place. */
+enum { UNITS = 4, UNIT_MOST = 3 };
+static const char *const units[UNITS][UNIT_MOST] = {
+    {"attention.self.key", "attention.self.value", "attention.self.query"},
+    {"attention.output.dense"},
+    {"intermediate.dense"},
+    {"output.dense"},
+};
+
+/* ---- options ---- */
+
+Status kfac_options(const Config *c, KfacOptions *o)
+{
+    bool automatic = strcmp(c->kfac_lag, "auto") == 0, pipelined = strcmp(c->pipeline, "none") != 0;
+    char *end;
+    long value = strtol(c->kfac_lag, &end, 10);
+    *o = (KfacOptions){(int)c->kfac_interval, 0, c->kfac_damping, c->bucket_size};
+    if (c->kfac_interval == 0) {
+        static const int options[] = {OPTION_kfac_lag, OPTION_kfac_damping};
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+            if (!config_is_default(c, options[i]))
+                return fail(E_USAGE,
+                            "--%s needs --kfac-interval K: K-FAC gathers statistics every K steps, for example 10",
+                            config_flag(options[i]));
+        return OK;
+    }
+    if (!automatic && (end == c->kfac_lag || *end || value < 0 || value > c->kfac_interval))
+        return fail(E_USAGE, "--kfac-lag '%s': expected auto, or 0 to --kfac-interval, which is %lld", c->kfac_lag,
+                    (long long)c->kfac_interval);
+    o->lag = automatic ? (pipelined ? o->interval : 0) : (int)value;
+    return OK;
+}
+
+Status kfac_check(const Config *c)
+{
+    KfacOptions o;
+    TRY(kfac_options(c, &o));
+    if (c->kfac_interval == 0) return OK;
+    if (strcmp(c->precision, "fp16") == 0)
+        return fail(E_USAGE,
+                    "--kfac-interval with --precision fp16: its statistics overflow in fp16. Use bf16 or fp32");
+    if (c->virtual_ranks)
+        return fail(E_USAGE, "--kfac-interval with --virtual-ranks: K-FAC's statistics are summed rank after rank, so "
+                             "that bits would depend on their number. Leave one of them out");
+    if (c->padded)
+        return fail(E_USAGE, "--kfac-interval with --padded: statistics are of packed rows alone. Leave --padded out");
+    if (strcmp(c->shard, "optimizer") == 0)
+        return fail(E_USAGE, "--kfac-interval with --shard optimizer: a slice cuts through the matrices that K-FAC "
+                             "multiplies. Use --shard none");
+    if (strcmp(c->snapshot_steps, "auto") != 0 && strcmp(c->snapshot_steps, "0") != 0)
+        return fail(E_USAGE,
+                    "--kfac-interval with --snapshot-steps %s: snapshots do not hold K-FAC's inverses. Use "
+                    "--snapshot-steps 0; --save-steps and --save-every save them to disk",
+                    c->snapshot_steps);
+    return OK;
+}
+
+/* ---- the table ---- */
+
+static int64_t add_param(ParamTable *t, const char *linear, const char *what, int64_t side)
+{
+    MEM_GROW(t->params, t->count, t->cap);
+    Param *p = &t->params[t->count++];
+    *p = (Param){
+        .rows = side, .cols = side, .n_dims = 2, .padded = side, .offset = t->size, .init = INIT_ZERO, .layer = -1};
+    if (side == 1) p->n_dims = 1;
+    snprintf(p->name, sizeof p->name, "%s.%s", linear, what);
+    t->size += (side * side + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    return p->offset;
+}
+
+static void add_linear(Kfac *k, const ParamTable *params, const char *linear, int weight, int from, int cap)
+{
+    char name[sizeof params->params->name];
+    CHECK(k->plan.n < cap, "more linears than planned");
+    snprintf(name, sizeof name, "%s.bias", linear);
+    int bias = params_find(params, name);
+    CHECK(bias >= 0, "no parameter '%s'", name);
+    const Param *w = &params->params[weight];
+    KfacLinear *l = &k->plan.linears[k->plan.n++];
+    *l = (KfacLinear){
+        .k = w->cols, .n = w->rows, .weight = w->offset, .bias = params->params[bias].offset, .from = from};
+    l->flag = add_param(&k->table, linear, "has", 1);
+    l->a = add_param(&k->table, linear, "A_inv", l->k);
+    l->b = add_param(&k->table, linear, "B_inv", l->n);
+}
+
+typedef struct {
+    int first, count; /* linears */
+    int64_t begin, end;
+    double work;
+    int owner;
+} Unit;
+
+/* The unit's linears that the table has: all or none. */
+static void add_unit(Kfac *k, const ParamTable *params, int layer, const char *const names[UNIT_MOST], Unit *u, int cap)
+{
+    int n = 0;
+    *u = (Unit){.first = k->plan.n, .begin = k->table.size};
+    while (n < UNIT_MOST && names[n]) n++;
+    for (int i = 0; i < n; i++) {
+        char linear[80], name[sizeof params->params->name];
+        snprintf(linear, sizeof linear, "bert.encoder.layer.%d.%s", layer, names[i]);
+        snprintf(name, sizeof name, "%s.weight", linear);
+        int weight = params_find(params, name);
+        if (weight < 0) continue;
+        add_linear(k, params, linear, weight, i + 1 < n ? u->first + n - 1 : NONE, cap);
+        const KfacLinear *l = &k->plan.linears[k->plan.n - 1];
+        u->work += (double)l->k * (double)l->k * (double)l->k + (double)l->n * (double)l->n * (double)l->n;
+        u->count++;
+    }
+    u->end = k->table.size;
+}
+
+/* ---- owners ---- */
+
+static int by_work(const void *a, const void *b)
+{
+    const Unit *x = *(Unit *const *)a, *y = *(Unit *const *)b;
+    if (x->work != y->work) return x->work > y->work ? -1 : 1;
+    return x->first - y->first;
+}
+
+/* The largest first, each to the rank with the least so far. */
+static void share_out(Unit *all, int n, int ranks)
+{
+    Unit **order = mem_array((size_t)n, sizeof *order);
+    double *load = mem_array((size_t)ranks, sizeof *load);
+    for (int i = 0; i < n; i++) order[i] = &all[i];
+    qsort(order, (size_t)n, sizeof *order, by_work);
+    for (int i = 0; i < n; i++) {
+        int least = 0;
+        for (int r = 1; r < ranks; r++)
+            if (load[r] < load[least]) least = r;
+        order[i]->owner = least;
+        load[least] += order[i]->work;
+    }
+    free(order);
+    free(load);
+}
+
+/* Pieces of the bucket size, so that an exchange needs little memory. */
+static void cut_pieces(Kfac *k, const Unit *all, int n, int ranks, int64_t bytes)
+{
+    int64_t most = bytes / (int64_t)sizeof(float) > NORM_BLOCK ? bytes / (int64_t)sizeof(float) : NORM_BLOCK;
+    GradientBuckets *p = &k->pieces;
+    *p = (GradientBuckets){.n = (int)((k->table.size + most - 1) / most), .ranks = ranks, .wire = F32, .largest = most};
+    p->starts = mem_array((size_t)p->n + 1, sizeof *p->starts);
+    p->parts = mem_array((size_t)p->n * (size_t)ranks, sizeof *p->parts);
+    for (int b = 0; b < p->n; b++) {
+        int64_t begin = p->starts[b] = b * most, end = begin + most < k->table.size ? begin + most : k->table.size;
+        Intervals *parts = p->parts + (size_t)b * (size_t)ranks;
+        for (int i = 0; i < n; i++) {
+            int64_t from = all[i].begin > begin ? all[i].begin : begin, to = all[i].end < end ? all[i].end : end;
+            if (to > from) intervals_add(&parts[all[i].owner], from, to);
+        }
+        size_t scratch = comm_reduce_bytes(parts, ranks, F32);
+        if (scratch > p->scratch_bytes) p->scratch_bytes = (scratch + 63) / 64 * 64;
+    }
+    p->starts[p->n] = k->table.size;
+}
+
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
+{
+    enum { LINEARS = 6 };
+    *k = (Kfac){.interval = o->interval, .lag = o->lag, .rank = rank};
+    if (o->interval == 0) return;
+    int cap = m->config.layers * LINEARS, n = 0;
+    Unit *all = mem_array((size_t)m->config.layers * UNITS, sizeof *all);
+    k->plan = (KfacPlan){.interval = o->interval, .damping = (float)o->damping, .ranks = ranks > 1};
+    k->plan.linears = mem_array((size_t)cap, sizeof *k->plan.linears);
+    for (int layer = m->config.layers - 1; layer >= 0; layer--)
+        for (int u = UNITS - 1; u >= 0; u--) {
+            add_unit(k, &m->params, layer, units[u], &all[n], cap);
+            n += all[n].count > 0;
+        }
+    k->plan.size = k->table.size;
+    share_out(all, n, ranks);
+    for (int i = 0; i < n; i++)
+        for (int l = all[i].first; l < all[i].first + all[i].count; l++) k->plan.linears[l].own = all[i].owner == rank;
+    if (ranks > 1) cut_pieces(k, all, n, ranks, o->piece_bytes);
+    free(all);
+}
+
+void kfac_free(Kfac *k)
+{
+    for (int i = 0; i < k->pieces.n * k->pieces.ranks; i++) intervals_free(&k->pieces.parts[i]);
+    free(k->pieces.parts);
+    free(k->pieces.starts);
+    free(k->plan.linears);
+    params_free(&k->table);
+    *k = (Kfac){0};
+}

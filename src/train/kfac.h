@@ -1,0 +1,58 @@
+/* K-FAC of a run: which linear layers it preconditions, the place of their factors, who inverts them, and in which step
+   what happens (docs/contracts.md 12). */
+#ifndef CAIRN_TRAIN_KFAC_H
+#define CAIRN_TRAIN_KFAC_H
+
+#include "config/config.h"
+#include "exec/exec.h"
+#include "model/model.h"
+#include "plan/plan.h"
+
+typedef struct {
+    int interval, lag; /* steps; interval 0: no K-FAC, and all else is empty */
+    KfacPlan plan;
+    /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. */
+    ParamTable table;
+    GradientBuckets pieces; /* of a set, and who sums and inverts which elements; with several ranks */
+    int rank;
+} Kfac;
+
+typedef struct {
+    int interval, lag;
+    double damping;
+    int64_t piece_bytes; /* of an exchange between ranks */
+} KfacOptions;
+
+/* --kfac-interval, --kfac-lag, --kfac-damping, --bucket-size. E_USAGE: no such lag, or one of them without the first.
+ */
+Status kfac_options(const Config *c, KfacOptions *o);
+/* E_USAGE names what K-FAC does not go with. */
+Status kfac_check(const Config *c);
+/* Of a model or a part of one. */
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
+void kfac_free(Kfac *k); /* takes a zeroed one */
+
+/* Step `step` (from 1) gathers statistics. */
+static inline bool kfac_refreshes(const Kfac *k, int64_t step)
+{
+    return k->interval > 0 && (step - 1) % k->interval == 0;
+}
+/* The set whose inverses the update of a step uses. */
+static inline int64_t kfac_set(const Kfac *k, int64_t step)
+{
+    int64_t past = step - 1 - k->lag;
+    return past > 0 ? past / k->interval : 0;
+}
+/* The next inverses are put in use before the micro-batches of a step, or behind its inversion. */
+static inline bool kfac_adopts_before(const Kfac *k, int64_t step)
+{
+    return k->lag > 0 && step > 1 && kfac_set(k, step) > kfac_set(k, step - 1);
+}
+static inline bool kfac_adopts_after(const Kfac *k, int64_t step)
+{
+    return kfac_refreshes(k, step) && (k->lag == 0 || step == 1);
+}
+/* Sets that training keeps from one step to the next: the one in use and, with a lag, the next. */
+static inline int kfac_sets(const Kfac *k) { return !k || k->interval == 0 ? 0 : k->lag > 0 ? 2 : 1; }
+
+#endif
