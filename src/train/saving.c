@@ -69,12 +69,12 @@ Status saving_fetch(Saving *s, const float **weights)
     bool device = session->options.backend->device;
     drop_fetched(s);
     s->own = device && !buffer;
-    if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
-    if (device || session_sharded(session))
+    if (!session_scattered(session)) s->stopped = device ? clock_monotonic() : 0;
+    if (device || session_scattered(session))
         (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * session->model->params.size : NULL;
-        if (a != STATE_WEIGHTS && session_sharded(session))
+        float *room = buffer ? buffer + a * session->whole->params.size : NULL;
+        if (!session_has_all(session, a))
             s->fetched[a] = room; /* collected there already */
         else
             TRY(session_read(session, a, device ? room : NULL, &s->fetched[a]));
@@ -91,7 +91,7 @@ Status saving_begin(Saving *s)
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
     TrainingState state = {
-        .params = &s->run->session.model->params,
+        .params = &s->run->session.whole->params,
         .step = s->run->progress.step,
         .weights = s->fetched[STATE_WEIGHTS],
         .m = s->fetched[STATE_M],
