@@ -46,6 +46,11 @@ Status kfac_check(const Config *c)
     if (strcmp(c->precision, "fp16") == 0)
         return fail(E_USAGE,
                     "--kfac-interval with --precision fp16: its statistics overflow in fp16. Use bf16 or fp32");
+    if (strcmp(c->pipeline, "none") != 0)
+        return fail(E_USAGE,
+                    "--kfac-interval with --pipeline %s: training fills no bubbles with K-FAC yet. Use "
+                    "--pipeline none",
+                    c->pipeline);
     if (c->virtual_ranks)
         return fail(E_USAGE, "--kfac-interval with --virtual-ranks: K-FAC's statistics are summed rank after rank, so "
                              "that bits would depend on their number. Leave one of them out");
@@ -64,8 +69,21 @@ Status kfac_check(const Config *c)
 
 /* ---- the table ---- */
 
-static int64_t add_param(ParamTable *t, const char *linear, const char *what, int64_t side)
+static void add_packed(ParamTable *t, const Param *of)
 {
+    int64_t size = of->rows * (of->rows + 1) / 2;
+    MEM_GROW(t->params, t->count, t->cap);
+    Param *p = &t->params[t->count++];
+    *p = *of;
+    p->rows = p->padded = size;
+    p->cols = p->n_dims = 1;
+    p->offset = t->size;
+    t->size += (size + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+static int64_t add_param(Kfac *k, const char *linear, const char *what, int64_t side)
+{
+    ParamTable *t = &k->table;
     MEM_GROW(t->params, t->count, t->cap);
     Param *p = &t->params[t->count++];
     *p = (Param){
@@ -73,6 +91,7 @@ static int64_t add_param(ParamTable *t, const char *linear, const char *what, in
     if (side == 1) p->n_dims = 1;
     snprintf(p->name, sizeof p->name, "%s.%s", linear, what);
     t->size += (side * side + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    add_packed(&k->packed, p);
     return p->offset;
 }
 
@@ -87,9 +106,9 @@ static void add_linear(Kfac *k, const ParamTable *params, const char *linear, in
     KfacLinear *l = &k->plan.linears[k->plan.n++];
     *l = (KfacLinear){
         .k = w->cols, .n = w->rows, .weight = w->offset, .bias = params->params[bias].offset, .from = from};
-    l->flag = add_param(&k->table, linear, "has", 1);
-    l->a = add_param(&k->table, linear, "A_inv", l->k);
-    l->b = add_param(&k->table, linear, "B_inv", l->n);
+    l->flag = add_param(k, linear, "has", 1);
+    l->a = add_param(k, linear, "A_inv", l->k);
+    l->b = add_param(k, linear, "B_inv", l->n);
 }
 
 typedef struct {
@@ -196,5 +215,29 @@ void kfac_free(Kfac *k)
     free(k->pieces.starts);
     free(k->plan.linears);
     params_free(&k->table);
+    params_free(&k->packed);
     *k = (Kfac){0};
+}
+
+/* ---- the saved form ---- */
+
+void kfac_pack(const Kfac *k, const float *set, float *packed)
+{
+    for (int i = 0; i < k->table.count; i++) {
+        const Param *p = &k->table.params[i];
+        float *to = packed + k->packed.params[i].offset;
+        for (int64_t r = 0; r < p->rows; to += ++r)
+            memcpy(to, set + p->offset + r * p->cols, (size_t)(r + 1) * sizeof *to);
+    }
+}
+
+void kfac_unpack(const Kfac *k, const float *packed, float *set)
+{
+    for (int i = 0; i < k->table.count; i++) {
+        const Param *p = &k->table.params[i];
+        const float *from = packed + k->packed.params[i].offset;
+        float *to = set + p->offset;
+        for (int64_t r = 0; r < p->rows; r++)
+            for (int64_t c = 0; c <= r; c++, from++) to[r * p->cols + c] = to[c * p->cols + r] = *from;
+    }
 }
