@@ -17,8 +17,17 @@ static void put_word(Buf *out, const char *word)
 {
     bool plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-") ==
                               strlen(word);
-    const char *quote = strchr(word, '\'') ? "\"" : "'";
-    buf_printf(out, " %s%s%s", plain ? "" : quote, word, plain ? "" : quote);
+    if (plain) {
+        buf_printf(out, " %s", word);
+        return;
+    }
+    buf_puts(out, " '");
+    for (const char *p = word; *p; p++)
+        if (*p == '\'')
+            buf_puts(out, "'\"'\"'");
+        else
+            buf_append(out, p, 1);
+    buf_puts(out, "'");
 }
 
 /* The words of this sweep with --index VARIABLE, without what prints them. */

@@ -155,7 +155,8 @@ static Status find_form(Records *r)
     if (r->buf.len >= 3 && memcmp(r->buf.data, "\xef\xbb\xbf", 3) == 0) r->at = 3;
     r->scan = r->at;
     r->form = r->o.form != RECORDS_BY_NAME ? r->o.form : records_form_of_name(r->name);
-    if (r->form == RECORDS_BY_NAME) r->form = r->buf.data ? form_of_content(r) : RECORDS_TSV;
+    if (r->form == RECORDS_BY_NAME && !r->buf.data) r->form = r->o.plain_lines ? RECORDS_LINES : RECORDS_TSV;
+    if (r->form == RECORDS_BY_NAME) r->form = form_of_content(r);
     return OK;
 }
 

@@ -56,6 +56,10 @@ void token_ids_free(TokenIds *ids);
    give their ids. Bytes that are not UTF-8 are left out, as U+FFFD is; text_utf8_error finds them. */
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
+/* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
+   max_len up to `most` gives the same as for the whole text. */
+void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
+
 /* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1, cut to max_len by removing tokens from the end of
    the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be NULL. max_len is at
    least 2, with b 3. Returns the length. */

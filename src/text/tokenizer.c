@@ -62,6 +62,19 @@ void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds
     text_words(&t->options, text, len, encode_word, &e);
 }
 
+void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out)
+{
+    enum { PART = 16384 }; /* bytes; then up to the next blank, because no word goes across one */
+    const char *end = text + len;
+    while (text < end && out->count < most) {
+        size_t left = (size_t)(end - text);
+        const char *blank = left > PART ? memchr(text + PART, ' ', left - PART) : NULL;
+        const char *stop = blank ? blank : end;
+        tokenizer_encode(t, text, (size_t)(stop - text), out);
+        text = stop;
+    }
+}
+
 int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int max_len, int32_t *ids, uint8_t *types)
 {
     size_t framing = b ? 3 : 2;

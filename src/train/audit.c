@@ -43,7 +43,7 @@ Status audit_parse(const char *text, AuditChoice *choice)
         if (strcmp(word, "recompute") == 0)
             choice->recompute = true;
         else if (strcmp(text, "off") != 0)
-            status = parse_share(word, &choice->share);
+            status = choice->share > 0 ? E_USAGE : parse_share(word, &choice->share);
     free(words);
     if (status == OK) return OK;
     return fail(

@@ -46,11 +46,6 @@ Status kfac_check(const Config *c)
     if (strcmp(c->precision, "fp16") == 0)
         return fail(E_USAGE,
                     "--kfac-interval with --precision fp16: its statistics overflow in fp16. Use bf16 or fp32");
-    if (strcmp(c->pipeline, "none") != 0)
-        return fail(E_USAGE,
-                    "--kfac-interval with --pipeline %s: training fills no bubbles with K-FAC yet. Use "
-                    "--pipeline none",
-                    c->pipeline);
     if (c->virtual_ranks)
         return fail(E_USAGE, "--kfac-interval with --virtual-ranks: K-FAC's statistics are summed rank after rank, so "
                              "that bits would depend on their number. Leave one of them out");

@@ -5,6 +5,7 @@
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint.h"
+#include "train/place.h"
 #include "train/recover.h"
 #include "train/run.h"
 #include "train/saving.h"
@@ -178,7 +179,7 @@ static Status load_scaling(const Json *state, Session *s)
 static Status load_alone(const TrainResume *r, Session *s)
 {
     float *weights = session_fill(s, STATE_WEIGHTS);
-    TRY(checkpoint_load(r->dir, &s->model->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
+    TRY(checkpoint_load(r->dir, &s->whole->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
     if (session_check_weights(s, weights) == OK) return OK;
     char *where = mem_strdup(status_message()); /* no run saves such weights */
     Status status =
@@ -288,11 +289,12 @@ void train_fingerprint(const Run *r, Digest data, Buf *out)
     buf_json(out, backend->name);
     buf_puts(out, ", \"libraries\": ");
     buf_json(out, backend->describe);
+    int replicas = r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks);
     const RunPlan *plan = &r->setup.plan;
     bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */
     buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%s%lld\", \"ranks\": \"%lld%s\"",
                backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",
                (long long)(virtual ? plan->grain.tokens : plan->micro.tokens),
-               (long long)(virtual ? plan->input.virtual_ranks : ranks_size(r->ranks)), virtual ? " virtual" : "");
+               (long long)(virtual ? plan->input.virtual_ranks : replicas), virtual ? " virtual" : "");
     buf_printf(out, ", \"data\": \"%s\", \"origin\": \"%s\"}", data_hex, origin_hex);
 }

@@ -69,12 +69,12 @@ Status saving_fetch(Saving *s, const float **weights)
     bool device = session->options.backend->device;
     drop_fetched(s);
     s->own = device && !buffer;
-    if (!session_sharded(session)) s->stopped = device ? clock_monotonic() : 0;
-    if (device || session_sharded(session))
+    if (!session_scattered(session)) s->stopped = device ? clock_monotonic() : 0;
+    if (device || session_scattered(session))
         (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * session->model->params.size : NULL;
-        if (a != STATE_WEIGHTS && session_sharded(session))
+        float *room = buffer ? buffer + a * session->whole->params.size : NULL;
+        if (!session_has_all(session, a))
             s->fetched[a] = room; /* collected there already */
         else
             TRY(session_read(session, a, device ? room : NULL, &s->fetched[a]));
@@ -95,7 +95,7 @@ static float *pack_sets(Saving *s, TrainingState *state)
     if (!(state->stopped > 0)) state->stopped = clock_monotonic();
     (void)saver_wait(&s->saver);
     if (buffer)
-        buffer += 3 * session->model->params.size;
+        buffer += 3 * session->whole->params.size;
     else
         buffer = own = mem_array((size_t)(sets * k->packed.size), sizeof *own);
     state->kfac = &k->packed;
@@ -112,7 +112,7 @@ Status saving_begin(Saving *s)
     Buf text = {0};
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
-    TrainingState state = {.params = &s->run->session.model->params,
+    TrainingState state = {.params = &s->run->session.whole->params,
                            .step = s->run->progress.step,
                            .weights = s->fetched[STATE_WEIGHTS],
                            .m = s->fetched[STATE_M],

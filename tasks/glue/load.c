@@ -22,8 +22,8 @@ void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordTex
 {
     TokenIds first = {0}, second = {0};
     size_t used = (size_t)e->offset[e->count];
-    tokenizer_encode(tokenizer, a.p, a.len, &first);
-    if (b.p) tokenizer_encode(tokenizer, b.p, b.len, &second);
+    tokenizer_encode_first(tokenizer, a.p, a.len, (size_t)max_length, &first);
+    if (b.p) tokenizer_encode_first(tokenizer, b.p, b.len, (size_t)max_length, &second);
     if (used + (size_t)max_length > *cap) {
         *cap = 2 * *cap + (size_t)max_length + 4096;
         e->ids = mem_resize(e->ids, *cap, sizeof *e->ids);

@@ -81,6 +81,26 @@ says "host h2 with rank 1 was lost: its connection ended; starting again on 2 ho
 [ "$(cat told/rank0.1 told/rank1.1 | tr '\n' ' ')" = "h1 0/2 0/1 node0 h3 1/2 0/1 node1 " ] || complain "after the fault: $(cat told/rank*.1)"
 all_gone told/pids
 rm -rf told
+# ---- a host that --audit excluded ----
+cat >excluded.sh <<'END'
+#!/usr/bin/env bash
+mkdir -p "$WORK/told"
+start=$(ls "$WORK/told" | grep -c "^rank$RANK\.")
+echo "$(hostname) $RANK/$WORLD_SIZE" >"$WORK/told/rank$RANK.$start"
+[ "$start" -eq 0 ] && exit 77
+exit 0
+END
+chmod +x excluded.sh
+mkdir out && touch out/audit-report.txt && echo '{"host": "h2", "local_rank": 0, "excluded": true}' >out/audit.jsonl
+export CAIRN_TEST_PROGRAM=$work/excluded.sh
+expect 0 "$CAIRN_BINARY" launch --hosts all --max-restarts 2 -- glue --output-dir out
+says "starting again on 2 hosts (1 of at most 2)"
+[ "$(cat told/rank*.1 | tr '\n' ',')" = "h1 0/2,h3 1/2," ] || complain "the excluded host is used again: $(cat told/rank*.1)"
+rm -rf told
+expect 77 "$CAIRN_BINARY" launch --hosts all --ranks 3 --max-restarts 2 -- glue --output-dir out
+says "out/audit-report.txt names a host that computes wrongly" "not started again"
+rm -rf told out
+
 # ---- hosts that return ----
 # down FILE: while this file exists, ssh to that host fails. The ranks of the first $UNTIL starts wait.
 cat >/run/netns/.ssh2 <<END

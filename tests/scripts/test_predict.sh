@@ -61,6 +61,8 @@ says "--output ./rows.csv is the input"
 [ "$(wc -l <rows.csv)" -eq 9001 ] || complain "the input was replaced"
 expect 1 "${predict[@]}" --input rows.csv --output data
 says "data: a folder; expected the name of a file"
+expect 1 "${predict[@]}"
+says "the standard input: the file is empty; expected rows of text"
 expect 2 "$CAIRN_BINARY" predict --model nowhere --input rows.csv
 says "--model nowhere: there is no such file or folder"
 

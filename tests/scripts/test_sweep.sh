@@ -78,6 +78,18 @@ submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
 read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
 [[ $read_back == "--index|\$PBS_ARRAY_INDEX|--output-dir|one|--vary|seed=1-3|--|glue|"*"|$sample|"* ]] || complain "RUN_FLAGS: $read_back"
 
+# Words of any kind reach the job as they are.
+odd="it's a \"q\" \$HOME"
+expect 0 "$CAIRN_BINARY" sweep --output-dir "$odd" --slurm --vary seed=1-3 -- "${run[@]}"
+# shellcheck disable=SC2016 # the second shell's
+read_back=$(bash -c 'sbatch() { printf "%s|" "$@"; }; '"$(cat "$work/.stdout")")
+[[ $read_back == *"|--output-dir|$odd|--vary|"* ]] || complain "the words of sbatch: $read_back"
+expect 0 "$CAIRN_BINARY" sweep --output-dir "$odd" --pbs --vary seed=1-3 -- "${run[@]}"
+submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
+# shellcheck disable=SC2016
+read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
+[[ $read_back == *"|--output-dir|$odd|--vary|"* ]] || complain "RUN_FLAGS: $read_back"
+
 # Flags of the launcher vary, too.
 if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
     expect 0 "$CAIRN_BINARY" sweep --output-dir ranks --vary ranks=1,2 --vary seed=1,2 -- launch -- "${run[@]}"

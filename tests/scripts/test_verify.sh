@@ -95,6 +95,8 @@ says "local rank 0 on" "is excluded from this run" "remove that file"
 rm twice/audit-report.txt
 audited 0 --output-dir twice
 cmp -s run/model.safetensors twice/model.safetensors || complain "the resumed run has other bits"
+audited 2 --output-dir bad --audit 50%,20%
+says "--audit '50%,20%': expected"
 audited 2 --output-dir bad --audit sometimes
 says "--audit 'sometimes': expected off, recompute"
 

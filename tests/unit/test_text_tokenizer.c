@@ -256,6 +256,33 @@ static void test_pairs(void **state)
     tokenizer_free(t);
 }
 
+/* The beginning of a text gives the ids of the whole text's beginning, and no long text is read to its end for them. */
+static void test_beginning(void **state)
+{
+    (void)state;
+    enum { WORDS = 30000 };
+    static const char *const words[] = {"unaffable", "a,b",    "caf\xC3\xA9",  " ", "\t",
+                                        "[SEP]",     "ab\nba", "\xE4\xB8\xAD", "."};
+    static const size_t most[] = {0, 1, 8, 512, 5000, SIZE_MAX};
+    Tokenizer *t = tokenizer_new(vocab, uncased);
+    Buf text = {0};
+    TokenIds whole = {0};
+    for (int i = 0; i < WORDS; i++) buf_printf(&text, "%s%s", words[i * 7 % 9], i % 5 ? " " : "");
+    tokenizer_encode(t, text.data, text.len, &whole);
+    for (size_t k = 0; k < sizeof most / sizeof *most; k++) {
+        TokenIds ids = {0};
+        tokenizer_encode_first(t, text.data, text.len, most[k], &ids);
+        assert_true(ids.count >= (most[k] < whole.count ? most[k] : whole.count));
+        assert_true(ids.count <= whole.count && (most[k] > 5000 || ids.count < most[k] + 20000));
+        if (ids.count) assert_memory_equal(ids.ids, whole.ids, ids.count * sizeof *ids.ids);
+        token_ids_free(&ids);
+    }
+    assert_true(whole.count > 40000);
+    buf_free(&text);
+    token_ids_free(&whole);
+    tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,7 +291,7 @@ int main(void)
         cmocka_unit_test(test_special_pieces), cmocka_unit_test(test_dropped_and_spaces),
         cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_hostile_length), cmocka_unit_test(test_appends),
-        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_beginning),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }
