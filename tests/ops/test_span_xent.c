@@ -146,8 +146,10 @@ static void test_ties_gaps_and_missing_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_meaning),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_ties_gaps_and_missing_labels),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_ties_gaps_and_missing_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
