@@ -8,9 +8,6 @@
 #include "commands/plan_table.h"
 #include "report/report.h"
 
-#define BUBBLE_WARN  0.5  /* of a step */
-#define EXPOSED_WARN 0.05 /* of a step */
-
 typedef struct {
     const PlanPipeline *q;
     PipelinePlan plan[N_PIPELINES];
@@ -244,40 +241,6 @@ static Status draw(const PipelineRows *r, const char *path)
     return status;
 }
 
-/* ---- warnings, and what does not fit ---- */
-
-static void warn(const PipelinePlan *p)
-{
-    const char *name = pipeline_name(p->grid.shape.kind);
-    if (micros(p) * p->grid.directions < p->grid.shape.places)
-        log_warn("%s: %d micro-batches a step for %d places leave a bubble of %.0f %%; lower --micro-batch-tokens or "
-                 "raise --batch-size",
-                 name, micros(p) * p->grid.directions, p->grid.shape.places, 100 * p->timeline.bubble);
-    else if (p->timeline.bubble > BUBBLE_WARN)
-        log_warn("%s: a bubble of %.0f %%; more micro-batches or fewer stages make it smaller", name,
-                 100 * p->timeline.bubble);
-    if (p->kfac && p->fill.exposed > EXPOSED_WARN * p->timeline.works_s)
-        log_warn("%s: %.3g s of K-FAC's work do not fit into the bubbles of %d step%s; raise --kfac-interval or "
-                 "--kfac-lag",
-                 name, p->fill.exposed, p->lag > 0 ? p->lag : 1, p->lag > 1 ? "s" : "");
-}
-
-static Status refuse(const PipelineRequest *r, PipelinePlan *p)
-{
-    char layers[256] = "";
-    size_t peak = p->peak, used = 0;
-    int worst = p->worst;
-    TRY(pipeline_least_split(r, p));
-    for (int s = 0; s < p->grid.stages && used < sizeof layers; s++)
-        used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stage[s].stage.layers);
-    return fail(
-        E_MEMORY,
-        "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. Give --memory-budget %.0fMiB%s, or "
-        "--stage-layers %s, which needs least: %.1f MiB",
-        pipeline_name(p->grid.shape.kind), worst, mib(peak), r->accounts->row[0].limit, mib(p->budget), ceil(mib(peak)),
-        strcmp(r->c->recompute, "auto") == 0 ? "" : ", --recompute auto", layers, mib(p->peak));
-}
-
 /* ---- the whole ---- */
 
 static Status make_rows(PipelineRows *rows, const PipelineRequest *r, int *best)
@@ -308,7 +271,8 @@ Status plan_pipeline(const PlanPipeline *q)
 {
     PipelineRows rows = {.q = q};
     LayerCosts given = {0};
-    PipelineRequest r = {.c = q->c, .in = q->in, .accounts = q->accounts, .given = &given};
+    PipelineRequest r = {
+        .c = q->c, .ranks = q->c->ranks > 0 ? q->c->ranks : 1, .in = q->in, .accounts = q->accounts, .given = &given};
     Buf out = {0};
     Status status = OK;
     int least, shown = -1;
@@ -328,9 +292,9 @@ Status plan_pipeline(const PlanPipeline *q)
     }
     buf_print(&out);
     for (int k = 0; k < N_PIPELINES; k++)
-        if (rows.made[k]) warn(&rows.plan[k]);
+        if (rows.made[k]) pipeline_warn(&rows.plan[k]);
     if (*q->c->svg) TRY_DONE(draw(&rows, q->c->svg));
-    if (least >= 0) status = refuse(&r, &rows.plan[least]);
+    if (least >= 0) status = pipeline_refuse(&r, &rows.plan[least]);
 done:
     buf_free(&out);
     for (int k = 0; k < N_PIPELINES; k++) pipeline_plan_free(&rows.plan[k]);

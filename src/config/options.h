@@ -165,6 +165,13 @@
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*p",                                                        \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*p",        \
+      "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
+      "line per schedule")                                                                                             \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*p", "stages of the pipeline; 0: as many as ranks have room for")   \
+    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
+    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
+      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
@@ -193,12 +200,6 @@
       "print the lines of a PBS job that fits --recompute's plan; sweep: the command that submits all runs")           \
     X(slurm, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Slurm")                                          \
     X(sge, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Grid Engine")                                      \
-    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", NONE, "p",         \
-      "predict a pipeline of --stages on --ranks: time, bubble and memory of each stage; all: a line per schedule")    \
-    X(stages, Count, "0", 0, 4096, "", "C", NONE, "p", "stages of the pipeline; 0: as many as --ranks have room for")  \
-    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "p", "interleaved: stages on a rank")                            \
-    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "p",                                                         \
-      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
     X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \

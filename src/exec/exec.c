@@ -155,7 +155,7 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 
 /* ---- running ---- */
 
-static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
+Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows, const int *slots)
 {
     const Instr *instr = &e->plan->instrs[i];
     for (int k = 0; k < OP_MAX_OUT; k++) {
@@ -165,8 +165,8 @@ static Status check_finite(const Exec *e, InstrId i, const RowCounts *rows)
         if (t->region == REGION_HOST) continue; /* its source was checked */
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
-        Status status =
-            backend_download(e->memory->backend, host, exec_data(e, instr->out[k]), (size_t)n * dtype_size(t->dtype));
+        Status status = backend_download(e->memory->backend, host, exec_place(e, instr->out[k], slots),
+                                         (size_t)n * dtype_size(t->dtype));
         for (int64_t j = 0; j < n && bad < 0 && status == OK; j++) {
             float x = t->dtype == F32    ? ((const float *)host)[j]
                       : t->dtype == BF16 ? bf16_to_f32(((const uint16_t *)host)[j])
@@ -281,7 +281,7 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
         TRY(run_named(e, i, rows));
         if (e->flip && e->flip->instr == i) TRY(flip_bit(e, rows));
         if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
-        if (e->options.check) TRY(check_finite(e, i, rows));
+        if (e->options.check) TRY(exec_check_finite(e, i, rows, NULL));
         if (e->options.poison) TRY(poison_dead(e, i));
         if (e->options.poison) TRY(wait_for_lanes(e));
     }

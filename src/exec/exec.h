@@ -12,15 +12,21 @@
 #include "kernels/backend.h"
 #include "plan/plan.h"
 
-typedef struct {
+typedef struct Memory {
     Backend *backend;
     void *base[N_REGIONS];
     size_t bytes[N_REGIONS];
+    const struct Memory *first; /* of a further chunk: whose other regions it uses; NULL */
 } Memory;
 
 /* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY names the region, its
    bytes and the free bytes. */
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
+/* The memory of a further chunk of a pipeline's place. It has regions of its own for what differs between chunks
+   (memory_own_region) and shares those of the parameter space, the scratch and the buffers with `first`, which outlives
+   it. */
+Status memory_init_beside(Memory *m, const Memory *first, const Plan *const *plans, int n_plans);
+bool memory_own_region(Region r);
 /* After planning again: activations and scratch that are too small are allocated again, without their content. */
 Status memory_grow(Memory *m, const Plan *const *plans, int n_plans);
 void memory_free(Memory *m);

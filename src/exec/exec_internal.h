@@ -77,6 +77,10 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
+/* E_NUMERIC names the first value of the instr's outputs that is not finite. `slots` NULL: without slots. */
+Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows, const int *slots);
+/* Where a tensor lies, in the slots of a micro-batch or (NULL) without. */
+void *exec_place(const Exec *e, TensorId t, const int *slots);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a fault, a trace or names */
 
 /* ---- trace.c ---- */

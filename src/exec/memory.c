@@ -78,8 +78,39 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
     return OK;
 }
 
+bool memory_own_region(Region r)
+{
+    return r == REGION_INPUT || r == REGION_OUTPUT || r == REGION_CONST || r == REGION_COPY || r == REGION_ACT;
+}
+
+static bool owns(const Memory *m, int r) { return !m->first || memory_own_region((Region)r); }
+
+/* Takes the regions of the first chunk, which may have moved. */
+static void follow(Memory *m)
+{
+    for (int r = 0; m->first && r < N_REGIONS; r++) {
+        if (owns(m, r)) continue;
+        m->base[r] = m->first->base[r];
+        m->bytes[r] = m->first->bytes[r];
+    }
+}
+
+Status memory_init_beside(Memory *m, const Memory *first, const Plan *const *plans, int n_plans)
+{
+    *m = (Memory){.backend = first->backend, .first = first};
+    follow(m);
+    for (int r = 0; r < N_REGIONS; r++) {
+        if (!owns(m, r) || resize(m, (Region)r, largest(plans, n_plans, r)) == OK) continue;
+        Status status = too_large(m, (Region)r);
+        memory_free(m);
+        return status;
+    }
+    return OK;
+}
+
 Status memory_grow(Memory *m, const Plan *const *plans, int n_plans)
 {
+    follow(m);
     for (int r = 0; r < N_REGIONS; r++) {
         size_t bytes = largest(plans, n_plans, r);
         if (bytes <= m->bytes[r]) continue;
@@ -92,7 +123,7 @@ Status memory_grow(Memory *m, const Plan *const *plans, int n_plans)
 void memory_free(Memory *m)
 {
     for (int r = 0; r < N_REGIONS; r++)
-        if (m->base[r]) (void)resize(m, (Region)r, 0);
+        if (m->base[r] && owns(m, r)) (void)resize(m, (Region)r, 0);
     *m = (Memory){0};
 }
 

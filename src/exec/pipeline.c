@@ -23,27 +23,46 @@ enum { BACKWARD, FORWARD }; /* ways */
 struct ExecPipeline {
     ExecPipelineOptions o;
     Channel *in[2], *out[2]; /* (ways), (chunks) */
-    const RowCounts *const *rows;
+    const ExecPass *pass;
     int chunk, micro; /* of the work that runs */
+    double all, idle; /* seconds */
 };
 
-static const Pipeline *shape(const ExecPipeline *p) { return &p->o.schedule->shape; }
+static const Pipeline *shape(const ExecPipeline *p) { return &p->o.shape; }
 
 static int direction_of(const ExecPipeline *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
+
+static int micros_of(const ExecPipeline *p, int chunk) { return p->pass->micros[direction_of(p, chunk)]; }
 
 /* ---- life ---- */
 
 /* The chunk's neighbour, as peer and stage of what it receives: `in` that it sends us, else that we send. */
+static Channel find_channel(const Pipeline *s, int place, int chunk, bool in, int way)
+{
+    int own = pipeline_stage(s, place, chunk), step = (way == FORWARD) == in ? -1 : 1, other = own + step, k;
+    Channel c = {.peer = -1};
+    if (other < 0 || other >= pipeline_stages(s)) return c;
+    pipeline_home(s, other, s->kind == PIPELINE_CHIMERA ? chunk : 0, &c.peer, &k);
+    c.stage = in ? own : other;
+    if (c.peer == place && in) return c; /* the sender's buffers are read */
+    c.buffers = c.peer == place ? s->micros + 1 : AHEAD;
+    return c;
+}
+
+int exec_pipeline_buffers(const Pipeline *s, int place)
+{
+    int buffers = 0;
+    for (int way = 0; way < 2; way++)
+        for (int chunk = 0; chunk < s->chunks; chunk++)
+            buffers +=
+                find_channel(s, place, chunk, true, way).buffers + find_channel(s, place, chunk, false, way).buffers;
+    return buffers;
+}
+
 static void open_channel(ExecPipeline *p, Channel *c, int chunk, bool in, int way)
 {
-    int own = pipeline_stage(shape(p), p->o.place, chunk), step = (way == FORWARD) == in ? -1 : 1, other = own + step,
-        k;
-    c->peer = -1;
-    if (other < 0 || other >= pipeline_stages(shape(p))) return;
-    pipeline_home(shape(p), other, direction_of(p, chunk), &c->peer, &k);
-    c->stage = in ? own : other;
-    if (c->peer == p->o.place && in) return; /* the sender's buffers are read */
-    c->buffers = c->peer == p->o.place ? shape(p)->micros + 1 : AHEAD;
+    *c = find_channel(shape(p), p->o.place, chunk, in, way);
+    if (!c->buffers) return;
     c->memory = mem_alloc((size_t)c->buffers * p->o.boundary);
     c->tickets = mem_array((size_t)c->buffers, sizeof(CommTicket *));
 }
@@ -71,9 +90,11 @@ static void close_channel(ExecPipeline *p, Channel *c)
     free(c->tickets);
 }
 
+/* Keeps the message of the failure that comes before it. */
 void exec_pipeline_close(ExecPipeline *p)
 {
     if (!p) return;
+    char *why = mem_strdup(status_message());
     for (int way = 0; way < 2; way++) {
         for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
             close_channel(p, &p->in[way][chunk]);
@@ -82,16 +103,15 @@ void exec_pipeline_close(ExecPipeline *p)
         free(p->in[way]);
         free(p->out[way]);
     }
+    (void)fail(E_FAIL, "%s", why);
+    free(why);
     free(p);
 }
 
-size_t exec_pipeline_bytes(const ExecPipeline *p)
+void exec_pipeline_seconds(const ExecPipeline *p, double *all, double *idle)
 {
-    size_t buffers = 0;
-    for (int way = 0; way < 2; way++)
-        for (int chunk = 0; chunk < shape(p)->chunks; chunk++)
-            buffers += (size_t)p->in[way][chunk].buffers + (size_t)p->out[way][chunk].buffers;
-    return buffers * p->o.boundary;
+    *all = p->all;
+    *idle = p->idle;
 }
 
 /* ---- boundaries ---- */
@@ -105,7 +125,7 @@ static uint32_t tag_of(const ExecPipeline *p, const Channel *c, int chunk, int w
 static size_t boundary_bytes(const ExecPipeline *p, int chunk, int micro)
 {
     const Plan *plan = p->o.chunks[chunk]->plan;
-    const RowCounts *rows = &p->rows[direction_of(p, chunk)][micro];
+    const RowCounts *rows = &p->pass->rows[direction_of(p, chunk)][micro];
     for (InstrId i = plan->micro.first; i < plan->micro.first + plan->micro.count; i++) {
         const Instr *instr = &plan->instrs[i];
         if (op_is_link(instr->op))
@@ -121,11 +141,15 @@ static void name_boundary(char out[96], const Channel *c, int way, int micro, bo
              in ? "from" : "to", c->peer);
 }
 
-static Status await(const ExecPipeline *p, CommTicket *ticket, const Channel *c, int way, int micro, bool in)
+static Status await(ExecPipeline *p, CommTicket *ticket, const Channel *c, int way, int micro, bool in)
 {
     char what[96];
+    if (!ticket) return OK;
+    double start = clock_monotonic();
     name_boundary(what, c, way, micro, in);
-    return comm_wait(p->o.comm, ticket, what);
+    Status status = comm_wait(p->o.comm, ticket, what);
+    p->idle += clock_monotonic() - start;
+    return status;
 }
 
 static Status post(const ExecPipeline *p, const Channel *c, int chunk, int way, int micro, bool in, size_t bytes,
@@ -149,7 +173,7 @@ static Status post_receives(ExecPipeline *p, int chunk, int way)
 {
     Channel *c = &p->in[way][chunk];
     if (c->buffers == 0) return OK;
-    for (; c->posted < c->taken + AHEAD && c->posted < pipeline_micros(shape(p), chunk); c->posted++)
+    for (; c->posted < c->taken + AHEAD && c->posted < micros_of(p, chunk); c->posted++)
         TRY(post(p, c, chunk, way, c->posted, true, boundary_bytes(p, chunk, c->posted),
                  &c->tickets[c->posted % AHEAD]));
     return OK;
@@ -208,23 +232,63 @@ static Status begin(ExecPipeline *p)
     for (int way = 0; way < 2; way++)
         for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
             p->in[way][chunk].posted = p->in[way][chunk].taken = p->out[way][chunk].taken = 0;
-            TRY(post_receives(p, chunk, way));
+            if (way == FORWARD || !p->pass->forward) TRY(post_receives(p, chunk, way));
         }
     return OK;
 }
 
-Status exec_pipeline_run(ExecPipeline *p, const RowCounts *const rows[2])
+static bool wanted(const ExecPipeline *p, const Work *w)
 {
-    const Schedule *s = p->o.schedule;
+    return w->micro < micros_of(p, w->chunk) && (!p->pass->forward || w->kind == WORK_FORWARD);
+}
+
+static Status run_work(ExecPipeline *p, const Work *w)
+{
     const ExecLinks links = {pass, p};
-    p->rows = rows;
-    TRY(begin(p));
-    for (int i = s->first[p->o.place]; i < s->first[p->o.place + 1]; i++) {
-        const Work *w = &s->works[i];
-        p->chunk = w->chunk;
-        p->micro = w->micro;
-        if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
-        TRY(exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, &rows[direction_of(p, w->chunk)][w->micro], &links));
-    }
+    const RowCounts *rows = &p->pass->rows[direction_of(p, w->chunk)][w->micro];
+    p->chunk = w->chunk;
+    p->micro = w->micro;
+    if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
+    return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
+}
+
+/* By micro-batch, then F before B, F down the stages and B up. */
+static int64_t order_of(const ExecPipeline *p, const Work *w)
+{
+    int stages = pipeline_stages(shape(p)), stage = pipeline_stage(shape(p), p->o.place, w->chunk);
+    int64_t back = w->kind != WORK_FORWARD;
+    return ((int64_t)w->micro * 2 + back) * stages + (back ? stages - 1 - stage : stage);
+}
+
+/* Notes the earliest value that is not finite; the works go on. */
+static Status note_bad(const ExecPipeline *p, const Work *w, Status status, int64_t *earliest, char **why)
+{
+    if (status != E_NUMERIC) return status;
+    if (*why && *earliest <= order_of(p, w)) return OK;
+    free(*why);
+    *earliest = order_of(p, w);
+    *why = mem_printf("micro-batch %d, stage %d: %s", w->micro, pipeline_stage(shape(p), p->o.place, w->chunk),
+                      status_message());
     return OK;
+}
+
+Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
+{
+    const Schedule *s = of->schedule;
+    CHECK(s->shape.kind == shape(p)->kind && s->shape.places == shape(p)->places && s->shape.micros <= shape(p)->micros,
+          "a schedule of another pipeline");
+    double start = clock_monotonic();
+    int64_t earliest = INT64_MAX;
+    char *why = NULL;
+    Status status = OK;
+    p->pass = of;
+    TRY(begin(p));
+    for (int i = s->first[p->o.place]; i < s->first[p->o.place + 1]; i++)
+        if (wanted(p, &s->works[i])) TRY_DONE(note_bad(p, &s->works[i], run_work(p, &s->works[i]), &earliest, &why));
+    p->all += clock_monotonic() - start;
+    if (when) *when = earliest;
+    if (why) status = fail(E_NUMERIC, "%s", why);
+done:
+    free(why);
+    return status;
 }

@@ -11,10 +11,10 @@
 typedef struct ExecPipeline ExecPipeline;
 
 typedef struct {
-    Comm *comm;               /* of the pipeline: rank = place; its own, since messages have tags here. NULL: one
-                                 place */
-    const Schedule *schedule; /* for the most micro-batches of a step; outlives the pipeline */
-    Exec *const *chunks;      // (schedule.shape.chunks) of this place
+    Comm *comm;          /* of the pipeline: rank = place; its own, since messages have tags here. NULL: one
+                            place */
+    Pipeline shape;      /* with the most micro-batches of a run */
+    Exec *const *chunks; // (shape.chunks) of this place
     int place;
     size_t boundary; /* bytes of the largest */
     /* Writes the inputs of a chunk's micro-batch, before its F. */
@@ -24,12 +24,23 @@ typedef struct {
 
 void exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline);
 void exec_pipeline_close(ExecPipeline *p); /* takes NULL; after a failure too */
-/* Bytes of host memory for staging. */
-size_t exec_pipeline_bytes(const ExecPipeline *p);
+/* Staging buffers of a place, in host memory, each of a boundary's bytes. */
+int exec_pipeline_buffers(const Pipeline *shape, int place);
 
-/* Collective among the places. Runs the works of this place, in the schedule's order. `rows` (micros, or of chimera
-   both directions' one after the other): of each micro-batch, which all places know beforehand. E_PEER names the
-   boundary that was waited for. */
-Status exec_pipeline_run(ExecPipeline *p, const RowCounts *const rows[2]);
+/* What all places know beforehand. Of chimera each direction has its own micro-batches; else the first is all. */
+typedef struct {
+    const Schedule *schedule; /* of the pipeline's shape, for this many micro-batches; of chimera for twice as many as
+                                 the direction with more of them has. Works of others are left out */
+    int micros[2];
+    const RowCounts *rows[2]; // (micros)
+    bool forward;             /* F alone */
+} ExecPass;
+
+/* Collective among the places. Runs the works of this place, in the schedule's order. E_PEER names the boundary that
+   was waited for. E_NUMERIC (exec_set_check): all works ran, and a value of this place is not finite; *when orders such
+   failures of all places, an earlier one is less. May be NULL. */
+Status exec_pipeline_run(ExecPipeline *p, const ExecPass *pass, int64_t *when);
+/* Seconds since exec_pipeline_open in exec_pipeline_run, and the part of them without a work. */
+void exec_pipeline_seconds(const ExecPipeline *p, double *all, double *idle);
 
 #endif

@@ -1,4 +1,6 @@
 /* Works of a stage: a range of its instrs, in the slots of one micro-batch. */
+#include <stdlib.h>
+
 #include "exec/exec_internal.h"
 
 /* A call is bound to slot 0. */
@@ -8,10 +10,10 @@ static void move(const Exec *e, Operand *o, TensorId t, const int slots[N_SLOTS]
     if (x && x->slot != NONE) o->data = (char *)o->data + (size_t)slots[x->slot] * x->stride;
 }
 
-static void *place(const Exec *e, TensorId t, const int slots[N_SLOTS])
+void *exec_place(const Exec *e, TensorId t, const int *slots)
 {
     Operand o = {.data = exec_data(e, t)};
-    move(e, &o, t, slots);
+    if (slots) move(e, &o, t, slots);
     return o.data;
 }
 
@@ -34,28 +36,39 @@ static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
               e->plan->slots[k], k);
 }
 
+static Status run_link(const Exec *e, const Instr *instr, const int slots[N_SLOTS], bool forward, const RowCounts *rows,
+                       const ExecLinks *links)
+{
+    bool send = instr->op == OP_SEND;
+    TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
+    return links->pass(links->self, send, forward, exec_place(e, x, slots), plan_tensor_bytes(e->plan, x, rows));
+}
+
+/* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
 Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
                      const ExecLinks *links)
 {
     const Plan *p = e->plan;
     Range range = p->work[kind];
+    char *bad = NULL;
+    Status status = OK;
     check_slots(e, kind, slots);
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         const Instr *instr = &p->instrs[i];
         CHECK(!op_is_exchange(instr->op) && instr->lane == LANE_COMPUTE, "works run on the compute lane alone");
-        if (!op_is_link(instr->op)) {
-            TRY(run_instr(e, i, slots, rows));
-            continue;
-        }
-        bool send = instr->op == OP_SEND;
-        TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
-        size_t bytes = plan_tensor_bytes(p, x, rows);
-        TRY(links->pass(links->self, send, kind == WORK_FORWARD, place(e, x, slots), bytes));
+        if (op_is_link(instr->op))
+            TRY_DONE(run_link(e, instr, slots, kind == WORK_FORWARD, rows, links));
+        else
+            TRY_DONE(run_instr(e, i, slots, rows));
+        if (e->options.check && !bad && exec_check_finite(e, i, rows, slots) != OK) bad = mem_strdup(status_message());
     }
-    return OK;
+    if (bad) status = fail(E_NUMERIC, "%s", bad);
+done:
+    free(bad);
+    return status;
 }
 
 Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes)
 {
-    return backend_upload(e->memory->backend, place(e, t, slots), data, bytes);
+    return backend_upload(e->memory->backend, exec_place(e, t, slots), data, bytes);
 }

@@ -159,6 +159,7 @@ static uint8_t form_of(const Model *m, const float *weights, const char *name)
     int g = params_find(&m->params, full);
     snprintf(full, sizeof full, "%s.bias", name);
     int b = params_find(&m->params, full);
+    if (g < 0 && b < 0) return NORM_FORM_Y; /* of another part */
     CHECK(g >= 0 && b >= 0, "no LayerNorm '%s'", name);
     const float *gamma = weights + m->params.params[g].offset, *beta = weights + m->params.params[b].offset;
     for (int64_t i = 0; i < m->params.params[g].rows; i++)

@@ -63,6 +63,10 @@ static inline bool stage_is_last(const Model *m, const Stage *s) { return s->fir
 /* The part of a model that a rank holds: n ascending stages of it, with a parameter table of its own. The word
    embedding belongs to the first stage and, where the model is pretrained, to the last. */
 void model_part(const Model *whole, const Stage *stages, int n, Model *part);
+/* Whether a stage of the model uses that parameter. */
+bool stage_holds(const Model *m, const Stage *s, const Param *p);
+/* The parameter that a stage with embeddings and one with the heads share; NULL: it is not tied. */
+const Param *model_tied(const Model *m);
 /* Shares out layers so that the slowest stage is as fast as can be; of equal ones that with fewer layers in the last
    stage, then in the first. `layer` (layers), `embeddings` and `heads` are seconds; 1 ≤ n ≤ layers. */
 void stages_split(const double *layer, int layers, double embeddings, double heads, int n, Stage *stages);
@@ -78,9 +82,10 @@ typedef struct {
         *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     int64_t moments; /* elements of m, and of v, for a slice; 0: the whole space */
-    /* Of virtual ranks: sums of gradients that wait to be added to others; the decoder's gradient of the word embedding
-       lies apart, so that neither it nor the embedding's depends on the order of micro-batches. */
+    /* Of virtual ranks: sums of gradients that wait to be added to others. */
     int waiting;
+    /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
+       nor the embedding's depends on the order of micro-batches or of a schedule's works. */
     bool apart;
 } EmitOptions;
 
@@ -97,7 +102,8 @@ typedef struct {
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */
     TensorId scaling;                                        /* training in fp16: LossScaling */
-    TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice */
+    TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice; a part's */
+    TensorId whole_segments, norm_sums;                      /* of a part's update: see optim_emit_part */
     TensorId audit;                                          /* AuditFound, where plan_audit compares; else NONE */
 } ModelTensors;
 
@@ -106,7 +112,7 @@ typedef struct {
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t);
 
 /* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5). Fills
-   (2·layers + 1) forms. */
+   (2·layers + 1) forms; those of LayerNorms that a part of a model lacks are Y. */
 void model_norm_forms(const Model *m, const float *weights, uint8_t *forms);
 
 #endif

@@ -96,9 +96,17 @@ Status stages_parse(const char *option, const char *text, int layers, int n, Sta
 
 /* ---- a part of a model ---- */
 
-static bool holds(const Model *m, const Stage *s, const Param *p)
+#define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
+
+const Param *model_tied(const Model *m)
 {
-    bool tied = m->head.kind == HEAD_PRETRAINING && strcmp(p->name, "bert.embeddings.word_embeddings.weight") == 0;
+    int i = m->head.kind == HEAD_PRETRAINING ? params_find(&m->params, WORD_EMBEDDING) : -1;
+    return i < 0 ? NULL : &m->params.params[i];
+}
+
+bool stage_holds(const Model *m, const Stage *s, const Param *p)
+{
+    bool tied = m->head.kind == HEAD_PRETRAINING && strcmp(p->name, WORD_EMBEDDING) == 0;
     if (p->layer >= 0) return p->layer >= s->first && p->layer < s->first + s->layers;
     bool embedding = strncmp(p->name, "bert.embeddings.", 16) == 0;
     return (embedding && stage_is_first(s)) || ((!embedding || tied) && stage_is_last(m, s));
@@ -117,7 +125,7 @@ void model_part(const Model *whole, const Stage *stages, int n, Model *part)
     for (int i = 0; i < all->count; i++) {
         const Param *p = &all->params[i];
         bool held = false;
-        for (int k = 0; k < n; k++) held |= holds(whole, &stages[k], p);
+        for (int k = 0; k < n; k++) held |= stage_holds(whole, &stages[k], p);
         if (!held) continue;
         MEM_GROW(own->params, own->count, own->cap);
         if (p->offset % PARAM_ALIGN == 0) /* else it follows the member of its group before it */

@@ -84,11 +84,29 @@ static void emit_slice_lamb(Plan *p, const Model *m, const ModelTensors *t, OpAt
               IDS(t->grads, own, t->segments, p_sums, u_sums, t->ctl, t->stats), IDS(t->weights));
 }
 
+static OpAttr attr_of(const Optimizer *o) { return (OpAttr){.optimizer = {o->beta1, o->beta2, o->eps}}; }
+
+static void emit_norm(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments, TensorId sums)
+{
+    plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm, o->scale_growth}},
+              IDS(t->grads, segments, t->ctl, sums), IDS(t->stats, t->scaling));
+}
+
+/* AdamW of these segments; LAMB of whole tensors. */
+static void emit_whole_step(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments)
+{
+    if (o->kind == OPTIMIZER_ADAMW)
+        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr_of(o), IDS(t->grads, segments, t->ctl, t->stats),
+                  IDS(t->weights, t->moments_m, t->moments_v));
+    else
+        plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr_of(o), IDS(t->segments, t->ctl, t->stats),
+                  IDS(t->weights, t->moments_m, t->moments_v, t->grads));
+}
+
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own)
 {
     TensorId sums = NONE, mine = t->segments;
-    OpAttr attr = {.optimizer = {o->beta1, o->beta2, o->eps}};
     fill_segments(m, o, segments);
     if (slice) {
         Segment *few = mem_array((size_t)(m->params.count + slice->count), sizeof *few);
@@ -97,17 +115,40 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
         *own = mine = plan_tensor(p, REGION_CONST, U8, rows_fixed(n > 0 ? n : 1), sizeof(Segment), "segments.own");
         sums = emit_sums(p, m, t->grads, mine, "grads.sums");
     }
-    plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm, o->scale_growth}},
-              IDS(t->grads, t->segments, t->ctl, sums), IDS(t->stats, t->scaling));
-    if (o->kind == OPTIMIZER_ADAMW)
-        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr, IDS(t->grads, mine, t->ctl, t->stats),
-                  IDS(t->weights, t->moments_m, t->moments_v));
-    else if (slice)
-        emit_slice_lamb(p, m, t, attr, mine);
+    emit_norm(p, t, o, t->segments, sums);
+    if (slice && o->kind != OPTIMIZER_ADAMW)
+        emit_slice_lamb(p, m, t, attr_of(o), mine);
     else
-        plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr, IDS(t->segments, t->ctl, t->stats),
-                  IDS(t->weights, t->moments_m, t->moments_v, t->grads));
+        emit_whole_step(p, t, o, mine);
     if (slice) plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {SHARE_WEIGHTS}}, NO_IDS, IDS(t->weights));
+    plan_pack(p);
+}
+
+/* ---- a part of a model ---- */
+
+void optim_part_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *own, Segment *all)
+{
+    fill_segments(whole, o, all);
+    fill_segments(m, o, own);
+    for (int i = 0; i < m->params.count; i++) {
+        int at = params_find(&whole->params, m->params.params[i].name);
+        CHECK(at >= 0, "'%s' is not in the whole model", m->params.params[i].name);
+        own[i].block = all[at].block;
+    }
+}
+
+void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
+                     Segment *segments)
+{
+    fill_segments(m, o, segments);
+    p->update = (Range){p->n_instrs, 0};
+    t->own_segments = plan_tensor(p, REGION_CONST, U8, rows_fixed(m->params.count), sizeof(Segment), "segments.own");
+    t->whole_segments =
+        plan_tensor(p, REGION_CONST, U8, rows_fixed(whole->params.count), sizeof(Segment), "segments.whole");
+    t->norm_sums = sums_table(p, whole, "grads.sums");
+    plan_emit(p, OP_BLOCK_SUMS, PHASE_UPDATE, NONE, (OpAttr){0}, IDS(t->grads, t->own_segments), IDS(t->norm_sums));
+    emit_norm(p, t, o, t->whole_segments, t->norm_sums);
+    emit_whole_step(p, t, o, t->segments);
     plan_pack(p);
 }
 

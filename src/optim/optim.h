@@ -23,6 +23,13 @@ typedef struct {
    and sends its weights to all; the slice's segments are another CONST tensor, *own. */
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own);
+/* The same for a part of `whole`. Its first instr makes the sums of squares of the part's norm blocks in a table of all
+   blocks, the OUTPUT tensor t->norm_sums, which the caller completes before the others run: the norm is the whole
+   model's, in the order of its table. t->own_segments and t->whole_segments are filled by optim_part_segments. */
+void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
+                     Segment *segments);
+/* own (m->params.count) with the blocks' numbers in the whole table, all (whole->params.count). */
+void optim_part_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *own, Segment *all);
 /* Fills the segments of a slice, at most params.count + slice->count; returns their number. */
 int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own);
 /* Number of norm blocks of all tensors up to a place in the space. */

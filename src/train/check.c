@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "train/audit.h"
+#include "train/place.h"
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshot_room.h"
@@ -32,6 +33,7 @@ Status check_options(const Config *c, bool training)
     AuditChoice audit;
     TRY(planner_policy(c, NULL, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
+    TRY(place_check(c, training));
     if (!training) return OK;
     TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));

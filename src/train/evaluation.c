@@ -31,14 +31,19 @@ static void show(Evaluation *v)
     stage_progress_show(&v->progress, (double)v->done / (double)v->count, what);
 }
 
+static Status stopped(void) { return fail(E_STOPPED, "stopped in evaluation"); }
+
 Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, int64_t n, EvaluationMicro micro,
                         void *context)
 {
     const Run *r = v->run;
     int64_t padded = run_padded_length(r);
+    bool stop = *signals_stop() || ranks_hurry(r->ranks);
+    TRY(session_evaluation_stop(&r->session, &stop)); /* the places of a pipeline end together */
+    if (stop) return stopped();
     int64_t micros = micro_split(e, index, NULL, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
     for (int64_t m = 0; m < micros; m++) {
-        if (*signals_stop() || ranks_hurry(r->ranks)) return fail(E_STOPPED, "stopped in evaluation");
+        if (!r->session.pipeline && (*signals_stop() || ranks_hurry(r->ranks))) return stopped();
         micro_fill(&v->batch, e, index, v->order + v->ranges[m].first, v->ranges[m].count, padded,
                    r->model.config.pad_token_id);
         TRY(micro(context, &v->batch, m));

@@ -124,11 +124,13 @@ void loop_open(Loop *l, Run *run)
     l->order = mem_array(batch, sizeof *l->order);
     l->share = mem_array(batch, sizeof *l->share);
     l->ranges = mem_array(batch, sizeof *l->ranges);
+    l->pipeline = loop_pipeline_open(l);
 }
 
 void loop_free(Loop *l)
 {
     pace_close(l->pace);
+    loop_pipeline_close(l->pipeline);
     micro_batch_free(&l->micro);
     free(l->index);
     free(l->order);

@@ -38,29 +38,16 @@ Status loop_save_alone(Loop *l)
 static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
-    if (session_sharded(&l->run->session)) {
+    if (session_scattered(&l->run->session)) {
         if (l->saving) saving_wait_buffer(l->saving);
         TRY(session_collect(&l->run->session));
     }
     return ranks_all(l->ranks, ranks_first(l->ranks) ? loop_save_alone(l) : OK);
 }
 
-/* All ranks must hold the same weights to the last bit before rank 0 saves them for all. */
-static Status check_same(const Loop *l)
-{
-    const float *weights;
-    char hex[33];
-    if (!l->ranks) return OK;
-    TRY(session_read(&l->run->session, STATE_WEIGHTS, NULL, &weights));
-    digest_format(digest_of(weights, (size_t)l->run->session.model->params.size * sizeof *weights), hex);
-    session_read_done(&l->run->session, weights);
-    log_debug("step %lld: the weights' digest is %s", (long long)l->progress->step, hex);
-    return ranks_same(l->ranks, "the digest of the weights", hex);
-}
-
 Status loop_save(Loop *l)
 {
-    TRY(check_same(l));
+    TRY(session_check_same(&l->run->session)); /* before rank 0 saves for all */
     TRY(save(l));
     return ranks_all(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
 }
@@ -151,6 +138,14 @@ void loop_vote(Loop *l)
     if (end_is_due(l)) ranks_vote(l->ranks, VOTE_END);
 }
 
+/* Rank 0 exports the weights: those of a pipeline from the save buffer. */
+static Status bring_weights(Loop *l)
+{
+    if (session_has_all(&l->run->session, STATE_WEIGHTS)) return OK;
+    if (l->saving) saving_wait_buffer(l->saving);
+    return session_collect(&l->run->session);
+}
+
 static Status evaluate(Loop *l)
 {
     Run *run = l->run;
@@ -163,6 +158,7 @@ static Status evaluate(Loop *l)
     if (isnan(p->best_metric) || metric > p->best_metric) {
         p->best_metric = metric;
         p->best_step = p->step;
+        TRY_DONE(bring_weights(l));
         TRY_DONE(ranks_all(l->ranks, ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
     }
     p->evaluated = p->step;
@@ -218,7 +214,7 @@ static Status save_in_new_folder(Loop *l)
 {
     Run *run = l->run;
     FolderLock lock;
-    if (session_sharded(&run->session)) return fail(E_FAIL, "this rank does not have all moments");
+    if (session_scattered(&run->session)) return fail(E_FAIL, "this rank does not have the whole state");
     TRY(lock_take_new(&lock, run->c->output_dir));
     lock_release(&run->lock);
     run->lock = lock;

@@ -161,6 +161,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
 Status loop_gradients(Loop *l)
 {
     TRY(take_batch(l));
+    if (l->pipeline) return loop_pipeline_compute(l);
     if (!l->audit) return compute_once(l);
     bool again = true;
     for (int attempt = 0; again; attempt++) TRY(compute_audited(l, attempt, &again));

@@ -36,6 +36,7 @@ typedef struct {
     int64_t n_labelled;                                 /* its sequences with a label: the loss is their mean */
     int64_t *share;                                     /* with ranks: places of the share's sequences, (n_share) */
     int64_t n_share, n_micros;                          /* of the share that runs; may be 0 */
+    struct LoopPipeline *pipeline;                      /* has the shares instead; NULL: no pipeline */
     LossScaling before;                                 /* fp16: before the step */
     int64_t first_step;                                 /* of this process */
     int64_t saved_step;                                 /* of the newest save that this process began */
@@ -61,6 +62,14 @@ int64_t loop_shares(const Loop *l); /* virtual ranks that this rank computes; 1 
 /* The micro-batches of number `k` of a rank's shares. */
 void loop_take_share(Loop *l, int rank, int64_t k);
 void loop_fill(Loop *l, int64_t m); /* l->micro, as that micro-batch */
+
+/* ---- in a pipeline (loop_pipeline.c) ---- */
+struct LoopPipeline *loop_pipeline_open(Loop *l); /* NULL: there is none */
+void loop_pipeline_close(struct LoopPipeline *p); /* takes NULL */
+/* Collective. In place of micro-batch after micro-batch. */
+Status loop_pipeline_compute(Loop *l);
+/* Collective. The step again: see session_find_bad_pipeline. */
+Status loop_pipeline_find_bad(Loop *l);
 
 /* ---- one step ---- */
 /* In fp16 stats->finite may be 0: the update was skipped, and training continues with a smaller loss scale. E_STOPPED:

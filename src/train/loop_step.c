@@ -27,7 +27,7 @@ static Status explain_not_finite(Loop *l, int64_t step)
 {
     LossScaling *scaling = &l->run->session.scaling;
     *scaling = l->before; /* of the saved state */
-    Status status = ranks_all(l->ranks, find_own_bad(l));
+    Status status = l->pipeline ? loop_pipeline_find_bad(l) : ranks_all(l->ranks, find_own_bad(l));
     if (status == OK)
         status = fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
                                  "Lower --learning-rate");

@@ -24,8 +24,10 @@ typedef struct {
     int directions; /* holders of a stage in one pipeline: 2 in chimera */
 } PipelineGrid;
 
-/* From --stages, --stage-chunks and --ranks. E_USAGE names what would work. */
-Status pipeline_grid(const Config *c, PipelineKind kind, int layers, PipelineGrid *grid);
+/* From --stages, --stage-chunks and the number of ranks. E_USAGE names what would work. */
+Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, PipelineGrid *grid);
+/* Sets the levels of a stage's layers, in an array of all `layers`. */
+void pipeline_stage_levels(const Stage *stage, Policy policy, int layers, uint8_t *levels);
 /* --micro-batch-tokens of one of `grid`'s replicas, whose share of a step are `share` sequences. 0: auto. */
 Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const PlanInput *in, int64_t share,
                              int64_t *tokens);
@@ -79,6 +81,7 @@ typedef struct {
 
 typedef struct {
     const Config *c;
+    int64_t ranks;
     const PlanInput *in;
     const Accounts *accounts;
     const LayerCosts *given;
@@ -87,7 +90,10 @@ typedef struct {
 /* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p);
 void pipeline_plan_free(PipelinePlan *p); /* takes a zeroed one */
-/* Gives a plan that does not fit the split of layers that needs least memory. Its times are not right any more. */
-Status pipeline_least_split(const PipelineRequest *r, PipelinePlan *p);
+/* Warns of few micro-batches, and of much time without work. */
+void pipeline_warn(const PipelinePlan *p);
+/* E_MEMORY for a plan that does not fit, with the split of layers that needs least memory. The plan's times are not
+   right any more. */
+Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
 
 #endif

@@ -26,14 +26,14 @@ static Status too_many(const Config *c, PipelineKind kind, int64_t stages, int l
                 pipeline_name(kind), (long long)stages, layers, most);
 }
 
-Status pipeline_grid(const Config *c, PipelineKind kind, int layers, PipelineGrid *grid)
+Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, PipelineGrid *grid)
 {
     const char *name = pipeline_name(kind);
     int unit = unit_of(c, kind), chunks = chunks_of(c, kind), per_place = kind == PIPELINE_CHIMERA ? 1 : chunks;
-    int64_t ranks = c->ranks > 0 ? c->ranks : 1, stages = c->stages ? c->stages : ranks * per_place;
+    int64_t stages = c->stages ? c->stages : ranks * per_place;
     if (!c->stages && ranks == 1)
-        return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d, or --ranks", name,
-                    2 * unit);
+        return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d, or more ranks",
+                    name, 2 * unit);
     if (kind == PIPELINE_INTERLEAVED && chunks < 2)
         return fail(E_USAGE, "--stage-chunks %d: interleaved has at least 2 stages on a rank; use 1f1b for one",
                     chunks);
@@ -44,7 +44,7 @@ Status pipeline_grid(const Config *c, PipelineKind kind, int layers, PipelineGri
     int64_t places = stages / per_place;
     if (ranks % places)
         return fail(E_USAGE,
-                    "%s with %lld stages takes %lld ranks, or a multiple; --ranks is %lld: give --ranks %lld, or "
+                    "%s with %lld stages takes %lld ranks, or a multiple; there are %lld: give --ranks %lld, or "
                     "--stages %lld",
                     name, (long long)stages, (long long)places, (long long)ranks,
                     (long long)((ranks + places - 1) / places * places), (long long)(ranks * per_place));

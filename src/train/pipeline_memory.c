@@ -27,12 +27,16 @@ static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
 
 /* ---- a stage ---- */
 
-static void fill_levels(const Maker *m, const StagePlan *s, uint8_t *levels)
+void pipeline_stage_levels(const Stage *s, Policy policy, int layers, uint8_t *levels)
 {
-    if (s->policy.kind == POLICY_HALF_ATTENTION) /* by the layer's number in the model */
-        policy_levels(s->policy, input(m)->model->config.layers, levels);
-    else
-        policy_levels(s->policy, s->stage.layers, levels + s->stage.first);
+    if (policy.kind != POLICY_HALF_ATTENTION) {
+        policy_levels(policy, s->layers, levels + s->first);
+        return;
+    }
+    uint8_t *all = mem_alloc((size_t)layers); /* by the layer's number in the model */
+    policy_levels(policy, layers, all);
+    memcpy(levels + s->first, all + s->first, (size_t)s->layers);
+    free(all);
 }
 
 static size_t stride_of(const Plan *p, Region region, int kind)
@@ -95,7 +99,7 @@ static Status make_stage(Maker *m, int number)
     const PlanInput *in = input(m);
     bool network = m->network.bytes > 0;
     uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
-    fill_levels(m, s, levels);
+    pipeline_stage_levels(&s->stage, s->policy, in->model->config.layers, levels);
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
@@ -132,7 +136,7 @@ done:
 
 /* ---- a place: its chunks beside each other ---- */
 
-static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIONS], size_t *transient)
+static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIONS])
 {
     const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
     PlacePlan *of = &m->p->place[place];
@@ -145,8 +149,7 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
             kept[k] += s->stride[kind][k] * (size_t)n;
         }
     }
-    if (s->bytes[REGION_ACT] - in_slots[0] > *transient) *transient = s->bytes[REGION_ACT] - in_slots[0];
-    bytes[REGION_ACT] += kept[0];
+    bytes[REGION_ACT] += s->bytes[REGION_ACT] - in_slots[0] + kept[0];
     bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
     if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
     static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,  REGION_COMM,
@@ -178,12 +181,11 @@ static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
 
 static void make_place(Maker *m, int place)
 {
-    size_t bytes[N_REGIONS] = {0}, transient = 0;
+    size_t bytes[N_REGIONS] = {0};
     Accounts accounts = *m->r->accounts;
     PlacePlan *of = &m->p->place[place];
     *of = (PlacePlan){0};
-    for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes, &transient);
-    bytes[REGION_ACT] += transient;
+    for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes);
     held_once(m, place, bytes);
     (void)accounts_set_peaks(&accounts, bytes);
     of->activations = bytes[REGION_ACT];

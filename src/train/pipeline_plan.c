@@ -1,10 +1,16 @@
 /* The predicted step of a schedule: layers to stages, times, and K-FAC's work in the bubbles. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/pipeline_internal.h"
 #include "train/planner.h"
+
+#define BUBBLE_WARN  0.5  /* of a step */
+#define EXPOSED_WARN 0.05 /* of a step */
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
 
 /* ---- sizes ---- */
 
@@ -184,7 +190,7 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
     int64_t tokens;
     KfacOptions kfac;
     *p = (PipelinePlan){.interval = (int)r->c->kfac_interval, .kfac = r->c->kfac_interval > 0};
-    TRY(pipeline_grid(r->c, kind, r->in->model->config.layers, &p->grid));
+    TRY(pipeline_grid(r->c, kind, r->ranks, r->in->model->config.layers, &p->grid));
     TRY(kfac_options(r->c, &kfac));
     p->lag = kfac.lag;
     TRY(open_network(&m));
@@ -199,14 +205,6 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
     return fill_bubbles(&m);
 }
 
-Status pipeline_least_split(const PipelineRequest *r, PipelinePlan *p)
-{
-    Maker m = {.r = r, .p = p};
-    TRY(open_network(&m));
-    m.rows = plan_capacity(planner_capacity(r->in, p->tokens, p->share));
-    return pipeline_lower_peak(&m);
-}
-
 void pipeline_plan_free(PipelinePlan *p)
 {
     free(p->stage);
@@ -215,4 +213,46 @@ void pipeline_plan_free(PipelinePlan *p)
     timeline_free(&p->timeline);
     fill_free(&p->fill);
     *p = (PipelinePlan){0};
+}
+
+/* ---- warnings, and what does not fit ---- */
+
+void pipeline_warn(const PipelinePlan *p)
+{
+    const char *name = pipeline_name(p->grid.shape.kind);
+    if (p->schedule.shape.micros < p->grid.shape.places)
+        log_warn("%s: %d micro-batches a step for %d places leave a bubble of %.0f %%; lower --micro-batch-tokens or "
+                 "raise --batch-size",
+                 name, p->schedule.shape.micros, p->grid.shape.places, 100 * p->timeline.bubble);
+    else if (p->timeline.bubble > BUBBLE_WARN)
+        log_warn("%s: a bubble of %.0f %%; more micro-batches or fewer stages make it smaller", name,
+                 100 * p->timeline.bubble);
+    if (p->kfac && p->fill.exposed > EXPOSED_WARN * p->timeline.works_s)
+        log_warn("%s: %.3g s of K-FAC's work do not fit into the bubbles of %d step%s; raise --kfac-interval or "
+                 "--kfac-lag",
+                 name, p->fill.exposed, p->lag > 0 ? p->lag : 1, p->lag > 1 ? "s" : "");
+}
+
+static Status least_split(const PipelineRequest *r, PipelinePlan *p)
+{
+    Maker m = {.r = r, .p = p};
+    TRY(open_network(&m));
+    m.rows = plan_capacity(planner_capacity(r->in, p->tokens, p->share));
+    return pipeline_lower_peak(&m);
+}
+
+Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p)
+{
+    char layers[256] = "";
+    size_t peak = p->peak, used = 0;
+    int worst = p->worst;
+    TRY(least_split(r, p));
+    for (int s = 0; s < p->grid.stages && used < sizeof layers; s++)
+        used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stage[s].stage.layers);
+    return fail(
+        E_MEMORY,
+        "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. Give --memory-budget %.0fMiB%s, or "
+        "--stage-layers %s, which needs least: %.1f MiB",
+        pipeline_name(p->grid.shape.kind), worst, MIB(peak), r->accounts->row[0].limit, MIB(p->budget), ceil(MIB(peak)),
+        strcmp(r->c->recompute, "auto") == 0 ? "" : ", --recompute auto", layers, MIB(p->peak));
 }

@@ -79,7 +79,7 @@ MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batc
                            .masked = at_least(masked, in->max_masked)};
 }
 
-static MicroCapacity evaluation_capacity(const Config *c, const PlanInput *in)
+MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in)
 {
     int64_t tokens = at_most(c->eval_batch_size * in->max_length, MICRO_TOKENS_MOST);
     return planner_capacity(in, at_least(tokens, in->max_length), c->eval_batch_size);
@@ -377,7 +377,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     p->accounts = *accounts;
     if (in->virtual_ranks) p->grain = planner_capacity(in, in->grain_tokens, c->batch_size);
     if (in->evaluation) {
-        p->eval_micro = evaluation_capacity(c, in);
+        p->eval_micro = planner_evaluation_capacity(c, in);
         TRY(run_plan_make_one(p, false));
         accounts_update(&p->accounts);
     }

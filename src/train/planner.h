@@ -14,6 +14,8 @@ int64_t planner_share(const Config *c, int64_t ranks);
 Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens);
 /* The room that a micro-batch of so many tokens has, out of `batch` sequences. */
 MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch);
+/* Of an evaluation micro-batch. */
+MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in);
 
 /* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
    tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest

@@ -64,8 +64,8 @@ static KfacPlan kfac_of(const PlanRequest *r)
 /* Weights, m, v, and what a save holds of K-FAC. */
 static size_t save_bytes(const PlanRequest *r)
 {
-    size_t floats = 3 * (size_t)r->model->params.size;
-    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->table.size;
+    size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
+    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->packed.size;
     return floats * sizeof(float);
 }
 
@@ -84,7 +84,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                                                     : plain_copy_bytes,
                         .moments = moments_held(r),
                         .waiting = r->training ? sum_tree_levels(r->virtual_each) : 0,
-                        .apart = r->virtual_each > 0};
+                        .apart = r->apart || r->virtual_each > 0};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {
@@ -93,19 +93,23 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_recompute(p, r->levels ? r->levels : none);
         if (r->audit) t->audit = plan_audit(p);
         plan_offload(p);
-        if (r->slots) plan_cut(p, r->slots, r->split);
         free(none);
         if (has_kfac(r)) {
             kfac = kfac_of(r);
             plan_kfac(p, &kfac, t->ctl);
         }
-        if (r->exchange) plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     }
+    if (r->slots) plan_cut(p, r->slots, r->split);
+    if (r->training && r->exchange)
+        plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     plan_begin(p, t->stats, t->cleared, t->audit);
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->ctl);
-    if (r->training) {
-        if (!segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-        optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
+    if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
+    if (r->training && !r->packs) {
+        if (r->whole)
+            optim_emit_part(p, r->model, r->whole, t, &r->optimizer, segments);
+        else
+            optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
         plan_pack(p);
     }

@@ -169,7 +169,7 @@ static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[
 Status recover_load(const Persist *m, Session *s)
 {
     float *arrays[SNAPSHOT_ARRAYS] = {0};
-    const ParamTable *params = &s->model->params;
+    const ParamTable *params = &s->whole->params;
     if (!digest_equal(params_digest(params), m->set.pieces[0].params))
         return fail(E_FORMAT,
                     "the snapshot of step %lld belongs to a model with other tensors. Use another --output-dir, or "

@@ -28,7 +28,7 @@ ExportText run_export_text(const Run *r)
 
 uint64_t run_checkpoint_bytes(const Run *r)
 {
-    return checkpoint_bytes(&r->model.params, &r->setup.kfac.table, kfac_sets(&r->setup.kfac));
+    return checkpoint_bytes(&r->model.params, &r->setup.kfac.packed, kfac_sets(&r->setup.kfac));
 }
 
 /* Collective: rank 0 does it, the others get its status. */
@@ -273,6 +273,7 @@ static Status train(Run *r)
         if (task->training_ends) task->training_ends(r, status);
         TRY(status);
     }
+    if (!session_has_all(&r->session, STATE_WEIGHTS)) TRY(session_collect(&r->session));
     return ranks_all(r->ranks, run_first(r) ? result_export(r, r->c->output_dir) : OK);
 }
 
@@ -336,6 +337,9 @@ static Status live(Run *r)
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
     TRY(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) return OK;
+    if (r->verify && r->setup.place)
+        return fail(E_USAGE, "%s was made by --pipeline %s, and steps of pipelines are not verified yet", c->output_dir,
+                    c->pipeline);
     if (r->verify) return verify(r);
     if (r->train) TRY(on_first(r, check_output));
     ExportText text = run_export_text(r);

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/exec.h"
+#include "train/place.h"
+
 static size_t n_layers(const RunPlan *p) { return (size_t)p->input.model->config.layers; }
 
 static size_t n_forms(const RunPlan *p) { return 2 * n_layers(p) + 1; }
@@ -15,8 +18,33 @@ void run_plan_init(RunPlan *p, const PlanInput *input)
     if (input->norm_forms) memcpy(p->norm_forms, input->norm_forms, n_forms(p));
 }
 
+int run_plan_chunks(const RunPlan *p) { return p->input.place ? place_chunks(p->input.place) : 1; }
+
+const Plan *run_plan_of(const RunPlan *p, int chunk, bool training)
+{
+    if (chunk == 0) return training ? &p->train : &p->eval;
+    return training ? &p->more[chunk - 1].train : &p->more[chunk - 1].eval;
+}
+
+const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training)
+{
+    if (chunk == 0) return training ? &p->train_tensors : &p->eval_tensors;
+    return training ? &p->more[chunk - 1].train_tensors : &p->more[chunk - 1].eval_tensors;
+}
+
+static void free_more(RunPlan *p)
+{
+    for (int k = 1; p->more && k < run_plan_chunks(p); k++) {
+        plan_free(&p->more[k - 1].train);
+        plan_free(&p->more[k - 1].eval);
+    }
+    free(p->more);
+    p->more = NULL;
+}
+
 void run_plan_free(RunPlan *p)
 {
+    free_more(p);
     plan_free(&p->train);
     plan_free(&p->eval);
     free(p->segments);
@@ -38,7 +66,21 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
                          .optimizer = in->optimizer};
 }
 
-PlanRequest run_plan_request(const RunPlan *p, bool training)
+/* Of a place's chunk. Evaluation keeps nothing from one work to another. */
+static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r)
+{
+    static const int none[N_SLOTS] = {[SLOT_ACTIVATION] = 1};
+    const PipelinePlace *of = p->input.place;
+    r->model = &of->chunks[chunk];
+    r->slots = training ? of->slots[chunk] : none;
+    r->split = training && pipeline_splits_backward(of->grid.shape.kind);
+    r->whole = of->whole;
+    r->packs = chunk > 0;
+    r->apart = of->both_uses;
+    r->save_buffer = r->save_buffer && chunk == 0;
+}
+
+static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 {
     PlanRequest r = plan_input_request(&p->input, training);
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
@@ -48,19 +90,41 @@ PlanRequest run_plan_request(const RunPlan *p, bool training)
     r.audit = training && p->input.audit;
     r.exchange = training ? p->input.exchange : NULL;
     r.virtual_each = training ? p->input.virtual_each : 0;
+    if (p->input.place) add_place(p, chunk, training, &r);
     return r;
+}
+
+PlanRequest run_plan_request(const RunPlan *p, bool training) { return request_of(p, 0, training); }
+
+/* Works of all chunks run one after another, in one scratch. */
+static void add_bytes(RunPlan *p)
+{
+    plan_bytes(&p->train, &p->eval, p->bytes);
+    for (int k = 1; p->more && k < run_plan_chunks(p); k++) {
+        size_t more[N_REGIONS];
+        plan_bytes(&p->more[k - 1].train, &p->more[k - 1].eval, more);
+        for (int r = 0; r < N_REGIONS; r++)
+            if (memory_own_region((Region)r)) p->bytes[r] += more[r];
+        if (more[REGION_SCRATCH] > p->bytes[REGION_SCRATCH]) p->bytes[REGION_SCRATCH] = more[REGION_SCRATCH];
+    }
+    if (!p->input.place || !p->input.training) return;
+    p->train.region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
+    p->train.region_bytes[REGION_COMM] = place_comm_bytes(p->input.place);
+    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, p);
 }
 
 Status run_plan_make_one(RunPlan *p, bool training)
 {
-    PlanRequest r = run_plan_request(p, training);
-    if (!training) {
-        TRY(plan_make(&r, &p->eval, &p->eval_tensors, NULL));
-    } else {
-        p->segments = mem_array((size_t)p->input.model->params.count, sizeof *p->segments);
-        TRY(plan_make(&r, &p->train, &p->train_tensors, p->segments));
+    int chunks = run_plan_chunks(p);
+    if (training) p->segments = mem_array((size_t)p->input.model->params.count, sizeof *p->segments);
+    if (chunks > 1 && !p->more) p->more = mem_array((size_t)chunks - 1, sizeof *p->more);
+    for (int k = 0; k < chunks; k++) {
+        PlanRequest r = request_of(p, k, training);
+        TRY(plan_make(&r, (Plan *)(uintptr_t)run_plan_of(p, k, training),
+                      (ModelTensors *)(uintptr_t)run_plan_tensors(p, k, training),
+                      training && k == 0 ? p->segments : NULL));
     }
-    plan_bytes(&p->train, &p->eval, p->bytes);
+    add_bytes(p);
     return OK;
 }
 
@@ -79,6 +143,7 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
     other->norm_forms = empty.norm_forms;
     other->segments = NULL;
     other->train = other->eval = (Plan){0};
+    other->more = NULL;
     memcpy(other->levels, p->levels, n_layers(p));
     memcpy(other->norm_forms, norm_forms, n_forms(p));
     TRY(run_plan_make(other));

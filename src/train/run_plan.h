@@ -5,6 +5,8 @@
 #include "train/account.h"
 #include "train/planning.h"
 
+typedef struct PipelinePlace PipelinePlace; /* train/place.h */
+
 /* The input of a run's plans, beside the options. All pointers are the caller's and outlive the plan. */
 typedef struct {
     const Model *model;
@@ -27,10 +29,17 @@ typedef struct {
     bool audit;               /* --audit recompute */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
     int64_t virtual_ranks, virtual_each, grain_tokens;
-    CostRates rates; /* of rank 0 */
+    CostRates rates;            /* of rank 0 */
+    const PipelinePlace *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has all of it */
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
+
+/* The plans of a further chunk of a place. */
+typedef struct {
+    Plan train, eval;
+    ModelTensors train_tensors, eval_tensors;
+} ChunkPlans;
 
 typedef struct {
     PlanInput input;
@@ -45,8 +54,9 @@ typedef struct {
     double step_s;                   /* predicted; 0 without training */
     Plan train, eval;                /* zeroed if not wanted */
     ModelTensors train_tensors, eval_tensors;
+    ChunkPlans *more;        // (chunks of the place − 1); NULL without a pipeline
     Segment *segments;       /* (params.count), of training */
-    size_t bytes[N_REGIONS]; /* of both plans, which share the memory */
+    size_t bytes[N_REGIONS]; /* of both plans, which share the memory; with a pipeline COMM has its staging too */
     Accounts accounts;
     bool fits;
 } RunPlan;
@@ -57,9 +67,13 @@ void run_plan_free(RunPlan *p); /* takes a zeroed one */
 /* The part of a request that the input gives, for all plans of a run or of a pipeline's stages: the only place where a
    request is built. */
 PlanRequest plan_input_request(const PlanInput *input, bool training);
-/* The request for one of its plans. */
+/* The request for one of its plans, of the only chunk or the first. */
 PlanRequest run_plan_request(const RunPlan *p, bool training);
-/* One plan for what was chosen, or both. */
+/* Chunks of this rank; 1 without a pipeline. */
+int run_plan_chunks(const RunPlan *p);
+const Plan *run_plan_of(const RunPlan *p, int chunk, bool training);
+const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training);
+/* One plan for what was chosen, or both; of all chunks. */
 Status run_plan_make_one(RunPlan *p, bool training);
 Status run_plan_make(RunPlan *p);
 /* The same choices for other LayerNorm forms (2·layers + 1): another plan, in memory that holds both. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/machine_memory.h"
+#include "train/session_pipeline.h"
 
 size_t session_memory_used(const Session *s)
 {
@@ -55,11 +56,13 @@ static Status bind_plans(Session *s)
         TRY(upload_own_segments(s));
     }
     if (s->plan.input.evaluation) TRY(exec_init(&s->eval, &s->plan.eval, &s->memory, options));
+    if (s->pipeline) TRY(pipeline_bind(s, &(ExecOptions){.stop = s->options.ranks ? NULL : options.stop}));
     return first ? share_choices(s) : OK;
 }
 
 static void unbind(Session *s)
 {
+    if (s->pipeline) pipeline_unbind(s->pipeline);
     exec_free(s->train);
     exec_free(s->eval);
     s->train = s->eval = NULL;
@@ -69,7 +72,7 @@ static Status meet(void *self) { return ranks_meet(self); }
 
 static Status connect_comm_lane(Session *s)
 {
-    if (!s->options.ranks || !s->plan.input.training) return OK;
+    if (!s->options.ranks || !s->plan.input.training || s->plan.input.place) return OK;
     s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
                                 .buckets = &s->plan.input.exchange->buckets,
                                 .factors = s->plan.input.kfac ? &s->plan.input.kfac->pieces : NULL,
@@ -84,11 +87,13 @@ Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
 {
     Status status = OK;
     *s = (Session){.model = plan->input.model, .options = *options, .plan = *plan};
+    s->whole = plan->input.place ? plan->input.place->whole : s->model;
     *plan = (RunPlan){0};
     s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
     const Plan *plans[] = {&s->plan.train, &s->plan.eval};
     TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
     TRY_DONE(connect_comm_lane(s));
+    if (s->plan.input.place) TRY_DONE(pipeline_open(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
 done:
@@ -101,6 +106,7 @@ void session_close(Session *s)
     comm_device_abort(s->options.comm_device); /* sums of a failed step may be pending */
     unbind(s);
     session_free_filled(s);
+    pipeline_close(s->pipeline);
     memory_free(&s->memory);
     comm_close(s->exec_ranks.comm);
     run_plan_free(&s->plan);
@@ -124,6 +130,7 @@ Status session_check_forms(Session *s, bool *changed)
     other = (RunPlan){0};
     const Plan *plans[] = {&s->plan.train, &s->plan.eval};
     TRY_DONE(memory_grow(&s->memory, plans, 2));
+    if (s->pipeline) TRY_DONE(pipeline_grow(s));
     TRY_DONE(bind_plans(s));
     status = session_ready(s);
 done:
@@ -154,27 +161,33 @@ static void send_grains(Exec *e, const MicroBatch *b)
         exec_add_grain(e, b->grains[g].tokens, b->grains[g].seqs, b->grains[g].masked);
 }
 
-static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const MicroBatch *b, RowCounts *rows)
+static Status upload(const Exec *e, TensorId t, const int *slots, const void *data, size_t bytes)
+{
+    return slots ? exec_upload_slot(e, t, slots, data, bytes) : exec_upload((Exec *)(uintptr_t)e, t, data, bytes);
+}
+
+Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
+                          RowCounts *rows)
 {
     size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
            masked = (size_t)b->cap.masked * sizeof(int32_t);
     bool scored = s->model->head.kind == HEAD_REGRESSION || s->model->head.kind == HEAD_MULTI;
     size_t labels = scored ? seqs * (size_t)s->model->head.labels : seqs;
-    TRY(exec_upload(e, t->ids, b->ids, tokens));
-    TRY(exec_upload(e, t->types, b->types, tokens));
-    TRY(exec_upload(e, t->pos, b->pos, tokens));
-    TRY(exec_upload(e, t->seq, b->seq, tokens));
-    TRY(exec_upload(e, t->spans, b->spans, 2 * seqs));
-    TRY(exec_upload(e, t->seq_index, b->seq_index, seqs));
-    TRY(exec_upload(e, t->first, b->first, seqs));
-    if (t->labels != NONE) TRY(exec_upload(e, t->labels, scored ? (const void *)b->score : b->label, labels));
-    if (t->masked != NONE) TRY(exec_upload(e, t->masked, b->masked, masked));
-    if (t->masked != NONE) TRY(exec_upload(e, t->masked_labels, b->masked_label, masked));
+    TRY(upload(e, t->ids, slots, b->ids, tokens));
+    TRY(upload(e, t->types, slots, b->types, tokens));
+    TRY(upload(e, t->pos, slots, b->pos, tokens));
+    TRY(upload(e, t->seq, slots, b->seq, tokens));
+    TRY(upload(e, t->spans, slots, b->spans, 2 * seqs));
+    TRY(upload(e, t->seq_index, slots, b->seq_index, seqs));
+    TRY(upload(e, t->first, slots, b->first, seqs));
+    if (t->labels != NONE) TRY(upload(e, t->labels, slots, scored ? (const void *)b->score : b->label, labels));
+    if (t->masked != NONE) TRY(upload(e, t->masked, slots, b->masked, masked));
+    if (t->masked != NONE) TRY(upload(e, t->masked_labels, slots, b->masked_label, masked));
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
-    TRY(exec_upload(e, t->ctl, &s->ctl, sizeof s->ctl));
-    send_grains(e, b);
+    TRY(upload(e, t->ctl, slots, &s->ctl, sizeof s->ctl));
+    send_grains((Exec *)(uintptr_t)e, b);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;
 }
@@ -182,7 +195,7 @@ static Status send_micro(Session *s, Exec *e, const ModelTensors *t, const Micro
 static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *t, const MicroBatch *b)
 {
     RowCounts rows;
-    TRY(send_micro(s, e, t, b, &rows));
+    TRY(session_send_micro(s, e, t, b, NULL, &rows));
     return exec_run(e, p->micro, &rows);
 }
 
@@ -191,6 +204,7 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.batch = batch;
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
+    if (s->pipeline) TRY(pipeline_begin(s));
     s->found = (AuditFound){0};
     exec_virtual_begin(s->train);
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
@@ -246,8 +260,22 @@ Status session_micro(Session *s, const MicroBatch *b)
 Status session_last(Session *s, const MicroBatch *b)
 {
     RowCounts rows;
-    if (b) TRY(send_micro(s, s->train, &s->plan.train_tensors, b, &rows));
+    if (b) TRY(session_send_micro(s, s->train, &s->plan.train_tensors, b, NULL, &rows));
     return exec_run_last(s->train, b ? &rows : NULL);
+}
+
+/* The sums of the norm blocks that others make come between the first instr and the others. */
+static Status run_update(Session *s)
+{
+    const Plan *p = &s->plan.train;
+    Range update = p->update;
+    if (s->pipeline) {
+        TRY(exec_run(s->train, (Range){update.first, 1}, &p->capacity));
+        TRY(pipeline_share_norms(s));
+        update = (Range){update.first + 1, update.count - 1};
+    }
+    TRY(exec_run(s->train, update, &p->capacity));
+    return s->pipeline ? pipeline_pack(s, 1) : OK;
 }
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)
@@ -256,8 +284,9 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
     TRY(exec_upload(s->train, s->plan.train_tensors.ctl, &s->ctl, sizeof s->ctl));
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
-    TRY(exec_run(s->train, s->plan.train.update, &s->plan.train.capacity));
+    TRY(run_update(s));
     TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
+    if (s->pipeline) pipeline_take_sums(s, stats);
     if (has_scaling(s)) TRY(exec_download(s->train, s->plan.train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
 }
@@ -270,8 +299,16 @@ Status session_find_bad(Session *s, const MicroBatch *b)
     return status;
 }
 
-static Status run_evaluation(Session *s, const MicroBatch *b)
+/* `*e` NULL: another rank of the pipeline has the results. */
+static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const ModelTensors **t)
 {
+    *e = s->eval;
+    *t = &s->plan.eval_tensors;
+    if (s->pipeline) {
+        TRY(pipeline_evaluate(s, b));
+        *e = pipeline_heads(s, t);
+        return OK;
+    }
     TRY(exec_run(s->eval, s->plan.eval.begin, &s->plan.eval.capacity));
     return run_micro(s, s->eval, &s->plan.eval, &s->plan.eval_tensors, b);
 }
@@ -279,14 +316,19 @@ static Status run_evaluation(Session *s, const MicroBatch *b)
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)
 {
     size_t labels = (size_t)s->model->head.labels;
-    TRY(run_evaluation(s, b));
-    TRY(exec_download(s->eval, s->plan.eval_tensors.logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
-    TRY(exec_download(s->eval, s->plan.eval_tensors.loss, loss, (size_t)b->n_seqs * sizeof(float)));
-    return OK;
+    const ModelTensors *t;
+    Exec *e;
+    TRY(run_evaluation(s, b, &e, &t));
+    if (!e) return OK;
+    TRY(exec_download(e, t->logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
+    return exec_download(e, t->loss, loss, (size_t)b->n_seqs * sizeof(float));
 }
 
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums)
 {
-    TRY(run_evaluation(s, b));
-    return exec_download(s->eval, s->plan.eval_tensors.stats, sums, sizeof *sums);
+    const ModelTensors *t;
+    Exec *e;
+    *sums = (Stats){0};
+    TRY(run_evaluation(s, b, &e, &t));
+    return e ? exec_download(e, t->stats, sums, sizeof *sums) : OK;
 }

@@ -26,8 +26,10 @@ typedef struct {
     CommDevice *comm_device;           /* the ranks' GPUs are connected; NULL: they are not. The caller's */
 } SessionOptions;
 
-/* Arrays of the flat space, (params.size) each; moments only with training. */
+/* Arrays of the flat space, (whole->params.size) each; moments only with training. */
 typedef enum { STATE_WEIGHTS, STATE_M, STATE_V, N_STATE_ARRAYS } StateArray;
+
+typedef struct SessionPipeline SessionPipeline;
 
 typedef struct {
     int64_t set;    /* whose inverses the update used */
@@ -35,7 +37,9 @@ typedef struct {
 } KfacDone;
 
 typedef struct {
-    const Model *model; /* the plan's */
+    const Model *model;        /* the plan's; in a pipeline the part that this rank holds */
+    const Model *whole;        /* `model`, or in a pipeline all of it: checkpoints are of this one */
+    SessionPipeline *pipeline; /* NULL: this rank has the whole model */
     SessionOptions options;
     RunPlan plan;
     Memory memory;
@@ -84,7 +88,14 @@ float *session_kfac_set(const Session *s, bool next);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
    its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);
+/* No rank holds the whole state: a sharded optimizer, or a pipeline, where session_fill, session_collect and
+   session_read mean rank 0's save buffer for weights too. */
+bool session_scattered(const Session *s);
+/* session_read of this array is the rank's own; else it is what session_collect brought. */
+bool session_has_all(const Session *s, StateArray which);
 Status session_collect(const Session *s);
+/* Collective. E_FAIL: ranks that hold the same weights have different bits. */
+Status session_check_same(const Session *s);
 
 /* fp16: sets loss scale and counts. Without effect in other types. */
 Status session_set_scaling(Session *s, LossScaling scaling);
@@ -126,10 +137,34 @@ Status session_weights_digest(const Session *s, uint64_t *digest);
 /* `step`: number of the update, from 1; with K-FAC, that of session_gather. Collective there. stats->finite is 0 where
    the update was skipped; then weights and moments have not changed. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
+/* The micro-batches of this rank's replicas in a pipeline: one, or of chimera one for each direction. */
+typedef struct {
+    int64_t micros[2];
+    const RowCounts *rows[2]; // (micros) session_rows
+    Status (*fill)(void *self, int direction, int64_t micro, const MicroBatch **b);
+    void *self;
+} SessionStep;
+RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
+/* Collective, in place of session_micro and session_last: all works of a step, and the sums between holders. */
+Status session_run_pipeline(Session *s, const SessionStep *step);
+/* Collective. The works again. E_NUMERIC on all ranks names the first tensor that is not finite; OK: all are finite. */
+Status session_find_bad_pipeline(Session *s, const SessionStep *step);
+/* Seconds in works and waits since the session was opened, and the part of them without a work; seconds of sums after
+   them. 0 without a pipeline. */
+typedef struct {
+    double works, idle, sums;
+} SessionSeconds;
+SessionSeconds session_pipeline_seconds(const Session *s);
 /* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */
 Status session_find_bad(Session *s, const MicroBatch *b);
 
 /* ---- evaluation ---- */
+/* In a pipeline the ranks of one evaluate the same micro-batches together, and the one with the heads has the results:
+   `share` of `shares` is this rank's. */
+void session_evaluation_share(const Session *s, int *share, int *shares);
+bool session_scores(const Session *s); /* this rank gets results; true without a pipeline */
+/* Collective among these ranks: *stop becomes that of the first of them. */
+Status session_evaluation_stop(const Session *s, bool *stop);
 /* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */

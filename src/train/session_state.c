@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session.h"
+#include "train/session_pipeline.h"
 
 float *session_save_buffer(const Session *s) { return s->memory.base[REGION_SAVE]; }
 
@@ -18,7 +18,7 @@ void session_free_filled(Session *s)
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
 }
 
-static size_t array_bytes(const Session *s) { return (size_t)s->model->params.size * sizeof(float); }
+static size_t array_bytes(const Session *s) { return (size_t)s->whole->params.size * sizeof(float); }
 
 /* The address of an array, in the backend's memory. */
 static float *place_of(const Session *s, StateArray which)
@@ -30,6 +30,13 @@ static float *place_of(const Session *s, StateArray which)
 }
 
 bool session_sharded(const Session *s) { return s->plan.input.exchange && s->plan.input.exchange->shard; }
+
+bool session_scattered(const Session *s) { return s->pipeline || session_sharded(s); }
+
+bool session_has_all(const Session *s, StateArray which)
+{
+    return !s->pipeline && (which == STATE_WEIGHTS || !session_sharded(s));
+}
 
 /* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
 
@@ -89,16 +96,18 @@ static Status spread_moments(Session *s, StateArray which)
 Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
-    for (StateArray a = STATE_M; a < N_STATE_ARRAYS; a++)
-        TRY(pass_moments(s, a, buffer ? buffer + a * s->model->params.size : NULL, true));
+    for (StateArray a = s->pipeline ? STATE_WEIGHTS : STATE_M; a < N_STATE_ARRAYS; a++) {
+        float *room = buffer ? buffer + a * s->whole->params.size : NULL;
+        TRY(s->pipeline ? pipeline_collect(s, room, place_of(s, a)) : pass_moments(s, a, room, true));
+    }
     return OK;
 }
 
 float *session_fill(Session *s, StateArray which)
 {
     float *buffer = session_save_buffer(s), **filled = &s->filled[which];
-    if (!s->options.backend->device && !(session_sharded(s) && which != STATE_WEIGHTS)) return place_of(s, which);
-    if (!*filled) *filled = buffer ? buffer + which * s->model->params.size : mem_alloc(array_bytes(s));
+    if (!s->options.backend->device && session_has_all(s, which)) return place_of(s, which);
+    if (!*filled) *filled = buffer ? buffer + which * s->whole->params.size : mem_alloc(array_bytes(s));
     return *filled;
 }
 
@@ -132,6 +141,7 @@ static Status broadcast_on_devices(Session *s, StateArray which)
 Status session_ready(Session *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
+    if (s->pipeline) return pipeline_pack(s, 0);
     if (s->train) return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity);
     return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
 }
@@ -139,6 +149,11 @@ Status session_ready(Session *s)
 Status session_share(Session *s, bool moments)
 {
     Ranks *ranks = s->options.ranks;
+    for (StateArray a = 0; s->pipeline && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
+        TRY(pipeline_spread(s, ranks_first(ranks) ? session_fill(s, a) : NULL, place_of(s, a)));
+        drop_filled(s, a);
+    }
+    if (s->pipeline) return session_ready(s);
     for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++)
         if (a != STATE_WEIGHTS && session_sharded(s))
             TRY(spread_moments(s, a));
@@ -153,7 +168,7 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 {
     const Backend *b = s->options.backend;
     CHECK(which == STATE_WEIGHTS || !session_sharded(s), "moments of a sharded optimizer are collected");
-    *values = place_of(s, which);
+    *values = s->pipeline ? session_save_buffer(s) + which * s->whole->params.size : place_of(s, which);
     if (!b->device) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
@@ -192,6 +207,19 @@ void session_read_done(const Session *s, const float *values)
     if (s->options.backend->device) free((void *)(uintptr_t)values);
 }
 
+Status session_check_same(const Session *s)
+{
+    const float *weights;
+    char hex[33];
+    if (!s->options.ranks) return OK;
+    if (s->pipeline) return pipeline_check_same(s, place_of(s, STATE_WEIGHTS));
+    TRY(session_read(s, STATE_WEIGHTS, NULL, &weights));
+    digest_format(digest_of(weights, (size_t)s->model->params.size * sizeof *weights), hex);
+    session_read_done(s, weights);
+    log_debug("the weights' digest is %s", hex);
+    return ranks_same(s->options.ranks, "the digest of the weights", hex);
+}
+
 /* Position of the first NaN or infinity, or −1. */
 static int64_t first_not_finite(const float *x, int64_t n) // (n)
 {
@@ -213,7 +241,7 @@ static int64_t first_not_finite(const float *x, int64_t n) // (n)
 
 Status session_check_weights(const Session *s, const float *weights)
 {
-    const ParamTable *t = &s->model->params;
+    const ParamTable *t = &s->whole->params;
     if (first_not_finite(weights, t->size) < 0) return OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
@@ -241,6 +269,7 @@ Status session_norm_forms(const Session *s, uint8_t *forms)
             backend_download(b, norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
     }
     model_norm_forms(s->model, norms ? norms : weights, forms);
+    if (s->pipeline) status = pipeline_merge_forms(s, forms);
 done:
     free(norms);
     return status;

@@ -9,6 +9,7 @@
 #include "base/sum_tree.h"
 #include "train/audit.h"
 #include "train/machine.h"
+#include "train/place.h"
 #include "train/planner.h"
 #include "train/signals.h"
 
@@ -241,23 +242,38 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
     return fail(E_USAGE, "--kfac-interval: the backend '%s' has no K-FAC. Use --backend cpu, or ref", s->backend->name);
 }
 
+/* In place of planner_choose. */
+static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
+{
+    if (s->backend->device || !s->backend->op[OP_BLOCK_SUMS].run)
+        return fail(E_USAGE, "--pipeline trains on a host's processors, and the backend is '%s': use --backend cpu",
+                    s->backend->name);
+    TRY(place_choose(c, in, accounts, s->ranks, &s->place));
+    in->place = s->place;
+    in->model = &s->place->chunks[0];
+    TRY(place_plan(c, in, accounts, &s->plan));
+    return ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan));
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
     TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
-    if (in.training) TRY(open_exchange(c, &in.model->params, s));
-    if (in.training) TRY(open_kfac(c, in.model, s));
+    bool pipeline = in.training && place_wanted(c);
+    if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
+    if (in.training && !pipeline) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
-    in.exchange = in.training && s->ranks ? &s->exchange : NULL;
-    in.kfac = in.training ? &s->kfac : NULL;
+    in.exchange = in.training && s->ranks && !pipeline ? &s->exchange : NULL;
+    in.kfac = in.training && !pipeline ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
+    if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
     if (!s->plan.fits) return planner_refuse(c, &s->plan);
     planner_warn(&s->plan);
@@ -270,6 +286,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     Exchange exchange = {0};
     RunPlan plan = {0};
+    if (place_wanted(c)) return OK; /* no rank needs room for the whole */
     TRY(open_kfac(c, in.model, s));
     in.kfac = &s->kfac;
     in.backend = s->backend;
@@ -306,6 +323,7 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     backend_close(s->backend);
     exchange_free(&s->exchange);
+    place_free(s->place);
     kfac_free(&s->kfac);
     *s = (Setup){0};
 }

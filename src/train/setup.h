@@ -14,6 +14,7 @@ typedef struct {
     Optimizer optimizer;
     Exchange exchange; /* with ranks, for training */
     Kfac kfac;
+    PipelinePlace *place;    /* --pipeline, for training; NULL */
     CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
     RunPlan plan;            /* until a session takes it over */
 } Setup;

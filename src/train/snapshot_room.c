@@ -6,6 +6,7 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot.h"
+#include "train/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -16,7 +17,8 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
     const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
     *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
     if (wish->automatic) {
-        wish->wanted = (ranks > 1 || (launcher && *launcher)) && c->kfac_interval == 0; /* whose inverses they lack */
+        wish->wanted = (ranks > 1 || (launcher && *launcher)) && !place_wanted(c) &&
+                       c->kfac_interval == 0; /* whose inverses they lack */
         return OK;
     }
     size_t digits = strspn(text, "0123456789");

@@ -58,7 +58,7 @@ static void announce(Comm *c)
 typedef struct {
     const Run *run;
     Saving *saving;
-    bool sharded; /* no rank holds the whole state, so the save comes from memory */
+    bool scattered; /* no rank holds the whole state, so the save comes from memory */
     Persist held;
     int64_t step; /* that this rank can save */
     FolderLock lock;
@@ -68,7 +68,7 @@ typedef struct {
 /* Explains why no surviving rank can save. */
 static void explain_no_save(Survivor *s)
 {
-    if (!s->sharded)
+    if (!s->scattered)
         buf_printf(&s->why, "No surviving rank has the run's folder %s: the next run resumes from memory",
                    s->run->c->output_dir);
     else if (s->held.set.generation)
@@ -81,8 +81,9 @@ static void explain_no_save(Survivor *s)
                    "run resumes from the memory of all hosts together, or else from the newest checkpoint",
                    s->held.missing.data);
     else
-        buf_puts(&s->why, "Nothing is saved, because the moments are sharded and no snapshot was taken: the next run "
-                          "resumes from the newest checkpoint");
+        buf_puts(&s->why,
+                 "Nothing is saved, because no rank has the whole state and no snapshot was taken: the next run "
+                 "resumes from the newest checkpoint");
 }
 
 /* Whether a good checkpoint of this step or a later one exists: another rank saved it, or the run was restarted while
@@ -91,7 +92,7 @@ static bool saved_already(Survivor *s)
 {
     CheckpointList list = {0};
     bool saved = false;
-    if (s->saving && s->sharded) (void)saving_wait(s->saving);
+    if (s->saving && s->scattered) (void)saving_wait(s->saving);
     if (checkpoint_find(s->run->c->output_dir, &list) != OK) return false;
     for (int i = 0; i < list.count && list.items[i].step >= s->step && !saved; i++) {
         saved = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
@@ -107,7 +108,7 @@ static bool claim_save(Survivor *s)
     Comm *c = ranks_comm(s->run->ranks);
     double half = s->run->c->peer_timeout / 2;
     int64_t step;
-    bool able = (!s->sharded || s->held.set.generation) && same_folder(s->run->c->output_dir, s->run->progress.run),
+    bool able = (!s->scattered || s->held.set.generation) && same_folder(s->run->c->output_dir, s->run->progress.run),
          deaf;
     int who = find_saver(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
     if (who == NONE) {
@@ -127,7 +128,7 @@ static bool claim_save(Survivor *s)
         announce(c);
         return false;
     }
-    if ((c->rank > 0 || s->sharded) && saved_already(s)) {
+    if ((c->rank > 0 || s->scattered) && saved_already(s)) {
         announce(c);
         lock_release(&s->lock);
         return false;
@@ -139,22 +140,23 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
 {
     char *lost = mem_strdup(status_message());
     Comm *c = ranks_comm(run->ranks);
-    Survivor s = {.run = run, .saving = saving, .sharded = session_sharded(&run->session), .step = run->progress.step};
+    Survivor s = {
+        .run = run, .saving = saving, .scattered = session_scattered(&run->session), .step = run->progress.step};
     *saved = false;
     log_warn("%s; saving the run's state if possible", lost);
     if (c->store) store_hurry(c->store, WAIT_MOST);
-    if (s.sharded) {
+    if (s.scattered) {
         snapshots_gather(snapshots, &s.held);
         s.step = s.held.set.step;
     }
     if (claim_save(&s)) {
-        bool good = (s.sharded ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
+        bool good = (s.scattered ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
         if (good)
             buf_printf(&s.why, "Step %lld of %lld is saved in %s", (long long)s.step,
                        (long long)run->schedule.total_steps, run->c->output_dir);
         else
             buf_printf(&s.why, "Step %lld could not be saved: %s", (long long)s.step, status_message());
-        *saved = good && !s.sharded;
+        *saved = good && !s.scattered;
         announce(c);
         lock_release(&s.lock);
     }

@@ -74,10 +74,13 @@ Status glue_forward(Run *r, const Examples *e, float *values, double *mean_loss)
     for (int64_t i = 0; i < e->count; i++) index[i] = i;
     if (ranks) {
         mine = mem_array((size_t)e->count, sizeof *mine);
-        n = rank_share(e, index, e->count, run_padded_length(r), ranks_rank(ranks), ranks_size(ranks), mine);
+        int share, shares;
+        session_evaluation_share(&r->session, &share, &shares);
+        n = rank_share(e, index, e->count, run_padded_length(r), share, shares, mine);
     }
+    TRY_DONE(ranks_meet(ranks)); /* before the places of a pipeline wait for each other */
     TRY_DONE(ranks_all(ranks, run_examples(&f, r, e, mine, n)));
-    if (ranks) TRY_DONE(gather_results(&f, ranks, mine, n));
+    if (ranks) TRY_DONE(gather_results(&f, ranks, mine, session_scores(&r->session) ? n : 0));
     for (int64_t i = 0; i < e->count; i++) sum += (double)f.losses[i]; /* in file order, however they were batched */
     *mean_loss = e->count ? sum / (double)e->count : NAN;
 done:

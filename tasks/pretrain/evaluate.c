@@ -29,6 +29,7 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
     Parts *parts = context;
     Stats sums;
     TRY(session_evaluate_sums(parts->session, b, &sums));
+    if (!session_scores(parts->session)) return OK;
     MEM_GROW(parts->parts, parts->n, parts->cap);
     Part *part = &parts->parts[parts->n++];
     *part = (Part){.number = parts->first + number, .masked = b->n_masked};
@@ -38,7 +39,7 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
     return OK;
 }
 
-/* Batch i is rank i mod world size's. */
+/* Batch i is share i mod shares. */
 static Status run_share(Run *r, Parts *parts)
 {
     Shards *shards = ((PretrainRun *)r->own)->eval_shards;
@@ -46,9 +47,11 @@ static Status run_share(Run *r, Parts *parts)
     int64_t *index = mem_array((size_t)most, sizeof *index);
     Status status = OK;
     Evaluation v;
-    evaluation_init(&v, r, (count + ranks_size(r->ranks) - 1) / ranks_size(r->ranks));
+    int share, shares;
+    session_evaluation_share(&r->session, &share, &shares);
+    evaluation_init(&v, r, (count + shares - 1) / shares);
     for (int64_t i = 0; i < most; i++) index[i] = i;
-    for (int64_t first = ranks_rank(r->ranks) * most; first < count; first += ranks_size(r->ranks) * most) {
+    for (int64_t first = share * most; first < count; first += shares * most) {
         const Examples *e;
         parts->first = first;
         TRY_DONE(shards_range(shards, first, count - first < most ? count - first : most, &e));
@@ -111,6 +114,7 @@ Status pretrain_evaluate_all(Run *r)
     Parts parts = {.session = &r->session};
     double start = clock_monotonic();
     p->result = (PretrainResult){.sequences = shards_count(p->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
+    TRY_DONE(ranks_meet(r->ranks)); /* before the places of a pipeline wait for each other */
     TRY_DONE(ranks_all(r->ranks, run_share(r, &parts)));
     TRY_DONE(gather_parts(r->ranks, &parts));
     p->result.seconds = clock_monotonic() - start;

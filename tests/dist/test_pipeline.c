@@ -57,7 +57,6 @@ static void run_shape(Comm *c, Bench *w, const Job *job, const Shape *s)
     Place place = {.bench = w, .schedule = &schedule, .job = job, .place = c->rank};
     Exec *chunks[2] = {NULL};
     RowCounts rows[2][MOST_MICROS];
-    const RowCounts *const all[2] = {rows[0], rows[1]};
     Part plain[2];
     ExecPipeline *p;
     schedule_make(&s->shape, &schedule);
@@ -76,20 +75,24 @@ static void run_shape(Comm *c, Bench *w, const Job *job, const Shape *s)
             rows[d][n] = exec_rows(chunks[0], w->micro[m].n_tokens, w->micro[m].n_seqs, w->micro[m].n_masked);
     }
     exec_pipeline_open(&(ExecPipelineOptions){.comm = c,
-                                              .schedule = &schedule,
+                                              .shape = s->shape,
                                               .chunks = chunks,
                                               .place = c->rank,
                                               .boundary = TOKENS * 32 * sizeof(float),
                                               .fill = fill_inputs,
                                               .self = &place},
                        &p);
-    require(exec_pipeline_bytes(p) > 0);
+    require(exec_pipeline_buffers(&s->shape, c->rank) > 0);
+    const int half = s->shape.micros / 2;
+    const ExecPass pass = {.schedule = &schedule,
+                           .micros = {directions(&s->shape) == 2 ? s->shape.micros - half : s->shape.micros, half},
+                           .rows = {rows[0], rows[1]}};
     for (int step = 0; step < 3; step++) {
         for (int chunk = 0; chunk < s->shape.chunks; chunk++) {
             const Plan *plan = &place.part[chunk].plan;
             require(exec_run(chunks[chunk], plan->begin, &plan->capacity) == OK);
         }
-        Status status = exec_pipeline_run(p, all);
+        Status status = exec_pipeline_run(p, &pass, NULL);
         if (job->killed >= 0) {
             require(status == E_PEER);
             require(strstr(status_message(), " of micro-batch ") && strstr(status_message(), "lost rank 1 on "));

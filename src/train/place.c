@@ -1,0 +1,317 @@
+#include "train/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/table.h"
+#include "exec/pipeline.h"
+#include "optim/optim.h"
+#include "train/planner.h"
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
+
+int place_chunks(const PipelinePlace *p) { return shape(p)->chunks; }
+int place_direction(const PipelinePlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
+int place_replica(const PipelinePlace *p, int direction) { return p->pipeline * p->grid.directions + direction; }
+int place_replicas(const PipelinePlace *p) { return p->grid.replicas * p->grid.directions; }
+const Stage *place_stage(const PipelinePlace *p, int chunk)
+{
+    return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
+}
+
+/* ---- options ---- */
+
+bool place_wanted(const Config *c) { return strcmp(c->pipeline, "none") != 0; }
+
+static Status without_pipeline(const Config *c)
+{
+    static const int of_pipelines[] = {OPTION_stages, OPTION_stage_chunks, OPTION_stage_layers};
+    for (size_t i = 0; i < sizeof of_pipelines / sizeof *of_pipelines; i++)
+        if (!config_is_default(c, of_pipelines[i]))
+            return fail(E_USAGE, "--%s needs --pipeline: give a schedule, as --pipeline 1f1b",
+                        config_flag(of_pipelines[i]));
+    return OK;
+}
+
+Status place_check(const Config *c, bool training)
+{
+    const char *snapshots = c->snapshot_steps;
+    const struct {
+        bool given;
+        const char *option, *instead;
+    } refused[] = {
+        {!training, "without training", "evaluate and predict without --pipeline"},
+        {strcmp(c->pipeline, "all") == 0, "all", "it is for `cairn plan`; name one schedule"},
+        {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
+        {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
+        {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
+        {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
+        {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
+        {c->profile > 0, "and --profile", "leave out --profile"},
+        {c->poison, "and --poison", "leave out --poison"},
+        {strcmp(snapshots, "auto") != 0 && strcmp(snapshots, "0") != 0, "and --snapshot-steps",
+         "use --save-every or --save-steps"},
+        {c->kfac_interval > 0, "and --kfac-interval", "`cairn plan` alone predicts K-FAC in pipelines"},
+    };
+    if (!place_wanted(c)) return without_pipeline(c);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].given)
+            return fail(E_USAGE, "--pipeline %s %s: a run does not have this yet; %s", c->pipeline, refused[i].option,
+                        refused[i].instead);
+    return OK;
+}
+
+/* ---- what rank 0 chooses ---- */
+
+typedef struct {
+    PipelineGrid grid;
+    int64_t tokens;
+    double step_s;
+} Choice;
+
+static Status choose(const Config *c, PipelineKind kind, const PipelineRequest *r, Choice *choice, Stage *stages,
+                     Policy *policies)
+{
+    PipelinePlan plan;
+    Status status = pipeline_plan(r, kind, &plan);
+    if (status == OK && !plan.fits) status = pipeline_refuse(r, &plan);
+    if (status == OK) {
+        pipeline_warn(&plan);
+        *choice = (Choice){plan.grid, plan.tokens, plan.step};
+        choice->grid.shape.micros = plan.schedule.shape.micros;
+        for (int s = 0; s < plan.grid.stages; s++) {
+            stages[s] = plan.stage[s].stage;
+            policies[s] = plan.stage[s].policy;
+        }
+    }
+    (void)c;
+    pipeline_plan_free(&plan);
+    return status;
+}
+
+static PipelineKind kind_of(const Config *c)
+{
+    for (int k = 0; k < N_PIPELINES; k++)
+        if (strcmp(c->pipeline, pipeline_name((PipelineKind)k)) == 0) return (PipelineKind)k;
+    CHECK(false, "--pipeline %s", c->pipeline);
+    return N_PIPELINES;
+}
+
+/* ---- what follows from it ---- */
+
+static void take_levels(PipelinePlace *p, const Policy *policies)
+{
+    int layers = p->whole->config.layers;
+    p->levels = mem_alloc((size_t)layers);
+    policy_format(policies[0], p->policy);
+    for (int s = 0; s < p->grid.stages; s++) {
+        pipeline_stage_levels(&p->stages[s], policies[s], layers, p->levels);
+        if (memcmp(&policies[s], &policies[0], sizeof *policies) != 0)
+            snprintf(p->policy, sizeof p->policy, "by stage");
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const Stage *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void part_of(const PipelinePlace *p, int number, Model *part)
+{
+    int chunks = place_chunks(p);
+    Stage *own = mem_array((size_t)chunks, sizeof *own);
+    for (int k = 0; k < chunks; k++) own[k] = p->stages[pipeline_stage(shape(p), number, k)];
+    qsort(own, (size_t)chunks, sizeof *own, by_first);
+    model_part(p->whole, own, chunks, part);
+    free(own);
+}
+
+void place_part(const PipelinePlace *p, int rank, Model *part) { part_of(p, rank / p->grid.replicas, part); }
+
+static void take_models(PipelinePlace *p)
+{
+    int chunks = place_chunks(p);
+    bool first = false, last = false;
+    part_of(p, p->number, &p->held);
+    p->of_whole = mem_array((size_t)p->held.params.count, sizeof *p->of_whole);
+    for (int i = 0; i < p->held.params.count; i++)
+        p->of_whole[i] = params_find(&p->whole->params, p->held.params.params[i].name);
+    p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
+    for (int k = 0; k < chunks; k++) {
+        const Stage *s = place_stage(p, k);
+        p->chunks[k] = p->held;
+        p->chunks[k].stages = (Stage *)(uintptr_t)s;
+        p->chunks[k].n_stages = 1;
+        first |= stage_is_first(s);
+        last |= stage_is_last(p->whole, s);
+    }
+    p->both_uses = first && last && model_tied(p->whole) != NULL;
+}
+
+/* Slots for every number of micro-batches. */
+static Status take_schedules(PipelinePlace *p)
+{
+    int most = shape(p)->micros, chunks = place_chunks(p);
+    bool split = pipeline_splits_backward(shape(p)->kind);
+    p->schedules = mem_array((size_t)most + 1, sizeof *p->schedules);
+    p->slots = mem_array((size_t)chunks, sizeof *p->slots);
+    for (int k = 0; k < chunks; k++)
+        for (int kind = 0; kind < N_SLOTS; kind++) p->slots[k][kind] = kind == SLOT_ACTIVATION || split;
+    for (int n = 1; n <= most; n++) {
+        Pipeline with = *shape(p);
+        with.micros = n;
+        schedule_make(&with, &p->schedules[n]);
+        if (n <= 2 * with.places + 1 || n == most) TRY(schedule_verify(&p->schedules[n]));
+        for (int k = 0; k < chunks; k++)
+            for (int kind = 0; kind < N_SLOTS; kind++) {
+                int slots = schedule_slots(&p->schedules[n], p->number, k, (SlotKind)kind);
+                if (slots > p->slots[k][kind]) p->slots[k][kind] = slots;
+            }
+    }
+    return OK;
+}
+
+static void take_number(PipelinePlace *p, const Ranks *ranks)
+{
+    p->number = ranks_rank(ranks) / p->grid.replicas;
+    p->pipeline = ranks_rank(ranks) % p->grid.replicas;
+}
+
+Status place_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, PipelinePlace **place)
+{
+    Status status = OK;
+    PipelineKind kind = kind_of(c);
+    Accounts least = *accounts;
+    LayerCosts none = {0};
+    PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none};
+    PipelinePlace *p = *place = mem_alloc(sizeof *p);
+    Choice choice = {0};
+    int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
+    TRY(pipeline_grid(c, kind, r.ranks, in->model->config.layers, &p->grid));
+    TRY(ranks_least(ranks, &room));
+    least.row[0].budget = (size_t)(room > 0 ? room : 0) + least.row[0].held;
+    p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
+    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(c, kind, &r, &choice, p->stages, policies) : OK));
+    TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
+    TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
+    p->whole = in->model;
+    p->grid = choice.grid;
+    p->tokens = choice.tokens;
+    p->step_s = choice.step_s;
+    p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
+    p->bucket = c->bucket_size / (int64_t)sizeof(float);
+    if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
+    if (p->bucket < NORM_BLOCK) p->bucket = NORM_BLOCK;
+    take_number(p, ranks);
+    take_levels(p, policies);
+    take_models(p);
+    status = take_schedules(p);
+done:
+    free(policies);
+    return status;
+}
+
+void place_free(PipelinePlace *p)
+{
+    if (!p) return;
+    for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
+    free(p->schedules);
+    free(p->stages);
+    free(p->of_whole);
+    free(p->chunks);
+    free(p->slots);
+    free(p->levels);
+    model_free(&p->held);
+    free(p);
+}
+
+/* ---- its plans ---- */
+
+size_t place_boundary(const PipelinePlace *p, const Plan *plan)
+{
+    return (size_t)plan->capacity.count[ROWS_TOKENS] * (size_t)p->whole->config.hidden * dtype_size(plan->compute);
+}
+
+Pipeline place_evaluation(const PipelinePlace *p)
+{
+    Pipeline one = *shape(p);
+    one.micros = 1;
+    if (one.kind == PIPELINE_CHIMERA) one = (Pipeline){PIPELINE_GPIPE, one.places, 1, 1};
+    return one;
+}
+
+size_t place_staging(const PipelinePlace *p, const RunPlan *plan)
+{
+    const Pipeline evaluation = place_evaluation(p);
+    size_t bytes = (size_t)exec_pipeline_buffers(shape(p), p->number) * place_boundary(p, &plan->train);
+    if (plan->input.evaluation)
+        bytes += (size_t)exec_pipeline_buffers(&evaluation, p->number) * place_boundary(p, &plan->eval);
+    return bytes;
+}
+
+/* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; the other use's part of
+   the word embedding's gradient. */
+size_t place_comm_bytes(const PipelinePlace *p)
+{
+    size_t most = (size_t)p->bucket, holders = (size_t)place_replicas(p);
+    size_t table = (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
+    size_t sum = (2 * most + holders * PARAM_ALIGN) * sizeof(float);
+    size_t bytes = table > sum ? table : sum;
+    return (bytes + 63) / 64 * 64;
+}
+
+Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, RunPlan *plan)
+{
+    const PipelinePlace *p = in->place;
+    run_plan_init(plan, in);
+    plan->accounts = *accounts;
+    memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
+    snprintf(plan->policy, sizeof plan->policy, "%s", p->policy);
+    plan->micro = planner_capacity(in, p->tokens, planner_share(c, place_replicas(p)));
+    plan->micros = (double)shape(p)->micros / p->grid.directions;
+    plan->step_s = p->step_s;
+    plan->save_buffer = in->saves;
+    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in);
+    TRY(run_plan_make(plan));
+    accounts_update(&plan->accounts);
+    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
+    return OK;
+}
+
+Status place_refuse(const PipelinePlace *p, const RunPlan *plan)
+{
+    const Account *of = &plan->accounts.row[0];
+    return fail(E_MEMORY,
+                "place %d of the pipeline takes %.1f MiB with evaluation and the state that is being saved, more than "
+                "%s of %.1f MiB. Give --recompute auto, a larger --memory-budget, or fewer layers to this place by "
+                "--stage-layers",
+                p->number, MIB(of->peak), of->limit, MIB(of->budget));
+}
+
+/* ---- who holds what ---- */
+
+int place_keeper(const PipelinePlace *p, int param)
+{
+    const Param *of = &p->whole->params.params[param];
+    int stage = 0, number, chunk;
+    while (!stage_holds(p->whole, &p->stages[stage], of)) stage++;
+    pipeline_home(shape(p), stage, 0, &number, &chunk);
+    return number * p->grid.replicas;
+}
+
+Intervals *place_norm_parts(const PipelinePlace *p)
+{
+    Intervals *parts = mem_array((size_t)shape(p)->places * (size_t)p->grid.replicas, sizeof *parts);
+    const ParamTable *t = &p->whole->params;
+    for (int i = 0; i < t->count; i++) {
+        int64_t first = optim_norm_blocks(t, t->params[i].offset), end = first + norm_blocks(param_held(&t->params[i]));
+        intervals_add(&parts[place_keeper(p, i)], 2 * first, 2 * end);
+    }
+    return parts;
+}

@@ -1,0 +1,62 @@
+/* A rank's place in a pipeline (docs/pipeline.md): the stages that it holds, one in each of its chunks, and who else
+   holds them. rank = place · replicas + pipeline, so holders of a stage are neighbours. Every rank computes the same
+   from what rank 0 chose; see the words in docs/design.md. */
+#ifndef CAIRN_TRAIN_PLACE_H
+#define CAIRN_TRAIN_PLACE_H
+
+#include "train/pipeline.h"
+#include "train/ranks.h"
+
+struct PipelinePlace {
+    const Model *whole; /* the caller's */
+    PipelineGrid grid;  /* shape.micros: the most of a pass; a step with more has several passes */
+    Stage *stages;      // (grid.stages)
+    int number, pipeline;
+    Model held;            /* the table of what all chunks hold */
+    int *of_whole;         // (held.params.count): each parameter's number in the whole table
+    Model *chunks;         // (shape.chunks) a stage each, with the table of `held`
+    bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
+    int (*slots)[N_SLOTS]; // (shape.chunks)
+    Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
+    uint8_t *levels;       // (layers)
+    char policy[24];       /* of all stages, or "by stage" */
+    int64_t tokens;        /* of a micro-batch */
+    double step_s;         /* predicted */
+    int64_t bucket;        /* elements that travel at once in a sum */
+    Dtype wire;
+};
+
+/* --pipeline asks for one. */
+bool place_wanted(const Config *c);
+/* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
+Status place_check(const Config *c, bool training);
+/* Collective. Rank 0 splits layers and chooses levels and micro-batches; every schedule is verified. E_USAGE, and
+   E_MEMORY as for `cairn plan --pipeline`. The caller frees the place. */
+Status place_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks,
+                    PipelinePlace **place);
+void place_free(PipelinePlace *p); /* takes NULL */
+/* Makes this rank's plans. `in->place` is set. Sets plan->fits. */
+Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, RunPlan *plan);
+/* E_MEMORY for a plan that does not fit this rank. */
+Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
+
+int place_chunks(const PipelinePlace *p);
+/* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
+int place_direction(const PipelinePlace *p, int chunk);
+int place_replica(const PipelinePlace *p, int direction);
+int place_replicas(const PipelinePlace *p); /* holders of each stage */
+const Stage *place_stage(const PipelinePlace *p, int chunk);
+/* The rank that keeps a parameter of the whole table for checkpoints and norms: its first holder. */
+int place_keeper(const PipelinePlace *p, int param);
+/* What the place of a rank holds. The caller frees the model. */
+void place_part(const PipelinePlace *p, int rank, Model *part);
+/* The norm blocks of which each rank makes the sums, as elements of a table of doubles. (ranks); the caller frees. */
+Intervals *place_norm_parts(const PipelinePlace *p);
+/* Bytes of the region COMM, and of boundaries' staging for plans with such a capacity. */
+size_t place_comm_bytes(const PipelinePlace *p);
+size_t place_boundary(const PipelinePlace *p, const Plan *plan);
+size_t place_staging(const PipelinePlace *p, const RunPlan *plan);
+/* The pipeline that evaluates: chimera's first direction alone. */
+Pipeline place_evaluation(const PipelinePlace *p);
+
+#endif

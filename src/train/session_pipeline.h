@@ -1,0 +1,39 @@
+/* A session's part of a pipeline: its chunks, connections, and the sums between holders. For session*.c alone. */
+#ifndef CAIRN_TRAIN_SESSION_PIPELINE_H
+#define CAIRN_TRAIN_SESSION_PIPELINE_H
+
+#include "exec/pipeline.h"
+#include "train/place.h"
+#include "train/session.h"
+
+/* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
+Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
+                          RowCounts *rows);
+
+/* Collective. After memory_init of the first chunk: memory of the others, and connections. */
+Status pipeline_open(Session *s);
+void pipeline_close(SessionPipeline *p); /* takes NULL */
+/* After the first chunk's execs are there: those of the others, and the links. unbind comes first when planned again.
+ */
+Status pipeline_bind(Session *s, const ExecOptions *options);
+void pipeline_unbind(SessionPipeline *p);
+Status pipeline_grow(Session *s);
+
+Status pipeline_begin(const Session *s);
+Status pipeline_pack(const Session *s, int first); /* of the chunks from `first` on */
+/* Collective. The sums of all norm blocks. */
+Status pipeline_share_norms(const Session *s);
+void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
+Status pipeline_evaluate(Session *s, const MicroBatch *b);
+/* The chunk with the heads that evaluates here; NULL. */
+Exec *pipeline_heads(const Session *s, const ModelTensors **t);
+
+/* ---- state (session_pipeline_state.c) ---- */
+/* Collective. Between rank 0's array of the whole space and what ranks hold, at `place` of this rank's. */
+Status pipeline_spread(const Session *s, const float *whole, float *place);
+Status pipeline_collect(const Session *s, float *whole, const float *place);
+Status pipeline_check_same(const Session *s, const float *weights);
+/* Collective: a form that any rank's LayerNorms ask for. */
+Status pipeline_merge_forms(const Session *s, uint8_t *forms);
+
+#endif

@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Training by a pipeline: every schedule has the weights, moments and evaluation of one rank (or of as many ranks as it
+# has replicas) to the last bit; a run resumes with other stages and ranks; signals, lost ranks and refusals.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
+
+make_tiny_bert tiny
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny/config.json
+mkdir data
+for file in train dev_matched dev_mismatched; do head -n 150 "$sample/$file.tsv" >"data/$file.tsv"; done
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
+    --max-grad-norm 0.05 --micro-batch-tokens 128)
+steps=(--max-steps 4)
+
+# same DIR DIR STEP: weights and moments to the last bit
+same() {
+    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: other weights than $1"
+    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
+        complain "$2: other moments than $1"
+}
+
+# piped RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline equals the reference
+piped() {
+    local n=$1 like=$2 out
+    shift 2
+    out="$n of $*"
+    start "$n" log "${this[@]}" --output-dir "$out" --pipeline "$@"
+    ended 0
+    same "$like" "$out" 4
+}
+
+# plain RANKS OPTION...
+plain() {
+    start "$1" log "${this[@]}" --output-dir "plain$1" "${@:2}"
+    ended 0
+}
+
+this=("${glue[@]}" "${steps[@]}" --backend ref --do-eval --eval-every 2)
+plain 1
+for schedule in $(quick_or_deep "zb-v interleaved" "gpipe 1f1b zb-h1 zb-v interleaved"); do
+    piped 2 plain1 "$schedule"
+    cmp plain1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
+done
+cmp plain1/best/model.safetensors "2 of zb-v/best/model.safetensors" || complain "another best model"
+rm -r plain1
+
+# replicas, stages of different sizes, vector code, bf16 on the wire
+this=("${glue[@]}" "${steps[@]}" --backend cpu --optimizer lamb --wire bf16)
+plain 2
+piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
+piped 2 plain2 chimera --recompute selective
+
+# fp16 skips the same updates
+this=("${glue[@]}" "${steps[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296)
+plain 1
+grep -q "is skipped" log.0 || complain "nothing overflowed at a loss scale of 2^32"
+piped 2 plain1 1f1b
+
+# 2 steps of 5 by a pipeline, then on one rank, then by another one
+this=("${glue[@]}" --backend ref --max-steps 5 --save-steps 1 --keep 10)
+start 1 once "${this[@]}" --output-dir once
+ended 0
+start 2 staged "${this[@]}" --output-dir staged --pipeline 1f1b
+ended 0
+same once staged 5
+for next in "1" "4 1f1b"; do
+    read -r n schedule <<<"$next"
+    rm -r staged/checkpoint-[345]
+    rm staged/model.safetensors staged/run.json
+    # shellcheck disable=SC2086 # nothing without a schedule
+    start "$n" staged "${this[@]}" --output-dir staged ${schedule:+--pipeline $schedule}
+    ended 0
+    grep -q "resuming from staged/checkpoint-" staged.0 || complain "the run on $n ranks did not resume"
+    same once staged 5
+done
+
+# pretraining, whose word embedding belongs to the first stage and the last: all pipelines have the same bits
+if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
+    "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt 2>/dev/null &&
+    "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 --eval-fraction 0.2 \
+        2>/dev/null; then
+    this=(pretrain --data-dir shards --eval-dir shards/eval --vocab vocab.txt --model-config tiny4.json --batch-size 24
+        --eval-batch-size 8 --max-seq-length 64 --micro-batch-tokens 256 --max-steps 4 --backend ref --do-train --do-eval)
+    make_tiny_config tiny4.json
+    sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny4.json
+    start 1 log "${this[@]}" --output-dir words1
+    ended 0
+    start 1 log "${this[@]}" --output-dir stage1 --pipeline gpipe --stages 1
+    ended 0
+    near words1 stage1 # the two gradients of the word embedding are added in another order
+    rm -rf ./*" of "*
+    for schedule in zb-v $(quick_or_deep "" "1f1b interleaved"); do
+        piped 2 stage1 "$schedule"
+        cmp stage1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
+    done
+    start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
+    ended 0
+    piped 2 stage2 chimera
+else
+    echo "without shards: pretraining is left out"
+fi
+
+# a signal to one rank: all save and end with 75, and the same command goes on
+long=("${glue[@]}" --backend ref --max-steps 100000 --schedule constant --save-every 0 --eval-every 0)
+start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b
+wait_until 30 reached stopped 3 || complain "stopped does not get to its third step"
+kill -TERM -- "$(pgrep -P "${ranks[1]}")"
+ended 75
+compgen -G "stopped/checkpoint-*/optimizer.safetensors" >/dev/null || complain "nothing was saved after a signal"
+start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b --max-time 3
+ended 75
+grep -q "resuming from stopped/checkpoint-" stopped.0 || complain "the run did not go on"
+
+# a lost rank ends the others, which say what is saved
+peer_timeout=3
+for lost in $(quick_or_deep 1 "0 1"); do
+    start 2 lost "${long[@]}" --output-dir "lost$lost" --pipeline 1f1b
+    wait_until 30 reached "lost$lost" 3 || complain "lost$lost does not get to its third step"
+    kill -KILL -- "$(pgrep -P "${ranks[lost]}")"
+    code=0
+    wait "${ranks[1 - lost]}" || code=$?
+    [ "$code" -eq 77 ] || complain "the other rank ended with $code instead of 77"
+    grep -q "rank $lost on" "lost.$((1 - lost))" || complain "rank $lost is not named"
+    grep -q "no rank has the whole state" "lost.$((1 - lost))" || complain "the other rank does not say what is saved"
+    wait "${ranks[lost]}" 2>/dev/null || true
+done
+
+# what a run does not have is refused by name, before the first step
+refused() {
+    expect 2 "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --backend ref --output-dir refused "${@:2}"
+    says "$1"
+}
+refused "give the number of stages" --pipeline 1f1b
+refused "takes 2 ranks" --pipeline 1f1b --stages 2
+refused "name one schedule" --pipeline all --stages 2
+refused "leave out --shard" --pipeline gpipe --stages 1 --shard optimizer
+refused "leave out --audit" --pipeline gpipe --stages 1 --audit recompute
+refused "leave out --profile" --pipeline gpipe --stages 1 --profile 3
+refused "--save-steps" --pipeline gpipe --stages 1 --snapshot-steps 5
+refused "needs --pipeline" --stages 2
+refused "needs as many layers" --pipeline gpipe --stages 9
+refused "--recompute offload" --pipeline gpipe --stages 1 --recompute offload
+[ ! -e refused/metrics.jsonl ] || complain "a refused run trained"
+
+finish
