@@ -75,7 +75,7 @@ Status cpu_curvature(const OpCall *call, const RowCounts *rows)
 
 typedef struct {
     GradProduct of;
-    bool upper; /* pieces below the diagonal are left out */
+    bool upper; /* pieces of rows begin at the diagonal */
     char *scratch;
 } PiecedProduct;
 
@@ -85,11 +85,11 @@ static void pieces_part(void *arg, int part)
 {
     const PiecedProduct *p = arg;
     int64_t turn = 0;
-    for (int64_t k = 0; k < p->of.k; k += PIECE_COLUMNS)
-        for (int64_t n = 0; n < p->of.n; n += PIECE_ROWS) {
+    for (int64_t n = 0; n < p->of.n; n += PIECE_ROWS)
+        for (int64_t k = p->upper ? n : 0; k < p->of.k; k += PIECE_COLUMNS) {
             int64_t k_end = k + PIECE_COLUMNS < p->of.k ? k + PIECE_COLUMNS : p->of.k;
             int64_t n_end = n + PIECE_ROWS < p->of.n ? n + PIECE_ROWS : p->of.n;
-            if ((p->upper && n >= k_end) || turn++ % cpu.threads != part) continue;
+            if (turn++ % cpu.threads != part) continue;
             cpu.vec->grad_product(&p->of, n, n_end, k, k_end, p->scratch + (size_t)part * pieces_scratch());
         }
 }
@@ -182,36 +182,43 @@ static bool invert_pivot(const Sweep *w)
     return true;
 }
 
+/* Where the element of the block's row r and column j lies in m. */
+static inline float *row_element(const Sweep *w, int64_t r, int64_t j)
+{
+    int64_t row = w->first + r;
+    return &w->s->m[j < row ? j * w->n + row : row * w->n + j];
+}
+
+#define STRIP 16 /* columns that are moved together: a cache line */
+
 /* w = the block's rows of m, its own columns 0; z = 0. */
 static void take_rows_part(void *arg, int part)
 {
     const Sweep *w = arg;
-    CpuSpan mine = cpu_span(w->n, 16, part, cpu.threads);
-    for (int64_t r = 0; r < BLOCK; r++) {
-        float *to = w->s->w + r * w->n, *minus = w->s->minus_w + r * w->n;
-        for (int64_t j = mine.first; j < mine.end; j++) {
-            bool own = r >= w->size || (j >= w->first && j < w->first + w->size);
-            int64_t row = w->first + r;
-            to[j] = own ? 0 : j < row ? w->s->m[j * w->n + row] : w->s->m[row * w->n + j];
-            minus[j] = -to[j];
-        }
-        memset(w->s->z + r * w->n + mine.first, 0, (size_t)(mine.end - mine.first) * sizeof(float));
-    }
+    CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
+    for (int64_t j = mine.first; j < mine.end; j += STRIP)
+        for (int64_t r = 0; r < BLOCK; r++)
+            for (int64_t c = j; c < j + STRIP && c < mine.end; c++) {
+                bool none = r >= w->size || (c >= w->first && c < w->first + w->size);
+                float x = none ? 0 : *row_element(w, r, c);
+                w->s->w[r * w->n + c] = x;
+                w->s->minus_w[r * w->n + c] = -x;
+                w->s->z[r * w->n + c] = 0;
+            }
 }
 
 /* The block's rows of m become z, its diagonal the negative inverse. */
 static void put_rows_part(void *arg, int part)
 {
     const Sweep *w = arg;
-    CpuSpan mine = cpu_span(w->n, 16, part, cpu.threads);
-    for (int64_t r = 0; r < w->size; r++)
-        for (int64_t j = mine.first; j < mine.end; j++) {
-            int64_t row = w->first + r;
-            bool own = j >= w->first && j < w->first + w->size;
-            float x = own ? -w->s->pivot[r * BLOCK + j - w->first] : w->s->z[r * w->n + j];
-            if (own && j < row) continue;
-            w->s->m[j < row ? j * w->n + row : row * w->n + j] = x;
-        }
+    CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
+    for (int64_t j = mine.first; j < mine.end; j += STRIP)
+        for (int64_t r = 0; r < w->size; r++)
+            for (int64_t c = j; c < j + STRIP && c < mine.end; c++) {
+                bool own = c >= w->first && c < w->first + w->size;
+                if (own && c < w->first + r) continue;
+                *row_element(w, r, c) = own ? -w->s->pivot[r * BLOCK + c - w->first] : w->s->z[r * w->n + c];
+            }
 }
 
 /* to = −m, both triangles. */

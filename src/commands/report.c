@@ -99,20 +99,25 @@ static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
         add_reason(out, "%s", "the number of ranks");
 }
 
-/* Where the losses, as they were written (17 digits), differ; empty: nowhere. */
-static void compare_pair(const ComparedRun *a, const ComparedRun *b, Buf *out)
+/* Where the losses, as they were written (17 digits), differ; empty: nowhere. A run that began with a checkpoint of
+   another folder lacks the steps before it. Returns the number of steps that both have. */
+static int compare_pair(const ComparedRun *a, const ComparedRun *b, Buf *out)
 {
     const double *steps = a->r.column[STEP_NUMBER], *others = b->r.column[STEP_NUMBER];
-    int n = a->r.n_steps < b->r.n_steps ? a->r.n_steps : b->r.n_steps;
+    int i = 0, j = 0;
+    while (i < a->r.n_steps && j < b->r.n_steps && steps[i] != others[j]) *(steps[i] < others[j] ? &i : &j) += 1;
+    int rest_a = a->r.n_steps - i, rest_b = b->r.n_steps - j, n = rest_a < rest_b ? rest_a : rest_b;
+    if (n == 0 && a->r.n_steps && b->r.n_steps) buf_printf(out, "have no step in common");
     for (int k = 0; k < n; k++)
-        if (steps[k] != others[k] || strcmp(a->r.loss_texts[k], b->r.loss_texts[k]) != 0) {
-            buf_printf(out, "differ from step %.0f on: %s in %s, %s in %s", steps[k], a->r.loss_texts[k], a->name,
-                       b->r.loss_texts[k], b->name);
-            return;
+        if (steps[i + k] != others[j + k] || strcmp(a->r.loss_texts[i + k], b->r.loss_texts[j + k]) != 0) {
+            buf_printf(out, "differ from step %.0f on: %s in %s, %s in %s", steps[i + k], a->r.loss_texts[i + k],
+                       a->name, b->r.loss_texts[j + k], b->name);
+            return n;
         }
-    if (a->r.n_steps != b->r.n_steps)
+    if (rest_a != rest_b && !out->len)
         buf_printf(out, "are equal over %d steps; %s has %d steps, %s has %d", n, a->name, a->r.n_steps, b->name,
                    b->r.n_steps);
+    return n;
 }
 
 /* Compares the losses of runs 1 … with those of run 0, and prints the result. E_FAIL: they differ, though their
@@ -121,6 +126,7 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
 {
     Buf broken = {0};
     Status status = OK;
+    int least = runs[0].r.n_steps;
     *equal = true;
     for (int i = 1; i < n; i++) {
         const ComparedRun *a = &runs[0], *b = &runs[i];
@@ -131,7 +137,8 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
             *equal = false;
             continue;
         }
-        compare_pair(a, b, &found);
+        int common = compare_pair(a, b, &found);
+        least = common < least ? common : least;
         differences(a, b, &why);
         bool short_only = found.len && unfinished && strncmp(found.data, "are equal", 9) == 0;
         if (found.len) *equal = false;
@@ -143,7 +150,7 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
         buf_free(&found);
         buf_free(&why);
     }
-    if (n > 1 && *equal) buf_printf(out, "losses: equal, bit for bit, over %d steps\n", runs[0].r.n_steps);
+    if (n > 1 && *equal) buf_printf(out, "losses: equal, bit for bit, over %d steps\n", least);
     if (broken.len)
         status =
             fail(E_FAIL, "%s. Their configurations promise equal losses (docs/contracts.md, section 9)", broken.data);

@@ -3,7 +3,8 @@
    OUT/checkpoint-<step>/ is a complete model folder:
      model.safetensors      weights, fp32, Hugging Face's names and shapes, without the vocabulary's pad rows
      optimizer.safetensors  "m.<name>" and "v.<name>", fp32, the same shapes
-     kfac.safetensors       with K-FAC: its inverses in use, and with a lag the next ones as "next.<name>"
+     kfac.safetensors       with K-FAC: its inverses in use, and with a lag the next ones as "next.<name>"; of
+                            a matrix the lower triangle, row by row
      state.json             everything else; its text is the caller's
      …                      the caller's small files: config.json, vocab.txt …
      manifest.json          last: step, and every other file's name, size and XXH3-128 digest; ends with its own digest

@@ -64,8 +64,21 @@ Status kfac_check(const Config *c)
 
 /* ---- the table ---- */
 
-static int64_t add_param(ParamTable *t, const char *linear, const char *what, int64_t side)
+static void add_packed(ParamTable *t, const Param *of)
 {
+    int64_t size = of->rows * (of->rows + 1) / 2;
+    MEM_GROW(t->params, t->count, t->cap);
+    Param *p = &t->params[t->count++];
+    *p = *of;
+    p->rows = p->padded = size;
+    p->cols = p->n_dims = 1;
+    p->offset = t->size;
+    t->size += (size + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+static int64_t add_param(Kfac *k, const char *linear, const char *what, int64_t side)
+{
+    ParamTable *t = &k->table;
     MEM_GROW(t->params, t->count, t->cap);
     Param *p = &t->params[t->count++];
     *p = (Param){
@@ -73,6 +86,7 @@ static int64_t add_param(ParamTable *t, const char *linear, const char *what, in
     if (side == 1) p->n_dims = 1;
     snprintf(p->name, sizeof p->name, "%s.%s", linear, what);
     t->size += (side * side + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    add_packed(&k->packed, p);
     return p->offset;
 }
 
@@ -87,9 +101,9 @@ static void add_linear(Kfac *k, const ParamTable *params, const char *linear, in
     KfacLinear *l = &k->plan.linears[k->plan.n++];
     *l = (KfacLinear){
         .k = w->cols, .n = w->rows, .weight = w->offset, .bias = params->params[bias].offset, .from = from};
-    l->flag = add_param(&k->table, linear, "has", 1);
-    l->a = add_param(&k->table, linear, "A_inv", l->k);
-    l->b = add_param(&k->table, linear, "B_inv", l->n);
+    l->flag = add_param(k, linear, "has", 1);
+    l->a = add_param(k, linear, "A_inv", l->k);
+    l->b = add_param(k, linear, "B_inv", l->n);
 }
 
 typedef struct {
@@ -196,5 +210,29 @@ void kfac_free(Kfac *k)
     free(k->pieces.starts);
     free(k->plan.linears);
     params_free(&k->table);
+    params_free(&k->packed);
     *k = (Kfac){0};
+}
+
+/* ---- the saved form ---- */
+
+void kfac_pack(const Kfac *k, const float *set, float *packed)
+{
+    for (int i = 0; i < k->table.count; i++) {
+        const Param *p = &k->table.params[i];
+        float *to = packed + k->packed.params[i].offset;
+        for (int64_t r = 0; r < p->rows; to += ++r)
+            memcpy(to, set + p->offset + r * p->cols, (size_t)(r + 1) * sizeof *to);
+    }
+}
+
+void kfac_unpack(const Kfac *k, const float *packed, float *set)
+{
+    for (int i = 0; i < k->table.count; i++) {
+        const Param *p = &k->table.params[i];
+        const float *from = packed + k->packed.params[i].offset;
+        float *to = set + p->offset;
+        for (int64_t r = 0; r < p->rows; r++)
+            for (int64_t c = 0; c <= r; c++, from++) to[r * p->cols + c] = to[c * p->cols + r] = *from;
+    }
 }

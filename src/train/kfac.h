@@ -11,8 +11,9 @@
 typedef struct {
     int interval, lag; /* steps; interval 0: no K-FAC, and all else is empty */
     KfacPlan plan;
-    /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. */
-    ParamTable table;
+    /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. As training
+       uses it, and as it is saved: of a matrix the lower triangle alone, row by row. */
+    ParamTable table, packed;
     GradientBuckets pieces; /* of a set, and who sums and inverts which elements; with several ranks */
     int rank;
 } Kfac;
@@ -30,7 +31,9 @@ Status kfac_options(const Config *c, KfacOptions *o);
 Status kfac_check(const Config *c);
 /* Of a model or a part of one. */
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
-void kfac_free(Kfac *k); /* takes a zeroed one */
+void kfac_free(Kfac *k);                                        /* takes a zeroed one */
+void kfac_pack(const Kfac *k, const float *set, float *packed); // (table.size), (packed.size)
+void kfac_unpack(const Kfac *k, const float *packed, float *set);
 
 /* Step `step` (from 1) gathers statistics. */
 static inline bool kfac_refreshes(const Kfac *k, int64_t step)

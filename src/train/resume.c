@@ -188,23 +188,35 @@ static Status load_alone(const TrainResume *r, Session *s)
     return status;
 }
 
-/* Collective. A checkpoint of a run without K-FAC has none, as --override allows. */
+/* On rank 0. A checkpoint of a run without K-FAC has none, as --override allows. */
+static Status read_kfac(const TrainResume *r, Session *s)
+{
+    const Kfac *k = session_kfac(s);
+    bool found, two = kfac_sets(k) > 1;
+    float *used = mem_array((size_t)(kfac_sets(k) * k->packed.size), sizeof *used);
+    float *next = two ? used + k->packed.size : NULL;
+    Status status = checkpoint_load_kfac(r->dir, &k->packed, used, next, &found);
+    if (status == OK && found) {
+        kfac_unpack(k, used, session_kfac_set(s, false));
+        if (two) kfac_unpack(k, next, session_kfac_set(s, true));
+    } else if (status == OK) {
+        log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
+                 r->name);
+    }
+    free(used);
+    return status;
+}
+
+/* Collective. */
 static Status load_kfac(const TrainResume *r, Session *s)
 {
     const Kfac *k = session_kfac(s);
     Ranks *ranks = s->options.ranks;
-    int sets = kfac_sets(k);
-    if (!sets || !r->dir) return OK;
-    Status status = OK;
-    bool found = true;
-    float *used = session_kfac_set(s, false), *next = sets > 1 ? session_kfac_set(s, true) : NULL;
-    if (ranks_first(ranks)) status = checkpoint_load_kfac(r->dir, &k->table, used, next, &found);
-    if (status == OK && !found)
-        log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
-                 r->name);
-    TRY(ranks_all(ranks, status));
-    TRY(ranks_broadcast(ranks, used, (size_t)k->table.size * sizeof *used));
-    return next ? ranks_broadcast(ranks, next, (size_t)k->table.size * sizeof *next) : OK;
+    if (!k || !r->dir) return OK;
+    size_t bytes = (size_t)k->table.size * sizeof(float);
+    TRY(ranks_all(ranks, ranks_first(ranks) ? read_kfac(r, s) : OK));
+    TRY(ranks_broadcast(ranks, session_kfac_set(s, false), bytes));
+    return kfac_sets(k) > 1 ? ranks_broadcast(ranks, session_kfac_set(s, true), bytes) : OK;
 }
 
 Status train_load(TrainResume *r, Session *s)

@@ -28,7 +28,7 @@ ExportText run_export_text(const Run *r)
 
 uint64_t run_checkpoint_bytes(const Run *r)
 {
-    return checkpoint_bytes(&r->model.params, &r->setup.kfac.table, kfac_sets(&r->setup.kfac));
+    return checkpoint_bytes(&r->model.params, &r->setup.kfac.packed, kfac_sets(&r->setup.kfac));
 }
 
 /* Collective: rank 0 does it, the others get its status. */

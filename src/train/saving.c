@@ -83,27 +83,48 @@ Status saving_fetch(Saving *s, const float **weights)
     return OK;
 }
 
+/* Packs K-FAC's sets behind the save buffer's moments, after the previous save ended; without a buffer into new memory,
+   which the caller frees. */
+static float *pack_sets(Saving *s, TrainingState *state)
+{
+    const Session *session = &s->run->session;
+    const Kfac *k = session_kfac(session);
+    float *buffer = session_save_buffer(session), *own = NULL;
+    int sets = kfac_sets(k);
+    if (!sets) return NULL;
+    if (!(state->stopped > 0)) state->stopped = clock_monotonic();
+    (void)saver_wait(&s->saver);
+    if (buffer)
+        buffer += 3 * session->whole->params.size;
+    else
+        buffer = own = mem_array((size_t)(sets * k->packed.size), sizeof *own);
+    state->kfac = &k->packed;
+    for (int i = 0; i < sets; i++) {
+        float *to = buffer + i * k->packed.size;
+        kfac_pack(k, session_kfac_set(session, i == 1), to);
+        state->sets[i] = to;
+    }
+    return own;
+}
+
 Status saving_begin(Saving *s)
 {
     Buf text = {0};
-    const Session *session = &s->run->session;
-    int sets = kfac_sets(session_kfac(session));
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
-    TrainingState state = {
-        .params = &s->run->session.whole->params,
-        .step = s->run->progress.step,
-        .weights = s->fetched[STATE_WEIGHTS],
-        .m = s->fetched[STATE_M],
-        .v = s->fetched[STATE_V],
-        .stopped = s->stopped,
-        .kfac = sets ? &session_kfac(session)->table : NULL,
-        .sets = {sets ? session_kfac_set(session, false) : NULL, sets > 1 ? session_kfac_set(session, true) : NULL},
-        .state = text.data,
-        .state_size = text.len,
-        .files = s->run->files,
-        .n_files = s->run->n_files};
+    TrainingState state = {.params = &s->run->session.whole->params,
+                           .step = s->run->progress.step,
+                           .weights = s->fetched[STATE_WEIGHTS],
+                           .m = s->fetched[STATE_M],
+                           .v = s->fetched[STATE_V],
+                           .stopped = s->stopped,
+                           .state = text.data,
+                           .state_size = text.len,
+                           .files = s->run->files,
+                           .n_files = s->run->n_files};
+    float *own = pack_sets(s, &state);
     Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
+    free(own);
     drop_fetched(s);
     buf_free(&text);
     return status;

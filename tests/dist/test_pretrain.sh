@@ -22,6 +22,13 @@ for n in 1 2 3 4; do
 done
 has_file out1/eval.jsonl
 
+for n in 1 3; do
+    start "$n" "kfac$n" "${pretrain[@]}" --output-dir "kfac$n" --kfac-interval 2
+    ended 0
+done
+near kfac1 kfac3
+equal_ranks kfac3 3
+
 start 3 shard "${pretrain[@]}" --output-dir shard3 --shard optimizer
 ended 0
 cmp out3/model.safetensors shard3/model.safetensors || complain "a sharded optimizer changed bits"
