@@ -140,7 +140,7 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
         int common = compare_pair(a, b, &found);
         least = common < least ? common : least;
         differences(a, b, &why);
-        bool short_only = found.len && unfinished && strncmp(found.data, "are equal", 9) == 0;
+        bool short_only = found.len && (common == 0 || (unfinished && strncmp(found.data, "are equal", 9) == 0));
         if (found.len) *equal = false;
         if (found.len && !why.len && !short_only)
             buf_printf(&broken, "%sthe losses %s", broken.len ? "; " : "", found.data);

@@ -143,6 +143,8 @@ typedef struct {
 void summary_add_region(RunSummary *s, const char *name, size_t bytes);
 void summary_add_eval(RunSummary *s, const char *split, const char *metric, double value);
 Status summary_write(const char *output_dir, const RunSummary *s);
+/* Reads it back; the caller frees with js_free. E_FORMAT: not JSON, or of a format that this version does not know. */
+Status summary_read(const char *path, Json **doc);
 Status summary_remove(const char *output_dir); /* durably; fine if there is none */
 
 /* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */
