@@ -7,6 +7,7 @@
 
 #include "commands/commands.h"
 #include "config/table.h"
+#include "report/report.h"
 #include "state/checkpoint.h"
 #include "train/verify.h"
 
@@ -19,7 +20,7 @@ static Status read_record(const char *dir, Json **doc)
     char *path = file_join(dir, "run.json"), *checkpoint = NULL;
     Status status = OK;
     if (file_exists(path)) {
-        status = js_read(path, doc);
+        status = summary_read(path, doc);
         goto done;
     }
     TRY_DONE(checkpoint_newest(dir, &text, NULL, &checkpoint));

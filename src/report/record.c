@@ -113,7 +113,7 @@ static Status read_record(const char *dir, bool any, RunRecord *r)
     Status status = OK;
     *r = (RunRecord){.finished = !any || file_exists(summary)};
     if (r->finished) {
-        TRY_DONE(js_read(summary, &r->doc));
+        TRY_DONE(summary_read(summary, &r->doc));
         run_record_summary(r);
     }
     TRY_DONE(read_lines(steps, r, take_step));

@@ -25,6 +25,9 @@ typedef struct {
     double mlm_loss, mlm_accuracy, nsp_loss;
     double loss_scale;   /* this update's; 0: not fp16 */
     int64_t skipped;     /* updates skipped since training began */
+    bool pipeline;       /* in a pipeline: */
+    double bubble;       /* the share of the ranks' time until the last work that has none */
+    double exposed_s;    /* of sums behind that work, on rank 0 */
     bool kfac;           /* with K-FAC: */
     double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
     int64_t kfac_set;    /* whose inverses the update used, from 0 */
@@ -143,6 +146,8 @@ typedef struct {
 void summary_add_region(RunSummary *s, const char *name, size_t bytes);
 void summary_add_eval(RunSummary *s, const char *split, const char *metric, double value);
 Status summary_write(const char *output_dir, const RunSummary *s);
+/* Reads it back; the caller frees with js_free. E_FORMAT: not JSON, or of a format that this version does not know. */
+Status summary_read(const char *path, Json **doc);
 Status summary_remove(const char *output_dir); /* durably; fine if there is none */
 
 /* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */

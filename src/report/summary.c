@@ -6,6 +6,8 @@
 
 #include "report/record.h"
 
+#define FORMAT 1 /* of run.json */
+
 static void add_value(SummaryValue *list, int *n, double value, const char *format, const char *a, const char *b)
 {
     CHECK(*n < SUMMARY_MOST, "more than %d figures in a summary", SUMMARY_MOST);
@@ -78,7 +80,7 @@ Status summary_write(const char *output_dir, const RunSummary *s)
 {
     Buf out = {0};
     char *path = file_join(output_dir, "run.json");
-    buf_printf(&out, "{\"format\": 1");
+    buf_printf(&out, "{\"format\": %d", FORMAT);
 #define X(kind, type, member)                                                                                          \
     buf_puts(&out, ",\n \"" #member "\": ");                                                                           \
     put_##kind(&out, s->member);
@@ -117,4 +119,15 @@ void run_record_summary(RunRecord *r)
     r->memory = mem_array((size_t)s->n_memory, sizeof *r->memory);
     for (int i = 0; i < s->n_memory; i++) r->memory[i] = js_real(js_at(memory, (size_t)i), 0);
     s->memory_series = r->memory;
+}
+
+Status summary_read(const char *path, Json **doc)
+{
+    TRY(js_read(path, doc));
+    int64_t format = js_int(js_get(*doc, "format"), FORMAT);
+    if (format == FORMAT) return OK;
+    js_free(*doc);
+    *doc = NULL;
+    return fail(E_FORMAT, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
+                FORMAT, (long long)format);
 }

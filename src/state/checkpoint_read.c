@@ -367,7 +367,7 @@ Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, float *used
     const ManifestFile *f = manifest_find(&manifest, CHECKPOINT_KFAC);
     *found = f;
     if (f) TRY_DONE(has_next(dir, f, &two));
-    if (two && !next)
+    if (f && two && !next)
         TRY_DONE(fail(E_FORMAT, "%s/%s: holds the next inverses of a run with a --kfac-lag; this run has none", dir,
                       f->name));
     if (f) status = read_tensors(dir, f, kfac, sets, two ? 2 : 1);

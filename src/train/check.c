@@ -31,9 +31,9 @@ Status check_options(const Config *c, bool training)
     int64_t tokens;
     int replicas;
     AuditChoice audit;
+    TRY(place_check(c, training));
     TRY(planner_policy(c, NULL, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
-    TRY(place_check(c, training));
     if (!training) return OK;
     TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));

@@ -9,7 +9,8 @@
 #include "state/import.h"
 #include "tasks/glue/glue.h"
 
-#define MOST_LABELS 1000
+#define MOST_LABELS          1000 /* of data */
+#define MOST_LABELS_OF_MODEL 10000
 
 /* ---- columns ---- */
 
@@ -204,28 +205,43 @@ done:
     return status;
 }
 
+/* Names from a model of others: what a column of our tables cannot hold, and more than a table. */
+static Status check_names(const char *model, char *const *names, int n)
+{
+    if (n > MOST_LABELS_OF_MODEL)
+        return fail(E_FORMAT, "the config.json of %s names %d labels; expected at most %d", model, n,
+                    MOST_LABELS_OF_MODEL);
+    for (int i = 0; i < n; i++)
+        if (strpbrk(names[i], "\t\r\n"))
+            return fail(E_FORMAT, "the config.json of %s: label %d, '%s', holds a tab or a line break", model, i,
+                        record_shown((RecordText){names[i], strlen(names[i])}).text);
+    return OK;
+}
+
 Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
 {
     char **names = NULL;
     int n = 0;
     HeadKind kind;
+    Status status = OK;
     TRY(import_problem(model, &kind));
-    TRY(import_labels(model, &names, &n));
+    TRY_DONE(import_labels(model, &names, &n));
     c->task.multi = kind == HEAD_MULTI;
-    if (kind == HEAD_CLASSIFIER && n < 2) {
-        import_labels_free(names, n);
-        return fail(E_USAGE,
-                    "the config.json of %s names no labels ('id2label'). Train a classifier with `cairn glue`, or give "
-                    "it the labels of this one as --labels x,y,z",
-                    model);
-    }
     if (kind == HEAD_REGRESSION) {
-        import_labels_free(names, n);
         be_regression(&c->task);
-        return OK;
+        goto done;
     }
+    if (kind == HEAD_CLASSIFIER && n < 2)
+        TRY_DONE(fail(E_USAGE,
+                      "the config.json of %s names no labels ('id2label'). Train a classifier with `cairn glue`, or "
+                      "give it the labels of this one as --labels x,y,z",
+                      model));
+    TRY_DONE(check_names(model, names, n));
     be_classes(c, names, n);
-    return OK;
+    names = NULL;
+done:
+    if (names) import_labels_free(names, n);
+    return status;
 }
 
 Status glue_custom_labels(GlueCustom *c, const Config *config)

@@ -66,6 +66,17 @@ says "the standard input: the file is empty; expected rows of text"
 expect 2 "$CAIRN_BINARY" predict --model nowhere --input rows.csv
 says "--model nowhere: there is no such file or folder"
 
+# A config.json of others: no label breaks a table, and millions of them are no classifier.
+cp -r one odd && sed -i 's/"0": "negative"/"0": "nega\\ttive"/; s/"negative": 0/"nega\\ttive": 0/' odd/config.json
+expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
+says "the config.json of odd: label 0, 'nega?tive', holds a tab or a line break"
+{
+    printf '{"id2label": {"0": "a"' && for ((i = 1; i < 10001; i++)); do printf ', "%d": "%d"' "$i" "$i"; done
+    printf '},\n' && sed -e '/"id2label": {/,/}/d' -e 1d one/config.json
+} >odd/config.json
+expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
+says "the config.json of odd names 10001 labels; expected at most 10000"
+
 # A signal ends the wait for a pipe that stays open.
 mkfifo pipe
 "${predict[@]}" --input pipe >waiting.jsonl 2>messages &

@@ -53,6 +53,11 @@ says "2 steps computed again"
 cp -r run later && sed -i 's/"batch-size"/"batch-weight"/' later/run.json
 expect 2 "$CAIRN_BINARY" verify later
 says "later: the options that Cairn" "recorded: unknown option 'batch-weight'"
+sed -i 's/"format": 1/"format": 2/' later/run.json
+for command in verify report; do
+    expect 1 "$CAIRN_BINARY" "$command" later
+    says "later/run.json: expected a run.json of format 1, found format 2"
+done
 expect 0 "${glue[@]}" --output-dir patient --max-steps 4 --eval-every 2 --patience 1
 expect 0 "$CAIRN_BINARY" verify patient
 says "4 steps computed again"
