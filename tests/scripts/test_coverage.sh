@@ -79,8 +79,8 @@ while IFS='|' read -r _ number _ state command shows missing _; do
 done < <(grep -E '^\| [0-9]+ \|' "$page")
 echo "$rows rows: $ran run here, $suite by the suite, $skipped need a GPU"
 
-said="Of 44 rows ${count[works0]} work, ${count[partly0]:-0} work partly, ${count[GPU0]:-0} need a GPU, ${count[missing0]:-0} are missing. \
-Of $((rows - 44)) rows beyond them ${count[works1]} work, ${count[partly1]:-0} work partly, ${count[missing1]:-0} are missing."
+said="Of 44 rows ${count[works0]} work, ${count[partly0]:-0} work partly, ${count[GPU0]:-0} need a GPU, ${count[missing0]:-0} missing. \
+Of $((rows - 44)) rows beyond them ${count[works1]} work, ${count[partly1]:-0} work partly, ${count[missing1]:-0} missing."
 tr '\n' ' ' <"$page" | grep -qF "$said" || complain "the page does not say: $said"
 
 for user in "A student cluster team" "A benchmarker" "A lab"; do try_block "$user"; done
