@@ -23,6 +23,13 @@ start 2 pieces "${glue[@]}" --output-dir pieces --bucket-size 1GiB --recompute f
 ended 0
 cmp out2/model.safetensors pieces/model.safetensors || complain "pieces or --recompute changed bits"
 
+# on cpu: threads and levels change no bit
+for flags in '--threads 1' '--threads 3' '--threads 2 --recompute every:2'; do
+    read -ra some <<<"$flags"
+    expect 0 "$CAIRN_BINARY" "${glue[@]}" --backend cpu --precision fp32 --output-dir "cpu$flags" "${some[@]}"
+    cmp "cpu--threads 1/model.safetensors" "cpu$flags/model.safetensors" || complain "$flags changed bits"
+done
+
 # stopped after each step, with and without a lag
 for lag in 0 2; do
     start 2 whole "${glue[@]}" --output-dir "whole$lag" --kfac-lag $lag
