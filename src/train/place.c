@@ -52,7 +52,7 @@ Status place_check(const Config *c, bool training)
         {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
         {c->profile > 0, "and --profile", "leave out --profile"},
         {c->poison, "and --poison", "leave out --poison"},
-        {c->kfac_interval > 0, "and --kfac-interval", "`cairn plan` alone predicts K-FAC in pipelines"},
+        {c->kfac_interval > 0, "and --kfac-interval", "K-FAC trains without --pipeline"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

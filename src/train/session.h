@@ -165,7 +165,7 @@ void session_evaluation_share(const Session *s, int *share, int *shares);
 bool session_scores(const Session *s); /* this rank gets results; true without a pipeline */
 /* Collective among these ranks: *stop becomes that of the first of them. */
 Status session_evaluation_stop(const Session *s, bool *stop);
-/* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
+/* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);

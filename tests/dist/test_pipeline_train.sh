@@ -38,7 +38,7 @@ plain() {
 
 this=("${glue[@]}" "${steps[@]}" --backend ref --do-eval --eval-every 2)
 plain 1
-for schedule in $(quick_or_deep "zb-v interleaved" "gpipe 1f1b zb-h1 zb-v interleaved"); do
+for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     piped 2 plain1 "$schedule"
     cmp plain1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
 done
@@ -49,7 +49,7 @@ rm -r plain1
 this=("${glue[@]}" "${steps[@]}" --backend cpu --optimizer lamb --wire bf16)
 plain 2
 piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
-piped 2 plain2 chimera --recompute selective
+[ -z "${CAIRN_TEST_DEEP:-}" ] || piped 2 plain2 chimera --recompute selective
 
 # fp16 skips the same updates
 this=("${glue[@]}" "${steps[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296)
