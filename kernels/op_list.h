@@ -55,7 +55,8 @@
     X(CURVATURE, "curvature")                                                                                          \
     X(INVERT, "invert")                                                                                                \
     X(ADOPT, "adopt")                                                                                                  \
-    X(PRECONDITION, "precondition")
+    X(PRECONDITION, "precondition")                                                                                    \
+    X(SPAN_XENT, "span_xent")
 
 /* clang-format off */
 
@@ -155,6 +156,16 @@
 /* BCE: the mean over the classes of −y·log σ(x) − (1 − y)·log(1 − σ(x)), for several labels at once. As XENT, with
    labels (S, classes) F32, each 0 or 1; a row is correct where x > 0 for exactly its labels. */
 #define BCE_OPERANDS(IN, OUT, op) XENT_OPERANDS(IN, OUT, op)
+
+/* SPAN_XENT: where an answer begins and ends. Per sequence the mean of two cross-entropies over its rows, column 0
+   against the row of the start, column 1 against that of the end. As XENT, with logits (T, 2) F32; spans (S, 2);
+   labels (S, 2), rows counted from the sequence's first, negative for no answer; dlogits (T, 2) c; loss (S). A sequence
+   is correct where both largest logits are. Rows of no sequence have gradient 0: those behind a sequence, up to the next
+   one or the end; without a sequence those from the row on that spans names first. So calls for consecutive sequences,
+   in order, give what one call gives. Source: BERT (Devlin et al., 2019), section 4.2. */
+#define SPAN_XENT_OPERANDS(IN, OUT, op)                                                                                \
+    IN(op, spans) IN(op, labels) IN(op, logits) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL) OUT(op, dlogits, OPTIONAL)  \
+    OUT(op, loss) OUT(op, stats, ADDED)
 
 /* MLM_XENT: logits = h·wᵀ + bias over the real vocabulary, of which one chunk of rows at a time is stored; their XENT
    and, in training, dh, dw and db at once. h, dh (M, H) c; w (V, H), a compute copy; wt its transposed copy, from which

@@ -30,6 +30,7 @@ extern "C" {
     X(XENT, cuda_xent, no_scratch, no_prepare)                                                                         \
     X(MSE, cuda_mse, no_scratch, no_prepare)                                                                           \
     X(BCE, cuda_bce, no_scratch, no_prepare)                                                                           \
+    X(SPAN_XENT, cuda_span_xent, no_scratch, no_prepare)                                                               \
     X(MLM_XENT, cuda_mlm_xent, cuda_mlm_xent_scratch, cuda_mlm_xent_prepare)                                           \
     X(GRAD_NORM, cuda_grad_norm, cuda_grad_norm_scratch, no_prepare)                                                   \
     X(ADAMW, cuda_adamw, no_scratch, no_prepare)                                                                       \

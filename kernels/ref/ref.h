@@ -30,6 +30,7 @@
     X(XENT, ref_xent, ref_rows_scratch)                                                                                \
     X(MSE, ref_mse, no_scratch)                                                                                        \
     X(BCE, ref_bce, no_scratch)                                                                                        \
+    X(SPAN_XENT, ref_span_xent, no_scratch)                                                                            \
     X(MLM_XENT, ref_mlm_xent, ref_mlm_xent_scratch)                                                                    \
     X(GRAD_NORM, ref_grad_norm, no_scratch)                                                                            \
     X(ADAMW, ref_adamw, no_scratch)                                                                                    \

@@ -2,11 +2,14 @@
 #include "commands/commands.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "config/table.h"
 #include "launch/launch.h"
 #include "state/import.h"
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
+#include "tasks/squad/squad.h"
 #include "train/run.h"
 
 static const struct {
@@ -14,6 +17,7 @@ static const struct {
     Status (*function)(const Config *c);
 } commands[N_COMMANDS] = {
     [COMMAND_GLUE] = {.task = &task_glue},
+    [COMMAND_SQUAD] = {.task = &task_squad},
     [COMMAND_PRETRAIN] = {.task = &task_pretrain},
     [COMMAND_ADAPT] = {.task = &task_pretrain},
     [COMMAND_PREDICT] = {.task = &task_predict},
@@ -31,6 +35,42 @@ static const struct {
     [COMMAND_DOCTOR] = {.function = command_doctor},
     [COMMAND_VERIFY] = {.function = command_verify},
 };
+
+static bool makes_runs(int i) { return commands[i].task && !commands[i].task->no_folder; }
+
+bool commands_find_task(const char *name, Command *command)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (makes_runs(i) && strcmp(config_commands[i].name, name) == 0) return *command = (Command)i, true;
+    return false;
+}
+
+void commands_list_tasks(Buf *out)
+{
+    int last = N_COMMANDS - 1;
+    while (!makes_runs(last)) last--;
+    for (int i = 0; i <= last; i++)
+        if (makes_runs(i))
+            buf_printf(out, "%s%s", out->len == 0 ? "" : i == last ? " and " : ", ", config_commands[i].name);
+}
+
+Command commands_of_record(const Json *config)
+{
+    Command best = COMMAND_GLUE;
+    int most = -1;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int known = 0;
+        if (!makes_runs(i)) continue;
+        for (void *it = js_first(config); it; it = js_next(config, it)) {
+            int option = config_option(js_key(it));
+            known += option >= 0 && config_option_of(option, (Command)i);
+        }
+        if (known <= most) continue;
+        most = known;
+        best = (Command)i;
+    }
+    return best;
+}
 
 const Task *commands_planned_task(const Config *c)
 {

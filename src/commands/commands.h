@@ -13,6 +13,12 @@
 Status commands_run(const Config *c);
 /* Runs the task of c->command to verify another run. */
 Status commands_run_verify(const Config *c, Verify *verify);
+/* Whether `cairn NAME` runs a task in a folder of its own. `command` gets its number. */
+bool commands_find_task(const char *name, Command *command);
+/* The commands of such tasks, with commas and "and" between. */
+void commands_list_tasks(Buf *out);
+/* The first of these commands that has most of the options in a record of a run, a JSON object of them. */
+Command commands_of_record(const Json *config);
 /* The task that the options of `cairn plan` describe. */
 const Task *commands_planned_task(const Config *c);
 /* The sizes in --model-config, else in the config.json beside --model. E_USAGE where there is neither. */

@@ -26,7 +26,7 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
 static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
 {
     Status status = OK;
-    Model full = {0}, labelled = {0};
+    Model full = {0}, labelled = {0}, span = {0};
     ModelConfig sizes = config; /* without owned memory */
     sizes.extra = NULL;
     TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
@@ -39,9 +39,14 @@ static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
         TRY_DONE(model_init(&labelled, sizes, m->head));
         take_params(&m->params, &labelled.params, "classifier.");
     }
+    if (h->span) {
+        TRY_DONE(model_init(&span, sizes, (Head){HEAD_SPAN, 2}));
+        take_params(&m->params, &span.params, "qa_outputs.");
+    }
 done:
     model_free(&full);
     model_free(&labelled);
+    model_free(&span);
     return status;
 }
 

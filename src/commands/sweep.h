@@ -39,6 +39,7 @@ typedef struct {
     char *const *words; // (n_words) the command and its flags
     int n_words;
     int task_at; /* the task's command among them: behind the "--" of `cairn launch` */
+    Command command;
     SweepAxis *axes;
     int n_axes, axes_cap, seeds; /* `seeds`: the axis of --seed, −1: none */
     SweepRun *runs;

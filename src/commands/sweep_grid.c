@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands/commands.h"
 #include "commands/sweep.h"
 
 extern char **environ;
@@ -66,7 +67,7 @@ static Status add_axis(Sweep *s, const char *word)
         return fail(E_USAGE, "--vary %s: each run has a folder of its own in --output-dir of the sweep", a->flag);
     if (option == OPTION_seed) s->seeds = s->n_axes - 1;
     a->of_launch = s->task_at > 0 && option >= 0 && config_option_of(option, COMMAND_LAUNCH) &&
-                   !config_option_of(option, COMMAND_GLUE);
+                   !config_option_of(option, s->command);
     char *list = mem_strdup(equals + 1);
     Status status = add_values(a, list);
     free(list);
@@ -104,7 +105,7 @@ char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more)
         if (!s->axes[a].of_launch) words[n++] = mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]);
     words[n++] = mem_printf("--output-dir=%s", r->dir);
     if (s->c->stop_after > 0) words[n++] = mem_printf("--stop-after=%.3fs", s->c->stop_after);
-    if (strcmp(s->words[s->task_at], "glue") == 0) words[n++] = mem_strdup("--seeds="); /* this sweep makes them */
+    if (config_option_of(OPTION_seeds, s->command)) words[n++] = mem_strdup("--seeds="); /* this sweep makes them */
     for (int i = 0; i < n_more; i++) words[n++] = mem_strdup(more[i]);
     return words;
 }
@@ -172,9 +173,12 @@ static Status find_task(Sweep *s)
         return fail(E_USAGE,
                     "cairn sweep … -- launch: expected its own \"--\" and a command: launch --ranks 2 -- glue ...");
     const char *task = s->words[s->task_at];
-    if (strcmp(task, "glue") != 0 && strcmp(task, "pretrain") != 0)
-        return fail(E_USAGE, "cairn sweep makes runs of glue and pretrain, also under launch; found '%s'", task);
-    return OK;
+    if (commands_find_task(task, &s->command)) return OK;
+    Buf tasks = {0};
+    commands_list_tasks(&tasks);
+    Status status = fail(E_USAGE, "cairn sweep makes runs of %s, also under launch; found '%s'", tasks.data, task);
+    buf_free(&tasks);
+    return status;
 }
 
 Status sweep_grid(Sweep *s)

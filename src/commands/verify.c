@@ -49,8 +49,7 @@ static Status parse_config(const char *dir, const Json *doc, Config *c)
     const Json *config = js_get(doc, "config");
     char name[32];
     Buf text = {0};
-    bool pretraining = js_get(config, "masking"); /* GLUE has no such option */
-    const char *const words[] = {"cairn", pretraining ? "pretrain" : "glue", "--config", name};
+    const char *const words[] = {"cairn", config_commands[commands_of_record(config)].name, "--config", name};
     if (js_kind(config) != JSON_KIND_OBJECT)
         return fail(E_FORMAT, "%s: the run's record has no options ('config')", dir);
     buf_puts(&text, "{");

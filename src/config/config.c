@@ -344,13 +344,10 @@ static Status parse(Config *c, int argc, char **argv, char **environment)
     TRY(find_command(c, argv[1]));
     TRY(apply_defaults(c));
     TRY_DONE(apply_sources(c, argc, argv, environment, &read));
-    if (c->help || (!*c->preset && c->command != COMMAND_PRETRAIN && c->command != COMMAND_ADAPT)) goto done;
     Command command = c->command;
-    preset = mem_strdup(c->preset); /* any source may name one */
-    if (!*preset && c->command == COMMAND_ADAPT) {
-        free(preset);
-        preset = mem_strdup("adapt");
-    }
+    const char *own = config_command_preset(command);
+    if (c->help || (!*c->preset && !own)) goto done;
+    preset = mem_strdup(*c->preset ? c->preset : own); /* any source may name one */
     config_free(c);
     c->command = command;
     TRY_DONE(apply_defaults(c));

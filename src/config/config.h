@@ -18,6 +18,7 @@
 /* X(id, name, its letters in options.h, positional arguments, help). A task's command begins its letters with '*'. */
 #define COMMAND_LIST(X)                                                                                                \
     X(GLUE, "glue", "*g", "", "fine-tune, evaluate and predict a GLUE task")                                           \
+    X(SQUAD, "squad", "*k", "", "fine-tune on questions and paragraphs, evaluate and answer")                          \
     X(PREDICT, "predict", "d", "", "label texts with a fine-tuned model")                                              \
     X(PLAN, "plan", "p", "", "show the memory and time of a run before anything is allocated")                         \
     X(CONVERT, "convert", "c", "", "turn any checkpoint into a Hugging Face directory")                                \
@@ -109,6 +110,8 @@ typedef struct {
     const char *value[N_OPTIONS]; /* NULL: not set */
 } Preset;
 Status config_preset(const char *name, Preset *preset);
+/* The preset of a command that has defaults of its own; NULL: it has those of the table. */
+const char *config_command_preset(Command command);
 
 /* The option with this flag name ("batch-size"), or −1. For tests and help. */
 int config_option(const char *flag);

@@ -1,18 +1,19 @@
 /* The one table of options.
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
-   and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, p plan, c convert, i
-   inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q
-   variability, o doctor. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
+   and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, k squad, p plan, c
+   convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z
+   sweep, q variability, o doctor. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
 #define OPTION_LIST(X)                                                                                                 \
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
-      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom")                                           \
+      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom; plan: squad, too")                         \
     X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*py",                                                                \
-      "folder with the task's files, or with a folder of its name; pretrain: with HDF5 shards")                        \
+      "folder with the task's files, or with a folder of its name; squad: with train-v1.1.json and dev-v1.1.json "     \
+      "(-v2.0 with --version-2), or train.json and dev.json; pretrain: with HDF5 shards")                              \
     X(model, Text, "", 0, 0, "", "PATH", NONE, "*pcidy",                                                               \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
     X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pciy",                                                         \
@@ -24,7 +25,7 @@
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train (the default of pretrain, unless --do-eval is given alone)")                                              \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
-    X(do_predict, Switch, "false", 0, 0, "", "", NONE, "g", "predict the test splits")                                 \
+    X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "predict the test splits; squad: answer test.json")       \
     X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
@@ -34,10 +35,11 @@
     X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: the label column, by name")                   \
     X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp",                                                             \
       "custom task: the labels in order, or regression; default: those of the training data, else of --model")         \
-    X(seeds, Text, "", 0, 0, "", "A-B", NONE, "g",                                                                     \
+    X(seeds, Text, "", 0, 0, "", "A-B", NONE, "gk",                                                                    \
       "train with each of these seeds, in folders of --output-dir, and print mean and deviation: 1-10, or 1,2,7")      \
     X(multi_label, Switch, "false", 0, 0, "", "", RESULT, "gp",                                                        \
       "custom task: a row has any number of labels, with commas between or as a JSON array")                           \
+    X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
       "flags take "                                                                                                    \
@@ -46,7 +48,12 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
-      "longest sequence in tokens; longer ones are cut. pretrain: default is the length of the shards")                \
+      "longest sequence in tokens; longer ones are cut, paragraphs of squad into windows. pretrain: default is the "   \
+      "length of the shards")                                                                                          \
+    X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
+      "longest question in tokens; longer ones are cut")                                                               \
+    X(doc_stride, Count, "128", 1, 65536, "", "N", RESULT, "k",                                                        \
+      "tokens from one window of a long paragraph to the next")                                                        \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
@@ -135,7 +142,12 @@
     X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*",                                                           \
       "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
-    X(patience, Count, "0", 0, 1000000, "", "N", NONE, "g",                                                            \
+    X(n_best_size, Count, "20", 1, 10000, "", "N", NONE, "k",                                                          \
+      "answers per question in nbest_predictions.json, and places looked at for a start and an end")                   \
+    X(max_answer_length, Count, "30", 1, 65536, "", "N", NONE, "k", "longest answer in tokens")                        \
+    X(null_score_diff_threshold, Real, "0", -1e6, 1e6, "", "X", NONE, "k",                                             \
+      "--version-2: no answer where its score exceeds the best answer's by more")                                      \
+    X(patience, Count, "0", 0, 1000000, "", "N", NONE, "gk",                                                           \
       "end training after N evaluations of --eval-every without a better result; 0: never")                            \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \

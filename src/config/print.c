@@ -43,7 +43,8 @@ const char *config_default(int option, Command command)
 {
     Preset preset;
     const char *own = NULL;
-    if (command == COMMAND_PRETRAIN && config_preset("", &preset) == OK) own = preset.value[option];
+    const char *name = config_command_preset(command);
+    if (name && config_preset(name, &preset) == OK) own = preset.value[option];
     return own ? own : config_table[option].fallback;
 }
 

@@ -37,7 +37,7 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
     b->first = mem_array(seqs, sizeof *b->first);
     b->label = mem_array(seqs, sizeof *b->label);
     b->score = mem_array(seqs, sizeof *b->score);
-    b->score_width = 1;
+    b->label_width = b->score_width = 1;
     b->example = mem_array(seqs, sizeof *b->example);
     b->masked = mem_array(masked, sizeof *b->masked);
     b->masked_label = mem_array(masked, sizeof *b->masked_label);
@@ -256,14 +256,21 @@ static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32
     }
 }
 
-/* Makes room for as many scores as the examples have. */
-static void fit_scores(MicroBatch *b, int32_t width)
+/* Makes room for as many labels and scores as the examples have. */
+static void fit_labels(MicroBatch *b, const Examples *e)
 {
-    CHECK(width >= 1, "scores of width %d", width);
-    if (b->score_width == width) return;
-    free(b->score);
-    b->score = mem_array((size_t)b->cap.seqs, (size_t)width * sizeof *b->score);
-    b->score_width = width;
+    int32_t labels = e->label && e->label_width > 0 ? e->label_width : 1, scores = e->score ? e->score_width : 1;
+    CHECK(labels >= 1 && scores >= 1, "labels of width %d, scores of width %d", labels, scores);
+    if (b->label_width != labels) {
+        free(b->label);
+        b->label = mem_array((size_t)b->cap.seqs, (size_t)labels * sizeof *b->label);
+        b->label_width = labels;
+    }
+    if (b->score_width != scores) {
+        free(b->score);
+        b->score = mem_array((size_t)b->cap.seqs, (size_t)scores * sizeof *b->score);
+        b->score_width = scores;
+    }
 }
 
 void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
@@ -273,8 +280,8 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     MicroCapacity left = {0};
     CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
     b->n_masked = b->n_grains = 0;
-    fit_scores(b, e->score ? e->score_width : 1);
-    int64_t width = b->score_width;
+    fit_labels(b, e);
+    int64_t width = b->score_width, labels = b->label_width;
     for (int64_t s = 0; s < n; s++) {
         int64_t example = index[places[s]], rows = rows_of(e, example, padded_length);
         CHECK(row + rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
@@ -283,7 +290,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->spans[2 * s + 1] = row + (int32_t)example_length(e, example);
         b->seq_index[s] = (int32_t)places[s];
         b->first[s] = row;
-        b->label[s] = e->label ? e->label[example] : 0;
+        for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = e->label ? e->label[example * labels + k] : 0;
         for (int64_t k = 0; k < width; k++) b->score[s * width + k] = e->score ? e->score[example * width + k] : 0;
         b->example[s] = example;
         if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
@@ -298,8 +305,9 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->types[i] = b->pos[i] = b->seq[i] = 0;
     }
     for (int64_t s = n; s < b->cap.seqs; s++) {
-        b->spans[2 * s] = b->spans[2 * s + 1] = b->first[s] = b->seq_index[s] = 0;
-        b->label[s] = 0;
+        b->spans[2 * s] = b->spans[2 * s + 1] = row; /* behind the last */
+        b->first[s] = b->seq_index[s] = 0;
+        for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = 0;
         for (int64_t k = 0; k < width; k++) b->score[s * width + k] = 0;
         b->example[s] = -1;
     }

@@ -7,11 +7,12 @@
 /* Tokenised examples, immutable after loading. Sequence i is ids[offset[i] .. offset[i+1]). */
 typedef struct {
     int64_t count;
-    int64_t *offset; /* (count + 1) */
-    int32_t *ids;    /* (offset[count]) */
-    uint8_t *types;  /* (offset[count]) */
-    int32_t *label;  /* (count); −1 where unlabelled; NULL for regression */
-    float *score;    /* (count, score_width) for regression and several labels at once; NULL else */
+    int64_t *offset;     /* (count + 1) */
+    int32_t *ids;        /* (offset[count]) */
+    uint8_t *types;      /* (offset[count]) */
+    int32_t *label;      /* (count, label_width); −1 where unlabelled; NULL for regression */
+    int32_t label_width; /* 0: 1 */
+    float *score;        /* (count, score_width) for regression and several labels at once; NULL else */
     int32_t score_width;
     /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..
        masked_offset[i+1]: place within the sequence, and the word that was there. */
@@ -75,9 +76,9 @@ typedef struct {
     int32_t n_tokens, n_seqs, n_masked;
     int32_t *ids, *types, *pos, *seq;   /* (cap.tokens) */
     int32_t *spans, *seq_index, *first; /* (cap.seqs, 2), (cap.seqs), (cap.seqs) */
-    int32_t *label;                     /* (cap.seqs) */
+    int32_t *label;                     /* (cap.seqs, label_width) */
     float *score;                       /* (cap.seqs, score_width) */
-    int32_t score_width;                /* that of the examples filled in; at first 1 */
+    int32_t label_width, score_width;   /* those of the examples filled in; at first 1 */
     int64_t *example;                   /* (cap.seqs): which example it is */
     int32_t *masked, *masked_label;     /* (cap.masked): row, and the word that was there */
     MicroCapacity grain;                /* tokens 0, as at first: it is not divided into grains */

@@ -225,6 +225,19 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
               IDS(t->logits, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
 
+/* Each token's logits for the start and the end of the answer, without a pooler or dropout. */
+static void emit_span(Emit *e, TensorId x)
+{
+    ModelTensors *t = e->t;
+    t->labels = add_input(e, I32, ROWS_SEQS, 2, "labels");
+    t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_TOKENS), 2, "logits");
+    emit_dense(e, NONE, x, t->logits, "qa_outputs", "span");
+    t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
+    TensorId dlogits = e->o->training ? add_activation(e, NONE, DROP_NEVER, ROWS_TOKENS, 2, "dlogits") : NONE;
+    plan_emit(e->p, OP_SPAN_XENT, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = 0, .classes = 2}},
+              IDS(t->spans, t->labels, t->logits, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
+}
+
 static void emit_classifier(Emit *e, TensorId x)
 {
     TensorId y = emit_pooled(e, x);
@@ -328,6 +341,9 @@ static void emit_heads(Emit *e, TensorId x)
     case HEAD_REGRESSION:
     case HEAD_MULTI:
         emit_classifier(e, x);
+        break;
+    case HEAD_SPAN:
+        emit_span(e, x);
         break;
     case HEAD_PRETRAINING:
         emit_mlm(e, x);

@@ -104,10 +104,13 @@ static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
     case HEAD_PRETRAINING:
         if (head.labels) add_dense(a, head.labels, c->hidden, "cls.seq_relationship");
         break;
+    case HEAD_SPAN:
+        add_dense(a, head.labels, c->hidden, "qa_outputs");
+        break;
     default:
         break;
     }
-    bool pooled = head.kind != HEAD_NONE && head.labels > 0;
+    bool pooled = head.kind != HEAD_NONE && head.kind != HEAD_SPAN && head.labels > 0;
     if (pooled) add_dense(a, c->hidden, c->hidden, "bert.pooler.dense");
     if (head.kind != HEAD_PRETRAINING) return;
     add_vector(a, ALONE, c->vocab_size, INIT_ZERO, "cls.predictions.bias");

@@ -29,13 +29,13 @@ void model_config_free(ModelConfig *config);
    pieces. False: unknown name. model_config_read takes these names too (30522 pieces), unless a file has the name. */
 bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *config);
 
-/* CLASSIFIER: one label of several; MULTI: any number of labels at once. */
-typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING, HEAD_MULTI } HeadKind;
+/* CLASSIFIER: one label of several; MULTI: any number of labels at once; SPAN: where an answer begins and ends. */
+typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING, HEAD_MULTI, HEAD_SPAN } HeadKind;
 
 typedef struct {
     HeadKind kind;
-    int32_t labels; /* classifier: ≥ 2; multi: ≥ 1; regression: 1; pretraining: 2 with next-sentence prediction, else 0
-                     */
+    int32_t labels; /* classifier: ≥ 2; multi: ≥ 1; regression: 1; span: 2; pretraining: 2 with next-sentence
+                       prediction, else 0 */
 } Head;
 
 /* A stage of a pipeline: consecutive layers, the first stage with the embeddings, the last with the heads. */
@@ -94,11 +94,11 @@ typedef struct {
     TensorId ids, types, pos, seq;    /* (T) I32; seq: index of the row's sequence in the global batch */
     TensorId spans, seq_index, first; /* (S,2), (S), (S) I32; first: each sequence's first row */
     TensorId labels;                  /* (S) I32, next-sentence labels for pretraining; regression (S) F32, multi
-                                         (S, labels) F32 */
+                                         (S, labels) F32; span (S, 2) */
     TensorId masked, masked_labels;   /* (M) I32: rows, and their ids before masking */
     TensorId ctl;
-    TensorId logits, loss, stats;                            /* (S, labels) F32, (S) F32, Stats */
-    TensorId mlm_loss;                                       /* (M) F32 */
+    TensorId logits, loss, stats; /* (S, labels), of a span head (T, 2), F32; (S) F32; Stats */
+    TensorId mlm_loss;            /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */
     TensorId scaling;                                        /* training in fp16: LossScaling */

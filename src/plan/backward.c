@@ -154,6 +154,9 @@ static void backward_instr(Backward *pass, InstrId i)
     case OP_BCE:
         pass->grad[f.in[BCE_IN_logits]] = f.out[BCE_OUT_dlogits];
         return;
+    case OP_SPAN_XENT:
+        pass->grad[f.in[SPAN_XENT_IN_logits]] = f.out[SPAN_XENT_OUT_dlogits];
+        return;
     case OP_MLM_XENT:
         pass->grad[f.in[MLM_XENT_IN_h]] = f.out[MLM_XENT_OUT_dh];
         return;

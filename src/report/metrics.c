@@ -115,6 +115,10 @@ void metrics_line(const StepRecord *r, Buf *line)
         put_member(line, "loss_scale", r->loss_scale);
         buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
     }
+    if (r->pipeline) {
+        put_member(line, "bubble", r->bubble);
+        put_member(line, "exposed_s", r->exposed_s);
+    }
     if (r->kfac) {
         put_member(line, "kfac_norm", r->kfac_norm);
         buf_printf(line, ", \"kfac_set\": %lld", (long long)r->kfac_set);

@@ -25,6 +25,9 @@ typedef struct {
     double mlm_loss, mlm_accuracy, nsp_loss;
     double loss_scale;   /* this update's; 0: not fp16 */
     int64_t skipped;     /* updates skipped since training began */
+    bool pipeline;       /* in a pipeline: */
+    double bubble;       /* the share of the ranks' time until the last work that has none */
+    double exposed_s;    /* of sums behind that work, on rank 0 */
     bool kfac;           /* with K-FAC: */
     double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
     int64_t kfac_set;    /* whose inverses the update used, from 0 */

@@ -156,6 +156,7 @@ static const char *architecture_of(const Model *m)
 {
     bool next = has_param(m, "cls.seq_relationship.weight");
     if (has_param(m, "classifier.weight")) return "BertForSequenceClassification";
+    if (has_param(m, "qa_outputs.weight")) return "BertForQuestionAnswering";
     if (has_param(m, "cls.predictions.bias")) return next ? "BertForPreTraining" : "BertForMaskedLM";
     return next ? "BertForNextSentencePrediction" : "BertModel";
 }

@@ -19,7 +19,8 @@ static const char *const kind_names[] = {
 };
 
 /* A head must be complete or absent. */
-static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship."};
+static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship.",
+                                     "qa_outputs."};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

@@ -4,7 +4,8 @@
    Names understood, as Hugging Face, NVIDIA's BERT for PyTorch and Google's TensorFlow 1 BERT write them:
      prefixes `module.`, `model.`, `_orig_mod.` in any number; `bert.` or not (a BertModel saved alone)
      LayerNorm.gamma, .beta; `dense_act` for `dense`
-     bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights
+     bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights,
+     cls/squad/output_weights (qa_outputs.weight)
    Ignored, and listed in the report: position_ids, optimizer slots and counters, heads that the model does not have.
    cls.predictions.decoder is a copy of the word embedding and must equal it.
 
@@ -40,12 +41,13 @@ void import_name(const char *name, SourceName *out);
 
 /* Heads of which a file has at least one tensor. */
 typedef struct {
-    bool pooler, predictions, next_sentence;
+    bool pooler, predictions, next_sentence, span;
     int64_t labels; /* rows of the classifier; 0: no classifier */
 } ImportHeads;
 
 Status import_find_heads(const TensorFile *file, ImportHeads *heads); /* E_FORMAT: a classifier that is not a matrix */
-Head import_head(const ImportHeads *heads); /* a classifier takes precedence over pretraining heads */
+Head import_head(
+    const ImportHeads *heads); /* of a classifier, a span head, pretraining heads: the first that is there */
 
 /* ---- weights ---- */
 /* X(kind, column of the table) */
@@ -106,7 +108,8 @@ char *import_find_vocab(const char *path);  /* vocab.txt */
 /* id2label of the config.json beside `path`, in order; n is 0 if the config has none. import_labels_free. */
 Status import_labels(const char *path, char ***labels, int *n);
 void import_labels_free(char **labels, int n);
-/* What that config.json says that the classifier gives ("problem_type"; without it one label is a score). */
+/* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
+   one label is a score). */
 Status import_problem(const char *path, HeadKind *kind);
 /* From tokenizer_config.json in the same directory; absent keys leave the values unchanged. strip_accents: −1 as
    lower_case. */

@@ -71,7 +71,9 @@ Status import_problem(const char *path, HeadKind *kind)
     if (file) status = js_read(file, &doc);
     const char *type = js_string(js_get(doc, "problem_type"), "");
     int64_t labels = js_int(js_get(doc, "num_labels"), (int64_t)js_size(js_get(doc, "id2label")));
-    *kind = strcmp(type, "multi_label_classification") == 0                     ? HEAD_MULTI
+    const char *architecture = js_string(js_at(js_get(doc, "architectures"), 0), "");
+    *kind = str_ends_with(architecture, "ForQuestionAnswering")                 ? HEAD_SPAN
+            : strcmp(type, "multi_label_classification") == 0                   ? HEAD_MULTI
             : strcmp(type, "regression") == 0 || (*type == '\0' && labels == 1) ? HEAD_REGRESSION
                                                                                 : HEAD_CLASSIFIER;
     js_free(doc);

@@ -33,6 +33,9 @@ static const struct {
     {"output_bias", "bias", false},
 };
 
+/* Google's run_squad.py. */
+static const char tf1_span_head[] = "cls/squad/";
+
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static bool is_listed(const char *s, const char *const *list, size_t n)
@@ -92,6 +95,10 @@ static bool is_tf1(const char *name)
 static void translate_tf1(const char *name, Name *n, SourceName *out)
 {
     bool only = !strchr(name, '/');
+    if (str_starts_with(name, tf1_span_head)) {
+        append_part(n, "qa_outputs");
+        name += strlen(tf1_span_head);
+    }
     while (*name) {
         char part[sizeof n->text];
         size_t len = strcspn(name, "/");
@@ -189,13 +196,16 @@ Status import_find_heads(const TensorFile *file, ImportHeads *h)
         if (str_starts_with(s.name, "bert.pooler.")) h->pooler = true;
         if (str_starts_with(s.name, "cls.predictions.")) h->predictions = true;
         if (str_starts_with(s.name, "cls.seq_relationship.")) h->next_sentence = true;
-        if (strcmp(s.name, "classifier.weight") != 0) continue;
-        if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1 << 20)
-            return fail(E_FORMAT,
-                        "%s: tensor '%s' has %d dimensions and %" PRId64 " elements: expected a classifier "
-                        "(labels, hidden)",
-                        tensor_file_path(file), t->name, t->n_dims, t->count);
-        h->labels = t->dims[0];
+        bool span = strcmp(s.name, "qa_outputs.weight") == 0;
+        if (!span && strcmp(s.name, "classifier.weight") != 0) continue;
+        if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[0] > 1 << 20 || (span && t->dims[0] != 2))
+            return fail(E_FORMAT, "%s: tensor '%s' has %d dimensions and %" PRId64 " elements: expected %s",
+                        tensor_file_path(file), t->name, t->n_dims, t->count,
+                        span ? "the start and the end of answers, (2, hidden)" : "a classifier (labels, hidden)");
+        if (span)
+            h->span = true;
+        else
+            h->labels = t->dims[0];
     }
     return OK;
 }
@@ -203,6 +213,7 @@ Status import_find_heads(const TensorFile *file, ImportHeads *h)
 Head import_head(const ImportHeads *h)
 {
     if (h->labels) return (Head){h->labels == 1 ? HEAD_REGRESSION : HEAD_CLASSIFIER, (int32_t)h->labels};
+    if (h->span) return (Head){HEAD_SPAN, 2};
     if (h->predictions) return (Head){HEAD_PRETRAINING, h->next_sentence ? 2 : 0};
     return (Head){HEAD_NONE, 0};
 }

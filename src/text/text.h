@@ -60,6 +60,9 @@ void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds
    max_len up to `most` gives the same as for the whole text. */
 void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
 
+/* Appends to an empty Buf the words that are cut into pieces, with a blank between two: Google's BasicTokenizer. */
+void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out);
+
 /* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1, cut to max_len by removing tokens from the end of
    the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be NULL. max_len is at
    least 2, with b 3. Returns the length. */

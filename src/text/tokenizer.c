@@ -62,6 +62,19 @@ void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds
     text_words(&t->options, text, len, encode_word, &e);
 }
 
+static void append_word(void *context, const char *word, size_t len, size_t chars)
+{
+    Buf *out = context;
+    (void)chars;
+    if (out->len) buf_puts(out, " ");
+    buf_append(out, word, len);
+}
+
+void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out)
+{
+    text_words(&t->options, text, len, append_word, out);
+}
+
 void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out)
 {
     enum { PART = 16384 }; /* bytes; then up to the next blank, because no word goes across one */

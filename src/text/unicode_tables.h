@@ -57,6 +57,10 @@ extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pair
 /* Scalars with a decomposition to one other: {from, to}, ascending. */
 #define UNICODE_SINGLE 1035
 extern const uint32_t unicode_single[UNICODE_SINGLE][2];
+
+/* Beyond ASCII, what \w of Python's re matches: {first, last}, ascending. */
+#define UNICODE_WORDS 730
+extern const uint32_t unicode_words[UNICODE_WORDS][2];
 /* clang-format on */
 
 #endif

@@ -23,6 +23,22 @@ static Status check_schedule(const Config *c)
     return warmup_parse(c->warmup, INT64_MAX >> 11, &s.warmup_steps); /* exact as a double */
 }
 
+Status check_evaluations(const Config *c)
+{
+    if (c->eval_every > 0 && !c->do_eval)
+        return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
+    if (c->patience > 0 && !(c->do_train && c->eval_every > 0))
+        return fail(E_USAGE, "--patience counts evaluations while training: give --do-train and --eval-every");
+    return OK;
+}
+
+bool check_patience(const Config *c, const TrainProgress *p)
+{
+    int64_t every = c->eval_every;
+    return c->patience > 0 && every > 0 && p->best_step > 0 &&
+           p->evaluated / every - p->best_step / every >= c->patience;
+}
+
 Status check_options(const Config *c, bool training)
 {
     Policy policy;
@@ -31,9 +47,9 @@ Status check_options(const Config *c, bool training)
     int64_t tokens;
     int replicas;
     AuditChoice audit;
+    TRY(place_check(c, training));
     TRY(planner_policy(c, NULL, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
-    TRY(place_check(c, training));
     if (!training) return OK;
     TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));

@@ -4,9 +4,14 @@
 
 #include "config/config.h"
 #include "train/ranks.h"
+#include "train/train.h"
 
 /* E_USAGE: a text that a later step would refuse. */
 Status check_options(const Config *c, bool training);
+/* E_USAGE: evaluations while training are asked for without a dev split, or --patience without them. */
+Status check_evaluations(const Config *c);
+/* --patience: so many evaluations have passed since the best. */
+bool check_patience(const Config *c, const TrainProgress *p);
 /* E_USAGE: `path` is no file, folder, or prefix of a TF1 checkpoint. */
 Status check_model(const char *path);
 /* Rank 0. Whether --model is there, and whether files can be made in the folders that the run writes to. With --dry-run

@@ -27,4 +27,9 @@ typedef Status (*EvaluationMicro)(void *context, const MicroBatch *batch, int64_
 Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, int64_t n, EvaluationMicro micro,
                         void *context);
 
+/* Collective: each rank evaluates its share of the examples, and gets the results of all. `values` are the logits of
+   every example in order, (count, labels); of a span head (tokens, 2), those of example i from row offset[i] on. The
+   mean loss is of all examples. */
+Status evaluation_logits(Run *run, const Examples *e, float *values, double *mean_loss);
+
 #endif

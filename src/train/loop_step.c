@@ -141,6 +141,12 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .kfac_set = l->run->session.kfac.set,
                          .kfac_failed = l->run->session.kfac.failed,
                          .digests = l->digests};
+    if (l->pipeline) {
+        PipelineTimes times = session_pipeline_times(&l->run->session);
+        record.pipeline = true;
+        record.bubble = times.bubble;
+        record.exposed_s = times.exposed;
+    }
     take_losses(l, stats, &record);
     l->record = record;
     p->last_loss = record.loss;

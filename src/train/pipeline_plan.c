@@ -14,11 +14,13 @@
 
 /* ---- sizes ---- */
 
-/* Micro-batches of one replica. */
+/* Micro-batches of one replica: of whole sequences where all are as long, else packed. A step of a run may have more,
+   which come in a further pass. */
 static int micros_of(const Maker *m, int64_t tokens)
 {
     const PlanInput *in = input(m);
-    int64_t most = m->r->c->padded || !in->packed ? tokens / in->max_length : 0; /* sequences in each */
+    bool alike = m->r->c->padded || (!in->packed && in->mean_length > 0.95 * (double)in->max_length);
+    int64_t most = alike ? tokens / in->max_length : 0; /* sequences in each */
     double n = most > 0 ? ceil((double)m->p->share / (double)most)
                         : ceil((double)m->p->share * in->mean_length / (double)tokens);
     return n < 1 ? 1 : (int)n;

@@ -8,6 +8,7 @@
 #include "exec/pipeline.h"
 #include "optim/optim.h"
 #include "train/planner.h"
+#include "train/snapshot_room.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -38,7 +39,6 @@ static Status without_pipeline(const Config *c)
 
 Status place_check(const Config *c, bool training)
 {
-    const char *snapshots = c->snapshot_steps;
     const struct {
         bool given;
         const char *option, *instead;
@@ -52,9 +52,7 @@ Status place_check(const Config *c, bool training)
         {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
         {c->profile > 0, "and --profile", "leave out --profile"},
         {c->poison, "and --poison", "leave out --poison"},
-        {strcmp(snapshots, "auto") != 0 && strcmp(snapshots, "0") != 0, "and --snapshot-steps",
-         "use --save-every or --save-steps"},
-        {c->kfac_interval > 0, "and --kfac-interval", "`cairn plan` alone predicts K-FAC in pipelines"},
+        {c->kfac_interval > 0, "and --kfac-interval", "K-FAC trains without --pipeline"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -266,9 +264,27 @@ size_t place_comm_bytes(const PipelinePlace *p)
     return (bytes + 63) / 64 * 64;
 }
 
-Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, RunPlan *plan)
+/* Of the largest slice, with its copies on other hosts. */
+static Status snapshot_need(const Config *c, const PipelinePlace *p, const Ranks *ranks, bool *automatic, size_t *bytes)
+{
+    SnapshotWish wish;
+    int copies, size = ranks_size(ranks);
+    TRY(snapshots_wish(c, size, &wish));
+    TRY(snapshots_replicas(c, ranks ? ranks_comm(ranks)->nodes : 1, &copies));
+    *automatic = wish.automatic;
+    if (!wish.wanted) return OK;
+    Intervals *slices = place_slices(p);
+    *bytes = (size_t)snapshots_slices_bytes(&p->whole->params, slices, size, copies, NULL);
+    for (int r = 0; r < size; r++) intervals_free(&slices[r]);
+    free(slices);
+    return OK;
+}
+
+Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan)
 {
     const PipelinePlace *p = in->place;
+    bool automatic;
+    size_t snapshots = 0;
     run_plan_init(plan, in);
     plan->accounts = *accounts;
     memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
@@ -279,7 +295,13 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     plan->save_buffer = in->saves;
     if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in);
     TRY(run_plan_make(plan));
+    TRY(snapshot_need(c, p, ranks, &automatic, &snapshots));
     accounts_update(&plan->accounts);
+    planner_take_snapshots(c, ranks, snapshots, &plan->accounts);
+    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
+    if (plan->fits || !snapshots || !automatic) return OK;
+    plan->snapshots_given_up = snapshots;
+    plan->accounts.row[plan->accounts.n - 1].snapshots = 0;
     plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
     return OK;
 }
@@ -314,4 +336,14 @@ Intervals *place_norm_parts(const PipelinePlace *p)
         intervals_add(&parts[place_keeper(p, i)], 2 * first, 2 * end);
     }
     return parts;
+}
+
+Intervals *place_slices(const PipelinePlace *p)
+{
+    Intervals *slices = mem_array((size_t)shape(p)->places * (size_t)p->grid.replicas, sizeof *slices);
+    const ParamTable *t = &p->whole->params;
+    for (int i = 0; i < t->count; i++) /* the replicas of the first direction take turns */
+        intervals_add(&slices[place_keeper(p, i) + i % p->grid.replicas], t->params[i].offset,
+                      i + 1 < t->count ? t->params[i + 1].offset : t->size);
+    return slices;
 }

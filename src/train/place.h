@@ -36,7 +36,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
                     PipelinePlace **place);
 void place_free(PipelinePlace *p); /* takes NULL */
 /* Makes this rank's plans. `in->place` is set. Sets plan->fits. */
-Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, RunPlan *plan);
+Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan);
 /* E_MEMORY for a plan that does not fit this rank. */
 Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
 
@@ -52,6 +52,9 @@ int place_keeper(const PipelinePlace *p, int param);
 void place_part(const PipelinePlace *p, int rank, Model *part);
 /* The norm blocks of which each rank makes the sums, as elements of a table of doubles. (ranks); the caller frees. */
 Intervals *place_norm_parts(const PipelinePlace *p);
+/* Each rank's part of the whole space in snapshots: all slices together are the space, each element once. (ranks); the
+   caller frees. A rank holds every tensor of its slice. */
+Intervals *place_slices(const PipelinePlace *p);
 /* Bytes of the region COMM, and of boundaries' staging for plans with such a capacity. */
 size_t place_comm_bytes(const PipelinePlace *p);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);

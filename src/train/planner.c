@@ -232,15 +232,20 @@ static Status choose_together(Planner *g, Ranks *ranks)
 /* ---- snapshots ---- */
 
 /* Snapshots of the run's earlier processes are in memory already and get replaced, so their bytes are free to take. */
+void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts)
+{
+    Account *machine_row = &accounts->row[accounts->n - 1];
+    machine_row->snapshots = bytes;
+    if (!bytes) return;
+    char *output = snapshot_canonical(c->output_dir);
+    if (machine_row->automatic)
+        machine_row->budget += (size_t)(snapshot_present(c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
+    free(output);
+}
+
 static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
 {
-    machine(g)->snapshots = (size_t)bytes;
-    if (!bytes) return;
-    char *output = snapshot_canonical(g->c->output_dir);
-    if (machine(g)->automatic)
-        machine(g)->budget +=
-            (size_t)(snapshot_present(g->c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
-    free(output);
+    planner_take_snapshots(g->c, ranks, (size_t)bytes, &g->plan->accounts);
 }
 
 /* ---- fitting the accounts ---- */

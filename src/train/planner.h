@@ -21,6 +21,8 @@ MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in);
    tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest
    budget that would do. The caller frees the plan, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
+/* Counts the snapshots of a rank. */
+void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Warns of snapshots and a save buffer that were given up. */
 void planner_warn(const RunPlan *plan);
 /* E_MEMORY with what would fit, for a plan that does not. */

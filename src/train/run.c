@@ -8,6 +8,7 @@
 #include "state/checkpoint.h"
 #include "train/audit.h"
 #include "train/check.h"
+#include "train/place.h"
 #include "train/result.h"
 #include "train/signals.h"
 #include "train/verify.h"
@@ -41,6 +42,9 @@ static Status check(Run *r)
     TRY(r->task->check(r));
     if (!r->train && !*r->c->model)
         return fail(E_USAGE, "--model is needed: without training, random weights are useless");
+    if (r->verify && place_wanted(r->c))
+        return fail(E_USAGE, "%s was trained by --pipeline %s, and steps of pipelines cannot be verified yet",
+                    r->verify->dir, r->c->pipeline);
     return check_options(r->c, r->train);
 }
 
@@ -337,9 +341,6 @@ static Status live(Run *r)
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
     TRY(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
     if (c->dry_run) return OK;
-    if (r->verify && r->setup.place)
-        return fail(E_USAGE, "%s was made by --pipeline %s, and steps of pipelines are not verified yet", c->output_dir,
-                    c->pipeline);
     if (r->verify) return verify(r);
     if (r->train) TRY(on_first(r, check_output));
     ExportText text = run_export_text(r);

@@ -172,7 +172,7 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
            masked = (size_t)b->cap.masked * sizeof(int32_t);
     bool scored = s->model->head.kind == HEAD_REGRESSION || s->model->head.kind == HEAD_MULTI;
-    size_t labels = scored ? seqs * (size_t)s->model->head.labels : seqs;
+    size_t labels = seqs * (size_t)(scored ? b->score_width : b->label_width);
     TRY(upload(e, t->ids, slots, b->ids, tokens));
     TRY(upload(e, t->types, slots, b->types, tokens));
     TRY(upload(e, t->pos, slots, b->pos, tokens));
@@ -315,12 +315,12 @@ static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const Mo
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)
 {
-    size_t labels = (size_t)s->model->head.labels;
+    size_t rows = (size_t)(s->model->head.kind == HEAD_SPAN ? b->n_tokens : b->n_seqs);
     const ModelTensors *t;
     Exec *e;
     TRY(run_evaluation(s, b, &e, &t));
     if (!e) return OK;
-    TRY(exec_download(e, t->logits, logits, (size_t)b->n_seqs * labels * sizeof(float)));
+    TRY(exec_download(e, t->logits, logits, rows * (size_t)s->model->head.labels * sizeof(float)));
     return exec_download(e, t->loss, loss, (size_t)b->n_seqs * sizeof(float));
 }
 

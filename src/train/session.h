@@ -149,12 +149,12 @@ RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64
 Status session_run_pipeline(Session *s, const SessionStep *step);
 /* Collective. The works again. E_NUMERIC on all ranks names the first tensor that is not finite; OK: all are finite. */
 Status session_find_bad_pipeline(Session *s, const SessionStep *step);
-/* Seconds in works and waits since the session was opened, and the part of them without a work; seconds of sums after
-   them. 0 without a pipeline. */
+/* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
+   ranks' time until the last work without one; seconds of sums behind it. */
 typedef struct {
-    double works, idle, sums;
-} SessionSeconds;
-SessionSeconds session_pipeline_seconds(const Session *s);
+    double works, idle, bubble, exposed;
+} PipelineTimes;
+PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */
 /* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */
 Status session_find_bad(Session *s, const MicroBatch *b);
 
@@ -165,7 +165,7 @@ void session_evaluation_share(const Session *s, int *share, int *shares);
 bool session_scores(const Session *s); /* this rank gets results; true without a pipeline */
 /* Collective among these ranks: *stop becomes that of the first of them. */
 Status session_evaluation_stop(const Session *s, bool *stop);
-/* Runs one micro-batch without dropout. logits (n_seqs, labels), loss (n_seqs). */
+/* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);

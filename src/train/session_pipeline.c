@@ -3,27 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIE_TAG 0xffff0000u /* of the word embedding's two gradients; those of boundaries are small numbers */
-
-struct SessionPipeline {
-    const PipelinePlace *place;
-    Comm *link;           /* the places of this pipeline; NULL: one */
-    Comm *groups[2];      /* holders in the order of replicas; of chimera one for each of the place's stages, the lower
-                             first;      NULL: one holder */
-    Memory *more;         // (chunks − 1)
-    Exec **train, **eval; // (chunks) the first are the session's
-    ExecPipeline *works, *evaluation;
-    Schedule one;          /* of an evaluation's micro-batch */
-    Intervals *norm_parts; // (ranks)
-    int ranks;
-    Session *session;
-    const SessionStep *step;
-    int64_t first; /* micro-batch of each direction that the pass begins with */
-    const MicroBatch *eval_batch;
-    Stats sums; /* of the last step */
-    double sums_s;
-};
-
 static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); }
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
@@ -43,11 +22,6 @@ static Status connect_holders(SessionPipeline *p, Ranks *ranks)
         TRY(comm_split(all, low, 2 * at->pipeline + (at->number != stage), &p->groups[k]));
     }
     return OK;
-}
-
-static Comm *group_of(const SessionPipeline *p, int stage)
-{
-    return p->groups[p->place->grid.directions == 2 && stage >= p->place->grid.stages / 2];
 }
 
 Status pipeline_open(Session *s)
@@ -178,172 +152,6 @@ Status pipeline_grow(Session *s)
     return OK;
 }
 
-/* ---- sums between holders ---- */
-
-/* Each rank of the group adds an even part. The sum's bits do not depend on the parts. */
-static Status sum_elements(const SessionPipeline *p, Comm *group, float *x, int64_t count)
-{
-    Status status = OK;
-    int n = group->size;
-    Interval *intervals = mem_array((size_t)n, sizeof *intervals);
-    Intervals *parts = mem_array((size_t)n, sizeof *parts);
-    for (int64_t at = 0; at < count && status == OK; at += p->place->bucket) {
-        int64_t size = count - at < p->place->bucket ? count - at : p->place->bucket;
-        for (int r = 0; r < n; r++) {
-            intervals[r] = (Interval){size * r / n, size * (r + 1) / n};
-            int64_t own = intervals[r].end - intervals[r].begin;
-            parts[r] = (Intervals){.intervals = &intervals[r], .count = own > 0, .size = own};
-        }
-        status = comm_allreduce(group, x + at, parts, p->place->wire, p->session->memory.base[REGION_COMM]);
-    }
-    free(intervals);
-    free(parts);
-    return status;
-}
-
-/* The elements of the space that a stage's gradients take, with the gaps behind tensors. Of a place with both uses of
-   the word embedding the last stage's gradient lies apart. */
-static void stage_elements(const SessionPipeline *p, const Stage *stage, Intervals *list)
-{
-    const PipelinePlace *at = p->place;
-    const ParamTable *t = &at->held.params;
-    const Param *tied = model_tied(at->whole);
-    bool apart = at->both_uses && !stage_is_first(stage);
-    for (int i = 0; i < t->count; i++) {
-        const Param *own = &t->params[i];
-        if (!stage_holds(at->whole, stage, own) || (apart && strcmp(own->name, tied->name) == 0)) continue;
-        intervals_add(list, own->offset, i + 1 < t->count ? t->params[i + 1].offset : t->size);
-    }
-}
-
-static float *gradients(const SessionPipeline *p)
-{
-    return exec_data(p->train[0], p->session->plan.train_tensors.grads);
-}
-
-static Status sum_stage(const SessionPipeline *p, int number)
-{
-    const PipelinePlace *at = p->place;
-    const Stage *stage = &at->stages[number];
-    Comm *group = group_of(p, number);
-    Intervals list = {0};
-    Status status = OK;
-    stage_elements(p, stage, &list);
-    for (int i = 0; i < list.count && status == OK; i++)
-        status = sum_elements(p, group, gradients(p) + list.intervals[i].begin,
-                              list.intervals[i].end - list.intervals[i].begin);
-    if (status == OK && at->both_uses && stage_is_last(at->whole, stage))
-        status = sum_elements(p, group, gradients(p) + at->held.params.size, param_held(model_tied(at->whole)));
-    intervals_free(&list);
-    return status;
-}
-
-/* In ascending order of stages, so that both places of chimera that hold two stages do the same. */
-static Status sum_stages(const SessionPipeline *p)
-{
-    if (place_replicas(p->place) == 1) return OK;
-    for (int stage = 0; stage < p->place->grid.stages; stage++)
-        for (int k = 0; k < chunks_of(p); k++)
-            if (pipeline_stage(shape(p), p->place->number, k) == stage) TRY(sum_stage(p, stage));
-    return OK;
-}
-
-/* Two terms: their order does not matter. */
-static void add(float *x, const float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) x[i] += y[i];
-}
-
-static Status add_other_use(const SessionPipeline *p, int peer, float *x, int64_t count)
-{
-    float *other = p->session->memory.base[REGION_COMM];
-    for (int64_t at = 0; at < count; at += p->place->bucket) {
-        int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
-        CommTicket *in = NULL, *out = NULL;
-        Status status = comm_post(p->link, peer, TIE_TAG, false, other, (size_t)n * sizeof *x, &in);
-        if (status == OK) status = comm_post(p->link, peer, TIE_TAG, true, x + at, (size_t)n * sizeof *x, &out);
-        Status received = comm_wait(p->link, in, "the other gradient of the word embedding"),
-               sent = comm_wait(p->link, out, "the gradient of the word embedding");
-        TRY(status);
-        TRY(received);
-        TRY(sent);
-        add(x + at, other, n);
-    }
-    return OK;
-}
-
-/* The two gradients of a tied word embedding become their sum, on all that hold it. */
-static Status tie(const SessionPipeline *p)
-{
-    const PipelinePlace *at = p->place;
-    const Param *tied = model_tied(at->whole);
-    int peer, chunk, i = tied ? params_find(&at->held.params, tied->name) : -1;
-    if (i < 0 || at->grid.stages == 1) {
-        if (at->both_uses)
-            add(gradients(p) + at->held.params.params[i].offset, gradients(p) + at->held.params.size, param_held(tied));
-        return OK;
-    }
-    float *x = gradients(p) + at->held.params.params[i].offset;
-    if (at->both_uses) {
-        add(x, gradients(p) + at->held.params.size, param_held(tied));
-        return OK;
-    }
-    bool first = false;
-    for (int k = 0; k < chunks_of(p); k++) first |= stage_is_first(place_stage(at, k));
-    pipeline_home(shape(p), first ? at->grid.stages - 1 : 0, 0, &peer, &chunk);
-    return add_other_use(p, peer, x, param_held(tied));
-}
-
-/* ---- losses ---- */
-
-/* The chunk of a place with the last stage, for a direction; −1: none. */
-static int last_chunk(const PipelinePlace *at, int direction)
-{
-    for (int k = 0; k < place_chunks(at); k++)
-        if (stage_is_last(at->whole, place_stage(at, k)) && place_direction(at, k) == direction) return k;
-    return -1;
-}
-
-/* Rows of all ranks, added in the order of replicas. */
-static Status sum_losses(SessionPipeline *p)
-{
-    typedef struct {
-        double loss[2], correct[2];
-    } Row;
-    const PipelinePlace *at = p->place;
-    Ranks *ranks = p->session->options.ranks;
-    Row mine = {{0}, {0}}, *all = mem_array((size_t)p->ranks, sizeof *all);
-    Status status = OK;
-    for (int d = 0; d < at->grid.directions; d++) {
-        Stats stats;
-        int k = last_chunk(at, d);
-        if (k < 0) continue;
-        TRY_DONE(exec_download(p->train[k], run_plan_tensors(&p->session->plan, k, true)->stats, &stats, sizeof stats));
-        mine = (Row){{stats.loss[0], stats.loss[1]}, {(double)stats.correct[0], (double)stats.correct[1]}};
-    }
-    all[0] = mine;
-    if (ranks) TRY_DONE(comm_allgather(ranks_comm(ranks), &mine, sizeof mine, all));
-    p->sums = (Stats){0};
-    for (int q = 0; q < place_replicas(at); q++) {
-        int number, chunk;
-        pipeline_home(shape(p), at->grid.stages - 1, q % at->grid.directions, &number, &chunk);
-        const Row *row = &all[number * at->grid.replicas + q / at->grid.directions];
-        for (int slot = 0; slot < 2; slot++) {
-            p->sums.loss[slot] = q ? p->sums.loss[slot] + row->loss[slot] : row->loss[slot];
-            p->sums.correct[slot] += (int64_t)row->correct[slot];
-        }
-    }
-done:
-    free(all);
-    return status;
-}
-
-void pipeline_take_sums(const Session *s, Stats *stats)
-{
-    memcpy(stats->loss, s->pipeline->sums.loss, sizeof stats->loss);
-    memcpy(stats->correct, s->pipeline->sums.correct, sizeof stats->correct);
-}
-
 /* ---- a step ---- */
 
 Status pipeline_begin(const Session *s)
@@ -390,15 +198,26 @@ RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64
     return exec_rows(s->train, n_tokens, n_seqs, n_masked);
 }
 
+/* Seconds of the works since `before`. */
+static void take_times(SessionPipeline *p, PipelineTimes before)
+{
+    PipelineTimes now = {0};
+    exec_pipeline_seconds(p->works, &now.works, &now.idle);
+    p->times = (PipelineTimes){.works = now.works - before.works, .idle = now.idle - before.idle};
+}
+
 Status session_run_pipeline(Session *s, const SessionStep *step)
 {
     SessionPipeline *p = s->pipeline;
+    PipelineTimes before = {0};
+    exec_pipeline_seconds(p->works, &before.works, &before.idle);
     TRY(run_passes(p, step, NULL));
+    take_times(p, before);
+    TRY(pipeline_sum_losses(p)); /* all ranks have ended their works */
     double start = clock_monotonic();
-    TRY(sum_stages(p));
-    TRY(tie(p));
-    TRY(sum_losses(p));
-    p->sums_s += clock_monotonic() - start;
+    TRY(pipeline_sum_stages(p));
+    TRY(pipeline_tie(p));
+    p->times.exposed = clock_monotonic() - start;
     return OK;
 }
 
@@ -419,14 +238,7 @@ Status session_find_bad_pipeline(Session *s, const SessionStep *step)
     return own == E_PEER ? own : ranks_all(s->options.ranks, own);
 }
 
-SessionSeconds session_pipeline_seconds(const Session *s)
-{
-    SessionSeconds x = {0};
-    if (!s->pipeline || !s->pipeline->works) return x;
-    exec_pipeline_seconds(s->pipeline->works, &x.works, &x.idle);
-    x.sums = s->pipeline->sums_s;
-    return x;
-}
+PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->times; }
 
 Status pipeline_share_norms(const Session *s)
 {
@@ -440,7 +252,7 @@ Status pipeline_share_norms(const Session *s)
 
 Exec *pipeline_heads(const Session *s, const ModelTensors **t)
 {
-    int k = last_chunk(s->pipeline->place, 0);
+    int k = pipeline_last_chunk(s->pipeline->place, 0);
     if (k < 0) return NULL;
     *t = run_plan_tensors(&s->plan, k, false);
     return s->pipeline->eval[k];
@@ -465,7 +277,7 @@ void session_evaluation_share(const Session *s, int *share, int *shares)
     *shares = s->pipeline ? s->pipeline->place->grid.replicas : ranks_size(s->options.ranks);
 }
 
-bool session_scores(const Session *s) { return !s->pipeline || last_chunk(s->pipeline->place, 0) >= 0; }
+bool session_scores(const Session *s) { return !s->pipeline || pipeline_last_chunk(s->pipeline->place, 0) >= 0; }
 
 Status session_evaluation_stop(const Session *s, bool *stop)
 {

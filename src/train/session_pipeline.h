@@ -6,6 +6,25 @@
 #include "train/place.h"
 #include "train/session.h"
 
+struct SessionPipeline {
+    const PipelinePlace *place;
+    Comm *link;           /* the places of this pipeline; NULL: one */
+    Comm *groups[2];      /* holders in the order of replicas; of chimera one for each of the place's stages, the lower
+                             first;      NULL: one holder */
+    Memory *more;         // (chunks − 1)
+    Exec **train, **eval; // (chunks) the first are the session's
+    ExecPipeline *works, *evaluation;
+    Schedule one;          /* of an evaluation's micro-batch */
+    Intervals *norm_parts; // (ranks)
+    int ranks;
+    Session *session;
+    const SessionStep *step;
+    int64_t first; /* micro-batch of each direction that the pass begins with */
+    const MicroBatch *eval_batch;
+    Stats sums; /* of the last step, as the next one */
+    PipelineTimes times;
+};
+
 /* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
 Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
                           RowCounts *rows);
@@ -28,10 +47,23 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
 Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
+/* ---- behind a step's works (session_pipeline_sums.c) ---- */
+/* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
+   chimera that hold two of them do the same. */
+Status pipeline_sum_stages(const SessionPipeline *p);
+/* The two gradients of a tied word embedding become their sum, on all that hold it. */
+Status pipeline_tie(const SessionPipeline *p);
+/* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */
+Status pipeline_sum_losses(SessionPipeline *p);
+/* The chunk of a place with the last stage, for a direction; −1: none. */
+int pipeline_last_chunk(const PipelinePlace *at, int direction);
+
 /* ---- state (session_pipeline_state.c) ---- */
 /* Collective. Between rank 0's array of the whole space and what ranks hold, at `place` of this rank's. */
 Status pipeline_spread(const Session *s, const float *whole, float *place);
 Status pipeline_collect(const Session *s, float *whole, const float *place);
+/* Elements of the whole space, of tensors that are held here; gaps between tensors are 0. */
+void pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to);
 Status pipeline_check_same(const Session *s, const float *weights);
 /* Collective: a form that any rank's LayerNorms ask for. */
 Status pipeline_merge_forms(const Session *s, uint8_t *forms);

@@ -52,6 +52,20 @@ Status pipeline_collect(const Session *s, float *whole, const float *place)
     return OK;
 }
 
+void pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to)
+{
+    const PipelinePlace *at = s->plan.input.place;
+    memset(to, 0, (size_t)(end - begin) * sizeof *to);
+    for (int i = 0; i < at->held.params.count; i++) {
+        const Param *own = &at->held.params.params[i];
+        int64_t there = at->whole->params.params[at->of_whole[i]].offset;
+        int64_t from = there > begin ? there : begin, stop = there + param_held(own);
+        if (stop > end) stop = end;
+        if (from < stop)
+            memcpy(to + (from - begin), place + own->offset + (from - there), (size_t)(stop - from) * sizeof *to);
+    }
+}
+
 /* A digest of each parameter of the whole table, 0 where it is not held here; all ranks' (ranks, count). */
 Status pipeline_check_same(const Session *s, const float *weights)
 {

@@ -197,6 +197,10 @@ static int64_t place_in_slice(const Intervals *slice, int64_t element)
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
     bool own;
+    if (s->pipeline) {
+        pipeline_read_range(s, place_of(s, which), begin, end, to);
+        return OK;
+    }
     const float *from = session_part(s, which, &own);
     from += own ? place_in_slice(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);

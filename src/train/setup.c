@@ -251,8 +251,10 @@ static Status plan_place(const Config *c, PlanInput *in, const Accounts *account
     TRY(place_choose(c, in, accounts, s->ranks, &s->place));
     in->place = s->place;
     in->model = &s->place->chunks[0];
-    TRY(place_plan(c, in, accounts, &s->plan));
-    return ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan));
+    TRY(place_plan(c, in, accounts, s->ranks, &s->plan));
+    TRY(ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan)));
+    planner_warn(&s->plan);
+    return OK;
 }
 
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)

@@ -6,7 +6,6 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot.h"
-#include "train/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -17,8 +16,7 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
     const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
     *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
     if (wish->automatic) {
-        wish->wanted = (ranks > 1 || (launcher && *launcher)) && !place_wanted(c) &&
-                       c->kfac_interval == 0; /* whose inverses they lack */
+        wish->wanted = (ranks > 1 || (launcher && *launcher)) && c->kfac_interval == 0; /* whose inverses they lack */
         return OK;
     }
     size_t digits = strspn(text, "0123456789");
@@ -44,20 +42,27 @@ Status snapshots_replicas(const Config *c, int hosts, int *n)
     return OK;
 }
 
-uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
+uint64_t snapshots_slices_bytes(const ParamTable *params, const Intervals *slices, int n, int copies, uint64_t *all)
 {
     enum { SMALL_FILES = 512 << 10 };
     uint64_t most = 0, sum = 0;
-    Intervals *slices = exchange_slices(params, x);
-    for (int r = 0; r < (x ? x->buckets.ranks : 1); r++) {
+    for (int r = 0; r < n; r++) {
         uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
         if (bytes > most) most = bytes;
         sum += bytes;
-        intervals_free(&slices[r]);
     }
-    free(slices);
     if (all) *all = (uint64_t)(1 + copies) * sum;
     return (uint64_t)(1 + copies) * most;
+}
+
+uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
+{
+    int n = x ? x->buckets.ranks : 1;
+    Intervals *slices = exchange_slices(params, x);
+    uint64_t most = snapshots_slices_bytes(params, slices, n, copies, all);
+    for (int r = 0; r < n; r++) intervals_free(&slices[r]);
+    free(slices);
+    return most;
 }
 
 Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x, uint64_t *bytes)

@@ -20,6 +20,8 @@ Status snapshots_replicas(const Config *c, int hosts, int *n);
 /* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
    up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
 uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
+/* The same for these slices (n). */
+uint64_t snapshots_slices_bytes(const ParamTable *params, const Intervals *slices, int n, int copies, uint64_t *all);
 /* Bytes that snapshots will take on this rank; 0: none are taken. */
 Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
                       uint64_t *bytes);

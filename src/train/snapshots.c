@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "state/snapshot_copies.h"
+#include "train/place.h"
 #include "train/saving.h"
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
@@ -39,7 +40,7 @@ static SnapshotPlace place_of(const Snapshots *s, int slice)
                            .world = ranks_size(s->ranks),
                            .slice = slice,
                            .holder = ranks_rank(s->ranks),
-                           .params = &s->run->session.model->params,
+                           .params = &s->run->session.whole->params,
                            .part = &s->slices[slice],
                            .files = s->run->files,
                            .n_files = s->run->n_files};
@@ -49,7 +50,7 @@ static SnapshotPlace place_of(const Snapshots *s, int slice)
 static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
     const Run *run = s->run;
-    const ParamTable *params = &run->session.model->params;
+    const ParamTable *params = &run->session.whole->params;
     const Comm *c = ranks_comm(s->ranks);
     const char *dir = run->c->snapshot_dir;
     int rank = ranks_rank(s->ranks);
@@ -216,9 +217,13 @@ Status snapshots_open(Snapshots **out, Run *run)
     TRY_DONE(snapshots_wish(run->c, ranks_size(s->ranks), &s->wish));
     TRY_DONE(find_run(s, s->wish.wanted || s->ranks));
     progress->run = s->key;
+    if (!s->wish.wanted && s->ranks && ranks_first(s->ranks) && s->wish.automatic && session_kfac(&run->session))
+        log_info(
+            "no snapshots are taken: they do not hold K-FAC's inverses. --save-every and --save-steps save to disk");
     if (!s->wish.wanted) goto done;
     s->stats.every = s->wish.every;
-    s->slices = exchange_slices(&run->session.model->params, run->session.plan.input.exchange);
+    const PlanInput *in = &run->session.plan.input;
+    s->slices = in->place ? place_slices(in->place) : exchange_slices(&run->session.model->params, in->exchange);
     TRY_DONE(find_copies(s));
     TRY_DONE(open_everywhere(s, &room));
     if (room && s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
@@ -288,7 +293,7 @@ static Status begin_snapshot(Snapshots *s)
     saving_state(s->run, &text);
     source.state = text.data;
     source.state_size = text.len;
-    if (s->run->session.options.backend->device)
+    if (s->run->session.options.backend->device || s->run->session.pipeline)
         source.fetch = fetch_range;
     else
         for (StateArray a = 0; a < N_STATE_ARRAYS; a++)

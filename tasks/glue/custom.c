@@ -225,6 +225,8 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
     HeadKind kind;
     Status status = OK;
     TRY(import_problem(model, &kind));
+    if (kind == HEAD_SPAN)
+        return fail(E_USAGE, "%s answers questions, and has no labels; use `cairn squad --do-predict`", model);
     TRY_DONE(import_labels(model, &names, &n));
     c->task.multi = kind == HEAD_MULTI;
     if (kind == HEAD_REGRESSION) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tasks/glue/run.h"
+#include "train/evaluation.h"
 #include "train/result.h"
 
 static Status evaluate_split(Run *r, GlueSplitData *d)
@@ -13,7 +14,7 @@ static Status evaluate_split(Run *r, GlueSplitData *d)
     double start = clock_monotonic();
     GlueScores scores = {0};
     if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
-    TRY(glue_forward(r, &d->examples, d->values, &d->result.loss));
+    TRY(evaluation_logits(r, &d->examples, d->values, &d->result.loss));
     for (int64_t i = 0; i < d->examples.count * labels; i++)
         if (!isfinite(d->values[i]))
             return fail(E_NUMERIC,

@@ -8,6 +8,7 @@
 
 #include "tasks/glue/run.h"
 #include "train/check.h"
+#include "train/evaluation.h"
 #include "train/signals.h"
 
 enum { BLOCK_ROWS = 4096, DEFAULT_LENGTH = 128 };
@@ -207,7 +208,7 @@ static Status evaluate(Run *r)
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));
         if (p->block.count == 0) break;
-        TRY(glue_forward(r, &p->block, p->values, &loss));
+        TRY(evaluation_logits(r, &p->block, p->values, &loss));
         TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));
     }
     if (!run_first(r)) return OK;

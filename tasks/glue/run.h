@@ -40,10 +40,6 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokeniz
 /* Appends a text, or a pair, to token sequences as glue_tokenize makes them; *cap: tokens that there is room for. */
 void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
 
-/* Logits (count, labels) of every example in file order, and the mean loss. Collective: each rank evaluates its share
-   of the examples, and gets the results of all. */
-Status glue_forward(Run *r, const Examples *e, float *values, double *mean_loss);
-
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
 /* Metrics of a split; 0 for a split without labels. */
 static inline int glue_dev_metrics(const GlueRun *g, int split)

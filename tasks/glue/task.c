@@ -4,6 +4,7 @@
 
 #include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
+#include "train/check.h"
 #include "train/result.h"
 #include "train/signals.h"
 
@@ -44,10 +45,7 @@ static Status check(Run *r)
     r->train = c->do_train;
     if (!c->do_train && !c->do_eval && !glue_predicts(c))
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
-    if (c->eval_every > 0 && !c->do_eval)
-        return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
-    if (c->patience > 0 && !(c->do_train && c->eval_every > 0))
-        return fail(E_USAGE, "--patience counts evaluations while training: give --do-train and --eval-every");
+    TRY(check_evaluations(c));
     if (c->multi_label && !glue_task_is_custom(c->task))
         return fail(E_USAGE, "--multi-label: rows of %s have one label; it is an option of --task custom", c->task);
     return find_task(r->own, c);
@@ -165,13 +163,7 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
 
 /* ---- the end of training ---- */
 
-/* --patience: so many evaluations have passed since the best. */
-static bool reached(const Run *r, const TrainProgress *p)
-{
-    int64_t every = r->c->eval_every;
-    return r->c->patience > 0 && every > 0 && p->best_step > 0 &&
-           p->evaluated / every - p->best_step / every >= r->c->patience;
-}
+static bool reached(const Run *r, const TrainProgress *p) { return check_patience(r->c, p); }
 
 /* ---- results ---- */
 

@@ -15,6 +15,7 @@ for n in 1 2 3; do
     ended 0
     [ "$n" -eq 1 ] || near out1 "out$n"
     [ "$n" -eq 1 ] || equal_ranks "log$n" "$n"
+    [ "$n" -eq 1 ] || grep -q 'no snapshots are taken: they do not hold' "log$n.0" || complain "$n ranks: nothing about snapshots"
     [ "$(grep -c '"kfac_failed": 0' "out$n/metrics.jsonl")" -eq 3 ] || complain "$n ranks: not 3 inversions"
 done
 
@@ -22,6 +23,13 @@ done
 start 2 pieces "${glue[@]}" --output-dir pieces --bucket-size 1GiB --recompute full
 ended 0
 cmp out2/model.safetensors pieces/model.safetensors || complain "pieces or --recompute changed bits"
+
+# on cpu: threads and levels change no bit
+for flags in '--threads 1' '--threads 3' '--threads 2 --recompute every:2'; do
+    read -ra some <<<"$flags"
+    expect 0 "$CAIRN_BINARY" "${glue[@]}" --backend cpu --precision fp32 --output-dir "cpu$flags" "${some[@]}"
+    cmp "cpu--threads 1/model.safetensors" "cpu$flags/model.safetensors" || complain "$flags changed bits"
+done
 
 # stopped after each step, with and without a lag
 for lag in 0 2; do

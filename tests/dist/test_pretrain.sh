@@ -28,6 +28,11 @@ for n in 1 3; do
 done
 near kfac1 kfac3
 equal_ranks kfac3 3
+start 1 learns "${pretrain[@]}" --output-dir learns --kfac-interval 5 --optimizer adamw --learning-rate 3e-3 --max-steps 40 \
+    --eval-every 0 --warmup 4
+ended 0
+losses learns | awk 'NR <= 3 { first += $1 } NR > 37 { last += $1 } END { print first / 3, last / 3; exit !(last < 0.93 * first) }' ||
+    complain "with K-FAC the loss does not fall"
 
 start 3 shard "${pretrain[@]}" --output-dir shard3 --shard optimizer
 ended 0

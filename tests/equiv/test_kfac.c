@@ -302,6 +302,30 @@ static void test_lag(void **state)
     training_close(&lag);
 }
 
+/* The inverses of step 4's statistics are used from step 6 on. */
+static void test_adoption(void **state)
+{
+    (void)state;
+    Training t;
+    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {3, 2, 1e-3, 0}};
+    open_begun(&t, &o);
+    training_steps(&t, 0, 3);
+    size_t bytes = (size_t)t.kfac.table.size * sizeof(float);
+    float *first = mem_alloc(bytes), *second = mem_alloc(bytes);
+    const float *used = session_kfac_set(&t.session, false);
+    memcpy(first, used, bytes);
+    training_steps(&t, 3, 4);
+    memcpy(second, session_kfac_set(&t.session, true), bytes);
+    assert_memory_not_equal(first, second, bytes);
+    training_steps(&t, 4, 5);
+    assert_memory_equal(used, first, bytes);
+    training_steps(&t, 5, 6);
+    assert_memory_equal(used, second, bytes);
+    free(first);
+    free(second);
+    training_close(&t);
+}
+
 /* A linear whose inversion fails keeps its former inverses, and none is left without preconditioning for it. */
 static void test_failed_inversion(void **state)
 {
@@ -391,9 +415,10 @@ static void test_verifier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas), cmocka_unit_test(test_levels), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_schedule), cmocka_unit_test(test_lag),    cmocka_unit_test(test_failed_inversion),
-        cmocka_unit_test(test_learns),   cmocka_unit_test(test_memory), cmocka_unit_test(test_verifier),
+        cmocka_unit_test(test_formulas),         cmocka_unit_test(test_levels), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_schedule),         cmocka_unit_test(test_lag),    cmocka_unit_test(test_adoption),
+        cmocka_unit_test(test_failed_inversion), cmocka_unit_test(test_learns), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_verifier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,19 @@ def find_runs():
     return runs, list(kinds)
 
 
+def word_ranges():
+    """[first, last] of the scalars beyond ASCII that \\w of Python's re matches."""
+    ranges = []
+    for c in SCALARS:
+        if c < 0x80 or not chr(c).isalnum():
+            continue
+        if ranges and ranges[-1][1] == c - 1:
+            ranges[-1][1] = c
+        else:
+            ranges.append([c, c])
+    return ranges
+
+
 def lower_ranges():
     """[first, last, step, delta]: first, first + step … last become delta more."""
     ranges = []
@@ -155,7 +168,7 @@ def main():
     check_assumptions()
     runs, kinds = find_runs()
     dense = (max(start for start, _ in runs if start < 0xE0000) | 0xFF) + 1
-    ranges = lower_ranges()
+    ranges, words = lower_ranges(), word_ranges()
     pairs, single = decompositions()
     by_composed = sorted(range(len(pairs)), key=lambda i: pairs[i][2])
     version = f"Python {platform.python_version()}, Unicode {u.unidata_version}"
@@ -211,6 +224,10 @@ extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pair
 /* Scalars with a decomposition to one other: {{from, to}}, ascending. */
 #define UNICODE_SINGLE {len(single)}
 extern const uint32_t unicode_single[UNICODE_SINGLE][2];
+
+/* Beyond ASCII, what \\w of Python's re matches: {{first, last}}, ascending. */
+#define UNICODE_WORDS {len(words)}
+extern const uint32_t unicode_words[UNICODE_WORDS][2];
 /* clang-format on */
 
 #endif
@@ -246,6 +263,10 @@ const uint16_t unicode_by_composed[UNICODE_PAIRS] = {{
 
 const uint32_t unicode_single[UNICODE_SINGLE][2] = {{
 {rows("{%#x, %#x}" % s for s in single)}
+}};
+
+const uint32_t unicode_words[UNICODE_WORDS][2] = {{
+{rows("{%#x, %#x}" % tuple(r) for r in words)}
 }};
 /* clang-format on */
 """

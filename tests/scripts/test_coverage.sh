@@ -79,9 +79,11 @@ while IFS='|' read -r _ number _ state command shows missing _; do
 done < <(grep -E '^\| [0-9]+ \|' "$page")
 echo "$rows rows: $ran run here, $suite by the suite, $skipped need a GPU"
 
-said="Of 44 rows ${count[works0]} work, ${count[partly0]:-0} work partly, ${count[GPU0]:-0} need a GPU, ${count[missing0]:-0} are missing. \
-Of $((rows - 44)) rows beyond them ${count[works1]} work, ${count[partly1]:-0} work partly, ${count[missing1]:-0} are missing."
-tr '\n' ' ' <"$page" | grep -qF "$said" || complain "the page does not say: $said"
+states() { # states GROUP
+    echo "${count[works$1]:-0} work, ${count[partly$1]:-0} partly, ${count[GPU$1]:-0} wait for a GPU, missing: ${count[missing$1]:-0}."
+}
+said="The first table has 44 rows: $(states 0) The second has $((rows - 44)): $(states 1)"
+grep -qF "$said" <<<"$(tr '\n' ' ' <"$page")" || complain "the page does not say: $said"
 
 for user in "A student cluster team" "A benchmarker" "A lab"; do try_block "$user"; done
 finish

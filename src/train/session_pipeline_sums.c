@@ -1,0 +1,190 @@
+/* What a pipeline's ranks add up behind a step's works: gradients between holders, the two gradients of a tied word
+   embedding, losses. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/session_pipeline.h"
+
+#define TIE_TAG 0xffff0000u /* of the word embedding's two gradients; those of boundaries are small numbers */
+
+static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); }
+
+static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
+
+static Comm *group_of(const SessionPipeline *p, int stage)
+{
+    return p->groups[p->place->grid.directions == 2 && stage >= p->place->grid.stages / 2];
+}
+
+/* ---- sums between holders ---- */
+
+/* Each rank of the group adds an even part. The sum's bits do not depend on the parts. */
+static Status sum_elements(const SessionPipeline *p, Comm *group, float *x, int64_t count)
+{
+    Status status = OK;
+    int n = group->size;
+    Interval *intervals = mem_array((size_t)n, sizeof *intervals);
+    Intervals *parts = mem_array((size_t)n, sizeof *parts);
+    for (int64_t at = 0; at < count && status == OK; at += p->place->bucket) {
+        int64_t size = count - at < p->place->bucket ? count - at : p->place->bucket;
+        for (int r = 0; r < n; r++) {
+            intervals[r] = (Interval){size * r / n, size * (r + 1) / n};
+            int64_t own = intervals[r].end - intervals[r].begin;
+            parts[r] = (Intervals){.intervals = &intervals[r], .count = own > 0, .size = own};
+        }
+        status = comm_allreduce(group, x + at, parts, p->place->wire, p->session->memory.base[REGION_COMM]);
+    }
+    free(intervals);
+    free(parts);
+    return status;
+}
+
+/* The elements of the space that a stage's gradients take, with the gaps behind tensors. Of a place with both uses of
+   the word embedding the last stage's gradient lies apart. */
+static void stage_elements(const SessionPipeline *p, const Stage *stage, Intervals *list)
+{
+    const PipelinePlace *at = p->place;
+    const ParamTable *t = &at->held.params;
+    const Param *tied = model_tied(at->whole);
+    bool apart = at->both_uses && !stage_is_first(stage);
+    for (int i = 0; i < t->count; i++) {
+        const Param *own = &t->params[i];
+        if (!stage_holds(at->whole, stage, own) || (apart && strcmp(own->name, tied->name) == 0)) continue;
+        intervals_add(list, own->offset, i + 1 < t->count ? t->params[i + 1].offset : t->size);
+    }
+}
+
+static float *gradients(const SessionPipeline *p)
+{
+    return exec_data(p->train[0], p->session->plan.train_tensors.grads);
+}
+
+static Status sum_stage(const SessionPipeline *p, int number)
+{
+    const PipelinePlace *at = p->place;
+    const Stage *stage = &at->stages[number];
+    Comm *group = group_of(p, number);
+    Intervals list = {0};
+    Status status = OK;
+    stage_elements(p, stage, &list);
+    for (int i = 0; i < list.count && status == OK; i++)
+        status = sum_elements(p, group, gradients(p) + list.intervals[i].begin,
+                              list.intervals[i].end - list.intervals[i].begin);
+    if (status == OK && at->both_uses && stage_is_last(at->whole, stage))
+        status = sum_elements(p, group, gradients(p) + at->held.params.size, param_held(model_tied(at->whole)));
+    intervals_free(&list);
+    return status;
+}
+
+Status pipeline_sum_stages(const SessionPipeline *p)
+{
+    if (place_replicas(p->place) == 1) return OK;
+    for (int stage = 0; stage < p->place->grid.stages; stage++)
+        for (int k = 0; k < chunks_of(p); k++)
+            if (pipeline_stage(shape(p), p->place->number, k) == stage) TRY(sum_stage(p, stage));
+    return OK;
+}
+
+/* Two terms: their order does not matter. */
+static void add(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] += y[i];
+}
+
+static Status add_other_use(const SessionPipeline *p, int peer, float *x, int64_t count)
+{
+    float *other = p->session->memory.base[REGION_COMM];
+    for (int64_t at = 0; at < count; at += p->place->bucket) {
+        int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
+        CommTicket *in = NULL, *out = NULL;
+        Status status = comm_post(p->link, peer, TIE_TAG, false, other, (size_t)n * sizeof *x, &in);
+        if (status == OK) status = comm_post(p->link, peer, TIE_TAG, true, x + at, (size_t)n * sizeof *x, &out);
+        Status received = comm_wait(p->link, in, "the other gradient of the word embedding"),
+               sent = comm_wait(p->link, out, "the gradient of the word embedding");
+        TRY(status);
+        TRY(received);
+        TRY(sent);
+        add(x + at, other, n);
+    }
+    return OK;
+}
+
+Status pipeline_tie(const SessionPipeline *p)
+{
+    const PipelinePlace *at = p->place;
+    const Param *tied = model_tied(at->whole);
+    int peer, chunk, i = tied ? params_find(&at->held.params, tied->name) : -1;
+    if (i < 0 || at->grid.stages == 1) {
+        if (at->both_uses)
+            add(gradients(p) + at->held.params.params[i].offset, gradients(p) + at->held.params.size, param_held(tied));
+        return OK;
+    }
+    float *x = gradients(p) + at->held.params.params[i].offset;
+    if (at->both_uses) {
+        add(x, gradients(p) + at->held.params.size, param_held(tied));
+        return OK;
+    }
+    bool first = false;
+    for (int k = 0; k < chunks_of(p); k++) first |= stage_is_first(place_stage(at, k));
+    pipeline_home(shape(p), first ? at->grid.stages - 1 : 0, 0, &peer, &chunk);
+    return add_other_use(p, peer, x, param_held(tied));
+}
+
+/* ---- losses ---- */
+
+int pipeline_last_chunk(const PipelinePlace *at, int direction)
+{
+    for (int k = 0; k < place_chunks(at); k++)
+        if (stage_is_last(at->whole, place_stage(at, k)) && place_direction(at, k) == direction) return k;
+    return -1;
+}
+
+Status pipeline_sum_losses(SessionPipeline *p)
+{
+    typedef struct {
+        double loss[2], correct[2];
+        double works, busy; /* seconds until the rank's last work; with a work */
+    } Row;
+    const PipelinePlace *at = p->place;
+    Ranks *ranks = p->session->options.ranks;
+    Row mine = {.works = p->times.works, .busy = p->times.works - p->times.idle};
+    Row *all = mem_array((size_t)p->ranks, sizeof *all);
+    double longest = 0, busy = 0;
+    Status status = OK;
+    for (int d = 0; d < at->grid.directions; d++) {
+        Stats stats;
+        int k = pipeline_last_chunk(at, d);
+        if (k < 0) continue;
+        TRY_DONE(exec_download(p->train[k], run_plan_tensors(&p->session->plan, k, true)->stats, &stats, sizeof stats));
+        for (int slot = 0; slot < 2; slot++) {
+            mine.loss[slot] = stats.loss[slot];
+            mine.correct[slot] = (double)stats.correct[slot];
+        }
+    }
+    all[0] = mine;
+    if (ranks) TRY_DONE(comm_allgather(ranks_comm(ranks), &mine, sizeof mine, all));
+    for (int r = 0; r < p->ranks; r++) {
+        if (all[r].works > longest) longest = all[r].works;
+        busy += all[r].busy;
+    }
+    p->times.bubble = longest > 0 ? 1 - busy / (p->ranks * longest) : 0;
+    p->sums = (Stats){0};
+    for (int q = 0; q < place_replicas(at); q++) {
+        int number, chunk;
+        pipeline_home(shape(p), at->grid.stages - 1, q % at->grid.directions, &number, &chunk);
+        const Row *row = &all[number * at->grid.replicas + q / at->grid.directions];
+        for (int slot = 0; slot < 2; slot++) {
+            p->sums.loss[slot] = q ? p->sums.loss[slot] + row->loss[slot] : row->loss[slot];
+            p->sums.correct[slot] += (int64_t)row->correct[slot];
+        }
+    }
+done:
+    free(all);
+    return status;
+}
+
+void pipeline_take_sums(const Session *s, Stats *stats)
+{
+    memcpy(stats->loss, s->pipeline->sums.loss, sizeof stats->loss);
+    memcpy(stats->correct, s->pipeline->sums.correct, sizeof stats->correct);
+}
