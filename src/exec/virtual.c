@@ -31,12 +31,19 @@ void exec_virtual_begin(Exec *e)
     e->sums.complete = false;
 }
 
-/* Whether the sum of this level is added now: the last virtual rank takes all that wait, another one those below the
-   first level where none waits. */
+/* The first level at which none waits. */
+static int first_free(const VirtualSums *v)
+{
+    int level = 0;
+    while (v->held >> level & 1) level++;
+    return level;
+}
+
+/* Whether the sum of this level is added now: the last virtual rank takes all that wait, another one those below
+   first_free. */
 static bool takes(const VirtualSums *v, int level, bool last)
 {
-    uint64_t below = ((uint64_t)1 << level) - 1, bit = (uint64_t)1 << level;
-    return (v->held & bit) && (last || (v->held & below) == below);
+    return (v->held >> level & 1) && (last || level < first_free(v));
 }
 
 static void add(float *restrict x, const float *restrict y, int64_t n)
@@ -75,14 +82,12 @@ void exec_virtual_add_losses(Exec *e)
 
 static void add_last(void *arg, size_t begin, size_t end) { add_range(arg, (int64_t)begin, (int64_t)end, true); }
 
-/* Adds what is complete, and leaves the sum at the first level where none waits. */
+/* Adds what is complete, and leaves the sum at first_free. */
 static void add_and_leave(void *arg, size_t begin, size_t end)
 {
-    VirtualSums *v = arg;
-    int level = 0;
-    while (v->held >> level & 1) level++;
+    const VirtualSums *v = arg;
     add_range(v, (int64_t)begin, (int64_t)end, false);
-    memcpy(v->waiting + level * v->size + begin, v->grads + begin, (end - begin) * sizeof *v->grads);
+    memcpy(v->waiting + first_free(v) * v->size + begin, v->grads + begin, (end - begin) * sizeof *v->grads);
 }
 
 void exec_virtual_end(Exec *e, bool last)
@@ -95,8 +100,7 @@ void exec_virtual_end(Exec *e, bool last)
         v->complete = true;
         return;
     }
-    int level = 0;
-    while (v->held >> level & 1) level++;
+    int level = first_free(v);
     CHECK(level < v->levels, "a virtual rank too many: %d sums wait", v->levels);
     parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_and_leave, v);
     add_losses(v, false);

@@ -14,10 +14,11 @@ static TensorId kfac_tensor(Plan *p, int64_t place, int64_t side, int layer, con
 }
 
 /* The tensors of a linear, named after its weight gradient `dw` and its number there. */
-static void add_tensors(Plan *p, const KfacPlan *k, KfacLinear *l, TensorId dw, int part)
+static void add_tensors(Plan *p, const KfacPlan *k, KfacLinear *l, const Instr *wgrad, int part)
 {
     char name[32], stem[24];
-    int layer = p->tensors[dw].layer;
+    TensorId dw = wgrad->out[LINEAR_WGRAD_OUT_dw];
+    int layer = wgrad->layer;
     size_t length = strlen(p->tensors[dw].name);
     snprintf(stem, sizeof stem, "%.*s", (int)(length > 3 ? length - 3 : 0), p->tensors[dw].name + 1); /* "dl0.qkv.w" */
     snprintf(name, sizeof name, part || p->tensors[dw].rows.extra != l->n ? "%s%d" : "%s", stem, part);
@@ -45,7 +46,7 @@ static void curve(Plan *p, KfacPlan *k, const Instr *wgrad, TensorId ctl)
         KfacLinear *l = &k->linears[i];
         if (l->weight < begin || l->weight >= end) continue;
         int64_t first = (l->weight - begin) / cols;
-        add_tensors(p, k, l, dw, (int)(first / l->n));
+        add_tensors(p, k, l, wgrad, (int)(first / l->n));
         if (l->from == NONE) emit_curvature(p, k, wgrad, wgrad->in[LINEAR_WGRAD_IN_x], ctl, 0, l->next_a);
         emit_curvature(p, k, wgrad, wgrad->in[LINEAR_WGRAD_IN_dy], ctl, first, l->next_b);
     }
@@ -87,11 +88,13 @@ static void emit_inverses(Plan *p, const KfacPlan *k, TensorId ctl)
     }
 }
 
-/* Tensors in the place of a parameter's gradient. */
-static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows, int64_t cols, TensorId of)
+/* A tensor in the place of a parameter's gradient, named after the linear's flag: "l0.up.has" gives "l0.up.dw". */
+static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows, int64_t cols, TensorId flag)
 {
-    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(rows), cols, "%.40s.%s", p->tensors[of].name,
-                             cols > 1 ? "dw" : "db");
+    char stem[sizeof p->tensors->name]; /* plan_tensor moves the tensors */
+    snprintf(stem, sizeof stem, "%s", p->tensors[flag].name);
+    *strrchr(stem, '.') = '\0';
+    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(rows), cols, "%.40s.%s", stem, cols > 1 ? "dw" : "db");
     p->tensors[t].offset = p->tensors[grads].offset + (size_t)place * sizeof(float);
     return t;
 }

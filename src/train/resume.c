@@ -188,14 +188,14 @@ static Status load_alone(const TrainResume *r, Session *s)
     return status;
 }
 
-/* On rank 0. A checkpoint of a run without K-FAC has none, as --override allows. */
+/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, and a snapshot have none. */
 static Status read_kfac(const TrainResume *r, Session *s)
 {
     const Kfac *k = session_kfac(s);
-    bool found, two = kfac_sets(k) > 1;
+    bool found = false, two = kfac_sets(k) > 1;
     float *used = mem_array((size_t)(kfac_sets(k) * k->packed.size), sizeof *used);
     float *next = two ? used + k->packed.size : NULL;
-    Status status = checkpoint_load_kfac(r->dir, &k->packed, used, next, &found);
+    Status status = r->dir ? checkpoint_load_kfac(r->dir, &k->packed, used, next, &found) : OK;
     if (status == OK && found) {
         kfac_unpack(k, used, session_kfac_set(s, false));
         if (two) kfac_unpack(k, next, session_kfac_set(s, true));
@@ -212,7 +212,7 @@ static Status load_kfac(const TrainResume *r, Session *s)
 {
     const Kfac *k = session_kfac(s);
     Ranks *ranks = s->options.ranks;
-    if (!k || !r->dir) return OK;
+    if (!k) return OK;
     size_t bytes = (size_t)k->table.size * sizeof(float);
     TRY(ranks_all(ranks, ranks_first(ranks) ? read_kfac(r, s) : OK));
     TRY(ranks_broadcast(ranks, session_kfac_set(s, false), bytes));

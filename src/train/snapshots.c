@@ -217,6 +217,9 @@ Status snapshots_open(Snapshots **out, Run *run)
     TRY_DONE(snapshots_wish(run->c, ranks_size(s->ranks), &s->wish));
     TRY_DONE(find_run(s, s->wish.wanted || s->ranks));
     progress->run = s->key;
+    if (!s->wish.wanted && s->ranks && ranks_first(s->ranks) && s->wish.automatic && session_kfac(&run->session))
+        log_info(
+            "no snapshots are taken: they do not hold K-FAC's inverses. --save-every and --save-steps save to disk");
     if (!s->wish.wanted) goto done;
     s->stats.every = s->wish.every;
     const PlanInput *in = &run->session.plan.input;

@@ -74,10 +74,12 @@ static Status find_line(Verify *v, int64_t step, Json **doc)
     return status;
 }
 
+enum { LEARNING_RATE };
+
 static const struct {
     const char *key, *name;
     bool optional; /* one of the two runs may lack it */
-} compared[] = {{"lr", "the learning rate", false},
+} compared[] = {[LEARNING_RATE] = {"lr", "the learning rate", false},
                 {"loss", "the loss", false},
                 {"mlm_loss", "the loss of masked words", false},
                 {"nsp_loss", "the loss of next sentences", false},
@@ -102,7 +104,13 @@ static Status compare_member(const Verify *v, int64_t step, size_t i, const Json
     if ((!was && !is) || (compared[i].optional && (!was || !is))) return OK;
     put_figure(&a, was);
     put_figure(&b, is);
-    if (strcmp(a.data, b.data) != 0)
+    bool same = strcmp(a.data, b.data) == 0;
+    if (!same && i == LEARNING_RATE) /* a function of the options alone */
+        status = fail(E_USAGE,
+                      "%s: step %lld was made with the learning rate %s, its options give %s: they were changed later "
+                      "(--override). Give --steps behind that change",
+                      v->dir, (long long)step, a.data, b.data);
+    else if (!same)
         status =
             fail(E_DIFFERS, "%s: step %lld is the first that differs: %s was %s, and is %s. %lld steps before it agree",
                  v->dir, (long long)step, compared[i].name, a.data, b.data, (long long)v->compared);

@@ -15,6 +15,7 @@ for n in 1 2 3; do
     ended 0
     [ "$n" -eq 1 ] || near out1 "out$n"
     [ "$n" -eq 1 ] || equal_ranks "log$n" "$n"
+    [ "$n" -eq 1 ] || grep -q 'no snapshots are taken: they do not hold' "log$n.0" || complain "$n ranks: nothing about snapshots"
     [ "$(grep -c '"kfac_failed": 0' "out$n/metrics.jsonl")" -eq 3 ] || complain "$n ranks: not 3 inversions"
 done
 

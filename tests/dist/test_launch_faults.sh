@@ -55,9 +55,15 @@ for lost in 0 2; do
 done
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
-begin --max-restarts 2 -- "${glue[@]}" --max-steps 200 --output-dir killed --snapshot-steps 1
+# shellcheck disable=SC2317 # by wait_until
+started() { [ -e "pids/rank$1" ] && [ "$(wc -l <"pids/rank$1")" -ge "$2" ]; } # started RANK TIMES
+begin --max-restarts 2 -- "${glue[@]}" --max-steps 600 --output-dir killed --snapshot-steps 1
+times=0
 for kill in "1 SEGV" "2 KILL"; do
     read -r lost name <<<"$kill"
+    times=$((times + 1))
+    wait_until 60 started "$lost" "$times" || complain "rank $lost does not start: $(cat launch.out)"
+    seen=$(losses killed 2>/dev/null | wc -l)
     wait_until 60 advanced_by 3 killed || complain "the run does not go on: $(cat launch.out)"
     kill -s "$name" "$(tail -n 1 "pids/rank$lost")"
     wait_until 60 holds launch.out "rank $lost on localhost was killed by SIG$name; starting again" ||

@@ -63,6 +63,14 @@ expect 0 "$CAIRN_BINARY" verify patient
 says "4 steps computed again"
 if grep -q 'without effect' <<<"$output"; then complain "verify warns of options that nobody gave: $output"; fi
 
+# options that were changed on the way
+cp -r run overridden && rm -r overridden/run.json overridden/checkpoint-6
+expect 0 "${glue[@]}" --output-dir overridden --max-steps 6 --save-steps 2 --keep 9 --digest-steps 3 --recompute full --learning-rate 1e-3 --override
+expect 2 "$CAIRN_BINARY" verify overridden
+says "overridden: step 1 was made with the learning rate" "they were changed later (--override)"
+expect 0 "$CAIRN_BINARY" verify overridden --steps 5-6
+says "2 steps computed again"
+
 # other data, moved data
 cp -r data elsewhere
 expect 0 "$CAIRN_BINARY" verify run --steps 5-6 --data-dir elsewhere

@@ -1,0 +1,111 @@
+/* The snapshots of a made-up world of ranks, for the tests of snapshots. */
+#ifndef CAIRN_TESTS_STATE_SNAPSHOT_WORLD_H
+#define CAIRN_TESTS_STATE_SNAPSHOT_WORLD_H
+
+#include "checkpoint_sample.h"
+
+#include "state/snapshot_internal.h"
+
+enum { MOST_RANKS = 8 };
+
+static const Digest run_number = {.hi = 7, .lo = 9};
+
+typedef struct {
+    char *dir, *output; /* the snapshots' folder; the output folder */
+    ParamTable table;
+    Intervals parts[MOST_RANKS];
+    int world;
+    Snapshot *ranks[MOST_RANKS];
+} World;
+
+static inline SnapshotPlace place_of(const World *w, int rank)
+{
+    static const ModelFile files[] = {{"config.json", "{\"hidden_size\": 8}\n", 19}};
+    return (SnapshotPlace){.dir = w->dir,
+                           .output = w->output,
+                           .run = run_number,
+                           .world = w->world,
+                           .slice = rank,
+                           .holder = rank,
+                           .params = &w->table,
+                           .part = &w->parts[rank],
+                           .files = files,
+                           .n_files = 1};
+}
+
+static inline World *world_open(const char *dir, int world)
+{
+    World *w = mem_alloc(sizeof *w);
+    *w = (World){.dir = mem_strdup(dir), .output = mem_printf("%s/out", dir), .table = sample_table(), .world = world};
+    assert_ok(file_make_directories(w->output));
+    state_slices(&w->table, NULL, 0, world, w->parts);
+    for (int r = 0; r < world; r++) {
+        SnapshotPlace place = place_of(w, r);
+        assert_ok(snapshot_open(&place, &w->ranks[r]));
+    }
+    return w;
+}
+
+static inline void world_close(World *w)
+{
+    for (int r = 0; r < w->world; r++) {
+        snapshot_close(w->ranks[r]);
+        intervals_free(&w->parts[r]);
+    }
+    free(w->dir);
+    free(w->output);
+    free(w);
+}
+
+static inline SnapshotOutcome write_rank(World *w, int rank, const Sample *s, int64_t generation, int64_t keep)
+{
+    SnapshotSource source = {.arrays = {s->arrays[0], s->arrays[1], s->arrays[2]},
+                             .generation = generation,
+                             .step = s->state.step,
+                             .state = s->text,
+                             .state_size = s->state.state_size};
+    assert_ok(snapshot_begin(w->ranks[rank], &source, keep));
+    snapshot_wait_copied(w->ranks[rank]);
+    return snapshot_poll(w->ranks[rank], true);
+}
+
+static inline void write_all(World *w, int64_t step, int64_t generation)
+{
+    Sample *s = sample_of(step);
+    for (int r = 0; r < w->world; r++)
+        assert_int_equal(write_rank(w, r, s, generation, generation - 1), SNAPSHOT_COMPLETE);
+    for (int r = 0; r < w->world; r++) snapshot_commit(w->ranks[r], generation);
+    sample_free(s);
+}
+
+/* The step of the newest whole generation, whose bits must equal the saved ones; 0: none. */
+static inline int64_t read_step(const char *dir, const char *output, Buf *missing)
+{
+    SnapshotList list;
+    SnapshotSet set;
+    ParamTable t = sample_table();
+    assert_ok(snapshot_find(dir, output, &list));
+    snapshot_choose_in(&list, run_number, &set, missing);
+    int64_t step = set.generation ? set.step : 0;
+    if (set.generation) {
+        float *arrays[3];
+        Buf text = {0};
+        size_t size;
+        for (int a = 0; a < 3; a++) arrays[a] = mem_array((size_t)t.size, sizeof(float));
+        assert_ok(snapshot_assemble(&list, &set, arrays));
+        const char *state = snapshot_state(&list.files[set.pieces[0].file], set.pieces[0].slot, &size);
+        buf_append(&text, state, size);
+        Loaded got = sample_compare(&t, arrays, &text);
+        assert_true(got.equal);
+        assert_int_equal(got.step, step);
+        for (int a = 0; a < 3; a++) free(arrays[a]);
+        buf_free(&text);
+    }
+    snapshot_set_free(&set);
+    snapshot_list_free(&list);
+    return step;
+}
+
+static inline int64_t step_of(const World *w) { return read_step(w->dir, w->output, NULL); }
+
+#endif
