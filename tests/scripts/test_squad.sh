@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # `cairn squad`: training, answers and scores of a small sample; the parts of a run that every task has.
-. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+set -uo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 cat >config.json <<'END'
 {"vocab_size": 391, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
