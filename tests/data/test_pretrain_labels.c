@@ -59,14 +59,18 @@ static bool says(const char *dir, const char *text)
     return found;
 }
 
-/* One step of all 60 at rate 0 has the losses of evaluation with the same weights. */
-static void train_and_evaluate(const char *dir, const Sequences *s)
+/* `pairs`: the head of next sentences is trained. One step of all 60 at rate 0 has the losses of evaluation with the
+ * same weights. */
+#define TRAIN                                                                                                          \
+    "--data-dir part.hdf5 --model-config config.json --dropout 0 --batch-size 60 --max-steps 1 --learning-rate 0 "     \
+    "--resume never --output-dir run "
+#define EVALUATE "--data-dir part.hdf5 --do-eval --model run --output-dir eval "
+
+static void train_and_evaluate(const char *dir, const Sequences *s, bool pairs)
 {
     sample_shard(dir, "part.hdf5", SHARD_LISTS, s, 0, true);
-    assert_int_equal(pretrain(dir, "--data-dir part.hdf5 --model-config config.json --dropout 0 --batch-size 60 "
-                                   "--max-steps 1 --learning-rate 0 --resume never --output-dir run"),
-                     0);
-    assert_int_equal(pretrain(dir, "--data-dir part.hdf5 --do-eval --model run --output-dir eval"), 0);
+    assert_int_equal(pretrain(dir, pairs ? TRAIN : TRAIN "--nsp off"), 0);
+    assert_int_equal(pretrain(dir, pairs ? EVALUATE : EVALUATE "--nsp off"), 0);
     double mlm = number(dir, "run/metrics.jsonl", "mlm_loss"),
            again = number(dir, "eval/eval_results.json", "eval_mlm_loss");
     assert_true(fabs(mlm - again) < 1e-5 * again);
@@ -80,12 +84,15 @@ static void unlabelled_pairs(void **state)
     put_vocab(*state);
     sample_sequences(&s, 60, 5);
     for (int64_t i = 0; i < 60; i += 3) s.e.label[i] = -1;
-    train_and_evaluate(*state, &s);
+    train_and_evaluate(*state, &s, true);
     double nsp = number(*state, "run/metrics.jsonl", "nsp_loss"),
            again = number(*state, "eval/eval_results.json", "eval_nsp_loss");
     assert_true(again > 0.5 && fabs(nsp - again) < 1e-5 * again);
     for (int64_t i = 0; i < 60; i++) s.e.label[i] = -1; /* not one */
-    train_and_evaluate(*state, &s);
+    sample_shard(*state, "part.hdf5", SHARD_LISTS, &s, 0, true);
+    assert_int_equal(pretrain(*state, TRAIN), 2);
+    assert_true(says(*state, "give --nsp off"));
+    train_and_evaluate(*state, &s, false);
     assert_true(number(*state, "run/metrics.jsonl", "loss") == number(*state, "run/metrics.jsonl", "mlm_loss"));
     sequences_free(&s);
 }
@@ -97,7 +104,7 @@ static void no_masked_word(void **state)
     testing_write(*state, "config.json", config);
     put_vocab(*state);
     sample_sequences(&s, 60, 6);
-    train_and_evaluate(*state, &s);
+    train_and_evaluate(*state, &s, true);
     for (int64_t i = 0; i <= 60; i++) s.e.masked_offset[i] = 0;
     sample_shard(*state, "bare.hdf5", SHARD_LISTS, &s, 0, true);
     assert_int_equal(pretrain(*state, "--data-dir bare.hdf5 --do-eval --model run --output-dir eval"), 1);

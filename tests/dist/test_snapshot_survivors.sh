@@ -30,10 +30,15 @@ start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir whole --snapshot-step
 end_ranks
 [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
 
-# If the store is lost with rank 0, the survivors take the folder's lock in turn: one saves, the other finds it saved.
+# If the store is lost with rank 0, the survivors take the folder's lock in turn: one saves, the other finds it saved, or
+# saves too if it has made one step more.
 lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1
-[ "$(grep -l 'of 120 is saved in' log.1 log.2 | wc -l)" -eq 1 ] || { complain "not one rank saved" && tail -n 2 log.*; }
-[ "$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)" -eq 1 ] || { complain "the other did not wait" && tail -n 2 log.*; }
+saved=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in turns.*/\1/p' log.1 log.2 | sort -u | wc -l)
+known=$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)
+case "$saved $known" in
+'1 1' | '2 0') ;;
+*) complain "$saved steps saved, $known found saved" && tail -n 2 log.* ;;
+esac
 [ "$(grep -c "; saving the run's state if possible" log.1)" -eq 1 ] || complain "the loss is not reported at once"
 
 for lost in 0 2 "0 1"; do
