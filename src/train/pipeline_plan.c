@@ -35,8 +35,8 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     Plan plan;
     ModelTensors t;
     Policy policy;
-    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
     TRY(planner_policy(m->r->c, in->backend, &policy));
+    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
     if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, levels);
     PlanRequest q = plan_input_request(in, true);
     q.capacity = m->rows;

@@ -49,13 +49,15 @@ rm -r plain1
 this=("${glue[@]}" "${steps[@]}" --backend cpu --optimizer lamb --wire bf16)
 plain 2
 piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
-[ -z "${CAIRN_TEST_DEEP:-}" ] || piped 2 plain2 chimera --recompute selective
+piped 2 plain2 chimera --recompute selective
 
 # fp16 skips the same updates
-this=("${glue[@]}" "${steps[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296)
-plain 1
-grep -q "is skipped" log.0 || complain "nothing overflowed at a loss scale of 2^32"
-piped 2 plain1 1f1b
+if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
+    this=("${glue[@]}" "${steps[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296)
+    plain 1
+    grep -q "is skipped" log.0 || complain "nothing overflowed at a loss scale of 2^32"
+    piped 2 plain1 1f1b
+fi
 
 # 2 steps of 5 by a pipeline, then on one rank, then by another one
 this=("${glue[@]}" --backend ref --max-steps 5 --save-steps 1 --keep 10)
@@ -94,9 +96,11 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
         piped 2 stage1 "$schedule"
         cmp stage1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
     done
-    start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
-    ended 0
-    piped 2 stage2 chimera
+    if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
+        start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
+        ended 0
+        piped 2 stage2 chimera
+    fi
 else
     echo "without shards: pretraining is left out"
 fi
