@@ -166,12 +166,16 @@ static Status memo_get(Machine *m, uint64_t slot)
 
 /* --- the opcodes --- */
 
-/* The attributes of an OrderedDict (_metadata) are parsed and dropped. */
+/* The attributes of an OrderedDict (_metadata) and the state of an ignored object are parsed and dropped. */
 static Status pop_state(Machine *m)
 {
-    PickleId state, target;
-    TRY(pickle_pop_kind(m, PICKLE_DICT, &state));
-    TRY(pickle_pop_kind(m, PICKLE_DICT, &target));
+    PickleId state = 0, target = 0;
+    TRY(pop(m, &state));
+    TRY(pop(m, &target));
+    PickleKind is = pickle_value(m, target)->kind, has = pickle_value(m, state)->kind;
+    if (is != PICKLE_OTHER && is != PICKLE_DICT) return fail(E_FORMAT, "expected a dict, found %s", kind_names[is]);
+    if (has != PICKLE_DICT && (is != PICKLE_OTHER || has != PICKLE_TUPLE))
+        return fail(E_FORMAT, "expected a dict, found %s", kind_names[has]);
     return pickle_push(m, target);
 }
 
@@ -206,6 +210,7 @@ enum {
     SETITEMS = 'u',
     EMPTY_DICT = '}',
     PROTO = 0x80,
+    NEWOBJ = 0x81,
     TUPLE1 = 0x85,
     TUPLE2 = 0x86,
     TUPLE3 = 0x87,
@@ -295,6 +300,8 @@ static Status execute(Machine *m, uint8_t op)
         return pickle_read_stack_global(m);
     case REDUCE:
         return pickle_reduce(m);
+    case NEWOBJ:
+        return pickle_new_object(m);
     case BUILD:
         return pop_state(m);
     case BINPERSID:

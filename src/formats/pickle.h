@@ -15,7 +15,7 @@ typedef enum {
     PICKLE_INT,
     PICKLE_LONG, /* an integer beyond 64 bits: its bytes, little-endian two's complement */
     PICKLE_STRING,
-    PICKLE_OTHER, /* a float, bytes: parsed and ignored */
+    PICKLE_OTHER, /* a float, bytes, an object of a harmless class: parsed and ignored */
     PICKLE_TUPLE,
     PICKLE_LIST,
     PICKLE_DICT, /* an OrderedDict too */
@@ -71,7 +71,7 @@ bool pickle_is_text(const Pickle *p, PickleId id, const char *text);
 /* Location of a storage's bytes in the file: `offset` of its first element, `sum` as in TensorInfo. */
 typedef Status (*StorageFind)(void *context, const Pickle *p, const PickleValue *storage, uint64_t *offset, int *sum);
 
-/* Adds the tensors of a state_dict: the dict under "model", "state_dict" or "model_state_dict" of `root`, else root. */
+/* Adds the tensors of a state_dict: the dict of `root` under a key of state_dict.c ("model" …), else root. */
 Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context);
 
 #endif

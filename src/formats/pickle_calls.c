@@ -5,7 +5,7 @@
 
 #define MAX_GLOBAL 256 /* bytes of a module or a name */
 
-typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER } Call;
+typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER, CALL_IGNORED } Call;
 
 /* The names that a pickle may refer to. Storage types are valid only inside a persistent id. */
 static const struct {
@@ -16,6 +16,12 @@ static const struct {
     {"collections", "OrderedDict", CALL_ORDERED_DICT, 0},
     {"torch._utils", "_rebuild_tensor_v2", CALL_REBUILD_TENSOR, 0},
     {"torch._utils", "_rebuild_parameter", CALL_REBUILD_PARAMETER, 0},
+    /* what training programs keep beside a state_dict: options, and figures as scalars of numpy */
+    {"argparse", "Namespace", CALL_IGNORED, 0},
+    {"numpy", "dtype", CALL_IGNORED, 0},
+    {"numpy.core.multiarray", "scalar", CALL_IGNORED, 0},
+    {"numpy._core.multiarray", "scalar", CALL_IGNORED, 0},
+    {"_codecs", "encode", CALL_IGNORED, 0}, /* bytes, in protocol 2 */
     {"torch", "FloatStorage", CALL_NOTHING, F32},
     {"torch", "HalfStorage", CALL_NOTHING, F16},
     {"torch", "BFloat16Storage", CALL_NOTHING, BF16},
@@ -140,10 +146,23 @@ Status pickle_reduce(Machine *m)
         return call_rebuild_tensor(m, &tuple);
     case CALL_REBUILD_PARAMETER:
         return call_rebuild_parameter(m, &tuple);
+    case CALL_IGNORED:
+        return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
     case CALL_NOTHING:
         break;
     }
     return fail(E_FORMAT, "it calls '%s.%s', which is valid only as the type of a storage", globals[g].module,
+                globals[g].name);
+}
+
+Status pickle_new_object(Machine *m)
+{
+    PickleId class, args;
+    TRY(pickle_pop_kind(m, PICKLE_TUPLE, &args));
+    TRY(pickle_pop_kind(m, PICKLE_GLOBAL, &class));
+    int g = pickle_value(m, class)->global;
+    if (globals[g].call == CALL_IGNORED) return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
+    return fail(E_FORMAT, "opcode 0x81 makes an object of '%s.%s', which a state_dict does not need", globals[g].module,
                 globals[g].name);
 }
 

@@ -31,6 +31,7 @@ Status pickle_append(Machine *m, PickleId list, const PickleId *items, uint32_t 
 
 Status pickle_read_global(Machine *m);       /* GLOBAL */
 Status pickle_read_stack_global(Machine *m); /* STACK_GLOBAL */
+Status pickle_new_object(Machine *m);        /* NEWOBJ: objects that are ignored, only */
 Status pickle_reduce(Machine *m);            /* REDUCE */
 Status pickle_persistent_id(Machine *m);     /* BINPERSID */
 

@@ -70,7 +70,7 @@ static Status add_tensor(TensorFile *f, int shard, const Pickle *p, const Pickle
 /* Training checkpoints nest the state_dict one level down. */
 static PickleId choose_dict(const Pickle *p, PickleId root)
 {
-    static const char *const keys[] = {"model", "state_dict", "model_state_dict"};
+    static const char *const keys[] = {"model", "state_dict", "model_state_dict", "module"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         PickleId inner = pickle_get(p, root, keys[i]);
         if (inner != PICKLE_ABSENT && p->values[inner].kind == PICKLE_DICT) return inner;
@@ -94,7 +94,8 @@ Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root,
         TRY(add_tensor(f, shard, p, key, v, find, context));
     }
     if (f->count > before) return OK;
-    return fail(E_FORMAT,
-                "%s: found no named tensor at the top level or under 'model', 'state_dict' or 'model_state_dict'",
-                path);
+    return fail(
+        E_FORMAT,
+        "%s: found no named tensor at the top level or under 'model', 'state_dict', 'model_state_dict' or 'module'",
+        path);
 }

@@ -9,7 +9,8 @@
 
    Every tensor of the file is listed, optimizer slots and global_step of a TF1 checkpoint too (strings are left out:
    they are not tensors of numbers); the importer chooses among them. For a PyTorch file these are the tensors of the
-   dictionary under "model", "state_dict" or "model_state_dict", or else the top one. Bools are U8. */
+   dictionary under "model", "state_dict", "model_state_dict" or "module" (DeepSpeed), or else the top one. Bools are
+   U8. */
 #ifndef CAIRN_FORMATS_TENSOR_FILE_H
 #define CAIRN_FORMATS_TENSOR_FILE_H
 

@@ -149,6 +149,46 @@ static void test_cycle_and_ignored_values(void **state)
     buf_free(&pickle);
 }
 
+/* DeepSpeed's key, and what training programs keep beside the weights: argparse.Namespace and a numpy scalar, as
+   Python 3.11 writes them with protocols 2 and 4. */
+static void test_options_beside_the_model(void **state)
+{
+    (void)state;
+    static const char namespace
+        [] = "cargparse\nNamespace\n)\x81}(X\2\0\0\0lrG?\xb9\x99\x99\x99\x99\x99\x9aX\4\0\0\0nameX\1\0\0"
+             "\0xX\1\0\0\0nNub",
+        scalar[] = "cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nX\2\0\0\0f8\x89\x88\x87R(K\3X\1\0\0\0<NNNJ\xff\xff"
+                   "\xff\xffJ\xff\xff\xff\xffK\0tbc_codecs\nencode\nX\2\0\0\0xyX\6\0\0\0latin1\x86R\x86R",
+        scalar4[] = "\x8c\x16numpy._core.multiarray\x8c\6scalar\x93\x8c\5numpy\x8c\5dtype\x93\x8c\2f8\x89\x88\x87R(K\3"
+                    "\x8c\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbC\2xy\x86R";
+    Buf pickle = {0};
+    buf_puts(&pickle, "\x80\x02}(");
+    pickle_string(&pickle, "args");
+    buf_append(&pickle, namespace, sizeof namespace - 1);
+    pickle_string(&pickle, "loss");
+    buf_append(&pickle, scalar, sizeof scalar - 1);
+    pickle_string(&pickle, "best");
+    buf_append(&pickle, scalar4, sizeof scalar4 - 1);
+    pickle_string(&pickle, "module");
+    buf_puts(&pickle, "}");
+    pickle_string(&pickle, "weight");
+    pickle_tensor(&pickle, "FloatStorage", "0", 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
+    buf_puts(&pickle, "su.");
+    Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24);
+    TensorFile *f = open_hostile(path, path, zip.data, zip.len);
+    if (!f) fail_msg("refused: %s", status_message());
+    assert_int_equal(tensor_file_count(f), 1);
+    assert_int_equal(tensor_file_find(f, "weight"), 0);
+    tensor_file_close(f);
+    buf_free(&zip);
+    buf_free(&pickle);
+    EXPECT_PICKLE_REFUSED("cargparse\nNamespace\n)\x81Nb", "expected a dict, found None");
+    EXPECT_PICKLE_REFUSED("cargparse\nArgumentParser\n)\x81", "it asks for 'argparse.ArgumentParser'");
+    EXPECT_PICKLE_REFUSED("(U\7storagecnumpy\ndtype\nU\1"
+                          "0U\3cpuK\6tQ",
+                          "is not a storage type");
+}
+
 static void test_python2_old_form(void **state)
 {
     (void)state;
@@ -260,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_allowed_globals_misused),
         cmocka_unit_test(test_broken_machines),
         cmocka_unit_test(test_cycle_and_ignored_values),
+        cmocka_unit_test(test_options_beside_the_model),
         cmocka_unit_test(test_python2_old_form),
         cmocka_unit_test(test_tensors_outside_their_storage),
         cmocka_unit_test(test_names),
