@@ -173,9 +173,11 @@ static void test_without_nvml(void **state)
 static void test_nvtx_names(void **state)
 {
     Fixture *f = *state;
-    char *library = file_join(f->fakes, "nvtx.so"), *log = path_in(f, "ranges.txt");
     if (!is_built("cuda_host")) skip();
+    char *library = file_join(f->fakes, "nvtx.so"), *log = path_in(f, "ranges.txt");
     if (!file_exists(library)) {
+        free(library);
+        free(log);
         print_message("skipped: the CUDA toolkit has no nvtx3/nvToolsExt.h\n");
         skip();
     }
