@@ -1,4 +1,4 @@
-/* K-FAC's damping, the same on every backend. */
+/* K-FAC's damping and its tries, the same on every backend. */
 #ifndef CAIRN_KERNELS_KFAC_H
 #define CAIRN_KERNELS_KFAC_H
 
@@ -28,18 +28,28 @@ static inline double kfac_trace(const float *sums, int64_t n, double scale)
     return trace * scale;
 }
 
-/* Of INVERT: the sums of A, and the factors that make A and B of the sums. */
-static inline const float *kfac_sums_of_a(const OpCall *call)
+/* to = (sums·scale + gamma·I)⁻¹, (n, n); `to` may be `sums`. False: a pivot is not positive. */
+typedef bool KfacInverse(const void *scratch, const float *sums, int64_t n, double scale, double gamma, float *to);
+
+static inline bool kfac_try_inverse(KfacInverse *inverse, const void *scratch, const float *sums, int64_t n,
+                                    double scale, double gamma, float *to)
 {
-    const Operand *from = IN(call, INVERT, from);
-    return operand_present(from) ? from->data : OUT(call, INVERT, a)->data;
+    for (int tried = 0; tried < KFAC_TRIES; tried++, gamma *= 10)
+        if (inverse(scratch, sums, n, scale, gamma, to)) return true;
+    return false;
 }
 
-static inline void kfac_scales(const OpCall *call, double scale[2])
+/* INVERT with a backend's inverse. */
+static inline void kfac_invert(const OpCall *call, KfacInverse *inverse, const void *scratch)
 {
-    double tokens = (double)op_ctl(call)->kfac_tokens;
-    scale[0] = tokens > 0 ? 1 / tokens : 0;
-    scale[1] = tokens;
+    const Operand *from = IN(call, INVERT, from);
+    float *a = OUT(call, INVERT, a)->data, *b = OUT(call, INVERT, b)->data, *ready = OUT(call, INVERT, ready)->data;
+    const float *sums = operand_present(from) ? from->data : a;
+    int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
+    double tokens = (double)op_ctl(call)->kfac_tokens, scale = tokens > 0 ? 1 / tokens : 0, gamma[2];
+    bool good = kfac_damping(call, kfac_trace(sums, k, scale), kfac_trace(b, n, tokens), gamma);
+    good = good && kfac_try_inverse(inverse, scratch, sums, k, scale, gamma[0], a);
+    *ready = good && kfac_try_inverse(inverse, scratch, b, n, tokens, gamma[1], b);
 }
 
 #endif

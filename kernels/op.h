@@ -200,11 +200,6 @@ typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);
 /* Ops between ranks: exec/ runs them, backends do not have them. Of all ranks, and of neighbours in a pipeline. */
 static inline bool op_is_exchange(Op op) { return op == OP_REDUCE || op == OP_SHARE; }
 static inline bool op_is_link(Op op) { return op == OP_SEND || op == OP_RECEIVE; }
-/* K-FAC's, which a backend may lack. */
-static inline bool op_is_kfac(Op op)
-{
-    return op == OP_CURVATURE || op == OP_INVERT || op == OP_ADOPT || op == OP_PRECONDITION;
-}
 
 /* ---- the table, made from OP_LIST ---- */
 typedef struct {

@@ -234,45 +234,29 @@ static void mirror_part(void *arg, int part)
                     w->to[r * w->n + c] = -(r <= c ? w->s->m[r * w->n + c] : w->s->m[c * w->n + r]);
 }
 
-/* to = (sums·scale + gamma·I)⁻¹; `to` may be `sums`. */
-static bool invert_once(Sweep *w)
+static bool invert(const void *scratch, const float *sums, int64_t n, double scale, double gamma, float *to)
 {
-    const InvertScratch *s = w->s;
-    cpu_parallel(damp_part, w);
-    for (w->first = 0; w->first < w->n; w->first += BLOCK) {
-        w->size = w->n - w->first < BLOCK ? w->n - w->first : BLOCK;
-        if (!invert_pivot(w)) return false;
-        cpu_parallel(take_rows_part, w);
-        add_product(s->pivot, BLOCK, s->w, w->n, BLOCK, false, s->z, s->pieces);
-        add_product(s->minus_w, w->n, s->z, w->n, BLOCK, true, s->m, s->pieces);
-        cpu_parallel(put_rows_part, w);
+    const InvertScratch *s = scratch;
+    Sweep w = {.s = s, .sums = sums, .to = to, .n = n, .scale = (float)scale, .gamma = (float)gamma};
+    cpu_parallel(damp_part, &w);
+    for (; w.first < n; w.first += BLOCK) {
+        w.size = n - w.first < BLOCK ? n - w.first : BLOCK;
+        if (!invert_pivot(&w)) return false;
+        cpu_parallel(take_rows_part, &w);
+        add_product(s->pivot, BLOCK, s->w, n, BLOCK, false, s->z, s->pieces);
+        add_product(s->minus_w, n, s->z, n, BLOCK, true, s->m, s->pieces);
+        cpu_parallel(put_rows_part, &w);
     }
-    cpu_parallel(mirror_part, w);
+    cpu_parallel(mirror_part, &w);
     return true;
-}
-
-static bool invert(const InvertScratch *s, const float *sums, int64_t n, double scale, double gamma, float *to)
-{
-    for (int tried = 0; tried < KFAC_TRIES; tried++, gamma *= 10) {
-        Sweep w = {.s = s, .sums = sums, .to = to, .n = n, .scale = (float)scale, .gamma = (float)gamma};
-        if (invert_once(&w)) return true;
-    }
-    return false;
 }
 
 Status cpu_invert(const OpCall *call, const RowCounts *rows)
 {
-    const float *sums = kfac_sums_of_a(call);
-    float *a = OUT(call, INVERT, a)->data, *b = OUT(call, INVERT, b)->data, *ready = OUT(call, INVERT, ready)->data;
-    int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
-    double scale[2], gamma[2];
     InvertScratch s = invert_scratch(call);
     (void)rows;
     host_check_scratch(call, s.space.bytes);
-    kfac_scales(call, scale);
-    bool good = kfac_damping(call, kfac_trace(sums, k, scale[0]), kfac_trace(b, n, scale[1]), gamma);
-    good = good && invert(&s, sums, k, scale[0], gamma[0], a);
-    *ready = good && invert(&s, b, n, scale[1], gamma[1], b);
+    kfac_invert(call, invert, &s);
     return OK;
 }
 

@@ -73,31 +73,20 @@ static void invert_from(const double *l, double *column, int64_t n, float *to)
     }
 }
 
-/* to = (sums·scale + gamma·I)⁻¹; `to` may be `sums`. */
-static bool invert(const float *sums, int64_t n, double scale, double gamma, double *scratch, float *to)
+static bool invert(const void *space, const float *sums, int64_t n, double scale, double gamma, float *to)
 {
-    for (int tried = 0; tried < KFAC_TRIES; tried++, gamma *= 10) {
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j <= i; j++)
-                scratch[i * n + j] = (double)sums[j * n + i] * scale + (i == j ? gamma : 0);
-        if (!cholesky(scratch, n)) continue;
-        invert_from(scratch, scratch + n * n, n, to);
-        return true;
-    }
-    return false;
+    double *l = (double *)(uintptr_t)space;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) l[i * n + j] = (double)sums[j * n + i] * scale + (i == j ? gamma : 0);
+    if (!cholesky(l, n)) return false;
+    invert_from(l, l + n * n, n, to);
+    return true;
 }
 
 Status ref_invert(const OpCall *call, const RowCounts *rows)
 {
-    const float *sums = kfac_sums_of_a(call);
-    float *a = OUT(call, INVERT, a)->data, *b = OUT(call, INVERT, b)->data, *ready = OUT(call, INVERT, ready)->data;
-    int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
-    double scale[2], gamma[2];
     host_check_scratch(call, ref_invert_scratch(call, rows));
-    kfac_scales(call, scale);
-    bool good = kfac_damping(call, kfac_trace(sums, k, scale[0]), kfac_trace(b, n, scale[1]), gamma);
-    good = good && invert(sums, k, scale[0], gamma[0], call->scratch, a);
-    *ready = good && invert(b, n, scale[1], gamma[1], call->scratch, b);
+    kfac_invert(call, invert, call->scratch);
     return OK;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # --virtual-ranks: a run has the same bits on any cluster. Ranks, threads, --micro-batch-tokens, recompute policy and
-# --shard are combined, in fine-tuning and in pretraining; each run goes on from its middle with another combination.
-# Weights, both moments, losses and digests are compared with those of one run. CAIRN_TEST_DEEP=1 takes all combinations.
+# --shard are combined, in fine-tuning and in pretraining; each run is stopped half-way and resumed with another
+# combination. Weights, both moments, losses and digests are compared with those of one run. CAIRN_TEST_DEEP=1 takes all
+# combinations.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
