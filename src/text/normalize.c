@@ -21,7 +21,7 @@ static int special_at(const char *text, size_t len)
 
 typedef struct {
     bool lower, strip, chinese, special; /* special: cut at special pieces */
-    WordFn *each;
+    WordsFn *each;
     void *context;
     Scalars word;    /* the word so far, of text that is not all ASCII */
     unsigned seen;   /* bits of all scalars of the word */
@@ -32,36 +32,88 @@ typedef struct {
 
 static char *room_for(WordScan *w, size_t bytes)
 {
-    if (bytes > w->bytes_cap) {
-        w->bytes_cap = bytes + bytes / 2;
+    if (bytes + WORD_READABLE > w->bytes_cap) {
+        w->bytes_cap = bytes + bytes / 2 + WORD_READABLE;
         w->bytes = mem_resize(w->bytes, w->bytes_cap, 1);
     }
     return w->bytes;
 }
 
-/* ---- ASCII: a run without white space, control characters and '[' ---- */
+/* ---- ASCII: text without '[' and control characters, blanks as its only white space ---- */
 
-static void ascii_run(WordScan *w, const char *p, const char *end)
+#define LANES      16
+#define ASCII_PART ((size_t)1024)
+typedef int8_t Lanes __attribute__((vector_size(LANES))); /* signed: what is not ASCII is below 0 */
+
+/* A copy of such text, lower-cased where asked for; a bit for each letter or digit, and for the first byte of a word.
+ */
+typedef struct {
+    char text[ASCII_PART + WORD_READABLE];
+    uint16_t letters[ASCII_PART / LANES + 4], starts[ASCII_PART / LANES + 4];
+} AsciiCopy;
+
+/* Bit i is that of lane i, all of whose bits are equal. */
+static inline unsigned lane_bits(Lanes mask)
 {
-    char small[128];
-    while (p < end) {
-        const char *part = p;
-        if (unicode_ascii[(uint8_t)*p++] & UC_PUNCT) {
-            w->each(w->context, part, 1, 1);
-            continue;
-        }
-        while (p < end && !(unicode_ascii[(uint8_t)*p] & UC_PUNCT)) p++;
-        size_t len = (size_t)(p - part);
-        if (w->lower) {
-            char *lowered = len <= sizeof small ? small : room_for(w, len);
-            for (size_t i = 0; i < len; i++) {
-                uint8_t c = (uint8_t)part[i];
-                lowered[i] = (char)(c | (c >= 'A' && c <= 'Z' ? 0x20 : 0));
-            }
-            part = lowered;
-        }
-        w->each(w->context, part, len, len);
+    const uint64_t each = UINT64_C(0x8040201008040201), sum = UINT64_C(0x0101010101010101);
+    uint64_t half[2];
+    memcpy(half, &mask, sizeof half);
+    return (unsigned)((half[0] & each) * sum >> 56 | (half[1] & each) * sum >> 56 << 8);
+}
+
+/* Copies up to ASCII_PART bytes, LANES at a time, and returns how many: up to the first LANES with a byte of other
+   text. Blanks follow the copy. */
+static size_t copy_ascii(AsciiCopy *copy, const char *p, size_t len, bool lower)
+{
+    const Lanes blanks = (Lanes){0} + ' ', lowering = (Lanes){0} + (int8_t)(lower ? 'a' - 'A' : 0);
+    size_t n = 0;
+    unsigned before = 0;
+    for (; n < len && n < ASCII_PART; n += LANES) {
+        Lanes x = blanks;
+        uint64_t other[2];
+        if (len - n >= LANES)
+            memcpy(&x, p + n, LANES);
+        else
+            memcpy(&x, p + n, len - n);
+        Lanes stops = (x < ' ') | (x == '[') | (x == 0x7f);
+        memcpy(other, &stops, sizeof other);
+        if (other[0] | other[1]) break;
+        Lanes upper = (x >= 'A') & (x <= 'Z'), small = x | ' ';
+        Lanes letter = ((small >= 'a') & (small <= 'z')) | ((x >= '0') & (x <= '9'));
+        unsigned letters = lane_bits(letter), others = lane_bits(~letter & (x != ' '));
+        x |= upper & lowering;
+        memcpy(copy->text + n, &x, LANES);
+        copy->letters[n / LANES] = (uint16_t)letters;
+        copy->starts[n / LANES] = (uint16_t)((letters & ~(letters << 1 | before)) | others);
+        before = letters >> (LANES - 1);
     }
+    memcpy(copy->text + n, &blanks, LANES);
+    memset(copy->letters + n / LANES, 0, 8);
+    memset(copy->starts + n / LANES, 0, 8);
+    return n < len ? n : len;
+}
+
+/* The words of the first `n` bytes of the copy, which end at a blank. */
+static void copied_words(const WordScan *w, const AsciiCopy *copy, size_t n)
+{
+    Word words[ASCII_PART];
+    size_t found = 0;
+    for (size_t block = 0; block < n; block += 64) {
+        uint64_t starts, letters;
+        memcpy(&starts, copy->starts + block / LANES, sizeof starts);
+        if (n - block < 64) starts &= (UINT64_C(1) << (n - block)) - 1;
+        for (; starts; starts &= starts - 1) {
+            size_t at = block + (size_t)__builtin_ctzll(starts);
+            memcpy(&letters, (const char *)copy->letters + at / 8, sizeof letters);
+            letters >>= at % 8; /* 57 bits at least */
+            unsigned len = letters == UINT64_MAX ? 64 : (unsigned)__builtin_ctzll(~letters);
+            if (len >= 57)
+                while (!(unicode_ascii[(uint8_t)copy->text[at + len]] & (UC_PUNCT | UC_SPACE))) len++;
+            len += !len; /* punctuation */
+            words[found++] = (Word){copy->text + at, len, len};
+        }
+    }
+    if (found) w->each(w->context, words, found);
 }
 
 /* ---- Other text: scalar by scalar into w->word ---- */
@@ -70,7 +122,7 @@ static void emit_part(WordScan *w, const uint32_t *part, size_t count)
 {
     char *bytes = room_for(w, 4 * count), *end = bytes;
     for (size_t i = 0; i < count; i++) end += utf8_encode(part[i], end);
-    w->each(w->context, bytes, (size_t)(end - bytes), count);
+    w->each(w->context, &(Word){bytes, (uint32_t)(end - bytes), (uint32_t)count}, 1);
 }
 
 static bool word_is_special(const Scalars *word)
@@ -156,33 +208,26 @@ static void any_run(WordScan *w, const char *p, const char *end)
     end_word(w);
 }
 
-/* ---- Runs between ASCII white space ---- */
+/* ---- Texts ---- */
 
-/* Cuts the run at special pieces, unless they count as text. */
-static void mixed_run(WordScan *w, const char *p, const char *end)
+/* A run between ASCII white space. Cuts it at special pieces, unless they count as text. */
+static void run_words(WordScan *w, const char *p, const char *end)
 {
     while (p < end) {
         const char *chunk = p;
-        unsigned seen = 0;
         int special = -1;
-        for (; p < end; p++) {
-            unsigned bits = unicode_ascii[(uint8_t)*p];
-            if ((bits & UC_BRACKET) && (special = special_at(p, (size_t)(end - p))) >= 0 && w->special) break;
-            if (special >= 0) seen |= UC_BEYOND;
-            seen |= bits;
-        }
-        if (seen & (UC_DROP | UC_BEYOND))
-            any_run(w, chunk, p);
-        else
-            ascii_run(w, chunk, p);
-        if (p < end) {
-            w->each(w->context, p, special_pieces[special].len, special_pieces[special].len);
-            p += special_pieces[special].len;
+        for (; p < end; p++)
+            if (*p == '[' && w->special && (special = special_at(p, (size_t)(end - p))) >= 0) break;
+        any_run(w, chunk, p);
+        if (special >= 0) {
+            const SpecialPiece *s = &special_pieces[special];
+            w->each(w->context, &(Word){s->text, (uint32_t)s->len, (uint32_t)s->len}, 1);
+            p += s->len;
         }
     }
 }
 
-void text_words(const TokenizerOptions *options, const char *text, size_t len, WordFn *each, void *context)
+void text_words(const TokenizerOptions *options, const char *text, size_t len, WordsFn *each, void *context)
 {
     WordScan w = {.lower = options->lower_case,
                   .strip = options->strip_accents < 0 ? options->lower_case : options->strip_accents > 0,
@@ -190,18 +235,18 @@ void text_words(const TokenizerOptions *options, const char *text, size_t len, W
                   .special = !options->split_special,
                   .each = each,
                   .context = context};
+    AsciiCopy copy;
     const char *p = text, *end = text + len;
     while (p < end) {
+        size_t left = (size_t)(end - p), copied = copy_ascii(&copy, p, left, w.lower), whole = copied;
+        if (copied < left) /* the last run may continue */
+            while (whole > 0 && copy.text[whole - 1] != ' ') whole--;
+        copied_words(&w, &copy, whole);
+        p += whole;
+        if (whole == left || (whole > 0 && copied == ASCII_PART)) continue;
         const char *run = p;
-        unsigned bits = 0, seen = 0;
-        while (p < end && !((bits = unicode_ascii[(uint8_t)*p]) & UC_SPACE)) {
-            seen |= bits;
-            p++;
-        }
-        if (seen & (UC_DROP | UC_BEYOND | UC_BRACKET))
-            mixed_run(&w, run, p);
-        else
-            ascii_run(&w, run, p);
+        while (p < end && !(unicode_ascii[(uint8_t)*p] & UC_SPACE)) p++;
+        run_words(&w, run, p);
         if (p < end) p++;
     }
     scalars_free(&w.word);

@@ -13,18 +13,25 @@
 /* Most characters of a word; a longer word is [UNK]. */
 #define WORD_MAX 100
 
+/* Bytes that may be read from the beginning of a word, whatever its length. */
+#define WORD_READABLE 16
+
 /* The pieces that are never split, [PAD] [UNK] [CLS] [SEP] [MASK]. */
 #define N_SPECIAL 5
 typedef struct {
-    const char *text;
+    char text[WORD_READABLE];
     size_t len;
 } SpecialPiece;
 extern const SpecialPiece special_pieces[N_SPECIAL];
 
-/* A word: UTF-8, never empty, not NUL-terminated, valid during the call. `chars` is its length in scalars. */
-typedef void WordFn(void *context, const char *word, size_t len, size_t chars);
+/* UTF-8, never empty, without NUL, not NUL-terminated, valid during the call. */
+typedef struct {
+    const char *text;
+    uint32_t len, chars; /* bytes, scalars */
+} Word;
+typedef void WordsFn(void *context, const Word *words, size_t n);
 
-/* Calls each(context, …) for every word of `text`, in order. */
-void text_words(const TokenizerOptions *options, const char *text, size_t len, WordFn *each, void *context);
+/* Calls each(context, …) for all words of `text`, in order, one or many at a time. */
+void text_words(const TokenizerOptions *options, const char *text, size_t len, WordsFn *each, void *context);
 
 #endif

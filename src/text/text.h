@@ -1,9 +1,10 @@
 /* Text to token ids: BERT's WordPiece, equal to Hugging Face's BertTokenizer (the Python one, Transformers 4;
    docs/contracts.md 11).
 
-   A Vocab maps pieces to ids; a Tokenizer is a Vocab and a few options. Both are read-only once made, so any number of
-   threads may share them. The classes of characters (space, punctuation, lower case, accent) are frozen in
-   unicode_tables.c, which names its Python and Unicode version. */
+   A Vocab maps pieces to ids, is read-only once made, and any number of threads may share it. A Tokenizer is a Vocab, a
+   few options and a cache of 512 KiB with the words that it met: each thread that encodes has its own. The classes of
+   characters (space, punctuation, lower case, accent) are frozen in unicode_tables.c, which names its Python and
+   Unicode version. */
 #ifndef CAIRN_TEXT_TEXT_H
 #define CAIRN_TEXT_TEXT_H
 
@@ -54,11 +55,11 @@ void token_ids_free(TokenIds *ids);
 
 /* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. Special pieces written in the text
    give their ids. Bytes that are not UTF-8 are left out, as U+FFFD is; text_utf8_error finds them. */
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t len, TokenIds *out);
+void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
 /* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
    max_len up to `most` gives the same as for the whole text. */
-void tokenizer_encode_first(const Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
+void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
 
 /* Appends to an empty Buf the words that are cut into pieces, with a blank between two: Google's BasicTokenizer. */
 void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out);

@@ -31,23 +31,25 @@ VocabTrainer *vocab_trainer_new(VocabTraining options)
     return t;
 }
 
-static void count_word(void *context, const char *word, size_t len, size_t chars)
+static void count_words(void *context, const Word *words, size_t n)
 {
     VocabTrainer *t = context;
-    if (chars > WORD_MAX || (word[0] == '[' && chars > 1)) return;
-    size_t i = string_table_add(&t->words, word, len);
-    if (i >= t->counts_cap) {
-        size_t before = t->counts_cap;
-        t->counts_cap = before ? 2 * before : 1024;
-        t->counts = mem_resize(t->counts, t->counts_cap, sizeof *t->counts);
-        memset(t->counts + before, 0, (t->counts_cap - before) * sizeof *t->counts);
+    for (const Word *w = words; w < words + n; w++) {
+        if (w->chars > WORD_MAX || (w->text[0] == '[' && w->chars > 1)) continue;
+        size_t i = string_table_add(&t->words, w->text, w->len);
+        if (i >= t->counts_cap) {
+            size_t before = t->counts_cap;
+            t->counts_cap = before ? 2 * before : 1024;
+            t->counts = mem_resize(t->counts, t->counts_cap, sizeof *t->counts);
+            memset(t->counts + before, 0, (t->counts_cap - before) * sizeof *t->counts);
+        }
+        t->counts[i]++;
     }
-    t->counts[i]++;
 }
 
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len)
 {
-    text_words(&t->options.normalisation, text, len, count_word, t);
+    text_words(&t->options.normalisation, text, len, count_words, t);
 }
 
 void vocab_trainer_free(VocabTrainer *t)

@@ -18,7 +18,7 @@ static Digest examples_digest(const Examples *e)
     return d;
 }
 
-void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
+void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
 {
     TokenIds first = {0}, second = {0};
     size_t used = (size_t)e->offset[e->count];
@@ -35,7 +35,7 @@ void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordTex
     token_ids_free(&second);
 }
 
-Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokenizer *tokenizer, int max_length,
+Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out)
 {
     size_t cap = 0;

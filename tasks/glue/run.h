@@ -34,11 +34,11 @@ typedef struct {
 } GlueRun;
 
 /* Token sequences of a split, cut to max_length, with labels and scores. E_STOPPED if *stop becomes set. */
-Status glue_tokenize(const GlueExamples *in, const GlueTask *task, const Tokenizer *tokenizer, int max_length,
+Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out);
 
 /* Appends a text, or a pair, to token sequences as glue_tokenize makes them; *cap: tokens that there is room for. */
-void glue_append(Examples *e, size_t *cap, const Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
+void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
 
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
 /* Metrics of a split; 0 for a split without labels. */

@@ -81,7 +81,7 @@ typedef struct {
 
 /* Windows of all questions, in the file's order. In training a window without the whole answer has both labels at
    [CLS], as an impossible question has. E_STOPPED if *stop becomes set. */
-Status squad_windows(SquadFile *file, const Tokenizer *tokenizer, SquadCut cut, const volatile sig_atomic_t *stop,
+Status squad_windows(SquadFile *file, Tokenizer *tokenizer, SquadCut cut, const volatile sig_atomic_t *stop,
                      SquadWindows *out);
 void squad_windows_free(SquadWindows *w); /* takes a zeroed one */
 /* Whether a piece of the paragraph has its most context, of the n windows that hold it, in number `at`. */

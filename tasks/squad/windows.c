@@ -13,7 +13,7 @@ void squad_windows_free(SquadWindows *w)
     *w = (SquadWindows){0};
 }
 
-static void tokenize_paragraph(const Tokenizer *t, SquadParagraph *p)
+static void tokenize_paragraph(Tokenizer *t, SquadParagraph *p)
 {
     TokenIds ids = {0};
     int32_t cap = 0;
@@ -103,7 +103,7 @@ static int32_t first_piece(const SquadParagraph *p, int32_t word)
 }
 
 /* The pieces of the answer within those of its words: the first part that is the answer's own pieces. */
-static void improve(const Tokenizer *t, const SquadParagraph *p, const char *answer, int32_t *first, int32_t *last)
+static void improve(Tokenizer *t, const SquadParagraph *p, const char *answer, int32_t *first, int32_t *last)
 {
     TokenIds ids = {0};
     tokenizer_encode(t, answer, strlen(answer), &ids);
@@ -118,7 +118,7 @@ static void improve(const Tokenizer *t, const SquadParagraph *p, const char *ans
 }
 
 /* The first and last piece of the answer; −1 for an impossible question. False: the question is left out. */
-static bool find_pieces(const Tokenizer *t, const SquadParagraph *p, const SquadQuestion *q, int32_t pieces[2])
+static bool find_pieces(Tokenizer *t, const SquadParagraph *p, const SquadQuestion *q, int32_t pieces[2])
 {
     int32_t first, last;
     pieces[0] = pieces[1] = -1;
@@ -195,8 +195,7 @@ static Digest windows_digest(const Examples *e)
     return d;
 }
 
-Status squad_windows(SquadFile *file, const Tokenizer *t, SquadCut cut, const volatile sig_atomic_t *stop,
-                     SquadWindows *out)
+Status squad_windows(SquadFile *file, Tokenizer *t, SquadCut cut, const volatile sig_atomic_t *stop, SquadWindows *out)
 {
     Status status = OK;
     size_t cap = 0;

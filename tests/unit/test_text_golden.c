@@ -36,20 +36,23 @@ typedef struct {
     Buf out;
 } Digester;
 
-static void add_word(void *context, const char *word, size_t len, size_t chars)
+static void add_words(void *context, const Word *words, size_t n)
 {
     Buf *out = context;
-    size_t counted = 0;
-    for (size_t i = 0; i < len; i++) counted += (word[i] & 0xC0) != 0x80;
-    if (counted != chars) fail_msg("\"%.*s\" was given with %zu characters", (int)len, word, chars);
-    buf_append(out, word, len);
-    buf_append(out, " ", 1);
+    for (const Word *w = words; w < words + n; w++) {
+        uint32_t counted = 0;
+        for (uint32_t i = 0; i < w->len; i++) counted += (w->text[i] & 0xC0) != 0x80;
+        if (counted != w->chars)
+            fail_msg("\"%.*s\" was given with %u characters", (int)w->len, w->text, (unsigned)w->chars);
+        buf_append(out, w->text, w->len);
+        buf_append(out, " ", 1);
+    }
 }
 
 static void add_text(Digester *d, const char *text, size_t len)
 {
     if (!d->tokenizer) {
-        text_words(&d->options, text, len, add_word, &d->out);
+        text_words(&d->options, text, len, add_words, &d->out);
         buf_append(&d->out, "\n", 1);
         return;
     }
@@ -424,7 +427,7 @@ static void check_vector(char **f, int number)
         Buf words = {0}, expected = {0};
         buf_puts(&words, "");
         buf_puts(&expected, "");
-        text_words(&options, text.data, text.len, add_word, &words);
+        text_words(&options, text.data, text.len, add_words, &words);
         for (size_t i = 0; i < js_size(list); i++) buf_printf(&expected, "%s ", js_string(js_at(list, i), "?"));
         assert_int_equal(words.len, expected.len);
         if (words.len) assert_memory_equal(words.data, expected.data, words.len);

@@ -2,6 +2,7 @@
    Hugging Face is tested in test_text_golden.c. */
 #include "testing.h"
 
+#include "data/masking.h"
 #include "text/text.h"
 
 static const char pieces[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
@@ -283,6 +284,74 @@ static void test_beginning(void **state)
     tokenizer_free(t);
 }
 
+/* Every word of up to four letters a and b, as a word's first piece and as a later one. */
+static Vocab *letters_vocab(void)
+{
+    Vocab *v;
+    Buf text = {0};
+    buf_puts(&text, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\n");
+    for (int later = 0; later < 2; later++)
+        for (unsigned len = 1; len <= 4; len++)
+            for (unsigned bits = 0; bits < 1u << len; bits++) {
+                buf_puts(&text, later ? "##" : "");
+                for (unsigned k = 0; k < len; k++) buf_puts(&text, bits >> k & 1 ? "b" : "a");
+                buf_puts(&text, "\n");
+            }
+    assert_int_equal(vocab_parse("letters", text.data, text.len, NULL, &v), OK);
+    buf_free(&text);
+    return v;
+}
+
+/* Ids of such a word: pieces of four letters, then the rest. */
+static void cut_by_hand(const Vocab *v, const char *word, size_t len, TokenIds *out)
+{
+    for (size_t at = 0; at < len; at += 4) {
+        char piece[8] = "##";
+        size_t mark = at ? 2 : 0, used = len - at < 4 ? len - at : 4;
+        memcpy(piece + mark, word + at, used);
+        MEM_GROW(out->ids, out->count, out->cap);
+        out->ids[out->count++] = vocab_find(v, piece, mark + used);
+    }
+}
+
+/* More different words than the tokenizer keeps, of all lengths that it keeps and longer, in runs of up to 3000 bytes:
+   each has its pieces, the first time and when it comes again. */
+static void test_words_again(void **state)
+{
+    (void)state;
+    enum { WORDS = 60000 };
+    Vocab *v = letters_vocab();
+    Tokenizer *t = tokenizer_new(v, uncased);
+    Buf text = {0};
+    TokenIds expected = {0}, ids = {0};
+    Draws draw = draws(7, 0, 0, 0);
+    for (int i = 0; i < WORDS; i++) {
+        char word[24];
+        size_t len = 1 + draw_below(&draw, 20);
+        for (size_t k = 0; k < len; k++) word[k] = (char)("ab"[draw_below(&draw, 2)]);
+        cut_by_hand(v, word, len, &expected);
+        for (size_t k = 0; k < len; k++) word[k] = (char)(word[k] & ~(draw_below(&draw, 2) << 5)); /* some upper-case */
+        buf_append(&text, word, len);
+        if (i % 100 < 40) {
+            buf_puts(&text, ",");
+            cut_by_hand(v, ",", 1, &expected);
+        } else {
+            buf_puts(&text, i % 7 ? " " : "\n");
+        }
+    }
+    for (int round = 0; round < 2; round++) {
+        ids.count = 0;
+        tokenizer_encode(t, text.data, text.len, &ids);
+        assert_int_equal(ids.count, expected.count);
+        assert_memory_equal(ids.ids, expected.ids, ids.count * sizeof *ids.ids);
+    }
+    tokenizer_free(t);
+    vocab_free(v);
+    buf_free(&text);
+    token_ids_free(&expected);
+    token_ids_free(&ids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_hostile_length), cmocka_unit_test(test_appends),
         cmocka_unit_test(test_pairs),          cmocka_unit_test(test_beginning),
+        cmocka_unit_test(test_words_again),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }

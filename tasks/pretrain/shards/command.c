@@ -23,7 +23,7 @@ static void choose_threads(ShardsJob *j, int64_t asked, int64_t shard_bytes)
 {
     double tokens = (double)(shard_bytes ? shard_bytes : SHARDS_SIZE) / BYTES_PER_TOKEN * TOKENS_TWICE;
     double first = (double)SHARDS_CHUNK_BYTES / BYTES_PER_TOKEN * j->id_bytes * 2 + (4 << 20);
-    double second = tokens * (5 + 6 + (j->is_static ? 2 : 0)) + 1024.0 * j->pairs.max_length * 4 + (1 << 20);
+    double second = tokens * (5 + 6 + (j->is_static ? 2 : 0)) + 1024.0 * j->pairs.max_length * 4 + (2 << 20);
     int most = (int)((double)SHARDS_MEMORY / (first > second ? first : second));
     int wanted = asked ? (int)asked : pool_usable_cores();
     if (most < 1) most = 1;

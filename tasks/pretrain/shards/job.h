@@ -59,7 +59,7 @@ typedef struct {
 
     Buf vocab_text; /* the file's bytes, copied beside the shards */
     Vocab *vocab;
-    Tokenizer *tokenizer;
+    TokenizerOptions text;
     int id_bytes; /* of an id in a chunk file: 2 or 4 */
     PairOptions pairs;
     Masking masking;
@@ -84,6 +84,7 @@ typedef struct {
 
 /* A thread's own memory. Zero-initialise. */
 typedef struct {
+    Tokenizer *tokenizer;
     char *window; /* a piece of the text */
     TokenIds ids;
     Buf words; /* ids of a chunk, id_bytes each */

@@ -68,7 +68,7 @@ static Status read_options(ShardsJob *j, const Config *c)
     SpecialIds special = vocab_special(j->vocab);
     j->dir = c->output_dir;
     j->unfinished = file_join(j->dir, "unfinished");
-    j->tokenizer = tokenizer_new(j->vocab, text);
+    j->text = text;
     j->id_bytes = vocab_size(j->vocab) <= UINT16_MAX + 1 ? 2 : 4;
     j->form = strcmp(c->layout, "nvidia") == 0 ? SHARDS_NVIDIA : SHARDS_COMPACT;
     j->is_static = strcmp(c->masking, "static") == 0 || (strcmp(c->masking, "auto") == 0 && j->form == SHARDS_NVIDIA);
@@ -142,7 +142,6 @@ void shards_job_free(ShardsJob *j)
     free(j->shards);
     free(j->unfinished);
     masking_free(&j->masking);
-    tokenizer_free(j->tokenizer);
     vocab_free(j->vocab);
     buf_free(&j->vocab_text);
     pthread_mutex_destroy(&j->lock);

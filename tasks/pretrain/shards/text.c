@@ -22,6 +22,7 @@ typedef struct ShardsDocument {
 
 void shards_worker_free(ShardsWorker *w)
 {
+    tokenizer_free(w->tokenizer);
     free(w->window);
     token_ids_free(&w->ids);
     buf_free(&w->words);
@@ -168,7 +169,7 @@ static void add_sentence(Chunking *x, const char *line, size_t len)
     ShardsJob *j = x->j;
     if (text_utf8_error(line, len) >= 0) x->r->bad_lines++;
     w->ids.count = 0;
-    tokenizer_encode(j->tokenizer, line, len, &w->ids);
+    tokenizer_encode(w->tokenizer, line, len, &w->ids);
     if (w->ids.count == 0) return;
     bool full = x->open && w->documents[w->n_documents - 1].tokens >= (j->pairs.alone ? PART_TOKENS : DOCUMENT_TOKENS);
     if (!x->open || full) begin_document(x, line, len, full);
@@ -268,6 +269,7 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
     Lines l = {.path = j->inputs.paths[chunk->input], .size = j->sizes[chunk->input]};
     *r = (ShardsChunkResult){0};
     if (!w->window) w->window = mem_alloc(WINDOW);
+    if (!w->tokenizer) w->tokenizer = tokenizer_new(j->vocab, j->text);
     l.text = w->window;
     w->words.len = w->n_lengths = w->n_documents = 0;
     l.fd = open(l.path, O_RDONLY | O_CLOEXEC);
