@@ -5,7 +5,7 @@ case "${1:-}" in
 '' | -h | --help)
     echo "bench/soak.sh HOURS [REPORT] [SEED]     (as root: it makes network namespaces)"
     echo "Random faults (a rank killed, frozen, crashed, ended with an error; a host's cable cut), on average"
-    echo "CAIRN_TEST_PAUSE seconds (15) after training goes on, for HOURS (a part of one: 0.05). Each must be blamed on the right"
+    echo "CAIRN_TEST_PAUSE seconds (15) apart, for HOURS (a part of one: 0.05). Each must be blamed on the right"
     echo "rank or host, and each run must have the weights of one without faults. Prints the counts, the worst recovery"
     echo "and the effective share of the time after each run. REPORT (soak.report) gets a line for each fault:"
     echo "time, run, kind, rank, host, milliseconds to the next new step, the launcher's line."

@@ -3,7 +3,7 @@
 # crashes, a host's cable is cut. The launcher names the right rank or host in faults.jsonl each time, and the weights are
 # bit-equal to those of a run without faults. bench/soak.sh runs this for hours.
 # CAIRN_TEST_FAULTS: number of faults (5; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: no faults after that time,
-# CAIRN_TEST_PAUSE: mean seconds between them (0), CAIRN_TEST_STEPS: of a run, CAIRN_TEST_SEED, CAIRN_TEST_REPORT: a file
+# CAIRN_TEST_PAUSE: mean seconds from one to the next (0), CAIRN_TEST_STEPS: of a run, CAIRN_TEST_SEED, CAIRN_TEST_REPORT: a file
 # that gets a line for each fault.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/dist/hosts.sh
@@ -16,7 +16,7 @@ exits=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/exits.so
 skip_without_gloo
 within_hosts 2 "$0" "$@"
 
-wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 5 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 400 2000)}
+wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 5 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 200 2000)}
 report=${CAIRN_TEST_REPORT:-$work/report}
 make_case
 mkdir pids
@@ -30,7 +30,7 @@ END2
 chmod +x rank.sh
 mkdir "$memory/h1" "$memory/h2"
 export WORK=$work MEMORY=$memory EXITS=$exits CAIRN_TEST_PROGRAM=$work/rank.sh
-run=("${task[@]}" --max-steps "$steps" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 20 --snapshot-steps 3
+run=("${task[@]}" --max-steps "$steps" --peer-timeout 3 --connect-timeout 20 --snapshot-steps 3
     --save-every 10s --schedule constant)
 for i in "${!run[@]}"; do # rank.sh gives each host a folder of its own
     if [ "${run[i]}" = --snapshot-dir ]; then unset "run[i]" "run[i+1]"; fi
@@ -77,7 +77,7 @@ blamed() { # the launcher has written its line, or the run was over before the f
 }
 
 kinds=(kill freeze exit SEGV cut)
-faults=0 wrong=0 round=0 worst=0 useful=0 spent=0 turn=$((RANDOM % 4))
+faults=0 wrong=0 round=0 worst=0 useful=0 spent=0 at=0 turn=$((RANDOM % 4))
 deadline=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000}))
 more() { [ "$faults" -lt "$wanted" ] && [ "$SECONDS" -lt "$deadline" ] && [ "$failures" -lt 5 ]; }
 while more; do
@@ -95,7 +95,8 @@ while more; do
             wait_until 1800 over || complain "the run does not end"
             continue
         fi
-        sleep "$((rest > 0 ? rest / 2 + RANDOM % rest : 0)).$((RANDOM % 5))"
+        left=$((at + rest * 500 + RANDOM % (rest * 1000 + 500) - $(now))) # from fault to fault
+        if [ "$left" -gt 0 ]; then sleep "$((left / 1000)).$((left % 1000 / 100))"; fi
         if over || ! more; then continue; fi
         for r in 0 1 2 3; do count_lines "pids/rank$r" && starts[r]=$lines; done
         count_lines "$out/faults.jsonl" && told=$lines
