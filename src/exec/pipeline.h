@@ -32,7 +32,7 @@ int exec_pipeline_buffers(const Pipeline *shape, int place);
 typedef struct {
     const Schedule *schedule; /* of the pipeline's shape, for this many micro-batches; of chimera for twice as many as
                                  the direction with more of them has. Works of others are left out */
-    const Work *works; // (n_works) of this place, in order, in place of the schedule's; NULL: the schedule's
+    const Work *works;        // (n_works) of this place, in order, in place of the schedule's; NULL: the schedule's
     int n_works;
     int micros[2];
     const RowCounts *rows[2]; // (micros)

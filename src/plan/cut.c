@@ -38,8 +38,11 @@ void plan_works(Plan *p)
 {
     if (!p->slots[SLOT_ACTIVATION]) return;
     bool split = p->slots[SLOT_OPERAND] > 0;
+    WorkKind kind = WORK_FORWARD;
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
-        WorkKind kind = p->instrs[i].phase == PHASE_FORWARD ? WORK_FORWARD : late_work(&p->instrs[i], split);
+        const Instr *instr = &p->instrs[i];
+        if (!op_is_exchange(instr->op)) /* which stays behind what it sums */
+            kind = instr->phase == PHASE_FORWARD ? WORK_FORWARD : late_work(instr, split);
         Range *range = &p->work[kind == WORK_BACKWARD && split ? WORK_INPUT : kind];
         if (range->count++ == 0) range->first = i;
     }

@@ -77,10 +77,10 @@ void fill_slots_free(FillSlots *s); /* takes a zeroed one */
 typedef struct {
     const Schedule *schedule;
     int place;
-    int micros[2];           /* of each direction */
+    int micros[2];            /* of each direction */
     const Timeline *timeline; /* where items have a place in it; NULL: none has */
-    bool refresh;            /* the statistics of its own micro-batches are in the queue */
-    bool drain;              /* all statistics run by its end */
+    bool refresh;             /* the statistics of its own micro-batches are in the queue */
+    bool drain;               /* all statistics run by its end */
 } FillStep;
 
 /* Appends to `out` the place's works and, between them, the items of its queue (n) that have a place in this step, each

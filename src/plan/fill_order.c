@@ -1,4 +1,5 @@
-/* The order of a step in a run: a place's works, and between them items of its queue, with the slots of their operands. */
+/* The order of a step in a run: a place's works, and between them items of its queue, with the slots of their operands.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -128,10 +129,8 @@ static void add_work(const Ordering *o, Work w)
     if (w.kind == WORK_FORWARD) {
         int slot = need_slot(o, w.chunk, 0);
         MEM_GROW(o->s->kept, o->s->n, o->s->cap);
-        o->s->kept[o->s->n++] = (FillKept){.chunk = w.chunk,
-                                           .micro = w.micro,
-                                           .left = count_statistics(o, w.chunk, w.micro),
-                                           .slot = {slot, -1}};
+        o->s->kept[o->s->n++] = (FillKept){
+            .chunk = w.chunk, .micro = w.micro, .left = count_statistics(o, w.chunk, w.micro), .slot = {slot, -1}};
     }
     if (w.kind == WORK_BACKWARD || w.kind == WORK_INPUT) {
         int slot = need_slot(o, w.chunk, 1); /* which may move what is kept */

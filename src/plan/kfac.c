@@ -118,8 +118,8 @@ TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId c
         const KfacLinear *l = &k->linears[i];
         TensorId dw = gradient_at(p, grads, l->weight, l->n, l->k, l);
         TensorId db = gradient_at(p, grads, l->bias, l->n, 1, l);
-        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer,
-                  (OpAttr){.kfac = {k->damping, l->k, l->n}}, IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
+        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
+                  IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
     }
     return ctl;
 }

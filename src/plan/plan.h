@@ -204,7 +204,7 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
     bool staged; /* of a place in a pipeline: sums and inverses travel outside the plan, and INVERT has a `ctl` of its
                     own, because micro-batches of other steps pass meanwhile */
     bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */

@@ -199,8 +199,7 @@ static void add_part(Kfac *k, const KfacOptions *o, const Model *m, const KfacPa
     for (int i = 0; i < n; i++)
         for (int l = all[i].first; l < all[i].first + all[i].count; l++)
             k->plan.linears[l].own = all[i].owner == part->rank;
-    if (part->ranks > 1)
-        cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o->piece_bytes);
+    if (part->ranks > 1) cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o->piece_bytes);
     k->parts++;
     free(all);
 }

@@ -20,7 +20,7 @@ typedef struct {
     /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. As training
        uses it, and as it is saved: of a matrix the lower triangle alone, row by row. */
     ParamTable table, packed;
-    int64_t saved; /* elements of a set in a save: of the whole model */
+    int64_t saved;           /* elements of a set in a save: of the whole model */
     GradientBuckets *pieces; // (parts) of a set, and who sums and inverts which elements; where several ranks hold it
     int parts;
 } Kfac;
@@ -40,7 +40,7 @@ Status kfac_check(const Config *c);
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n);
 /* Of all layers, held by all ranks. */
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
-size_t kfac_scratch_bytes(const Kfac *k); /* of an exchange between ranks */
+size_t kfac_scratch_bytes(const Kfac *k);                       /* of an exchange between ranks */
 void kfac_free(Kfac *k);                                        /* takes a zeroed one */
 void kfac_pack(const Kfac *k, const float *set, float *packed); // (table.size), (packed.size)
 void kfac_unpack(const Kfac *k, const float *packed, float *set);

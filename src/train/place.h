@@ -24,7 +24,7 @@ struct PipelinePlace {
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum */
     Dtype wire;
-    Kfac kfac; /* of what this rank holds, a part for each chunk; interval 0: none */
+    Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
     const Kfac *whole_kfac; /* the caller's */
 };
 

@@ -41,10 +41,10 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
                 int direction = place_direction(at, chunk);
                 if (micro >= pass->micros[direction]) continue;
                 for (int layer = stage->first; layer < stage->first + stage->layers; layer++)
-                    add_item(&p->kfac,
-                             (FillItem){.kind = kind, .place = at->number, .chunk = chunk, .layer = layer,
-                                        .micro = micro},
-                             pass->rows[direction][micro]);
+                    add_item(
+                        &p->kfac,
+                        (FillItem){.kind = kind, .place = at->number, .chunk = chunk, .layer = layer, .micro = micro},
+                        pass->rows[direction][micro]);
             }
 }
 
