@@ -49,4 +49,5 @@ bool js_bool(const Json *v, bool fallback);
 /* Appends null, a bool, a number or a string as JSON. Returns false, and appends nothing, for an array or object. */
 bool js_put_scalar(Buf *out, const Json *v);
 
+#define RUN_JSON_FORMAT 1 /* of run.json, which report/ writes and reads, and config/ reads */
 #endif

@@ -37,7 +37,7 @@ static void put_sweep(const Sweep *s, const char *variable, Buf *out)
     buf_printf(out, " --index '%s' --output-dir", variable);
     put_word(out, s->c->output_dir);
     if (s->c->stop_after > 0) buf_printf(out, " --stop-after %.3fs", s->c->stop_after);
-    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " ")) {
+    for (char *word = strsep(&rest, "\n"); word; word = strsep(&rest, "\n")) {
         if (!*word) continue;
         buf_puts(out, " --vary");
         put_word(out, word);

@@ -78,7 +78,7 @@ static Status read_axes(Sweep *s)
 {
     char *text = mem_strdup(s->c->vary), *rest = text;
     Status status = OK;
-    for (char *word = strsep(&rest, " "); word && status == OK; word = strsep(&rest, " "))
+    for (char *word = strsep(&rest, "\n"); word && status == OK; word = strsep(&rest, "\n"))
         if (*word) status = add_axis(s, word);
     free(text);
     TRY(status);

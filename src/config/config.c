@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "config/table.h"
 
@@ -118,6 +119,11 @@ static Status apply_file(Config *c, const char *path, Json **read)
     if (status != OK) return status == E_FORMAT ? E_USAGE : status; /* the file is part of the command */
     const Json *record = js_get(*read, "config");                   /* a run.json has its options there */
     const Json *options = js_kind(record) == JSON_KIND_OBJECT ? record : *read;
+    const Json *written = options == record ? js_get(*read, "format") : NULL;
+    int64_t format = written ? js_int(written, -1) : RUN_JSON_FORMAT;
+    if (format != RUN_JSON_FORMAT)
+        return fail(E_USAGE, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
+                    RUN_JSON_FORMAT, (long long)format);
     if (js_kind(options) != JSON_KIND_OBJECT) return fail(E_USAGE, "%s: expected a JSON object of options", path);
     for (void *it = js_first(options); it; it = js_next(options, it))
         TRY(apply_member(c, path, js_key(it), js_value(it), seen));
@@ -345,7 +351,8 @@ static Status parse(Config *c, int argc, char **argv, char **environment)
     TRY(apply_defaults(c));
     TRY_DONE(apply_sources(c, argc, argv, environment, &read));
     Command command = c->command;
-    const char *own = config_command_preset(command);
+    bool as_squad = command == COMMAND_PLAN && strcasecmp(c->task, "squad") == 0;
+    const char *own = config_command_preset(as_squad ? COMMAND_SQUAD : command);
     if (c->help || (!*c->preset && !own)) goto done;
     preset = mem_strdup(*c->preset ? c->preset : own); /* any source may name one */
     config_free(c);

@@ -55,7 +55,7 @@ typedef enum {
 /* How options are kept. */
 typedef char *ConfigText;
 typedef char *ConfigChoice; /* one of a list of words */
-typedef char *ConfigList;   /* words with a blank between them; each flag adds one */
+typedef char *ConfigList;   /* words with a line end between them; each flag adds one */
 typedef bool ConfigSwitch;
 typedef int64_t ConfigCount;
 typedef double ConfigReal;

@@ -124,7 +124,7 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
     case TYPE_List: {
         char *before = *(char **)at;
         bool more = before && *before && c->source[option] == source && source == FROM_FLAG;
-        *(char **)at = more ? mem_printf("%s %s", before, text) : mem_strdup(text);
+        *(char **)at = more ? mem_printf("%s\n%s", before, text) : mem_strdup(text);
         free(before);
         break;
     }

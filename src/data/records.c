@@ -24,8 +24,16 @@ static Status read_more(Records *r)
     if (r->buf.len > RAW_MOST)
         return fail(E_FORMAT, "%s:%lld: a row of more than %zu MiB begins here%s", r->name, (long long)r->line,
                     RAW_MOST >> 20, r->form == RECORDS_CSV ? "; look for a quote (\") that is not closed" : "");
+    if (r->row_most && r->buf.len > r->row_most)
+        return fail(
+            E_MEMORY,
+            "%s:%lld: a row of more than %zu KiB begins here, for which --memory-budget leaves no room; cut the "
+            "row, or give more memory",
+            r->name, (long long)r->line, r->row_most >> 10);
     return records_input_more(&r->in, &r->buf);
 }
+
+void records_limit(Records *r, size_t bytes) { r->row_most = bytes; }
 
 static Status check_utf8(const Records *r)
 {

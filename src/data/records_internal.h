@@ -36,6 +36,7 @@ struct Records {
     size_t at, scan;     /* in buf: the next record, and the first byte that was not searched for its end */
     bool quoted;         /* at `scan`: within quotes */
     uint64_t base;       /* offset of buf in the file */
+    size_t row_most;     /* bytes; 0: RAW_MOST */
     int64_t line;        /* of the next record */
     int64_t next_number; /* of the next row */
     /* The record read last: its text without the line end. */

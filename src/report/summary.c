@@ -6,7 +6,6 @@
 
 #include "report/record.h"
 
-#define FORMAT 1 /* of run.json */
 
 static void add_value(SummaryValue *list, int *n, double value, const char *format, const char *a, const char *b)
 {
@@ -80,7 +79,7 @@ Status summary_write(const char *output_dir, const RunSummary *s)
 {
     Buf out = {0};
     char *path = file_join(output_dir, "run.json");
-    buf_printf(&out, "{\"format\": %d", FORMAT);
+    buf_printf(&out, "{\"format\": %d", RUN_JSON_FORMAT);
 #define X(kind, type, member)                                                                                          \
     buf_puts(&out, ",\n \"" #member "\": ");                                                                           \
     put_##kind(&out, s->member);
@@ -124,10 +123,10 @@ void run_record_summary(RunRecord *r)
 Status summary_read(const char *path, Json **doc)
 {
     TRY(js_read(path, doc));
-    int64_t format = js_int(js_get(*doc, "format"), FORMAT);
-    if (format == FORMAT) return OK;
+    int64_t format = js_int(js_get(*doc, "format"), RUN_JSON_FORMAT);
+    if (format == RUN_JSON_FORMAT) return OK;
     js_free(*doc);
     *doc = NULL;
     return fail(E_FORMAT, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
-                FORMAT, (long long)format);
+                RUN_JSON_FORMAT, (long long)format);
 }

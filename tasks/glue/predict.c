@@ -200,10 +200,23 @@ done:
     return status;
 }
 
+/* A row takes up to three times its bytes: one of 2 MiB is counted in the plan's peak, a larger one takes what the
+   budget leaves. */
+static void limit_rows(const Run *r)
+{
+    const Accounts *a = &r->session.plan.accounts;
+    const Account *machine = &a->row[a->n - 1];
+    PredictRun *p = r->own;
+    if (machine->budget == SIZE_MAX || !p->records) return;
+    size_t spare = machine->budget > machine->peak ? machine->budget - machine->peak : 0;
+    records_limit(p->records, ((size_t)2 << 20) + spare / 3);
+}
+
 static Status evaluate(Run *r)
 {
     PredictRun *p = r->own;
     double loss;
+    limit_rows(r);
     for (;;) {
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));

@@ -90,4 +90,11 @@ code=0
 wait "$pid" || code=$?
 [ "$code" -eq 75 ] || [ "$code" -eq 143 ] || complain "a stopped predict ended with $code: $(cat messages)"
 
+# A row that takes more than the budget leaves is refused; one that it has room for is read.
+{ echo "a good film" && head -c 60000000 /dev/zero | tr '\0' 'a'; } >long.txt
+expect 76 "${predict[@]}" --input long.txt --memory-budget 96MiB
+says "leaves no room"
+expect 0 "${predict[@]}" --input long.txt --memory-budget 1GiB --output long.jsonl
+[ "$(wc -l <long.jsonl)" -eq 2 ] || complain "not 2 predictions of a long row"
+
 finish

@@ -76,7 +76,7 @@ expect 0 "$CAIRN_BINARY" sweep --vary max-seq-length=48,64 --dry-run --output-di
 says "2 runs"
 expect 2 "$CAIRN_BINARY" sweep --vary seed=1,2 -- predict
 says "runs of glue, squad, pretrain and adapt" "found 'predict'"
-expect 0 "$CAIRN_BINARY" plan --task squad --model-config bert-tiny --batch-size 8 --max-seq-length 384
+expect 0 "$CAIRN_BINARY" plan --task squad --model-config bert-tiny --batch-size 8
 says half-attention
 
 # SQuAD 2.0: a threshold that nothing reaches, and one that everything does.

@@ -113,6 +113,7 @@ wrong "give the command behind" --vary seed=1,2
 wrong "expected FLAG=A,B" --vary seed -- "${run[@]}"
 wrong "the smaller first" --vary seed=5-1 -- "${run[@]}"
 wrong "has 3 twice" --vary seed=1-3,3 -- "${run[@]}"
+wrong "has a b twice" --vary seed=1 --vary "data-dir=a b,a b" -- "${run[@]}" # a blank belongs to the value
 wrong "given twice" --vary seed=1 --vary seed=2 -- "${run[@]}"
 wrong "a folder of its own" --vary output-dir=a,b -- "${run[@]}"
 wrong "unknown flag --no-such" --vary no-such=1,2 -- "${run[@]}"

@@ -37,6 +37,44 @@ static void test_defaults(void **state)
     config_free(&c); /* takes a zeroed one */
 }
 
+static void test_defaults_of_a_task(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "plan", "--task", "squad", NULL));
+    assert_int_equal(c.max_seq_length, 384);
+    config_free(&c);
+    assert_ok(parse(&c, "plan", "--task", "SQuAD", "--max-seq-length", "128", NULL));
+    assert_int_equal(c.max_seq_length, 128);
+    config_free(&c);
+    assert_ok(parse(&c, "plan", "--task", "MRPC", NULL));
+    assert_int_equal(c.max_seq_length, 128);
+    config_free(&c);
+}
+
+static void test_record_of_a_run(void **state)
+{
+    (void)state;
+    char *dir = testing_directory();
+    char *known = store(dir, "known.json", "{\"format\": 1, \"config\": {\"batch-size\": 7}}");
+    char *later = store(dir, "later.json", "{\"format\": 2, \"config\": {\"batch-size\": 7}}");
+    char *odd = store(dir, "odd.json", "{\"format\": \"x\", \"config\": {\"batch-size\": 7}}");
+    Config c;
+    assert_ok(parse(&c, "glue", "--config", known, NULL));
+    assert_int_equal(c.batch_size, 7);
+    config_free(&c);
+    assert_int_equal(parse(&c, "glue", "--config", later, NULL), E_USAGE);
+    assert_non_null(strstr(status_message(), "expected a run.json of format 1, found format 2"));
+    config_free(&c);
+    assert_int_equal(parse(&c, "glue", "--config", odd, NULL), E_USAGE);
+    config_free(&c);
+    free(known);
+    free(later);
+    free(odd);
+    assert_ok(file_remove_tree(dir));
+    free(dir);
+}
+
 static void test_precedence(void **state)
 {
     (void)state;
@@ -562,6 +600,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_of_a_task),
+        cmocka_unit_test(test_record_of_a_run),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_config_from_environment),
         cmocka_unit_test(test_every_option_every_way),

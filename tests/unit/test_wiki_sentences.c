@@ -17,6 +17,8 @@ static const char *const cases[] = {
     "He said no.|Then he left.",
     "On Jan. 5 it began.|It rained in Dec.|Nobody knew.",
     "It is by Vale et al. (1990) and others.",
+    "He read Par. Lost and Wm. Blake, and Lieut. Vale.|He was under par.|The rest was not.",
+    "It is Rom. 5 and Matt. 6 of it.",
     "Apples, pears, etc. are sold.",
     "Apples, pears, etc.|The rest is not.",
     /* initials and acronyms */

@@ -90,7 +90,9 @@ static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, cons
         return SIZE_MAX;
     }
     wikitext_set_namespaces(m->wikitext, namespaces);
-    return wikitext_sentences(m->wikitext, m->page.text.data ? m->page.text.data : "", m->page.text.len, text);
+    size_t n = wikitext_sentences(m->wikitext, m->page.text.data ? m->page.text.data : "", m->page.text.len, text);
+    counts->gaps += (int64_t)wikitext_dropped(m->wikitext);
+    return n;
 }
 
 static size_t end_paragraph(ArticleMaker *m, bool one_sentence, Buf *text)
@@ -176,6 +178,8 @@ void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespac
             text->len = before;
             continue;
         }
+        counts->with_markup +=
+            batch->form == FORM_PAGES && wikitext_has_markup(text->data + before, text->len - before);
         buf_append(text, "\n", 1);
         counts->articles++;
         counts->sentences += (int64_t)n;

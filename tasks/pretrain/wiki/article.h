@@ -16,6 +16,8 @@
     X(empty, "articles without a sentence")                                                                            \
     X(articles, "articles written")                                                                                    \
     X(sentences, "lines written")                                                                                      \
+    X(gaps, "sentences left out: the words of a template are missing")                                                 \
+    X(with_markup, "articles with something like markup in their text")                                                \
     X(broken, "articles left out: not well-formed, not UTF-8, or never closed")                                        \
     X(too_large, "articles left out: larger than --max-article")                                                       \
     X(lost, "places at which a file was damaged or cut")                                                               \

@@ -178,6 +178,12 @@ static void log_summary(const WikiRun *r, double seconds)
              "too large",
              (long long)c->redirects, (long long)c->other_namespaces, (long long)c->empty, (long long)c->broken,
              (long long)c->too_large);
+    if (c->gaps > 0 || c->with_markup > 0)
+        log_info(
+            "%lld of %lld articles (%.1f %%) have something like markup in their text; %lld sentences were left out "
+            "where a template's words are missing",
+            (long long)c->with_markup, (long long)c->articles, 100 * (double)c->with_markup / (double)c->articles,
+            (long long)c->gaps);
     if (c->lost > 0)
         log_warn("files were damaged or cut at %lld places; the text has only the whole articles", (long long)c->lost);
 }

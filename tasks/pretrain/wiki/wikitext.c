@@ -31,13 +31,36 @@ static void reserve(Words *words, size_t len)
     words->data = mem_resize(words->data, words->cap, 1);
 }
 
+size_t wikitext_dropped(const Wikitext *w) { return w->dropped; }
+
+/* Removes the sentences behind `from` that have a gap. */
+static void drop_gaps(Wikitext *w, size_t from)
+{
+    char *data = w->out->data;
+    size_t kept = from;
+    for (size_t at = from, next; at < w->out->len; at = next) {
+        next = (size_t)((char *)memchr(data + at, '\n', w->out->len - at) - data) + 1;
+        if (memchr(data + at, WIKITEXT_GAP, next - at)) {
+            w->dropped++;
+            w->sentences--;
+            continue;
+        }
+        memmove(data + kept, data + at, next - at);
+        kept += next - at;
+    }
+    w->out->len = kept;
+    if (data) data[kept] = '\0';
+}
+
 void wikitext_end_paragraph(Wikitext *w)
 {
     CHECK(w->words.len <= w->len, "%zu bytes of words from %u", w->words.len, (unsigned)w->len);
     if (w->words.len > 0) {
         wikitext_mend(&w->words, &w->plain);
+        size_t before = w->out->len;
         if (!w->item || wikitext_is_prose(&w->plain))
             w->sentences += sentences_append(w->plain.data, w->plain.len, w->out);
+        if (memchr(w->plain.data, WIKITEXT_GAP, w->plain.len)) drop_gaps(w, before);
         w->words.len = 0;
     }
     w->item = false;
@@ -287,7 +310,7 @@ size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out)
     w->item = w->open_table = false;
     w->dropped_level = 0;
     w->external = 0;
-    w->sentences = 0;
+    w->sentences = w->dropped = 0;
     w->out = out;
     for (;;) {
         if (w->at >= w->limit) {

@@ -4,6 +4,7 @@
    comments, galleries and the like, files and images with their captions, categories, links to other languages,
    headings, list items that are not prose, preformatted text, the sections that hold links and sources, magic words.
    Kept: the words of links, of emphasis, of HTML's inline tags, of nowiki, of the first of language variants.
+   A sentence with a gap where a template's words were ("such as .") is left out.
    <math> of a few letters is kept, other formulas become the word "formula". Gaps are closed: "( )" is removed, and so
    is a blank before a comma.
 
@@ -12,6 +13,7 @@
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/base.h"
@@ -27,6 +29,11 @@ void wikitext_set_namespaces(Wikitext *w, const char *names);
 /* Appends the sentences of an article, one per line, to `out`, and returns how many there were. `text` is valid UTF-8
    of less than 2 GiB. */
 size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out);
+
+/* Sentences of the last article that were left out because of a gap. */
+size_t wikitext_dropped(const Wikitext *w);
+/* Whether text has something like markup in it: brackets, bars, tags, entities. */
+bool wikitext_has_markup(const char *text, size_t len);
 
 /* One paragraph of plain text that may have entities (WikiExtractor's), runs of blanks and line ends. */
 size_t wikitext_plain(Wikitext *w, const char *text, size_t len, bool one_sentence, Buf *out);

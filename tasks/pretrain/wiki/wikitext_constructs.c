@@ -84,39 +84,93 @@ static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32
     return false;
 }
 
+/* Appends the words of a parameter, without what is markup in them. */
+static void append_parameter(Wikitext *w, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        if (!strchr("[]{}<>&'\n", w->text[i])) wikitext_append_char(w, w->text[i]);
+}
+
+/* {{convert|5|to|6|km|mi}}: "5 to 6 km". */
+static bool append_quantity(Wikitext *w, const Token *t)
+{
+    static const char *const between[] = {"and", "to", "or", "by", "x", "-", "\xe2\x80\x93"};
+    uint32_t from = 0, to = 0;
+    for (int n = 1; n < 8 && find_parameter(w, t, n, &from, &to); n += 2) {
+        bool range = false;
+        append_parameter(w, from, to);
+        if (!find_parameter(w, t, n + 1, &from, &to)) return n > 1;
+        for (size_t i = 0; i < sizeof between / sizeof *between; i++)
+            range |= strlen(between[i]) == to - from && memcmp(between[i], w->text + from, to - from) == 0;
+        bool tight = range && (w->text[from] < 'a' || w->text[from] > 'z');
+        if (!tight) wikitext_append_char(w, ' ');
+        append_parameter(w, from, to);
+        if (!range) return true;
+        if (!tight) wikitext_append_char(w, ' ');
+    }
+    return false;
+}
+
+/* Appends the words of a template in its form, or enters its last parameter. False: a parameter is missing. */
+static bool append_form(Wikitext *w, const Token *t, const char *form)
+{
+    uint32_t from = 0, to = 0;
+    for (; *form; form++) {
+        switch (*form) {
+        case '\1':
+        case '\2':
+            if (!find_parameter(w, t, *form, &from, &to)) return false;
+            if (form[1] == '\0') { /* the last one may have markup in it */
+                w->fresh = false;
+                enter_frame(w, from, to, t->end);
+                return true;
+            }
+            append_parameter(w, from, to);
+            break;
+        case '\3':
+            if (!append_quantity(w, t)) return false;
+            break;
+        case '\4':
+            for (int n = 1; n < 10 && find_parameter(w, t, n, &from, &to); n++) append_parameter(w, from, to);
+            break;
+        default:
+            wikitext_append_char(w, *form);
+            continue;
+        }
+        w->fresh = false;
+    }
+    wikitext_move_to(w, t->end);
+    return true;
+}
+
 static void at_template(Wikitext *w, const Token *t)
 {
     char name[32];
-    uint32_t end = t->end, name_end = t->body, most = t->body_end - t->body < 40 ? t->body_end : t->body + 40;
+    uint32_t name_end = t->body, most = t->body_end - t->body < 40 ? t->body_end : t->body + 40;
     while (name_end < most && w->text[name_end] != '|' && w->text[name_end] != '{') name_end++;
     const char *form = NULL;
     if (t->body - t->start == 2 && wikitext_lower_name(w, t->body, name_end, name, sizeof name)) {
         form = wikitext_kept_template(name);
         if (!form && strncmp(name, "lang-", 5) == 0) form = "\1";
     }
-    uint32_t from = 0, to = 0;
-    for (; form && *form; form++) {
-        if (*form != '\1' && *form != '\2') {
-            wikitext_append_char(w, *form);
-            continue;
-        }
-        if (!find_parameter(w, t, *form, &from, &to)) {
-            form = NULL;
-            break;
-        }
-        if (form[1] == '\0') { /* the last one may have markup in it */
-            w->fresh = false;
-            enter_frame(w, from, to, end);
-            return;
-        }
-        for (uint32_t i = from; i < to; i++)
-            if (!strchr("[]{}<>&'", w->text[i])) wikitext_append_char(w, w->text[i]);
-        w->fresh = false;
-    }
-    wikitext_move_to(w, end);
+    if (form && append_form(w, t, form)) return;
+    if (wikitext_wants_word(&w->words)) wikitext_append_char(w, WIKITEXT_GAP);
+    wikitext_move_to(w, t->end);
 }
 
 /* ---- links ---- */
+
+/* Whether a name ends as that of a picture or sound. */
+static bool is_media(const char *name, size_t len)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".svg",  ".gif", ".tif", ".tiff", ".webp",
+                                          ".ogg", ".ogv",  ".oga", ".webm", ".mp3", ".wav", ".djvu"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t n = strlen(endings[i]);
+        if (len > n && strncasecmp(name + len - n, endings[i], n) == 0) return true;
+    }
+    return false;
+}
 
 static void at_link(Wikitext *w, const Token *t)
 {
@@ -132,8 +186,9 @@ static void at_link(Wikitext *w, const Token *t)
         uint32_t stop = (uint32_t)(prefix - text);
         bool written_lower = prefix + 1 < text + body_end && prefix[1] != ' ';
         for (uint32_t i = at; i < stop; i++) written_lower &= !(text[i] >= 'A' && text[i] <= 'Z');
-        if (wikitext_lower_name(w, at, stop, name, sizeof name) &&
-            wikitext_dropped_prefix(w->namespaces, name, written_lower)) {
+        bool media = stop > at && is_media(prefix + 1, bar - stop - 1); /* of a wiki in another language */
+        if (media || (wikitext_lower_name(w, at, stop, name, sizeof name) &&
+                      wikitext_dropped_prefix(w->namespaces, name, written_lower))) {
             wikitext_move_to(w, end);
             return;
         }

@@ -63,7 +63,7 @@ struct Wikitext {
     bool open_table;   /* a table that is never closed */
     int dropped_level; /* level of the heading of a dropped section; 0: none */
     uint64_t external; /* open single brackets, the innermost in bit 0: 1 an external link's */
-    size_t sentences;
+    size_t sentences, dropped;
     Buf *out;
 };
 
@@ -72,6 +72,10 @@ static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
     memcpy(w->words.data + w->words.len, p, n);
     w->words.len += n;
 }
+
+/* In `words`, where a template was dropped behind a word that needs another ("such as {{x}}"); in the mended paragraph,
+   where a gap stayed ("such as ."). A text has no such byte. */
+#define WIKITEXT_GAP '\1'
 
 static inline char wikitext_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
@@ -100,6 +104,8 @@ bool wikitext_lower_name(const Wikitext *w, uint32_t at, uint32_t end, char *nam
 
 /* ---- wikitext_mend.c ---- */
 
+/* Whether the last word asks for another one: "such as ", "of ". */
+bool wikitext_wants_word(const Words *words);
 /* Leaves single blanks, none at the ends; removes control and invisible characters; closes gaps: "( , x ; )" → "(x)",
    "()" → "", "a , b" → "a, b". `to` needs the room of `from`. */
 void wikitext_mend(const Words *from, Words *to);

@@ -28,6 +28,30 @@ static size_t odd_character(const unsigned char *p, size_t left, int *what)
     return p[0] == 0xEF && left >= 3 && p[1] == 0xBB && p[2] == 0xBF ? 3 : 0; /* byte order mark */
 }
 
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+bool wikitext_wants_word(const Words *words)
+{
+    static const char *const wanting[] = {"a",      "an",   "and",  "as", "at",  "be",   "between", "by",
+                                          "called", "for",  "from", "in", "is",  "like", "of",      "on",
+                                          "or",     "than", "the",  "to", "via", "was",  "were",    "with"};
+    size_t end = words->len, n = 0;
+    if (end == 0 || words->data[end - 1] != ' ') return false;
+    end--;
+    while (n < end && is_letter(words->data[end - n - 1])) n++;
+    for (size_t i = 0; n > 0 && i < sizeof wanting / sizeof *wanting; i++)
+        if (strlen(wanting[i]) == n && memcmp(wanting[i], words->data + end - n, n) == 0) return true;
+    return false;
+}
+
+/* Whether nothing fills the gap at p: the end, a stop, or "or" and "and" follow. */
+static bool is_open_gap(const unsigned char *p, const unsigned char *end)
+{
+    while (p < end && (*p == ' ' || *p == WIKITEXT_GAP || *p == '\'' || *p == '"')) p++;
+    if (p == end || strchr(".,;:)", *p)) return true;
+    return (end - p > 3 && memcmp(p, "or ", 3) == 0) || (end - p > 4 && memcmp(p, "and ", 4) == 0);
+}
+
 enum { PLAIN, BLANK, COMMA, OPEN, CLOSE, ODD, CONTROL };
 static const uint8_t classes[256] = {
     [0] = CONTROL,   [1] = CONTROL,  [2] = CONTROL,  [3] = CONTROL,  [4] = CONTROL,  [5] = CONTROL,  [6] = CONTROL,
@@ -94,11 +118,20 @@ void wikitext_mend(const Words *from, Words *to)
                 p += n;
             break;
         default: /* controls */
-            p++;
+            if (*p++ == WIKITEXT_GAP && is_open_gap(p, end)) *q++ = WIKITEXT_GAP;
         }
     }
     while (q > begin && q[-1] == ' ') q--;
     to->len = (size_t)(q - begin);
+}
+
+bool wikitext_has_markup(const char *text, size_t len)
+{
+    static const char *const marks[] = {"[[",     "]]",      "{{",      "}}",    "<ref", "</",   "''",    "|",
+                                        "&nbsp;", "&ndash;", "&mdash;", "&amp;", "&lt;", "&gt;", "[http", "=="};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (memmem(text, len, marks[i], strlen(marks[i]))) return true;
+    return false;
 }
 
 bool wikitext_is_prose(const Words *words)
