@@ -292,7 +292,7 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
     plan->save_buffer = in->saves;
-    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in);
+    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
     TRY(run_plan_make(plan));
     TRY(snapshot_need(c, p, ranks, &automatic, &snapshots));
     accounts_update(&plan->accounts);
