@@ -255,32 +255,40 @@ static Status begin(ExecPipeline *p)
 
 static bool wanted(const ExecPipeline *p, const Work *w)
 {
+    if (w->kind >= N_WORKS) return true;
     return w->micro < micros_of(p, w->chunk) && (!p->pass->forward || w->kind == WORK_FORWARD);
 }
 
-static void note_work(ExecPipeline *p, const Work *w, const RowCounts *rows, double start, double waited)
+static void note_work(ExecPipeline *p, const Work *w, double start, double waited)
 {
+    bool inverse = w->kind == WORK_INVERSE;
+    int direction = direction_of(p, w->chunk);
     if (!p->notes) return;
     MEM_GROW(p->works, p->n_works, p->cap_works);
     p->works[p->n_works++] = (ExecWork){.kind = w->kind,
                                         .stage = pipeline_stage(shape(p), p->o.place, w->chunk),
-                                        .direction = direction_of(p, w->chunk),
-                                        .micro = p->pass->first + w->micro,
-                                        .tokens = rows->count[ROWS_TOKENS],
+                                        .direction = direction,
+                                        .micro = inverse ? -1 : p->pass->first + w->micro,
+                                        .tokens = inverse ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
                                         .begin = start + waited,
                                         .end = clock_monotonic()};
 }
 
-static Status run_work(ExecPipeline *p, const Work *w)
+static Status run_order_work(ExecPipeline *p, const Work *w)
 {
     const ExecLinks links = {pass, p};
     const RowCounts *rows = &p->pass->rows[direction_of(p, w->chunk)][w->micro];
-    double start = clock_monotonic(), before = p->idle;
     p->chunk = w->chunk;
     p->micro = w->micro;
     if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
-    Status status = exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
-    note_work(p, w, rows, start, p->idle - before);
+    return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
+}
+
+static Status run_work(ExecPipeline *p, const Work *w)
+{
+    double start = clock_monotonic(), before = p->idle;
+    Status status = w->kind < N_WORKS ? run_order_work(p, w) : p->o.item(p->o.self, w);
+    note_work(p, w, start, p->idle - before);
     return status;
 }
 
@@ -315,8 +323,10 @@ Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
     Status status = OK;
     p->pass = of;
     TRY(begin(p));
-    for (int i = s->first[p->o.place]; i < s->first[p->o.place + 1]; i++)
-        if (wanted(p, &s->works[i])) TRY_DONE(note_bad(p, &s->works[i], run_work(p, &s->works[i]), &earliest, &why));
+    const Work *works = of->works ? of->works : s->works + s->first[p->o.place];
+    int n = of->works ? of->n_works : s->first[p->o.place + 1] - s->first[p->o.place];
+    for (int i = 0; i < n; i++)
+        if (wanted(p, &works[i])) TRY_DONE(note_bad(p, &works[i], run_work(p, &works[i]), &earliest, &why));
     p->all += clock_monotonic() - start;
     if (when) *when = earliest;
     if (why) status = fail(E_NUMERIC, "%s", why);

@@ -221,7 +221,8 @@ void pipeline_plan_free(PipelinePlan *p)
 
 BarKind pipeline_bar(WorkKind kind)
 {
-    static const BarKind bars[N_WORKS] = {BAR_FORWARD, BAR_BACKWARD, BAR_INPUT, BAR_WEIGHT};
+    static const BarKind bars[] = {BAR_FORWARD,   BAR_BACKWARD,  BAR_INPUT,  BAR_WEIGHT,
+                                   BAR_CURVATURE, BAR_CURVATURE, BAR_INVERSE};
     return bars[kind];
 }
 

@@ -11,18 +11,18 @@ static int count_of(const Buf *works) { return (int)(works->len / sizeof(StepWor
 
 static const StepWork *list_of(const Buf *works) { return (const void *)works->data; }
 
-/* F, B, I, W, sum, update … */
-static const char *work_name(BarKind kind)
+/* F, B, I, W, A, G, V, sum, update */
+static void name_work(int kind, char name[16])
 {
-    static const char *const names[N_BARS] = {[BAR_FORWARD] = "F",
-                                              [BAR_BACKWARD] = "B",
-                                              [BAR_INPUT] = "I",
-                                              [BAR_WEIGHT] = "W",
-                                              [BAR_SUM] = "sum",
-                                              [BAR_UPDATE] = "update",
-                                              [BAR_CURVATURE] = "curvature",
-                                              [BAR_INVERSE] = "inverse"};
-    return names[kind];
+    if (kind < STEP_SUM)
+        snprintf(name, 16, "%c", work_letter((WorkKind)kind));
+    else
+        snprintf(name, 16, "%s", kind == STEP_SUM ? "sum" : "update");
+}
+
+static BarKind bar_of(int kind)
+{
+    return kind == STEP_SUM ? BAR_SUM : kind == STEP_UPDATE ? BAR_UPDATE : pipeline_bar((WorkKind)kind);
 }
 
 /* ---- of this rank ---- */
@@ -35,21 +35,22 @@ void works_take(const Session *s, int rank, int64_t step, double zero, Buf *work
     const ExecWork *own = exec_pipeline_works(session_works(s), &n);
     PipelineTimes t = session_pipeline_times(s);
     for (int i = 0; i < n; i++)
-        add(works, (StepWork){rank, own[i].stage, own[i].direction, pipeline_bar(own[i].kind), step, own[i].micro,
-                              own[i].tokens, own[i].begin - zero, own[i].end - zero});
-    add(works, (StepWork){rank, -1, -1, BAR_SUM, step, -1, -1, t.sums.start - zero, t.sums.end - zero});
-    add(works, (StepWork){rank, -1, -1, BAR_UPDATE, step, -1, -1, t.update.start - zero, t.update.end - zero});
+        add(works, (StepWork){rank, (int)own[i].kind, own[i].stage, own[i].direction, step, own[i].micro, own[i].tokens,
+                              own[i].begin - zero, own[i].end - zero});
+    add(works, (StepWork){rank, STEP_SUM, -1, -1, step, -1, 0, t.sums.start - zero, t.sums.end - zero});
+    add(works, (StepWork){rank, STEP_UPDATE, -1, -1, step, -1, 0, t.update.start - zero, t.update.end - zero});
 }
 
 void works_trace(const Buf *works, const Trace *trace, int track, Buf *events)
 {
     for (int i = 0; i < count_of(works); i++) {
         const StepWork *w = &list_of(works)[i];
-        char name[48];
-        if (w->stage < 0)
-            snprintf(name, sizeof name, "%s", work_name(w->kind));
+        char work[16], name[48];
+        name_work(w->kind, work);
+        if (w->micro < 0)
+            snprintf(name, sizeof name, "%s", work);
         else
-            snprintf(name, sizeof name, "%s%lld", work_name(w->kind), (long long)w->micro);
+            snprintf(name, sizeof name, "%s%lld", work, (long long)w->micro);
         trace_span(trace, events, track, "work", name, w->begin + trace->zero, w->end + trace->zero);
         buf_printf(events, ", \"args\": {\"stage\": %d, \"micro_batch\": %lld, \"tokens\": %lld}}", w->stage,
                    (long long)w->micro, (long long)w->tokens);
@@ -144,7 +145,7 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Of all steps' works of a kind, of a stage where that is not below 0. */
-static double median(const Buf *works, BarKind kind, int stage)
+static double median(const Buf *works, int kind, int stage)
 {
     const StepWork *w = list_of(works);
     int n = 0;
@@ -172,13 +173,12 @@ static void draw_planned(const PipelinePlace *place, const Buf *works, int64_t s
     const PipelineGrid *g = &place->grid;
     int directions = g->directions, most = g->shape.micros / directions, n = micros_of(works, step);
     double at = 0, busy = 0, *seconds = mem_array((size_t)N_WORKS * (size_t)g->stages, sizeof *seconds);
-    double update = median(works, BAR_UPDATE, -1);
+    double update = median(works, STEP_UPDATE, -1);
     Timeline t = {0};
     ScheduleCosts costs = {.latency = 0};
     for (int kind = 0; kind < N_WORKS; kind++) {
         costs.seconds[kind] = seconds + kind * g->stages;
-        for (int s = 0; s < g->stages; s++)
-            seconds[kind * g->stages + s] = median(works, pipeline_bar((WorkKind)kind), s);
+        for (int s = 0; s < g->stages; s++) seconds[kind * g->stages + s] = median(works, kind, s);
     }
     for (int first = 0; first < n; first += most) {
         at += t.works_s;
@@ -188,7 +188,7 @@ static void draw_planned(const PipelinePlace *place, const Buf *works, int64_t s
         pipeline_draw(s, &t, first, at, g->replicas, panel);
         busy += (1 - t.bubble) * t.works_s;
     }
-    t.sums_s = t.works_s + median(works, BAR_SUM, -1);
+    t.sums_s = t.works_s + median(works, STEP_SUM, -1);
     pipeline_draw_end(at, &t, update, panel);
     snprintf(panel->title, sizeof panel->title, "%s, planned with the measured medians: bubble %.1f %%, %.4g ms a step",
              pipeline_name(g->shape.kind), 100 * (1 - busy / (at + t.works_s)), 1e3 * (at + t.sums_s + update));
@@ -209,7 +209,7 @@ static Extent extent_of(const Buf *works, int64_t step)
         if (w->step != step) continue;
         e.begin = fmin(e.begin, w->begin);
         e.end = fmax(e.end, w->end);
-        if (w->micro < 0) continue;
+        if (w->stage < 0) continue;
         e.works = fmax(e.works, w->end);
         e.busy += w->end - w->begin;
     }
@@ -222,7 +222,8 @@ static void draw_measured(const PipelinePlace *place, const Buf *works, int64_t 
     for (int i = 0; i < count_of(works); i++) {
         const StepWork *w = &list_of(works)[i];
         if (w->step == step)
-            timeline_add(panel, (TimelineBar){w->rank, w->kind, w->begin - e.begin, w->end - e.begin, (int)w->micro});
+            timeline_add(panel,
+                         (TimelineBar){w->rank, bar_of(w->kind), w->begin - e.begin, w->end - e.begin, (int)w->micro});
     }
     snprintf(panel->title, sizeof panel->title, "%s, measured in step %lld: bubble %.1f %%, %.4g ms",
              pipeline_name(place->grid.shape.kind), (long long)step,
@@ -276,12 +277,13 @@ static Status write_table(const PipelinePlace *place, const char *path, const Bu
     for (int i = 0; i < count_of(works); i++) {
         const StepWork *w = &list_of(works)[i];
         int replica = w->rank % place->grid.replicas * place->grid.directions + (w->direction > 0);
+        char work[16];
         buf_printf(&out, "%lld,%d,%d,", (long long)w->step, w->rank, w->rank / place->grid.replicas);
-        if (w->stage >= 0)
-            buf_printf(&out, "%d,%d,%s,%lld,%lld", replica, w->stage, work_name(w->kind), (long long)w->micro,
-                       (long long)w->tokens);
-        else
-            buf_printf(&out, ",,%s,,", work_name(w->kind));
+        if (w->stage >= 0) buf_printf(&out, "%d,%d", replica, w->stage);
+        name_work(w->kind, work);
+        buf_printf(&out, "%s,%s,", w->stage >= 0 ? "" : ",", work);
+        if (w->micro >= 0) buf_printf(&out, "%lld,%lld", (long long)w->micro, (long long)w->tokens);
+        buf_puts(&out, w->micro >= 0 ? "" : ",");
         buf_printf(&out, ",%.9f,%.9f\n", w->begin, w->end);
     }
     Status status = file_write_durable(path, out.data, out.len);

@@ -3,16 +3,17 @@
 #ifndef CAIRN_TRAIN_PROFILE_WORKS_H
 #define CAIRN_TRAIN_PROFILE_WORKS_H
 
-#include "report/report.h"
 #include "train/place.h"
 #include "train/session.h"
 #include "train/trace.h"
 
+/* A work, the sums or the update of a step. */
+enum { STEP_SUM = WORK_INVERSE + 1, STEP_UPDATE };
 /* As it ran on a rank; seconds since the trace's time 0, by the clock of rank 0. */
 typedef struct {
-    int rank, stage, direction; /* of sums and the update −1 */
-    BarKind kind;
-    int64_t step, micro, tokens; /* of sums and the update −1 */
+    int rank, kind;              /* WorkKind, or one of the above */
+    int stage, direction;        /* of sums and the update −1 */
+    int64_t step, micro, tokens; /* of sums, the update and inverses −1 and 0 */
     double begin, end;
 } StepWork;
 
