@@ -6,7 +6,6 @@
 
 #include "report/record.h"
 
-
 static void add_value(SummaryValue *list, int *n, double value, const char *format, const char *a, const char *b)
 {
     CHECK(*n < SUMMARY_MOST, "more than %d figures in a summary", SUMMARY_MOST);

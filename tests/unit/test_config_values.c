@@ -250,7 +250,7 @@ static void test_round_trip(void **state)
     }
     /* A list has a word of each flag. */
     assert_ok(parse(&c, "sweep", "--vary=batch-size=2,4", "--vary", "seed=1-3", NULL));
-    assert_string_equal(c.vary, "batch-size=2,4 seed=1-3");
+    assert_string_equal(c.vary, "batch-size=2,4\nseed=1-3");
     assert_int_equal(c.repeated.len, 0);
     assert_round_trip(&c, "sweep", dir);
     config_free(&c);

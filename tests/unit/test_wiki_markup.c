@@ -49,7 +49,8 @@ static const Case cases[] = {
     {"Name ({{IPA-en|x}}; {{lang-xx|mot}}) is ( , a) name () .", "Name (mot) is (a) name.\n"},
     {"A vowel, such as {{IPA|/a/}}, or {{IPAslink|x}}.", "A vowel, such as /a/, or /x/.\n"},
     {"At {{convert|50|to|150|C|F}}, {{convert|70.0|by|71.2|nmi|km}}, {{cvt|3|-|4|m}}, {{convert|5|km}}.",
-     "At 50 to 150 C, 70.0 by 71.2 nmi, 3-4 m, 5 km.\n"},
+     "At 50 to 150 \xc2\xb0"
+     "C, 70.0 by 71.2 nmi, 3-4 m, 5 km.\n"},
     {"A {{chem|H|2|O}} and {{Nihongo|bayonet|x|y}} with {{key press|Ctrl}}.", "A H2O and bayonet with Ctrl.\n"},
     {"One is. Ions such as {{z|a}}, and b. Two by {{z}}{{y}}. It is {{z}} small.[[A]] c.",
      "One is.\nIt is small.A c.\n"},

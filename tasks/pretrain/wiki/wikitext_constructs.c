@@ -104,6 +104,7 @@ static bool append_quantity(Wikitext *w, const Token *t)
             range |= strlen(between[i]) == to - from && memcmp(between[i], w->text + from, to - from) == 0;
         bool tight = range && (w->text[from] < 'a' || w->text[from] > 'z');
         if (!tight) wikitext_append_char(w, ' ');
+        if (to - from == 1 && strchr("CF", w->text[from])) wikitext_append(w, "\xc2\xb0", 2); /* degrees */
         append_parameter(w, from, to);
         if (!range) return true;
         if (!tight) wikitext_append_char(w, ' ');
