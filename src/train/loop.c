@@ -100,7 +100,6 @@ static Status open_outputs(Loop *l)
     TRY(metrics_open(&l->metrics, run->c->output_dir, step));
     l->trained_s = metrics_trained(l->metrics);
     l->display = progress_open(total, step, run->c->log_every);
-    l->profile = profile_open(run->c->output_dir, &run->session, run->c->profile, total - step);
     return OK;
 }
 
@@ -160,6 +159,8 @@ Status train_run(Run *run)
     Loop l;
     loop_open(&l, run);
     TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
+    TRY_DONE(profile_open(run->c->output_dir, &run->session, run->c->profile,
+                          run->schedule.total_steps - progress->step, &l.profile));
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->fingerprint)); /* any rank may have to write state.json */
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
     TRY_DONE(snapshots_open(&l.snapshots, run));
