@@ -6,32 +6,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/box.h"
 #include "train/machine.h"
-#include "train/sampling.h"
 
-#define TRACE_FILE   "trace-rank0.json" /* rank 0 alone profiles: its number is the pid of all events */
+#define TRACE_FILE   "trace-rank0.json" /* rank 0 alone writes a trace: its number is the pid of all events */
 #define KERNELS_FILE "kernels.csv"
-#define GPU_FILE     "gpu.csv"
 
-/* All calls of one op, in one phase and shape. */
+/* All calls of one op, in one phase and shape: a row of kernels.csv, as ranks send it. */
 typedef struct {
     Op op;
     Phase phase;
     int64_t k, n; /* of a product's weight; 0: another op */
     int64_t calls;
     double seconds, flops, bytes;
+    double median, p95; /* seconds a call; only in rows */
+    int64_t rank;
 } Kernel;
+
+typedef struct {
+    double *items; // (n)
+    int n, cap;
+} Times;
 
 struct Profile {
     char *dir;
     Session *session;
+    Ranks *ranks;
     int64_t warm_up, wanted, done; /* steps: still to warm up; to profile; profiled */
     bool tracing;                  /* inside a profiled step */
-    bool active;                   /* the trace's file is open */
+    bool active;                   /* steps are profiled, or will be */
+    bool writes;                   /* rank 0, until a file cannot be written */
     double zero, step_began, wall; /* wall: seconds of the profiled steps */
     FileWriter trace;
     Kernel *kernels;
-    int n_kernels, cap_kernels;
+    Times *times; // (n_kernels): of each call
+    int n_kernels, cap_kernels, cap_times;
     CostRates rates;
     bool rates_known;
     Sampling *sampling;
@@ -45,12 +54,12 @@ static void give_up(Profile *p)
 {
     log_warn("the profile is given up, training continues: %s", status_message());
     file_writer_abandon(&p->trace);
-    p->active = false;
+    p->writes = false;
 }
 
 static void write_events(Profile *p, Buf *events)
 {
-    if (p->active && events->len && file_writer_write(&p->trace, events->data, events->len) != OK) give_up(p);
+    if (p->writes && events->len && file_writer_write(&p->trace, events->data, events->len) != OK) give_up(p);
     buf_free(events);
 }
 
@@ -132,6 +141,8 @@ static Kernel *find_kernel(Profile *p, const Instr *instr)
         if (at->op == k.op && at->phase == k.phase && at->k == k.k && at->n == k.n) return at;
     }
     MEM_GROW(p->kernels, p->n_kernels, p->cap_kernels);
+    MEM_GROW(p->times, p->n_kernels, p->cap_times);
+    p->times[p->n_kernels] = (Times){0};
     p->kernels[p->n_kernels] = k;
     return &p->kernels[p->n_kernels++];
 }
@@ -155,6 +166,9 @@ static void add_record(Profile *p, const ExecRecord *r, double mean_length, Buf 
     plan_instr_name(plan, r->instr, name);
     OpCost cost = op_cost(&call, &r->rows, mean_length);
     Kernel *k = find_kernel(p, instr);
+    Times *t = &p->times[k - p->kernels];
+    MEM_GROW(t->items, t->n, t->cap);
+    t->items[t->n++] = r->end - r->begin;
     k->calls++;
     k->seconds += r->end - r->begin;
     k->flops += cost.product_flops;
@@ -176,11 +190,26 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static double total_seconds(const Profile *p)
+static double total_seconds(const Kernel *rows, int n, int64_t rank)
 {
     double total = 0;
-    for (int i = 0; i < p->n_kernels; i++) total += p->kernels[i].seconds;
+    for (int i = 0; i < n; i++) total += rows[i].rank == rank ? rows[i].seconds : 0;
     return total;
+}
+
+/* Completes this rank's rows and forgets the times. */
+static void close_rows(Profile *p)
+{
+    for (int i = 0; i < p->n_kernels; i++) {
+        Quantiles q = quantiles_of(p->times[i].items, p->times[i].n);
+        p->kernels[i].median = q.median;
+        p->kernels[i].p95 = q.p95;
+        p->kernels[i].rank = ranks_rank(p->ranks);
+        free(p->times[i].items);
+    }
+    free(p->times);
+    p->times = NULL;
+    if (p->n_kernels > 0) qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
 }
 
 static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out)
@@ -197,35 +226,30 @@ static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out
     csv_number(out, 1e-9 * k->bytes / s, 3);
     csv_number(out, known * 1e-9 * p->rates.bytes, 3);
     csv_number(out, known * least / s, 4);
-    buf_puts(out, "\n");
+    csv_number(out, k->median, 9);
+    csv_number(out, k->p95, 9);
+    buf_printf(out, ",%lld\n", (long long)k->rank);
 }
 
-static Status write_table(const Profile *p, const char *name, Buf *text)
+static Status write_kernels(const Profile *p, const Kernel *rows, int n)
 {
-    char *path = file_join(p->dir, name);
-    Status status = file_write_durable(path, text->data, text->len);
+    Buf text = {0};
+    char *path = file_join(p->dir, KERNELS_FILE);
+    buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
+                    "p95_s,rank\n");
+    for (int i = 0; i < n; i++) put_kernel(p, &rows[i], total_seconds(rows, n, rows[i].rank), &text);
+    Status status = file_write_durable(path, text.data, text.len);
     free(path);
-    buf_free(text);
+    buf_free(&text);
     return status;
 }
 
-static Status write_kernels(Profile *p)
-{
-    Buf text = {0};
-    double total = total_seconds(p);
-    qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
-    buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit\n");
-    for (int i = 0; i < p->n_kernels; i++) put_kernel(p, &p->kernels[i], total, &text);
-    return write_table(p, KERNELS_FILE, &text);
-}
-
-/* gpu.csv, and the same samples as counters of the trace. */
-static Status write_samples(Profile *p)
+/* The samples as counters of the trace. */
+static void write_samples(Profile *p)
 {
     const SampleRecord *r;
-    int n = sampling_stop(p->sampling, &r);
-    Buf text = {0}, counters = {0};
-    if (n == 0) return OK;
+    int n = sampling_take(p->sampling, &r);
+    Buf counters = {0};
     for (int i = 0; i < n; i++) {
         put_counter(p, &counters, r[i].when, "SM clock", "MHz", r[i].device.sm_mhz);
         put_counter(p, &counters, r[i].when, "memory clock", "MHz", r[i].device.memory_mhz);
@@ -234,8 +258,6 @@ static Status write_samples(Profile *p)
         put_counter(p, &counters, r[i].when, "memory in use", "bytes", r[i].device.memory_bytes);
     }
     write_events(p, &counters);
-    sampling_csv(r, n, p->zero, &text);
-    return write_table(p, GPU_FILE, &text);
 }
 
 /* ---- its life ---- */
@@ -243,10 +265,10 @@ static Status write_samples(Profile *p)
 /* Removes the files of an earlier profile. The trace is written step by step. */
 static Status open_files(Profile *p)
 {
-    const char *const names[] = {TRACE_FILE, KERNELS_FILE, GPU_FILE};
+    const char *const names[] = {TRACE_FILE, KERNELS_FILE};
     Status status = file_make_directories(p->dir);
     if (status == OK) status = file_remove_temporaries(p->dir);
-    for (int i = 0; i < 3 && status == OK; i++) {
+    for (int i = 0; i < 2 && status == OK; i++) {
         char *path = file_join(p->dir, names[i]);
         status = file_remove_tree(path);
         if (status == OK && i == 0) status = file_writer_open(&p->trace, path);
@@ -255,56 +277,73 @@ static Status open_files(Profile *p)
     return status;
 }
 
-Profile *profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left)
+Profile *profile_open(Run *run, Sampling *sampling, int64_t left)
 {
+    Session *session = &run->session;
+    int64_t wanted = run->c->profile;
     if (wanted <= 0 || left <= 0) return NULL;
     Profile *p = mem_alloc(sizeof *p);
-    p->dir = file_join(output_dir, "profile");
+    p->dir = file_join(run->c->output_dir, "profile");
     p->session = session;
+    p->ranks = run->ranks;
+    p->sampling = sampling;
     p->wanted = wanted < left ? wanted : left;
     p->warm_up = left - p->wanted < PROFILE_WARM_UP ? left - p->wanted : PROFILE_WARM_UP;
+    p->active = true;
+    p->writes = run_first(run);
+    if (!p->writes) return p;
     p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
     p->zero = clock_monotonic();
-    p->active = true;
-    if (open_files(p) != OK) {
+    if (open_files(p) != OK)
         give_up(p);
-        return p;
-    }
-    p->sampling = sampling_start(session->options.backend->device);
-    put_header(p);
+    else
+        put_header(p);
     return p;
 }
 
-static Status finish_files(Profile *p)
+static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
     static const char end[] = "\n]}\n";
-    TRY(write_samples(p));
-    TRY(write_kernels(p));
-    if (!p->active) return OK; /* reported already */
+    write_samples(p);
+    if (!p->writes) return OK; /* reported already */
+    TRY(write_kernels(p, rows, n));
     TRY(file_writer_write(&p->trace, end, sizeof end - 1));
-    p->active = false;
     return file_writer_close(&p->trace, NULL, NULL);
 }
 
-static void finish(Profile *p)
+/* Writes (n) rows of ranks, rank 0's first, each rank's longest first. */
+static void finish(Profile *p, const Kernel *rows, int n)
 {
-    if (!p->active) return;
+    p->active = false;
+    if (!p->writes) return;
     if (p->done == 0) {
         log_warn("no profile is written: no step of it was finished");
         file_writer_abandon(&p->trace);
-        p->active = false;
         return;
     }
-    if (finish_files(p) != OK) {
+    if (finish_files(p, rows, n) != OK) {
         give_up(p);
         return;
     }
-    if (p->n_kernels == 0) return;
-    const Kernel *first = &p->kernels[0];
-    double total = total_seconds(p);
+    if (n == 0) return;
+    const Kernel *first = &rows[0];
+    double total = total_seconds(rows, n, first->rank);
     log_info("profile of %lld steps: instrs took %.3f s of %.3f s, the longest %s (%s) %.1f %%; see %s",
              (long long)p->done, total, p->wall, op_info(first->op)->name, phase_name(first->phase),
              total > 0 ? 100 * first->seconds / total : 0, p->dir);
+}
+
+/* Collective: the last profiled step has ended on all ranks. */
+static Status finish_all(Profile *p)
+{
+    close_rows(p);
+    size_t bytes = (size_t)p->n_kernels * sizeof *p->kernels;
+    void *rows = mem_alloc(bytes ? bytes : 1);
+    if (bytes) memcpy(rows, p->kernels, bytes);
+    Status status = ranks_gather(p->ranks, &rows, &bytes);
+    if (status == OK) finish(p, rows, (int)(bytes / sizeof(Kernel)));
+    free(rows);
+    return status;
 }
 
 Status profile_step_begin(Profile *p)
@@ -333,15 +372,16 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
     p->tracing = false;
     for (int i = 0; i < n; i++) add_record(p, &records[i], mean_length, &text);
     write_events(p, &text);
-    if (++p->done == p->wanted) finish(p);
-    return OK;
+    return ++p->done == p->wanted ? finish_all(p) : OK;
 }
 
 void profile_close(Profile *p)
 {
     if (!p) return;
-    finish(p);
-    sampling_free(p->sampling);
+    if (p->active) { /* the others may be gone */
+        close_rows(p);
+        finish(p, p->kernels, p->n_kernels);
+    }
     free(p->kernels);
     free(p->dir);
     free(p);
