@@ -109,6 +109,8 @@ const ForeignName config_foreign[] = {
     {"evaluation_strategy", -1, "no= steps=", "--eval-every N"},
     {"eval_steps", OPTION_eval_every, "*", ""},
     {"eval_iter_samples", OPTION_eval_samples, "*", ""},
+    {"num_eval_examples", OPTION_eval_count, "*", ""},
+    {"max_eval_samples", OPTION_eval_count, "*", ""},
     {"per_device_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"per_gpu_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"predict_batch_size", OPTION_eval_batch_size, "*", ""},

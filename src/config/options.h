@@ -151,6 +151,8 @@
       "end training after N evaluations of --eval-every without a better result; 0: never")                            \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \
+    X(eval_count, Count, "0", 0, 1e9, "", "N", NONE, "t",                                                              \
+      "evaluate N sequences, at even distances among those of --eval-dir; 0: all")                                     \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
@@ -236,8 +238,9 @@
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
       "form of plain text: one sentence per line, or paragraphs; auto: detected")                                      \
-    X(layout, Choice, "compact", 0, 0, "compact nvidia", "WHAT", NONE, "s",                                            \
-      "compact: rows of variable length, as MLPerf's; nvidia: of fixed length")                                        \
+    X(layout, Choice, "compact", 0, 0, "compact packed fixed nvidia", "WHAT", NONE, "s",                               \
+      "compact: rows of variable length; packed: of up to three sequences; fixed: of one length; all three as "        \
+      "MLPerf's. nvidia: of one length, as NVIDIA's phases 1 and 2")                                                   \
     X(short_seq_prob, Real, "0.1", 0, 1, "", "P", NONE, "s",                                                           \
       "fraction of documents with shorter sequences, of random length")                                                \
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "uses of each document, each time in other pairs")        \

@@ -123,6 +123,8 @@ static Status check_folder(const Shards *s, const char *dir, const int layouts[N
     return s->count ? OK : fail(E_FORMAT, "%s: its %d shards have no rows", dir, s->n_files);
 }
 
+static bool picks(const Shards *s) { return s->o.picked > 0 && s->o.picked < s->count; }
+
 static Status open_files(Shards *s, const char *dir)
 {
     int layouts[N_SHARD_LAYOUTS] = {0};
@@ -141,6 +143,7 @@ static Status open_files(Shards *s, const char *dir)
         TRY_DONE(digest_pieces(s->paths[i], d));
     }
     digest_update(d, &s->count, sizeof s->count);
+    if (picks(s)) digest_update(d, &s->o.picked, sizeof s->o.picked);
     s->digest = digest_value(d);
     status = check_folder(s, dir, layouts);
 done:
@@ -194,7 +197,7 @@ void shards_close(Shards *s)
     free(s);
 }
 
-int64_t shards_count(const Shards *s) { return s->count; }
+int64_t shards_count(const Shards *s) { return picks(s) ? s->o.picked : s->count; }
 Digest shards_digest(const Shards *s) { return s->digest; }
 
 /* ---- reading ---- */
@@ -323,22 +326,26 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
     return status;
 }
 
+/* The number in the set of the i-th picked sequence. */
+static int64_t picked_at(const Shards *s, int64_t i) { return picks(s) ? i * s->count / s->o.picked : i; }
+
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
 {
-    CHECK(first >= 0 && n >= 0 && first <= s->count && n <= s->count - first, "sequences %lld + %lld of %lld",
-          (long long)first, (long long)n, (long long)s->count);
+    int64_t count = shards_count(s);
+    CHECK(first >= 0 && n >= 0 && first <= count && n <= count - first, "sequences %lld + %lld of %lld",
+          (long long)first, (long long)n, (long long)count);
     sequences_clear(&s->range);
     sequences_reserve(&s->range, n, 0, 0);
-    for (int64_t b = n ? shards_find(&s->blocks->first, sizeof *s->blocks, s->n_blocks, first) : 0;
-         s->range.e.count < n; b++) {
-        const ShardBlock *block = &s->blocks[b];
-        if (s->read.e.count == 0 || s->read.sample[0] != block->first || s->read.e.count != block->sequences) {
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t which = picked_at(s, i), held = s->read.e.count ? s->read.sample[0] : -1;
+        if (held < 0 || which < held || which >= held + s->read.e.count) {
+            int64_t b = shards_find(&s->blocks->first, sizeof *s->blocks, s->n_blocks, which);
             sequences_clear(&s->read);
-            Status status = shards_read_block(s, &s->reader, block, &s->read);
+            Status status = shards_read_block(s, &s->reader, &s->blocks[b], &s->read);
             if (status != OK) return sequences_clear(&s->read), status;
+            held = s->blocks[b].first;
         }
-        for (int64_t i = first + s->range.e.count - block->first; i < block->sequences && s->range.e.count < n; i++)
-            shards_take(s, &s->reader, &s->read, i, 0, &s->range);
+        shards_take(s, &s->reader, &s->read, which - held, 0, &s->range);
     }
     *e = &s->range.e;
     return OK;

@@ -24,6 +24,7 @@ typedef struct {
     bool dynamic_masking; /* draws new masks for masked files too, from the words in their labels */
     double mask_fraction; /* 0: 0.15 */
     bool whole_words;
+    int64_t picked; /* for shards_range alone: of more sequences so many, at even distances, are the set; 0: all */
 } ShardsOptions;
 
 typedef struct Shards Shards;
@@ -32,7 +33,7 @@ typedef struct Shards Shards;
    (shards_check reads them all). E_FORMAT: no shards, or a bad one, by name. */
 Status shards_open(const char *dir, const ShardsOptions *o, Shards **s);
 void shards_close(Shards *s);          /* takes NULL */
-int64_t shards_count(const Shards *s); /* sequences of an epoch */
+int64_t shards_count(const Shards *s); /* sequences of an epoch, or picked ones */
 /* Reads every row once, with up to 8 threads: the first bad one is E_FORMAT with file, dataset and row. For the start
    of a run; a resumed one with the same shards_digest need not repeat it. `stop` as in signals_stop; may be NULL. */
 Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
@@ -44,8 +45,8 @@ ExampleSource shards_source(Shards *s);
 /* Bytes that will be allocated beyond those held now, for sequences of `mean_length`: by shards_step (windows, batches
    and the caller's figures of each sequence), or by shards_range alone. For the run's memory account. */
 size_t shards_memory(const Shards *s, double mean_length, bool steps);
-/* Sequences first … first + n − 1 in file order; masks that are drawn are those of epoch 0. Valid until the next
-   call. */
+/* Sequences first … first + n − 1 in file order, of the picked ones; masks that are drawn are those of epoch 0. Valid
+   until the next call. */
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
 /* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
 Digest shards_digest(const Shards *s);

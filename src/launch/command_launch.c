@@ -164,10 +164,10 @@ static Status run_once(Launch *l, Outcome *o)
     return status;
 }
 
-/* Waits before the next start; a signal ends the wait. */
+/* Waits before the next start, twice as long after each start that did not advance; a signal ends the wait. */
 static void pause_before(Launch *l)
 {
-    double begin = clock_monotonic(), until = begin + fmin(0.5 * exp2(l->restarts - 1), LONGEST_PAUSE_S), left;
+    double begin = clock_monotonic(), until = begin + fmin(0.5 * exp2(l->faults.fruitless), LONGEST_PAUSE_S), left;
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
@@ -211,6 +211,7 @@ static Status run_all(Launch *l, Outcome *o)
             TRY(status);
         if (!o->again || l->restarts >= l->c->max_restarts) return OK;
         l->restarts++;
+        faults_end_start(l);
         int hosts = choose_hosts(l);
         if (hosts == 0) {
             log_warn("%s/%s names a host that computes wrongly, and the others have too few slots for --ranks; not "

@@ -25,7 +25,14 @@ static double trained(const char *dir)
     return seconds;
 }
 
-void faults_begin(Launch *l) { l->faults.trained_before = trained(l->output_dir); }
+void faults_begin(Launch *l) { l->faults.trained_before = l->faults.trained = trained(l->output_dir); }
+
+void faults_end_start(Launch *l)
+{
+    double now = l->output_dir ? trained(l->output_dir) : 0;
+    l->faults.fruitless = now > l->faults.trained ? 0 : l->faults.fruitless + 1;
+    l->faults.trained = now;
+}
 
 /* Appends the line. A folder that cannot be written is reported by the ranks. */
 static void write_fault(const Launch *l, const Outcome *o, double ending)

@@ -97,6 +97,8 @@ typedef struct {
     int n, cap, count;
     double ending_s, pause_s; /* from faults to the ends of all ranks; between starts */
     double trained_before;    /* of earlier commands, in the same folder */
+    double trained;           /* by the last start */
+    int fruitless;            /* starts in succession whose training did not advance */
 } Faults;
 
 /* A `cairn launch`. */
@@ -130,9 +132,11 @@ typedef struct {
 
 /* Finds the outcome; marks lost hosts. */
 void outcome_find(Launch *l, Outcome *o);
-/* Records the outcome of a start if it is a fault, and prints a summary at the job's end. */
+/* Records the outcome of a start if it is a fault, and prints a summary at the job's end. faults_end_start counts
+   starts without progress. */
 void faults_begin(Launch *l);
 void faults_add(Launch *l, const Outcome *o);
+void faults_end_start(Launch *l);
 void faults_end(Launch *l);
 
 /* An exit code that is neither success nor the consequence of a stop or a lost peer. */

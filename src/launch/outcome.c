@@ -67,6 +67,35 @@ static void describe_end(const Launch *l, int rank, const char *host, Outcome *o
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }
 
+/* The host whose ranks other hosts' ranks report as silent, and whose own ranks report nothing: they do not reach the
+   launcher's store either. NULL: none, or a rank's end is the reason. */
+static const Remote *cut_off_host(const Launch *l)
+{
+    const Fleet *f = &l->fleet;
+    const Remote *found = NULL;
+    bool silent;
+    for (int i = 0; i < f->n_ranks && !found; i++) {
+        int lost = store_server_lost(l->store, i, &silent);
+        if (lost >= 0 && lost < f->n_ranks && silent) found = fleet_host_of(f, lost);
+    }
+    for (int i = 0; i < f->n_ranks && found; i++) {
+        bool inside = i >= found->first_rank && i < found->first_rank + found->n_ranks;
+        if (inside && store_server_lost(l->store, i, &silent) >= 0) found = NULL;
+    }
+    return found;
+}
+
+static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
+{
+    char last[32] = "";
+    o->code = 77;
+    o->rank = -1;
+    snprintf(o->host, sizeof o->host, "%s", r->site->name);
+    if (r->n_ranks > 1) snprintf(last, sizeof last, "s %d to", r->first_rank);
+    snprintf(o->what, sizeof o->what, "host %s with rank%s %d was lost: %.500s", r->site->name, last,
+             r->first_rank + r->n_ranks - 1, why);
+}
+
 /* In order of precedence: a failed rank, a lost host or killed rank, lost peers, a stop. */
 void outcome_find(Launch *l, Outcome *o)
 {
@@ -83,13 +112,7 @@ void outcome_find(Launch *l, Outcome *o)
         const Remote *r = &f->remotes[i];
         if (!r->lost || r->n_ranks == 0) continue;
         r->site->lost_in = l->restarts + 1;
-        if (o->code) continue;
-        o->code = 77;
-        snprintf(o->host, sizeof o->host, "%s", r->site->name);
-        char last[32] = "";
-        if (r->n_ranks > 1) snprintf(last, sizeof last, "s %d to", r->first_rank);
-        snprintf(o->what, sizeof o->what, "host %s with rank%s %d was lost: %.500s", r->site->name, last,
-                 r->first_rank + r->n_ranks - 1, r->complaint);
+        if (!o->code) describe_lost_host(r, r->complaint, o);
     }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int rank = first_rank(f, kinds[k]);
@@ -99,6 +122,11 @@ void outcome_find(Launch *l, Outcome *o)
         o->rank = rank;
         snprintf(o->host, sizeof o->host, "%s", host);
         if (k < 2) output_last(f->output, rank, host);
+        const Remote *cut_off = kinds[k] == lost_peer ? cut_off_host(l) : NULL;
+        if (cut_off) {
+            cut_off->site->lost_in = l->restarts + 1;
+            describe_lost_host(cut_off, "the ranks of other hosts did not reach it", o);
+        }
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;

@@ -167,8 +167,12 @@ static Status open_shards(const Run *r, bool evaluation, Shards **shards)
                        .stored_masks = strcmp(c->masking, "static") == 0,
                        .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
                        .mask_fraction = c->mask_fraction,
-                       .whole_words = c->whole_words};
+                       .whole_words = c->whole_words,
+                       .picked = evaluation ? c->eval_count : 0};
     TRY(shards_open(folder, &o, shards));
+    if (shards_count(*shards) < o.picked)
+        log_warn("%s: its %lld sequences are evaluated, fewer than --eval-count %lld", folder,
+                 (long long)shards_count(*shards), (long long)o.picked);
     log_info("%s: %lld sequences for %s", folder, (long long)shards_count(*shards),
              evaluation ? "evaluation" : "training");
     return OK;

@@ -130,6 +130,36 @@ static void restore(const Examples *from, Sequences *to)
     }
 }
 
+/* Picked sequences are those at even distances in file order, however many are read at once. */
+static void test_picked_sequences(void **state)
+{
+    const Fixture *x = *state;
+    static const int64_t counts[] = {1, 7, 700, 3499, 3500, 100000};
+    if (!hdf5_available()) skip();
+    Shards *whole, *s;
+    const Examples *all, *e;
+    ShardsOptions o = options(x, SAMPLE_LENGTH, 64);
+    assert_ok(shards_open(x->dir, &o, &whole));
+    int64_t n = shards_count(whole);
+    assert_ok(shards_range(whole, 0, n, &all));
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        o.picked = counts[k];
+        assert_ok(shards_open(x->dir, &o, &s));
+        int64_t picked = shards_count(s);
+        assert_int_equal(picked, counts[k] < n ? counts[k] : n);
+        Digest a = shards_digest(s), b = shards_digest(whole);
+        assert_int_equal(digest_equal(a, b), picked == n);
+        for (int64_t first = 0; first < picked; first += 100) {
+            int64_t some = picked - first < 100 ? picked - first : 100;
+            assert_ok(shards_range(s, first, some, &e));
+            assert_int_equal(e->count, some);
+            for (int64_t i = 0; i < some; i++) assert_true(identity(e, i) == identity(all, (first + i) * n / picked));
+        }
+        shards_close(s);
+    }
+    shards_close(whole);
+}
+
 static void test_an_epoch_has_every_sequence_once(void **state)
 {
     const Fixture *x = *state;
@@ -399,6 +429,7 @@ static void test_faults_have_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_picked_sequences, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_epoch_has_every_sequence_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_batches_in_any_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_masks_are_of_sample_and_epoch, set_up, tear_down),

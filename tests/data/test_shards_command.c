@@ -221,31 +221,66 @@ static void test_held_out_by_document(void **state)
     free(to);
 }
 
+/* The sum over all sequences, with their masks: equal for the same sequences in any order. */
+static uint64_t sum_of(Shards *s)
+{
+    const Examples *e;
+    uint64_t sum = 0;
+    assert_ok(shards_range(s, 0, shards_count(s), &e));
+    for (int64_t i = 0; i < e->count; i++) {
+        int64_t masked = example_masked(e, i), m = e->masked_offset[i], n = example_length(e, i);
+        DigestStream *d = digest_new();
+        digest_update(d, e->masked_place + m, (size_t)masked * sizeof(int32_t));
+        digest_update(d, e->masked_label + m, (size_t)masked * sizeof(int32_t));
+        digest_update(d, e->ids + e->offset[i], (size_t)n * sizeof(int32_t));
+        digest_update(d, e->types + e->offset[i], (size_t)n);
+        digest_update(d, &e->label[i], sizeof e->label[i]);
+        sum += digest_value(d).lo;
+        digest_free(d);
+    }
+    return sum;
+}
+
 static void test_every_layout_can_be_read(void **state)
 {
     const Fixture *f = *state;
-    static const char *const ways[] = {"--layout compact", "--layout compact --masking static", "--layout nvidia",
-                                       "--layout nvidia --masking dynamic", "--layout compact --whole-words"};
+    static const struct {
+        const char *options;
+        int like; /* the way with the same masks */
+    } ways[] = {{"--layout compact", 0},
+                {"--layout compact --masking static", 1},
+                {"--layout nvidia", 1},
+                {"--layout packed", 1},
+                {"--layout fixed", 1},
+                {"--layout nvidia --masking dynamic", -1},
+                {"--layout fixed --masking dynamic", -1},
+                {"--layout packed --masking dynamic", -1},
+                {"--layout compact --whole-words", -1}};
+    enum { WAYS = sizeof ways / sizeof *ways };
     int64_t sequences = 0;
+    uint64_t sums[WAYS];
     Vocab *vocab;
     if (!hdf5_available()) skip();
     assert_ok(vocab_read(f->vocab, NULL, &vocab));
-    for (int w = 0; w < 5; w++) {
+    for (int w = 0; w < WAYS; w++) {
         char *name = mem_printf("way-%d", w), *dir = file_join(f->dir, name);
         Shards *s;
         const Examples *e;
-        assert_ok(run(f, name, ways[w]));
+        assert_ok(run(f, name, ways[w].options));
         ShardsOptions o = {.vocab = vocab, .max_length = 64, .max_predictions = 10, .seed = 1, .batch_size = 32};
         assert_ok(shards_open(dir, &o, &s));
         assert_ok(shards_check(s, NULL));
         if (w == 0) sequences = shards_count(s);
         assert_int_equal(shards_count(s), sequences); /* the same pairs in every layout */
+        sums[w] = sum_of(s);
+        if (ways[w].like >= 0) assert_true(sums[w] == sums[ways[w].like]);
         assert_ok(shards_step(s, 0, &e));
         for (int64_t i = 0; i < e->count; i++) assert_true(example_masked(e, i) >= 1 && example_masked(e, i) <= 10);
         shards_close(s);
         free(name);
         free(dir);
     }
+    assert_true(sums[0] != sums[1]);
     vocab_free(vocab);
 }
 

@@ -26,7 +26,10 @@
 #define SHARDS_COUNT_LIST(X)                                                                                           \
     X(documents) X(eval_documents) X(sentences) X(tokens) X(cut_lines) X(cut_documents) X(bad_lines)
 
-typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA } ShardsForm;
+/* --layout. The numbers are part of a job's identity. */
+typedef enum { SHARDS_COMPACT, SHARDS_NVIDIA, SHARDS_PACKED, SHARDS_FIXED } ShardsForm;
+
+#define SHARDS_PER_ROW 3 /* sequences in a packed row, at most */
 
 typedef struct {
     uint64_t size;
@@ -114,6 +117,10 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r);
 char *shards_name(const ShardsJob *j, int i); /* below DIR */
 /* Bytes of a shard of so many sequences and tokens, about. */
 double shards_bytes(const ShardsJob *j, double sequences, double tokens);
+
+/* Rows of at most SHARDS_PER_ROW sequences and `most` tokens. Row r has the sequences order[first[r]] ..
+   order[first[r + 1] − 1]; the result depends on the lengths alone. Returns the number of rows. (pack.c) */
+int64_t shards_pack(const int64_t *offset, int64_t n, int most, int64_t *order, int64_t *first); // (n), (n + 1)
 
 /* The journal, by which a run resumes, and the manifest. (journal.c) */
 /* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder belongs to

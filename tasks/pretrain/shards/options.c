@@ -47,6 +47,15 @@ Status shards_check_use(const Config *c)
     return OK;
 }
 
+static ShardsForm form_of(const char *layout)
+{
+    static const char *const names[] = {
+        [SHARDS_COMPACT] = "compact", [SHARDS_NVIDIA] = "nvidia", [SHARDS_PACKED] = "packed", [SHARDS_FIXED] = "fixed"};
+    int form = 0;
+    while (strcmp(names[form], layout) != 0) form++;
+    return (ShardsForm)form;
+}
+
 static Status read_options(ShardsJob *j, const Config *c)
 {
     TokenizerOptions text = {
@@ -70,8 +79,8 @@ static Status read_options(ShardsJob *j, const Config *c)
     j->unfinished = file_join(j->dir, "unfinished");
     j->tokenizer = tokenizer_new(j->vocab, text);
     j->id_bytes = vocab_size(j->vocab) <= UINT16_MAX + 1 ? 2 : 4;
-    j->form = strcmp(c->layout, "nvidia") == 0 ? SHARDS_NVIDIA : SHARDS_COMPACT;
-    j->is_static = strcmp(c->masking, "static") == 0 || (strcmp(c->masking, "auto") == 0 && j->form == SHARDS_NVIDIA);
+    j->form = form_of(c->layout);
+    j->is_static = strcmp(c->masking, "static") == 0 || (strcmp(c->masking, "auto") == 0 && j->form != SHARDS_COMPACT);
     j->max_predictions = c->predictions ? (int)c->predictions : (int)ceil(0.15 * (double)c->max_seq_length);
     j->pairs = (PairOptions){.max_length = (int)c->max_seq_length,
                              .short_prob = c->short_seq_prob,
@@ -79,9 +88,11 @@ static Status read_options(ShardsJob *j, const Config *c)
                              .cls = special.cls,
                              .sep = special.sep,
                              .alone = strcmp(c->nsp, "off") == 0};
-    if (j->pairs.alone && j->form == SHARDS_NVIDIA && !j->is_static)
-        return fail(E_USAGE, "--nsp off: NVIDIA's layout without masks is of pairs; leave out --layout nvidia, or give "
-                             "--masking static");
+    if (j->pairs.alone && (j->form == SHARDS_NVIDIA || j->form == SHARDS_FIXED) && !j->is_static)
+        return fail(E_USAGE,
+                    "--nsp off: rows of fixed length without masks are pairs; leave out --layout %s, or give "
+                    "--masking static",
+                    c->layout);
     masking_init(&j->masking, j->vocab, (uint64_t)c->seed, c->mask_fraction, j->max_predictions, c->whole_words);
     j->eval_fraction = c->eval_fraction;
     double buckets = ceil((double)j->bytes * (1 - c->eval_fraction) / (double)shard);

@@ -9,50 +9,48 @@
 #define SLICE      1024 /* rows written at once; of a gzip chunk too */
 #define GZIP_LEVEL 4
 
+#define MOST_COLUMNS 8
+
 /* A dataset of the file: `bytes` per number, `width` numbers per row (0: lists). */
 typedef struct {
     int column, bytes;
     int64_t width;
 } Column;
 
-/* The datasets of a form, in the file's order. Ids of more than 32767 pieces need 4 bytes. */
-static int columns_of(const ShardsJob *j, Column out[6])
+/* The datasets of a form, in the file's order. Ids of more than 32767 pieces need 4 bytes. NVIDIA's have 4 always. */
+static int columns_of(const ShardsJob *j, Column out[MOST_COLUMNS])
 {
-    int id = vocab_size(j->vocab) > INT16_MAX ? 4 : 2, place = j->pairs.max_length > INT16_MAX ? 4 : 2, n = 0;
-    int64_t length = j->pairs.max_length, most = j->max_predictions;
-    if (j->form == SHARDS_COMPACT) {
-        out[n++] = (Column){SHARD_INPUT_IDS, id, 0};
-        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, 0};
-        if (j->is_static) {
-            out[n++] = (Column){SHARD_MASKED_POSITIONS, place, 0};
-            out[n++] = (Column){SHARD_MASKED_IDS, id, 0};
-        }
-    } else if (j->is_static) {
-        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
-        out[n++] = (Column){SHARD_INPUT_MASK, 1, length};
-        out[n++] = (Column){SHARD_SEGMENT_IDS, 1, length};
-        out[n++] = (Column){SHARD_MASKED_POSITIONS, 4, most};
-        out[n++] = (Column){SHARD_MASKED_IDS, 4, most};
-    } else {
-        out[n++] = (Column){SHARD_INPUT_IDS, 4, length};
-        out[n++] = (Column){SHARD_SPECIAL_POSITIONS, 4, 3};
+    bool nvidia = j->form == SHARDS_NVIDIA, fixed = nvidia || j->form == SHARDS_FIXED,
+         packed = j->form == SHARDS_PACKED;
+    int id = nvidia || vocab_size(j->vocab) > INT16_MAX ? 4 : 2,
+        place = nvidia || j->pairs.max_length > INT16_MAX ? 4 : 2, n = 0;
+    int64_t length = fixed ? j->pairs.max_length : 0, masks = fixed ? j->max_predictions : 0;
+    out[n++] = (Column){SHARD_INPUT_IDS, id, length};
+    if (fixed && j->is_static) out[n++] = (Column){SHARD_INPUT_MASK, 1, length};
+    if (!fixed || j->is_static) out[n++] = (Column){SHARD_SEGMENT_IDS, 1, length};
+    if (packed) out[n++] = (Column){SHARD_PACKED_LENGTHS, place, 0};
+    if (j->is_static) {
+        out[n++] = (Column){SHARD_MASKED_POSITIONS, place, masks};
+        out[n++] = (Column){SHARD_MASKED_IDS, id, masks};
+        if (packed) out[n++] = (Column){SHARD_PACKED_MASKED, place, 0};
     }
-    out[n++] = (Column){SHARD_LABELS, 1, 1};
+    if (fixed && !j->is_static) out[n++] = (Column){SHARD_SPECIAL_POSITIONS, 4, 3};
+    out[n++] = (Column){SHARD_LABELS, 1, packed ? 0 : 1};
     return n;
 }
 
 double shards_bytes(const ShardsJob *j, double sequences, double tokens)
 {
-    Column columns[6];
+    Column columns[MOST_COLUMNS];
     int n = columns_of(j, columns);
-    double bytes = 0;
+    double bytes = 0, rows = j->form == SHARDS_PACKED ? tokens / j->pairs.max_length : sequences,
+           gzip = j->form == SHARDS_NVIDIA ? 0.4 : 1;
     for (int i = 0; i < n; i++) {
         bool masks = columns[i].column == SHARD_MASKED_POSITIONS || columns[i].column == SHARD_MASKED_IDS;
         if (columns[i].width == 0)
-            bytes += sequences * (16 + 16 + 4) + tokens * columns[i].bytes * (masks ? 0.15 : 1);
+            bytes += rows * (16 + 16 + 4) + tokens * columns[i].bytes * (masks ? 0.15 : 1);
         else
-            bytes +=
-                sequences * (double)columns[i].width * columns[i].bytes * (columns[i].width > 1 ? 0.4 : 1); /* gzip's */
+            bytes += rows * (double)columns[i].width * columns[i].bytes * (columns[i].width > 1 ? gzip : 1);
     }
     return bytes;
 }
@@ -67,8 +65,9 @@ static void store_number(void *out, int bytes, int64_t at, int32_t value)
         ((int32_t *)out)[at] = value;
 }
 
-/* Writes one row of a column to out[at …] and returns its count of numbers. */
-static int64_t put_row(const Column *f, const Examples *e, int64_t i, void *out, int64_t at)
+/* Writes a sequence's numbers of a column to out[at …] and returns their count. `before`: tokens before it in its row.
+ */
+static int64_t put_sequence(const Column *f, const Examples *e, int64_t i, int64_t before, void *out, int64_t at)
 {
     int64_t from = e->offset[i], length = e->offset[i + 1] - from, masks = e->masked_offset[i],
             masked = e->masked_offset[i + 1] - masks, n = length;
@@ -76,56 +75,87 @@ static int64_t put_row(const Column *f, const Examples *e, int64_t i, void *out,
     switch (f->column) {
     case SHARD_INPUT_IDS:
         for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->ids[from + k]);
-        break;
+        return n;
     case SHARD_INPUT_MASK:
         for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, 1);
-        break;
+        return n;
     case SHARD_SEGMENT_IDS:
         for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->types[from + k]);
-        break;
+        return n;
     case SHARD_MASKED_POSITIONS:
-        n = masked;
-        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->masked_place[masks + k]);
-        break;
+        for (int64_t k = 0; k < masked; k++)
+            store_number(out, f->bytes, at + k, (int32_t)before + e->masked_place[masks + k]);
+        return masked;
     case SHARD_MASKED_IDS:
-        n = masked;
-        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->masked_label[masks + k]);
-        break;
+        for (int64_t k = 0; k < masked; k++) store_number(out, f->bytes, at + k, e->masked_label[masks + k]);
+        return masked;
     case SHARD_SPECIAL_POSITIONS:
-        n = 3;
         while (e->types[from + second] == 0) second++;
         store_number(out, f->bytes, at, 0);
         store_number(out, f->bytes, at + 1, second - 1);
         store_number(out, f->bytes, at + 2, (int32_t)length - 1);
-        break;
+        return 3;
     default:
-        n = 1;
-        store_number(out, f->bytes, at, e->label[i]);
+        store_number(out, f->bytes, at,
+                     f->column == SHARD_PACKED_LENGTHS  ? (int32_t)length
+                     : f->column == SHARD_PACKED_MASKED ? (int32_t)masked
+                                                        : e->label[i]);
+        return 1;
     }
-    for (int64_t k = n; k < f->width; k++) store_number(out, f->bytes, at + k, 0);
+}
+
+/* The sequences of each row, in the order of the file. */
+typedef struct {
+    Permutation order;       /* of the rows */
+    int64_t *packed, *first; /* of packed rows, as shards_pack gives them; NULL: one sequence per row */
+} Rows;
+
+static Rows rows_of(const ShardsJob *j, const Examples *e, int shard)
+{
+    Rows r = {0};
+    int64_t count = e->count;
+    if (j->form == SHARDS_PACKED) {
+        r.packed = mem_array((size_t)count, sizeof *r.packed);
+        r.first = mem_array((size_t)count + 1, sizeof *r.first);
+        count = shards_pack(e->offset, count, j->pairs.max_length, r.packed, r.first);
+    }
+    r.order = permutation(j->pairs.seed, (uint32_t)shard, count);
+    return r;
+}
+
+/* Writes row k of a column to out[at …] and returns its count of numbers. */
+static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int64_t k, void *out, int64_t at)
+{
+    int64_t row = permutation_at(&rows->order, k), n = 0, before = 0, begin = rows->first ? rows->first[row] : row,
+            end = rows->first ? rows->first[row + 1] : row + 1;
+    for (int64_t m = begin; m < end; m++) {
+        int64_t i = rows->packed ? rows->packed[m] : m;
+        n += put_sequence(f, e, i, before, out, at + n);
+        before += example_length(e, i);
+    }
+    for (int64_t pad = n; pad < f->width; pad++) store_number(out, f->bytes, at + pad, 0);
     return f->width ? f->width : n;
 }
 
-static Status write_rows(const ShardsJob *j, ShardsWorker *w, int shard, const char *path)
+static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *order, const char *path)
 {
     const Examples *e = &w->sequences.e;
-    Column columns[6];
-    Hdf5Spec specs[6];
+    Column columns[MOST_COLUMNS];
+    Hdf5Spec specs[MOST_COLUMNS];
     Hdf5Writer *file = NULL;
     Status status = OK;
     int n = columns_of(j, columns);
-    Permutation order = permutation(j->pairs.seed, (uint32_t)shard, e->count);
+    int64_t count = order->order.n;
     for (int i = 0; i < n; i++)
         specs[i] = (Hdf5Spec){shard_column_names[columns[i].column], columns[i].bytes, columns[i].width, 0};
     if (!w->rows) w->rows = mem_array((size_t)SLICE * (size_t)j->pairs.max_length, sizeof(int32_t));
     if (!w->offset) w->offset = mem_array(SLICE + 1, sizeof *w->offset);
-    TRY(hdf5_create(path, specs, n, e->count, j->form == SHARDS_NVIDIA ? GZIP_LEVEL : 0, SLICE, &file));
-    for (int64_t first = 0; first < e->count && status == OK; first += SLICE) {
-        int64_t rows = e->count - first < SLICE ? e->count - first : SLICE;
+    TRY(hdf5_create(path, specs, n, count, j->form == SHARDS_NVIDIA ? GZIP_LEVEL : 0, SLICE, &file));
+    for (int64_t first = 0; first < count && status == OK; first += SLICE) {
+        int64_t rows = count - first < SLICE ? count - first : SLICE;
         for (int i = 0; i < n && status == OK; i++) {
             for (int64_t k = 0; k < rows; k++)
-                w->offset[k + 1] =
-                    w->offset[k] + put_row(&columns[i], e, permutation_at(&order, first + k), w->rows, w->offset[k]);
+                w->offset[k + 1] = w->offset[k] + put_row(&columns[i], e, order, first + k, w->rows, w->offset[k]);
             status = columns[i].width ? hdf5_write(file, i, first, rows, w->rows)
                                       : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
         }
@@ -169,8 +199,11 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
     char *name = shards_name(j, i), *path = file_join(j->dir, name);
-    Status status = write_rows(j, w, i, path);
+    Rows rows = rows_of(j, e, i);
+    Status status = write_rows(j, w, &rows, path);
     if (status == OK) status = file_digest(path, &r->digest, &r->size);
+    free(rows.packed);
+    free(rows.first);
     free(name);
     free(path);
     return status;
