@@ -30,7 +30,7 @@ static Status run(char **argv)
     Vocab *vocab = NULL;
     Shards *s = NULL;
     Status status = OK;
-    TRY_DONE(vocab_read(argv[2], &vocab));
+    TRY_DONE(vocab_read(argv[2], NULL, &vocab));
     ShardsOptions o = {
         .vocab = vocab, .max_length = atoi(argv[3]), .batch_size = atoll(argv[4]), .seed = strtoull(argv[5], NULL, 10)};
     TRY_DONE(shards_open(argv[1], &o, &s));

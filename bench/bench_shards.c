@@ -19,7 +19,7 @@ static Status run(int argc, char **argv)
     Shards *s = NULL;
     Status status = OK;
     double seconds = argc > 5 ? atof(argv[5]) : 5;
-    TRY_DONE(vocab_read(argv[2], &vocab));
+    TRY_DONE(vocab_read(argv[2], NULL, &vocab));
     ShardsOptions o = {.vocab = vocab,
                        .max_length = argc > 3 ? atoi(argv[3]) : 128,
                        .batch_size = argc > 4 ? atoll(argv[4]) : 256,

@@ -44,7 +44,7 @@ static Status measure(const char *vocab_path, const char *text_path, bool cased,
     size_t n = 0, cap = 0, bytes = 0;
     TokenIds ids = {0};
     double seconds[PASSES], start = clock_monotonic();
-    TRY_DONE(vocab_read(vocab_path, &vocab));
+    TRY_DONE(vocab_read(vocab_path, NULL, &vocab));
     double load = clock_monotonic() - start;
     TRY_DONE(file_map(&map, text_path));
     tokenizer =

@@ -44,7 +44,7 @@ run_ctest() {
 # shellcheck disable=SC2317 # by run_alone
 run_stage() {
     case $1 in
-    release) build_preset release build && run_ctest release build ;;
+    release) build_preset release build all bench && run_ctest release build ;;
     asan)
         # Excludes scripts and rules, where sanitizers find nothing new, schedulers, which start slowly, a memory limit,
         # which the sanitizer's own memory exceeds, and, without `deep`, runs of the whole program whose code other tests

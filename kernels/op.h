@@ -94,6 +94,7 @@ typedef union {
     struct {
         int64_t first, n; /* columns of x */
         int32_t interval; /* steps, of which one gathers */
+        bool of_input;    /* A; else B */
     } curvature;
     struct {
         float damping; /* λ */

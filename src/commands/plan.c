@@ -125,7 +125,7 @@ static Status find_input(PlanRun *r)
     TRY(setup_audit(c, in));
     KfacOptions kfac;
     TRY(kfac_options(c, &kfac));
-    if (!pipelined(c)) kfac_init(&r->setup.kfac, &kfac, &r->model, 1, 0);
+    if (!pipelined(c)) kfac_init_whole(&r->setup.kfac, &kfac, &r->model, 1, 0);
     in->kfac = &r->setup.kfac;
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;

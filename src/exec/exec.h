@@ -122,6 +122,8 @@ typedef struct {
    may be NULL for the whole model as one stage. */
 Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
                      const ExecLinks *links);
+/* The CURVATUREs of a layer, of A or G. */
+Status exec_run_curvature(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows);
 /* Writes an input of that micro-batch, before its F. */
 Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes);
 

@@ -239,12 +239,14 @@ static Status begin(ExecPipeline *p)
 
 static bool wanted(const ExecPipeline *p, const Work *w)
 {
+    if (w->kind >= N_WORKS) return true;
     return w->micro < micros_of(p, w->chunk) && (!p->pass->forward || w->kind == WORK_FORWARD);
 }
 
 static Status run_work(ExecPipeline *p, const Work *w)
 {
     const ExecLinks links = {pass, p};
+    if (w->kind >= N_WORKS) return p->o.item(p->o.self, w);
     const RowCounts *rows = &p->pass->rows[direction_of(p, w->chunk)][w->micro];
     p->chunk = w->chunk;
     p->micro = w->micro;
@@ -283,8 +285,10 @@ Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
     Status status = OK;
     p->pass = of;
     TRY(begin(p));
-    for (int i = s->first[p->o.place]; i < s->first[p->o.place + 1]; i++)
-        if (wanted(p, &s->works[i])) TRY_DONE(note_bad(p, &s->works[i], run_work(p, &s->works[i]), &earliest, &why));
+    const Work *works = of->works ? of->works : s->works + s->first[p->o.place];
+    int n = of->works ? of->n_works : s->first[p->o.place + 1] - s->first[p->o.place];
+    for (int i = 0; i < n; i++)
+        if (wanted(p, &works[i])) TRY_DONE(note_bad(p, &works[i], run_work(p, &works[i]), &earliest, &why));
     p->all += clock_monotonic() - start;
     if (when) *when = earliest;
     if (why) status = fail(E_NUMERIC, "%s", why);

@@ -19,6 +19,7 @@ typedef struct {
     size_t boundary; /* bytes of the largest */
     /* Writes the inputs of a chunk's micro-batch, before its F. */
     Status (*fill)(void *self, int chunk, int micro, const int slots[N_SLOTS]);
+    Status (*item)(void *self, const Work *w); /* runs A, G or V; NULL: there are none */
     void *self;
 } ExecPipelineOptions;
 
@@ -31,6 +32,8 @@ int exec_pipeline_buffers(const Pipeline *shape, int place);
 typedef struct {
     const Schedule *schedule; /* of the pipeline's shape, for this many micro-batches; of chimera for twice as many as
                                  the direction with more of them has. Works of others are left out */
+    const Work *works;        // (n_works) of this place, in order, in place of the schedule's; NULL: the schedule's
+    int n_works;
     int micros[2];
     const RowCounts *rows[2]; // (micros)
     bool forward;             /* F alone */

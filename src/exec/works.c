@@ -28,12 +28,15 @@ static Status run_instr(const Exec *e, InstrId i, const int slots[N_SLOTS], cons
 
 static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
 {
-    const bool uses[N_SLOTS] = {[SLOT_ACTIVATION] = kind != WORK_WEIGHT,
-                                [SLOT_OPERAND] = e->plan->slots[SLOT_OPERAND] > 0,
-                                [SLOT_GRADIENT] = kind == WORK_INPUT || kind == WORK_WEIGHT};
+    const int *of = e->plan->slots;
+    bool curves = kind == WORK_CURVE_A || kind == WORK_CURVE_G;
+    const bool uses[N_SLOTS] = {[SLOT_ACTIVATION] = kind != WORK_WEIGHT && !curves,
+                                [SLOT_OPERAND] = of[SLOT_OPERAND] > 0 && !curves,
+                                [SLOT_GRADIENT] = kind == WORK_INPUT || kind == WORK_WEIGHT,
+                                [SLOT_CURVE_A] = of[SLOT_CURVE_A] > 0,
+                                [SLOT_CURVE_G] = of[SLOT_CURVE_G] > 0 && kind != WORK_FORWARD};
     for (int k = 0; k < N_SLOTS; k++)
-        CHECK(!uses[k] || (slots[k] >= 0 && slots[k] < e->plan->slots[k]), "slot %d of %d in class %d", slots[k],
-              e->plan->slots[k], k);
+        CHECK(!uses[k] || (slots[k] >= 0 && slots[k] < of[k]), "slot %d of %d in class %d", slots[k], of[k], k);
 }
 
 static Status run_link(const Exec *e, const Instr *instr, const int slots[N_SLOTS], bool forward, const RowCounts *rows,
@@ -45,8 +48,8 @@ static Status run_link(const Exec *e, const Instr *instr, const int slots[N_SLOT
 }
 
 /* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
-Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
-                     const ExecLinks *links)
+static Status run_instrs(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows,
+                         const ExecLinks *links)
 {
     const Plan *p = e->plan;
     Range range = p->work[kind];
@@ -55,6 +58,7 @@ Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], con
     check_slots(e, kind, slots);
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         const Instr *instr = &p->instrs[i];
+        if (layer != NONE && instr->layer != layer) continue;
         CHECK(!op_is_exchange(instr->op) && instr->lane == LANE_COMPUTE, "works run on the compute lane alone");
         if (op_is_link(instr->op))
             TRY_DONE(run_link(e, instr, slots, kind == WORK_FORWARD, rows, links));
@@ -66,6 +70,17 @@ Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], con
 done:
     free(bad);
     return status;
+}
+
+Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
+                     const ExecLinks *links)
+{
+    return run_instrs(e, kind, NONE, slots, rows, links);
+}
+
+Status exec_run_curvature(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows)
+{
+    return run_instrs(e, kind, layer, slots, rows, NULL);
 }
 
 Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes)

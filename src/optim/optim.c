@@ -141,7 +141,6 @@ void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *
                      Segment *segments)
 {
     fill_segments(m, o, segments);
-    p->update = (Range){p->n_instrs, 0};
     t->own_segments = plan_tensor(p, REGION_CONST, U8, rows_fixed(m->params.count), sizeof(Segment), "segments.own");
     t->whole_segments =
         plan_tensor(p, REGION_CONST, U8, rows_fixed(whole->params.count), sizeof(Segment), "segments.whole");

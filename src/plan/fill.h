@@ -17,7 +17,8 @@ typedef struct {
     int micro;         /* of A and G */
     int factor, piece; /* of an inverse: which of the layer's, which part of it */
     double seconds;
-    double start, end; /* from the start of the refresh's step */
+    double start, end; /* from the start of the refresh's step; −1: it has no place yet */
+    bool taken;        /* of a run: it has run, or is in the order of the step that runs */
 } FillItem;
 
 typedef struct {
@@ -53,5 +54,43 @@ void fill_free(Fill *fill); /* takes a zeroed one */
    every inverse is whole, on one place, behind all statistics of its layer; nothing runs beside a work or another item
    of its place. E_FAIL names place and item. */
 Status fill_verify(const FillProblem *problem, const Fill *fill);
+
+/* ---- a step of a run (fill_order.c) ---- */
+
+/* A micro-batch whose operands lie in slots. */
+typedef struct {
+    int chunk, micro;
+    bool former; /* of a step before this one */
+    bool ended;  /* B, and W, are in the order */
+    int left;    /* statistics that are not */
+    int slot[2]; /* SLOT_CURVE_A, SLOT_CURVE_G; −1: none yet */
+} FillKept;
+
+/* A place's slots, from step to step. */
+typedef struct {
+    int (*slots)[N_SLOTS]; // (chunks) how many; the caller's
+    FillKept *kept;
+    int n, cap;
+} FillSlots;
+void fill_slots_free(FillSlots *s); /* takes a zeroed one */
+
+typedef struct {
+    const Schedule *schedule;
+    int place;
+    int micros[2];            /* of each direction */
+    const Timeline *timeline; /* where items have a place in it; NULL: none has */
+    bool refresh;             /* the statistics of its own micro-batches are in the queue */
+    bool drain;               /* all statistics run by its end */
+} FillStep;
+
+/* Appends to `out` the place's works and, between them, the items of its queue (n) that have a place in this step, each
+   with its slots. A statistic without a place, or whose slot a work needs, comes as late as it can. */
+typedef struct {
+    Work *works;
+    int n, cap;
+} FillOrder;
+void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, FillOrder *out);
+/* The fewest slots that an order needs, beside those of the schedule's own classes. */
+int fill_least_slots(const int slots[N_SLOTS], SlotKind kind, bool split);
 
 #endif

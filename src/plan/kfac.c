@@ -5,48 +5,43 @@
 
 #include "plan/rewrite.h"
 
-static TensorId kfac_tensor(Plan *p, int64_t place, int64_t side, int layer, const char *name, const char *what)
+static TensorId kfac_tensor(Plan *p, int64_t place, int64_t side, const KfacLinear *l, const char *what)
 {
-    TensorId t = plan_tensor(p, REGION_KFAC, F32, rows_fixed(side), side, "%.30s.%s", name, what);
+    TensorId t = plan_tensor(p, REGION_KFAC, F32, rows_fixed(side), side, "%s.%s", l->name, what);
     p->tensors[t].offset = (size_t)place * sizeof(float);
-    p->tensors[t].layer = (int16_t)layer;
+    p->tensors[t].layer = (int16_t)l->layer;
     return t;
 }
 
-/* The tensors of a linear, named after its weight gradient `dw` and its number there. */
-static void add_tensors(Plan *p, const KfacPlan *k, KfacLinear *l, const Instr *wgrad, int part)
+static void add_tensors(Plan *p, const KfacPlan *k, KfacLinear *l)
 {
-    char name[32], stem[24];
-    TensorId dw = wgrad->out[LINEAR_WGRAD_OUT_dw];
-    int layer = wgrad->layer;
-    size_t length = strlen(p->tensors[dw].name);
-    snprintf(stem, sizeof stem, "%.*s", (int)(length > 3 ? length - 3 : 0), p->tensors[dw].name + 1); /* "dl0.qkv.w" */
-    snprintf(name, sizeof name, part || p->tensors[dw].rows.extra != l->n ? "%s%d" : "%s", stem, part);
-    l->next_a = kfac_tensor(p, l->a, l->k, layer, name, "A");
-    l->next_b = kfac_tensor(p, l->b, l->n, layer, name, "B");
-    l->ready = kfac_tensor(p, l->flag, 1, layer, name, "ready");
-    l->a_inv = kfac_tensor(p, k->size + l->a, l->k, layer, name, "A_inv");
-    l->b_inv = kfac_tensor(p, k->size + l->b, l->n, layer, name, "B_inv");
-    l->has = kfac_tensor(p, k->size + l->flag, 1, layer, name, "has");
+    l->next_a = kfac_tensor(p, l->a, l->k, l, "A");
+    l->next_b = kfac_tensor(p, l->b, l->n, l, "B");
+    l->ready = kfac_tensor(p, l->flag, 1, l, "ready");
+    l->a_inv = kfac_tensor(p, k->size + l->a, l->k, l, "A_inv");
+    l->b_inv = kfac_tensor(p, k->size + l->b, l->n, l, "B_inv");
+    l->has = kfac_tensor(p, k->size + l->flag, 1, l, "has");
 }
 
 static void emit_curvature(Plan *p, const KfacPlan *k, const Instr *wgrad, TensorId x, TensorId ctl, int64_t first,
                            TensorId factor)
 {
-    OpAttr attr = {.curvature = {.first = first, .n = p->tensors[factor].cols, .interval = k->interval}};
+    OpAttr attr = {.curvature = {.first = first,
+                                 .n = p->tensors[factor].cols,
+                                 .interval = k->interval,
+                                 .of_input = x == wgrad->in[LINEAR_WGRAD_IN_x]}};
     plan_emit(p, OP_CURVATURE, PHASE_BACKWARD, wgrad->layer, attr, IDS(x, ctl), IDS(factor));
 }
 
-static void curve(Plan *p, KfacPlan *k, const Instr *wgrad, TensorId ctl)
+static void curve(Plan *p, const KfacPlan *k, const Instr *wgrad, TensorId ctl)
 {
     TensorId dw = wgrad->out[LINEAR_WGRAD_OUT_dw];
     int64_t begin = (int64_t)(p->tensors[dw].offset / sizeof(float)), cols = p->tensors[dw].cols;
     int64_t end = begin + p->tensors[dw].rows.extra * cols;
     for (int i = 0; i < k->n; i++) {
-        KfacLinear *l = &k->linears[i];
+        const KfacLinear *l = &k->linears[i];
         if (l->weight < begin || l->weight >= end) continue;
         int64_t first = (l->weight - begin) / cols;
-        add_tensors(p, k, l, wgrad, (int)(first / l->n));
         if (l->from == NONE) emit_curvature(p, k, wgrad, wgrad->in[LINEAR_WGRAD_IN_x], ctl, 0, l->next_a);
         emit_curvature(p, k, wgrad, wgrad->in[LINEAR_WGRAD_IN_dy], ctl, first, l->next_b);
     }
@@ -56,6 +51,7 @@ void plan_kfac(Plan *p, KfacPlan *k, TensorId ctl)
 {
     Rewrite r;
     p->kfac_interval = k->interval;
+    for (int i = 0; i < k->n; i++) add_tensors(p, k, &k->linears[i]);
     rewrite_begin(&r, p);
     for (InstrId i = 0; i < r.n; i++) {
         rewrite_keep(&r, i, rewrite_old(&r, i));
@@ -82,29 +78,29 @@ static void emit_inverses(Plan *p, const KfacPlan *k, TensorId ctl)
         const KfacLinear *l = &k->linears[i];
         OpAttr attr = {.kfac = {k->damping, l->k, l->n}};
         if (l->own)
-            plan_emit(p, OP_INVERT, PHASE_UPDATE, p->tensors[l->next_a].layer, attr,
+            plan_emit(p, OP_INVERT, PHASE_UPDATE, l->layer, attr,
                       IDS(ctl, l->from == NONE ? NONE : k->linears[l->from].next_a),
                       IDS(l->next_a, l->next_b, l->ready));
     }
 }
 
-/* A tensor in the place of a parameter's gradient, named after the linear's flag: "l0.up.has" gives "l0.up.dw". */
-static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows, int64_t cols, TensorId flag)
+/* A tensor in the place of a parameter's gradient. */
+static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows, int64_t cols, const KfacLinear *l)
 {
-    char stem[sizeof p->tensors->name]; /* plan_tensor moves the tensors */
-    snprintf(stem, sizeof stem, "%s", p->tensors[flag].name);
-    *strrchr(stem, '.') = '\0';
-    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(rows), cols, "%.40s.%s", stem, cols > 1 ? "dw" : "db");
+    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(rows), cols, "%s.%s", l->name, cols > 1 ? "dw" : "db");
     p->tensors[t].offset = p->tensors[grads].offset + (size_t)place * sizeof(float);
     return t;
 }
 
-void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
+TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
 {
     TensorId next = whole_set(p, k, "kfac.next");
     InstrId first = p->n_instrs;
     plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(next));
     close_range(p, &p->gather, first);
+    p->update = (Range){p->n_instrs, 0};
+    if (k->more) return NONE;
+    if (k->staged) ctl = plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "kfac.ctl");
     first = p->n_instrs;
     if (k->ranks) emit_share(p, next, SHARE_FACTORS);
     emit_inverses(p, k, ctl);
@@ -113,16 +109,17 @@ void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
     first = p->n_instrs;
     for (int i = 0; i < k->n; i++) {
         const KfacLinear *l = &k->linears[i];
-        plan_emit(p, OP_ADOPT, PHASE_UPDATE, p->tensors[l->next_a].layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
+        plan_emit(p, OP_ADOPT, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
                   IDS(l->next_a, l->next_b, l->ready), IDS(l->a_inv, l->b_inv, l->has));
     }
     close_range(p, &p->adopt, first);
     p->update = (Range){p->n_instrs, 0};
     for (int i = 0; i < k->n; i++) {
         const KfacLinear *l = &k->linears[i];
-        TensorId dw = gradient_at(p, grads, l->weight, l->n, l->k, l->has);
-        TensorId db = gradient_at(p, grads, l->bias, l->n, 1, l->has);
-        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, p->tensors[l->next_a].layer,
-                  (OpAttr){.kfac = {k->damping, l->k, l->n}}, IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
+        TensorId dw = gradient_at(p, grads, l->weight, l->n, l->k, l);
+        TensorId db = gradient_at(p, grads, l->bias, l->n, 1, l);
+        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
+                  IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
     }
+    return ctl;
 }

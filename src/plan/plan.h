@@ -3,7 +3,7 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ cut ▸ kfac ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸
+       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸
    layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
@@ -104,9 +104,9 @@ typedef struct {
     Instr *instrs;
     int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
     Range begin, micro, update, pack;
-    Range gather, invert, adopt; /* of K-FAC: see plan_kfac; else empty */
+    Range gather, invert, adopt; /* of K-FAC: see plan_kfac_ranges; else empty */
     int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
-    Range work[N_WORKS];         /* of a stage: the parts of micro; B, or I and W */
+    Range work[N_RANGES];        /* of a stage: the parts of micro; B, or I and W */
     int slots[N_SLOTS];          /* of a stage: micro-batches that are kept at once; 0: not cut */
     RowCounts capacity;          /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
@@ -169,12 +169,13 @@ TensorId plan_audit(Plan *p);
    between. The topmost layer's input stays, because backward begins with it. */
 void plan_offload(Plan *p);
 
-/* After plan_offload, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
-   has the weight gradients of the linears and of the embeddings. plan_begin sets the ranges. */
+/* After plan_kfac, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
+   has the weight gradients of the linears and of the embeddings; then A and G, each with the CURVATUREs of one layer
+   behind those of another. plan_begin sets the ranges. */
 void plan_cut(Plan *p, const int slots[N_SLOTS], bool split);
 /* The class of a tensor that lives from one work to another; NONE within one work. */
 int plan_slot_kind(const Plan *p, InstrId first, InstrId last);
-/* The work that an instr of `micro` belongs to; N_WORKS outside. */
+/* The work that an instr of `micro` belongs to; N_RANGES outside. */
 WorkKind plan_work_of(const Plan *p, InstrId i);
 
 /* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space
@@ -188,6 +189,8 @@ void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts,
 /* A linear layer that is preconditioned. Places are elements: of its weight (n, k) and bias (n) in the flat space, of A
    (k, k), B (n, n) and the flag in a set of K-FAC's. */
 typedef struct {
+    char name[16]; /* "l0.up" */
+    int layer;
     int64_t k, n, weight, bias, a, b, flag;
     int32_t from; /* the linear whose statistics A also are this one's; NONE: its own */
     bool own;     /* this rank inverts its factors */
@@ -201,7 +204,10 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
+    bool staged; /* of a place in a pipeline: sums and inverses travel outside the plan, and INVERT has a `ctl` of its
+                    own, because micro-batches of other steps pass meanwhile */
+    bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
 } KfacPlan;
 
 /* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at
@@ -209,8 +215,8 @@ typedef struct {
 void plan_kfac(Plan *p, KfacPlan *k, TensorId ctl);
 /* After plan_begin. Appends the ranges `gather`, which clears the statistics before such a step, `invert`, which runs
    after its last micro-batch, and `adopt`, which puts the next inverses in use; and begins `update` with the
-   PRECONDITIONs. */
-void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
+   PRECONDITIONs. Returns the `ctl` that INVERT reads. */
+TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
 
 /* A recompute policy as the user names it. */
 typedef enum {

@@ -15,7 +15,7 @@ static const struct {
 const char *pipeline_name(PipelineKind kind) { return pipelines[kind].name; }
 int pipeline_chunks(PipelineKind kind) { return pipelines[kind].chunks; }
 bool pipeline_splits_backward(PipelineKind kind) { return kind == PIPELINE_ZB_H1 || kind == PIPELINE_ZB_V; }
-char work_letter(WorkKind kind) { return "FBIW"[kind]; }
+char work_letter(WorkKind kind) { return "FBIWAGV"[kind]; }
 
 Status pipeline_check(const Pipeline *p)
 {
@@ -74,7 +74,7 @@ typedef struct {
 static void add_work(Order *o, WorkKind kind, int chunk, int micro)
 {
     if (micro >= pipeline_micros(o->p, chunk)) return;
-    o->works[o->n++] = (Work){.kind = kind, .chunk = chunk, .micro = micro, .slot = {-1, -1, -1}};
+    o->works[o->n++] = (Work){.kind = kind, .chunk = chunk, .micro = micro, .slot = {-1, -1, -1, -1, -1}};
 }
 
 static int smaller(int a, int b) { return a < b ? a : b; }
@@ -301,7 +301,7 @@ void schedule_make(const Pipeline *p, Schedule *s)
         int n = schedule_order(p, place, works);
         mark_last(p, works, n);
         s->first[place + 1] = s->first[place] + n;
-        for (int kind = 0; kind < N_SLOTS; kind++) assign_slots(s, place, (SlotKind)kind);
+        for (int kind = 0; kind < N_ORDER_SLOTS; kind++) assign_slots(s, place, (SlotKind)kind);
     }
 }
 

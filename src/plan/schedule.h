@@ -44,17 +44,39 @@ void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int 
 int pipeline_micros(const Pipeline *p, int chunk);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
 
-typedef enum { WORK_FORWARD, WORK_BACKWARD, WORK_INPUT, WORK_WEIGHT, N_WORKS } WorkKind; /* F, B or its halves I, W */
-/* Memory of a chunk that is written by one work and read by a later one of the same micro-batch. */
-typedef enum { SLOT_ACTIVATION, SLOT_OPERAND, SLOT_GRADIENT, N_SLOTS } SlotKind; /* F to B or I; F to W; I to W */
+/* F, B or its halves I and W. A schedule has these; with K-FAC the steps behind a refresh have others between them:
+   statistics A of the linears' inputs and G of their output gradients, and inverses V (train/kfac_fill.h). */
+typedef enum {
+    WORK_FORWARD,
+    WORK_BACKWARD,
+    WORK_INPUT,
+    WORK_WEIGHT,
+    N_WORKS,
+    WORK_CURVE_A = N_WORKS,
+    WORK_CURVE_G,
+    N_RANGES, /* of a stage's plan */
+    WORK_INVERSE = N_RANGES
+} WorkKind;
+/* Memory of a chunk that is written by one work and read by a later one of the same micro-batch: F to B or I; F to W;
+   I to W. With K-FAC also from F to the last of B, W, A and G, and from B or I to the last of W, A and G. */
+typedef enum {
+    SLOT_ACTIVATION,
+    SLOT_OPERAND,
+    SLOT_GRADIENT,
+    N_ORDER_SLOTS, /* of a schedule */
+    SLOT_CURVE_A = N_ORDER_SLOTS,
+    SLOT_CURVE_G,
+    N_SLOTS
+} SlotKind;
 
 typedef struct {
     WorkKind kind;
     bool last; /* the chunk's gradients are complete after it, and their sums begin */
     int chunk, micro;
     int slot[N_SLOTS]; /* that it writes or reads; −1: none. I reads operands too */
+    int item;          /* of A, G and V: its number in the queue that it comes from */
 } Work;
-char work_letter(WorkKind kind); /* F, B, I, W */
+char work_letter(WorkKind kind); /* F, B, I, W, A, G, V */
 
 /* The largest number of works of a place. */
 int schedule_most(const Pipeline *p);

@@ -267,7 +267,7 @@ Status schedule_verify(const Schedule *s)
     for (int place = 0; place < places; place++) {
         v.next[place] = s->first[place];
         TRY_DONE(check_works(&v, place));
-        for (int kind = 0; kind < N_SLOTS; kind++) TRY_DONE(check_slots(&v, place, (SlotKind)kind));
+        for (int kind = 0; kind < N_ORDER_SLOTS; kind++) TRY_DONE(check_slots(&v, place, (SlotKind)kind));
         TRY_DONE(check_sums(&v, place));
     }
     for (int place = 0; place < places; place++) collect_messages(&v, place);

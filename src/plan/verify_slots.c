@@ -32,6 +32,8 @@ static bool covers(int slot, unsigned touched)
         [SLOT_ACTIVATION] = 1u << WORK_FORWARD | 1u << WORK_BACKWARD | 1u << WORK_INPUT,
         [SLOT_OPERAND] = 1u << WORK_FORWARD | 1u << WORK_INPUT | 1u << WORK_WEIGHT,
         [SLOT_GRADIENT] = 1u << WORK_INPUT | 1u << WORK_WEIGHT,
+        [SLOT_CURVE_A] = ~0u,
+        [SLOT_CURVE_G] = ~(1u << WORK_FORWARD),
     };
     return (touched & ~of[slot]) == 0;
 }
@@ -87,7 +89,7 @@ Status plan_verify_slots(const Plan *p)
     Status status = OK;
     if (!p->slots[SLOT_ACTIVATION]) return OK;
     int32_t covered = 0;
-    for (int kind = 0; kind < N_WORKS; kind++) covered += p->work[kind].count;
+    for (int kind = 0; kind < N_RANGES; kind++) covered += p->work[kind].count;
     if (covered != p->micro.count) return fail(E_FAIL, "plan: %d of %d instrs are in a work", covered, p->micro.count);
     unsigned *uses = mem_array((size_t)p->n_tensors, sizeof *uses);
     find_uses(p, uses);

@@ -7,11 +7,13 @@
 /* The linears of a layer in units. Those of a unit have the same input, so one rank inverts all of them; the last one
    gathers A and is inverted last, because its sums become an inverse in place. */
 enum { UNITS = 4, UNIT_MOST = 3 };
-static const char *const units[UNITS][UNIT_MOST] = {
-    {"attention.self.key", "attention.self.value", "attention.self.query"},
-    {"attention.output.dense"},
-    {"intermediate.dense"},
-    {"output.dense"},
+static const struct {
+    const char *name, *brief;
+} units[UNITS][UNIT_MOST] = {
+    {{"attention.self.key", "key"}, {"attention.self.value", "value"}, {"attention.self.query", "query"}},
+    {{"attention.output.dense", "out"}},
+    {{"intermediate.dense", "up"}},
+    {{"output.dense", "down"}},
 };
 
 /* ---- options ---- */
@@ -90,7 +92,7 @@ static int64_t add_param(Kfac *k, const char *linear, const char *what, int64_t 
     return p->offset;
 }
 
-static void add_linear(Kfac *k, const ParamTable *params, const char *linear, int weight, int from, int cap)
+static KfacLinear *add_linear(Kfac *k, const ParamTable *params, const char *linear, int weight, int from, int cap)
 {
     char name[sizeof params->params->name];
     CHECK(k->plan.n < cap, "more linears than planned");
@@ -104,6 +106,7 @@ static void add_linear(Kfac *k, const ParamTable *params, const char *linear, in
     l->flag = add_param(k, linear, "has", 1);
     l->a = add_param(k, linear, "A_inv", l->k);
     l->b = add_param(k, linear, "B_inv", l->n);
+    return l;
 }
 
 typedef struct {
@@ -114,19 +117,20 @@ typedef struct {
 } Unit;
 
 /* The unit's linears that the table has: all or none. */
-static void add_unit(Kfac *k, const ParamTable *params, int layer, const char *const names[UNIT_MOST], Unit *u, int cap)
+static void add_unit(Kfac *k, const ParamTable *params, int layer, int unit, Unit *u, int cap)
 {
     int n = 0;
     *u = (Unit){.first = k->plan.n, .begin = k->table.size};
-    while (n < UNIT_MOST && names[n]) n++;
+    while (n < UNIT_MOST && units[unit][n].name) n++;
     for (int i = 0; i < n; i++) {
         char linear[80], name[sizeof params->params->name];
-        snprintf(linear, sizeof linear, "bert.encoder.layer.%d.%s", layer, names[i]);
+        snprintf(linear, sizeof linear, "bert.encoder.layer.%d.%s", layer, units[unit][i].name);
         snprintf(name, sizeof name, "%s.weight", linear);
         int weight = params_find(params, name);
         if (weight < 0) continue;
-        add_linear(k, params, linear, weight, i + 1 < n ? u->first + n - 1 : NONE, cap);
-        const KfacLinear *l = &k->plan.linears[k->plan.n - 1];
+        KfacLinear *l = add_linear(k, params, linear, weight, i + 1 < n ? u->first + n - 1 : NONE, cap);
+        l->layer = layer;
+        snprintf(l->name, sizeof l->name, "l%d.%s", layer, units[unit][i].brief);
         u->work += (double)l->k * (double)l->k * (double)l->k + (double)l->n * (double)l->n * (double)l->n;
         u->count++;
     }
@@ -160,16 +164,16 @@ static void share_out(Unit *all, int n, int ranks)
     free(load);
 }
 
-/* Pieces of the bucket size, so that an exchange needs little memory. */
-static void cut_pieces(Kfac *k, const Unit *all, int n, int ranks, int64_t bytes)
+/* Of elements [first, last) of a set, in pieces of the bucket size, so that an exchange needs little memory. */
+static void cut_pieces(GradientBuckets *p, int64_t first, int64_t last, const Unit *all, int n, int ranks,
+                       int64_t bytes)
 {
     int64_t most = bytes / (int64_t)sizeof(float) > NORM_BLOCK ? bytes / (int64_t)sizeof(float) : NORM_BLOCK;
-    GradientBuckets *p = &k->pieces;
-    *p = (GradientBuckets){.n = (int)((k->table.size + most - 1) / most), .ranks = ranks, .wire = F32, .largest = most};
+    *p = (GradientBuckets){.n = (int)((last - first + most - 1) / most), .ranks = ranks, .wire = F32, .largest = most};
     p->starts = mem_array((size_t)p->n + 1, sizeof *p->starts);
     p->parts = mem_array((size_t)p->n * (size_t)ranks, sizeof *p->parts);
     for (int b = 0; b < p->n; b++) {
-        int64_t begin = p->starts[b] = b * most, end = begin + most < k->table.size ? begin + most : k->table.size;
+        int64_t begin = p->starts[b] = first + b * most, end = begin + most < last ? begin + most : last;
         Intervals *parts = p->parts + (size_t)b * (size_t)ranks;
         for (int i = 0; i < n; i++) {
             int64_t from = all[i].begin > begin ? all[i].begin : begin, to = all[i].end < end ? all[i].end : end;
@@ -178,36 +182,65 @@ static void cut_pieces(Kfac *k, const Unit *all, int n, int ranks, int64_t bytes
         size_t scratch = comm_reduce_bytes(parts, ranks, F32);
         if (scratch > p->scratch_bytes) p->scratch_bytes = (scratch + 63) / 64 * 64;
     }
-    p->starts[p->n] = k->table.size;
+    p->starts[p->n] = last;
 }
 
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
+static void add_part(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *part, int cap)
 {
-    enum { LINEARS = 6 };
-    *k = (Kfac){.interval = o->interval, .lag = o->lag, .rank = rank};
-    if (o->interval == 0) return;
-    int cap = m->config.layers * LINEARS, n = 0;
-    Unit *all = mem_array((size_t)m->config.layers * UNITS, sizeof *all);
-    k->plan = (KfacPlan){.interval = o->interval, .damping = (float)o->damping, .ranks = ranks > 1};
-    k->plan.linears = mem_array((size_t)cap, sizeof *k->plan.linears);
-    for (int layer = m->config.layers - 1; layer >= 0; layer--)
+    int n = 0;
+    int64_t begin = k->table.size;
+    Unit *all = mem_array((size_t)part->layers * UNITS, sizeof *all);
+    for (int layer = part->first + part->layers - 1; layer >= part->first; layer--)
         for (int u = UNITS - 1; u >= 0; u--) {
-            add_unit(k, &m->params, layer, units[u], &all[n], cap);
+            add_unit(k, &m->params, layer, u, &all[n], cap);
             n += all[n].count > 0;
         }
-    k->plan.size = k->table.size;
-    share_out(all, n, ranks);
+    share_out(all, n, part->ranks);
     for (int i = 0; i < n; i++)
-        for (int l = all[i].first; l < all[i].first + all[i].count; l++) k->plan.linears[l].own = all[i].owner == rank;
-    if (ranks > 1) cut_pieces(k, all, n, ranks, o->piece_bytes);
+        for (int l = all[i].first; l < all[i].first + all[i].count; l++)
+            k->plan.linears[l].own = all[i].owner == part->rank;
+    if (part->ranks > 1) cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o->piece_bytes);
+    k->parts++;
     free(all);
+}
+
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n)
+{
+    enum { LINEARS = 6 };
+    *k = (Kfac){.interval = o->interval, .lag = o->lag};
+    if (o->interval == 0) return;
+    int cap = m->config.layers * LINEARS;
+    k->plan = (KfacPlan){.interval = o->interval, .damping = (float)o->damping};
+    k->plan.linears = mem_array((size_t)cap, sizeof *k->plan.linears);
+    k->pieces = mem_array((size_t)n, sizeof *k->pieces);
+    for (int i = 0; i < n; i++) add_part(k, o, m, &parts[i], cap);
+    k->plan.size = k->table.size;
+    k->saved = k->packed.size;
+}
+
+void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
+{
+    kfac_init(k, o, m, &(KfacPart){0, m->config.layers, ranks, rank}, 1);
+    k->plan.ranks = ranks > 1;
+}
+
+size_t kfac_scratch_bytes(const Kfac *k)
+{
+    size_t most = 0;
+    for (int i = 0; i < k->parts; i++)
+        if (k->pieces[i].scratch_bytes > most) most = k->pieces[i].scratch_bytes;
+    return most;
 }
 
 void kfac_free(Kfac *k)
 {
-    for (int i = 0; i < k->pieces.n * k->pieces.ranks; i++) intervals_free(&k->pieces.parts[i]);
-    free(k->pieces.parts);
-    free(k->pieces.starts);
+    for (int part = 0; part < k->parts; part++) {
+        GradientBuckets *p = &k->pieces[part];
+        for (int i = 0; i < p->n * p->ranks; i++) intervals_free(&p->parts[i]);
+        free(p->parts);
+        free(p->starts);
+    }
+    free(k->pieces);
     free(k->plan.linears);
     params_free(&k->table);
     params_free(&k->packed);
@@ -216,23 +249,26 @@ void kfac_free(Kfac *k)
 
 /* ---- the saved form ---- */
 
+void kfac_pack_tensor(const Param *p, const float *from, float *packed)
+{
+    for (int64_t r = 0; r < p->rows; packed += ++r)
+        memcpy(packed, from + r * p->cols, (size_t)(r + 1) * sizeof *packed);
+}
+
+void kfac_unpack_tensor(const Param *p, const float *packed, float *to)
+{
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t c = 0; c <= r; c++, packed++) to[r * p->cols + c] = to[c * p->cols + r] = *packed;
+}
+
 void kfac_pack(const Kfac *k, const float *set, float *packed)
 {
-    for (int i = 0; i < k->table.count; i++) {
-        const Param *p = &k->table.params[i];
-        float *to = packed + k->packed.params[i].offset;
-        for (int64_t r = 0; r < p->rows; to += ++r)
-            memcpy(to, set + p->offset + r * p->cols, (size_t)(r + 1) * sizeof *to);
-    }
+    for (int i = 0; i < k->table.count; i++)
+        kfac_pack_tensor(&k->table.params[i], set + k->table.params[i].offset, packed + k->packed.params[i].offset);
 }
 
 void kfac_unpack(const Kfac *k, const float *packed, float *set)
 {
-    for (int i = 0; i < k->table.count; i++) {
-        const Param *p = &k->table.params[i];
-        const float *from = packed + k->packed.params[i].offset;
-        float *to = set + p->offset;
-        for (int64_t r = 0; r < p->rows; r++)
-            for (int64_t c = 0; c <= r; c++, from++) to[r * p->cols + c] = to[c * p->cols + r] = *from;
-    }
+    for (int i = 0; i < k->table.count; i++)
+        kfac_unpack_tensor(&k->table.params[i], packed + k->packed.params[i].offset, set + k->table.params[i].offset);
 }

@@ -8,14 +8,21 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
+/* Layers whose factors the same ranks hold, and share out. */
+typedef struct {
+    int first, layers;
+    int ranks, rank; /* that hold them; this one among them */
+} KfacPart;
+
 typedef struct {
     int interval, lag; /* steps; interval 0: no K-FAC, and all else is empty */
     KfacPlan plan;
     /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. As training
        uses it, and as it is saved: of a matrix the lower triangle alone, row by row. */
     ParamTable table, packed;
-    GradientBuckets pieces; /* of a set, and who sums and inverts which elements; with several ranks */
-    int rank;
+    int64_t saved;           /* elements of a set in a save: of the whole model */
+    GradientBuckets *pieces; // (parts) of a set, and who sums and inverts which elements; where several ranks hold it
+    int parts;
 } Kfac;
 
 typedef struct {
@@ -30,10 +37,16 @@ Status kfac_options(const Config *c, KfacOptions *o);
 /* E_USAGE names what K-FAC does not go with. */
 Status kfac_check(const Config *c);
 /* Of a model or a part of one. */
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n);
+/* Of all layers, held by all ranks. */
+void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
+size_t kfac_scratch_bytes(const Kfac *k);                       /* of an exchange between ranks */
 void kfac_free(Kfac *k);                                        /* takes a zeroed one */
 void kfac_pack(const Kfac *k, const float *set, float *packed); // (table.size), (packed.size)
 void kfac_unpack(const Kfac *k, const float *packed, float *set);
+/* One tensor of `table`. */
+void kfac_pack_tensor(const Param *p, const float *from, float *packed);
+void kfac_unpack_tensor(const Param *p, const float *packed, float *to);
 
 /* Step `step` (from 1) gathers statistics. */
 static inline bool kfac_refreshes(const Kfac *k, int64_t step)

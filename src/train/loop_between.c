@@ -41,6 +41,7 @@ static Status save(Loop *l)
     if (session_scattered(&l->run->session)) {
         if (l->saving) saving_wait_buffer(l->saving);
         TRY(session_collect(&l->run->session));
+        TRY(session_collect_kfac(&l->run->session));
     }
     return ranks_all(l->ranks, ranks_first(l->ranks) ? loop_save_alone(l) : OK);
 }

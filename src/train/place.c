@@ -52,7 +52,6 @@ Status place_check(const Config *c, bool training)
         {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
         {c->profile > 0, "and --profile", "leave out --profile"},
         {c->poison, "and --poison", "leave out --poison"},
-        {c->kfac_interval > 0, "and --kfac-interval", "K-FAC trains without --pipeline"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -150,6 +149,19 @@ static void take_models(PipelinePlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
+/* Holders of a stage are in the order of replicas. */
+static void take_kfac(PipelinePlace *p, const KfacOptions *o)
+{
+    int chunks = place_chunks(p);
+    KfacPart *parts = mem_array((size_t)chunks, sizeof *parts);
+    for (int k = 0; k < chunks; k++)
+        parts[k] = (KfacPart){place_stage(p, k)->first, place_stage(p, k)->layers, place_replicas(p),
+                              place_replica(p, place_direction(p, k))};
+    kfac_init(&p->kfac, o, &p->held, parts, chunks);
+    p->kfac.saved = p->whole_kfac->packed.size;
+    free(parts);
+}
+
 /* Slots for every number of micro-batches. */
 static Status take_schedules(PipelinePlace *p)
 {
@@ -158,17 +170,21 @@ static Status take_schedules(PipelinePlace *p)
     p->schedules = mem_array((size_t)most + 1, sizeof *p->schedules);
     p->slots = mem_array((size_t)chunks, sizeof *p->slots);
     for (int k = 0; k < chunks; k++)
-        for (int kind = 0; kind < N_SLOTS; kind++) p->slots[k][kind] = kind == SLOT_ACTIVATION || split;
+        for (int kind = 0; kind < N_ORDER_SLOTS; kind++) p->slots[k][kind] = kind == SLOT_ACTIVATION || split;
     for (int n = 1; n <= most; n++) {
         Pipeline with = *shape(p);
         with.micros = n;
         schedule_make(&with, &p->schedules[n]);
         if (n <= 2 * with.places + 1 || n == most) TRY(schedule_verify(&p->schedules[n]));
         for (int k = 0; k < chunks; k++)
-            for (int kind = 0; kind < N_SLOTS; kind++) {
+            for (int kind = 0; kind < N_ORDER_SLOTS; kind++) {
                 int slots = schedule_slots(&p->schedules[n], p->number, k, (SlotKind)kind);
                 if (slots > p->slots[k][kind]) p->slots[k][kind] = slots;
             }
+    }
+    for (int k = 0; k < chunks; k++) {
+        p->slots[k][SLOT_CURVE_A] = fill_least_slots(p->slots[k], SLOT_CURVE_A, split);
+        p->slots[k][SLOT_CURVE_G] = fill_least_slots(p->slots[k], SLOT_CURVE_G, split);
     }
     return OK;
 }
@@ -188,8 +204,10 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none};
     PipelinePlace *p = *place = mem_alloc(sizeof *p);
     Choice choice = {0};
+    KfacOptions kfac;
     int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
     TRY(pipeline_grid(c, kind, r.ranks, in->model->config.layers, &p->grid));
+    TRY(kfac_options(c, &kfac));
     TRY(ranks_least(ranks, &room));
     least.row[0].budget = (size_t)(room > 0 ? room : 0) + least.row[0].held;
     p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
@@ -199,6 +217,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
     TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
     p->whole = in->model;
+    p->whole_kfac = in->kfac;
     p->grid = choice.grid;
     p->tokens = choice.tokens;
     p->step_s = choice.step_s;
@@ -209,6 +228,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     take_number(p, ranks);
     take_levels(p, policies);
     take_models(p);
+    take_kfac(p, &kfac);
     status = take_schedules(p);
 done:
     free(policies);
@@ -225,6 +245,7 @@ void place_free(PipelinePlace *p)
     free(p->chunks);
     free(p->slots);
     free(p->levels);
+    kfac_free(&p->kfac);
     model_free(&p->held);
     free(p);
 }
@@ -260,7 +281,8 @@ size_t place_comm_bytes(const PipelinePlace *p)
     size_t most = (size_t)p->bucket, holders = (size_t)place_replicas(p);
     size_t table = (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
     size_t sum = (2 * most + holders * PARAM_ALIGN) * sizeof(float);
-    size_t bytes = table > sum ? table : sum;
+    size_t bytes = table > sum ? table : sum, factors = kfac_scratch_bytes(&p->kfac);
+    if (factors > bytes) bytes = factors;
     return (bytes + 63) / 64 * 64;
 }
 
@@ -293,7 +315,7 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
     plan->save_buffer = in->saves;
-    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in);
+    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
     TRY(run_plan_make(plan));
     TRY(snapshot_need(c, p, ranks, &automatic, &snapshots));
     accounts_update(&plan->accounts);
@@ -318,13 +340,38 @@ Status place_refuse(const PipelinePlace *p, const RunPlan *plan)
 
 /* ---- who holds what ---- */
 
+static int first_holder(const PipelinePlace *p, int stage)
+{
+    int number, chunk;
+    pipeline_home(shape(p), stage, 0, &number, &chunk);
+    return number * p->grid.replicas;
+}
+
 int place_keeper(const PipelinePlace *p, int param)
 {
     const Param *of = &p->whole->params.params[param];
-    int stage = 0, number, chunk;
+    int stage = 0;
     while (!stage_holds(p->whole, &p->stages[stage], of)) stage++;
-    pipeline_home(shape(p), stage, 0, &number, &chunk);
-    return number * p->grid.replicas;
+    return first_holder(p, stage);
+}
+
+static int stage_of_layer(const PipelinePlace *p, int layer)
+{
+    int stage = 0;
+    while (layer >= p->stages[stage].first + p->stages[stage].layers) stage++;
+    return stage;
+}
+
+int place_layer_keeper(const PipelinePlace *p, int layer) { return first_holder(p, stage_of_layer(p, layer)); }
+
+bool place_holds_layer(const PipelinePlace *p, int rank, int layer)
+{
+    int number, chunk, stage = stage_of_layer(p, layer);
+    for (int direction = 0; direction < p->grid.directions; direction++) {
+        pipeline_home(shape(p), stage, direction, &number, &chunk);
+        if (number == rank / p->grid.replicas) return true;
+    }
+    return false;
 }
 
 Intervals *place_norm_parts(const PipelinePlace *p)

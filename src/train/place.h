@@ -24,6 +24,8 @@ struct PipelinePlace {
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum */
     Dtype wire;
+    Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
+    const Kfac *whole_kfac; /* the caller's */
 };
 
 /* --pipeline asks for one. */
@@ -48,6 +50,8 @@ int place_replicas(const PipelinePlace *p); /* holders of each stage */
 const Stage *place_stage(const PipelinePlace *p, int chunk);
 /* The rank that keeps a parameter of the whole table for checkpoints and norms: its first holder. */
 int place_keeper(const PipelinePlace *p, int param);
+int place_layer_keeper(const PipelinePlace *p, int layer); /* the same of a layer's tensors */
+bool place_holds_layer(const PipelinePlace *p, int rank, int layer);
 /* What the place of a rank holds. The caller frees the model. */
 void place_part(const PipelinePlace *p, int rank, Model *part);
 /* The norm blocks of which each rank makes the sums, as elements of a table of doubles. (ranks); the caller frees. */

@@ -79,9 +79,10 @@ MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batc
                            .masked = at_least(masked, in->max_masked)};
 }
 
-MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in)
+MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in, int64_t training)
 {
     int64_t tokens = at_most(c->eval_batch_size * in->max_length, MICRO_TOKENS_MOST);
+    if (training && in->max_masked == 0) tokens = at_most(tokens, training);
     return planner_capacity(in, at_least(tokens, in->max_length), c->eval_batch_size);
 }
 
@@ -348,6 +349,18 @@ static Status count_primitives(Planner *g, int64_t tokens)
     return OK;
 }
 
+static Status plan_evaluation(const Planner *g, int64_t training)
+{
+    RunPlan *p = g->plan;
+    MicroCapacity capacity = planner_evaluation_capacity(g->c, input(g), training);
+    if (capacity.tokens == p->eval_micro.tokens) return OK;
+    plan_free(&p->eval);
+    p->eval_micro = capacity;
+    TRY(run_plan_make_one(p, false));
+    accounts_update(&p->accounts);
+    return OK;
+}
+
 static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
 {
     RunPlan *p = g->plan;
@@ -355,6 +368,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     int64_t tokens;
     TRY(planner_policy(g->c, in->backend, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
+    if (in->evaluation) TRY(plan_evaluation(g, tokens ? tokens : in->max_length));
     if (tokens) set_micro(g, tokens);
     TRY(count_primitives(g, tokens));
     if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
@@ -364,6 +378,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     TRY(choose_together(g, ranks));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
+    if (in->evaluation) TRY(plan_evaluation(g, p->micro.tokens));
     accounts_update(&p->accounts);
     if (in->saves) p->step_s = step_seconds(g);
     return OK;
@@ -381,11 +396,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     run_plan_init(p, in);
     p->accounts = *accounts;
     if (in->virtual_ranks) p->grain = planner_capacity(in, in->grain_tokens, c->batch_size);
-    if (in->evaluation) {
-        p->eval_micro = planner_evaluation_capacity(c, in);
-        TRY(run_plan_make_one(p, false));
-        accounts_update(&p->accounts);
-    }
+    if (in->evaluation && !in->training) TRY(plan_evaluation(&g, 0));
     if (in->training) {
         TRY(snapshots_need(c, ranks, &in->model->params, in->exchange, &snapshots));
         TRY(choose_training(&g, ranks, snapshots));

@@ -38,7 +38,7 @@ static size_t exchange_bytes(const PlanRequest *r)
     const Exchange *x = r->exchange;
     bool device = r->one_copy || (r->backend && r->backend->device);
     if (x->by_comm_device) return 0;
-    if (r->kfac && r->kfac->pieces.scratch_bytes > x->buckets.scratch_bytes) return r->kfac->pieces.scratch_bytes;
+    if (r->kfac && kfac_scratch_bytes(r->kfac) > x->buckets.scratch_bytes) return kfac_scratch_bytes(r->kfac);
     return x->buckets.scratch_bytes + (device ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
@@ -56,6 +56,8 @@ static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->
 static KfacPlan kfac_of(const PlanRequest *r)
 {
     KfacPlan k = r->kfac->plan;
+    k.staged = r->slots != NULL;
+    k.more = r->packs;
     k.linears = mem_array((size_t)k.n, sizeof *k.linears);
     memcpy(k.linears, r->kfac->plan.linears, (size_t)k.n * sizeof *k.linears);
     return k;
@@ -65,7 +67,7 @@ static KfacPlan kfac_of(const PlanRequest *r)
 static size_t save_bytes(const PlanRequest *r)
 {
     size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
-    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->packed.size;
+    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->saved;
     return floats * sizeof(float);
 }
 
@@ -103,7 +105,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (r->training && r->exchange)
         plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     plan_begin(p, t->stats, t->cleared, t->audit);
-    if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->ctl);
+    t->kfac_ctl = has_kfac(r) ? plan_kfac_ranges(p, &kfac, t->grads, t->ctl) : NONE;
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
     if (r->training && !r->packs) {
         if (r->whole)

@@ -188,35 +188,29 @@ static Status load_alone(const TrainResume *r, Session *s)
     return status;
 }
 
-/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, and a snapshot have none. */
-static Status read_kfac(const TrainResume *r, Session *s)
+/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, and a snapshot have none: zeros. */
+static Status read_kfac(const TrainResume *r, const Kfac *k, float *packed)
 {
-    const Kfac *k = session_kfac(s);
-    bool found = false, two = kfac_sets(k) > 1;
-    float *used = mem_array((size_t)(kfac_sets(k) * k->packed.size), sizeof *used);
-    float *next = two ? used + k->packed.size : NULL;
-    Status status = r->dir ? checkpoint_load_kfac(r->dir, &k->packed, used, next, &found) : OK;
-    if (status == OK && found) {
-        kfac_unpack(k, used, session_kfac_set(s, false));
-        if (two) kfac_unpack(k, next, session_kfac_set(s, true));
-    } else if (status == OK) {
+    bool found = false;
+    float *next = kfac_sets(k) > 1 ? packed + k->packed.size : NULL;
+    if (r->dir) TRY(checkpoint_load_kfac(r->dir, &k->packed, packed, next, &found));
+    if (!found)
         log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
                  r->name);
-    }
-    free(used);
-    return status;
+    return OK;
 }
 
 /* Collective. */
-static Status load_kfac(const TrainResume *r, Session *s)
+static Status load_kfac(const TrainResume *r, const Session *s)
 {
-    const Kfac *k = session_kfac(s);
+    const Kfac *k = session_kfac_whole(s);
     Ranks *ranks = s->options.ranks;
-    if (!k) return OK;
-    size_t bytes = (size_t)k->table.size * sizeof(float);
-    TRY(ranks_all(ranks, ranks_first(ranks) ? read_kfac(r, s) : OK));
-    TRY(ranks_broadcast(ranks, session_kfac_set(s, false), bytes));
-    return kfac_sets(k) > 1 ? ranks_broadcast(ranks, session_kfac_set(s, true), bytes) : OK;
+    if (kfac_sets(k) == 0) return OK;
+    float *packed = ranks_first(ranks) ? mem_array((size_t)(kfac_sets(k) * k->packed.size), sizeof *packed) : NULL;
+    Status status = ranks_all(ranks, packed ? read_kfac(r, k, packed) : OK);
+    if (status == OK) status = session_spread_kfac(s, packed);
+    free(packed);
+    return status;
 }
 
 Status train_load(TrainResume *r, Session *s)

@@ -84,11 +84,11 @@ Status saving_fetch(Saving *s, const float **weights)
 }
 
 /* Packs K-FAC's sets behind the save buffer's moments, after the previous save ended; without a buffer into new memory,
-   which the caller frees. */
+   which the caller frees. Those of a pipeline were collected there. */
 static float *pack_sets(Saving *s, TrainingState *state)
 {
     const Session *session = &s->run->session;
-    const Kfac *k = session_kfac(session);
+    const Kfac *k = session_kfac_whole(session);
     float *buffer = session_save_buffer(session), *own = NULL;
     int sets = kfac_sets(k);
     if (!sets) return NULL;
@@ -101,7 +101,7 @@ static float *pack_sets(Saving *s, TrainingState *state)
     state->kfac = &k->packed;
     for (int i = 0; i < sets; i++) {
         float *to = buffer + i * k->packed.size;
-        kfac_pack(k, session_kfac_set(session, i == 1), to);
+        if (!session->pipeline) kfac_pack(k, session_kfac_set(session, i == 1), to);
         state->sets[i] = to;
     }
     return own;

@@ -75,7 +75,7 @@ static Status connect_comm_lane(Session *s)
     if (!s->options.ranks || !s->plan.input.training || s->plan.input.place) return OK;
     s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
                                 .buckets = &s->plan.input.exchange->buckets,
-                                .factors = s->plan.input.kfac ? &s->plan.input.kfac->pieces : NULL,
+                                .factors = s->plan.input.kfac ? s->plan.input.kfac->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
     TRY(ranks_connect(s->options.ranks, &s->exec_ranks.comm));
@@ -214,6 +214,11 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
 
 const Kfac *session_kfac(const Session *s) { return kfac_sets(s->plan.input.kfac) ? s->plan.input.kfac : NULL; }
 
+const Kfac *session_kfac_whole(const Session *s)
+{
+    return s->pipeline ? s->plan.input.place->whole_kfac : session_kfac(s);
+}
+
 float *session_kfac_set(const Session *s, bool next)
 {
     return (float *)s->memory.base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
@@ -227,17 +232,20 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
     if (!k) return OK;
     if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.train.adopt));
     s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
+    if (s->pipeline) TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens));
     return s->ctl.kfac_tokens ? run_alone(s, s->plan.train.gather) : OK;
 }
 
 /* After the last micro-batch of a step that gathered. */
 static Status invert(Session *s, const Kfac *k, int64_t step)
 {
-    s->kfac = (KfacDone){kfac_set(k, step), -1};
+    s->kfac = (KfacDone){kfac_set(k, step), s->pipeline ? pipeline_kfac_failed(s->pipeline) : -1};
     if (!kfac_refreshes(k, step)) return OK;
-    TRY(run_alone(s, s->plan.train.invert));
-    s->kfac.failed = 0;
-    for (int i = 0; i < k->plan.n; i++) s->kfac.failed += session_kfac_set(s, true)[k->plan.linears[i].flag] == 0;
+    if (!s->pipeline) {
+        TRY(run_alone(s, s->plan.train.invert));
+        s->kfac.failed = 0;
+        for (int i = 0; i < k->plan.n; i++) s->kfac.failed += session_kfac_set(s, true)[k->plan.linears[i].flag] == 0;
+    }
     return kfac_adopts_after(k, step) ? run_alone(s, s->plan.train.adopt) : OK;
 }
 
@@ -264,15 +272,17 @@ Status session_last(Session *s, const MicroBatch *b)
     return exec_run_last(s->train, b ? &rows : NULL);
 }
 
-/* The sums of the norm blocks that others make come between the first instr and the others. */
+/* The sums of the norm blocks that others make come behind the instr that makes this rank's. */
 static Status run_update(Session *s)
 {
     const Plan *p = &s->plan.train;
     Range update = p->update;
     if (s->pipeline) {
-        TRY(exec_run(s->train, (Range){update.first, 1}, &p->capacity));
+        InstrId sums = update.first;
+        while (p->instrs[sums].op != OP_BLOCK_SUMS) sums++;
+        TRY(exec_run(s->train, (Range){update.first, sums + 1 - update.first}, &p->capacity));
         TRY(pipeline_share_norms(s));
-        update = (Range){update.first + 1, update.count - 1};
+        update = (Range){sums + 1, update.first + update.count - sums - 1};
     }
     TRY(exec_run(s->train, update, &p->capacity));
     return s->pipeline ? pipeline_pack(s, 1) : OK;

@@ -85,6 +85,12 @@ float *session_save_buffer(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
 /* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size). */
 float *session_kfac_set(const Session *s, bool next);
+/* Of all layers, as in a save: in a pipeline other tables than this rank's. */
+const Kfac *session_kfac_whole(const Session *s);
+/* Collective. The sets (packed, one behind the other) that rank 0 read become those of all ranks. */
+Status session_spread_kfac(const Session *s, const float *packed);
+/* Collective, in a pipeline. Brings all sets to rank 0's save buffer, packed. */
+Status session_collect_kfac(const Session *s);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
    its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);

@@ -55,6 +55,7 @@ void pipeline_close(SessionPipeline *p)
     comm_close(p->link);
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
+    pipeline_kfac_free(&p->kfac);
     schedule_free(&p->one);
     free(p->norm_parts);
     free(p->more);
@@ -91,6 +92,7 @@ static void open_links(SessionPipeline *p)
                              .place = p->place->number,
                              .boundary = plan->input.training ? place_boundary(p->place, &plan->train) : 0,
                              .fill = fill_train,
+                             .item = pipeline_kfac_item,
                              .self = p};
     if (plan->input.training) exec_pipeline_open(&o, &p->works);
     if (!plan->input.evaluation) return;
@@ -189,6 +191,8 @@ static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *w
         ExecPass pass = {.schedule = &p->place->schedules[longest * directions],
                          .micros = {n[0], n[1]},
                          .rows = {step->rows[0] + p->first, step->rows[1] ? step->rows[1] + p->first : NULL}};
+        bool last = step->micros[0] <= p->first + most && step->micros[1] <= p->first + most;
+        if (session_kfac(p->session)) pipeline_kfac_order(p, last, &pass);
         TRY(exec_pipeline_run(p->works, &pass, when));
     }
 }
@@ -217,6 +221,7 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     double start = clock_monotonic();
     TRY(pipeline_sum_stages(p));
     TRY(pipeline_tie(p));
+    TRY(pipeline_kfac_end(p));
     p->times.exposed = clock_monotonic() - start;
     return OK;
 }

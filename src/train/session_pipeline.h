@@ -3,8 +3,23 @@
 #define CAIRN_TRAIN_SESSION_PIPELINE_H
 
 #include "exec/pipeline.h"
+#include "plan/fill.h"
 #include "train/place.h"
 #include "train/session.h"
+
+/* K-FAC's work of the last refresh, until its set is complete (session_pipeline_kfac.c). */
+typedef struct {
+    int64_t step;    /* that runs */
+    int64_t refresh; /* the step that gathered; 0: nothing is pending */
+    bool summed;     /* statistics over all holders */
+    int64_t failed;  /* see KfacDone: of the set that was completed last and is not reported yet */
+    Ctl ctl;         /* of that step */
+    FillItem *items; // (n) this place's queue
+    RowCounts *rows; // (n) of a statistic's micro-batch
+    int n, cap;
+    FillSlots slots;
+    FillOrder order; /* of the pass that runs */
+} PipelineKfac;
 
 struct SessionPipeline {
     const PipelinePlace *place;
@@ -23,6 +38,7 @@ struct SessionPipeline {
     const MicroBatch *eval_batch;
     Stats sums; /* of the last step, as the next one */
     PipelineTimes times;
+    PipelineKfac kfac;
 };
 
 /* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
@@ -47,7 +63,25 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
 Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
+/* ---- K-FAC (session_pipeline_kfac.c) ---- */
+/* Before a step's first micro-batch: it gathers statistics over so many tokens; 0: it does not. */
+Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens);
+/* The order of a pass; `last` of its step. */
+void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass);
+Status pipeline_kfac_item(void *self, const Work *w); /* `self`: the pipeline */
+/* Collective. Behind a step's works: what has to be done by then. */
+Status pipeline_kfac_end(SessionPipeline *p);
+/* Collective. All that is pending, so that both sets can be saved. */
+Status pipeline_kfac_settle(const Session *s);
+void pipeline_kfac_free(PipelineKfac *k);
+/* Linears that the inversions of all places left as they were; −1: none since the last call. */
+int64_t pipeline_kfac_failed(SessionPipeline *p);
+/* Collective. Between rank 0's packed sets (of the whole model, one behind the other) and what ranks hold. */
+Status pipeline_kfac_collect(const Session *s, float *packed);
+Status pipeline_kfac_spread(const Session *s, const float *packed);
+
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
+Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same. */
 Status pipeline_sum_stages(const SessionPipeline *p);

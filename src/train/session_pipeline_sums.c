@@ -11,7 +11,7 @@ static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); 
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
-static Comm *group_of(const SessionPipeline *p, int stage)
+Comm *pipeline_group(const SessionPipeline *p, int stage)
 {
     return p->groups[p->place->grid.directions == 2 && stage >= p->place->grid.stages / 2];
 }
@@ -63,7 +63,7 @@ static Status sum_stage(const SessionPipeline *p, int number)
 {
     const PipelinePlace *at = p->place;
     const Stage *stage = &at->stages[number];
-    Comm *group = group_of(p, number);
+    Comm *group = pipeline_group(p, number);
     Intervals list = {0};
     Status status = OK;
     stage_elements(p, stage, &list);

@@ -103,6 +103,26 @@ Status session_collect(const Session *s)
     return OK;
 }
 
+Status session_collect_kfac(const Session *s)
+{
+    float *buffer = session_save_buffer(s);
+    if (!session_kfac(s)) return OK;
+    return pipeline_kfac_collect(s, buffer ? buffer + 3 * s->whole->params.size : NULL);
+}
+
+Status session_spread_kfac(const Session *s, const float *packed)
+{
+    const Kfac *k = session_kfac(s);
+    Ranks *ranks = s->options.ranks;
+    if (s->pipeline) return pipeline_kfac_spread(s, packed);
+    for (int set = 0; set < kfac_sets(k); set++) {
+        float *to = session_kfac_set(s, set == 1);
+        if (ranks_first(ranks)) kfac_unpack(k, packed + set * k->packed.size, to);
+        TRY(ranks_broadcast(ranks, to, (size_t)k->table.size * sizeof *to));
+    }
+    return OK;
+}
+
 float *session_fill(Session *s, StateArray which)
 {
     float *buffer = session_save_buffer(s), **filled = &s->filled[which];

@@ -237,7 +237,7 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
 {
     KfacOptions o;
     TRY(kfac_options(c, &o));
-    kfac_init(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
+    kfac_init_whole(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
     if (kfac_sets(&s->kfac) == 0 || s->backend->op[OP_INVERT].run) return OK;
     return fail(E_USAGE, "--kfac-interval: the backend '%s' has no K-FAC. Use --backend cpu, or ref", s->backend->name);
 }
@@ -250,6 +250,7 @@ static Status plan_place(const Config *c, PlanInput *in, const Accounts *account
                     s->backend->name);
     TRY(place_choose(c, in, accounts, s->ranks, &s->place));
     in->place = s->place;
+    in->kfac = &s->place->kfac;
     in->model = &s->place->chunks[0];
     TRY(place_plan(c, in, accounts, s->ranks, &s->plan));
     TRY(ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan)));
@@ -264,12 +265,12 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
     bool pipeline = in.training && place_wanted(c);
     if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
-    if (in.training && !pipeline) TRY(open_kfac(c, in.model, s));
+    if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.exchange = in.training && s->ranks && !pipeline ? &s->exchange : NULL;
-    in.kfac = in.training && !pipeline ? &s->kfac : NULL;
+    in.kfac = in.training ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,

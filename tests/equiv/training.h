@@ -97,7 +97,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
     if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
-    kfac_init(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
+    kfac_init_whole(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
     t->optimizer.kfac = o->kfac.interval > 0;
     PlanInput input = {.model = &t->model,
                        .backend = t->backend,

@@ -52,6 +52,13 @@ plan h200 --batch-size 128 --max-seq-length 512 --predictions 76 --lengths half.
 says "of 256.00 tokens"
 awk -v a="$(per_second)" -v b="${rate[h200]}" 'BEGIN { exit !(a / b > 2 && a / b < 2.4) }' || complain "packed: $(per_second), full: ${rate[h200]}"
 
+# Evaluation takes no more memory than training, whatever its batch.
+for n in 1 128; do
+    expect 0 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --batch-size 2 --max-seq-length 64 --eval-batch-size "$n" --json
+    grep -oE '"(activations|scratch)": [0-9]+' .stdout >"evaluated-$n"
+done
+[ "$(grep -c activations evaluated-1)" -ge 8 ] && cmp evaluated-1 evaluated-128 || complain "evaluation takes memory of its own"
+
 # What recompute saves and costs.
 plan h200 "${full[@]}" --recompute full --explain-cost
 says "recompute  linear"

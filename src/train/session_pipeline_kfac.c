@@ -1,0 +1,284 @@
+/* K-FAC in a pipeline: statistics and inverses as items between a place's works, and what its holders exchange. When an
+   item runs changes no bit: sums go micro-batch after micro-batch and replica after replica, and a set is used from a
+   step on that the options alone decide. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/session_pipeline.h"
+
+static const Kfac *kfac(const SessionPipeline *p) { return &p->place->kfac; }
+static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
+
+void pipeline_kfac_free(PipelineKfac *k)
+{
+    free(k->items);
+    free(k->rows);
+    free(k->order.works);
+    fill_slots_free(&k->slots);
+    *k = (PipelineKfac){0};
+}
+
+/* ---- the queue ---- */
+
+static void add_item(PipelineKfac *k, FillItem item, RowCounts rows)
+{
+    int cap = k->cap;
+    MEM_GROW(k->items, k->n, k->cap);
+    if (k->cap != cap) k->rows = mem_resize(k->rows, (size_t)k->cap, sizeof *k->rows);
+    item.start = item.end = -1;
+    k->items[k->n] = item;
+    k->rows[k->n++] = rows;
+}
+
+static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
+{
+    const PipelinePlace *at = p->place;
+    int most = pass->micros[0] > pass->micros[1] ? pass->micros[0] : pass->micros[1];
+    for (FillKind kind = FILL_INPUTS; kind <= FILL_GRADIENTS; kind++)
+        for (int micro = 0; micro < most; micro++)
+            for (int chunk = 0; chunk < place_chunks(at); chunk++) {
+                const Stage *stage = place_stage(at, chunk);
+                int direction = place_direction(at, chunk);
+                if (micro >= pass->micros[direction]) continue;
+                for (int layer = stage->first; layer < stage->first + stage->layers; layer++)
+                    add_item(
+                        &p->kfac,
+                        (FillItem){.kind = kind, .place = at->number, .chunk = chunk, .layer = layer, .micro = micro},
+                        pass->rows[direction][micro]);
+            }
+}
+
+/* One for each instr of the plan's `invert`, in its order. */
+static void queue_inverses(SessionPipeline *p)
+{
+    const KfacPlan *plan = &kfac(p)->plan;
+    for (int i = 0, instr = 0; i < plan->n; i++)
+        if (plan->linears[i].own)
+            add_item(&p->kfac,
+                     (FillItem){.kind = FILL_INVERSE,
+                                .place = p->place->number,
+                                .layer = plan->linears[i].layer,
+                                .factor = instr++},
+                     (RowCounts){0});
+}
+
+/* ---- a step ---- */
+
+/* The first set is used at once. */
+static int steps_allowed(const SessionPipeline *p)
+{
+    int lag = p->kfac.refresh == 1 ? 0 : kfac(p)->lag;
+    return lag > 1 ? lag : 1;
+}
+
+static int steps_past(const SessionPipeline *p) { return (int)(p->kfac.step - p->kfac.refresh) + 1; }
+
+/* Statistics end with the refresh's own step. */
+static bool gathers_until_now(const SessionPipeline *p)
+{
+    return p->kfac.refresh && !p->kfac.summed && steps_past(p) >= 1;
+}
+
+Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens)
+{
+    PipelineKfac *k = &p->kfac;
+    Session *s = p->session;
+    k->step = step;
+    if (!n_tokens) return OK;
+    k->refresh = step;
+    k->summed = false;
+    k->n = k->slots.n = 0;
+    k->ctl = s->ctl;
+    queue_inverses(p);
+    return exec_upload(s->train, s->plan.train_tensors.kfac_ctl, &k->ctl, sizeof k->ctl);
+}
+
+void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
+{
+    PipelineKfac *k = &p->kfac;
+    bool refresh = k->refresh == k->step;
+    const FillStep step = {.schedule = pass->schedule,
+                           .place = p->place->number,
+                           .micros = {pass->micros[0], pass->micros[1]},
+                           .refresh = refresh,
+                           .drain = gathers_until_now(p) || !last};
+    k->slots.slots = p->place->slots;
+    k->order.n = 0;
+    if (refresh) queue_statistics(p, pass);
+    fill_order(&k->slots, &step, k->items, k->n, &k->order);
+    pass->works = k->order.works;
+    pass->n_works = k->order.n;
+}
+
+static Status run_inverse(const Session *s, int number)
+{
+    Range all = s->plan.train.invert;
+    return exec_run(s->train, (Range){all.first + number, 1}, &s->plan.train.capacity);
+}
+
+Status pipeline_kfac_item(void *self, const Work *w)
+{
+    SessionPipeline *p = self;
+    const FillItem *x = &p->kfac.items[w->item];
+    if (w->kind == WORK_INVERSE) return run_inverse(p->session, x->factor);
+    return exec_run_curvature(p->train[w->chunk], w->kind, x->layer, w->slot, &p->kfac.rows[w->item]);
+}
+
+/* ---- between holders ---- */
+
+typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
+
+/* In ascending order of stages, as with gradients. */
+static Status exchange(const SessionPipeline *p, Exchanging *how)
+{
+    const Session *s = p->session;
+    if (place_replicas(p->place) == 1) return OK;
+    for (int stage = 0; stage < p->place->grid.stages; stage++)
+        for (int chunk = 0; chunk < place_chunks(p->place); chunk++) {
+            const GradientBuckets *pieces = &kfac(p)->pieces[chunk];
+            if (pipeline_stage(shape(p), p->place->number, chunk) != stage) continue;
+            for (int b = 0; b < pieces->n; b++)
+                TRY(how(pipeline_group(p, stage), session_kfac_set(s, true), gradient_parts(pieces, b), F32,
+                        s->memory.base[REGION_COMM]));
+        }
+    return OK;
+}
+
+static Status count_failed(SessionPipeline *p)
+{
+    double failed = 0;
+    Ranks *ranks = p->session->options.ranks;
+    const KfacPlan *plan = &kfac(p)->plan;
+    for (int i = 0; i < plan->n; i++)
+        failed += plan->linears[i].own && session_kfac_set(p->session, true)[plan->linears[i].flag] == 0;
+    if (ranks) TRY(comm_sum(ranks_comm(ranks), &failed, 1));
+    p->kfac.failed = (int64_t)failed + 1;
+    return OK;
+}
+
+int64_t pipeline_kfac_failed(SessionPipeline *p)
+{
+    int64_t failed = p->kfac.failed - 1;
+    p->kfac.failed = 0;
+    return failed;
+}
+
+static Status run_rest(SessionPipeline *p)
+{
+    PipelineKfac *k = &p->kfac;
+    for (int i = 0; i < k->n; i++) {
+        FillItem *x = &k->items[i];
+        if (x->taken) continue;
+        x->taken = true;
+        TRY(run_inverse(p->session, x->factor));
+    }
+    return OK;
+}
+
+static Status sum(SessionPipeline *p)
+{
+    TRY(exchange(p, comm_reduce_scatter));
+    p->kfac.summed = true;
+    return OK;
+}
+
+static Status complete(SessionPipeline *p)
+{
+    TRY(run_rest(p));
+    TRY(exchange(p, comm_gather_parts));
+    TRY(count_failed(p));
+    p->kfac.refresh = 0;
+    return OK;
+}
+
+Status pipeline_kfac_end(SessionPipeline *p)
+{
+    if (!p->kfac.refresh) return OK;
+    if (gathers_until_now(p)) TRY(sum(p));
+    return p->kfac.summed && steps_past(p) >= steps_allowed(p) ? complete(p) : OK;
+}
+
+Status pipeline_kfac_settle(const Session *s)
+{
+    SessionPipeline *p = s->pipeline;
+    if (!p->kfac.refresh) return OK;
+    TRY(ranks_meet(s->options.ranks));
+    return complete(p);
+}
+
+/* ---- saved sets ---- */
+
+static int layer_of(const Kfac *k, int tensor) { return k->plan.linears[tensor / 3].layer; }
+
+static float *own_tensor(const Session *s, bool next, const char *name)
+{
+    int at = params_find(&session_kfac(s)->table, name);
+    return at < 0 ? NULL : session_kfac_set(s, next) + session_kfac(s)->table.params[at].offset;
+}
+
+/* A matrix of rank 0, which every rank lacks that does not hold it. */
+static float *new_matrix(const Kfac *whole)
+{
+    int64_t most = 0;
+    for (int i = 0; i < whole->table.count; i++) {
+        int64_t size = whole->table.params[i].rows * whole->table.params[i].cols;
+        if (size > most) most = size;
+    }
+    return mem_array((size_t)most, sizeof(float));
+}
+
+static Status collect_tensor(const Session *s, int set, int tensor, float *packed, float *matrix)
+{
+    const Kfac *whole = session_kfac_whole(s);
+    const Param *p = &whole->table.params[tensor];
+    Ranks *ranks = s->options.ranks;
+    int keeper = place_layer_keeper(s->plan.input.place, layer_of(whole, tensor)), rank = ranks_rank(ranks);
+    size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
+    float *own = rank == keeper ? own_tensor(s, set == 1, p->name) : NULL;
+    if (rank > 0) return own ? ranks_pass(ranks, 0, own, bytes, true) : OK;
+    if (!own) TRY(ranks_pass(ranks, keeper, matrix, bytes, false));
+    kfac_pack_tensor(p, own ? own : matrix, packed + set * whole->packed.size + whole->packed.params[tensor].offset);
+    return OK;
+}
+
+static Status spread_tensor(const Session *s, int set, int tensor, const float *packed, float *matrix)
+{
+    const Kfac *whole = session_kfac_whole(s);
+    const PipelinePlace *at = s->plan.input.place;
+    const Param *p = &whole->table.params[tensor];
+    Ranks *ranks = s->options.ranks;
+    int layer = layer_of(whole, tensor);
+    size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
+    float *own = own_tensor(s, set == 1, p->name);
+    if (ranks_rank(ranks) > 0) return own ? ranks_pass(ranks, 0, own, bytes, false) : OK;
+    kfac_unpack_tensor(p, packed + set * whole->packed.size + whole->packed.params[tensor].offset, matrix);
+    if (own) memcpy(own, matrix, bytes);
+    for (int r = 1; r < ranks_size(ranks); r++)
+        if (place_holds_layer(at, r, layer)) TRY(ranks_pass(ranks, r, matrix, bytes, true));
+    return OK;
+}
+
+Status pipeline_kfac_collect(const Session *s, float *packed)
+{
+    const Kfac *whole = session_kfac_whole(s);
+    Status status = OK;
+    TRY(pipeline_kfac_settle(s));
+    float *matrix = ranks_first(s->options.ranks) ? new_matrix(whole) : NULL;
+    for (int set = 0; set < kfac_sets(whole); set++)
+        for (int i = 0; i < whole->table.count; i++) TRY_DONE(collect_tensor(s, set, i, packed, matrix));
+done:
+    free(matrix);
+    return status;
+}
+
+Status pipeline_kfac_spread(const Session *s, const float *packed)
+{
+    const Kfac *whole = session_kfac_whole(s);
+    Status status = OK;
+    float *matrix = ranks_first(s->options.ranks) ? new_matrix(whole) : NULL;
+    for (int set = 0; set < kfac_sets(whole); set++)
+        for (int i = 0; i < whole->table.count; i++) TRY_DONE(spread_tensor(s, set, i, packed, matrix));
+done:
+    free(matrix);
+    return status;
+}

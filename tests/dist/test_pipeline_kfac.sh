@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# K-FAC in a pipeline: weights, moments and inverses of every schedule are those of as many data-parallel ranks as it
+# has replicas, to the last bit, with and without recomputation, whatever the lag; a run resumes in the middle of a set
+# with other stages, and without a pipeline.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
+
+make_tiny_bert tiny
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny/config.json
+mkdir data
+for file in train dev_matched dev_mismatched; do head -n 150 "$sample/$file.tsv" >"data/$file.tsv"; done
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
+    --micro-batch-tokens 256 --bucket-size 64KiB --kfac-interval 3 --max-steps 7)
+
+# same DIR DIR STEP: weights, moments and inverses to the last bit
+same() {
+    local file
+    for file in model optimizer kfac; do
+        cmp "$1/checkpoint-$3/$file.safetensors" "$2/checkpoint-$3/$file.safetensors" ||
+            complain "$2: another $file than $1"
+    done
+}
+
+# run RANKS DIR OPTION...
+run() {
+    start "$1" log "${this[@]}" --output-dir "$2" "${@:3}"
+    ended 0
+}
+
+# one replica; lag 3 is that of a pipeline
+this=("${glue[@]}" --backend ref --kfac-lag 3)
+run 1 plain1
+for schedule in $(quick_or_deep "1f1b" "gpipe 1f1b zb-h1 zb-v interleaved"); do
+    run 2 "$schedule" --pipeline "$schedule"
+    same plain1 "$schedule" 7
+    [ "$(grep -c '"kfac_failed": 0' "$schedule/metrics.jsonl")" -eq 2 ] || complain "$schedule: not 2 complete sets"
+done
+
+# two replicas, which share out the inverses
+this=("${glue[@]}" --backend cpu --kfac-lag 2 --optimizer lamb)
+run 2 plain2
+run 4 zb --pipeline zb-h1 --stages 2 --stage-layers 3,1 --recompute full
+same plain2 zb 7
+run 2 chimera --pipeline chimera --recompute selective
+same plain2 chimera 7
+
+# no lag: every inverse is ready in its step
+this=("${glue[@]}" --backend cpu --kfac-lag 0)
+run 1 now
+run 2 now2 --pipeline zb-v
+same now now2 7
+
+# saved in the middle of a set, resumed with other stages and without
+this=("${glue[@]}" --backend ref --kfac-lag 3 --save-steps 1 --keep 20)
+run 2 steps --pipeline 1f1b
+same plain1 steps 7
+for next in "5 1" "4 4 1f1b"; do
+    read -r at n schedule <<<"$next"
+    mkdir "from$at"
+    cp -r "steps/checkpoint-$at" "from$at"
+    # shellcheck disable=SC2086 # nothing without a schedule
+    run "$n" "from$at" ${schedule:+--pipeline $schedule}
+    grep -q "step $at of 7" log.0 || complain "does not resume from step $at"
+    same plain1 "from$at" 7
+done
+mkdir into
+start 1 log "${this[@]}" --output-dir into --save-steps 5
+ended 0
+rm -r into/checkpoint-7
+run 2 into --pipeline zb-h1
+same plain1 into 7
+
+finish
