@@ -156,6 +156,13 @@
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
+    X(mlperf_org, Text, "reference_implementation", 0, 0, "", "NAME", NONE, "t",                                       \
+      "who submits; this and the next four are fields of mlperf.log")                                                  \
+    X(mlperf_platform, Text, "cairn", 0, 0, "", "NAME", NONE, "t", "name of the system")                               \
+    X(mlperf_division, Choice, "closed", 0, 0, "closed open", "NAME", NONE, "t", "division of the submission")         \
+    X(mlperf_status, Choice, "onprem", 0, 0, "onprem cloud preview research", "NAME", NONE, "t",                       \
+      "availability of the system")                                                                                    \
+    X(mlperf_cache_clear, Switch, "false", 0, 0, "", "", NONE, "t", "the hosts' page caches were emptied before")      \
     X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*pd",                                                 \
       "sequences per evaluation batch; changes no result")                                                             \
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \

@@ -1,6 +1,7 @@
 /* The pace of each rank: the time of its own work in each step, without its waits for others. A rank whose own work
-   takes longest is the one that all others wait for. Logged on the way, and written to OUT/ranks.jsonl (docs/files.md)
-   when training ends. */
+   takes longest is the one that all others wait for: it is logged after some steps and at the end, when all goes to
+   OUT/ranks.jsonl (docs/files.md). Meanwhile rank 0 warns of a rank that becomes several times slower than the others.
+   */
 #ifndef CAIRN_TRAIN_PACE_H
 #define CAIRN_TRAIN_PACE_H
 
@@ -9,7 +10,7 @@
 
 typedef struct Pace Pace;
 
-Pace *pace_open(void);
+Pace *pace_open(Ranks *ranks);
 /* A step that took so long, of which this rank waited so long for others and for the network. */
 void pace_step(Pace *p, double seconds, double waited);
 /* Collective after some of the steps, nothing after the others: rank 0 logs the rank that the others wait for. */
