@@ -8,6 +8,7 @@
 #include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
+#include "train/repeated.h"
 #include "train/survive.h"
 #include "train/train.h"
 
@@ -47,6 +48,8 @@ static Status turn(Loop *l)
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
+    if (ranks_first(l->ranks)) repeated_record(l->run->c->output_dir, l->first_step, l->progress->step + 1);
+    if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
     Status status = loop_save(l);
     if (status == OK)
         return fail(E_NUMERIC,
@@ -181,7 +184,8 @@ Status train_run(Run *run)
     loop_open(&l, run);
     TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
     open_sampling(&l);
-    l.profile = profile_open(run, l.sampling, run->schedule.total_steps - progress->step);
+    TRY_DONE(profile_open(run->c->output_dir, &run->session, l.sampling, run->c->profile,
+                          run->schedule.total_steps - progress->step, &l.profile));
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->fingerprint)); /* any rank may have to write state.json */
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
     TRY_DONE(snapshots_open(&l.snapshots, run));
