@@ -209,7 +209,7 @@ static void make_panel(const PipelinePlan *p, char title[200], TimelinePanel *pa
     *panel = (TimelinePanel){.title = title, .rows = places, .bars = mem_array(room, sizeof(TimelineBar))};
     for (int step = 0; step < steps; step++)
         for (int place = 0; place < places; place++) {
-            double at = step * period;
+            double at = p->kfac ? p->fill.begins[step] : step * period;
             for (int i = s->first[place]; i < s->first[place + 1]; i++)
                 add_bar(panel, (TimelineBar){place, kinds[s->works[i].kind], at + p->timeline.spans[i].start,
                                              at + p->timeline.spans[i].end, s->works[i].micro});
