@@ -15,7 +15,7 @@ typedef struct {
     double start, end;
 } Gap;
 
-/* Between the works, and behind them until the step's sums end. `gaps`: (works + 1). */
+/* Between the works, and behind them until the last of all places ends. `gaps`: (works + 1). */
 static int find_gaps(const FillGaps *g, Gap *gaps)
 {
     const Schedule *s = g->schedule;
@@ -26,7 +26,7 @@ static int find_gaps(const FillGaps *g, Gap *gaps)
         if (g->begin + work->start > at + g->least) gaps[n++] = (Gap){at, g->begin + work->start};
         at = g->begin + work->end;
     }
-    if (g->begin + g->timeline->sums_s > at + g->least) gaps[n++] = (Gap){at, g->begin + g->timeline->sums_s};
+    if (g->begin + g->timeline->works_s > at + g->least) gaps[n++] = (Gap){at, g->begin + g->timeline->works_s};
     return n;
 }
 

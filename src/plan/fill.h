@@ -99,7 +99,8 @@ typedef struct {
     const Schedule *schedule;
     int place;
     int micros[2];            /* of each direction */
-    const Timeline *timeline; /* where items have a place in it; NULL: none has */
+    const Timeline *timeline; /* items with a place from `begin`, where it lies, until `end` are of this step */
+    double begin, end;
     bool refresh;             /* the statistics of its own micro-batches are in the queue */
     bool drain;               /* all statistics run by its end */
 } FillStep;
@@ -111,7 +112,11 @@ typedef struct {
     int n, cap;
 } FillOrder;
 void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, FillOrder *out);
+/* Between two steps: appends all statistics that are pending. */
+void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out);
 /* The fewest slots that an order needs, beside those of the schedule's own classes. */
 int fill_least_slots(const int slots[N_SLOTS], SlotKind kind, bool split);
+/* Those with which no item comes early: `wanted` (chunks) SLOT_CURVE_A, SLOT_CURVE_G. */
+void fill_wanted_slots(const FillProblem *problem, const Fill *fill, int place, int (*wanted)[2]);
 
 #endif

@@ -1,6 +1,5 @@
 /* The order of a step in a run: a place's works, and between them items of its queue, with the slots of their operands.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "plan/fill.h"
@@ -144,19 +143,25 @@ static void add_work(const Ordering *o, Work w)
     release(o, k);
 }
 
-/* Those that have their place before `when`, in the order of these. */
+/* Those of this step that have their place before `when`, in the order of these. */
 static void take_placed(const Ordering *o, double when)
 {
     for (;;) {
         int first = -1;
         for (int i = 0; i < o->n; i++) {
             const FillItem *x = &o->items[i];
-            if (x->taken || x->start < 0 || x->start >= when) continue;
+            if (x->taken || x->start < o->step->begin || x->start >= when) continue;
             if (first < 0 || x->start < o->items[first].start) first = i;
         }
         if (first < 0) return;
         take_item(o, first);
     }
+}
+
+static void take_statistics(const Ordering *o)
+{
+    for (int i = 0; i < o->n; i++)
+        if (!o->items[i].taken && is_statistic(&o->items[i])) take_item(o, i);
 }
 
 void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, FillOrder *out)
@@ -168,10 +173,61 @@ void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, Fill
     for (int i = schedule->first[step->place]; i < schedule->first[step->place + 1]; i++) {
         const Work *w = &schedule->works[i];
         if (w->micro >= step->micros[directions ? w->chunk : 0]) continue;
-        if (step->timeline) take_placed(&o, step->timeline->spans[i].start);
+        take_placed(&o, step->begin + step->timeline->spans[i].start);
         add_work(&o, *w);
     }
-    if (step->timeline) take_placed(&o, INFINITY);
-    for (int i = 0; step->drain && i < n; i++)
-        if (!items[i].taken && is_statistic(&items[i])) take_item(&o, i);
+    take_placed(&o, step->end);
+    if (step->drain) take_statistics(&o);
+}
+
+void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out)
+{
+    const FillStep none = {0};
+    Ordering o = {s, &none, items, n, out};
+    for (int i = 0; i < s->n; i++) s->kept[i].former = true;
+    take_statistics(&o);
+}
+
+/* ---- slots that are wanted ---- */
+
+static void note_slots(const FillOrder *order, int (*wanted)[2])
+{
+    for (int i = 0; i < order->n; i++)
+        for (int which = 0; which < 2; which++) {
+            const Work *w = &order->works[i];
+            if (w->slot[SLOT_CURVE_A + which] >= wanted[w->chunk][which])
+                wanted[w->chunk][which] = w->slot[SLOT_CURVE_A + which] + 1;
+        }
+}
+
+void fill_wanted_slots(const FillProblem *q, const Fill *fill, int place, int (*wanted)[2])
+{
+    const Pipeline *shape = &q->schedule->shape;
+    int n = 0, (*plenty)[N_SLOTS] = mem_array((size_t)shape->chunks, sizeof *plenty);
+    FillItem *items = mem_array((size_t)fill->n + 1, sizeof *items);
+    FillSlots slots = {.slots = plenty};
+    FillOrder order = {0};
+    for (int i = 0; i < fill->n; i++)
+        if (fill->items[i].place == place && is_statistic(&fill->items[i])) items[n++] = fill->items[i];
+    for (int chunk = 0; chunk < shape->chunks; chunk++) {
+        plenty[chunk][SLOT_CURVE_A] = plenty[chunk][SLOT_CURVE_G] = 2 * shape->micros;
+        wanted[chunk][0] = wanted[chunk][1] = 1;
+    }
+    for (int step = 0; step < fill->gathered; step++) {
+        const FillStep of = {.schedule = q->schedule,
+                             .place = place,
+                             .micros = {pipeline_micros(shape, 0), pipeline_micros(shape, shape->chunks - 1)},
+                             .timeline = q->timeline,
+                             .begin = fill->begins[step],
+                             .end = fill->begins[step + 1],
+                             .refresh = step == 0,
+                             .drain = step + 1 == fill->gathered};
+        order.n = 0;
+        fill_order(&slots, &of, items, n, &order);
+        note_slots(&order, wanted);
+    }
+    fill_slots_free(&slots);
+    free(order.works);
+    free(items);
+    free(plenty);
 }

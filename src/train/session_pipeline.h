@@ -19,6 +19,7 @@ typedef struct {
     int n, cap;
     FillSlots slots;
     FillOrder order; /* of the pass that runs */
+    double seconds[2]; /* of this step's items: without a gap of their own, and with one */
 } PipelineKfac;
 
 struct SessionPipeline {
