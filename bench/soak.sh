@@ -4,7 +4,7 @@ set -euo pipefail
 case "${1:-}" in
 '' | -h | --help)
     echo "bench/soak.sh HOURS [REPORT] [SEED]     (as root: it makes network namespaces)"
-    echo "Random faults (a rank killed, frozen, crashed, ended with an error; a host's cable cut), on average"
+    echo "Random faults (a rank killed, frozen, crashed, ended with an error, slowed down; a host's cable cut), on average"
     echo "CAIRN_TEST_PAUSE seconds (15) apart, for HOURS (a part of one: 0.05). Each must be blamed on the right"
     echo "rank or host, and each run must have the weights of one without faults. Prints the counts, the worst recovery"
     echo "and the effective share of the time after each run. REPORT (soak.report) gets a line for each fault:"

@@ -108,9 +108,9 @@ static void add_product(const float *left, int64_t n, const float *right, int64_
 
 typedef struct {
     float *m;           // (n, n)
-    float *w, *minus_w; // (BLOCK, n): rows of the block, and their negative
-    float *z;           // (BLOCK, n): the block's inverse times w
-    float *pivot;       // (BLOCK, BLOCK)
+    float *w, *minus_w; // (BLOCK, n): rows of the block, then R⁻ᵀ times them, and its negative
+    float *z;           // (BLOCK, n): the block's inverse times its rows
+    float *pivot;       // (BLOCK, BLOCK): R
     char *pieces;
     HostScratch space;
 } InvertScratch;
@@ -155,30 +155,19 @@ static void damp_part(void *arg, int part)
     }
 }
 
-/* The block's inverse by sweeps of single rows. Rows beyond its size are those of the identity. False: a pivot, which
-   is a square of Cholesky's, is not positive. */
-static bool invert_pivot(const Sweep *w)
+/* pivot = R, upper, with Rᵀ·R the block. False: a pivot is not positive. */
+static bool factor_pivot(const Sweep *w)
 {
-    float(*p)[BLOCK] = (float(*)[BLOCK])(void *)w->s->pivot;
-    for (int64_t i = 0; i < BLOCK; i++)
-        for (int64_t j = 0; j < BLOCK; j++) {
-            int64_t up = i < j ? i : j, right = i < j ? j : i;
-            p[i][j] = right < w->size ? w->s->m[(w->first + up) * w->n + w->first + right] : i == j;
-        }
+    float(*factor)[BLOCK] = (float(*)[BLOCK])(void *)w->s->pivot;
+    for (int64_t r = 0; r < w->size; r++)
+        for (int64_t j = r; j < w->size; j++) factor[r][j] = w->s->m[(w->first + r) * w->n + w->first + j];
     for (int64_t r = 0; r < w->size; r++) {
-        float d = p[r][r], row[BLOCK], scaled[BLOCK];
+        float *row = factor[r], d = row[r];
         if (!(d > 0) || !isfinite(d)) return false;
-        memcpy(row, p[r], sizeof row);
-        for (int64_t j = 0; j < BLOCK; j++) scaled[j] = row[j] / d;
-        for (int64_t i = 0; i < w->size; i++) {
-            cpu.vec->descend(p[i], scaled, row[i], BLOCK);
-            p[i][r] = scaled[i];
-        }
-        memcpy(p[r], scaled, sizeof scaled);
-        p[r][r] = -1 / d;
+        d = sqrtf(d);
+        for (int64_t j = r; j < w->size; j++) row[j] /= d;
+        for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(factor[i] + i, row + i, row[i], w->size - i);
     }
-    for (int64_t i = 0; i < BLOCK; i++)
-        for (int64_t j = 0; j < BLOCK; j++) p[i][j] = i < w->size && j < w->size ? -p[i][j] : 0;
     return true;
 }
 
@@ -191,23 +180,53 @@ static inline float *row_element(const Sweep *w, int64_t r, int64_t j)
 
 #define STRIP 16 /* columns that are moved together: a cache line */
 
-/* w = the block's rows of m, its own columns 0; z = 0. */
-static void take_rows_part(void *arg, int part)
+/* w = the block's rows of m, with an identity in its own columns. */
+static void take_rows(const Sweep *w, CpuSpan mine)
 {
-    const Sweep *w = arg;
-    CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
     for (int64_t j = mine.first; j < mine.end; j += STRIP)
         for (int64_t r = 0; r < BLOCK; r++)
             for (int64_t c = j; c < j + STRIP && c < mine.end; c++) {
-                bool none = r >= w->size || (c >= w->first && c < w->first + w->size);
-                float x = none ? 0 : *row_element(w, r, c);
-                w->s->w[r * w->n + c] = x;
-                w->s->minus_w[r * w->n + c] = -x;
-                w->s->z[r * w->n + c] = 0;
+                bool own = c >= w->first && c < w->first + w->size;
+                w->s->w[r * w->n + c] = r >= w->size ? 0 : own ? (float)(c - w->first == r) : *row_element(w, r, c);
             }
 }
 
-/* The block's rows of m become z, its diagonal the negative inverse. */
+static void divide(float *x, float d, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] /= d;
+}
+
+#define CHUNK 256 /* columns that are solved together: half a second-level cache */
+
+/* w = R⁻ᵀ·w, z = R⁻¹·w, by substitution: products with inverses of R or of the block would square the matrix's
+   condition in the error. */
+static void solve_columns(const Sweep *w, int64_t first, int64_t count)
+{
+    const float(*factor)[BLOCK] = (const float(*)[BLOCK])(void *)w->s->pivot;
+    float *y = w->s->w + first, *minus_y = w->s->minus_w + first, *z = w->s->z + first;
+    for (int64_t r = 0; r < w->size; r++) {
+        divide(y + r * w->n, factor[r][r], count);
+        for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(y + i * w->n, y + r * w->n, factor[r][i], count);
+    }
+    for (int64_t r = BLOCK - 1; r >= 0; r--) {
+        memcpy(z + r * w->n, y + r * w->n, (size_t)count * sizeof *z);
+        for (int64_t c = 0; c < count; c++) minus_y[r * w->n + c] = -y[r * w->n + c];
+        if (r >= w->size) continue;
+        for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(z + r * w->n, z + i * w->n, factor[r][i], count);
+        divide(z + r * w->n, factor[r][r], count);
+    }
+}
+
+static void solve_part(void *arg, int part)
+{
+    const Sweep *w = arg;
+    CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
+    take_rows(w, mine);
+    for (int64_t j = mine.first; j < mine.end; j += CHUNK)
+        solve_columns(w, j, mine.end - j < CHUNK ? mine.end - j : CHUNK);
+}
+
+/* The block's rows of m become z, negative in its own columns, where z is the block's inverse. */
 static void put_rows_part(void *arg, int part)
 {
     const Sweep *w = arg;
@@ -217,7 +236,7 @@ static void put_rows_part(void *arg, int part)
             for (int64_t c = j; c < j + STRIP && c < mine.end; c++) {
                 bool own = c >= w->first && c < w->first + w->size;
                 if (own && c < w->first + r) continue;
-                *row_element(w, r, c) = own ? -w->s->pivot[r * BLOCK + c - w->first] : w->s->z[r * w->n + c];
+                *row_element(w, r, c) = own ? -w->s->z[r * w->n + c] : w->s->z[r * w->n + c];
             }
 }
 
@@ -241,10 +260,9 @@ static bool invert(const void *scratch, const float *sums, int64_t n, double sca
     cpu_parallel(damp_part, &w);
     for (; w.first < n; w.first += BLOCK) {
         w.size = n - w.first < BLOCK ? n - w.first : BLOCK;
-        if (!invert_pivot(&w)) return false;
-        cpu_parallel(take_rows_part, &w);
-        add_product(s->pivot, BLOCK, s->w, n, BLOCK, false, s->z, s->pieces);
-        add_product(s->minus_w, n, s->z, n, BLOCK, true, s->m, s->pieces);
+        if (!factor_pivot(&w)) return false;
+        cpu_parallel(solve_part, &w);
+        add_product(s->minus_w, n, s->w, n, BLOCK, true, s->m, s->pieces);
         cpu_parallel(put_rows_part, &w);
     }
     cpu_parallel(mirror_part, &w);

@@ -3,11 +3,22 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
 #include "train/survive.h"
 #include "train/train.h"
+
+/* For tests: while the file CAIRN_TEST_SLOW<rank> exists, this rank's own work takes ten times as long. */
+static void slow_down(const Loop *l, double own_s)
+{
+    const char *path = test_switch("SLOW");
+    char *name = path ? mem_printf("%s%d", path, ranks_rank(l->ranks)) : NULL;
+    if (name && access(name, F_OK) == 0) (void)usleep((useconds_t)(9e6 * own_s));
+    free(name);
+}
 
 static Status turn(Loop *l)
 {
@@ -18,11 +29,12 @@ static Status turn(Loop *l)
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
     TRY(status);
+    exec_comm_seconds(l->run->session.train, &busy, &waited);
+    slow_down(l, clock_monotonic() - start - (waited - before));
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
     l->step_s = l->step_s > 0 ? 0.9 * l->step_s + 0.1 * seconds : seconds;
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
-    exec_comm_seconds(l->run->session.train, &busy, &waited);
     pace_step(l->pace, seconds, waited - before);
     TRY(loop_record(l, &stats, seconds));
     return loop_between_steps(l);
@@ -112,7 +124,7 @@ void loop_open(Loop *l, Run *run)
                 .saved_step = progress->step,
                 .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
                 .last_save = clock_monotonic(),
-                .pace = pace_open(),
+                .pace = pace_open(run->ranks),
                 .began = clock_monotonic()};
     size_t batch = (size_t)run->c->batch_size;
     MicroCapacity cap = run->session.plan.micro;

@@ -12,6 +12,11 @@
 #define NOTABLE   1.05 /* a rank is slow above so many times the mean of the others */
 #define LEAST_RUN 10   /* steps before a rank is called slow */
 
+/* A rank is slow during training if its own work takes SLOW times the median of the others in two windows in a row. */
+#define SLOW         3.0
+#define WINDOW_STEPS 5
+#define WINDOW_S     2.0
+
 typedef struct {
     int32_t rank, threads;
     int64_t steps, switches; /* counted; involuntary switches of the thread that trains */
@@ -20,11 +25,22 @@ typedef struct {
     float own_s[KEPT]; /* the newest min(steps, KEPT), in any order */
 } Record;
 
+/* What ranks did since a window began. */
+typedef struct {
+    int64_t steps;
+    double seconds;
+    double *before, *now; // (size)
+    int suspect, slow;    /* ranks; -1: none */
+} Watch;
+
 struct Pace {
+    Ranks *ranks;
     Record r;
     int64_t seen;
+    double own_s; /* since the start */
     double processor_began;
     int64_t switches_began;
+    Watch watch; /* rank 0's */
 };
 
 static double processor_seconds(void)
@@ -40,11 +56,73 @@ static int64_t switches(void)
     return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nivcsw : 0;
 }
 
-Pace *pace_open(void) { return mem_alloc(sizeof(Pace)); }
+Pace *pace_open(Ranks *ranks)
+{
+    Pace *p = mem_alloc(sizeof *p);
+    p->ranks = ranks;
+    p->watch.before = mem_array((size_t)ranks_size(ranks), sizeof(double));
+    p->watch.now = mem_array((size_t)ranks_size(ranks), sizeof(double));
+    p->watch.suspect = p->watch.slow = -1;
+    return p;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The rank with most own work in `own`, and the median of the others'. */
+static int find_slowest(const double *own, int n, double *others)
+{
+    double *sorted = mem_array((size_t)n, sizeof *sorted);
+    int slowest = 0;
+    memcpy(sorted, own, (size_t)n * sizeof *own);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+    *others = sorted[(n - 1) / 2];
+    free(sorted);
+    for (int i = 1; i < n; i++)
+        if (own[i] > own[slowest]) slowest = i;
+    return slowest;
+}
+
+/* Looks for a slow rank at the end of each window, and warns once. */
+static void watch_step(Pace *p, double seconds)
+{
+    Watch *w = &p->watch;
+    int n = ranks_size(p->ranks);
+    double others;
+    if (n < 2 || !ranks_first(p->ranks)) return;
+    w->steps++;
+    w->seconds += seconds;
+    if (w->steps < WINDOW_STEPS || w->seconds < WINDOW_S) return;
+    ranks_all_own_s(p->ranks, w->now);
+    for (int i = 0; i < n; i++) {
+        double own = w->now[i] - w->before[i];
+        w->before[i] = w->now[i];
+        w->now[i] = own / (double)w->steps;
+    }
+    int slowest = find_slowest(w->now, n, &others);
+    bool slow = p->seen > WARM_UP + w->steps && w->now[slowest] > SLOW * others;
+    if (slow && slowest == w->suspect && slowest != w->slow) {
+        log_warn("%s is slow: its own work takes %.3g s a step, the others' %.3g s; all wait for it",
+                 comm_peer_name(ranks_comm(p->ranks), slowest), w->now[slowest], others);
+        w->slow = slowest;
+    } else if (w->slow >= 0 && w->now[w->slow] < SLOW / 2 * others) {
+        log_info("%s is as fast as the others again", comm_peer_name(ranks_comm(p->ranks), w->slow));
+        w->slow = -1;
+    }
+    w->suspect = slow ? slowest : -1;
+    w->steps = 0;
+    w->seconds = 0;
+}
 
 void pace_step(Pace *p, double seconds, double waited)
 {
     Record *r = &p->r;
+    p->own_s += fmax(seconds - waited, 0);
+    ranks_tell_own_s(p->ranks, p->own_s);
+    watch_step(p, seconds);
     if (p->seen++ == WARM_UP || p->seen == 1) { /* the first steps count only where there are no others */
         *r = (Record){0};
         p->processor_began = processor_seconds();
@@ -121,4 +199,10 @@ Status pace_finish(Pace *p, const Run *run)
     return status;
 }
 
-void pace_close(Pace *p) { free(p); }
+void pace_close(Pace *p)
+{
+    if (!p) return;
+    free(p->watch.before);
+    free(p->watch.now);
+    free(p);
+}

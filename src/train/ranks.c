@@ -18,8 +18,8 @@ extern char **environ;
 #define PIECE     ((size_t)64 << 20) /* bytes of a message: no longer than a transport's smallest limit */
 #define TEXT_SIZE 2048
 
-/* The words that the ranks' threads sum. */
-enum { READY, ENDING, WHO, HURRY, VOTES, N_WORDS = VOTES + N_VOTES };
+/* The words that the ranks' threads exchange. Their sums count, but for a rank's own seconds. */
+enum { READY, ENDING, WHO, HURRY, OWN_S, VOTES, N_WORDS = VOTES + N_VOTES };
 
 struct Ranks {
     Comm *comm, *control;
@@ -33,6 +33,8 @@ struct Ranks {
     int64_t came, met; /* meetings that this rank reached; that all ranks reached */
     double mine[N_VOTES];
     bool agreed[N_VOTES];
+    double own_s;
+    double *all_own_s; // (size)
     atomic_bool hurry;
     bool ending;
     Status status; /* of the thread */
@@ -64,14 +66,19 @@ static void fill_words(const Ranks *r, double words[N_WORDS])
     words[ENDING] = r->ending;
     words[WHO] = r->ending ? r->comm->rank : 0;
     words[HURRY] = signal != 0;
+    words[OWN_S] = r->own_s;
     if (r->came == r->met) return;
     memcpy(words + VOTES, r->mine, sizeof r->mine);
     for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* also one received during this wait */
         if (signal && signal_of[v] == signal) words[VOTES + v] = 1;
 }
 
-static void take_words(Ranks *r, const double words[N_WORDS])
+/* `all`: (size, N_WORDS). */
+static void take_words(Ranks *r, const double *all)
 {
+    double words[N_WORDS] = {0};
+    for (int i = 0; i < r->comm->size; i++)
+        for (int k = 0; k < N_WORDS; k++) words[k] += all[i * N_WORDS + k];
     atomic_store(&r->hurry, words[HURRY] > 0);
     if (words[ENDING] > 0 && !r->ending) {
         if (words[ENDING] > 1)
@@ -83,6 +90,7 @@ static void take_words(Ranks *r, const double words[N_WORDS])
     if ((int)words[READY] < r->comm->size) return;
     for (int v = 0; v < N_VOTES; v++) r->agreed[v] |= words[VOTES + v] > 0;
     memset(r->mine, 0, sizeof r->mine);
+    for (int i = 0; i < r->comm->size; i++) r->all_own_s[i] = all[i * N_WORDS + OWN_S];
     r->met++;
 }
 
@@ -97,6 +105,7 @@ static void *heartbeat(void *arg)
 {
     Ranks *r = arg;
     bool last = false;
+    double *all = mem_array((size_t)r->comm->size, N_WORDS * sizeof *all);
     pthread_mutex_lock(&r->lock);
     while (r->status == OK && !last) {
         double words[N_WORDS];
@@ -104,21 +113,23 @@ static void *heartbeat(void *arg)
         fill_words(r, words);
         last = r->ending;
         pthread_mutex_unlock(&r->lock);
-        Status status = comm_sum(r->control, words, N_WORDS);
+        Status status = comm_allgather(r->control, words, sizeof words, all);
         pthread_mutex_lock(&r->lock);
         if (status == OK)
-            take_words(r, words);
+            take_words(r, all);
         else
             r->status = status;
         if (r->status != OK) r->message = mem_strdup(status_message());
         pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
+    free(all);
     return NULL;
 }
 
 static Status start_thread(Ranks *r)
 {
+    r->all_own_s = mem_array((size_t)r->comm->size, sizeof *r->all_own_s);
     thread_lock_init(&r->lock, &r->changed);
     r->running = thread_start(&r->thread, heartbeat, r) == 0;
     return r->running ? OK : fail(E_MEMORY, "cannot start the thread that exchanges heartbeats with the other ranks");
@@ -159,6 +170,21 @@ int ranks_signal(const Ranks *r)
     for (int v = VOTE_TERM; v <= VOTE_HUP; v++)
         if (r->agreed[v]) return signal_of[v];
     return 0;
+}
+
+void ranks_tell_own_s(Ranks *r, double seconds)
+{
+    if (!r) return;
+    pthread_mutex_lock(&r->lock);
+    r->own_s = seconds;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void ranks_all_own_s(Ranks *r, double *seconds)
+{
+    pthread_mutex_lock(&r->lock);
+    memcpy(seconds, r->all_own_s, (size_t)r->comm->size * sizeof *seconds);
+    pthread_mutex_unlock(&r->lock);
 }
 
 bool ranks_hurry(const Ranks *r) { return r && atomic_load(&r->hurry); }
@@ -253,6 +279,7 @@ void ranks_close(Ranks *r)
     comm_close(r->control);
     comm_close(r->comm);
     free(r->message);
+    free(r->all_own_s);
     free(r);
 }
 

@@ -66,6 +66,11 @@ int ranks_signal(const Ranks *r);          /* a signal that some rank had receiv
 /* Some rank received a signal, so long work between meetings may end early. */
 bool ranks_hurry(const Ranks *r);
 
+/* Seconds of this rank's own work so far: goes to all with the next meeting. */
+void ranks_tell_own_s(Ranks *r, double seconds);
+/* Of all ranks, as they were told by the last meeting. `seconds`: (size). Not for a NULL Ranks. */
+void ranks_all_own_s(Ranks *r, double *seconds);
+
 /* ---- Collective: each is a meeting ---- */
 Status ranks_meet(Ranks *r);
 /* OK where it is OK on all; else the status and message of the lowest rank that failed. For work of rank 0 alone the

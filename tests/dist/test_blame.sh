@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# `cairn launch` with four ranks on two hosts under random faults: a rank is killed, frozen, ends with an error or
-# crashes, a host's cable is cut. The launcher names the right rank or host in faults.jsonl each time, and the weights are
-# bit-equal to those of a run without faults. bench/soak.sh runs this for hours.
-# CAIRN_TEST_FAULTS: number of faults (5; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: no faults after that time,
+# `cairn launch` with four ranks on two hosts under random faults: a rank is killed, frozen, ends with an error, crashes or
+# becomes ten times slower, a host's cable is cut. The right rank or host is named each time, by the launcher in
+# faults.jsonl, of a slow rank by rank 0; the weights are bit-equal to those of a run without faults. bench/soak.sh runs
+# this for hours.
+# CAIRN_TEST_FAULTS: number of faults (6; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: no faults after that time,
 # CAIRN_TEST_PAUSE: mean seconds from one to the next (0), CAIRN_TEST_STEPS: of a run, CAIRN_TEST_SEED, CAIRN_TEST_REPORT: a file
 # that gets a line for each fault.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +17,7 @@ exits=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/exits.so
 skip_without_gloo
 within_hosts 2 "$0" "$@"
 
-wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 5 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 200 2000)}
+wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 6 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 250 2000)}
 report=${CAIRN_TEST_REPORT:-$work/report}
 make_case
 mkdir pids
@@ -29,7 +30,7 @@ exec "$CAIRN_BINARY" "$@" --snapshot-dir "$MEMORY/$(hostname)"
 END2
 chmod +x rank.sh
 mkdir "$memory/h1" "$memory/h2"
-export WORK=$work MEMORY=$memory EXITS=$exits CAIRN_TEST_PROGRAM=$work/rank.sh
+export CAIRN_TEST_SLOW=$work/slow WORK=$work MEMORY=$memory EXITS=$exits CAIRN_TEST_PROGRAM=$work/rank.sh
 run=("${task[@]}" --max-steps "$steps" --peer-timeout 3 --connect-timeout 20 --snapshot-steps 3
     --save-every 10s --schedule constant)
 for i in "${!run[@]}"; do # rank.sh gives each host a folder of its own
@@ -76,7 +77,11 @@ blamed() { # the launcher has written its line, or the run was over before the f
     over || { count_lines "$out/faults.jsonl" && [ "$lines" -gt "$told" ]; }
 }
 
-kinds=(kill freeze exit SEGV cut)
+# shellcheck disable=SC2317 # by wait_until
+named_slow() { over || holds launch.out "rank $turn on $host (10.77.0.${host#h}) is slow: "; }
+
+kinds=(kill freeze exit SEGV cut slow)
+alarms=0 # slow ranks that were not slowed down
 faults=0 wrong=0 round=0 worst=0 useful=0 spent=0 at=0 turn=$((RANDOM % 4))
 deadline=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000}))
 more() { [ "$faults" -lt "$wanted" ] && [ "$SECONDS" -lt "$deadline" ] && [ "$failures" -lt 5 ]; }
@@ -104,6 +109,17 @@ while more; do
         host=h$((turn / 2 + 1)) pid=$(tail -n 1 "pids/rank$turn") seen=$(steps_in "$out")
         name="\"rank\": $turn, \"host\": \"$host\","
         at=$(now)
+        if [ "$kind" = slow ]; then
+            before=$(grep -c ' is slow: ' launch.out)
+            touch "$CAIRN_TEST_SLOW$turn"
+            wait_until 90 named_slow || { complain "slow rank $turn: not named" && wrong=$((wrong + 1)) && tail -n 20 launch.out; }
+            rm "$CAIRN_TEST_SLOW$turn"
+            if over; then continue; fi
+            faults=$((faults + 1))
+            alarms=$((alarms + $(grep -c ' is slow: ' launch.out) - before - 1))
+            echo "$(date +%s) $round $kind $turn $host $(($(now) - at)) $(grep ' is slow: ' launch.out | tail -n 1)" >>"$report"
+            continue
+        fi
         case $kind in
         kill) kill -KILL "$pid" ;;
         freeze) kill -STOP "$pid" ;;
@@ -131,7 +147,7 @@ while more; do
     count_lines "$out/faults.jsonl"
     spent=$((spent + $(now) - begin))
     useful=$((useful + quiet))
-    echo "$faults faults, $wrong blamed wrongly, $round runs bit-equal; worst recovery $((worst / 1000)).$((worst % 1000 / 100)) s;" \
+    echo "$faults faults, $wrong blamed wrongly, $alarms false alarms of slow ranks, $round runs bit-equal; worst recovery $((worst / 1000)).$((worst % 1000 / 100)) s;" \
         "quiet runs would take $((100 * useful / spent)) % of the time" | tee -a "$report"
     rm -rf -- "$out"
 done
