@@ -122,15 +122,15 @@ static bool gathers_until_now(const SessionPipeline *p)
 Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens)
 {
     PipelineKfac *k = &p->kfac;
-    Session *s = p->session;
     k->step = step;
+    k->seconds[0] = k->seconds[1] = 0;
     if (!n_tokens) return OK;
     k->refresh = step;
     k->summed = false;
     k->n = k->slots.n = 0;
-    k->ctl = s->ctl;
+    k->tokens = n_tokens;
     queue_inverses(p);
-    return exec_upload(s->train, s->plan.train_tensors.kfac_ctl, &k->ctl, sizeof k->ctl);
+    return session_upload_ctl(p->session);
 }
 
 /* A place in the gaps of this step for what is pending; where it is not the first pass of the step there are none. */
