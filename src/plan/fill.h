@@ -56,8 +56,8 @@ void fill_make(const FillProblem *problem, Fill *fill);
 void fill_free(Fill *fill); /* takes a zeroed one */
 
 /* Whether every statistic is taken once, behind the work that makes its operand, in ascending order of micro-batches;
-   every inverse is whole, on one place, in steps behind that of the last statistic; nothing runs beside a work or another item
-   of its place. E_FAIL names place and item. */
+   every inverse is whole, on one place, in steps behind that of the last statistic; nothing runs beside a work or
+   another item of its place. E_FAIL names place and item. */
 Status fill_verify(const FillProblem *problem, const Fill *fill);
 
 /* ---- one place in one step ---- */
@@ -101,8 +101,8 @@ typedef struct {
     int micros[2];            /* of each direction */
     const Timeline *timeline; /* items with a place from `begin`, where it lies, until `end` are of this step */
     double begin, end;
-    bool refresh;             /* the statistics of its own micro-batches are in the queue */
-    bool drain;               /* all statistics run by its end */
+    bool refresh; /* the statistics of its own micro-batches are in the queue */
+    bool drain;   /* all statistics run by its end */
 } FillStep;
 
 /* Appends to `out` the place's works and, between them, the items of its queue (n) that have a place in this step, each
@@ -116,6 +116,19 @@ void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, Fill
 void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out);
 /* The fewest slots that an order needs, beside those of the schedule's own classes. */
 int fill_least_slots(const int slots[N_SLOTS], SlotKind kind, bool split);
+/* The steps that statistics take, as planned. `of` (chunks): as in FillSlots. */
+typedef struct {
+    FillItem *items; // (n) the place's statistics
+    int n;
+    FillOrder *steps; // (n_steps)
+    int n_steps;
+} FillOrders;
+void fill_make_orders(const FillProblem *problem, const Fill *fill, int place, int (*of)[N_SLOTS], FillOrders *out);
+void fill_orders_free(FillOrders *o);
+/* Whether in each step the place's works are all there in their order; every statistic is taken once, behind the work
+   that makes its operand, in ascending order of micro-batches; no slot is taken before its last reader has ended.
+   E_FAIL names place and work. It trusts fill_order in nothing. */
+Status fill_verify_orders(const FillProblem *problem, int place, int (*of)[N_SLOTS], const FillOrders *orders);
 /* Those with which no item comes early: `wanted` (chunks) SLOT_CURVE_A, SLOT_CURVE_G. */
 void fill_wanted_slots(const FillProblem *problem, const Fill *fill, int place, int (*wanted)[2]);
 

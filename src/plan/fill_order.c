@@ -80,16 +80,15 @@ static void take_item(const Ordering *o, int i)
     append(o, w);
 }
 
-/* The first in the queue of those whose B has run: micro-batches ascend in it. */
+/* The first micro-batch of those whose B has run: statistics ascend. */
 static FillKept *oldest_waiting(const Ordering *o, int chunk)
 {
-    for (int i = 0; i < o->n; i++) {
-        const FillItem *x = &o->items[i];
-        if (x->taken || !is_statistic(x) || x->chunk != chunk) continue;
-        FillKept *k = find_kept(o, chunk, x->micro, !o->step->refresh);
-        if (k && k->slot[1] >= 0) return k;
+    FillKept *oldest = NULL;
+    for (int i = 0; i < o->s->n; i++) {
+        FillKept *k = &o->s->kept[i];
+        if (k->chunk == chunk && k->left > 0 && k->slot[1] >= 0 && (!oldest || k->micro < oldest->micro)) oldest = k;
     }
-    return NULL;
+    return oldest;
 }
 
 static void take_all_of(const Ordering *o, const FillKept *k)
@@ -188,33 +187,19 @@ void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out)
     take_statistics(&o);
 }
 
-/* ---- slots that are wanted ---- */
+/* ---- the steps of a refresh as planned ---- */
 
-static void note_slots(const FillOrder *order, int (*wanted)[2])
-{
-    for (int i = 0; i < order->n; i++)
-        for (int which = 0; which < 2; which++) {
-            const Work *w = &order->works[i];
-            if (w->slot[SLOT_CURVE_A + which] >= wanted[w->chunk][which])
-                wanted[w->chunk][which] = w->slot[SLOT_CURVE_A + which] + 1;
-        }
-}
-
-void fill_wanted_slots(const FillProblem *q, const Fill *fill, int place, int (*wanted)[2])
+void fill_make_orders(const FillProblem *q, const Fill *fill, int place, int (*of)[N_SLOTS], FillOrders *out)
 {
     const Pipeline *shape = &q->schedule->shape;
-    int n = 0, (*plenty)[N_SLOTS] = mem_array((size_t)shape->chunks, sizeof *plenty);
-    FillItem *items = mem_array((size_t)fill->n + 1, sizeof *items);
-    FillSlots slots = {.slots = plenty};
-    FillOrder order = {0};
+    FillSlots slots = {.slots = of};
+    *out = (FillOrders){.items = mem_array((size_t)fill->n + 1, sizeof *out->items),
+                        .steps = mem_array((size_t)fill->gathered, sizeof *out->steps),
+                        .n_steps = fill->gathered};
     for (int i = 0; i < fill->n; i++)
-        if (fill->items[i].place == place && is_statistic(&fill->items[i])) items[n++] = fill->items[i];
-    for (int chunk = 0; chunk < shape->chunks; chunk++) {
-        plenty[chunk][SLOT_CURVE_A] = plenty[chunk][SLOT_CURVE_G] = 2 * shape->micros;
-        wanted[chunk][0] = wanted[chunk][1] = 1;
-    }
+        if (fill->items[i].place == place && is_statistic(&fill->items[i])) out->items[out->n++] = fill->items[i];
     for (int step = 0; step < fill->gathered; step++) {
-        const FillStep of = {.schedule = q->schedule,
+        const FillStep in = {.schedule = q->schedule,
                              .place = place,
                              .micros = {pipeline_micros(shape, 0), pipeline_micros(shape, shape->chunks - 1)},
                              .timeline = q->timeline,
@@ -222,12 +207,35 @@ void fill_wanted_slots(const FillProblem *q, const Fill *fill, int place, int (*
                              .end = fill->begins[step + 1],
                              .refresh = step == 0,
                              .drain = step + 1 == fill->gathered};
-        order.n = 0;
-        fill_order(&slots, &of, items, n, &order);
-        note_slots(&order, wanted);
+        fill_order(&slots, &in, out->items, out->n, &out->steps[step]);
     }
     fill_slots_free(&slots);
-    free(order.works);
-    free(items);
+}
+
+void fill_orders_free(FillOrders *o)
+{
+    for (int step = 0; step < o->n_steps; step++) free(o->steps[step].works);
+    free(o->steps);
+    free(o->items);
+    *o = (FillOrders){0};
+}
+
+void fill_wanted_slots(const FillProblem *q, const Fill *fill, int place, int (*wanted)[2])
+{
+    const Pipeline *shape = &q->schedule->shape;
+    int(*plenty)[N_SLOTS] = mem_array((size_t)shape->chunks, sizeof *plenty);
+    FillOrders orders;
+    for (int chunk = 0; chunk < shape->chunks; chunk++) {
+        plenty[chunk][SLOT_CURVE_A] = plenty[chunk][SLOT_CURVE_G] = 2 * shape->micros;
+        wanted[chunk][0] = wanted[chunk][1] = 1;
+    }
+    fill_make_orders(q, fill, place, plenty, &orders);
+    for (int step = 0; step < orders.n_steps; step++)
+        for (int i = 0; i < 2 * orders.steps[step].n; i++) {
+            const Work *w = &orders.steps[step].works[i / 2];
+            int slot = w->slot[SLOT_CURVE_A + i % 2], *most = &wanted[w->chunk][i % 2];
+            if (slot >= *most) *most = slot + 1;
+        }
+    fill_orders_free(&orders);
     free(plenty);
 }

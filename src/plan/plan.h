@@ -204,8 +204,8 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
-    bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
+    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+    bool more;  /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
 } KfacPlan;
 
 /* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at

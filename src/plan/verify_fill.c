@@ -95,7 +95,8 @@ static Status check_statistics(const Check *c, FillKind kind, int place, int chu
         if (x->end < x->start + x->seconds - c->slack) return bad(x, "is cut short");
         before = x->start;
         for (int i = s->first[place]; i < s->first[place + 1]; i++)
-            if (s->works[i].chunk == chunk && s->works[i].micro == micro && makes_operand(&s->works[i], kind, c->q->late && c->q->late[layer]) &&
+            if (s->works[i].chunk == chunk && s->works[i].micro == micro &&
+                makes_operand(&s->works[i], kind, c->q->late && c->q->late[layer]) &&
                 x->start < c->q->timeline->spans[i].end - c->slack)
                 return bad(x, "comes before the work that makes its operand");
         if (x->end > *gathered) *gathered = x->end;

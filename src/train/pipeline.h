@@ -80,7 +80,7 @@ typedef struct {
     Fill fill;
     double latency, boundary_s; /* seconds of a message, and of a boundary on a link */
     bool *late;                 // (layers) the operand of A is made again by B
-    int (*curve_slots)[2]; // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
+    int (*curve_slots)[2];      // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
 } PipelinePlan;
 
 typedef struct {

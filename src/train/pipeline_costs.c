@@ -108,7 +108,8 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         squares[1] += (double)l->n * (double)l->n;
     }
     if (!given->given) { /* a run inverts both factors of a linear in one instr */
-        for (int i = 0; i < costs->factors / 2; i++) costs->inverse[i] = costs->inverse[2 * i] + costs->inverse[2 * i + 1];
+        for (int i = 0; i < costs->factors / 2; i++)
+            costs->inverse[i] = costs->inverse[2 * i] + costs->inverse[2 * i + 1];
         costs->factors /= 2;
         return;
     }

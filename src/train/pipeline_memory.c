@@ -176,7 +176,7 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
     bytes[REGION_ACT] += s->bytes[REGION_ACT] - in_slots[0] + kept[0];
     bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
     if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
-    static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,  REGION_COMM,
+    static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,   REGION_COMM,
                                   REGION_WEIGHT, REGION_GRAD,  REGION_MOMENT, REGION_KFAC};
     for (size_t k = 0; k < sizeof sums / sizeof *sums; k++) bytes[sums[k]] += s->bytes[sums[k]];
 }
@@ -230,7 +230,24 @@ static void find_peak(Maker *m)
     p->fits = p->peak <= p->budget;
 }
 
-void pipeline_take_slots(Maker *m, const FillProblem *problem)
+static Status verify_orders(const Maker *m, const FillProblem *problem)
+{
+    int chunks = shape(m)->chunks;
+    Status status = OK;
+    int(*of)[N_SLOTS] = mem_array((size_t)chunks, sizeof *of);
+    for (int place = 0; place < shape(m)->places && status == OK; place++) {
+        FillOrders orders;
+        for (int k = 0; k < chunks * N_SLOTS; k++)
+            of[k / N_SLOTS][k % N_SLOTS] = slots_of(m, place, k / N_SLOTS, (SlotKind)(k % N_SLOTS));
+        fill_make_orders(problem, &m->p->fill, place, of, &orders);
+        status = fill_verify_orders(problem, place, of, &orders);
+        fill_orders_free(&orders);
+    }
+    free(of);
+    return status;
+}
+
+Status pipeline_take_slots(Maker *m, const FillProblem *problem)
 {
     enum { PARTS = 4 };
     int chunks = shape(m)->chunks, n = shape(m)->places * chunks;
@@ -249,6 +266,7 @@ void pipeline_take_slots(Maker *m, const FillProblem *problem)
     }
     free(wanted);
     free(least);
+    return verify_orders(m, problem);
 }
 
 /* ---- levels ---- */

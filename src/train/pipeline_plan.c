@@ -123,7 +123,7 @@ static Status fill_bubbles(Maker *m)
         problem.sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);
     Status status = fill_verify(&problem, &p->fill);
-    if (status == OK) pipeline_take_slots(m, &problem);
+    if (status == OK) status = pipeline_take_slots(m, &problem);
     free(first);
     p->step += p->fill.exposed / (p->interval > 0 ? p->interval : 1); /* once in an interval */
     return status;

@@ -18,7 +18,7 @@ typedef struct {
     RowCounts *rows; // (n) of a statistic's micro-batch
     int n, cap;
     FillSlots slots;
-    FillOrder order; /* of the pass that runs */
+    FillOrder order;   /* of the pass that runs */
     double seconds[2]; /* of this step's items: without a gap of their own, and with one */
 } PipelineKfac;
 

@@ -148,9 +148,7 @@ Status pipeline_sum_losses(SessionPipeline *p)
     const PipelinePlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
     const double *kfac = p->kfac.seconds;
-    Row mine = {.works = p->times.works,
-                .busy = p->times.works - p->times.idle - kfac[0] - kfac[1],
-                .filled = kfac[1]};
+    Row mine = {.works = p->times.works, .busy = p->times.works - p->times.idle - kfac[0] - kfac[1], .filled = kfac[1]};
     Row *all = mem_array((size_t)p->ranks, sizeof *all);
     double longest = 0, busy = 0, filled = 0;
     Status status = OK;
