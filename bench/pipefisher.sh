@@ -32,7 +32,7 @@ case_of() {
     shift 5
     printf 'forward_ms,backward_ms,curvature_ms,inverses_ms,precondition_ms\n%s\n' "$(IFS=,; echo "$*")" >"$work/costs.csv"
     [ -z "$folder" ] || draw=(--svg "$folder/$name-$schedule.svg")
-    "$CAIRN_BINARY" plan --device v100 --precision fp32 --model-config "bert-$model" --max-seq-length 128 \
+    "$cairn" plan --device v100 --precision fp32 --model-config "bert-$model" --max-seq-length 128 \
         --batch-size $((32 * micros)) --micro-batch-tokens 4096 --pipeline "$schedule" --stages "$stages" \
         --ranks "$stages" --costs "$work/costs.csv" --kfac-interval 10 --json "${draw[@]}" >"$work/plan.json"
     number() { sed -n "s/.*\"$1\": \([0-9.e-]*\).*/\1/p" "$work/plan.json" | head -n 1; }

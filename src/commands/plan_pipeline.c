@@ -191,52 +191,35 @@ static void print_json(const PipelineRows *r, Buf *out)
 
 /* ---- the drawing ---- */
 
-static void add_bar(TimelinePanel *panel, TimelineBar bar)
-{
-    ((TimelineBar *)(uintptr_t)panel->bars)[panel->n++] = bar;
-}
-
 /* One step; with K-FAC the steps that a refresh takes. */
-static void make_panel(const PipelinePlan *p, char title[200], TimelinePanel *panel)
+static void make_panel(const PipelinePlan *p, TimelinePanel *panel)
 {
-    const Schedule *s = &p->schedule;
-    static const BarKind kinds[N_WORKS] = {BAR_FORWARD, BAR_BACKWARD, BAR_INPUT, BAR_WEIGHT};
-    int steps = p->kfac ? p->fill.steps : 1, places = s->shape.places, works = s->first[places];
-    double period = p->timeline.sums_s + p->update;
-    size_t room = (size_t)steps * (size_t)(works + 2 * places) + (size_t)p->fill.n + 1;
-    snprintf(title, 200, "%s: bubble %.1f %%, utilization %.1f %%, %.4g ms a step", pipeline_name(s->shape.kind),
-             100 * p->timeline.bubble, 100 * (p->kfac ? p->fill.utilization : 1 - p->timeline.bubble), p->step * 1e3);
-    *panel = (TimelinePanel){.title = title, .rows = places, .bars = mem_array(room, sizeof(TimelineBar))};
-    for (int step = 0; step < steps; step++)
-        for (int place = 0; place < places; place++) {
-            double at = p->kfac ? p->fill.begins[step] : step * period;
-            for (int i = s->first[place]; i < s->first[place + 1]; i++)
-                add_bar(panel, (TimelineBar){place, kinds[s->works[i].kind], at + p->timeline.spans[i].start,
-                                             at + p->timeline.spans[i].end, s->works[i].micro});
-            add_bar(panel, (TimelineBar){place, BAR_SUM, at + p->timeline.works_s, at + p->timeline.sums_s, -1});
-            add_bar(panel, (TimelineBar){place, BAR_UPDATE, at + p->timeline.sums_s, at + period, -1});
-        }
+    *panel = (TimelinePanel){.rows = p->grid.shape.places};
+    snprintf(panel->title, sizeof panel->title, "%s: bubble %.1f %%, utilization %.1f %%, %.4g ms a step",
+             pipeline_name(p->grid.shape.kind), 100 * p->timeline.bubble,
+             100 * (p->kfac ? p->fill.utilization : 1 - p->timeline.bubble), p->step * 1e3);
+    for (int step = 0; step < (p->kfac ? p->fill.steps : 1); step++) {
+        double at = p->kfac ? p->fill.begins[step] : step * (p->timeline.sums_s + p->update);
+        pipeline_draw(&p->schedule, &p->timeline, 0, at, 1, panel);
+        pipeline_draw_end(at, &p->timeline, p->update, panel);
+    }
     for (int i = 0; i < p->fill.n; i++) {
         const FillItem *x = &p->fill.items[i];
-        add_bar(panel,
-                (TimelineBar){x->place, x->kind == FILL_INVERSE ? BAR_INVERSE : BAR_CURVATURE, x->start, x->end, -1});
+        timeline_add(panel, (TimelineBar){x->place, x->kind == FILL_INVERSE ? BAR_INVERSE : BAR_CURVATURE, x->start,
+                                          x->end, -1});
     }
 }
 
 static Status draw(const PipelineRows *r, const char *path)
 {
     TimelinePanel panels[N_PIPELINES];
-    char titles[N_PIPELINES][200];
     Buf out = {0};
     int n = 0;
     for (int k = 0; k < N_PIPELINES; k++)
-        if (r->made[k]) {
-            make_panel(&r->plan[k], titles[n], &panels[n]);
-            n++;
-        }
-    schedule_svg(panels, n, &out);
+        if (r->made[k]) make_panel(&r->plan[k], &panels[n++]);
+    schedule_svg(panels, n, "places of the pipeline", &out);
     Status status = file_write_durable(path, out.data, out.len);
-    for (int k = 0; k < n; k++) free((void *)(uintptr_t)panels[k].bars);
+    timeline_panels_free(panels, n);
     buf_free(&out);
     return status;
 }

@@ -120,10 +120,9 @@ typedef struct {
 } ExecLinks;
 /* Runs a work for the micro-batch whose tensors lie in `slots`; a class that the work does not touch may be −1. `links`
    may be NULL for the whole model as one stage. */
-Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
-                     const ExecLinks *links);
+Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links);
 /* The CURVATUREs of a layer, of A or G. */
-Status exec_run_curvature(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows);
+Status exec_run_curvature(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows);
 /* Writes an input of that micro-batch, before its F. */
 Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes);
 

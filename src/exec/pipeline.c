@@ -26,6 +26,9 @@ struct ExecPipeline {
     const ExecPass *pass;
     int chunk, micro; /* of the work that runs */
     double all, idle; /* seconds */
+    bool notes;
+    ExecWork *works; /* (n_works) noted */
+    int n_works, cap_works;
 };
 
 static const Pipeline *shape(const ExecPipeline *p) { return &p->o.shape; }
@@ -105,6 +108,7 @@ void exec_pipeline_close(ExecPipeline *p)
     }
     (void)fail(E_FAIL, "%s", why);
     free(why);
+    free(p->works);
     free(p);
 }
 
@@ -112,6 +116,18 @@ void exec_pipeline_seconds(const ExecPipeline *p, double *all, double *idle)
 {
     *all = p->all;
     *idle = p->idle;
+}
+
+void exec_pipeline_note(ExecPipeline *p, bool notes)
+{
+    p->notes = notes;
+    p->n_works = 0;
+}
+
+const ExecWork *exec_pipeline_works(const ExecPipeline *p, int *n)
+{
+    *n = p->n_works;
+    return p->works;
 }
 
 /* ---- boundaries ---- */
@@ -243,15 +259,37 @@ static bool wanted(const ExecPipeline *p, const Work *w)
     return w->micro < micros_of(p, w->chunk) && (!p->pass->forward || w->kind == WORK_FORWARD);
 }
 
-static Status run_work(ExecPipeline *p, const Work *w)
+static void note_work(ExecPipeline *p, const Work *w, double start, double waited)
+{
+    bool inverse = w->kind == WORK_INVERSE;
+    int direction = direction_of(p, w->chunk);
+    if (!p->notes) return;
+    MEM_GROW(p->works, p->n_works, p->cap_works);
+    p->works[p->n_works++] = (ExecWork){.kind = w->kind,
+                                        .stage = pipeline_stage(shape(p), p->o.place, w->chunk),
+                                        .direction = direction,
+                                        .micro = inverse ? -1 : p->pass->first + w->micro,
+                                        .tokens = inverse ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
+                                        .begin = start + waited,
+                                        .end = clock_monotonic()};
+}
+
+static Status run_order_work(ExecPipeline *p, const Work *w)
 {
     const ExecLinks links = {pass, p};
-    if (w->kind >= N_WORKS) return p->o.item(p->o.self, w);
     const RowCounts *rows = &p->pass->rows[direction_of(p, w->chunk)][w->micro];
     p->chunk = w->chunk;
     p->micro = w->micro;
     if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
     return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
+}
+
+static Status run_work(ExecPipeline *p, const Work *w)
+{
+    double start = clock_monotonic(), before = p->idle;
+    Status status = w->kind < N_WORKS ? run_order_work(p, w) : p->o.item(p->o.self, w);
+    note_work(p, w, start, p->idle - before);
+    return status;
 }
 
 /* By micro-batch, then F before B, F down the stages and B up. */

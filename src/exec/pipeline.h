@@ -36,6 +36,7 @@ typedef struct {
     int n_works;
     int micros[2];
     const RowCounts *rows[2]; // (micros)
+    int64_t first;            /* number in the step of each direction's first micro-batch; for exec_pipeline_works */
     bool forward;             /* F alone */
 } ExecPass;
 
@@ -45,5 +46,17 @@ typedef struct {
 Status exec_pipeline_run(ExecPipeline *p, const ExecPass *pass, int64_t *when);
 /* Seconds since exec_pipeline_open in exec_pipeline_run, and the part of them without a work. */
 void exec_pipeline_seconds(const ExecPipeline *p, double *all, double *idle);
+
+/* A work as it ran, by clock_monotonic. What it waited for its boundaries lies before `begin`. */
+typedef struct {
+    WorkKind kind;
+    int stage, direction;
+    int64_t micro, tokens; /* of an inverse −1 and 0 */
+    double begin, end;
+} ExecWork;
+/* Notes the works from now on; those noted before are gone. */
+void exec_pipeline_note(ExecPipeline *p, bool notes);
+/* (n) valid until the next call of exec_pipeline_note. */
+const ExecWork *exec_pipeline_works(const ExecPipeline *p, int *n);
 
 #endif

@@ -17,7 +17,7 @@ void *exec_place(const Exec *e, TensorId t, const int *slots)
     return o.data;
 }
 
-static Status run_instr(const Exec *e, InstrId i, const int slots[N_SLOTS], const RowCounts *rows)
+static Status run_bound(const Exec *e, InstrId i, const int slots[N_SLOTS], const RowCounts *rows)
 {
     const Instr *instr = &e->plan->instrs[i];
     OpCall call = e->calls[i];
@@ -47,8 +47,21 @@ static Status run_link(const Exec *e, const Instr *instr, const int slots[N_SLOT
     return links->pass(links->self, send, forward, exec_place(e, x, slots), plan_tensor_bytes(e->plan, x, rows));
 }
 
+static Status run_instr(Exec *e, InstrId i, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
+                        const ExecLinks *links)
+{
+    const Instr *instr = &e->plan->instrs[i];
+    double begin = e->tracing ? clock_monotonic() : 0;
+    TRY(op_is_link(instr->op) ? run_link(e, instr, slots, kind == WORK_FORWARD, rows, links)
+                              : run_bound(e, i, slots, rows));
+    if (!e->tracing) return OK;
+    double end = clock_monotonic();
+    exec_add_record(e, (ExecRecord){i, *rows, begin, end, begin, end}, 0);
+    return OK;
+}
+
 /* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
-static Status run_instrs(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows,
+static Status run_instrs(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows,
                          const ExecLinks *links)
 {
     const Plan *p = e->plan;
@@ -60,10 +73,7 @@ static Status run_instrs(const Exec *e, WorkKind kind, int layer, const int slot
         const Instr *instr = &p->instrs[i];
         if (layer != NONE && instr->layer != layer) continue;
         CHECK(!op_is_exchange(instr->op) && instr->lane == LANE_COMPUTE, "works run on the compute lane alone");
-        if (op_is_link(instr->op))
-            TRY_DONE(run_link(e, instr, slots, kind == WORK_FORWARD, rows, links));
-        else
-            TRY_DONE(run_instr(e, i, slots, rows));
+        TRY_DONE(run_instr(e, i, kind, slots, rows, links));
         if (e->options.check && !bad && exec_check_finite(e, i, rows, slots) != OK) bad = mem_strdup(status_message());
     }
     if (bad) status = fail(E_NUMERIC, "%s", bad);
@@ -72,13 +82,12 @@ done:
     return status;
 }
 
-Status exec_run_work(const Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
-                     const ExecLinks *links)
+Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links)
 {
     return run_instrs(e, kind, NONE, slots, rows, links);
 }
 
-Status exec_run_curvature(const Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows)
+Status exec_run_curvature(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows)
 {
     return run_instrs(e, kind, layer, slots, rows, NULL);
 }

@@ -112,13 +112,15 @@ typedef struct {
     int number;        /* written on it where it is wide enough; below 0: none */
 } TimelineBar;
 typedef struct {
-    const char *title;
+    char title[200];
     int rows;
-    const TimelineBar *bars; /* (n) later ones lie on top */
-    int n;
+    TimelineBar *bars; /* (n) later ones lie on top */
+    int n, cap;
 } TimelinePanel;
-/* Panels below each other, on one axis of milliseconds. */
-void schedule_svg(const TimelinePanel *panels, int n, Buf *out);
+void timeline_add(TimelinePanel *panel, TimelineBar bar);
+void timeline_panels_free(TimelinePanel *panels, int n);
+/* Panels below each other, on one axis of milliseconds. `rows`: what a row is, "places of the pipeline". */
+void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out);
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
 void markup_text(Buf *out, const char *s);
 

@@ -1,5 +1,6 @@
 /* Timelines as SVG: a panel for each, a row per place, time to the right, all panels on one axis. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report/report.h"
@@ -20,6 +21,17 @@ static const struct {
     [BAR_SUM] = {"sums", "#CC79A7"},
     [BAR_UPDATE] = {"update", "#7F7F7F"},
 };
+
+void timeline_add(TimelinePanel *panel, TimelineBar bar)
+{
+    MEM_GROW(panel->bars, panel->n, panel->cap);
+    panel->bars[panel->n++] = bar;
+}
+
+void timeline_panels_free(TimelinePanel *panels, int n)
+{
+    for (int k = 0; k < n; k++) free(panels[k].bars);
+}
 
 static double place_x(double seconds, double end) { return LEFT + seconds / end * PLOT; }
 
@@ -42,13 +54,13 @@ static void put_panel(Buf *out, const TimelinePanel *p, double end, int y)
     y += PANEL_TITLE;
     for (int row = 0; row < p->rows; row++) {
         buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%d</text>\n", LEFT - 8, y + row * ROW + 13, row);
-        buf_printf(out, "<path d=\"M%d,%dh%dv%dh-%dz\" fill=\"#f4f4f4\"/>\n", LEFT, y + row * ROW, PLOT, ROW - GAP,
-                   PLOT);
+        buf_printf(out, "<path d=\"M%d,%dh%dv%dh-%dz\" fill=\"#888\" fill-opacity=\"0.12\"/>\n", LEFT, y + row * ROW,
+                   PLOT, ROW - GAP, PLOT);
     }
     for (int i = 0; i < p->n; i++) put_bar(out, &p->bars[i], end, y + p->bars[i].row * ROW);
 }
 
-static void put_axis(Buf *out, double end, int y)
+static void put_axis(Buf *out, double end, const char *rows, int y)
 {
     double step = pow(10, floor(log10(end)));
     while (end / step < 5) step /= 2;
@@ -57,11 +69,11 @@ static void put_axis(Buf *out, double end, int y)
             out,
             "<path d=\"M%.1f,%dv5\" stroke=\"#888\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>\n",
             place_x(t, end), y, place_x(t, end), y + 18, t * 1e3);
-    buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">ms; rows are places of the pipeline</text>\n",
-               LEFT + PLOT / 2, y + 34);
+    buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">ms; rows are %s</text>\n", LEFT + PLOT / 2, y + 34,
+               rows);
 }
 
-void schedule_svg(const TimelinePanel *panels, int n, Buf *out)
+void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out)
 {
     double end = 0;
     int height = LEGEND + AXIS;
@@ -70,14 +82,14 @@ void schedule_svg(const TimelinePanel *panels, int n, Buf *out)
         height += PANEL_TITLE + panels[k].rows * ROW;
         for (int i = 0; i < panels[k].n; i++) {
             end = fmax(end, panels[k].bars[i].end);
-            used[panels[k].bars[i].kind] = true;
+            used[panels[k].bars[i].kind] |= panels[k].bars[i].end > panels[k].bars[i].start;
         }
     }
     if (!(end > 0)) end = 1;
     buf_printf(out,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#333\" role=\"img\">\n"
-               "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n",
                WIDTH, height, WIDTH, height, WIDTH, height);
     int x = LEFT, y = LEGEND;
     for (int kind = 0; kind < N_BARS; kind++) {
@@ -90,6 +102,6 @@ void schedule_svg(const TimelinePanel *panels, int n, Buf *out)
         put_panel(out, &panels[k], end, y);
         y += PANEL_TITLE + panels[k].rows * ROW;
     }
-    put_axis(out, end, y + 4);
+    put_axis(out, end, rows, y + 4);
     buf_puts(out, "</svg>\n");
 }

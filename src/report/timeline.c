@@ -206,10 +206,8 @@ static void put_ops(const char *text, Buf *out)
     free(copy);
 }
 
-void timeline_page(const char *output_dir, Buf *out)
+static void put_profile(const char *kernels, const char *trace, Buf *out)
 {
-    char *kernels = mem_printf("%s/profile/kernels.csv", output_dir),
-         *trace = mem_printf("%s/profile/trace-rank0.json", output_dir);
     Buf text = {0}, picture = {0}, narrow = {0};
     Json *doc = NULL;
     if (!file_exists(kernels) || file_read(kernels, 1 << 22, &text) != OK || !text.data) goto done;
@@ -223,6 +221,24 @@ done:
     buf_free(&text);
     buf_free(&picture);
     buf_free(&narrow);
+}
+
+static void put_pipeline(const char *path, Buf *out)
+{
+    Buf picture = {0};
+    if (file_exists(path) && file_read(path, 1 << 26, &picture) == OK && picture.data)
+        buf_printf(out, "<h2>Timeline of the pipeline</h2>\n%s", picture.data);
+    buf_free(&picture);
+}
+
+void timeline_page(const char *output_dir, Buf *out)
+{
+    char *kernels = mem_printf("%s/profile/kernels.csv", output_dir),
+         *trace = mem_printf("%s/profile/trace-rank0.json", output_dir),
+         *pipeline = mem_printf("%s/profile/timeline.svg", output_dir);
+    put_pipeline(pipeline, out);
+    put_profile(kernels, trace, out);
     free(kernels);
     free(trace);
+    free(pipeline);
 }

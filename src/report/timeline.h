@@ -1,4 +1,5 @@
-/* What --profile wrote, for report.html: the ops that took longest, and a picture of one step. */
+/* What a run wrote into profile/, for report.html: of --profile the ops that took longest and a picture of one step;
+   the timeline of a pipeline. */
 #ifndef CAIRN_REPORT_TIMELINE_H
 #define CAIRN_REPORT_TIMELINE_H
 

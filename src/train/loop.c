@@ -8,6 +8,7 @@
 #include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
+#include "train/repeated.h"
 #include "train/survive.h"
 #include "train/train.h"
 
@@ -45,6 +46,8 @@ static Status turn(Loop *l)
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
+    if (ranks_first(l->ranks)) repeated_record(l->run->c->output_dir, l->first_step, l->progress->step + 1);
+    if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
     Status status = loop_save(l);
     if (status == OK)
         return fail(E_NUMERIC,
@@ -97,7 +100,6 @@ static Status open_outputs(Loop *l)
     TRY(metrics_open(&l->metrics, run->c->output_dir, step));
     l->trained_s = metrics_trained(l->metrics);
     l->display = progress_open(total, step, run->c->log_every);
-    l->profile = profile_open(run->c->output_dir, &run->session, run->c->profile, total - step);
     return OK;
 }
 
@@ -157,6 +159,8 @@ Status train_run(Run *run)
     Loop l;
     loop_open(&l, run);
     TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
+    TRY_DONE(profile_open(run->c->output_dir, &run->session, run->c->profile,
+                          run->schedule.total_steps - progress->step, &l.profile));
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->fingerprint)); /* any rank may have to write state.json */
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
     TRY_DONE(snapshots_open(&l.snapshots, run));

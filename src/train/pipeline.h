@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "plan/fill.h"
+#include "report/report.h"
 #include "train/run_plan.h"
 
 /* Seconds of one layer on one micro-batch, measured: `--costs FILE` (pipeline_costs.c). */
@@ -94,6 +95,13 @@ typedef struct {
 /* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p);
 void pipeline_plan_free(PipelinePlan *p); /* takes a zeroed one */
+/* Adds a simulated pass, with micro-batches from `first` on, that begins at `at`, to a panel with a row for each rank:
+   rank = place · replicas + replica. */
+void pipeline_draw(const Schedule *s, const Timeline *t, int first, double at, int replicas, TimelinePanel *panel);
+/* The sums behind it, and the update. */
+void pipeline_draw_end(double at, const Timeline *t, double update, TimelinePanel *panel);
+/* Of a work: how it is drawn. */
+BarKind pipeline_bar(WorkKind kind);
 /* Warns of few micro-batches, and of much time without work. */
 void pipeline_warn(const PipelinePlan *p);
 /* E_MEMORY for a plan that does not fit, with the split of layers that needs least memory. The plan's times are not

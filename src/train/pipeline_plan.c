@@ -248,6 +248,32 @@ void pipeline_plan_free(PipelinePlan *p)
     *p = (PipelinePlan){0};
 }
 
+/* ---- its picture ---- */
+
+BarKind pipeline_bar(WorkKind kind)
+{
+    static const BarKind bars[] = {BAR_FORWARD,   BAR_BACKWARD,  BAR_INPUT,  BAR_WEIGHT,
+                                   BAR_CURVATURE, BAR_CURVATURE, BAR_INVERSE};
+    return bars[kind];
+}
+
+void pipeline_draw(const Schedule *s, const Timeline *t, int first, double at, int replicas, TimelinePanel *panel)
+{
+    for (int row = 0; row < s->shape.places * replicas; row++)
+        for (int i = s->first[row / replicas]; i < s->first[row / replicas + 1]; i++)
+            timeline_add(panel, (TimelineBar){row, pipeline_bar(s->works[i].kind), at + t->spans[i].start,
+                                              at + t->spans[i].end, first + s->works[i].micro});
+}
+
+void pipeline_draw_end(double at, const Timeline *t, double update, TimelinePanel *panel)
+{
+    double sums = at + t->sums_s;
+    for (int row = 0; row < panel->rows; row++) {
+        timeline_add(panel, (TimelineBar){row, BAR_SUM, at + t->works_s, sums, -1});
+        timeline_add(panel, (TimelineBar){row, BAR_UPDATE, sums, sums + update, -1});
+    }
+}
+
 /* ---- warnings, and what does not fit ---- */
 
 void pipeline_warn(const PipelinePlan *p)

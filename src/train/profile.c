@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "train/machine.h"
+#include "train/profile_works.h"
 #include "train/sampling.h"
+#include "train/trace.h"
 
-#define TRACE_FILE   "trace-rank0.json" /* rank 0 alone profiles: its number is the pid of all events */
+#define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone profiles */
+#define ALL_FILE     "trace.json"       /* of a pipeline's ranks */
 #define KERNELS_FILE "kernels.csv"
 #define GPU_FILE     "gpu.csv"
 
@@ -26,10 +29,14 @@ struct Profile {
     char *dir;
     Session *session;
     int64_t warm_up, wanted, done; /* steps: still to warm up; to profile; profiled */
+    bool instrs;                   /* their times are noted, beside those of a pipeline's works */
     bool tracing;                  /* inside a profiled step */
-    bool active;                   /* the trace's file is open */
-    double zero, step_began, wall; /* wall: seconds of the profiled steps */
-    FileWriter trace;
+    bool active;                   /* steps are still to come; in a pipeline the same on all ranks */
+    bool writes;                   /* this rank writes files, and no write has failed */
+    double step_began, wall;       /* wall: seconds of the profiled steps */
+    Trace trace;
+    Buf events, works; /* of the trace, to be written; StepWorks, on rank 0 of all ranks */
+    FileWriter file;
     Kernel *kernels;
     int n_kernels, cap_kernels;
     CostRates rates;
@@ -37,69 +44,47 @@ struct Profile {
     Sampling *sampling;
 };
 
-enum { TRACK_HOST, TRACK_LANES, TRACK_LAUNCHES = TRACK_LANES + 3 };
+enum { TRACK_HOST, TRACK_LANES, TRACK_LAUNCHES = TRACK_LANES + 3, TRACK_WORKS };
 
-/* ---- the trace: Chrome's Trace Event Format, one event per line, microseconds since `zero` ---- */
+static const PipelinePlace *place_of(const Profile *p) { return p->session->plan.input.place; }
 
+/* ---- the trace ---- */
+
+/* The other ranks of a pipeline do not know, so it stays active. */
 static void give_up(Profile *p)
 {
     log_warn("the profile is given up, training continues: %s", status_message());
-    file_writer_abandon(&p->trace);
-    p->active = false;
+    file_writer_abandon(&p->file);
+    p->writes = false;
+    p->active = place_of(p) != NULL;
 }
 
-static void write_events(Profile *p, Buf *events)
+static void write_events(Profile *p)
 {
-    if (p->active && events->len && file_writer_write(&p->trace, events->data, events->len) != OK) give_up(p);
-    buf_free(events);
+    if (p->writes && p->events.len && file_writer_write(&p->file, p->events.data, p->events.len) != OK) give_up(p);
+    buf_free(&p->events);
 }
 
-static void put_track(Buf *out, int track, const char *name)
-{
-    buf_printf(out,
-               ",\n{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}}"
-               ",\n{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_sort_index\", \"args\": "
-               "{\"sort_index\": %d}}",
-               track, name, track, track);
-}
-
-static void put_header(Profile *p)
+static void put_header(Profile *p, double clock_error)
 {
     const Backend *b = p->session->options.backend;
-    const Plan *plan = &p->session->plan.train;
     bool used[TRACK_LAUNCHES - TRACK_LANES] = {false};
-    Buf text = {0};
-    char *process = mem_printf("rank 0: %s", b->describe);
-    for (InstrId i = 0; i < plan->n_instrs; i++) used[plan->instrs[i].lane] = true;
-    buf_puts(&text, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
-                    "{\"ph\": \"M\", \"pid\": 0, \"tid\": 0, \"name\": \"process_name\", \"args\": {\"name\": ");
-    buf_json(&text, process);
-    buf_puts(&text, "}}");
-    put_track(&text, TRACK_HOST, "host");
-    for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES; lane++)
-        if (used[lane]) put_track(&text, TRACK_LANES + lane, lane_name((Lane)lane));
-    if (b->device && b->device->mark) put_track(&text, TRACK_LAUNCHES, "launches");
-    write_events(p, &text);
+    char *process = mem_printf("rank %d: %s", p->trace.rank, b->describe);
+    for (int k = 0; k < session_chunks(p->session); k++) {
+        const Plan *plan = run_plan_of(&p->session->plan, k, true);
+        for (InstrId i = 0; i < plan->n_instrs; i++) used[plan->instrs[i].lane] = true;
+    }
+    if (p->trace.rank == 0)
+        trace_open(&p->events);
+    else
+        buf_puts(&p->events, ",\n");
+    trace_process(&p->trace, &p->events, process, clock_error);
+    trace_track(&p->trace, &p->events, TRACK_HOST, "host");
+    for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES && p->instrs; lane++)
+        if (used[lane]) trace_track(&p->trace, &p->events, TRACK_LANES + lane, lane_name((Lane)lane));
+    if (p->instrs && b->device && b->device->mark) trace_track(&p->trace, &p->events, TRACK_LAUNCHES, "launches");
+    if (place_of(p)) trace_track(&p->trace, &p->events, TRACK_WORKS, "works");
     free(process);
-}
-
-/* An event up to its arguments. */
-static void put_span(const Profile *p, Buf *out, int track, const char *category, const char *name, double begin,
-                     double end)
-{
-    buf_printf(out,
-               ",\n{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"cat\": \"%s\", \"name\": ",
-               track, 1e6 * (begin - p->zero), 1e6 * (end - begin), category);
-    buf_json(out, name);
-}
-
-static void put_counter(const Profile *p, Buf *out, double when, const char *name, const char *unit, double value)
-{
-    if (!isfinite(value)) return;
-    buf_printf(out, ",\n{\"ph\": \"C\", \"pid\": 0, \"ts\": %.3f, \"name\": \"%s\", \"args\": {\"%s\": ",
-               1e6 * (when - p->zero), name, unit);
-    buf_double(out, value);
-    buf_puts(out, "}}");
 }
 
 void profile_range(Profile *p, double begin, const char *format, ...)
@@ -110,30 +95,27 @@ void profile_range(Profile *p, double begin, const char *format, ...)
     va_start(args, format);
     vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    Buf text = {0};
-    put_span(p, &text, TRACK_HOST, "host", name, begin, clock_monotonic());
-    buf_puts(&text, "}");
-    write_events(p, &text);
+    trace_span(&p->trace, &p->events, TRACK_HOST, "host", name, begin, clock_monotonic());
+    buf_puts(&p->events, "}");
 }
 
 /* ---- times of the instrs ---- */
 
 static bool is_product(Op op) { return op == OP_LINEAR || op == OP_LINEAR_DGRAD || op == OP_LINEAR_WGRAD; }
 
-static Kernel *find_kernel(Profile *p, const Instr *instr)
+static void add_kernel(Profile *p, const Kernel *k)
 {
-    Kernel k = {.op = instr->op, .phase = instr->phase};
-    if (is_product(k.op)) {
-        k.k = instr->attr.linear.k;
-        k.n = instr->attr.linear.n;
-    }
     for (int i = 0; i < p->n_kernels; i++) {
         Kernel *at = &p->kernels[i];
-        if (at->op == k.op && at->phase == k.phase && at->k == k.k && at->n == k.n) return at;
+        if (at->op != k->op || at->phase != k->phase || at->k != k->k || at->n != k->n) continue;
+        at->calls += k->calls;
+        at->seconds += k->seconds;
+        at->flops += k->flops;
+        at->bytes += k->bytes;
+        return;
     }
     MEM_GROW(p->kernels, p->n_kernels, p->cap_kernels);
-    p->kernels[p->n_kernels] = k;
-    return &p->kernels[p->n_kernels++];
+    p->kernels[p->n_kernels++] = *k;
 }
 
 /* Rows of the first operand whose rows vary with the micro-batch; else of the output. */
@@ -145,27 +127,66 @@ static int64_t rows_of_call(const OpCall *call, const RowCounts *rows)
     return rows_in(call->out[0].rows, rows);
 }
 
-static void add_record(Profile *p, const ExecRecord *r, double mean_length, Buf *out)
+static void add_record(Profile *p, const Plan *plan, const ExecRecord *r, double mean_length)
 {
-    const Plan *plan = &p->session->plan.train;
     const Instr *instr = &plan->instrs[r->instr];
     OpCall call;
     char name[PLAN_NAME_MAX];
     plan_call(plan, instr, &call);
     plan_instr_name(plan, r->instr, name);
     OpCost cost = op_cost(&call, &r->rows, mean_length);
-    Kernel *k = find_kernel(p, instr);
-    k->calls++;
-    k->seconds += r->end - r->begin;
-    k->flops += cost.product_flops;
-    k->bytes += cost.bytes;
-    put_span(p, out, TRACK_LANES + (int)instr->lane, phase_name(instr->phase), name, r->begin, r->end);
-    buf_printf(out, ", \"args\": {\"instr\": %d, \"layer\": %d, \"rows\": %lld, \"flops\": %.0f, \"bytes\": %.0f}}",
+    bool product = is_product(instr->op);
+    add_kernel(p, &(Kernel){.op = instr->op,
+                            .phase = instr->phase,
+                            .k = product ? instr->attr.linear.k : 0,
+                            .n = product ? instr->attr.linear.n : 0,
+                            .calls = 1,
+                            .seconds = r->end - r->begin,
+                            .flops = cost.product_flops,
+                            .bytes = cost.bytes});
+    trace_span(&p->trace, &p->events, TRACK_LANES + (int)instr->lane, phase_name(instr->phase), name, r->begin, r->end);
+    buf_printf(&p->events,
+               ", \"args\": {\"instr\": %d, \"layer\": %d, \"rows\": %lld, \"flops\": %.0f, \"bytes\": %.0f}}",
                r->instr, instr->layer, (long long)rows_of_call(&call, &r->rows), cost.product_flops, cost.bytes);
     const Device *device = p->session->options.backend->device;
     if (!device || !device->mark) return;
-    put_span(p, out, TRACK_LAUNCHES, phase_name(instr->phase), name, r->issued, r->returned);
-    buf_puts(out, "}");
+    trace_span(&p->trace, &p->events, TRACK_LAUNCHES, phase_name(instr->phase), name, r->issued, r->returned);
+    buf_puts(&p->events, "}");
+}
+
+static Status take_records(Profile *p, double mean_length)
+{
+    for (int k = 0; k < session_chunks(p->session) && p->instrs; k++) {
+        const ExecRecord *records;
+        int n;
+        TRY(exec_trace_end(session_exec(p->session, k), &records, &n));
+        for (int i = 0; i < n; i++) add_record(p, run_plan_of(&p->session->plan, k, true), &records[i], mean_length);
+    }
+    return OK;
+}
+
+/* ---- a pipeline's ranks ---- */
+
+/* Rank 0 takes what all ranks noted in a step. */
+static Status collect(Profile *p, int64_t step)
+{
+    Ranks *ranks = p->session->options.ranks;
+    Buf works = {0}, kernels = {0};
+    works_take(p->session, p->trace.rank, step, p->trace.zero, &works);
+    works_trace(&works, &p->trace, TRACK_WORKS, &p->events);
+    if (!ranks_first(ranks)) {
+        buf_append(&kernels, p->kernels, (size_t)p->n_kernels * sizeof *p->kernels);
+        p->n_kernels = 0;
+    }
+    Status status = works_collect(ranks, &works);
+    if (status == OK) status = works_collect(ranks, &kernels);
+    if (status == OK) status = works_collect(ranks, &p->events);
+    const Kernel *k = (const void *)kernels.data;
+    for (size_t i = 0; i < kernels.len / sizeof *k; i++) add_kernel(p, &k[i]);
+    if (works.len) buf_append(&p->works, works.data, works.len);
+    buf_free(&works);
+    buf_free(&kernels);
+    return status;
 }
 
 /* ---- kernels.csv ---- */
@@ -224,17 +245,17 @@ static Status write_samples(Profile *p)
 {
     const SampleRecord *r;
     int n = sampling_stop(p->sampling, &r);
-    Buf text = {0}, counters = {0};
+    Buf text = {0}, *events = &p->events;
     if (n == 0) return OK;
     for (int i = 0; i < n; i++) {
-        put_counter(p, &counters, r[i].when, "SM clock", "MHz", r[i].device.sm_mhz);
-        put_counter(p, &counters, r[i].when, "memory clock", "MHz", r[i].device.memory_mhz);
-        put_counter(p, &counters, r[i].when, "power", "W", r[i].device.watts);
-        put_counter(p, &counters, r[i].when, "temperature", "C", r[i].device.celsius);
-        put_counter(p, &counters, r[i].when, "memory in use", "bytes", r[i].device.memory_bytes);
+        trace_counter(&p->trace, events, r[i].when, "SM clock", "MHz", r[i].device.sm_mhz);
+        trace_counter(&p->trace, events, r[i].when, "memory clock", "MHz", r[i].device.memory_mhz);
+        trace_counter(&p->trace, events, r[i].when, "power", "W", r[i].device.watts);
+        trace_counter(&p->trace, events, r[i].when, "temperature", "C", r[i].device.celsius);
+        trace_counter(&p->trace, events, r[i].when, "memory in use", "bytes", r[i].device.memory_bytes);
     }
-    write_events(p, &counters);
-    sampling_csv(r, n, p->zero, &text);
+    write_events(p);
+    sampling_csv(r, n, p->trace.zero, &text);
     return write_table(p, GPU_FILE, &text);
 }
 
@@ -243,60 +264,86 @@ static Status write_samples(Profile *p)
 /* Removes the files of an earlier profile. The trace is written step by step. */
 static Status open_files(Profile *p)
 {
-    const char *const names[] = {TRACE_FILE, KERNELS_FILE, GPU_FILE};
+    static const char *const names[] = {TRACE_FILE, ALL_FILE, KERNELS_FILE, GPU_FILE, "timeline.svg", "work.csv"};
     Status status = file_make_directories(p->dir);
     if (status == OK) status = file_remove_temporaries(p->dir);
-    for (int i = 0; i < 3 && status == OK; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == OK; i++) {
         char *path = file_join(p->dir, names[i]);
         status = file_remove_tree(path);
-        if (status == OK && i == 0) status = file_writer_open(&p->trace, path);
         free(path);
     }
+    char *path = file_join(p->dir, place_of(p) ? ALL_FILE : TRACE_FILE);
+    if (status == OK) status = file_writer_open(&p->file, path);
+    free(path);
     return status;
 }
 
-Profile *profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left)
+/* Collective. Times count from rank 0's zero. */
+static Status share_zero(Profile *p, double *error)
 {
-    if (wanted <= 0 || left <= 0) return NULL;
-    Profile *p = mem_alloc(sizeof *p);
+    Ranks *ranks = p->session->options.ranks;
+    double ahead;
+    TRY(works_clock(ranks, &ahead, error));
+    TRY(ranks_broadcast(ranks, &p->trace.zero, sizeof p->trace.zero));
+    p->trace.zero += ahead;
+    return OK;
+}
+
+Status profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left, Profile **profile)
+{
+    const PipelinePlace *place = session->plan.input.place;
+    double clock_error = 0;
+    int rank = ranks_rank(session->options.ranks);
+    *profile = NULL;
+    if ((wanted <= 0 && !place) || left <= 0 || (rank > 0 && !place)) return OK;
+    Profile *p = *profile = mem_alloc(sizeof *p);
+    p->instrs = wanted > 0;
+    if (!p->instrs) wanted = PROFILE_WORKS;
     p->dir = file_join(output_dir, "profile");
     p->session = session;
     p->wanted = wanted < left ? wanted : left;
     p->warm_up = left - p->wanted < PROFILE_WARM_UP ? left - p->wanted : PROFILE_WARM_UP;
-    p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
-    p->zero = clock_monotonic();
+    p->writes = rank == 0;
+    if (p->writes && p->instrs)
+        p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
+    p->trace = (Trace){rank, clock_monotonic()};
+    if (place) TRY(share_zero(p, &clock_error));
     p->active = true;
-    if (open_files(p) != OK) {
+    if (p->writes && open_files(p) != OK) {
         give_up(p);
-        return p;
+        return OK;
     }
-    p->sampling = sampling_start(session->options.backend->device);
-    put_header(p);
-    return p;
+    if (p->instrs) p->sampling = sampling_start(session->options.backend->device);
+    put_header(p, clock_error);
+    return OK;
 }
 
 static Status finish_files(Profile *p)
 {
-    static const char end[] = "\n]}\n";
     TRY(write_samples(p));
-    TRY(write_kernels(p));
-    if (!p->active) return OK; /* reported already */
-    TRY(file_writer_write(&p->trace, end, sizeof end - 1));
-    p->active = false;
-    return file_writer_close(&p->trace, NULL, NULL);
+    if (p->instrs) TRY(write_kernels(p));
+    if (place_of(p)) TRY(works_write(place_of(p), p->dir, &p->works));
+    trace_close(&p->events);
+    write_events(p);
+    if (!p->writes) return OK; /* reported already */
+    p->writes = false;
+    return file_writer_close(&p->file, NULL, NULL);
 }
 
 static void finish(Profile *p)
 {
+    bool writes = p->writes;
     if (!p->active) return;
+    p->active = false;
+    if (!writes) return;
     if (p->done == 0) {
         log_warn("no profile is written: no step of it was finished");
-        file_writer_abandon(&p->trace);
-        p->active = false;
+        file_writer_abandon(&p->file);
         return;
     }
     if (finish_files(p) != OK) {
         give_up(p);
+        p->active = false;
         return;
     }
     if (p->n_kernels == 0) return;
@@ -311,7 +358,9 @@ Status profile_step_begin(Profile *p)
 {
     if (!p || !p->active || p->warm_up > 0) return OK;
     p->tracing = true;
-    TRY(exec_trace_start(p->session->train));
+    if (place_of(p)) exec_pipeline_note(session_works(p->session), true);
+    for (int k = 0; k < session_chunks(p->session) && p->instrs; k++)
+        TRY(exec_trace_start(session_exec(p->session, k)));
     p->step_began = clock_monotonic();
     return OK;
 }
@@ -323,16 +372,16 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
         p->warm_up--;
         return OK;
     }
-    const ExecRecord *records;
-    int n;
-    Buf text = {0};
     double began = p->step_began;
     p->wall += clock_monotonic() - began;
     profile_range(p, began, "step %lld", (long long)step);
-    TRY(exec_trace_end(p->session->train, &records, &n));
+    TRY(take_records(p, mean_length));
     p->tracing = false;
-    for (int i = 0; i < n; i++) add_record(p, &records[i], mean_length, &text);
-    write_events(p, &text);
+    if (place_of(p)) {
+        TRY(collect(p, step));
+        exec_pipeline_note(session_works(p->session), false);
+    }
+    write_events(p);
     if (++p->done == p->wanted) finish(p);
     return OK;
 }
@@ -342,6 +391,8 @@ void profile_close(Profile *p)
     if (!p) return;
     finish(p);
     sampling_free(p->sampling);
+    buf_free(&p->events);
+    buf_free(&p->works);
     free(p->kernels);
     free(p->dir);
     free(p);

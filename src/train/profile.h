@@ -1,6 +1,7 @@
 /* `--profile N`: times of every instr of N steps, into OUT/profile/ (docs/files.md): a trace for Perfetto, a table of
-   ops against the machine's limits, and the device's clocks, power and temperature. The first steps of a process warm
-   up and are not profiled. No result changes.
+   ops against the machine's limits, and the device's clocks, power and temperature. Rank 0 alone profiles, but in a
+   pipeline all ranks do, and rank 0 writes; there the times of works are noted without --profile, too, for a timeline.
+   The first steps of a process warm up and are not profiled. No result changes.
 
    All times are of clock_monotonic, to which a backend's marks are tied (backend.h), counted from profile_open. A file
    that cannot be written ends the profile with a warning, and training continues; a Status is an error of the device.
@@ -11,12 +12,14 @@
 #include "train/session.h"
 
 #define PROFILE_WARM_UP 3 /* steps, at most; a short run has fewer */
+#define PROFILE_WORKS   3 /* steps of a pipeline without --profile */
 
 typedef struct Profile Profile;
 
-/* For the next `wanted` steps of `left`, after the warm-up; NULL for none. Measures the machine's rates if they are
-   unknown, and starts sampling the device. */
-Profile *profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left);
+/* For the next `wanted` steps of `left`, after the warm-up; NULL for none, and on a rank that does not profile.
+   Measures the machine's rates if they are unknown, and starts sampling the device. Collective in a pipeline, as
+   profile_step_end. The caller closes the profile, also after a failure. */
+Status profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left, Profile **profile);
 /* Around a step. `mean_length`: of its sequences, in tokens. The last profile_step_end writes the files. */
 Status profile_step_begin(Profile *p);
 Status profile_step_end(Profile *p, int64_t step, double mean_length);

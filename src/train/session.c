@@ -297,13 +297,17 @@ static Status run_update(Session *s)
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)
 {
+    double start = clock_monotonic();
     s->ctl.learning_rate = (float)learning_rate;
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
     TRY(session_upload_ctl(s));
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
     TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
-    if (s->pipeline) pipeline_take_sums(s, stats);
+    if (s->pipeline) {
+        pipeline_take_sums(s, stats);
+        s->pipeline->times.update = (Span){start, clock_monotonic()};
+    }
     if (has_scaling(s)) TRY(exec_download(s->train, s->plan.train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
 }

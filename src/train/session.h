@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "data/data.h"
 #include "exec/exec.h"
+#include "exec/pipeline.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
@@ -157,9 +158,10 @@ Status session_run_pipeline(Session *s, const SessionStep *step);
 Status session_find_bad_pipeline(Session *s, const SessionStep *step);
 /* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
    ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
-   sums behind the works, and of K-FAC's work outside gaps. */
+   sums behind the works, and of K-FAC's work outside gaps. `sums`, `update`: by clock_monotonic. */
 typedef struct {
     double works, idle, bubble, filled, exposed;
+    Span sums, update;
 } PipelineTimes;
 PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */
 /* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */
@@ -176,6 +178,11 @@ Status session_evaluation_stop(const Session *s, bool *stop);
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
+
+/* ---- for a profile ---- */
+int session_chunks(const Session *s);            /* 1 without a pipeline */
+Exec *session_exec(const Session *s, int chunk); /* that trains it */
+ExecPipeline *session_works(const Session *s);   /* NULL: no pipeline */
 
 /* Bytes that this process holds in the memory of the activations: of a device, or resident. */
 size_t session_memory_used(const Session *s);

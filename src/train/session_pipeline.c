@@ -190,7 +190,8 @@ static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *w
         if (longest == 0) return OK;
         ExecPass pass = {.schedule = &p->place->schedules[longest * directions],
                          .micros = {n[0], n[1]},
-                         .rows = {step->rows[0] + p->first, step->rows[1] ? step->rows[1] + p->first : NULL}};
+                         .rows = {step->rows[0] + p->first, step->rows[1] ? step->rows[1] + p->first : NULL},
+                         .first = p->first};
         bool last = step->micros[0] <= p->first + most && step->micros[1] <= p->first + most;
         if (session_kfac(p->session)) pipeline_kfac_order(p, last, &pass);
         TRY(exec_pipeline_run(p->works, &pass, when));
@@ -222,7 +223,8 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     TRY(pipeline_sum_stages(p));
     TRY(pipeline_tie(p));
     TRY(pipeline_kfac_end(p));
-    p->times.exposed = clock_monotonic() - start + p->kfac.seconds[0];
+    p->times.sums = (Span){start, clock_monotonic()};
+    p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];
     return OK;
 }
 
@@ -244,6 +246,14 @@ Status session_find_bad_pipeline(Session *s, const SessionStep *step)
 }
 
 PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->times; }
+
+/* ---- for a profile ---- */
+
+int session_chunks(const Session *s) { return s->pipeline ? chunks_of(s->pipeline) : 1; }
+
+Exec *session_exec(const Session *s, int chunk) { return s->pipeline ? s->pipeline->train[chunk] : s->train; }
+
+ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 
 Status pipeline_share_norms(const Session *s)
 {

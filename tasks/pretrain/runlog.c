@@ -80,6 +80,25 @@ static void block_end(RunLog *l, int64_t samples)
     l->in_block = false;
 }
 
+static void mllog_text(RunLog *l, const char *key, const char *value)
+{
+    Buf text = {0};
+    buf_json(&text, value);
+    mllog(l, POINT, key, text.data, "");
+    buf_free(&text);
+}
+
+static void mllog_submission(RunLog *l)
+{
+    mllog(l, POINT, "cache_clear", l->c->mlperf_cache_clear ? "true" : "false", "");
+    mllog(l, START, "init_start", "null", "");
+    mllog_text(l, "submission_benchmark", "bert");
+    mllog_text(l, "submission_org", l->c->mlperf_org);
+    mllog_text(l, "submission_division", l->c->mlperf_division);
+    mllog_text(l, "submission_status", l->c->mlperf_status);
+    mllog_text(l, "submission_platform", l->c->mlperf_platform);
+}
+
 static void mllog_settings(RunLog *l, const RunLogStart *start)
 {
     const RateSchedule *s = start->schedule;
@@ -155,17 +174,7 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
         runlog_close(l);
         return status;
     }
-    if (l->mlperf && !l->continued) {
-        static const char *const constants[][2] = {{"submission_benchmark", "\"bert\""},
-                                                   {"submission_org", "\"reference_implementation\""},
-                                                   {"submission_division", "\"closed\""},
-                                                   {"submission_status", "\"onprem\""},
-                                                   {"submission_platform", "\"cairn\""}};
-        mllog(l, POINT, "cache_clear", "true", "");
-        mllog(l, START, "init_start", "null", "");
-        for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-            mllog(l, POINT, constants[i][0], constants[i][1], "");
-    }
+    if (l->mlperf && !l->continued) mllog_submission(l);
     *log = l;
     return OK;
 }

@@ -30,6 +30,30 @@ piped() {
     same "$like" "$out" 4
 }
 
+# drawn DIR RANKS STEPS: the works of all ranks in so many steps: each once, one after another on a rank; in the trace and
+# the picture, too
+drawn() {
+    local of=$1/profile
+    awk -F , -v ranks="$2" -v steps="$3" '
+        NR == 1 { next }
+        $10 < $9 || $9 < end[$2] - 1e-6 { print "overlap: " $0; bad = 1 }
+        { end[$2] = $10; seen[$1]; rank[$2] }
+        $6 == "update" { updates++ }
+        $5 != "" { n[$1 "," $4 "," $5 "," $7] += $6 == "F" ? 1 : $6 == "B" ? 10 : $6 == "I" ? 4 : 6 }
+        END {
+            for (k in n) if (n[k] != 11) { print "F, B, I, W of " k ": " n[k]; bad = 1 }
+            for (k in n) works++
+            for (k in seen) found++
+            for (k in rank) places++
+            exit bad || !works || places != ranks || found != steps || updates != ranks * steps
+        }' "$of/work.csv" || complain "$of/work.csv: expected each work of $3 steps on $2 ranks once"
+    [ "$(grep -c '"cat": "work"' "$of/trace.json")" -eq "$(($(wc -l <"$of/work.csv") - 1))" ] ||
+        complain "$of/trace.json has other works than work.csv"
+    grep -q "planned with the measured medians" "$of/timeline.svg" && grep -q "measured in step" "$of/timeline.svg" ||
+        complain "$of/timeline.svg lacks a panel"
+    grep -q "Timeline of the pipeline" "$1/report.html" || complain "$1/report.html has no timeline"
+}
+
 # plain RANKS OPTION...
 plain() {
     start "$1" log "${this[@]}" --output-dir "plain$1" "${@:2}"
@@ -43,13 +67,20 @@ for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     cmp plain1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
 done
 cmp plain1/best/model.safetensors "2 of zb-v/best/model.safetensors" || complain "another best model"
+drawn "2 of zb-v" 2 3
 rm -r plain1
 
 # replicas, stages of different sizes, vector code, bf16 on the wire
 this=("${glue[@]}" "${steps[@]}" --backend cpu --optimizer lamb --wire bf16)
 plain 2
 piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
-piped 2 plain2 chimera --recompute selective
+drawn "4 of zb-h1 --stages 2 --stage-layers 3,1 --recompute full" 4 3
+piped 2 plain2 chimera --recompute selective --profile 2
+drawn "2 of chimera --recompute selective --profile 2" 2 2
+profile="2 of chimera --recompute selective --profile 2/profile"
+calls=$(awk -F , 'NR > 1 { n += $4 } END { print n }' "$profile/kernels.csv")
+[ "$(grep -c '"instr": ' "$profile/trace.json")" -eq "$calls" ] || complain "$profile: kernels.csv has $calls calls, the trace others"
+grep -q '"pid": 1, .*"instr": ' "$profile/trace.json" || complain "$profile/trace.json has no instrs of rank 1"
 
 # fp16 skips the same updates
 if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
@@ -144,7 +175,6 @@ refused "takes 2 ranks" --pipeline 1f1b --stages 2
 refused "name one schedule" --pipeline all --stages 2
 refused "leave out --shard" --pipeline gpipe --stages 1 --shard optimizer
 refused "leave out --audit" --pipeline gpipe --stages 1 --audit recompute
-refused "leave out --profile" --pipeline gpipe --stages 1 --profile 3
 refused "leave out --virtual-ranks" --pipeline gpipe --stages 1 --virtual-ranks 2
 refused "needs --pipeline" --stages 2
 refused "needs as many layers" --pipeline gpipe --stages 9

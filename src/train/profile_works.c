@@ -1,0 +1,302 @@
+#include "train/profile_works.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUND_TRIPS = 16 };
+
+static int count_of(const Buf *works) { return (int)(works->len / sizeof(StepWork)); }
+
+static const StepWork *list_of(const Buf *works) { return (const void *)works->data; }
+
+/* F, B, I, W, A, G, V, sum, update */
+static void name_work(int kind, char name[16])
+{
+    if (kind < STEP_SUM)
+        snprintf(name, 16, "%c", work_letter((WorkKind)kind));
+    else
+        snprintf(name, 16, "%s", kind == STEP_SUM ? "sum" : "update");
+}
+
+static BarKind bar_of(int kind)
+{
+    return kind == STEP_SUM ? BAR_SUM : kind == STEP_UPDATE ? BAR_UPDATE : pipeline_bar((WorkKind)kind);
+}
+
+/* ---- of this rank ---- */
+
+static void add(Buf *works, StepWork w) { buf_append(works, &w, sizeof w); }
+
+void works_take(const Session *s, int rank, int64_t step, double zero, Buf *works)
+{
+    int n;
+    const ExecWork *own = exec_pipeline_works(session_works(s), &n);
+    PipelineTimes t = session_pipeline_times(s);
+    for (int i = 0; i < n; i++)
+        add(works, (StepWork){rank, (int)own[i].kind, own[i].stage, own[i].direction, step, own[i].micro, own[i].tokens,
+                              own[i].begin - zero, own[i].end - zero});
+    add(works, (StepWork){rank, STEP_SUM, -1, -1, step, -1, 0, t.sums.start - zero, t.sums.end - zero});
+    add(works, (StepWork){rank, STEP_UPDATE, -1, -1, step, -1, 0, t.update.start - zero, t.update.end - zero});
+}
+
+void works_trace(const Buf *works, const Trace *trace, int track, Buf *events)
+{
+    for (int i = 0; i < count_of(works); i++) {
+        const StepWork *w = &list_of(works)[i];
+        char work[16], name[48];
+        name_work(w->kind, work);
+        if (w->micro < 0)
+            snprintf(name, sizeof name, "%s", work);
+        else
+            snprintf(name, sizeof name, "%s%lld", work, (long long)w->micro);
+        trace_span(trace, events, track, "work", name, w->begin + trace->zero, w->end + trace->zero);
+        buf_printf(events, ", \"args\": {\"stage\": %d, \"micro_batch\": %lld, \"tokens\": %lld}}", w->stage,
+                   (long long)w->micro, (long long)w->tokens);
+    }
+}
+
+/* ---- between ranks ---- */
+
+/* A message there and back; `theirs`: the clock of `peer` in between. */
+static Status ask_clock(Ranks *ranks, int peer, double *theirs)
+{
+    TRY(ranks_pass(ranks, peer, theirs, sizeof *theirs, true));
+    return ranks_pass(ranks, peer, theirs, sizeof *theirs, false);
+}
+
+static Status answer_clock(Ranks *ranks)
+{
+    double now;
+    TRY(ranks_pass(ranks, 0, &now, sizeof now, false));
+    now = clock_monotonic();
+    return ranks_pass(ranks, 0, &now, sizeof now, true);
+}
+
+static Status measure_clock(Ranks *ranks, int peer, double measured[2])
+{
+    measured[1] = INFINITY;
+    for (int i = 0; i < ROUND_TRIPS; i++) {
+        double start = clock_monotonic(), theirs = 0;
+        TRY(ask_clock(ranks, peer, &theirs));
+        double end = clock_monotonic();
+        if ((end - start) / 2 >= measured[1]) continue;
+        measured[0] = theirs - (start + end) / 2;
+        measured[1] = (end - start) / 2;
+    }
+    return OK;
+}
+
+Status works_clock(Ranks *ranks, double *ahead, double *error)
+{
+    double own[2] = {0};
+    int64_t node = 0;
+    *ahead = *error = 0;
+    if (!ranks) return OK;
+    node = ranks_comm(ranks)->node;
+    TRY(ranks_broadcast(ranks, &node, sizeof node));
+    for (int r = 1; r < ranks_size(ranks); r++) {
+        double measured[2];
+        TRY(ranks_meet(ranks));
+        if (ranks_first(ranks)) {
+            TRY(measure_clock(ranks, r, measured));
+            TRY(ranks_pass(ranks, r, measured, sizeof measured, true));
+        } else if (ranks_rank(ranks) == r) {
+            for (int i = 0; i < ROUND_TRIPS; i++) TRY(answer_clock(ranks));
+            TRY(ranks_pass(ranks, 0, own, sizeof own, false));
+        }
+    }
+    if (ranks_comm(ranks)->node == node) return OK; /* one clock */
+    *ahead = own[0];
+    *error = own[1];
+    return OK;
+}
+
+Status works_collect(Ranks *ranks, Buf *bytes)
+{
+    if (!ranks) return OK;
+    TRY(ranks_meet(ranks));
+    if (!ranks_first(ranks)) {
+        size_t size = bytes->len;
+        TRY(ranks_pass(ranks, 0, &size, sizeof size, true));
+        TRY(ranks_pass(ranks, 0, bytes->data, size, true));
+        buf_free(bytes);
+        return OK;
+    }
+    for (int r = 1; r < ranks_size(ranks); r++) {
+        size_t size;
+        TRY(ranks_pass(ranks, r, &size, sizeof size, false));
+        char *data = mem_alloc(size);
+        Status status = ranks_pass(ranks, r, data, size, false);
+        if (status == OK) buf_append(bytes, data, size);
+        free(data);
+        TRY(status);
+    }
+    return OK;
+}
+
+/* ---- the picture: planned with the measured medians, and measured ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Of all steps' works of a kind, of a stage where that is not below 0. */
+static double median(const Buf *works, int kind, int stage)
+{
+    const StepWork *w = list_of(works);
+    int n = 0;
+    double *seconds = mem_array((size_t)count_of(works) + 1, sizeof *seconds), middle;
+    for (int i = 0; i < count_of(works); i++)
+        if (w[i].kind == kind && (stage < 0 || w[i].stage == stage)) seconds[n++] = w[i].end - w[i].begin;
+    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
+    middle = n ? (seconds[(n - 1) / 2] + seconds[n / 2]) / 2 : 0;
+    free(seconds);
+    return middle;
+}
+
+/* Micro-batches of a step, of the direction with more of them. */
+static int micros_of(const Buf *works, int64_t step)
+{
+    int64_t most = -1;
+    for (int i = 0; i < count_of(works); i++)
+        if (list_of(works)[i].step == step && list_of(works)[i].micro > most) most = list_of(works)[i].micro;
+    return (int)most + 1;
+}
+
+/* Further passes follow the first. */
+static void draw_planned(const PipelinePlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
+{
+    const PipelineGrid *g = &place->grid;
+    int directions = g->directions, most = g->shape.micros / directions, n = micros_of(works, step);
+    double at = 0, busy = 0, *seconds = mem_array((size_t)N_WORKS * (size_t)g->stages, sizeof *seconds);
+    double update = median(works, STEP_UPDATE, -1);
+    Timeline t = {0};
+    ScheduleCosts costs = {.latency = 0};
+    for (int kind = 0; kind < N_WORKS; kind++) {
+        costs.seconds[kind] = seconds + kind * g->stages;
+        for (int s = 0; s < g->stages; s++) seconds[kind * g->stages + s] = median(works, kind, s);
+    }
+    for (int first = 0; first < n; first += most) {
+        at += t.works_s;
+        timeline_free(&t);
+        const Schedule *s = &place->schedules[(n - first < most ? n - first : most) * directions];
+        schedule_simulate(s, &costs, &t);
+        pipeline_draw(s, &t, first, at, g->replicas, panel);
+        busy += (1 - t.bubble) * t.works_s;
+    }
+    t.sums_s = t.works_s + median(works, STEP_SUM, -1);
+    pipeline_draw_end(at, &t, update, panel);
+    snprintf(panel->title, sizeof panel->title, "%s, planned with the measured medians: bubble %.1f %%, %.4g ms a step",
+             pipeline_name(g->shape.kind), 100 * (1 - busy / (at + t.works_s)), 1e3 * (at + t.sums_s + update));
+    timeline_free(&t);
+    free(seconds);
+}
+
+/* Of a step: its first work's begin, its last one's end, the end of its update, and the seconds in works. */
+typedef struct {
+    double begin, works, end, busy;
+} Extent;
+
+static Extent extent_of(const Buf *works, int64_t step)
+{
+    Extent e = {INFINITY, 0, 0, 0};
+    for (int i = 0; i < count_of(works); i++) {
+        const StepWork *w = &list_of(works)[i];
+        if (w->step != step) continue;
+        e.begin = fmin(e.begin, w->begin);
+        e.end = fmax(e.end, w->end);
+        if (w->stage < 0) continue;
+        e.works = fmax(e.works, w->end);
+        e.busy += w->end - w->begin;
+    }
+    return e;
+}
+
+static void draw_measured(const PipelinePlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
+{
+    Extent e = extent_of(works, step);
+    for (int i = 0; i < count_of(works); i++) {
+        const StepWork *w = &list_of(works)[i];
+        if (w->step == step)
+            timeline_add(panel,
+                         (TimelineBar){w->rank, bar_of(w->kind), w->begin - e.begin, w->end - e.begin, (int)w->micro});
+    }
+    snprintf(panel->title, sizeof panel->title, "%s, measured in step %lld: bubble %.1f %%, %.4g ms",
+             pipeline_name(place->grid.shape.kind), (long long)step,
+             100 * (1 - e.busy / (panel->rows * (e.works - e.begin))), 1e3 * (e.end - e.begin));
+}
+
+/* The profiled step of median length. */
+static int64_t typical_step(const Buf *works)
+{
+    int64_t first = INT64_MAX, last = 0, best = 0;
+    double lengths[64], wanted;
+    int n = 0;
+    for (int i = 0; i < count_of(works); i++) {
+        if (list_of(works)[i].step < first) first = list_of(works)[i].step;
+        if (list_of(works)[i].step > last) last = list_of(works)[i].step;
+    }
+    for (int64_t step = first; step <= last && n < 64; step++) {
+        Extent e = extent_of(works, step);
+        if (e.end > 0) lengths[n++] = e.end - e.begin;
+    }
+    qsort(lengths, (size_t)n, sizeof *lengths, ascending);
+    wanted = lengths[n / 2];
+    for (int64_t step = last; step >= first; step--) {
+        Extent e = extent_of(works, step);
+        if (e.end > 0 && e.end - e.begin == wanted) best = step;
+    }
+    return best;
+}
+
+static Status write_picture(const PipelinePlace *place, const char *path, const Buf *works)
+{
+    int ranks = place->grid.shape.places * place->grid.replicas;
+    int64_t step = typical_step(works);
+    TimelinePanel panels[2] = {{.rows = ranks}, {.rows = ranks}};
+    Buf out = {0};
+    draw_planned(place, works, step, &panels[0]);
+    draw_measured(place, works, step, &panels[1]);
+    schedule_svg(panels, 2, "ranks", &out);
+    Status status = file_write_durable(path, out.data, out.len);
+    timeline_panels_free(panels, 2);
+    buf_free(&out);
+    return status;
+}
+
+/* ---- the table ---- */
+
+static Status write_table(const PipelinePlace *place, const char *path, const Buf *works)
+{
+    Buf out = {0};
+    buf_puts(&out, "step,rank,place,replica,stage,work,micro_batch,tokens,begin_s,end_s\n");
+    for (int i = 0; i < count_of(works); i++) {
+        const StepWork *w = &list_of(works)[i];
+        int replica = w->rank % place->grid.replicas * place->grid.directions + (w->direction > 0);
+        char work[16];
+        buf_printf(&out, "%lld,%d,%d,", (long long)w->step, w->rank, w->rank / place->grid.replicas);
+        if (w->stage >= 0) buf_printf(&out, "%d,%d", replica, w->stage);
+        name_work(w->kind, work);
+        buf_printf(&out, "%s,%s,", w->stage >= 0 ? "" : ",", work);
+        if (w->micro >= 0) buf_printf(&out, "%lld,%lld", (long long)w->micro, (long long)w->tokens);
+        buf_puts(&out, w->micro >= 0 ? "" : ",");
+        buf_printf(&out, ",%.9f,%.9f\n", w->begin, w->end);
+    }
+    Status status = file_write_durable(path, out.data, out.len);
+    buf_free(&out);
+    return status;
+}
+
+Status works_write(const PipelinePlace *place, const char *dir, const Buf *works)
+{
+    char *picture = file_join(dir, "timeline.svg"), *table = file_join(dir, "work.csv");
+    Status status = write_picture(place, picture, works);
+    if (status == OK) status = write_table(place, table, works);
+    free(picture);
+    free(table);
+    return status;
+}
