@@ -170,7 +170,8 @@ static void test_loops(void **state)
                      b,
                      c,
                      bias,
-                     NULL};
+                     NULL,
+                     false};
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
                 float sum = 0;
