@@ -283,7 +283,7 @@ static bool fill_step(Filling *f, int step, bool gathered)
         lane->busy = fill_gaps(&g, f->fill->items + lane->first, lane->end - lane->first);
         int after = pending(f, place, false);
         left |= after > 0;
-        stuck |= after > 0 && after == before;
+        stuck |= step > 0 && after > 0 && after == before; /* in the first step operands may come too late */
     }
     if (!gathered && left && !stuck) return false;
     if (gathered) return true;
