@@ -49,7 +49,6 @@ Status place_check(const Config *c, bool training)
         {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
         {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
-        {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
         {c->poison, "and --poison", "leave out --poison"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
@@ -68,8 +67,7 @@ typedef struct {
     double step_s;
 } Choice;
 
-static Status choose(const Config *c, PipelineKind kind, const PipelineRequest *r, Choice *choice, Stage *stages,
-                     Policy *policies)
+static Status choose(PipelineKind kind, const PipelineRequest *r, Choice *choice, Stage *stages, Policy *policies)
 {
     PipelinePlan plan;
     Status status = pipeline_plan(r, kind, &plan);
@@ -83,7 +81,6 @@ static Status choose(const Config *c, PipelineKind kind, const PipelineRequest *
             policies[s] = plan.stage[s].policy;
         }
     }
-    (void)c;
     pipeline_plan_free(&plan);
     return status;
 }
@@ -211,7 +208,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     least.row[0].budget = (size_t)(room > 0 ? room : 0) + least.row[0].held;
     p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
     Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(c, kind, &r, &choice, p->stages, policies) : OK));
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, &choice, p->stages, policies) : OK));
     TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
     TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
     TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
