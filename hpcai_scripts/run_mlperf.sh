@@ -147,7 +147,13 @@ clear_caches() {
     cleared=(--mlperf-cache-clear)
 }
 
+# A job's limit is that of all runs together.
+limit=${CAIRN_MAX_TIME:-}
 for ((i = 0; i < experiments; i++)); do
+    if [[ $limit =~ ^([0-9]+)s$ ]]; then
+        [ "$SECONDS" -lt "${BASH_REMATCH[1]}" ] || die 75 "CAIRN_MAX_TIME=$limit ended after $i of $experiments runs; the same command continues"
+        export CAIRN_MAX_TIME=$((BASH_REMATCH[1] - SECONDS))s
+    fi
     if finished "$results/result_$i.txt"; then continue; fi
     cleared=() code=0
     clear_caches

@@ -1,6 +1,12 @@
-# Spack: `spack repo create cairn-repo`, put this into cairn-repo/packages/cairn/, `spack repo add cairn-repo`, and then,
-# in Cairn's source folder, `spack dev-build cairn@0.2.0`.
+# Spack: `spack repo create cairn-repo`, put this into packages/cairn/ of the folder that it names, `spack repo add` that folder,
+# and then, in Cairn's source folder, `spack dev-build cairn@0.2.0`.
 from spack.package import *
+
+try:
+    from spack_repo.builtin.build_systems.cmake import CMakePackage
+    from spack_repo.builtin.build_systems.cuda import CudaPackage
+except ImportError:  # Spack before 1.0 has them in spack.package
+    pass
 
 
 class Cairn(CMakePackage, CudaPackage):

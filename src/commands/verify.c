@@ -23,7 +23,7 @@ static Status read_record(const char *dir, Json **doc)
         status = summary_read(path, doc);
         goto done;
     }
-    TRY_DONE(checkpoint_newest(dir, &text, NULL, &checkpoint));
+    TRY_DONE(checkpoint_newest(dir, 0, 0, &text, NULL, &checkpoint));
     if (!checkpoint)
         status = fail(E_USAGE, "%s has neither run.json nor a checkpoint; expected the output folder of a run", dir);
     else

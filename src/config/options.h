@@ -3,7 +3,8 @@
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, k squad, p plan, c
    convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z
-   sweep, q variability, o doctor. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
+   sweep, q variability, o doctor; R: each rank may have its own, D: a place, which all ranks have or none. The rows of
+   a group follow each other; OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -11,22 +12,22 @@
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom; plan: squad, too")                         \
-    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*py",                                                                \
+    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*pyD",                                                               \
       "folder with the task's files, or with a folder of its name; squad: with train-v1.1.json and dev-v1.1.json "     \
       "(-v2.0 with --version-2), or train.json and dev.json; pretrain: with HDF5 shards")                              \
-    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pcidy",                                                               \
+    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pcidyD",                                                              \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
-    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pciy",                                                         \
+    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pciyR",                                                        \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcsdy", "vocab.txt; default: the one beside --model")                 \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsnzqo",                                                  \
+    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcsdyR", "vocab.txt; default: the one beside --model")                \
+    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                                 \
       "folder for all output; doctor: whose disk is timed")                                                            \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train (the default of pretrain, unless --do-eval is given alone)")                                              \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "predict the test splits; squad: answer test.json")       \
-    X(submission, Text, "", 0, 0, "", "DIR", NONE, "g", "predict and write the leaderboard's files into DIR")          \
+    X(submission, Text, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")         \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
     X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpdwt",                                                      \
@@ -44,7 +45,7 @@
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
       "flags take "                                                                                                    \
       "precedence")                                                                                                    \
-    X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "t",                                                                  \
+    X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "tD",                                                                 \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
@@ -100,7 +101,7 @@
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "seed of weights, order and dropout")        \
     /* how */                                                                                                          \
-    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*pd",                                \
+    X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*pdR",                               \
       "compute type; auto: the backend's fastest (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")         \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "*p",                                           \
       "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; untested on a GPU); auto: own")                 \
@@ -109,13 +110,13 @@
     X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*", "fp16: the dynamic scale at the start")   \
     X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*",                                  \
       "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
-    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*pd",                                                            \
+    X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*pdR",                                                           \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
-    X(threads, Count, "0", 0, 4096, "", "N", NONE, "*pwsdy",                                                           \
+    X(threads, Count, "0", 0, 4096, "", "N", NONE, "*pwsdyR",                                                          \
       "number of threads, which changes no result; 0: one for each core that this process may use")                    \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*p",                                                         \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
-    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pd",                                                      \
+    X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pdR",                                                     \
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
       "compute as V ranks would: no bit depends on the number of ranks, nor on --micro-batch-tokens. V divided by "    \
@@ -124,12 +125,12 @@
     X(grain_tokens, Count, "2048", 1, 1e9, "", "N", BITS, "*p",                                                        \
       "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least so many")              \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
-    X(poison, Switch, "false", 0, 0, "", "", NONE, "*", "fill every tensor with NaN at its last use (for tests)")      \
+    X(poison, Switch, "false", 0, 0, "", "", NONE, "*R", "fill every tensor with NaN at its last use (for tests)")     \
     /* state */                                                                                                        \
     X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*",                                                        \
       "time between saves of the training state; off: never by time")                                                  \
     X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*", "save every N steps too; 0: never by count")                \
-    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*", "checkpoints to keep")                                         \
+    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*R", "checkpoints to keep")                                        \
     X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*",                                                               \
       "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
@@ -138,7 +139,7 @@
       "end training after this time in it, all processes of the run together, then evaluate; the schedule stays")      \
     X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
     /* watching */                                                                                                     \
-    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*", "steps between log lines, without a terminal")               \
+    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*R", "steps between log lines, without a terminal")              \
     X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*",                                                           \
       "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
@@ -154,7 +155,7 @@
     X(eval_count, Count, "0", 0, 1e9, "", "N", NONE, "t",                                                              \
       "evaluate N sequences, at even distances among those of --eval-dir; 0: all")                                     \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
-    X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "t",                                   \
+    X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "tR",                                  \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
     X(mlperf_org, Text, "reference_implementation", 0, 0, "", "NAME", NONE, "t",                                       \
       "who submits; this and the next four are fields of mlperf.log")                                                  \
@@ -172,15 +173,15 @@
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
-    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldy",                                                       \
+    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyR",                                                      \
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
       "launcher's environment")                                                                                        \
-    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldy",                                                                 \
+    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldyR",                                                                \
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
       "the route to the other hosts")                                                                                  \
-    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldy",                                                 \
+    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldyR",                                                \
       "time that ranks wait for each other at the start")                                                              \
-    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldy", "silence after which a rank counts as lost")      \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldyR", "silence after which a rank counts as lost")     \
     X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*p",                                               \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
@@ -196,11 +197,11 @@
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
-    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*ln",                                                    \
+    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*lnR",                                                   \
       "memory-backed folder for snapshots, which outlive the process")                                                 \
     X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*p",                                                      \
       "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
-    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*",                                                             \
+    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*R",                                                            \
       "when this file appears, the state is saved to disk and the run stops")                                          \
     X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*p",                                                                \
       "catch a machine that computes wrongly: recompute (compare each recomputed tensor with its first value), P% "    \
@@ -233,7 +234,7 @@
     X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "restarts after faults, at most")                      \
     X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and end")                \
     X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwstd",                                                                \
+    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwstdD",                                                               \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps, text, CSV or JSON lines, also "    \
       "bz2 and gz (wiki), a sentence per line (shards); pretrain, adapt: as wiki; shards are made from it in "         \
       "--output-dir before training; predict: CSV, TSV, JSON lines or a text per line; - or nothing is the standard "  \
@@ -262,12 +263,12 @@
     X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make the N-th run alone, for the arrays of schedulers")      \
     X(csv, Text, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqo",                                                     \
+    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
       "read options from a JSON file, also from the run.json of a run")                                                \
-    X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo",                                            \
+    X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR",                                           \
       "print the resolved configuration as such a file and end")                                                       \
-    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo", "log more")                                     \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqo", "print the version and end")
+    X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR", "log more")                                    \
+    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR", "print the version and end")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \

@@ -117,9 +117,10 @@ Status checkpoint_load_kfac(const char *path, const ParamTable *kfac, float *use
 /* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
 Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
 
-/* The newest checkpoint in `out` whose digests are all right, its state.json's text and step (both may be NULL). Warns
-   of each damaged one and tries the one before it. `*path`, which the caller frees, is NULL (and the Status OK) if
-   `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other error (no permission) ends the search. */
-Status checkpoint_newest(const char *out, Buf *state, int64_t *step, char **path);
+/* The newest checkpoint in `out` whose digests are all right, its state.json's text and step (both may be NULL). Steps
+   from … before `to` do not count (to 0: all do). Warns of each damaged one and tries the one before it. `*path`, which
+   the caller frees, is NULL (and the Status OK) if `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other
+   error (no permission) ends the search. */
+Status checkpoint_newest(const char *out, int64_t from, int64_t to, Buf *state, int64_t *step, char **path);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
+#include "train/repeated.h"
 #include "train/survive.h"
 #include "train/train.h"
 
@@ -45,6 +46,8 @@ static Status turn(Loop *l)
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
+    if (ranks_first(l->ranks)) repeated_record(l->run->c->output_dir, l->first_step, l->progress->step + 1);
+    if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
     Status status = loop_save(l);
     if (status == OK)
         return fail(E_NUMERIC,

@@ -1,27 +1,10 @@
 /* The options of all ranks compared, before anything depends on them. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "config/table.h"
 #include "train/ranks_internal.h"
-
-/* Options that may differ between ranks: paths, properties of the machine, output. */
-static const int own[] = {OPTION_config,       OPTION_print_config,    OPTION_version,      OPTION_output_dir,
-                          OPTION_model_config, OPTION_vocab,           OPTION_threads,      OPTION_backend,
-                          OPTION_precision,    OPTION_rendezvous,      OPTION_iface,        OPTION_memory_budget,
-                          OPTION_log_every,    OPTION_log_format,      OPTION_verbose,      OPTION_poison,
-                          OPTION_keep,         OPTION_connect_timeout, OPTION_peer_timeout, OPTION_snapshot_dir,
-                          OPTION_persist_file};
-
-/* Paths too, but either all ranks or none must have each. */
-static const int places[] = {OPTION_data_dir, OPTION_model, OPTION_eval_dir, OPTION_input, OPTION_submission};
-
-static bool is_one_of(int option, const int *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == option) return true;
-    return false;
-}
 
 Status ranks_check_batch(const Config *c, int64_t ranks)
 {
@@ -50,9 +33,10 @@ Status ranks_compare_options(Comm *comm, const Config *c)
     TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
     TRY_DONE(comm_allgather(comm, given, sizeof given, all));
     for (int i = 0; i < N_OPTIONS; i++) {
-        bool skip = is_one_of(i, places, sizeof places / sizeof *places);
+        const char *letters = config_table[i].commands;
+        bool skip = strchr(letters, 'D') != NULL;
         for (int r = 1; r < comm->size; r++) skip = skip && all[r * N_OPTIONS + i] == all[i];
-        if (skip || !config_option_of(i, c->command) || is_one_of(i, own, sizeof own / sizeof *own)) continue;
+        if (skip || !config_option_of(i, c->command) || strchr(letters, 'R')) continue;
         snprintf(flags[n], sizeof flags[n], "--%s", config_flag(i));
         facts[n] = (CommFact){flags[n], values[i].data};
         n++;

@@ -61,14 +61,25 @@ static void log_found(const Config *config, const char *output_dir, const Persis
              copies ? ", partly from copies on other hosts" : "", newest, (long long)lost, lost == 1 ? " is" : "s are");
 }
 
-Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, int64_t disk, Persist *m)
+/* Leaves suspect pieces out, and returns their number. */
+static int drop_suspects(SnapshotPiece *pieces, int *count, const Suspects * not )
+{
+    int all = *count, kept = 0;
+    for (int i = 0; i < all; i++)
+        if (!suspects_have(not, pieces[i].step)) pieces[kept++] = pieces[i];
+    *count = kept;
+    return all - kept;
+}
+
+Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, int64_t disk,
+                    Persist *m)
 {
     Status status = OK;
     const char *dir = config->snapshot_dir;
     Digest run = {0};
     char *output = NULL; /* canonical, from rank 0 */
     SnapshotPiece *pieces = NULL;
-    int count = 0;
+    int count = 0, dropped;
     size_t bytes;
     bool mine;
     *m = (Persist){0};
@@ -85,6 +96,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     bytes = (size_t)count * sizeof *pieces;
     TRY_DONE(ranks_gather(ranks, (void **)&pieces, &bytes));
     count = (int)(bytes / sizeof *pieces);
+    dropped = drop_suspects(pieces, &count, not );
     snapshot_choose(pieces, count, &m->set, &m->missing);
     if (m->missing.len && ranks_first(ranks)) log_warn("snapshots in %s: %s", dir, m->missing.data);
     if (m->set.generation && m->set.step > disk) {
@@ -92,7 +104,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
         goto done;
     }
     /* The disk has this step or a later one. Ranks killed while they removed their slices left the rest. */
-    if (mine && (m->set.generation || newest_step(pieces, count) <= disk) &&
+    if (mine && !dropped && (m->set.generation || newest_step(pieces, count) <= disk) &&
         snapshot_remove(dir, output, 0, NULL, NULL) != OK)
         log_warn("%s", status_message());
     persist_free(m);

@@ -90,18 +90,15 @@ void eval_results_count(EvalResults *e, const char *name, const char *suffix, in
     buf_printf(&e->text, "eval_%s%s = %lld\n", name, suffix, (long long)count);
 }
 
-void eval_results_note(EvalResults *e, const char *name, const char *text)
-{
-    add_key(e, name, "");
-    buf_json(&e->json, text);
-}
-
-Status eval_results_write(EvalResults *e, const char *output_dir)
+Status eval_results_write(EvalResults *e, const Run *r)
 {
     Status status = OK;
-    char *json_path = file_join(output_dir, "eval_results.json"),
-         *text_path = file_join(output_dir, "eval_results.txt");
+    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
+         *text_path = file_join(r->c->output_dir, "eval_results.txt"), digest[33];
     if (!e->json.len) goto done;
+    digest_format(r->task->eval_digest(r), digest);
+    add_key(e, "data", "");
+    buf_json(&e->json, digest);
     buf_puts(&e->json, "\n}\n");
     TRY_DONE(file_write_durable(json_path, e->json.data, e->json.len));
     TRY_DONE(file_write_durable(text_path, e->text.data, e->text.len));
@@ -113,13 +110,26 @@ done:
     return status;
 }
 
-bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names)
+static bool same_eval_data(const Run *r)
+{
+    Json *doc = NULL;
+    char *path = file_join(r->c->output_dir, "eval_results.json"), digest[33];
+    digest_format(r->task->eval_digest(r), digest);
+    bool same =
+        file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
+    js_free(doc);
+    free(path);
+    return same;
+}
+
+bool result_there(const Run *r, char *const *names, int n_names)
 {
     RunRecord record;
-    char *model = file_join(output_dir, "model.safetensors");
-    bool there = file_exists(model) && run_record_read(output_dir, &record) == OK;
+    char *model = file_join(r->c->output_dir, "model.safetensors");
+    bool there =
+        file_exists(model) && (n_names == 0 || same_eval_data(r)) && run_record_read(r->c->output_dir, &record) == OK;
     if (there) {
-        there = record.s.steps == step;
+        there = record.s.steps == r->resume.progress.step;
         for (int i = 0; i < n_names && there; i++) {
             there = false;
             for (int k = 0; k < record.s.n_evals && !there; k++) there = strcmp(record.s.evals[k].name, names[i]) == 0;

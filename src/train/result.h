@@ -14,12 +14,12 @@ typedef struct {
 } EvalResults;
 void eval_results_value(EvalResults *e, const char *name, const char *suffix, double value);
 void eval_results_count(EvalResults *e, const char *name, const char *suffix, int64_t count);
-void eval_results_note(EvalResults *e, const char *name, const char *text); /* in the .json alone */
-/* Writes both durably, if there is anything, and frees them. */
-Status eval_results_write(EvalResults *e, const char *output_dir);
+/* Writes both durably, if there is anything, and frees them. The .json has the digest of the evaluation data, too. */
+Status eval_results_write(EvalResults *e, const Run *run);
 
-/* The folder holds a model, and a run.json of that many steps with figures of these names: nothing is left to do. */
-bool result_there(const char *output_dir, int64_t step, char *const *names, int n_names);
+/* The folder holds a model, a run.json of the run's last step with figures of these names and, where there are names,
+   an eval_results.json of the same evaluation data: nothing is left to do. */
+bool result_there(const Run *run, char *const *names, int n_names);
 /* Says so, with eval_results.txt on stdout. */
 void result_show(const char *output_dir, int64_t step);
 

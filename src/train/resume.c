@@ -7,6 +7,7 @@
 #include "state/checkpoint.h"
 #include "train/place.h"
 #include "train/recover.h"
+#include "train/repeated.h"
 #include "train/run.h"
 #include "train/saving.h"
 
@@ -78,7 +79,7 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
     if (!from || !out) goto done;
     parent = file_directory(from);
     if (strcmp(parent, out) == 0) goto done;
-    status = checkpoint_newest(output_dir, NULL, NULL, &newest);
+    status = checkpoint_newest(output_dir, 0, 0, NULL, NULL, &newest);
     if (status == OK && !newest) goto done;
     status =
         fail(E_USAGE,
@@ -94,14 +95,14 @@ done:
 }
 
 /* On rank 0: finds the checkpoint, its folder, its state.json and its step; −1: none. */
-static Status find_alone(const Config *config, const char *output_dir, Buf *text, int64_t *step, TrainResume *r,
-                         char **corrupt)
+static Status find_alone(const Config *config, const char *output_dir, const Suspects * not, Buf *text, int64_t *step,
+                         TrainResume *r, char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        status = checkpoint_newest(output_dir, text, step, &r->dir);
+        status = checkpoint_newest(output_dir, not ->from, not ->to, text, step, &r->dir);
         if (status == E_CORRUPT) { /* a snapshot may replace it */
             *corrupt = mem_strdup(status_message());
             return OK;
@@ -120,16 +121,19 @@ done:
     return status;
 }
 
-Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
+/* Collective. The newest state that is not suspect. */
+static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not,
+                         TrainResume *r)
 {
     Status status = OK;
     Buf text = {0};
     char *corrupt = NULL;
     int64_t step = -1;
     *r = (TrainResume){0};
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, &text, &step, r, &corrupt) : OK));
+    TRY_DONE(
+        ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, not, &text, &step, r, &corrupt) : OK));
     if (strcmp(config->resume, "auto") == 0)
-        TRY_DONE(recover_find(config, output_dir, ranks, r->dir ? step : -1, &r->memory));
+        TRY_DONE(recover_find(config, output_dir, ranks, not, r->dir ? step : -1, &r->memory));
     if (r->memory.set.generation) {
         if (corrupt) log_warn("%s", corrupt);
         free(r->dir);
@@ -154,6 +158,18 @@ done:
     buf_free(&text);
     if (status != OK) train_resume_free(r);
     return status;
+}
+
+Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
+{
+    Suspects not = {0};
+    if (strcmp(config->resume, "auto") == 0 && !config->override && ranks_first(ranks))
+        repeated_suspects(output_dir, &not );
+    TRY(ranks_broadcast(ranks, &not, sizeof not ));
+    TRY(find_state(config, output_dir, ranks, &not, r));
+    if (not .to == 0 || train_found(r)) return OK;
+    if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)not .from);
+    return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 
 Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r)

@@ -76,7 +76,7 @@ static Status look_around(Run *r)
 
 static Status look_for_carried(Run *r)
 {
-    TRY(checkpoint_newest(r->c->model, NULL, NULL, &r->carried));
+    TRY(checkpoint_newest(r->c->model, 0, 0, NULL, NULL, &r->carried));
     if (r->carried) return OK;
     return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
 }

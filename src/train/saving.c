@@ -47,6 +47,8 @@ Status saving_open(Saving **saving, const Run *run)
     return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
 }
 
+void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */
+
 void saving_wait_buffer(Saving *s)
 {
     s->stopped = clock_monotonic();

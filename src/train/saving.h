@@ -26,6 +26,8 @@ Status saving_fetch(Saving *s, const float **weights);
 Status saving_begin(Saving *s);
 /* True once after a failed background save (already reported): its step is not on disk. Between steps. */
 bool saving_failed(Saving *s);
+/* From here on one checkpoint more than --keep stays. */
+void saving_keep_one_more(Saving *s);
 /* Waits for the last save; its status. */
 Status saving_wait(Saving *s);
 void saving_close(Saving *s); /* waits; takes NULL */

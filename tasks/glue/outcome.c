@@ -69,7 +69,7 @@ static Status write_results(const Run *r)
             eval_results_value(&results, glue_metric_name(g->task->metrics[m]), d->split->suffix, d->result.metrics[m]);
         eval_results_count(&results, "samples", d->split->suffix, d->examples.count);
     }
-    return eval_results_write(&results, r->c->output_dir);
+    return eval_results_write(&results, r);
 }
 
 static Status write_predictions(const Run *r, GlueSplitData *d)

@@ -174,7 +174,7 @@ static bool results_there(const Run *r)
     char *names[2 * GLUE_MAX_SPLITS];
     for (int i = 0; i < g->n_splits; i++)
         names[i] = mem_printf("%s %s", g->splits[i].split->name, glue_metric_name(g->task->metrics[0]));
-    bool there = !glue_predicts(r->c) && result_there(r->c->output_dir, r->resume.progress.step, names, g->n_splits);
+    bool there = !glue_predicts(r->c) && result_there(r, names, g->n_splits);
     for (int i = 0; i < g->n_splits; i++) free(names[i]);
     return there;
 }

@@ -184,32 +184,18 @@ static Status write_results(const Run *r)
     const PretrainRun *p = r->own;
     Figure figures[] = FIGURES(&p->result);
     EvalResults results = {0};
-    char digest[33];
-    digest_format(shards_digest(p->eval_shards), digest);
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
         if (!isnan(figures[i].value)) eval_results_value(&results, figures[i].name, "", figures[i].value);
     eval_results_count(&results, "samples", "", p->result.sequences);
     eval_results_count(&results, "masked_words", "", p->result.masked);
-    eval_results_note(&results, "data", digest);
-    return eval_results_write(&results, r->c->output_dir);
+    return eval_results_write(&results, r);
 }
 
-/* Whether run.json has the metric, and eval_results.json is of the same shards. */
+/* Whether run.json has the metric, of the same shards. */
 bool pretrain_results_there(const Run *r)
 {
-    const PretrainRun *p = r->own;
-    const char *dir = r->c->output_dir;
-    char *name[] = {(char *)"eval mlm_accuracy"}, digest[33];
-    if (!result_there(dir, r->resume.progress.step, name, r->evaluate ? 1 : 0)) return false;
-    if (!r->evaluate) return true;
-    Json *doc = NULL;
-    char *path = file_join(dir, "eval_results.json");
-    digest_format(shards_digest(p->eval_shards), digest);
-    bool same =
-        file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
-    js_free(doc);
-    free(path);
-    return same;
+    char *name[] = {(char *)"eval mlm_accuracy"};
+    return result_there(r, name, r->evaluate ? 1 : 0);
 }
 
 Status pretrain_evaluate(Run *r)

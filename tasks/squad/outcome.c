@@ -194,7 +194,7 @@ static Status write_results(const Run *r)
         eval_results_count(&results, "total", "", s->file.n_questions);
         eval_results_count(&results, "windows", "", s->windows.examples.count);
     }
-    return eval_results_write(&results, r->c->output_dir);
+    return eval_results_write(&results, r);
 }
 
 Status squad_evaluate(Run *r)

@@ -46,6 +46,8 @@ static void cut_words(SquadParagraph *p)
 static Status read_answers(const Place *at, const Json *answers, SquadQuestion *q)
 {
     size_t n = js_size(answers);
+    if (js_kind(answers) == JSON_KIND_OBJECT || js_kind(answers) == JSON_KIND_STRING)
+        return bad(at, q->id, "its 'answers' are no list of objects with 'text' and 'answer_start', as SQuAD's are");
     q->answers = mem_array(n, sizeof *q->answers);
     for (size_t i = 0; i < n; i++) {
         const Json *a = js_at(answers, i);
@@ -141,6 +143,7 @@ Status squad_parse(const char *name, const char *text, size_t len, bool version_
     *file = (SquadFile){0};
     TRY(js_parse(name, text, len, &doc));
     Status status = read_document(name, doc, version_2, use, file);
+    file->digest = digest_of(text, len);
     js_free(doc);
     return status;
 }

@@ -47,6 +47,7 @@ typedef struct {
     SquadQuestion *questions;   // (n_questions)
     int64_t n_paragraphs, n_questions;
     int64_t cap_paragraphs, cap_questions;
+    Digest digest; /* of its bytes */
 } SquadFile;
 
 /* What a file is for. TRAIN: every question has an answer and its place, or is impossible. DEV: has an answer, or with

@@ -158,9 +158,12 @@ static Digest train_digest(const Run *r) { return ((const SquadRun *)r->own)->tr
 static Digest eval_digest(const Run *r)
 {
     const SquadRun *own = r->own;
-    Digest parts[2];
-    for (int i = 0; i < own->n_splits; i++) parts[i] = own->splits[i].windows.examples.digest;
-    return digest_of(parts, (size_t)own->n_splits * sizeof *parts);
+    Digest parts[4]; /* windows have neither the case of a paragraph nor answers */
+    for (int i = 0; i < own->n_splits; i++) {
+        parts[2 * i] = own->splits[i].windows.examples.digest;
+        parts[2 * i + 1] = own->splits[i].file.digest;
+    }
+    return digest_of(parts, 2 * (size_t)own->n_splits * sizeof *parts);
 }
 
 /* Training can begin with a new head; evaluation cannot use one. */
@@ -192,8 +195,7 @@ static bool same_choice(const Run *r)
 static bool results_there(const Run *r)
 {
     char *names[] = {(char *)"dev f1"};
-    return !r->c->do_predict && result_there(r->c->output_dir, r->resume.progress.step, names, r->evaluate) &&
-           (!r->evaluate || same_choice(r));
+    return !r->c->do_predict && result_there(r, names, r->evaluate) && (!r->evaluate || same_choice(r));
 }
 
 static void figures(const Run *r, RunSummary *summary)

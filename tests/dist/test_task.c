@@ -117,13 +117,15 @@ static Status evaluate(Run *r)
     TRY(evaluate_during(r, NULL, &metric, &text));
     log_info("evaluation: %s", text.data);
     buf_free(&text);
-    return OK;
+    EvalResults results = {0};
+    eval_results_value(&results, "squared_error", "", ((const Scores *)r->own)->sum);
+    return eval_results_write(&results, r);
 }
 
 static bool results_there(const Run *r)
 {
     char *names[] = {(char *)"all squared_error"};
-    return result_there(r->c->output_dir, r->resume.progress.step, names, r->evaluate ? 1 : 0);
+    return result_there(r, names, r->evaluate ? 1 : 0);
 }
 
 static void close_task(Run *r) { examples_free(&((Scores *)r->own)->all); }

@@ -34,6 +34,13 @@ same "first one" again
 # In its own folder it is finished; a flag still comes first.
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json"
 says "this run was finished before"
+# Results of other evaluation data are no results of this run.
+cp -r data whole-data
+head -n 20 whole-data/dev_matched.tsv >data/dev_matched.tsv
+expect 0 "$CAIRN_BINARY" glue --config "first one/run.json"
+says "dev_matched: accuracy"
+[ "$(json_number "first one/eval_results.json" eval_samples)" = 19 ] || complain "the results are those of the other data"
+cp whole-data/dev_matched.tsv data
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json" --max-steps 2 --output-dir shorter
 [ "$(steps_in shorter)" -eq 2 ] || complain "a flag beside run.json did not count"
 

@@ -104,11 +104,22 @@ bad_model && model_put "$(tensor_at bert.encoder.layer.0.output.LayerNorm.weight
 expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model model --output-dir overflow
 says "step 1" "not finite" "last good state"
 [ ! -e overflow/model.safetensors ] || complain "a run that ended in NaN left a model"
-# A learning rate that throws the weights away: the state before is saved, and can be gone on from.
-expect 1 "${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 100 --weight-decay 10 \
-    --warmup 0 --schedule constant --max-steps 100 --save-steps 1
+# A learning rate that throws the weights away: the state before is saved, and can be gone on from. A state from which
+# training ends so at the same step three times is not taken again, but the one before.
+throw=("${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 100 --weight-decay 10
+    --warmup 0 --schedule constant --max-steps 100 --save-steps 1 --keep 2)
+expect 1 "${throw[@]}"
 says "not finite" "last good state"
-ls -d thrown/checkpoint-* >/dev/null || complain "the last good state is not there"
+last=$(sed -n 's/.*"step": \([0-9]*\),.*/\1/p' thrown/not_finite.json)
+{ [ -d "thrown/checkpoint-$((last - 1))" ] && [ -d "thrown/checkpoint-$((last - 2))" ]; } || complain "not both states: $(ls thrown)"
+for _ in 2 3; do
+    expect 1 "${throw[@]}"
+    says "resuming from thrown/checkpoint-$((last - 1)):"
+done
+expect 1 "${throw[@]}"
+says "ended 3 times because a value was not finite at step $last" "resuming from thrown/checkpoint-$((last - 2)):"
+expect 1 "${throw[@]}"
+says "thrown has no state before step $((last - 2))" "resuming from thrown/checkpoint-$((last - 1)):"
 expect 0 "${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 1e-5 --max-steps 3 --resume never
 
 # -- places and sizes

@@ -83,6 +83,21 @@ grep -q "^result_1[[:space:]].*success[[:space:]][0-9.]*[[:space:]]$(tail -n 1 <
 expect 0 "${run[@]}" --mlperf-division open
 grep -q 'run 1 of 2' <<<"$output" && complain "a finished run was made again"
 
+# As a job of Slurm: the time left is that of all runs together. Without any the next job goes on.
+mkdir bin
+printf '#!/bin/sh\ncase $* in *%%L*) echo 05:00:00 ;; *) echo RUNNING ;; esac\n' >bin/squeue
+printf '#!/bin/sh\necho "$@" >>%q\n' "$work/requeued" >bin/scontrol
+chmod +x bin/squeue bin/scontrol
+job=(env PATH="$work/bin:$PATH" SLURM_JOB_ID=1 SLURM_SUBMIT_DIR="$source_dir" RUN_SCRIPT=run_mlperf.sh bash "$scripts/job.slurm")
+flags=(--system "$work/toy.sh" --data-dir "$work/data/train" --eval-dir "$work/data/eval" --model-config "$work/model.json"
+    --experiments 2 --seed 7 --mlperf-platform queued --mlperf-division open)
+(cat toy.sh && echo SECONDS=18000) >late.sh # as if earlier runs had taken the job's time
+expect 75 "${job[@]}" "${flags[@]}" --system "$work/late.sh"
+says "this job has 18000 s left" "CAIRN_MAX_TIME=17940s ended after 0 of 2 runs" "back into the queue"
+holds requeued "requeue 1" || complain "the job was not put back"
+expect 0 "${job[@]}" "${flags[@]}"
+says "run 2 of 2, seed 8"
+
 # Two ranks by the launcher; given seeds; a target that is missed.
 run[2]=two.sh
 expect 1 "${run[@]}" --seed 5 --target-mlm-accuracy 0.99 --max-steps 12 --mlperf-platform missed

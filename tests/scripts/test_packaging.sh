@@ -24,8 +24,33 @@ done < <(sed -n '/^%files/,/^$/s/^ \{4\}//p' "$packaging/apptainer/cairn.def")
 for folder in $(sed -n 's/^add_subdirectory(\([a-z]*\)[^a-z/].*/\1/p' "$source_dir/CMakeLists.txt"); do
     grep -qE "^ +$folder " "$packaging/apptainer/cairn.def" || complain "cairn.def lacks $folder/"
 done
+# Spack's package, with a stand-in for Spack: it loads, and names options that the build has.
 if command -v python3 >/dev/null; then
-    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$packaging/spack/package.py" || complain "package.py is no Python"
+    cat >spack_stub.py <<'END'
+import re, runpy, sys, types
+from pathlib import Path
+
+options, package = set(re.findall("^([A-Z_0-9]+):", Path(sys.argv[1]).read_text(), re.M)), sys.argv[2]
+needed, variants = [], []
+class Package:
+    run_tests = False
+    def define(self, name, value):
+        return f"-D{name}={'ON' if value else 'OFF'}"
+names = dict(CMakePackage=Package, CudaPackage=type("CudaPackage", (), {}), license=lambda *a: None, version=lambda *a: None,
+             variant=lambda name, **a: variants.append(name), depends_on=lambda name, **a: needed.append((name, a)))
+for module in ("spack", "spack.package"):
+    sys.modules[module] = types.ModuleType(module)
+sys.modules["spack.package"].__dict__.update(names, __all__=list(names))
+cairn = runpy.run_path(package)["Cairn"]()
+cairn.spec = types.SimpleNamespace(satisfies=lambda what: what == "+gloo")
+given = dict(re.fullmatch("-D(.*)=(.*)", word).groups() for word in cairn.cmake_args())
+assert options.issuperset(given), f"the build has no {set(given) - options}"
+assert given["WITH_GLOO"] == "ON" and given["WITH_HDF5"] == "OFF", given
+for name, when in needed:
+    for variant in re.findall(r"\+(\w+)", when.get("when", "")):
+        assert variant in variants + ["cuda"], f"{name} is of a variant that does not exist: {variant}"
+END
+    expect 0 python3 spack_stub.py "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/CMakeCache.txt" "$packaging/spack/package.py"
 fi
 
 # apptainer.sh with a stand-in that notes its words and runs them on this host, where the container's folder is the

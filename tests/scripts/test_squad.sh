@@ -58,6 +58,10 @@ expect 0 "${short[@]}" --output-dir parts --eval-every 3
 says "was finished before" "eval_f1"
 expect 0 "${short[@]}" --output-dir parts --eval-every 3 --n-best-size 2
 says "dev: exact_match" # other answers
+cp -r data case
+sed 's/Veldra is a small/VELDRA IS A SMALL/' data/dev-v1.1.json >case/dev-v1.1.json
+expect 0 "${short[@]}" --data-dir case --output-dir parts --eval-every 3 --n-best-size 2
+says "dev: exact_match" # the same pieces of another text
 expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${short[@]:1}" --output-dir pair
 has_file pair/predictions.json
 
@@ -120,6 +124,10 @@ says "has neither dev-v1.1.json nor dev.json"
 cp data/train-v2.0.json old/train-v1.1.json
 expect 1 "${run[@]}" --data-dir old --do-train
 says "old/train-v1.1.json: data[0].paragraphs[0], question veldra-007" "files of SQuAD 2.0 need --version-2"
+printf '%s\n' '{"data": [{"paragraphs": [{"context": "280 m", "qas": [{"id": "q1", "question": "How long?",' \
+    '"answers": {"text": ["280 m"], "answer_start": [0]}}]}]}]}' >old/train-v1.1.json
+expect 1 "${run[@]}" --data-dir old --do-train
+says "question q1: its 'answers' are no list"
 expect 2 "$CAIRN_BINARY" predict --model known-out --input config.json
 says "answers questions" "cairn squad --do-predict"
 expect 1 "$CAIRN_BINARY" glue --task RTE --model known-out --data-dir "$sample" --do-eval --max-seq-length 64

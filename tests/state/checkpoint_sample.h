@@ -133,7 +133,7 @@ static inline Loaded sample_load(const char *path, const char *out)
         memset(arrays[a], 0xff, (size_t)t.size * sizeof(float));
     }
     if (!path) {
-        got.status = checkpoint_newest(out, NULL, NULL, &found);
+        got.status = checkpoint_newest(out, 0, 0, NULL, NULL, &found);
         path = found;
     }
     if (path) got.status = checkpoint_load(path, &t, arrays[0], arrays[1], arrays[2], &text);

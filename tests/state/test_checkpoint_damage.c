@@ -57,7 +57,7 @@ static void assert_fallback(void)
 {
     sample_assert_newest(place, 7);
     char *path;
-    assert_ok(checkpoint_newest(place, NULL, NULL, &path));
+    assert_ok(checkpoint_newest(place, 0, 0, NULL, NULL, &path));
     assert_string_equal(path, older);
     free(path);
 }
@@ -187,7 +187,7 @@ static void test_swapped_folders(void **state)
     assert_int_equal(status_exit_code(got.status), 79);
     assert_message("all 2 checkpoints are damaged (the newest is");
     assert_message(newer);
-    assert_status(checkpoint_newest(place, NULL, NULL, &path), E_CORRUPT);
+    assert_status(checkpoint_newest(place, 0, 0, NULL, NULL, &path), E_CORRUPT);
     assert_null(path);
     free(moved);
 }
