@@ -6,11 +6,27 @@
 
 #include "base/base.h"
 
+/* Why a clock is below its highest: bits of DeviceSample.throttle, as NVML has them. X(bit, name, SLOWED: it takes
+   speed from a busy device). */
+#define THROTTLE_LIST(X)                                                                                               \
+    X(0x001, "idle", false)                                                                                            \
+    X(0x002, "clocks-set", false)                                                                                      \
+    X(0x004, "power-cap", true)                                                                                        \
+    X(0x008, "hardware", true)                                                                                         \
+    X(0x010, "sync-boost", true)                                                                                       \
+    X(0x020, "heat", true)                                                                                             \
+    X(0x040, "heat-hardware", true)                                                                                    \
+    X(0x080, "power-brake", true)                                                                                      \
+    X(0x100, "display", false)
+#define THROTTLE_UNKNOWN UINT64_MAX
+
 /* State of a device, for people. NaN: unknown. */
 typedef struct {
     double sm_mhz, memory_mhz; /* clocks */
     double watts, celsius;
-    double memory_bytes; /* in use, by everyone */
+    double memory_bytes;                   /* in use, by everyone */
+    uint64_t throttle;                     /* of THROTTLE_LIST, or THROTTLE_UNKNOWN */
+    double ecc_corrected, ecc_uncorrected; /* errors of its memory since the driver was loaded */
 } DeviceSample;
 
 typedef struct Device Device;

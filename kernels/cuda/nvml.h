@@ -1,6 +1,6 @@
-/* State of the GPU (clocks, power, temperature, memory) from NVML, the driver's management library, which is loaded at
-   run time (libnvidia-ml.so.1). nvml.cu declares the few functions and constants it needs, from NVIDIA's NVML API
-   reference. One GPU per process. */
+/* State of the GPU (clocks, power, temperature, memory, errors) from NVML, the driver's management library, which is
+   loaded at run time (libnvidia-ml.so.1). nvml.cu declares the few functions and constants it needs, from NVIDIA's NVML
+   API reference. One GPU per process. */
 #ifndef CAIRN_KERNELS_CUDA_NVML_H
 #define CAIRN_KERNELS_CUDA_NVML_H
 

@@ -57,22 +57,21 @@ static bool parse_clock_form(const char *text, double *seconds)
     return true;
 }
 
-/* A number, with or without a fraction, and a unit: s (or none), m, h, d. */
+/* A number, with or without a fraction, and a unit: s (or none), ms, m, h, d. */
 static bool parse_unit_form(const char *text, double *seconds)
 {
     static const struct {
-        char name;
+        const char *name;
         double seconds;
-    } units[] = {{'\0', 1}, {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    } units[] = {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
     size_t number = strspn(text, "0123456789.");
     const char *point = memchr(text, '.', number);
     if (number == 0 || number > 20 || !isdigit((unsigned char)text[0]) || !isdigit((unsigned char)text[number - 1])) {
         return false;
     }
     if (point && memchr(point + 1, '.', (size_t)(text + number - point) - 1)) return false;
-    if (text[number] != '\0' && text[number + 1] != '\0') return false;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (units[i].name == text[number]) {
+        if (strcmp(units[i].name, text + number) == 0) {
             *seconds = strtod(text, NULL) * units[i].seconds;
             return true;
         }
@@ -86,7 +85,7 @@ Status clock_parse_duration(const char *text, double *seconds)
     bool good = strpbrk(text, ":-") ? parse_clock_form(text, &value) : parse_unit_form(text, &value);
     if (!good) {
         return fail(E_USAGE,
-                    "'%s' is not a duration; expected something like 90, 90s, 20m, 1.5h, 2d, 59:30, 02:03:04 "
+                    "'%s' is not a duration; expected something like 90, 90s, 100ms, 20m, 1.5h, 2d, 59:30, 02:03:04 "
                     "or 1-02:03:04",
                     text);
     }

@@ -12,8 +12,8 @@ void clock_iso(char *out, size_t size); /* UTC, "2026-11-21T03:40:36Z": 21 bytes
 
 #define CLOCK_MAX_DURATION (36500.0 * 86400.0)
 
-/* "90", "90s", "20m", "1.5h", "2d", or as Slurm writes it: "59:30" (minutes:seconds), "02:03:04", "1-02:03:04", "1-02",
-   "1-02:03" → seconds, 0 to CLOCK_MAX_DURATION. Anything else is E_USAGE, and *seconds stays. */
+/* "90", "90s", "100ms", "20m", "1.5h", "2d", or as Slurm writes it: "59:30" (minutes:seconds), "02:03:04",
+   "1-02:03:04", "1-02", "1-02:03" → seconds, 0 to CLOCK_MAX_DURATION. Anything else is E_USAGE, and *seconds stays. */
 Status clock_parse_duration(const char *text, double *seconds);
 /* "3s", "2m 03s", "1h 02m 03s", "1d 02h 03m 04s", rounded to seconds; "?" for negative and non-finite values. 32
    bytes suffice. */

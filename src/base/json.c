@@ -1,6 +1,8 @@
 #include "base/json.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -42,6 +44,9 @@ static Status check_depth(const char *name, int64_t first_line, const char *text
     return OK;
 }
 
+/* jansson reports a failed allocation as text that is not valid; mem_alloc ends the process with its own message. */
+static void set_allocator(void) { json_set_alloc_funcs(mem_alloc, free); }
+
 Status js_parse(const char *name, const char *text, size_t len, Json **doc)
 {
     return js_parse_at(name, 1, text, len, doc);
@@ -56,6 +61,8 @@ Status js_parse_at(const char *name, int64_t first_line, const char *text, size_
     }
     if (len == 0) return fail(E_FORMAT, "%s: empty; expected JSON", name);
     TRY(check_depth(name, first_line, text, len));
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, set_allocator);
     json_error_t error;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (!root) {

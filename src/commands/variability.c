@@ -12,17 +12,22 @@
 
 #define SLOW       1.05 /* times the median of all ranks' means */
 #define FEWER_TIME 0.9  /* a share of processor time below so many times the others' is named */
+#define LOWER      0.97 /* a clock below so many times the others' is named */
+#define HOTTER     5    /* degrees above the others' that are named */
+#define SLOWED     0.05 /* a share of samples, above the others', that is named */
 
 typedef struct {
     char *name; /* "run rank 1" */
     const char *run;
-    int work; /* the first run, from 0, of the same work: only these are compared */
-    char host[64];
+    int work;                              /* the first run, from 0, of the same work: only these are compared */
+    char host[64], gpu[80], throttle[80];  /* "": no GPU; its throttle reasons */
+    double sm_mhz, watts, celsius, slowed; /* its means, and the share of throttled samples; NaN: unknown */
     int64_t rank, threads, steps;
     double waited, processor, switches; /* shares of the time; involuntary switches a second */
     Quantiles own;                      /* seconds of its own work a step */
     double mean;
     double others, others_processor; /* the median of means and of processor's shares of those that are not slow */
+    double others_mhz, others_celsius, others_slowed;
     bool slow;
 } Pace;
 
@@ -83,9 +88,15 @@ static void take(Paces *p, const char *run, int work, const Json *d)
                 .waited = js_real(js_get(d, "waited_s"), NAN) / seconds,
                 .processor = js_real(js_get(d, "processor_s"), NAN) / seconds,
                 .switches = js_real(js_get(d, "switches"), NAN) / seconds,
+                .sm_mhz = js_real(js_get(d, "sm_mhz"), NAN),
+                .watts = js_real(js_get(d, "watts"), NAN),
+                .celsius = js_real(js_get(d, "celsius"), NAN),
+                .slowed = js_real(js_get(d, "slowed"), NAN),
                 .own = quantiles_of(values, (int)n)};
     x->mean = seconds * (1 - x->waited) / (double)x->steps;
     snprintf(x->host, sizeof x->host, "%s", js_string(js_get(d, "host"), "?"));
+    snprintf(x->gpu, sizeof x->gpu, "%s", js_string(js_get(d, "gpu"), ""));
+    snprintf(x->throttle, sizeof x->throttle, "%s", js_string(js_get(d, "throttle"), ""));
     x->name = mem_printf("%s rank %lld", run, (long long)x->rank);
     free(values);
 }
@@ -119,6 +130,9 @@ done:
 
 static double own_of(const Pace *x) { return x->mean; }
 static double processor_of(const Pace *x) { return x->processor / (1 - x->waited); }
+static double mhz_of(const Pace *x) { return x->sm_mhz; }
+static double celsius_of(const Pace *x) { return x->celsius; }
+static double slowed_of(const Pace *x) { return x->slowed; }
 
 /* The median over the ranks of a work that are not slow; of two the smaller, which a slow rank does not move. */
 static double middle_of(const Paces *p, int work, double (*figure)(const Pace *x))
@@ -139,21 +153,46 @@ static void find_slow(Paces *p)
 {
     for (int i = 0; i < p->n; i++) p->items[i].others = middle_of(p, p->items[i].work, own_of);
     for (int i = 0; i < p->n; i++) p->items[i].slow = p->items[i].mean > SLOW * p->items[i].others;
-    for (int i = 0; i < p->n; i++) p->items[i].others_processor = middle_of(p, p->items[i].work, processor_of);
+    for (int i = 0; i < p->n; i++) {
+        Pace *x = &p->items[i];
+        x->others_processor = middle_of(p, x->work, processor_of);
+        x->others_mhz = middle_of(p, x->work, mhz_of);
+        x->others_celsius = middle_of(p, x->work, celsius_of);
+        x->others_slowed = middle_of(p, x->work, slowed_of);
+    }
+}
+
+/* What differs in its GPU's state. A comparison with NaN is false. */
+static void put_slow_gpu(const Pace *x, Buf *out)
+{
+    size_t before = out->len;
+    if (x->sm_mhz < LOWER * x->others_mhz)
+        buf_printf(out, "; its GPU's clock was %.0f MHz, others %.0f", x->sm_mhz, x->others_mhz);
+    if (x->celsius > x->others_celsius + HOTTER)
+        buf_printf(out, "; its GPU had %.0f degrees, others %.0f", x->celsius, x->others_celsius);
+    if (x->slowed > x->others_slowed + SLOWED)
+        buf_printf(out, "; its GPU was throttled (%s) in %.0f %% of the samples, others in %.0f %%", x->throttle,
+                   100 * x->slowed, 100 * x->others_slowed);
+    if (out->len > before) return;
+    if (isfinite(x->sm_mhz))
+        buf_puts(out, "; its GPU's clock, temperature and throttle reasons are as the others'");
+    else
+        buf_puts(out, "; --gpu-metrics would say whether its GPU's clock or temperature differ");
 }
 
 static void put_slow(const Pace *x, Buf *out)
 {
     double share = processor_of(x);
-    buf_printf(out, "slow: %s on %s: %.2f times the others' time of its own work", x->name, x->host,
-               x->mean / x->others);
+    buf_printf(out, "slow: %s on %s%s%s: %.2f times the others' time of its own work", x->name, x->host,
+               *x->gpu ? ", " : "", x->gpu, x->mean / x->others);
+    if (*x->gpu) put_slow_gpu(x, out);
     if (share < FEWER_TIME * x->others_processor)
         buf_printf(
             out,
             "; while it worked it had %.0f %% of its core's time, others %.0f %%, and was interrupted %.0f times "
             "a second: a quota, or a neighbour on its cores",
             100 * share, 100 * x->others_processor, x->switches);
-    else
+    else if (!*x->gpu)
         buf_printf(out,
                    "; it had as much of its core's time as others (%.0f %%), so its cores or memory are slower, or its "
                    "work is more",
@@ -167,9 +206,14 @@ static void fill_table(const Paces *p, Table *t)
 {
     static const char *const heads[] = {"run",    "rank",        "host",       "threads", "steps",
                                         "mean s", "median s",    "p5 s",       "p95 s",   "of others",
-                                        "waited", "core's time", "switches/s", ""};
-    table_init(t, 14, 3);
-    for (int i = 0; i < 14; i++) table_text(t, "%s", heads[i]);
+                                        "waited", "core's time", "switches/s", "GPU",     "SM MHz",
+                                        "W",      "degrees C",   "throttled",  "reasons", ""};
+    enum { N_HEADS = sizeof heads / sizeof *heads, FIRST_GPU = 13, N_GPU = 6 };
+    bool gpus = false;
+    for (int i = 0; i < p->n; i++) gpus = gpus || *p->items[i].gpu;
+    table_init(t, gpus ? N_HEADS : N_HEADS - N_GPU, 3);
+    for (int i = 0; i < N_HEADS; i++)
+        if (gpus || i < FIRST_GPU || i >= FIRST_GPU + N_GPU) table_text(t, "%s", heads[i]);
     for (int i = 0; i < p->n; i++) {
         const Pace *x = &p->items[i];
         table_text(t, "%s", x->run);
@@ -185,6 +229,14 @@ static void fill_table(const Paces *p, Table *t)
         table_figure(t, "%.2f", x->waited);
         table_figure(t, "%.2f", processor_of(x));
         table_figure(t, "%.0f", x->switches);
+        if (gpus) {
+            table_text(t, "%s", x->gpu);
+            table_figure(t, "%.0f", x->sm_mhz);
+            table_figure(t, "%.0f", x->watts);
+            table_figure(t, "%.0f", x->celsius);
+            table_figure(t, "%.2f", x->slowed);
+            table_text(t, "%s", x->throttle);
+        }
         table_text(t, "%s", x->slow ? "slow" : "");
     }
 }

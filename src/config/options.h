@@ -168,6 +168,9 @@
       "sequences per evaluation batch; changes no result")                                                             \
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
+    X(gpu_metrics, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                       \
+      "each TIME (100ms) note the clocks, power, temperature, throttle reasons and ECC errors of each rank's GPU in "  \
+      "gpu.csv, by NVML; changes no result")                                                                           \
     X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z", "read everything, plan, print what would run, and end")      \
     /* ranks */                                                                                                        \
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \

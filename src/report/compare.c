@@ -56,10 +56,10 @@ void compare_option(const ComparedRun *run, const char *flag, Buf *out)
 /* Not rows of their own: paths of the output, saving and logging, and what has a row as it was resolved. */
 static bool is_row(const char *flag)
 {
-    static const char *const others[] = {"output-dir", "recompute",    "precision",      "threads",      "resume",
-                                         "override",   "verbose",      "dry-run",        "config",       "save-every",
-                                         "save-steps", "keep",         "max-time",       "log-every",    "log-format",
-                                         "profile",    "snapshot-dir", "snapshot-steps", "persist-file", "preset"};
+    static const char *const others[] = {
+        "output-dir", "recompute", "precision",   "threads",      "resume",         "override",     "verbose",
+        "dry-run",    "config",    "save-every",  "save-steps",   "keep",           "max-time",     "log-every",
+        "log-format", "profile",   "gpu-metrics", "snapshot-dir", "snapshot-steps", "persist-file", "preset"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(flag, others[i]) == 0) return false;
     return true;

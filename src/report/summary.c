@@ -86,6 +86,10 @@ Status summary_write(const char *output_dir, const RunSummary *s)
     put_##kind(&out, s->member);
     MEMBER_LIST(X)
 #undef X
+    if (s->waited_for && *s->waited_for) {
+        buf_puts(&out, ",\n \"waited_for\": ");
+        buf_json(&out, s->waited_for);
+    }
     put_values(&out, "eval", s->evals, s->n_evals);
     put_values(&out, "plan_bytes", s->regions, s->n_regions);
     buf_puts(&out, ",\n \"memory_series\": [");

@@ -26,6 +26,7 @@ static Status turn(Loop *l)
     Stats stats;
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
+    sampling_step(l->sampling, l->progress->step + 1);
     exec_comm_seconds(l->run->session.train, &busy, &before);
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
@@ -37,6 +38,7 @@ static Status turn(Loop *l)
     l->step_s = l->step_s > 0 ? 0.9 * l->step_s + 0.1 * seconds : seconds;
     TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
     pace_step(l->pace, seconds, waited - before);
+    TRY(pace_look(l->pace, l->run));
     TRY(loop_record(l, &stats, seconds));
     return loop_between_steps(l);
 }
@@ -103,6 +105,28 @@ static Status open_outputs(Loop *l)
     return OK;
 }
 
+/* --gpu-metrics, and --profile's samples. A run without them goes on. */
+static void open_sampling(Loop *l)
+{
+    const Config *c = l->run->c;
+    Device *device = l->run->setup.backend->device;
+    bool asked = c->gpu_metrics > 0;
+    if (!asked && (c->profile == 0 || !device)) return;
+    int rank = ranks_rank(l->ranks);
+    char *name = rank ? mem_printf("gpu-rank%d.csv", rank) : mem_strdup("gpu.csv"),
+         *path = file_join(c->output_dir, name);
+    SamplingOptions options = {.every = asked ? c->gpu_metrics : SAMPLING_EVERY,
+                               .path = path,
+                               .append = l->progress->step > 0,
+                               .rank = rank,
+                               .keep = c->profile > 0 && rank == 0,
+                               .until_taken = !asked};
+    if ((asked || rank == 0) && sampling_open(device, &options, &l->sampling) != OK && ranks_local(l->ranks) == 0)
+        log_printf(asked ? LOG_WARN : LOG_INFO, "no gpu.csv: %s", status_message());
+    free(path);
+    free(name);
+}
+
 /* Logs the time of the gradient exchange, and the part that backward hides. */
 static void log_exchange(const Loop *l)
 {
@@ -159,7 +183,8 @@ Status train_run(Run *run)
     Loop l;
     loop_open(&l, run);
     TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
-    TRY_DONE(profile_open(run->c->output_dir, &run->session, run->c->profile,
+    open_sampling(&l);
+    TRY_DONE(profile_open(run->c->output_dir, &run->session, l.sampling, run->c->profile,
                           run->schedule.total_steps - progress->step, &l.profile));
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->fingerprint)); /* any rank may have to write state.json */
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
@@ -172,7 +197,7 @@ Status train_run(Run *run)
     progress->finished = true;
     TRY_DONE(loop_save(&l));
     log_exchange(&l);
-    TRY_DONE(pace_finish(l.pace, run));
+    TRY_DONE(pace_finish(l.pace, run, l.sampling));
 done:
     if (status == E_NUMERIC) status = end_not_finite(&l);
     if (l.excluded)
@@ -184,6 +209,7 @@ done:
     audit_close(l.audit);
     snapshots_close(l.snapshots, run, status == OK || status == E_STOPPED || l.persisted);
     profile_close(l.profile);
+    sampling_close(l.sampling);
     progress_close(l.display);
     metrics_close(l.metrics);
     saving_close(l.saving);

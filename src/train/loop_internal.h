@@ -24,6 +24,7 @@ typedef struct {
     Metrics *metrics;
     Progress *display;
     Pace *pace;
+    Sampling *sampling;  /* of this rank's GPU; NULL: none */
     Profile *profile;    /* NULL: none */
     StepRecord record;   /* of the last step here */
     StepDigests digests; /* of the step that runs */

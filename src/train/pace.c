@@ -1,16 +1,19 @@
 #include "train/pace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#define KEPT      4096 /* steps, the newest */
-#define WARM_UP   3    /* steps that are not counted, where there are more */
-#define NOTABLE   1.05 /* a rank is slow above so many times the mean of the others */
-#define LEAST_RUN 10   /* steps before a rank is called slow */
+#define KEPT       4096 /* steps, the newest */
+#define WARM_UP    3    /* steps that are not counted, where there are more */
+#define NOTABLE    1.05 /* a rank is slow above so many times the mean of the others */
+#define LEAST_RUN  10   /* steps before a rank is called slow */
+#define LOOK_FIRST 100  /* steps of the process before such a rank is named, and between further times */
+#define LOOK_EVERY 1000
 
 /* A rank is slow during training if its own work takes SLOW times the median of the others in two windows in a row. */
 #define SLOW         3.0
@@ -21,7 +24,12 @@ typedef struct {
     int32_t rank, threads;
     int64_t steps, switches; /* counted; involuntary switches of the thread that trains */
     double seconds, waited_s, processor_s;
-    char host[64];
+    char host[64], gpu[80]; /* "": no GPU */
+    SamplingSummary sampled;
+} Totals;
+
+typedef struct {
+    Totals t;
     float own_s[KEPT]; /* the newest min(steps, KEPT), in any order */
 } Record;
 
@@ -119,80 +127,134 @@ static void watch_step(Pace *p, double seconds)
 
 void pace_step(Pace *p, double seconds, double waited)
 {
-    Record *r = &p->r;
+    Totals *t = &p->r.t;
     p->own_s += fmax(seconds - waited, 0);
     ranks_tell_own_s(p->ranks, p->own_s);
     watch_step(p, seconds);
     if (p->seen++ == WARM_UP || p->seen == 1) { /* the first steps count only where there are no others */
-        *r = (Record){0};
+        p->r = (Record){0};
         p->processor_began = processor_seconds();
         p->switches_began = switches();
         if (p->seen > 1) return;
     }
-    r->own_s[r->steps++ % KEPT] = (float)fmax(seconds - waited, 0);
-    r->seconds += seconds;
-    r->waited_s += waited;
-    r->processor_s = processor_seconds() - p->processor_began;
-    r->switches = switches() - p->switches_began;
+    p->r.own_s[t->steps++ % KEPT] = (float)fmax(seconds - waited, 0);
+    t->seconds += seconds;
+    t->waited_s += waited;
+    t->processor_s = processor_seconds() - p->processor_began;
+    t->switches = switches() - p->switches_began;
 }
 
-static int kept(const Record *r) { return r->steps < KEPT ? (int)r->steps : KEPT; }
+static double own_seconds(const Totals *t) { return (t->seconds - t->waited_s) / (double)t->steps; }
 
-static double own_seconds(const Record *r) { return (r->seconds - r->waited_s) / (double)r->steps; }
+static void put_member(Buf *out, const char *name, double value)
+{
+    if (!isfinite(value)) return;
+    buf_printf(out, ", \"%s\": ", name);
+    buf_double(out, value);
+}
 
 static void put_record(const Record *r, Buf *out)
 {
-    buf_printf(out, "{\"rank\": %d, \"host\": ", r->rank);
-    buf_json(out, r->host);
-    buf_printf(out, ", \"threads\": %d, \"steps\": %lld, \"seconds\": ", r->threads, (long long)r->steps);
-    buf_double(out, r->seconds);
-    buf_puts(out, ", \"waited_s\": ");
-    buf_double(out, r->waited_s);
-    buf_puts(out, ", \"processor_s\": ");
-    buf_double(out, r->processor_s);
-    buf_printf(out, ", \"switches\": %lld, \"own_s\": [", (long long)r->switches);
-    for (int i = 0; i < kept(r); i++) buf_printf(out, "%s%.6g", i ? ", " : "", (double)r->own_s[i]);
+    const Totals *t = &r->t;
+    int kept = t->steps < KEPT ? (int)t->steps : KEPT;
+    buf_printf(out, "{\"rank\": %d, \"host\": ", t->rank);
+    buf_json(out, t->host);
+    if (*t->gpu) {
+        buf_puts(out, ", \"gpu\": ");
+        buf_json(out, t->gpu);
+    }
+    buf_printf(out, ", \"threads\": %d, \"steps\": %lld, \"seconds\": ", t->threads, (long long)t->steps);
+    buf_double(out, t->seconds);
+    put_member(out, "waited_s", t->waited_s);
+    put_member(out, "processor_s", t->processor_s);
+    buf_printf(out, ", \"switches\": %lld", (long long)t->switches);
+    put_member(out, "sm_mhz", t->sampled.sm_mhz);
+    put_member(out, "watts", t->sampled.watts);
+    put_member(out, "celsius", t->sampled.celsius);
+    put_member(out, "ecc", t->sampled.ecc);
+    put_member(out, "slowed", t->sampled.slowed);
+    if (isfinite(t->sampled.slowed)) {
+        buf_puts(out, ", \"throttle\": \"");
+        put_throttle(out, t->sampled.reasons);
+        buf_puts(out, "\"");
+    }
+    buf_puts(out, ", \"own_s\": [");
+    for (int i = 0; i < kept; i++) buf_printf(out, "%s%.6g", i ? ", " : "", (double)r->own_s[i]);
     buf_puts(out, "]}\n");
 }
 
-/* The rank whose own work took longest, if the others waited for it. */
-static void log_slowest(const Record *all, int n)
+/* The rank whose own work took longest, if the others waited for it; else "". */
+static void name_slowest(const Totals *all, int n, Buf *out)
 {
     double others = 0, waited = 0;
     int slowest = 0;
+    buf_puts(out, "");
     for (int i = 1; i < n; i++)
         if (own_seconds(&all[i]) > own_seconds(&all[slowest])) slowest = i;
-    const Record *r = &all[slowest];
-    if (n < 2 || r->steps < LEAST_RUN) return;
+    const Totals *t = &all[slowest];
+    if (n < 2 || t->steps < LEAST_RUN) return;
     for (int i = 0; i < n; i++) {
         if (i == slowest) continue;
         others += own_seconds(&all[i]) / (n - 1);
         waited += all[i].waited_s / (n - 1);
     }
-    if (own_seconds(r) > NOTABLE * others)
-        log_info("the others waited for rank %d on %s: its own work takes %.3g s a step, theirs %.3g s; in %lld steps "
-                 "of %.3g s together they waited %.3g s each, it %.3g s",
-                 r->rank, r->host, own_seconds(r), others, (long long)r->steps, r->seconds, waited, r->waited_s);
+    if (own_seconds(t) <= NOTABLE * others) return;
+    buf_printf(out, "rank %d on %s", t->rank, t->host);
+    if (*t->gpu) buf_printf(out, " (%s)", t->gpu);
+    buf_printf(out,
+               ": its own work takes %.3g s a step, theirs %.3g s; in %lld steps of %.3g s together they waited %.3g s "
+               "each, it %.3g s",
+               own_seconds(t), others, (long long)t->steps, t->seconds, waited, t->waited_s);
 }
 
-Status pace_finish(Pace *p, const Run *run)
+static void fill_record(Pace *p, const Run *run)
+{
+    Totals *t = &p->r.t;
+    const Backend *b = run->setup.backend;
+    t->rank = ranks_rank(run->ranks);
+    t->threads = b ? b->threads : 0;
+    if (b && b->device) snprintf(t->gpu, sizeof t->gpu, "%s", b->device->unit);
+    if (gethostname(t->host, sizeof t->host - 1) != 0) strcpy(t->host, "?");
+}
+
+Status pace_look(Pace *p, const Run *run)
+{
+    if (!run->ranks || (p->seen != LOOK_FIRST && p->seen % LOOK_EVERY != 0)) return OK;
+    Totals *all = mem_alloc(sizeof *all);
+    size_t bytes = sizeof *all;
+    Buf text = {0};
+    fill_record(p, run);
+    *all = p->r.t;
+    Status status = ranks_gather(run->ranks, (void **)&all, &bytes);
+    if (status == OK) name_slowest(all, (int)(bytes / sizeof *all), &text);
+    if (text.len && run_first(run)) log_info("the others wait for %s", text.data);
+    buf_free(&text);
+    free(all);
+    return status;
+}
+
+Status pace_finish(Pace *p, Run *run, Sampling *sampling)
 {
     Record *all = mem_alloc(sizeof *all);
     size_t bytes = sizeof *all;
-    Status status = OK;
-    p->r.rank = ranks_rank(run->ranks);
-    p->r.threads = run->setup.backend ? run->setup.backend->threads : 0;
-    if (gethostname(p->r.host, sizeof p->r.host - 1) != 0) strcpy(p->r.host, "?");
+    fill_record(p, run);
+    p->r.t.sampled = sampling_summary(sampling);
     *all = p->r;
-    status = ranks_gather(run->ranks, (void **)&all, &bytes);
+    Status status = ranks_gather(run->ranks, (void **)&all, &bytes);
     if (status == OK && run_first(run)) {
-        Buf text = {0};
-        char *path = file_join(run->c->output_dir, "ranks.jsonl");
         int n = (int)(bytes / sizeof *all);
-        for (int i = 0; i < n; i++) put_record(&all[i], &text);
+        Buf text = {0};
+        Totals *totals = mem_array((size_t)n, sizeof *totals);
+        char *path = file_join(run->c->output_dir, "ranks.jsonl");
+        for (int i = 0; i < n; i++) {
+            put_record(&all[i], &text);
+            totals[i] = all[i].t;
+        }
         if (file_write_durable(path, text.data, text.len) != OK) log_warn("%s", status_message());
-        log_slowest(all, n);
+        name_slowest(totals, n, &run->waited_for);
+        if (run->waited_for.len) log_info("the others waited for %s", run->waited_for.data);
         buf_free(&text);
+        free(totals);
         free(path);
     }
     free(all);

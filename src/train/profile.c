@@ -6,24 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/box.h"
 #include "train/machine.h"
 #include "train/profile_works.h"
-#include "train/sampling.h"
 #include "train/trace.h"
 
-#define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone profiles */
+#define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone writes a trace */
 #define ALL_FILE     "trace.json"       /* of a pipeline's ranks */
 #define KERNELS_FILE "kernels.csv"
-#define GPU_FILE     "gpu.csv"
 
-/* All calls of one op, in one phase and shape. */
+/* All calls of one op, in one phase and shape: a row of kernels.csv, as ranks send it. */
 typedef struct {
     Op op;
     Phase phase;
     int64_t k, n; /* of a product's weight; 0: another op */
     int64_t calls;
     double seconds, flops, bytes;
+    double median, p95; /* seconds a call; only in rows */
+    int64_t rank;
 } Kernel;
+
+typedef struct {
+    double *items; // (n)
+    int n, cap;
+} Times;
 
 struct Profile {
     char *dir;
@@ -38,7 +44,8 @@ struct Profile {
     Buf events, works; /* of the trace, to be written; StepWorks, on rank 0 of all ranks */
     FileWriter file;
     Kernel *kernels;
-    int n_kernels, cap_kernels;
+    Times *times; // (n_kernels): of each call
+    int n_kernels, cap_kernels, cap_times;
     CostRates rates;
     bool rates_known;
     Sampling *sampling;
@@ -50,13 +57,13 @@ static const PipelinePlace *place_of(const Profile *p) { return p->session->plan
 
 /* ---- the trace ---- */
 
-/* The other ranks of a pipeline do not know, so it stays active. */
+/* The other ranks do not know, so it stays active. */
 static void give_up(Profile *p)
 {
     log_warn("the profile is given up, training continues: %s", status_message());
     file_writer_abandon(&p->file);
     p->writes = false;
-    p->active = place_of(p) != NULL;
+    p->active = p->session->options.ranks != NULL;
 }
 
 static void write_events(Profile *p)
@@ -103,19 +110,26 @@ void profile_range(Profile *p, double begin, const char *format, ...)
 
 static bool is_product(Op op) { return op == OP_LINEAR || op == OP_LINEAR_DGRAD || op == OP_LINEAR_WGRAD; }
 
-static void add_kernel(Profile *p, const Kernel *k)
+static void add_call(Profile *p, const Kernel *k)
 {
-    for (int i = 0; i < p->n_kernels; i++) {
-        Kernel *at = &p->kernels[i];
-        if (at->op != k->op || at->phase != k->phase || at->k != k->k || at->n != k->n) continue;
-        at->calls += k->calls;
-        at->seconds += k->seconds;
-        at->flops += k->flops;
-        at->bytes += k->bytes;
-        return;
+    int i = 0;
+    while (i < p->n_kernels && (p->kernels[i].op != k->op || p->kernels[i].phase != k->phase ||
+                                p->kernels[i].k != k->k || p->kernels[i].n != k->n))
+        i++;
+    if (i == p->n_kernels) {
+        MEM_GROW(p->kernels, p->n_kernels, p->cap_kernels);
+        MEM_GROW(p->times, p->n_kernels, p->cap_times);
+        p->times[i] = (Times){0};
+        p->kernels[p->n_kernels++] = (Kernel){.op = k->op, .phase = k->phase, .k = k->k, .n = k->n};
     }
-    MEM_GROW(p->kernels, p->n_kernels, p->cap_kernels);
-    p->kernels[p->n_kernels++] = *k;
+    Kernel *at = &p->kernels[i];
+    Times *t = &p->times[i];
+    MEM_GROW(t->items, t->n, t->cap);
+    t->items[t->n++] = k->seconds;
+    at->calls++;
+    at->seconds += k->seconds;
+    at->flops += k->flops;
+    at->bytes += k->bytes;
 }
 
 /* Rows of the first operand whose rows vary with the micro-batch; else of the output. */
@@ -136,14 +150,13 @@ static void add_record(Profile *p, const Plan *plan, const ExecRecord *r, double
     plan_instr_name(plan, r->instr, name);
     OpCost cost = op_cost(&call, &r->rows, mean_length);
     bool product = is_product(instr->op);
-    add_kernel(p, &(Kernel){.op = instr->op,
-                            .phase = instr->phase,
-                            .k = product ? instr->attr.linear.k : 0,
-                            .n = product ? instr->attr.linear.n : 0,
-                            .calls = 1,
-                            .seconds = r->end - r->begin,
-                            .flops = cost.product_flops,
-                            .bytes = cost.bytes});
+    add_call(p, &(Kernel){.op = instr->op,
+                          .phase = instr->phase,
+                          .k = product ? instr->attr.linear.k : 0,
+                          .n = product ? instr->attr.linear.n : 0,
+                          .seconds = r->end - r->begin,
+                          .flops = cost.product_flops,
+                          .bytes = cost.bytes});
     trace_span(&p->trace, &p->events, TRACK_LANES + (int)instr->lane, phase_name(instr->phase), name, r->begin, r->end);
     buf_printf(&p->events,
                ", \"args\": {\"instr\": %d, \"layer\": %d, \"rows\": %lld, \"flops\": %.0f, \"bytes\": %.0f}}",
@@ -171,21 +184,13 @@ static Status take_records(Profile *p, double mean_length)
 static Status collect(Profile *p, int64_t step)
 {
     Ranks *ranks = p->session->options.ranks;
-    Buf works = {0}, kernels = {0};
+    Buf works = {0};
     works_take(p->session, p->trace.rank, step, p->trace.zero, &works);
     works_trace(&works, &p->trace, TRACK_WORKS, &p->events);
-    if (!ranks_first(ranks)) {
-        buf_append(&kernels, p->kernels, (size_t)p->n_kernels * sizeof *p->kernels);
-        p->n_kernels = 0;
-    }
     Status status = works_collect(ranks, &works);
-    if (status == OK) status = works_collect(ranks, &kernels);
     if (status == OK) status = works_collect(ranks, &p->events);
-    const Kernel *k = (const void *)kernels.data;
-    for (size_t i = 0; i < kernels.len / sizeof *k; i++) add_kernel(p, &k[i]);
     if (works.len) buf_append(&p->works, works.data, works.len);
     buf_free(&works);
-    buf_free(&kernels);
     return status;
 }
 
@@ -197,11 +202,26 @@ static int longest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static double total_seconds(const Profile *p)
+static double total_seconds(const Kernel *rows, int n, int64_t rank)
 {
     double total = 0;
-    for (int i = 0; i < p->n_kernels; i++) total += p->kernels[i].seconds;
+    for (int i = 0; i < n; i++) total += rows[i].rank == rank ? rows[i].seconds : 0;
     return total;
+}
+
+/* Completes this rank's rows and forgets the times. */
+static void close_rows(Profile *p)
+{
+    for (int i = 0; p->times && i < p->n_kernels; i++) {
+        Quantiles q = quantiles_of(p->times[i].items, p->times[i].n);
+        p->kernels[i].median = q.median;
+        p->kernels[i].p95 = q.p95;
+        p->kernels[i].rank = p->trace.rank;
+        free(p->times[i].items);
+    }
+    free(p->times);
+    p->times = NULL;
+    if (p->n_kernels > 0) qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
 }
 
 static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out)
@@ -218,35 +238,30 @@ static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out
     csv_number(out, 1e-9 * k->bytes / s, 3);
     csv_number(out, known * 1e-9 * p->rates.bytes, 3);
     csv_number(out, known * least / s, 4);
-    buf_puts(out, "\n");
+    csv_number(out, k->median, 9);
+    csv_number(out, k->p95, 9);
+    buf_printf(out, ",%lld\n", (long long)k->rank);
 }
 
-static Status write_table(const Profile *p, const char *name, Buf *text)
+static Status write_kernels(const Profile *p, const Kernel *rows, int n)
 {
-    char *path = file_join(p->dir, name);
-    Status status = file_write_durable(path, text->data, text->len);
+    Buf text = {0};
+    char *path = file_join(p->dir, KERNELS_FILE);
+    buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
+                    "p95_s,rank\n");
+    for (int i = 0; i < n; i++) put_kernel(p, &rows[i], total_seconds(rows, n, rows[i].rank), &text);
+    Status status = file_write_durable(path, text.data, text.len);
     free(path);
-    buf_free(text);
+    buf_free(&text);
     return status;
 }
 
-static Status write_kernels(Profile *p)
-{
-    Buf text = {0};
-    double total = total_seconds(p);
-    qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
-    buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit\n");
-    for (int i = 0; i < p->n_kernels; i++) put_kernel(p, &p->kernels[i], total, &text);
-    return write_table(p, KERNELS_FILE, &text);
-}
-
-/* gpu.csv, and the same samples as counters of the trace. */
-static Status write_samples(Profile *p)
+/* The samples as counters of the trace. */
+static void write_samples(Profile *p)
 {
     const SampleRecord *r;
-    int n = sampling_stop(p->sampling, &r);
-    Buf text = {0}, *events = &p->events;
-    if (n == 0) return OK;
+    int n = sampling_take(p->sampling, &r);
+    Buf *events = &p->events;
     for (int i = 0; i < n; i++) {
         trace_counter(&p->trace, events, r[i].when, "SM clock", "MHz", r[i].device.sm_mhz);
         trace_counter(&p->trace, events, r[i].when, "memory clock", "MHz", r[i].device.memory_mhz);
@@ -255,8 +270,6 @@ static Status write_samples(Profile *p)
         trace_counter(&p->trace, events, r[i].when, "memory in use", "bytes", r[i].device.memory_bytes);
     }
     write_events(p);
-    sampling_csv(r, n, p->trace.zero, &text);
-    return write_table(p, GPU_FILE, &text);
 }
 
 /* ---- its life ---- */
@@ -264,7 +277,7 @@ static Status write_samples(Profile *p)
 /* Removes the files of an earlier profile. The trace is written step by step. */
 static Status open_files(Profile *p)
 {
-    static const char *const names[] = {TRACE_FILE, ALL_FILE, KERNELS_FILE, GPU_FILE, "timeline.svg", "work.csv"};
+    static const char *const names[] = {TRACE_FILE, ALL_FILE, KERNELS_FILE, "timeline.svg", "work.csv"};
     Status status = file_make_directories(p->dir);
     if (status == OK) status = file_remove_temporaries(p->dir);
     for (size_t i = 0; i < sizeof names / sizeof *names && status == OK; i++) {
@@ -289,18 +302,20 @@ static Status share_zero(Profile *p, double *error)
     return OK;
 }
 
-Status profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left, Profile **profile)
+Status profile_open(const char *output_dir, Session *session, Sampling *sampling, int64_t wanted, int64_t left,
+                    Profile **profile)
 {
     const PipelinePlace *place = session->plan.input.place;
     double clock_error = 0;
     int rank = ranks_rank(session->options.ranks);
     *profile = NULL;
-    if ((wanted <= 0 && !place) || left <= 0 || (rank > 0 && !place)) return OK;
+    if ((wanted <= 0 && !place) || left <= 0) return OK;
     Profile *p = *profile = mem_alloc(sizeof *p);
     p->instrs = wanted > 0;
     if (!p->instrs) wanted = PROFILE_WORKS;
     p->dir = file_join(output_dir, "profile");
     p->session = session;
+    p->sampling = sampling;
     p->wanted = wanted < left ? wanted : left;
     p->warm_up = left - p->wanted < PROFILE_WARM_UP ? left - p->wanted : PROFILE_WARM_UP;
     p->writes = rank == 0;
@@ -313,15 +328,14 @@ Status profile_open(const char *output_dir, Session *session, int64_t wanted, in
         give_up(p);
         return OK;
     }
-    if (p->instrs) p->sampling = sampling_start(session->options.backend->device);
     put_header(p, clock_error);
     return OK;
 }
 
-static Status finish_files(Profile *p)
+static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
-    TRY(write_samples(p));
-    if (p->instrs) TRY(write_kernels(p));
+    write_samples(p);
+    if (p->instrs) TRY(write_kernels(p, rows, n));
     if (place_of(p)) TRY(works_write(place_of(p), p->dir, &p->works));
     trace_close(&p->events);
     write_events(p);
@@ -330,10 +344,10 @@ static Status finish_files(Profile *p)
     return file_writer_close(&p->file, NULL, NULL);
 }
 
-static void finish(Profile *p)
+/* Writes (n) rows of ranks, rank 0's first, each rank's longest first. */
+static void finish(Profile *p, const Kernel *rows, int n)
 {
     bool writes = p->writes;
-    if (!p->active) return;
     p->active = false;
     if (!writes) return;
     if (p->done == 0) {
@@ -341,17 +355,30 @@ static void finish(Profile *p)
         file_writer_abandon(&p->file);
         return;
     }
-    if (finish_files(p) != OK) {
+    if (finish_files(p, rows, n) != OK) {
         give_up(p);
         p->active = false;
         return;
     }
-    if (p->n_kernels == 0) return;
-    const Kernel *first = &p->kernels[0];
-    double total = total_seconds(p);
+    if (n == 0) return;
+    const Kernel *first = &rows[0];
+    double total = total_seconds(rows, n, first->rank);
     log_info("profile of %lld steps: instrs took %.3f s of %.3f s, the longest %s (%s) %.1f %%; see %s",
              (long long)p->done, total, p->wall, op_info(first->op)->name, phase_name(first->phase),
              total > 0 ? 100 * first->seconds / total : 0, p->dir);
+}
+
+/* Collective: the last profiled step has ended on all ranks. */
+static Status finish_all(Profile *p)
+{
+    close_rows(p);
+    size_t bytes = (size_t)p->n_kernels * sizeof *p->kernels;
+    void *rows = mem_alloc(bytes ? bytes : 1);
+    if (bytes) memcpy(rows, p->kernels, bytes);
+    Status status = ranks_gather(p->session->options.ranks, &rows, &bytes);
+    if (status == OK) finish(p, rows, (int)(bytes / sizeof(Kernel)));
+    free(rows);
+    return status;
 }
 
 Status profile_step_begin(Profile *p)
@@ -382,15 +409,14 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
         exec_pipeline_note(session_works(p->session), false);
     }
     write_events(p);
-    if (++p->done == p->wanted) finish(p);
-    return OK;
+    return ++p->done == p->wanted ? finish_all(p) : OK;
 }
 
 void profile_close(Profile *p)
 {
     if (!p) return;
-    finish(p);
-    sampling_free(p->sampling);
+    close_rows(p);
+    if (p->active) finish(p, p->kernels, p->n_kernels); /* the others may be gone */
     buf_free(&p->events);
     buf_free(&p->works);
     free(p->kernels);

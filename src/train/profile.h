@@ -1,6 +1,6 @@
 /* `--profile N`: times of every instr of N steps, into OUT/profile/ (docs/files.md): a trace for Perfetto, a table of
-   ops against the machine's limits, and the device's clocks, power and temperature. Rank 0 alone profiles, but in a
-   pipeline all ranks do, and rank 0 writes; there the times of works are noted without --profile, too, for a timeline.
+   ops against the machine's limits. All ranks profile and rank 0 writes; of a pipeline the times of works are noted
+   without --profile, too, for a timeline.
    The first steps of a process warm up and are not profiled. No result changes.
 
    All times are of clock_monotonic, to which a backend's marks are tied (backend.h), counted from profile_open. A file
@@ -9,6 +9,7 @@
 #ifndef CAIRN_TRAIN_PROFILE_H
 #define CAIRN_TRAIN_PROFILE_H
 
+#include "train/sampling.h"
 #include "train/session.h"
 
 #define PROFILE_WARM_UP 3 /* steps, at most; a short run has fewer */
@@ -16,16 +17,18 @@
 
 typedef struct Profile Profile;
 
-/* For the next `wanted` steps of `left`, after the warm-up; NULL for none, and on a rank that does not profile.
-   Measures the machine's rates if they are unknown, and starts sampling the device. Collective in a pipeline, as
-   profile_step_end. The caller closes the profile, also after a failure. */
-Status profile_open(const char *output_dir, Session *session, int64_t wanted, int64_t left, Profile **profile);
-/* Around a step. `mean_length`: of its sequences, in tokens. The last profile_step_end writes the files. */
+/* For the next `wanted` steps of `left`, after the warm-up; NULL for none. Rank 0 measures the machine's rates if they
+   are unknown. `sampling` (NULL: none) has the samples of the device for the trace. Collective in a pipeline. The
+   caller closes the profile, also after a failure. */
+Status profile_open(const char *output_dir, Session *session, Sampling *sampling, int64_t wanted, int64_t left,
+                    Profile **profile);
+/* Around a step. `mean_length`: of its sequences, in tokens. The last profile_step_end writes the files, and is
+   Collective; in a pipeline all are. */
 Status profile_step_begin(Profile *p);
 Status profile_step_end(Profile *p, int64_t step, double mean_length);
 /* An event of the host track from `begin` (clock_monotonic) until now; ignored in the warm-up. */
 void profile_range(Profile *p, double begin, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Writes the steps so far, where fewer than `wanted` were made. */
+/* Writes the steps so far, of ops those of rank 0, where fewer than `wanted` were made. */
 void profile_close(Profile *p);
 
 #endif

@@ -48,6 +48,7 @@ Status result_write(const Run *r)
                     .version = CAIRN_VERSION,
                     .started = r->started_at,
                     .hosts = r->hosts.data,
+                    .waited_for = r->waited_for.data,
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
                     .again = again,

@@ -402,6 +402,7 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     buf_free(&r.fingerprint);
     buf_free(&r.config_json);
     buf_free(&r.hosts);
+    buf_free(&r.waited_for);
     free(r.norm_forms);
     free(r.carried);
     return status;

@@ -19,6 +19,7 @@ struct Run {
     const Config *given; /* as the user gave it */
     char started_at[32]; /* UTC */
     Buf hosts;           /* of all ranks: "node1 (4 ranks), node2 (4 ranks)" */
+    Buf waited_for;      /* rank 0, after training: the rank that the others waited for; "" for none */
     Ranks *ranks;        /* NULL: one */
 
     /* The task sets these. */

@@ -39,8 +39,17 @@ sums() {
 # A step's last micro-batch runs in pieces, captured between the sums; a short epoch leaves rank 1 without a sequence.
 start 2 gloo "${glue[@]}" --output-dir gloo --comm gloo --profile 1
 ended 0
-start 2 nccl "${glue[@]}" --output-dir nccl --comm nccl --profile 1 --do-eval
+LD_LIBRARY_PATH=$twin:$build/tests/fakes/nvml start 2 nccl "${glue[@]}" --output-dir nccl --comm nccl --profile 1 --do-eval \
+    --gpu-metrics 2ms
 ended 0
+for rank in 0 1; do # each has rows and samples of its own
+    grep -q ",$rank\$" nccl/profile/kernels.csv || complain "kernels.csv has no row of rank $rank"
+    file=nccl/gpu.csv
+    [ $rank = 0 ] || file=nccl/gpu-rank$rank.csv
+    grep -q "^[0-9.]*,$rank,[0-9]*,1[0-9]*,2619,650.125,,12345678901,none,7,0\$" "$file" || complain "$file: $(head -n 3 "$file")"
+    grep -q "^{\"rank\": $rank, .*\"gpu\": \"host executor $rank\", .*\"throttle\": \"power-cap|heat\"" nccl/ranks.jsonl ||
+        complain "ranks.jsonl: $(cut -c1-400 nccl/ranks.jsonl)"
+done
 same gloo nccl
 equal_ranks nccl 2
 grep -q 'gradients go from GPU to GPU: NCCL 0.0.1' nccl.0 || complain "the log does not name NCCL"

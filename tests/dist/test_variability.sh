@@ -20,6 +20,9 @@ while alive "$slow"; do
 done
 ended 0
 grep -q "the others waited for rank 1 on " log.0 || complain "the run does not name rank 1: $(grep waited log.0)"
+grep -q "the others wait for rank 1 on " log.0 || complain "rank 1 is not named after 100 steps"
+grep -q '"waited_for": "rank 1 on ' slowed/run.json || complain "run.json: $(head -c 2000 slowed/run.json)"
+grep -q 'waited_for.*rank 1 on ' slowed/report.html || complain "report.html does not name rank 1"
 [ "$(grep -c '"own_s"' slowed/ranks.jsonl)" -eq 2 ] || complain "ranks.jsonl: $(cut -c1-200 slowed/ranks.jsonl)"
 expect 0 "$CAIRN_BINARY" variability slowed --output-dir shown --csv shown.csv
 says "slow: slowed rank 1 on " "a quota, or a neighbour on its cores"

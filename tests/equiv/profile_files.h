@@ -251,14 +251,16 @@ static inline void expect_near(double got, double expected, double error)
 /* kernels.csv: its rows add up to the trace, and its rates are its own counts over its own seconds. */
 static inline void check_kernels(const Fixture *f, const char *out, const Trace *t)
 {
-    char *text = read_text(f, out, "kernels.csv"), *rest = text, *cell[12];
+    char *text = read_text(f, out, "kernels.csv"), *rest = text, *cell[15];
     double seconds = 0, share = 0, longest = INFINITY;
     long calls = 0;
     int rows = 0, products = 0;
-    assert_string_equal(strsep(&rest, "\n"),
-                        "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit");
+    assert_string_equal(
+        strsep(&rest, "\n"),
+        "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
+        "p95_s,rank");
     for (char *line; (line = strsep(&rest, "\n")) && *line; rows++) {
-        assert_int_equal(split(line, cell, 12), 11);
+        assert_int_equal(split(line, cell, 15), 14);
         double s = strtod(cell[4], NULL), tf = strtod(cell[6], NULL), gb = strtod(cell[8], NULL);
         assert_true(s <= longest && s > 0);
         longest = s;
@@ -269,6 +271,10 @@ static inline void check_kernels(const Fixture *f, const char *out, const Trace 
         expect_near(strtod(cell[7], NULL), LIMIT_TF, 0);
         expect_near(strtod(cell[9], NULL), LIMIT_GB, 0);
         expect_near(strtod(cell[10], NULL), fmax(tf / LIMIT_TF, gb / LIMIT_GB), 2e-4);
+        double median = strtod(cell[11], NULL), p95 = strtod(cell[12], NULL);
+        assert_true(median > 0 && median <= p95 && p95 <= s + 1e-9 && median <= s);
+        if (strcmp(cell[3], "1") == 0) expect_near(median, s, 1e-9);
+        assert_string_equal(cell[13], "0");
     }
     assert_int_equal(products, 1);
     assert_int_equal(calls, t->instrs);

@@ -38,7 +38,7 @@ static void test_files_of_a_cpu(void **state)
         assert_int_equal(t.updates, 2);
         assert_true(t.micros > 2 && t.instrs > 100);
         assert_true(!t.launches_named && t.launches == 0 && t.clocks == 0);
-        assert_false(has_file(f, b, "gpu.csv"));
+        assert_false(has_file(f, b, "../gpu.csv"));
         check_kernels(f, b, &t);
         expect_same_run(f, a, b);
         close_trace(&t);
@@ -57,7 +57,7 @@ static void test_short_runs(void **state)
     char *run = mem_printf("--backend ref --max-steps 2 --profile 5 --save-steps 1 --do-eval --eval-splits dev_matched "
                            "--eval-every 1 --output-dir '%s/short'",
                            f->dir),
-         *profile = path_in(f, "short/profile"), *old = path_in(f, "short/profile/gpu.csv");
+         *profile = path_in(f, "short/profile"), *old = path_in(f, "short/profile/kernels.csv");
     seed_rates(f, "ref");
     assert_ok(file_make_directories(profile));
     assert_ok(file_write_durable(old, "old\n", 4));
@@ -67,7 +67,6 @@ static void test_short_runs(void **state)
     assert_int_equal(t.saves, 1);
     assert_int_equal(t.evaluations, 1);
     check_kernels(f, "short", &t);
-    assert_false(has_file(f, "short", "gpu.csv"));
     close_trace(&t);
     free(run);
     free(profile);
@@ -101,7 +100,7 @@ static void test_files_of_a_device(void **state)
 {
     Fixture *f = *state;
     Trace t;
-    char *cell[8];
+    char *cell[12];
     if (!is_built("cuda_host")) skip();
     seed_rates(f, "cuda_host");
     char *plain = mem_printf(TWIN "--max-steps 6 --output-dir '%s/plain'", f->dir);
@@ -116,22 +115,31 @@ static void test_files_of_a_device(void **state)
     check_kernels(f, "watched", &t);
     expect_same_run(f, "plain", "watched"); /* one by one, and as graphs */
 
-    char *text = read_text(f, "watched", "gpu.csv"), *rest = text;
+    char *text = read_text(f, "watched", "../gpu.csv"), *rest = text;
     int n = 0;
+    long step = 0;
     double before = -1;
-    assert_string_equal(strsep(&rest, "\n"), "seconds,sm_mhz,memory_mhz,watts,celsius,memory_bytes");
+    assert_string_equal(strsep(&rest, "\n"), "time,rank,step,sm_mhz,memory_mhz,watts,celsius,memory_bytes,"
+                                             "throttle,ecc_corrected,ecc_uncorrected");
     for (char *line; (line = strsep(&rest, "\n")) && *line; n++) {
-        assert_int_equal(split(line, cell, 8), 6);
+        assert_int_equal(split(line, cell, 12), 11);
         double seconds = strtod(cell[0], NULL);
         assert_true(seconds >= before);
         before = seconds;
-        assert_int_equal(strtol(cell[1], NULL, 10), 1000 + n);
-        assert_string_equal(cell[2], "2619");
-        assert_string_equal(cell[3], "650.125");
-        assert_string_equal(cell[4], "");
-        assert_string_equal(cell[5], "12345678901");
+        assert_string_equal(cell[1], "0");
+        assert_true(strtol(cell[2], NULL, 10) >= step && strtol(cell[2], NULL, 10) <= 5);
+        step = strtol(cell[2], NULL, 10);
+        assert_int_equal(strtol(cell[3], NULL, 10), 1000 + n);
+        assert_string_equal(cell[4], "2619");
+        assert_string_equal(cell[5], "650.125");
+        assert_string_equal(cell[6], "");
+        assert_string_equal(cell[7], "12345678901");
+        assert_string_equal(cell[8], n % 3 == 2 ? "power-cap|heat" : "none"); /* asked after the clock */
+        assert_string_equal(cell[9], "7");
+        assert_string_equal(cell[10], "0");
     }
-    assert_true(n >= 3); /* the first, the last, and between */
+    assert_int_equal(step, 5); /* the profile ended there */
+    assert_true(n >= 3);       /* the first, the last, and between */
     assert_int_equal(t.clocks, n);
     close_trace(&t);
     free(text);
@@ -156,11 +164,13 @@ static void test_without_nvml(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *variables = mem_printf("LD_LIBRARY_PATH='%s/%s' %s", f->fakes, cases[i].folder, cases[i].variables);
         char *out = mem_printf("without-%zu", i);
-        char *run = mem_printf(TWIN "--max-steps 1 --profile 1 --output-dir '%s/%s'", f->dir, out);
+        char *run = mem_printf(TWIN "--max-steps 1 --profile 1 --output-dir '%s/%s'%s", f->dir, out,
+                               i ? " --gpu-metrics 50ms" : "");
         must_run(f, variables, run);
-        assert_said(f, "profile: no gpu.csv: ");
+        assert_said(f, "no gpu.csv: ");
         assert_said(f, cases[i].why);
-        assert_false(has_file(f, out, "gpu.csv"));
+        assert_null(strstr(strstr(f->errors.data, "no gpu.csv: ") + 1, "no gpu.csv: ")); /* once */
+        assert_false(has_file(f, out, "../gpu.csv"));
         assert_true(has_file(f, out, "kernels.csv"));
         assert_true(has_file(f, out, "trace-rank0.json"));
         free(variables);

@@ -1,10 +1,10 @@
-/* A libnvidia-ml.so.1 with one GPU, on the bus that the host executor of CUDA kernels reports. Its SM clock is 1000 MHz
-   and rises by one at each call; its temperature is not supported. CAIRN_TEST_NVML_INIT: the result of nvmlInit_v2. The
-   prototypes are those of NVIDIA's NVML API reference. */
+/* A libnvidia-ml.so.1 with a GPU on any bus that the host executor of CUDA kernels reports. Its SM clock is 1000 MHz
+   and rises by one at each call; its temperature is not supported; every third time its power is at its cap.
+   CAIRN_TEST_NVML_INIT: the result of nvmlInit_v2. The prototypes are those of NVIDIA's NVML API reference. */
 #include <stdlib.h>
 #include <string.h>
 
-#define BUS "00000000:00:00.0"
+#define BUS "00000000:0" /* and a digit */
 
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 
@@ -20,6 +20,8 @@ int nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz);
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius);
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory); /* total, free, used */
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons);
+int nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, unsigned long long *errors);
 
 static int wrong(const void *device) { return !initialised || device != &gpu; }
 
@@ -37,7 +39,7 @@ const char *nvmlErrorString(int error) { return error == NOT_FOUND ? "Not Found"
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device)
 {
-    if (strcmp(bus, BUS) != 0) return NOT_FOUND;
+    if (strncmp(bus, BUS, sizeof BUS - 1) != 0) return NOT_FOUND;
     *device = &gpu;
     return SUCCESS;
 }
@@ -63,6 +65,20 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius)
     if (wrong(device) || sensor != 0) return INVALID;
     *celsius = 12345; /* meaningless with this error */
     return NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons)
+{
+    if (wrong(device)) return INVALID;
+    *reasons = sm_asked % 3 == 0 ? 0x4 | 0x20 : 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, unsigned long long *errors)
+{
+    if (wrong(device) || counter != 0 || kind < 0 || kind > 1) return INVALID;
+    *errors = kind == 0 ? 7 : 0;
+    return SUCCESS;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory)

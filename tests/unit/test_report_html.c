@@ -16,6 +16,7 @@ static RunSummary summary_of(const char *recompute)
                     .version = "9.8.7",
                     .started = "2026-11-21T03:40:36Z",
                     .hosts = "node<1> (2 ranks)",
+                    .waited_for = "rank 1 on node<1>: slow",
                     .folder = "/home/me/a&b",
                     .command = "cairn glue --data-dir 'a<b> & c'",
                     .again = "cairn glue --config out/run.json --output-dir OTHER",
@@ -213,6 +214,7 @@ static void test_report(void **state)
     assert_row(&p, "backend", s.backend);
     assert_row(&p, "version", "9.8.7");
     assert_row(&p, "hosts", s.hosts);
+    assert_row(&p, "waited_for", s.waited_for);
     assert_row(&p, "command", s.command);
     assert_row(&p, "the same run again", s.again);
     int pre = markup_find(&p.m, 0, "pre", NULL);
