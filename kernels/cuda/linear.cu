@@ -115,6 +115,7 @@ Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_b
 {
     for (int i = 0; i < n_buckets; i++) {
         Product p = linear_product(call, &buckets[i]);
+        p.most_rows = i == n_buckets - 1;
         TRY(product_prepare(&p));
     }
     return OK;

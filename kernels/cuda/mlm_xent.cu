@@ -207,6 +207,7 @@ static Product dw_product(const MlmXentChunk &c)
 static Status prepare_chunk(const MlmXentChunk &c)
 {
     Product logits = logits_product(c), dh = dh_product(c), dw = dw_product(c);
+    logits.most_rows = dh.most_rows = dw.most_rows = c.m == CHUNK_ROWS;
     TRY(product_prepare(&logits));
     if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(product_prepare(&dh));
     return operand_present(OUT(c.call, MLM_XENT, dw)) ? product_prepare(&dw) : OK;

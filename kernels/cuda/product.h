@@ -29,6 +29,7 @@ typedef struct {
     void *c;
     const float *bias;
     void *workspace; /* product_workspace() bytes, on 256 */
+    bool most_rows;  /* product_prepare: the largest bucket, for which more candidates are tried */
 } Product;
 
 /* tf32: products of F32 round a and b to TF32 (10 bits after the binary point). E_USAGE where it is open in the other

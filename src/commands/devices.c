@@ -8,7 +8,7 @@
     X(PRODUCT_SHARE, 0.80, "of the peak", "790 of 989 TFLOP/s is a large bf16 product on an H200")                     \
     X(F32_SHARE, 0.80, "of the peak", "products on the plain fp32 units; no tensor cores, no TF32")                    \
     X(PRODUCT_RAMP, 4e-6, "s a product", "its first tiles wait for memory, its last ones leave the others idle")       \
-    X(SPLIT_BYTES, 33554432, "bytes", "cuBLASLt's workspace bounds the parts of a weight gradient")                    \
+    X(SPLIT_BYTES, 134217728, "bytes", "cuBLASLt's workspace bounds the parts of a weight gradient")                   \
     X(MEMORY_SHARE, 0.83, "of the peak", "elementwise kernels reach 4.0 of an H200's 4.8 TB/s")                        \
     X(NORM_SHARE, 0.67, "of the peak",                                                                                 \
       "LayerNorm issues 1225 instructions a row of 1024: 3.0 to 3.4 TB/s are expected of 4.65 at full issue")          \

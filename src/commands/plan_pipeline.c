@@ -199,7 +199,7 @@ static void make_panel(const PipelinePlan *p, TimelinePanel *panel)
              pipeline_name(p->grid.shape.kind), 100 * p->timeline.bubble,
              100 * (p->kfac ? p->fill.utilization : 1 - p->timeline.bubble), p->step * 1e3);
     for (int step = 0; step < (p->kfac ? p->fill.steps : 1); step++) {
-        double at = step * (p->timeline.sums_s + p->update);
+        double at = p->kfac ? p->fill.begins[step] : step * (p->timeline.sums_s + p->update);
         pipeline_draw(&p->schedule, &p->timeline, 0, at, 1, panel);
         pipeline_draw_end(at, &p->timeline, p->update, panel);
     }

@@ -263,13 +263,14 @@ static void note_work(ExecPipeline *p, const Work *w, double start, double waite
 {
     bool inverse = w->kind == WORK_INVERSE;
     int direction = direction_of(p, w->chunk);
+    bool known = !inverse && w->micro < p->pass->micros[direction]; /* a statistic may be of an earlier step */
     if (!p->notes) return;
     MEM_GROW(p->works, p->n_works, p->cap_works);
     p->works[p->n_works++] = (ExecWork){.kind = w->kind,
                                         .stage = pipeline_stage(shape(p), p->o.place, w->chunk),
                                         .direction = direction,
                                         .micro = inverse ? -1 : p->pass->first + w->micro,
-                                        .tokens = inverse ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
+                                        .tokens = !known ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
                                         .begin = start + waited,
                                         .end = clock_monotonic()};
 }

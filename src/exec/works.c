@@ -34,7 +34,7 @@ static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
                                 [SLOT_OPERAND] = of[SLOT_OPERAND] > 0 && !curves,
                                 [SLOT_GRADIENT] = kind == WORK_INPUT || kind == WORK_WEIGHT,
                                 [SLOT_CURVE_A] = of[SLOT_CURVE_A] > 0,
-                                [SLOT_CURVE_G] = of[SLOT_CURVE_G] > 0 && kind != WORK_FORWARD};
+                                [SLOT_CURVE_G] = of[SLOT_CURVE_G] > 0 && kind != WORK_FORWARD && kind != WORK_CURVE_A};
     for (int k = 0; k < N_SLOTS; k++)
         CHECK(!uses[k] || (slots[k] >= 0 && slots[k] < of[k]), "slot %d of %d in class %d", slots[k], of[k], k);
 }

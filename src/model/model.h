@@ -103,9 +103,9 @@ typedef struct {
     TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */
     TensorId scaling;                                        /* training in fp16: LossScaling */
     TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice; a part's */
-    TensorId kfac_ctl;                                       /* K-FAC: the `ctl` that INVERT reads; NONE */
-    TensorId whole_segments, norm_sums;                      /* of a part's update: see optim_emit_part */
-    TensorId audit;                                          /* AuditFound, where plan_audit compares; else NONE */
+    TensorId step_ctl; /* the `ctl` of ranges outside micro-batches: `ctl`, but of a stage a tensor of its own */
+    TensorId whole_segments, norm_sums; /* of a part's update: see optim_emit_part */
+    TensorId audit;                     /* AuditFound, where plan_audit compares; else NONE */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

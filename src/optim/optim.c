@@ -77,11 +77,11 @@ static TensorId emit_sums(Plan *p, const Model *m, TensorId x, TensorId own, con
 static void emit_slice_lamb(Plan *p, const Model *m, const ModelTensors *t, OpAttr attr, TensorId own)
 {
     TensorId p_sums = emit_sums(p, m, t->weights, own, "weights.sums");
-    plan_emit(p, OP_LAMB_STEP, PHASE_UPDATE, NONE, attr, IDS(t->weights, own, t->ctl, t->stats),
+    plan_emit(p, OP_LAMB_STEP, PHASE_UPDATE, NONE, attr, IDS(t->weights, own, t->step_ctl, t->stats),
               IDS(t->moments_m, t->moments_v, t->grads));
     TensorId u_sums = emit_sums(p, m, t->grads, own, "updates.sums");
     plan_emit(p, OP_LAMB_DESCEND, PHASE_UPDATE, NONE, attr,
-              IDS(t->grads, own, t->segments, p_sums, u_sums, t->ctl, t->stats), IDS(t->weights));
+              IDS(t->grads, own, t->segments, p_sums, u_sums, t->step_ctl, t->stats), IDS(t->weights));
 }
 
 static OpAttr attr_of(const Optimizer *o) { return (OpAttr){.optimizer = {o->beta1, o->beta2, o->eps}}; }
@@ -89,17 +89,17 @@ static OpAttr attr_of(const Optimizer *o) { return (OpAttr){.optimizer = {o->bet
 static void emit_norm(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments, TensorId sums)
 {
     plan_emit(p, OP_GRAD_NORM, PHASE_UPDATE, NONE, (OpAttr){.grad_norm = {o->max_grad_norm, o->scale_growth}},
-              IDS(t->grads, segments, t->ctl, sums), IDS(t->stats, t->scaling));
+              IDS(t->grads, segments, t->step_ctl, sums), IDS(t->stats, t->scaling));
 }
 
 /* AdamW of these segments; LAMB of whole tensors. */
 static void emit_whole_step(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments)
 {
     if (o->kind == OPTIMIZER_ADAMW)
-        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr_of(o), IDS(t->grads, segments, t->ctl, t->stats),
+        plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr_of(o), IDS(t->grads, segments, t->step_ctl, t->stats),
                   IDS(t->weights, t->moments_m, t->moments_v));
     else
-        plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr_of(o), IDS(t->segments, t->ctl, t->stats),
+        plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr_of(o), IDS(t->segments, t->step_ctl, t->stats),
                   IDS(t->weights, t->moments_m, t->moments_v, t->grads));
 }
 

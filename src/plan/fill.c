@@ -9,29 +9,125 @@
 #define TINY        1e-3 /* of a step: shorter gaps stay empty, and no piece is shorter */
 #define PIECE_SHARE 4    /* a piece of an inverse takes at most this part of the median gap */
 
+/* ---- one place in one step ---- */
+
 typedef struct {
     double start, end;
 } Gap;
 
+/* Between the works, and behind them until the last of all places ends. `gaps`: (works + 1). */
+static int find_gaps(const FillGaps *g, Gap *gaps)
+{
+    const Schedule *s = g->schedule;
+    int n = 0;
+    double at = g->begin;
+    for (int i = s->first[g->place]; i < s->first[g->place + 1]; i++) {
+        const Span *work = &g->timeline->spans[i];
+        if (g->begin + work->start > at + g->least) gaps[n++] = (Gap){at, g->begin + work->start};
+        at = g->begin + work->end;
+    }
+    if (g->begin + g->timeline->works_s > at + g->least) gaps[n++] = (Gap){at, g->begin + g->timeline->works_s};
+    return n;
+}
+
+static Gap *new_gaps(const Schedule *s, int place)
+{
+    return mem_array((size_t)(s->first[place + 1] - s->first[place]) + 1, sizeof(Gap));
+}
+
+/* When the work of this step that makes an operand has ended. */
+static double work_end(const FillGaps *g, const FillItem *x)
+{
+    const Schedule *s = g->schedule;
+    bool forward = x->kind == FILL_INPUTS && !(g->late && g->late[x->layer]);
+    for (int i = s->first[g->place]; i < s->first[g->place + 1]; i++) {
+        const Work *w = &s->works[i];
+        bool makes = forward ? w->kind == WORK_FORWARD : w->kind == WORK_BACKWARD || w->kind == WORK_INPUT;
+        if (makes && w->chunk == x->chunk && w->micro == x->micro) return g->begin + g->timeline->spans[i].end;
+    }
+    CHECK(false, "a micro-batch passes through each chunk");
+    return 0;
+}
+
+/* INFINITY: its turn has not come. `made`: of statistics. */
+static double when_ready(const FillGaps *g, const double *made, const FillItem *items, int i)
+{
+    const FillItem *x = &items[i];
+    if ((x->kind == FILL_INVERSE) != g->inverses) return INFINITY;
+    if (!x->follows || x[-1].taken) return made[i];
+    return x[-1].end >= 0 ? x[-1].end : INFINITY;
+}
+
+/* The first that can start now in a gap; −1. *next: when to look again. */
+static int choose(const FillGaps *g, const double *made, const FillItem *items, int n, double now, double end,
+                  double *next)
+{
+    *next = INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (items[i].taken || items[i].start >= 0) continue;
+        double from = when_ready(g, made, items, i);
+        if (from > now) {
+            if (from < *next) *next = from;
+        } else if (items[i].seconds * ROOM < end - now) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+double fill_gaps(const FillGaps *g, FillItem *items, int n)
+{
+    const Schedule *s = g->schedule;
+    int works = s->first[g->place + 1] - s->first[g->place];
+    Gap *gaps = new_gaps(s, g->place);
+    double *made = mem_array((size_t)n + 1, sizeof *made), last = g->begin;
+    int n_gaps = find_gaps(g, gaps);
+    for (int i = 0; i < n; i++)
+        if (g->refresh && items[i].kind != FILL_INVERSE && !items[i].taken) made[i] = work_end(g, &items[i]);
+    if (works > 0) last = g->begin + g->timeline->spans[s->first[g->place + 1] - 1].end;
+    for (int k = 0; k < n_gaps; k++)
+        for (double now = gaps[k].start, next; now < gaps[k].end;) {
+            int i = choose(g, made, items, n, now, gaps[k].end, &next);
+            if (i < 0) {
+                now = next;
+                continue;
+            }
+            items[i].start = now;
+            now = items[i].end = now + items[i].seconds;
+            if (now > last) last = now;
+        }
+    free(gaps);
+    free(made);
+    return last;
+}
+
+/* ---- all places ---- */
+
 typedef struct {
-    Gap *gaps; /* (n) */
-    int n, next;
-    double busy;    /* until then an item runs */
     int first, end; /* its items */
     double median;  /* of its gaps */
+    double busy;    /* until then the step's last item runs, at least its last work */
 } Lane;
 
 typedef struct {
     const FillProblem *q;
     Fill *fill;
-    Lane *lanes;      /* (places) */
-    double *gathered; /* (layers) when the last statistic so far has ended */
-    int *missing;     /* (layers) statistics that are not taken yet */
+    Lane *lanes; /* (places) */
 } Filling;
 
 static const Pipeline *shape(const Filling *f) { return &f->q->schedule->shape; }
 
-/* ---- gaps ---- */
+static FillGaps gaps_of(const Filling *f, int place, int step, bool inverses)
+{
+    return (FillGaps){.schedule = f->q->schedule,
+                      .timeline = f->q->timeline,
+                      .place = place,
+                      .begin = f->fill->begins[step],
+                      .least = TINY * f->q->step,
+                      .refresh = step == 0,
+                      .inverses = inverses,
+                      .late = f->q->late};
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -39,27 +135,19 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The gaps of a place in all allowed steps. The last has no end: what fits nowhere runs there, exposed. */
-static void find_gaps(const Filling *f, int place, Lane *lane)
+/* Over all allowed steps; the last gap of all has no end. */
+static double median_gap(const Filling *f, int place)
 {
-    const Schedule *s = f->q->schedule;
-    int works = s->first[place + 1] - s->first[place];
-    lane->gaps = mem_array((size_t)f->q->steps * (size_t)(works + 1) + 1, sizeof *lane->gaps);
-    double least = TINY * f->q->step, *sizes = mem_array((size_t)f->q->steps * (size_t)(works + 1) + 1, sizeof *sizes);
-    for (int step = 0; step < f->q->steps; step++) {
-        double begin = step * f->q->step, at = begin;
-        for (int i = s->first[place]; i < s->first[place + 1]; i++) {
-            const Span *work = &f->q->timeline->spans[i];
-            if (begin + work->start > at + least) lane->gaps[lane->n++] = (Gap){at, begin + work->start};
-            at = begin + work->end;
-        }
-        double end = step == f->q->steps - 1 ? INFINITY : begin + f->q->timeline->sums_s;
-        if (end > at + least) lane->gaps[lane->n++] = (Gap){at, end};
-    }
-    for (int i = 0; i < lane->n; i++) sizes[i] = lane->gaps[i].end - lane->gaps[i].start;
-    qsort(sizes, (size_t)lane->n, sizeof *sizes, ascending);
-    if (lane->n > 1) lane->median = sizes[(lane->n - 1) / 2];
+    const FillGaps g = gaps_of(f, place, 0, false);
+    Gap *gaps = new_gaps(g.schedule, place);
+    int n = find_gaps(&g, gaps);
+    double median = 0, *sizes = mem_array((size_t)n + 1, sizeof *sizes);
+    for (int i = 0; i < n; i++) sizes[i] = gaps[i].end - gaps[i].start;
+    qsort(sizes, (size_t)n, sizeof *sizes, ascending);
+    if (n > 0) median = sizes[(n - 1) / 2];
     free(sizes);
+    free(gaps);
+    return median;
 }
 
 /* ---- the queue ---- */
@@ -79,15 +167,13 @@ static void queue_statistics(Filling *f, int place, FillKind kind)
         for (int chunk = 0; chunk < shape(f)->chunks; chunk++) {
             if (micro >= pipeline_micros(shape(f), chunk)) continue;
             int stage = stage_of(f, place, chunk);
-            for (int layer = f->q->first[stage]; layer < f->q->first[stage + 1]; layer++) {
+            for (int layer = f->q->first[stage]; layer < f->q->first[stage + 1]; layer++)
                 add(f, (FillItem){.kind = kind,
                                   .place = place,
                                   .chunk = chunk,
                                   .layer = layer,
                                   .micro = micro,
                                   .seconds = f->q->statistics[kind]});
-                f->missing[layer]++;
-            }
         }
 }
 
@@ -138,6 +224,7 @@ static void queue_inverses(Filling *f, int place, int chunk)
                               .layer = all[i].layer,
                               .factor = all[i].factor,
                               .piece = piece,
+                              .follows = piece > 0,
                               .seconds = all[i].seconds / (pieces > 1 ? pieces : 1)});
     }
     free(all);
@@ -156,85 +243,75 @@ static size_t count_items(const Filling *f)
     return (size_t)directions * (size_t)layers * (2 * (size_t)p->micros + (size_t)pieces) + 1;
 }
 
-/* ---- what is ready ---- */
+/* ---- step by step ---- */
 
-/* When the work of this step that makes an operand has ended. */
-static double work_end(const Filling *f, const FillItem *x)
+static bool is_pending(const FillItem *x, bool inverse) { return x->end < 0 && (x->kind == FILL_INVERSE) == inverse; }
+
+static int pending(const Filling *f, int place, bool inverses)
 {
-    const Schedule *s = f->q->schedule;
-    for (int i = s->first[x->place]; i < s->first[x->place + 1]; i++) {
-        const Work *w = &s->works[i];
-        bool makes =
-            x->kind == FILL_INPUTS ? w->kind == WORK_FORWARD : w->kind == WORK_BACKWARD || w->kind == WORK_INPUT;
-        if (makes && w->chunk == x->chunk && w->micro == x->micro) return f->q->timeline->spans[i].end;
-    }
-    CHECK(false, "a micro-batch passes through each chunk");
-    return 0;
+    int n = 0;
+    for (int i = f->lanes[place].first; i < f->lanes[place].end; i++) n += is_pending(&f->fill->items[i], inverses);
+    return n;
 }
 
-/* INFINITY: unknown as yet. `ready`: (items) of statistics, found once. */
-static double when_ready(const Filling *f, const double *ready, int i)
+/* What found no gap runs behind the works. Returns how long the step's end waits for it. */
+static double run_rest(Filling *f, int step, bool inverses)
 {
-    const FillItem *x = &f->fill->items[i];
-    if (x->kind != FILL_INVERSE) return ready[i];
-    if (x->piece > 0) return x[-1].end >= 0 ? x[-1].end : INFINITY;
-    return f->missing[x->layer] ? INFINITY : f->gathered[x->layer] + f->q->sum;
-}
-
-/* Starts what the place can start now. Returns when to look again: INFINITY never. */
-static double fill_place(Filling *f, const double *ready, int place, double now)
-{
-    Lane *lane = &f->lanes[place];
-    double next = INFINITY;
-    if (lane->busy > now) return lane->busy;
-    while (lane->next < lane->n && lane->gaps[lane->next].end <= now) lane->next++;
-    if (lane->next == lane->n) return INFINITY;
-    const Gap *gap = &lane->gaps[lane->next];
-    if (gap->start > now) return gap->start;
-    while (lane->first < lane->end && f->fill->items[lane->first].end >= 0) lane->first++;
-    for (int i = lane->first; i < lane->end; i++) {
-        FillItem *x = &f->fill->items[i];
-        if (x->end >= 0) continue;
-        double from = when_ready(f, ready, i);
-        if (from > now) {
-            if (from < next) next = from;
-            continue;
+    double end = f->fill->begins[step] + f->q->timeline->works_s, late = end;
+    for (int place = 0; place < shape(f)->places; place++) {
+        double at = f->lanes[place].busy;
+        for (int i = f->lanes[place].first; i < f->lanes[place].end; i++) {
+            FillItem *x = &f->fill->items[i];
+            if (!is_pending(x, inverses)) continue;
+            x->start = at;
+            at = x->end = at + x->seconds;
         }
-        if (!(x->seconds * ROOM < gap->end - now)) continue;
-        x->start = now;
-        x->end = lane->busy = now + x->seconds;
-        if (x->kind != FILL_INVERSE) {
-            f->missing[x->layer]--;
-            if (x->end > f->gathered[x->layer]) f->gathered[x->layer] = x->end;
-        }
-        return lane->busy;
+        if (at > late && at > f->lanes[place].busy) late = at;
     }
-    if (lane->next + 1 == lane->n) return next;
-    double later = lane->gaps[lane->next + 1].start;
-    if (later <= now) lane->next++; /* by rounding they touch */
-    return later < next ? later : next;
+    return late - end;
 }
 
-/* ---- results ---- */
-
-static double last_end(const Fill *fill)
+/* Returns whether all statistics are taken. A step that brings a place no further is the last that they take, and a
+   step is left for the inverses. */
+static bool fill_step(Filling *f, int step, bool gathered)
 {
-    double end = 0;
-    for (int i = 0; i < fill->n; i++)
-        if (fill->items[i].end > end) end = fill->items[i].end;
-    return end;
+    bool stuck = step + 1 >= f->q->steps - 1, left = false;
+    for (int place = 0; place < shape(f)->places; place++) {
+        Lane *lane = &f->lanes[place];
+        FillGaps g = gaps_of(f, place, step, gathered);
+        int before = pending(f, place, false);
+        lane->busy = fill_gaps(&g, f->fill->items + lane->first, lane->end - lane->first);
+        int after = pending(f, place, false);
+        left |= after > 0;
+        stuck |= after > 0 && after == before;
+    }
+    if (!gathered && left && !stuck) return false;
+    if (gathered) return true;
+    f->fill->gathered = step + 1;
+    f->fill->exposed += run_rest(f, step, false) + f->q->sum;
+    return true;
+}
+
+/* Where the last step also was the one of the statistics, inverses come behind their sums. */
+static void end_last(Filling *f, double exposed_before)
+{
+    int step = f->q->steps - 1;
+    double waits = f->fill->exposed - exposed_before;
+    double from = f->fill->begins[step] + f->q->timeline->works_s + waits;
+    for (int place = 0; place < shape(f)->places; place++)
+        if (f->fill->gathered == step + 1 && f->lanes[place].busy < from) f->lanes[place].busy = from;
+    f->fill->exposed = exposed_before + fmax(waits, run_rest(f, step, true));
 }
 
 static void sum_up(const Filling *f)
 {
     Fill *fill = f->fill;
     const FillProblem *q = f->q;
-    double end = last_end(fill), allowed = (q->steps - 1) * q->step + q->timeline->sums_s;
-    for (int i = 0; i < fill->n; i++) fill->seconds += fill->items[i].seconds;
-    fill->exposed = end > allowed ? end - allowed : 0;
-    fill->steps = (int)ceil(end / q->step - 1e-9);
+    for (int i = 0; i < fill->n; i++) {
+        fill->seconds += fill->items[i].seconds;
+        while (fill->steps < q->steps && fill->begins[fill->steps] < fill->items[i].end) fill->steps++;
+    }
     if (fill->steps < 1) fill->steps = 1;
-    if (fill->steps > q->steps) fill->steps = q->steps;
     double time = (double)shape(f)->places * (fill->steps * q->timeline->works_s + fill->exposed);
     double bubbles = time - (1 - q->timeline->bubble) * fill->steps * shape(f)->places * q->timeline->works_s;
     if (bubbles > 0) fill->filled = fill->seconds / bubbles;
@@ -245,13 +322,12 @@ static void sum_up(const Filling *f)
 void fill_make(const FillProblem *problem, Fill *fill)
 {
     Filling f = {.q = problem, .fill = fill};
-    int places = shape(&f)->places, layers = problem->first[pipeline_stages(shape(&f))];
+    int places = shape(&f)->places;
     CHECK(problem->steps >= 1 && problem->factors <= FILL_FACTORS, "a refresh takes a step or more");
     f.lanes = mem_array((size_t)places, sizeof *f.lanes);
-    f.gathered = mem_array((size_t)layers, sizeof *f.gathered);
-    f.missing = mem_array((size_t)layers, sizeof *f.missing);
-    for (int place = 0; place < places; place++) find_gaps(&f, place, &f.lanes[place]);
-    *fill = (Fill){.items = mem_array(count_items(&f), sizeof *fill->items)};
+    *fill = (Fill){.begins = mem_array((size_t)problem->steps + 1, sizeof *fill->begins)};
+    for (int place = 0; place < places; place++) f.lanes[place].median = median_gap(&f, place);
+    fill->items = mem_array(count_items(&f), sizeof *fill->items);
     for (int place = 0; place < places; place++) {
         f.lanes[place].first = fill->n;
         queue_statistics(&f, place, FILL_INPUTS);
@@ -259,27 +335,20 @@ void fill_make(const FillProblem *problem, Fill *fill)
         for (int chunk = 0; chunk < shape(&f)->chunks; chunk++) queue_inverses(&f, place, chunk);
         f.lanes[place].end = fill->n;
     }
-    double *ready = mem_array((size_t)fill->n + 1, sizeof *ready);
-    for (int i = 0; i < fill->n; i++)
-        if (fill->items[i].kind != FILL_INVERSE) ready[i] = work_end(&f, &fill->items[i]);
-    for (double now = 0; now < INFINITY;) {
-        double next = INFINITY;
-        for (int place = 0; place < places; place++) {
-            double again = fill_place(&f, ready, place, now);
-            if (again < next) next = again;
-        }
-        now = next;
+    bool gathered = false;
+    for (int step = 0; step < problem->steps; step++) {
+        double before = fill->exposed;
+        gathered = fill_step(&f, step, gathered);
+        if (step == problem->steps - 1) end_last(&f, before);
+        fill->begins[step + 1] = (step + 1) * problem->step + fill->exposed;
     }
     sum_up(&f);
-    for (int place = 0; place < places; place++) free(f.lanes[place].gaps);
     free(f.lanes);
-    free(f.gathered);
-    free(f.missing);
-    free(ready);
 }
 
 void fill_free(Fill *fill)
 {
     free(fill->items);
+    free(fill->begins);
     *fill = (Fill){0};
 }

@@ -1,6 +1,5 @@
 /* The order of a step in a run: a place's works, and between them items of its queue, with the slots of their operands.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "plan/fill.h"
@@ -81,16 +80,15 @@ static void take_item(const Ordering *o, int i)
     append(o, w);
 }
 
-/* The first in the queue of those whose B has run: micro-batches ascend in it. */
+/* The first micro-batch of those whose B has run: statistics ascend. */
 static FillKept *oldest_waiting(const Ordering *o, int chunk)
 {
-    for (int i = 0; i < o->n; i++) {
-        const FillItem *x = &o->items[i];
-        if (x->taken || !is_statistic(x) || x->chunk != chunk) continue;
-        FillKept *k = find_kept(o, chunk, x->micro, !o->step->refresh);
-        if (k && k->slot[1] >= 0) return k;
+    FillKept *oldest = NULL;
+    for (int i = 0; i < o->s->n; i++) {
+        FillKept *k = &o->s->kept[i];
+        if (k->chunk == chunk && k->left > 0 && k->slot[1] >= 0 && (!oldest || k->micro < oldest->micro)) oldest = k;
     }
-    return NULL;
+    return oldest;
 }
 
 static void take_all_of(const Ordering *o, const FillKept *k)
@@ -144,19 +142,25 @@ static void add_work(const Ordering *o, Work w)
     release(o, k);
 }
 
-/* Those that have their place before `when`, in the order of these. */
+/* Those of this step that have their place before `when`, in the order of these. */
 static void take_placed(const Ordering *o, double when)
 {
     for (;;) {
         int first = -1;
         for (int i = 0; i < o->n; i++) {
             const FillItem *x = &o->items[i];
-            if (x->taken || x->start < 0 || x->start >= when) continue;
+            if (x->taken || x->start < o->step->begin || x->start >= when) continue;
             if (first < 0 || x->start < o->items[first].start) first = i;
         }
         if (first < 0) return;
         take_item(o, first);
     }
+}
+
+static void take_statistics(const Ordering *o)
+{
+    for (int i = 0; i < o->n; i++)
+        if (!o->items[i].taken && is_statistic(&o->items[i])) take_item(o, i);
 }
 
 void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, FillOrder *out)
@@ -168,10 +172,70 @@ void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, Fill
     for (int i = schedule->first[step->place]; i < schedule->first[step->place + 1]; i++) {
         const Work *w = &schedule->works[i];
         if (w->micro >= step->micros[directions ? w->chunk : 0]) continue;
-        if (step->timeline) take_placed(&o, step->timeline->spans[i].start);
+        take_placed(&o, step->begin + step->timeline->spans[i].start);
         add_work(&o, *w);
     }
-    if (step->timeline) take_placed(&o, INFINITY);
-    for (int i = 0; step->drain && i < n; i++)
-        if (!items[i].taken && is_statistic(&items[i])) take_item(&o, i);
+    take_placed(&o, step->end);
+    if (step->drain) take_statistics(&o);
+}
+
+void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out)
+{
+    const FillStep none = {0};
+    Ordering o = {s, &none, items, n, out};
+    for (int i = 0; i < s->n; i++) s->kept[i].former = true;
+    take_statistics(&o);
+}
+
+/* ---- the steps of a refresh as planned ---- */
+
+void fill_make_orders(const FillProblem *q, const Fill *fill, int place, int (*of)[N_SLOTS], FillOrders *out)
+{
+    const Pipeline *shape = &q->schedule->shape;
+    FillSlots slots = {.slots = of};
+    *out = (FillOrders){.items = mem_array((size_t)fill->n + 1, sizeof *out->items),
+                        .steps = mem_array((size_t)fill->gathered, sizeof *out->steps),
+                        .n_steps = fill->gathered};
+    for (int i = 0; i < fill->n; i++)
+        if (fill->items[i].place == place && is_statistic(&fill->items[i])) out->items[out->n++] = fill->items[i];
+    for (int step = 0; step < fill->gathered; step++) {
+        const FillStep in = {.schedule = q->schedule,
+                             .place = place,
+                             .micros = {pipeline_micros(shape, 0), pipeline_micros(shape, shape->chunks - 1)},
+                             .timeline = q->timeline,
+                             .begin = fill->begins[step],
+                             .end = fill->begins[step + 1],
+                             .refresh = step == 0,
+                             .drain = step + 1 == fill->gathered};
+        fill_order(&slots, &in, out->items, out->n, &out->steps[step]);
+    }
+    fill_slots_free(&slots);
+}
+
+void fill_orders_free(FillOrders *o)
+{
+    for (int step = 0; step < o->n_steps; step++) free(o->steps[step].works);
+    free(o->steps);
+    free(o->items);
+    *o = (FillOrders){0};
+}
+
+void fill_wanted_slots(const FillProblem *q, const Fill *fill, int place, int (*wanted)[2])
+{
+    const Pipeline *shape = &q->schedule->shape;
+    int(*plenty)[N_SLOTS] = mem_array((size_t)shape->chunks, sizeof *plenty);
+    FillOrders orders;
+    for (int chunk = 0; chunk < shape->chunks; chunk++) {
+        plenty[chunk][SLOT_CURVE_A] = plenty[chunk][SLOT_CURVE_G] = 2 * shape->micros;
+        wanted[chunk][0] = wanted[chunk][1] = 1;
+    }
+    fill_make_orders(q, fill, place, plenty, &orders);
+    for (int step = 0; step < orders.n_steps; step++)
+        for (int i = 0; i < 2 * orders.steps[step].n; i++) {
+            const Work *w = &orders.steps[step].works[i / 2];
+            int slot = w->slot[SLOT_CURVE_A + i % 2], *most = &wanted[w->chunk][i % 2];
+            if (slot >= *most) *most = slot + 1;
+        }
+    fill_orders_free(&orders);
+    free(plenty);
 }

@@ -92,15 +92,14 @@ static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows
     return t;
 }
 
-TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
+void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
 {
     TensorId next = whole_set(p, k, "kfac.next");
     InstrId first = p->n_instrs;
     plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(next));
     close_range(p, &p->gather, first);
     p->update = (Range){p->n_instrs, 0};
-    if (k->more) return NONE;
-    if (k->staged) ctl = plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "kfac.ctl");
+    if (k->more) return;
     first = p->n_instrs;
     if (k->ranks) emit_share(p, next, SHARE_FACTORS);
     emit_inverses(p, k, ctl);
@@ -121,5 +120,4 @@ TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId c
         plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
                   IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
     }
-    return ctl;
 }

@@ -204,10 +204,8 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
-    bool staged; /* of a place in a pipeline: sums and inverses travel outside the plan, and INVERT has a `ctl` of its
-                    own, because micro-batches of other steps pass meanwhile */
-    bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
+    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+    bool more;  /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
 } KfacPlan;
 
 /* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at
@@ -215,8 +213,8 @@ typedef struct {
 void plan_kfac(Plan *p, KfacPlan *k, TensorId ctl);
 /* After plan_begin. Appends the ranges `gather`, which clears the statistics before such a step, `invert`, which runs
    after its last micro-batch, and `adopt`, which puts the next inverses in use; and begins `update` with the
-   PRECONDITIONs. Returns the `ctl` that INVERT reads. */
-TensorId plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
+   PRECONDITIONs. */
+void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
 
 /* A recompute policy as the user names it. */
 typedef enum {

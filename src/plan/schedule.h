@@ -45,7 +45,7 @@ int pipeline_micros(const Pipeline *p, int chunk);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
 
 /* F, B or its halves I and W. A schedule has these; with K-FAC the steps behind a refresh have others between them:
-   statistics A of the linears' inputs and G of their output gradients, and inverses V (train/kfac_fill.h). */
+   statistics A of the linears' inputs and G of their output gradients, and inverses V (plan/fill.h). */
 typedef enum {
     WORK_FORWARD,
     WORK_BACKWARD,

@@ -117,6 +117,7 @@ void metrics_line(const StepRecord *r, Buf *line)
     }
     if (r->pipeline) {
         put_member(line, "bubble", r->bubble);
+        if (r->kfac) put_member(line, "filled", r->filled);
         put_member(line, "exposed_s", r->exposed_s);
     }
     if (r->kfac) {

@@ -27,7 +27,8 @@ typedef struct {
     int64_t skipped;     /* updates skipped since training began */
     bool pipeline;       /* in a pipeline: */
     double bubble;       /* the share of the ranks' time until the last work that has none */
-    double exposed_s;    /* of sums behind that work, on rank 0 */
+    double filled;       /* with K-FAC, the share of the bubble that its work takes */
+    double exposed_s;    /* on rank 0: of sums behind the last work, and of K-FAC's work outside gaps */
     bool kfac;           /* with K-FAC: */
     double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
     int64_t kfac_set;    /* whose inverses the update used, from 0 */

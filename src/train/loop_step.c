@@ -145,6 +145,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
         PipelineTimes times = session_pipeline_times(&l->run->session);
         record.pipeline = true;
         record.bubble = times.bubble;
+        record.filled = times.filled;
         record.exposed_s = times.exposed;
     }
     take_losses(l, stats, &record);

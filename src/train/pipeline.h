@@ -36,7 +36,8 @@ Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const Pl
 /* ---- K-FAC's seconds (pipeline_costs.c) ---- */
 typedef struct {
     double statistics[2];         /* of a layer's inputs and output gradients, on one micro-batch */
-    double inverse[FILL_FACTORS]; /* (factors) of each inverse of a layer */
+    double inverse[FILL_FACTORS]; /* (factors) of each inverse of a layer; without measured costs of each linear, whose
+                                     two inverses a run makes at once: query, key, value, out, up, down */
     int factors;
     double precondition; /* of a layer's gradients, once a step */
 } KfacCosts;
@@ -78,6 +79,9 @@ typedef struct {
     KfacCosts costs;
     double precondition; /* seconds, part of `update` */
     Fill fill;
+    double latency, boundary_s; /* seconds of a message, and of a boundary on a link */
+    bool *late;                 // (layers) the operand of A is made again by B
+    int (*curve_slots)[2];      // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
 } PipelinePlan;
 
 typedef struct {
@@ -103,5 +107,7 @@ void pipeline_warn(const PipelinePlan *p);
 /* E_MEMORY for a plan that does not fit, with the split of layers that needs least memory. The plan's times are not
    right any more. */
 Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
+/* Marks the layers of a stage's plan in which a statistic of inputs waits for B. */
+void pipeline_late_layers(const Plan *p, bool *late);
 
 #endif

@@ -107,7 +107,12 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         squares[0] += l->same_input ? 0 : (double)l->k * (double)l->k;
         squares[1] += (double)l->n * (double)l->n;
     }
-    if (!given->given) return;
+    if (!given->given) { /* a run inverts both factors of a linear in one instr */
+        for (int i = 0; i < costs->factors / 2; i++)
+            costs->inverse[i] = costs->inverse[2 * i] + costs->inverse[2 * i + 1];
+        costs->factors /= 2;
+        return;
+    }
     for (int k = 0; k < 2; k++) costs->statistics[k] = given->curvature * squares[k] / (squares[0] + squares[1]);
     for (int k = 0; k < costs->factors; k++)
         costs->inverse[k] = given->inverses * cube(k % 2 ? linears[k / 2].n : linears[k / 2].k) / cubes;

@@ -10,6 +10,12 @@
 static bool splits(const Maker *m) { return pipeline_splits_backward(m->p->grid.shape.kind); }
 static int holders(const Maker *m) { return m->p->grid.replicas * m->p->grid.directions; }
 
+static int slots_of(const Maker *m, int place, int chunk, SlotKind kind)
+{
+    if (kind < N_ORDER_SLOTS) return schedule_slots(&m->p->schedule, place, chunk, kind);
+    return m->p->kfac ? m->p->curve_slots[place * shape(m)->chunks + chunk][kind - SLOT_CURVE_A] : 0;
+}
+
 /* The larger of the slots of a stage's chunks. */
 static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
 {
@@ -18,10 +24,10 @@ static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
         for (int direction = 0; direction < m->p->grid.directions; direction++) {
             int place, chunk;
             pipeline_home(shape(m), stage, direction, &place, &chunk);
-            int n = schedule_slots(&m->p->schedule, place, chunk, (SlotKind)kind);
+            int n = slots_of(m, place, chunk, (SlotKind)kind);
             if (n > slots[kind]) slots[kind] = n;
         }
-        if (slots[kind] == 0 && (kind == SLOT_ACTIVATION || splits(m))) slots[kind] = 1;
+        if (slots[kind] == 0 && (kind == SLOT_ACTIVATION || (splits(m) && kind < N_ORDER_SLOTS))) slots[kind] = 1;
     }
 }
 
@@ -46,14 +52,23 @@ static size_t stride_of(const Plan *p, Region region, int kind)
     return 0;
 }
 
-static void take_times(const Maker *m, const Plan *p, StagePlan *s)
+void pipeline_late_layers(const Plan *p, bool *late)
 {
+    for (InstrId i = p->work[WORK_CURVE_A].first; i < p->work[WORK_CURVE_A].first + p->work[WORK_CURVE_A].count; i++) {
+        const Instr *instr = &p->instrs[i];
+        if (plan_work_of(p, p->tensors[instr->in[CURVATURE_IN_x]].first) != WORK_FORWARD) late[instr->layer] = true;
+    }
+}
+
+static void take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s)
+{
+    Range update = {p->update.first + preconditions, p->update.count - preconditions}; /* fill_bubbles adds them */
     const LayerCosts *given = m->r->given;
     double beside = plan_input_beside(input(m));
     for (int kind = 0; kind < N_WORKS; kind++)
         s->seconds[kind] = plan_cost(p, p->work[kind], &m->rows, beside, &input(m)->rates, NULL);
     s->update = plan_cost(p, p->begin, &m->rows, beside, &m->rates, NULL) +
-                plan_cost(p, p->update, &m->rows, beside, &m->rates, NULL);
+                plan_cost(p, update, &m->rows, beside, &m->rates, NULL);
     if (given->given) {
         s->seconds[WORK_FORWARD] = s->stage.layers * given->forward;
         s->seconds[WORK_BACKWARD] = s->stage.layers * given->backward;
@@ -95,6 +110,8 @@ static Status make_stage(Maker *m, int number)
     Plan plan = {0};
     ModelTensors t;
     Exchange x = {0};
+    Kfac kfac;
+    const KfacPart factors = {s->stage.first, s->stage.layers, holders(m), 0};
     int slots[N_SLOTS];
     const PlanInput *in = input(m);
     bool network = m->network.bytes > 0;
@@ -103,7 +120,9 @@ static Status make_stage(Maker *m, int number)
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
+    kfac_init(&kfac, &m->kfac, &part, &factors, 1);
     q.model = &part;
+    q.kfac = &kfac;
     q.capacity = m->rows;
     q.levels = levels;
     q.slots = slots;
@@ -115,7 +134,11 @@ static Status make_stage(Maker *m, int number)
         if (network) network_rates(&m->network, &x, &m->rates);
     }
     TRY_DONE(plan_make(&q, &plan, &t, NULL));
-    take_times(m, &plan, s);
+    take_times(m, &plan, kfac.plan.n, s);
+    if (m->p->kfac) {
+        memset(m->p->late + s->stage.first, 0, (size_t)s->stage.layers * sizeof *m->p->late);
+        pipeline_late_layers(&plan, m->p->late);
+    }
     s->sum = sum_seconds(m, q.exchange && network ? &x : NULL, tied(m, number));
     s->parameters = part.params.size;
     memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
@@ -129,6 +152,7 @@ static Status make_stage(Maker *m, int number)
 done:
     plan_free(&plan);
     exchange_free(&x);
+    kfac_free(&kfac);
     model_free(&part);
     free(levels);
     return status;
@@ -142,7 +166,7 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
     PlacePlan *of = &m->p->place[place];
     size_t kept[2] = {0}, in_slots[2] = {0};
     for (int kind = 0; kind < N_SLOTS; kind++) {
-        int n = schedule_slots(&m->p->schedule, place, chunk, (SlotKind)kind);
+        int n = slots_of(m, place, chunk, (SlotKind)kind);
         of->slots[kind] += n;
         for (int k = 0; k < 2; k++) {
             in_slots[k] += s->stride[kind][k];
@@ -152,8 +176,8 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
     bytes[REGION_ACT] += s->bytes[REGION_ACT] - in_slots[0] + kept[0];
     bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
     if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
-    static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,  REGION_COMM,
-                                  REGION_WEIGHT, REGION_GRAD,  REGION_MOMENT};
+    static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,   REGION_COMM,
+                                  REGION_WEIGHT, REGION_GRAD,  REGION_MOMENT, REGION_KFAC};
     for (size_t k = 0; k < sizeof sums / sizeof *sums; k++) bytes[sums[k]] += s->bytes[sums[k]];
 }
 
@@ -204,6 +228,45 @@ static void find_peak(Maker *m)
         p->worst = place;
     }
     p->fits = p->peak <= p->budget;
+}
+
+static Status verify_orders(const Maker *m, const FillProblem *problem)
+{
+    int chunks = shape(m)->chunks;
+    Status status = OK;
+    int(*of)[N_SLOTS] = mem_array((size_t)chunks, sizeof *of);
+    for (int place = 0; place < shape(m)->places && status == OK; place++) {
+        FillOrders orders;
+        for (int k = 0; k < chunks * N_SLOTS; k++)
+            of[k / N_SLOTS][k % N_SLOTS] = slots_of(m, place, k / N_SLOTS, (SlotKind)(k % N_SLOTS));
+        fill_make_orders(problem, &m->p->fill, place, of, &orders);
+        status = fill_verify_orders(problem, place, of, &orders);
+        fill_orders_free(&orders);
+    }
+    free(of);
+    return status;
+}
+
+Status pipeline_take_slots(Maker *m, const FillProblem *problem)
+{
+    enum { PARTS = 4 };
+    int chunks = shape(m)->chunks, n = shape(m)->places * chunks;
+    int(*wanted)[2] = mem_array((size_t)n, sizeof *wanted), (*least)[2] = mem_array((size_t)n, sizeof *least);
+    memcpy(least, m->p->curve_slots, (size_t)n * sizeof *least);
+    for (int place = 0; place < shape(m)->places; place++)
+        fill_wanted_slots(problem, &m->p->fill, place, wanted + place * chunks);
+    for (int part = m->p->fits ? PARTS : 0; part >= 0; part--) {
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < 2; k++) {
+                int more = wanted[i][k] > least[i][k] ? wanted[i][k] - least[i][k] : 0;
+                m->p->curve_slots[i][k] = least[i][k] + more * part / PARTS;
+            }
+        find_peak(m);
+        if (m->p->fits) break;
+    }
+    free(wanted);
+    free(least);
+    return verify_orders(m, problem);
 }
 
 /* ---- levels ---- */

@@ -41,6 +41,7 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     PlanRequest q = plan_input_request(in, true);
     q.capacity = m->rows;
     q.levels = levels;
+    q.kfac = NULL;
     Status status = plan_make(&q, &plan, &t, NULL);
     free(levels);
     if (status != OK) return status;
@@ -81,19 +82,27 @@ done:
 
 /* ---- K-FAC ---- */
 
+/* k² + n² floats for each linear of a layer. */
+static double layer_set_bytes(const ModelConfig *m)
+{
+    double h = (double)m->hidden, f = (double)m->ffn;
+    return (10 * h * h + 2 * f * f) * sizeof(float);
+}
+
 /* The queue of every place, verified. */
 static Status fill_bubbles(Maker *m)
 {
     PipelinePlan *p = m->p;
     const PlanInput *in = input(m);
     int *first = mem_array((size_t)p->grid.stages + 1, sizeof *first);
-    double most = 0, least_gradients = (double)in->model->config.hidden;
+    double most = 0, set = 0; /* bytes of a place's set */
     for (int s = 0; s < p->grid.stages; s++) first[s + 1] = first[s] + p->stage[s].stage.layers;
     for (int place = 0; place < shape(m)->places; place++) {
         double layers = 0;
         for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
             layers += p->stage[pipeline_stage(shape(m), place, chunk)].stage.layers;
         if (layers * p->costs.precondition > most) most = layers * p->costs.precondition;
+        if (layers * layer_set_bytes(&in->model->config) > set) set = layers * layer_set_bytes(&in->model->config);
     }
     p->precondition = most;
     p->update += most;
@@ -101,17 +110,20 @@ static Status fill_bubbles(Maker *m)
     FillProblem problem = {.schedule = &p->schedule,
                            .timeline = &p->timeline,
                            .first = first,
+                           .late = m->r->given->given ? NULL : p->late,
                            .statistics = {p->costs.statistics[0], p->costs.statistics[1]},
                            .inverse = p->costs.inverse,
                            .factors = p->costs.factors,
                            .replicas = p->grid.replicas,
                            .step = p->step,
                            .steps = p->lag > 0 ? p->lag : 1,
+                           .whole = !m->r->given->given,
                            .least_piece = 20 * in->rates.overhead};
     if (p->grid.replicas * p->grid.directions > 1 && m->network.bytes > 0)
-        problem.sum = m->network.latency + 2 * least_gradients * least_gradients * sizeof(float) / m->network.bytes;
+        problem.sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);
     Status status = fill_verify(&problem, &p->fill);
+    if (status == OK) status = pipeline_take_slots(m, &problem);
     free(first);
     p->step += p->fill.exposed / (p->interval > 0 ? p->interval : 1); /* once in an interval */
     return status;
@@ -128,6 +140,8 @@ static Status simulate(Maker *m)
     if (m->network.bytes > 0) costs.boundary = (double)p->boundary / m->network.bytes;
     for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = seconds + kind * n;
     p->update = 0;
+    p->latency = costs.latency;
+    p->boundary_s = costs.boundary;
     for (int s = 0; s < n; s++) {
         for (int kind = 0; kind < N_WORKS; kind++) seconds[kind * n + s] = p->stage[s].seconds[kind];
         seconds[N_WORKS * n + s] = p->stage[s].sum;
@@ -146,6 +160,19 @@ static Status simulate(Maker *m)
     return OK;
 }
 
+static void take_least_slots(PipelinePlan *p)
+{
+    const Pipeline *shape = &p->schedule.shape;
+    bool split = pipeline_splits_backward(shape->kind);
+    for (int place = 0; place < shape->places; place++)
+        for (int chunk = 0; chunk < shape->chunks; chunk++) {
+            int of[N_SLOTS] = {0}, *to = p->curve_slots[place * shape->chunks + chunk];
+            for (int kind = 0; kind < N_ORDER_SLOTS; kind++)
+                of[kind] = schedule_slots(&p->schedule, place, chunk, (SlotKind)kind);
+            for (int k = 0; k < 2; k++) to[k] = fill_least_slots(of, (SlotKind)(SLOT_CURVE_A + k), split);
+        }
+}
+
 /* For a number of tokens in a micro-batch. */
 static Status make_for(Maker *m, int64_t tokens)
 {
@@ -158,6 +185,7 @@ static Status make_for(Maker *m, int64_t tokens)
     p->boundary = m->rows.count[ROWS_TOKENS] * in->model->config.hidden * (int64_t)dtype_size(in->compute);
     schedule_free(&p->schedule);
     schedule_make(&pipeline, &p->schedule);
+    if (p->kfac) take_least_slots(p);
     TRY(schedule_verify(&p->schedule));
     TRY(split_layers(m));
     TRY(pipeline_make_stages(m));
@@ -190,15 +218,16 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
 {
     Maker m = {.r = r, .p = p};
     int64_t tokens;
-    KfacOptions kfac;
     *p = (PipelinePlan){.interval = (int)r->c->kfac_interval, .kfac = r->c->kfac_interval > 0};
     TRY(pipeline_grid(r->c, kind, r->ranks, r->in->model->config.layers, &p->grid));
-    TRY(kfac_options(r->c, &kfac));
-    p->lag = kfac.lag;
+    TRY(kfac_options(r->c, &m.kfac));
+    p->lag = m.kfac.lag;
     TRY(open_network(&m));
     p->share = planner_share(r->c, p->grid.replicas * p->grid.directions);
     p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);
     p->place = mem_array((size_t)p->grid.shape.places, sizeof *p->place);
+    p->late = mem_array((size_t)r->in->model->config.layers, sizeof *p->late);
+    p->curve_slots = mem_array((size_t)(p->grid.shape.places * p->grid.shape.chunks), sizeof *p->curve_slots);
     TRY(pipeline_micro_tokens(r->c, &p->grid, r->in, p->share, &tokens));
     TRY(tokens ? make_for(&m, tokens) : make_best(&m));
     if (!p->kfac) return OK;
@@ -211,6 +240,8 @@ void pipeline_plan_free(PipelinePlan *p)
 {
     free(p->stage);
     free(p->place);
+    free(p->late);
+    free(p->curve_slots);
     schedule_free(&p->schedule);
     timeline_free(&p->timeline);
     fill_free(&p->fill);
@@ -265,6 +296,7 @@ static Status least_split(const PipelineRequest *r, PipelinePlan *p)
 {
     Maker m = {.r = r, .p = p};
     TRY(open_network(&m));
+    TRY(kfac_options(r->c, &m.kfac));
     m.rows = plan_capacity(planner_capacity(r->in, p->tokens, p->share));
     return pipeline_lower_peak(&m);
 }

@@ -67,22 +67,19 @@ typedef struct {
     double step_s;
 } Choice;
 
-static Status choose(PipelineKind kind, const PipelineRequest *r, Choice *choice, Stage *stages, Policy *policies)
+static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *plan, Choice *choice, Stage *stages,
+                     Policy *policies)
 {
-    PipelinePlan plan;
-    Status status = pipeline_plan(r, kind, &plan);
-    if (status == OK && !plan.fits) status = pipeline_refuse(r, &plan);
-    if (status == OK) {
-        pipeline_warn(&plan);
-        *choice = (Choice){plan.grid, plan.tokens, plan.step};
-        choice->grid.shape.micros = plan.schedule.shape.micros;
-        for (int s = 0; s < plan.grid.stages; s++) {
-            stages[s] = plan.stage[s].stage;
-            policies[s] = plan.stage[s].policy;
-        }
+    TRY(pipeline_plan(r, kind, plan));
+    if (!plan->fits) return pipeline_refuse(r, plan);
+    pipeline_warn(plan);
+    *choice = (Choice){plan->grid, plan->tokens, plan->step};
+    choice->grid.shape.micros = plan->schedule.shape.micros;
+    for (int s = 0; s < plan->grid.stages; s++) {
+        stages[s] = plan->stage[s].stage;
+        policies[s] = plan->stage[s].policy;
     }
-    pipeline_plan_free(&plan);
-    return status;
+    return OK;
 }
 
 static PipelineKind kind_of(const Config *c)
@@ -178,10 +175,7 @@ static Status take_schedules(PipelinePlace *p)
                 if (slots > p->slots[k][kind]) p->slots[k][kind] = slots;
             }
     }
-    for (int k = 0; k < chunks; k++) {
-        p->slots[k][SLOT_CURVE_A] = fill_least_slots(p->slots[k], SLOT_CURVE_A, split);
-        p->slots[k][SLOT_CURVE_G] = fill_least_slots(p->slots[k], SLOT_CURVE_G, split);
-    }
+    place_simulate(p);
     return OK;
 }
 
@@ -200,6 +194,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none};
     PipelinePlace *p = *place = mem_alloc(sizeof *p);
     Choice choice = {0};
+    PipelinePlan plan = {0};
     KfacOptions kfac;
     int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
     TRY(pipeline_grid(c, kind, r.ranks, in->model->config.layers, &p->grid));
@@ -208,7 +203,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     least.row[0].budget = (size_t)(room > 0 ? room : 0) + least.row[0].held;
     p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
     Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, &choice, p->stages, policies) : OK));
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, &plan, &choice, p->stages, policies) : OK));
     TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
     TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
     TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
@@ -225,8 +220,10 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     take_levels(p, policies);
     take_models(p);
     take_kfac(p, &kfac);
+    TRY_DONE(place_share_fill(p, &plan, ranks));
     status = take_schedules(p);
 done:
+    pipeline_plan_free(&plan);
     free(policies);
     return status;
 }
@@ -241,6 +238,7 @@ void place_free(PipelinePlace *p)
     free(p->chunks);
     free(p->slots);
     free(p->levels);
+    place_fill_free(p);
     kfac_free(&p->kfac);
     model_free(&p->held);
     free(p);

@@ -7,6 +7,17 @@
 #include "train/pipeline.h"
 #include "train/ranks.h"
 
+/* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
+typedef struct {
+    double latency, boundary; /* seconds on a link */
+    KfacCosts costs;
+    int gathered;        /* steps that statistics may take */
+    double *seconds;     // (N_WORKS, stages) of a work
+    bool *late;          // (layers) see PipelinePlan
+    int (*slots)[2];     // (places, chunks) see PipelinePlan
+    Timeline *timelines; // (shape.micros + 1) as the schedules
+} PlaceFill;
+
 struct PipelinePlace {
     const Model *whole; /* the caller's */
     PipelineGrid grid;  /* shape.micros: the most of a pass; a step with more has several passes */
@@ -24,6 +35,7 @@ struct PipelinePlace {
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum */
     Dtype wire;
+    PlaceFill fill;
     Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
     const Kfac *whole_kfac; /* the caller's */
 };
@@ -42,6 +54,10 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
 /* E_MEMORY for a plan that does not fit this rank. */
 Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
 
+/* Collective: rank 0's plan becomes that of all. */
+Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks);
+void place_simulate(PipelinePlace *p); /* after the schedules */
+void place_fill_free(PipelinePlace *p);
 int place_chunks(const PipelinePlace *p);
 /* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
 int place_direction(const PipelinePlace *p, int chunk);

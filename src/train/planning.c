@@ -56,7 +56,6 @@ static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->
 static KfacPlan kfac_of(const PlanRequest *r)
 {
     KfacPlan k = r->kfac->plan;
-    k.staged = r->slots != NULL;
     k.more = r->packs;
     k.linears = mem_array((size_t)k.n, sizeof *k.linears);
     memcpy(k.linears, r->kfac->plan.linears, (size_t)k.n * sizeof *k.linears);
@@ -105,7 +104,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (r->training && r->exchange)
         plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
     plan_begin(p, t->stats, t->cleared, t->audit);
-    t->kfac_ctl = has_kfac(r) ? plan_kfac_ranges(p, &kfac, t->grads, t->ctl) : NONE;
+    t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
+    if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
     if (r->training && !r->packs) {
         if (r->whole)

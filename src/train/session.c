@@ -272,6 +272,13 @@ Status session_last(Session *s, const MicroBatch *b)
     return exec_run_last(s->train, b ? &rows : NULL);
 }
 
+Status session_upload_ctl(Session *s)
+{
+    Ctl ctl = s->ctl;
+    if (s->pipeline) ctl.kfac_tokens = s->pipeline->kfac.tokens; /* of a refresh that may be some steps back */
+    return exec_upload(s->train, s->plan.train_tensors.step_ctl, &ctl, sizeof ctl);
+}
+
 /* The sums of the norm blocks that others make come behind the instr that makes this rank's. */
 static Status run_update(Session *s)
 {
@@ -293,7 +300,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     double start = clock_monotonic();
     s->ctl.learning_rate = (float)learning_rate;
     optim_bias(o, step, &s->ctl.bias1, &s->ctl.bias2);
-    TRY(exec_upload(s->train, s->plan.train_tensors.ctl, &s->ctl, sizeof s->ctl));
+    TRY(session_upload_ctl(s));
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
     TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));

@@ -13,12 +13,13 @@ typedef struct {
     int64_t refresh; /* the step that gathered; 0: nothing is pending */
     bool summed;     /* statistics over all holders */
     int64_t failed;  /* see KfacDone: of the set that was completed last and is not reported yet */
-    Ctl ctl;         /* of that step */
+    int64_t tokens;  /* of that step */
     FillItem *items; // (n) this place's queue
     RowCounts *rows; // (n) of a statistic's micro-batch
     int n, cap;
     FillSlots slots;
-    FillOrder order; /* of the pass that runs */
+    FillOrder order;   /* of the pass that runs */
+    double seconds[2]; /* of this step's items: without a gap of their own, and with one */
 } PipelineKfac;
 
 struct SessionPipeline {
@@ -44,6 +45,9 @@ struct SessionPipeline {
 /* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
 Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
                           RowCounts *rows);
+
+/* What ranges outside micro-batches read. */
+Status session_upload_ctl(Session *s);
 
 /* Collective. After memory_init of the first chunk: memory of the others, and connections. */
 Status pipeline_open(Session *s);

@@ -1,10 +1,13 @@
 /* K-FAC in a pipeline: statistics and inverses as items between a place's works, and what its holders exchange. When an
    item runs changes no bit: sums go micro-batch after micro-batch and replica after replica, and a set is used from a
    step on that the options alone decide. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/session_pipeline.h"
+
+#define GAP_LEAST 1e-3 /* of a step's works: shorter gaps stay empty */
 
 static const Kfac *kfac(const SessionPipeline *p) { return &p->place->kfac; }
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
@@ -39,27 +42,63 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
             for (int chunk = 0; chunk < place_chunks(at); chunk++) {
                 const Stage *stage = place_stage(at, chunk);
                 int direction = place_direction(at, chunk);
+                FillItem item = {.kind = kind,
+                                 .place = at->number,
+                                 .chunk = chunk,
+                                 .micro = micro,
+                                 .seconds = at->fill.costs.statistics[kind]};
                 if (micro >= pass->micros[direction]) continue;
-                for (int layer = stage->first; layer < stage->first + stage->layers; layer++)
-                    add_item(
-                        &p->kfac,
-                        (FillItem){.kind = kind, .place = at->number, .chunk = chunk, .layer = layer, .micro = micro},
-                        pass->rows[direction][micro]);
+                for (item.layer = stage->first; item.layer < stage->first + stage->layers; item.layer++)
+                    add_item(&p->kfac, item, pass->rows[direction][micro]);
             }
 }
 
-/* One for each instr of the plan's `invert`, in its order. */
+/* Linears of which the later take the sums of A from the last, so that they are inverted one behind the other. */
+typedef struct {
+    int first, count; /* linears */
+    int instr;        /* of the first, in the plan's `invert` */
+    double seconds;   /* of each */
+} Unit;
+
+static int longer_first(const void *a, const void *b)
+{
+    const Unit *x = a, *y = b;
+    double of_x = x->seconds * x->count, of_y = y->seconds * y->count;
+    if (of_x != of_y) return of_x > of_y ? -1 : 1;
+    return x->first - y->first;
+}
+
+/* KfacCosts has a layer's linears in the order of roles; sizes tell those that matter. */
+static double inverse_seconds(const SessionPipeline *p, const KfacLinear *l)
+{
+    enum { SQUARE, WIDE = 4 };
+    return p->place->fill.costs.inverse[l->k == l->n ? SQUARE : WIDE];
+}
+
 static void queue_inverses(SessionPipeline *p)
 {
     const KfacPlan *plan = &kfac(p)->plan;
-    for (int i = 0, instr = 0; i < plan->n; i++)
-        if (plan->linears[i].own)
+    Unit *units = mem_array((size_t)plan->n + 1, sizeof *units);
+    int n = 0;
+    for (int i = 0, instr = 0; i < plan->n; i++) {
+        const KfacLinear *l = &plan->linears[i];
+        bool goes_on = i > 0 && plan->linears[i - 1].from != NONE;
+        if (!goes_on) units[n++] = (Unit){.first = i, .instr = instr, .seconds = inverse_seconds(p, l)};
+        units[n - 1].count++;
+        instr += l->own;
+    }
+    qsort(units, (size_t)n, sizeof *units, longer_first);
+    for (int u = 0; u < n; u++)
+        for (int i = 0; i < units[u].count && plan->linears[units[u].first].own; i++)
             add_item(&p->kfac,
                      (FillItem){.kind = FILL_INVERSE,
                                 .place = p->place->number,
-                                .layer = plan->linears[i].layer,
-                                .factor = instr++},
+                                .layer = plan->linears[units[u].first].layer,
+                                .factor = units[u].instr + i,
+                                .follows = i > 0,
+                                .seconds = units[u].seconds},
                      (RowCounts){0});
+    free(units);
 }
 
 /* ---- a step ---- */
@@ -73,38 +112,58 @@ static int steps_allowed(const SessionPipeline *p)
 
 static int steps_past(const SessionPipeline *p) { return (int)(p->kfac.step - p->kfac.refresh) + 1; }
 
-/* Statistics end with the refresh's own step. */
+/* The step of the last statistics; a step is left for inverses, where more than one is allowed. */
 static bool gathers_until_now(const SessionPipeline *p)
 {
-    return p->kfac.refresh && !p->kfac.summed && steps_past(p) >= 1;
+    int most = steps_allowed(p) - 1, planned = p->place->fill.gathered;
+    return p->kfac.refresh && !p->kfac.summed && steps_past(p) >= (planned < most ? planned : most > 1 ? most : 1);
 }
 
 Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens)
 {
     PipelineKfac *k = &p->kfac;
-    Session *s = p->session;
     k->step = step;
+    k->seconds[0] = k->seconds[1] = 0;
     if (!n_tokens) return OK;
     k->refresh = step;
     k->summed = false;
     k->n = k->slots.n = 0;
-    k->ctl = s->ctl;
+    k->tokens = n_tokens;
     queue_inverses(p);
-    return exec_upload(s->train, s->plan.train_tensors.kfac_ctl, &k->ctl, sizeof k->ctl);
+    return session_upload_ctl(p->session);
+}
+
+/* A place in the gaps of this step for what is pending; where it is not the first pass of the step there are none. */
+static void place_items(SessionPipeline *p, const ExecPass *pass, const Timeline *timeline)
+{
+    PipelineKfac *k = &p->kfac;
+    const FillGaps gaps = {.schedule = pass->schedule,
+                           .timeline = timeline,
+                           .place = p->place->number,
+                           .least = GAP_LEAST * timeline->works_s,
+                           .refresh = k->refresh == k->step,
+                           .inverses = k->summed,
+                           .late = p->place->fill.late};
+    for (int i = 0; i < k->n; i++)
+        if (!k->items[i].taken) k->items[i].start = k->items[i].end = -1;
+    if (k->refresh && p->first == 0) (void)fill_gaps(&gaps, k->items, k->n);
 }
 
 void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
 {
     PipelineKfac *k = &p->kfac;
-    bool refresh = k->refresh == k->step;
+    const Timeline *timeline = &p->place->fill.timelines[pass->schedule->shape.micros];
     const FillStep step = {.schedule = pass->schedule,
                            .place = p->place->number,
                            .micros = {pass->micros[0], pass->micros[1]},
-                           .refresh = refresh,
+                           .timeline = timeline,
+                           .end = INFINITY,
+                           .refresh = k->refresh == k->step,
                            .drain = gathers_until_now(p) || !last};
     k->slots.slots = p->place->slots;
     k->order.n = 0;
-    if (refresh) queue_statistics(p, pass);
+    if (step.refresh) queue_statistics(p, pass);
+    place_items(p, pass, timeline);
     fill_order(&k->slots, &step, k->items, k->n, &k->order);
     pass->works = k->order.works;
     pass->n_works = k->order.n;
@@ -120,8 +179,12 @@ Status pipeline_kfac_item(void *self, const Work *w)
 {
     SessionPipeline *p = self;
     const FillItem *x = &p->kfac.items[w->item];
-    if (w->kind == WORK_INVERSE) return run_inverse(p->session, x->factor);
-    return exec_run_curvature(p->train[w->chunk], w->kind, x->layer, w->slot, &p->kfac.rows[w->item]);
+    double start = clock_monotonic();
+    Status status = x->kind == FILL_INVERSE
+                        ? run_inverse(p->session, x->factor)
+                        : exec_run_curvature(p->train[w->chunk], w->kind, x->layer, w->slot, &p->kfac.rows[w->item]);
+    p->kfac.seconds[x->start >= 0] += clock_monotonic() - start;
+    return status;
 }
 
 /* ---- between holders ---- */
@@ -163,14 +226,14 @@ int64_t pipeline_kfac_failed(SessionPipeline *p)
     return failed;
 }
 
+/* Inverses without a place in the steps so far. */
 static Status run_rest(SessionPipeline *p)
 {
     PipelineKfac *k = &p->kfac;
     for (int i = 0; i < k->n; i++) {
-        FillItem *x = &k->items[i];
-        if (x->taken) continue;
-        x->taken = true;
-        TRY(run_inverse(p->session, x->factor));
+        if (k->items[i].taken) continue;
+        k->items[i].taken = true;
+        TRY(run_inverse(p->session, k->items[i].factor));
     }
     return OK;
 }
@@ -201,8 +264,15 @@ Status pipeline_kfac_end(SessionPipeline *p)
 Status pipeline_kfac_settle(const Session *s)
 {
     SessionPipeline *p = s->pipeline;
-    if (!p->kfac.refresh) return OK;
+    PipelineKfac *k = &p->kfac;
+    if (!k->refresh) return OK;
     TRY(ranks_meet(s->options.ranks));
+    if (!k->summed) {
+        k->order.n = 0;
+        fill_drain(&k->slots, k->items, k->n, &k->order);
+        for (int i = 0; i < k->order.n; i++) TRY(pipeline_kfac_item(p, &k->order.works[i]));
+        TRY(sum(p));
+    }
     return complete(p);
 }
 

@@ -143,13 +143,14 @@ Status pipeline_sum_losses(SessionPipeline *p)
 {
     typedef struct {
         double loss[2], correct[2];
-        double works, busy; /* seconds until the rank's last work; with a work */
+        double works, busy, filled; /* seconds until the rank's last work; with a work; with K-FAC's in a gap */
     } Row;
     const PipelinePlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
-    Row mine = {.works = p->times.works, .busy = p->times.works - p->times.idle};
+    const double *kfac = p->kfac.seconds;
+    Row mine = {.works = p->times.works, .busy = p->times.works - p->times.idle - kfac[0] - kfac[1], .filled = kfac[1]};
     Row *all = mem_array((size_t)p->ranks, sizeof *all);
-    double longest = 0, busy = 0;
+    double longest = 0, busy = 0, filled = 0;
     Status status = OK;
     for (int d = 0; d < at->grid.directions; d++) {
         Stats stats;
@@ -166,8 +167,11 @@ Status pipeline_sum_losses(SessionPipeline *p)
     for (int r = 0; r < p->ranks; r++) {
         if (all[r].works > longest) longest = all[r].works;
         busy += all[r].busy;
+        filled += all[r].filled;
     }
-    p->times.bubble = longest > 0 ? 1 - busy / (p->ranks * longest) : 0;
+    double bubble = p->ranks * longest - busy;
+    p->times.bubble = longest > 0 ? bubble / (p->ranks * longest) : 0;
+    p->times.filled = bubble > 0 ? filled / bubble : 0;
     p->sums = (Stats){0};
     for (int q = 0; q < place_replicas(at); q++) {
         int number, chunk;

@@ -35,6 +35,7 @@ for schedule in $(quick_or_deep "1f1b" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     run 2 "$schedule" --pipeline "$schedule"
     same plain1 "$schedule" 7
     [ "$(grep -c '"kfac_failed": 0' "$schedule/metrics.jsonl")" -eq 2 ] || complain "$schedule: not 2 complete sets"
+    grep -q '"filled": [0-9.]*[1-9]' "$schedule/metrics.jsonl" || complain "$schedule: nothing ran in a gap"
 done
 
 # two replicas, which share out the inverses
@@ -70,5 +71,24 @@ ended 0
 rm -r into/checkpoint-7
 run 2 into --pipeline zb-h1
 same plain1 into 7
+
+# pretraining: all pipelines of as many replicas
+if [ -n "${CAIRN_TEST_DEEP:-}" ] &&
+    "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
+    "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt 2>/dev/null &&
+    "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 2>/dev/null; then
+    make_tiny_config tiny4.json
+    sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny4.json
+    this=(pretrain --data-dir shards --vocab vocab.txt --model-config tiny4.json --batch-size 24 --max-seq-length 64
+        --micro-batch-tokens 256 --max-steps 7 --backend cpu --do-train --kfac-interval 3)
+    run 1 words1 --pipeline gpipe --stages 1
+    for schedule in gpipe 1f1b zb-h1 zb-v interleaved; do
+        run 2 "words $schedule" --pipeline "$schedule"
+        same words1 "words $schedule" 7
+    done
+    run 2 words2 --pipeline gpipe --stages 1
+    run 2 wordsc --pipeline chimera --recompute full
+    same words2 wordsc 7
+fi
 
 finish

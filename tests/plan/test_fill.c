@@ -136,9 +136,101 @@ static void test_verifier(void **state)
     }
 }
 
+/* ---- orders ---- */
+
+enum { MOST_CHUNKS = 2 };
+
+/* With all slots that are wanted, with the fewest, and half the way. */
+static void slots_between(const Case *c, int place, int halves, int (*of)[N_SLOTS])
+{
+    int wanted[MOST_CHUNKS][2];
+    bool split = pipeline_splits_backward(c->schedule.shape.kind);
+    fill_wanted_slots(&c->problem, &c->fill, place, wanted);
+    for (int chunk = 0; chunk < c->schedule.shape.chunks; chunk++) {
+        for (int kind = 0; kind < N_ORDER_SLOTS; kind++)
+            of[chunk][kind] = schedule_slots(&c->schedule, place, chunk, (SlotKind)kind);
+        for (int k = 0; k < 2; k++) {
+            int least = fill_least_slots(of[chunk], (SlotKind)(SLOT_CURVE_A + k), split);
+            int more = wanted[chunk][k] > least ? wanted[chunk][k] - least : 0;
+            of[chunk][SLOT_CURVE_A + k] = least + more * halves / 2;
+        }
+    }
+}
+
+static void test_orders(void **state)
+{
+    (void)state;
+    const bool late[MOST_STAGES * 3] = {false, true, true, [7] = true};
+    int carried = 0;
+    for (int kind = 0; kind < N_PIPELINES; kind++)
+        for (int micros = 1; micros <= 9; micros += 4)
+            for (int steps = 1; steps <= 10; steps += 3) {
+                Case c;
+                make_case(&c, (PipelineKind)kind, 4, micros, steps, true);
+                fill_free(&c.fill);
+                c.problem.late = late;
+                fill_make(&c.problem, &c.fill);
+                assert_ok(fill_verify(&c.problem, &c.fill));
+                carried += c.fill.gathered > 1;
+                for (int place = 0; place < 4; place++)
+                    for (int halves = 0; halves <= 2; halves++) {
+                        int of[MOST_CHUNKS][N_SLOTS];
+                        FillOrders orders;
+                        slots_between(&c, place, halves, of);
+                        fill_make_orders(&c.problem, &c.fill, place, of, &orders);
+                        assert_ok(fill_verify_orders(&c.problem, place, of, &orders));
+                        fill_orders_free(&orders);
+                    }
+                free_case(&c);
+            }
+    assert_true(carried > 0);
+}
+
+static Work *find_order(FillOrders *o, int step, WorkKind kind, int micro)
+{
+    for (int i = 0; i < o->steps[step].n; i++)
+        if (o->steps[step].works[i].kind == kind && o->steps[step].works[i].micro == micro)
+            return &o->steps[step].works[i];
+    fail_msg("no such work");
+    return NULL;
+}
+
+static void swap(Work *a, Work *b)
+{
+    Work t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void test_order_verifier(void **state)
+{
+    (void)state;
+    for (int broken = 0; broken < 7; broken++) {
+        Case c;
+        int of[MOST_CHUNKS][N_SLOTS];
+        FillOrders o;
+        make_case(&c, PIPELINE_1F1B, 4, 4, 10, true);
+        assert_true(c.fill.gathered > 1); /* some come in the second step */
+        slots_between(&c, 0, 2, of);
+        fill_make_orders(&c.problem, &c.fill, 0, of, &o);
+        Work *a = find_order(&o, 0, WORK_CURVE_A, 0), *f = find_order(&o, 0, WORK_FORWARD, 0);
+        if (broken == 0) swap(a, f);                                         /* before its operand */
+        if (broken == 1) swap(f, find_order(&o, 0, WORK_FORWARD, 1));        /* works out of order */
+        if (broken == 2) o.steps[1].n--;                                     /* one is left out */
+        if (broken == 3) find_order(&o, 0, WORK_CURVE_A, 1)->item = a->item; /* twice */
+        if (broken == 4) a->slot[SLOT_CURVE_A] ^= 1;                         /* another slot */
+        if (broken == 5) of[0][SLOT_CURVE_G] = 1;                            /* there are not so many */
+        if (broken == 6) swap(a, find_order(&o, 0, WORK_CURVE_A, 1));        /* not ascending */
+        if (fill_verify_orders(&c.problem, 0, of, &o) != E_FAIL) fail_msg("mistake %d is not seen", broken);
+        fill_orders_free(&o);
+        free_case(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_schedules), cmocka_unit_test(test_figures),
-                                       cmocka_unit_test(test_replicas), cmocka_unit_test(test_verifier)};
+                                       cmocka_unit_test(test_replicas),      cmocka_unit_test(test_verifier),
+                                       cmocka_unit_test(test_orders),        cmocka_unit_test(test_order_verifier)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
