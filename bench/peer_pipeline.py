@@ -6,7 +6,7 @@ each rank by torchrun; bench/pipeline.sh does so and stands both beside each oth
     torchrun --nproc-per-node 2 bench/peer_pipeline.py --model DIR --data-dir DIR --micro-batches 8 --steps 4 1f1b zbv
 
 Schedules: gpipe, 1f1b, interleaved, zbv; none is the whole model on one rank. A JSON line for each, with the seconds and
-the loss of every step. All rows of train.tsv are one step, so their order does not matter; each must fill
+the loss of every step, and the processor time of a step on all ranks. All rows of train.tsv are one step, so their order does not matter; each must fill
 --max-seq-length, because no attention mask is given (which is the fastest for PyTorch).
 """
 import argparse
@@ -101,16 +101,21 @@ def measure(args, schedule, start, x, labels):
     model = copy.deepcopy(start)
     parts, run = (whole if schedule == "none" else lambda *a: piped(a[0], schedule, *a[1:]))(args, model, x, labels)
     optimizer = BertAdamW(torch, parts.named_parameters(), 0.01, math.inf, False)
-    seconds, losses = [], []
-    for _ in range(args.steps):
+    seconds, losses, processor = [], [], 0.0
+    for step in range(args.steps):
         dist.barrier()
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         losses.append(run())
         optimizer.step(args.learning_rate)
+        if step > 0:
+            processor += (time.process_time() - used) / (args.steps - 1)
         dist.barrier()
         seconds.append(time.perf_counter() - begin)
+    total = torch.tensor([processor])
+    dist.all_reduce(total)
     if dist.get_rank() == 0:
-        print(json.dumps({"schedule": schedule, "torch": torch.__version__, "seconds": seconds, "losses": losses}), flush=True)
+        print(json.dumps({"schedule": schedule, "torch": torch.__version__, "seconds": seconds, "processor": total.item(),
+                          "losses": losses}), flush=True)
 
 
 def main():

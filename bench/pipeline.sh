@@ -11,16 +11,17 @@ pipeline.sh [--model NAME|FILE] [--sequences N] [--micro-batches N] [--steps N] 
 
   --model NAME       bert-mini, bert-small … of 4 layers or a multiple, or a config.json (default bert-mini)
   --sequences N      of a step, of 128 tokens (default 32), in --micro-batches N (default 8)
-  --steps N          of each run; the first is left out (default 4)
+  --steps N          of each run; of Cairn's 3 more come first (default 3)
   --rounds N         of all runs, interleaved (default 7)
   --python FILE      a Python with torch and transformers (default python3); without them Cairn's runs are alone
 
-Rank r runs on core r. A line of JSON for each run, then medians over the rounds: seconds of a step, and the largest relative
-difference of a step's loss from Cairn's on one rank.
+Rank r runs on core r. A line of JSON for each run, then medians over all steps but the first 3, of PyTorch's over all but
+the first: seconds of a step, and its processor time on all ranks; and the largest relative difference of a step's loss from
+Cairn's on one rank.
 HELP
 }
 
-model=bert-mini sequences=32 micros=8 steps=4 rounds=7 python=python3
+model=bert-mini sequences=32 micros=8 steps=3 rounds=7 python=python3
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help) usage && exit 0 ;;
@@ -53,7 +54,7 @@ glue=(glue --vocab "$work/vocab.txt" --data-dir "$work/data" --do-train --backen
     --dropout 0 --schedule constant --warmup 0 --max-grad-norm 0 --batch-size "$sequences" --save-every 0 --resume never)
 "$cairn" "${glue[@]}" --model-config "$model" --max-steps 1 --learning-rate 0 --output-dir "$work/start" 2>"$work/log" ||
     { cat "$work/log" >&2 && exit 1; }
-glue+=(--model "$work/start" --learning-rate 1e-4 --max-steps "$steps" --micro-batch-tokens $((sequences / micros * 128))
+glue+=(--model "$work/start" --learning-rate 1e-4 --max-steps $((steps + 3)) --micro-batch-tokens $((sequences / micros * 128))
     --output-dir "$work/run")
 layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$work/start/config.json")
 
@@ -72,8 +73,10 @@ ours() {
     done
     for r in "${pids[@]}"; do wait "$r" || { cat "$work"/log.* >&2 && exit 1; }; done
     number() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$work/run/metrics.jsonl" | paste -sd ' '; }
-    printf '{"by": "cairn", "schedule": "%s", "seconds": [%s], "losses": [%s]}\n' "$schedule" \
+    printf '{"by": "cairn", "schedule": "%s", "seconds": [%s], "processor": %s, "losses": [%s]}\n' "$schedule" \
         "$(number seq_per_s | awk -v n="$sequences" '{ for (i = 1; i <= NF; i++) printf "%s%.6f", (i > 1 ? ", " : ""), n / $i }')" \
+        "$(sed -n 's/.*"steps": *\([0-9]*\).*"processor_s": *\([^,}]*\).*/\1 \2/p' "$work/run/ranks.jsonl" |
+            awk '{ s += $2 / $1 } END { printf "%.6f", s }')" \
         "$(number loss | sed 's/ /, /g')"
 }
 
@@ -100,15 +103,19 @@ for ((round = 1; round <= rounds; round++)); do
 done | tee "$work/all"
 uptime >&2
 
-# the medians, of all steps but the first of each run
-awk -v steps="$steps" '
+awk '
+    function median(m,   i, j, t) {
+        for (i = 2; i <= m; i++) { t = v[i]; for (j = i - 1; j >= 1 && v[j] > t; j--) v[j + 1] = v[j]; v[j + 1] = t }
+        return m % 2 ? v[(m + 1) / 2] : (v[m / 2] + v[m / 2 + 1]) / 2
+    }
     function list(name,   s) { s = $0; sub(".*\"" name "\": \\[", "", s); sub(/\].*/, "", s); return split(s, x, ", ") }
     {
         match($0, /"by": "[a-z]*"/); by = substr($0, RSTART + 7, RLENGTH - 8)
         match($0, /"schedule": "[a-z0-9-]*"/); key = by " " substr($0, RSTART + 13, RLENGTH - 14)
         if (!(key in n)) order[++keys] = key
         k = list("seconds")
-        for (i = 2; i <= k; i++) all[key, ++n[key]] = x[i]
+        for (i = by == "cairn" ? 4 : 2; i <= k; i++) all[key, ++n[key]] = x[i]
+        match($0, /"processor": [0-9.e-]*/); processor[key, ++runs[key]] = substr($0, RSTART + 13, RLENGTH - 13)
         k = list("losses")
         for (i = 1; i <= k; i++) {
             if (key == "cairn none" && !(i in first)) first[i] = x[i]
@@ -118,11 +125,12 @@ awk -v steps="$steps" '
         }
     }
     END {
-        printf "%-20s %12s %12s %16s\n", "run", "median (s)", "least (s)", "loss differs by"
+        printf "%-20s %12s %12s %14s %16s\n", "run", "median (s)", "least (s)", "processor (s)", "loss differs by"
         for (k = 1; k <= keys; k++) {
-            key = order[k]; m = n[key]
-            for (i = 1; i <= m; i++) v[i] = all[key, i] + 0
-            for (i = 2; i <= m; i++) { t = v[i]; for (j = i - 1; j >= 1 && v[j] > t; j--) v[j + 1] = v[j]; v[j + 1] = t }
-            printf "%-20s %12.4f %12.4f %16.1e\n", key, m % 2 ? v[(m + 1) / 2] : (v[m / 2] + v[m / 2 + 1]) / 2, v[1], worst[key]
+            key = order[k]
+            for (i = 1; i <= n[key]; i++) v[i] = all[key, i] + 0
+            middle = median(n[key]); least = v[1]
+            for (i = 1; i <= runs[key]; i++) v[i] = processor[key, i] + 0
+            printf "%-20s %12.4f %12.4f %14.4f %16.1e\n", key, middle, least, median(runs[key]), worst[key]
         }
     }' "$work/all"

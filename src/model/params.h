@@ -50,6 +50,8 @@ void params_permute_rows(const ParamTable *t, int p, const int *from, float *wei
 /* A 64-bit digest of `values` (t->size), without gaps between parameters: a sum modulo 2^64 over norm blocks. `of`: the
    share of a slice, which is cut at norm blocks; the shares of all slices add up to the whole's. NULL: all. */
 uint64_t params_sum(const ParamTable *t, const float *values, const Intervals *of);
+/* What a parameter of `count` elements, at `place` of the space, adds to it. */
+uint64_t param_sum(const float *values, int64_t count, int64_t place);
 /* Digest of names, shapes and offsets. */
 Digest params_digest(const ParamTable *t);
 

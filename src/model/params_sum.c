@@ -28,6 +28,13 @@ static void sum_blocks(void *arg, size_t begin, size_t end)
     atomic_fetch_add(&p->sum, sum);
 }
 
+uint64_t param_sum(const float *values, int64_t count, int64_t place)
+{
+    Part p = {.x = values, .place = place, .count = count};
+    parallel_ranges((size_t)norm_blocks(count), GRAIN, sum_blocks, &p);
+    return p.sum;
+}
+
 static uint64_t sum_interval(const ParamTable *t, const float *x, int64_t begin, int64_t end)
 {
     uint64_t sum = 0;
@@ -35,10 +42,7 @@ static uint64_t sum_interval(const ParamTable *t, const float *x, int64_t begin,
         int64_t from = t->params[i].offset, to = from + param_held(&t->params[i]);
         if (from < begin) from = begin;
         if (to > end) to = end;
-        if (from >= to) continue;
-        Part p = {.x = x + from, .place = from, .count = to - from};
-        parallel_ranges((size_t)norm_blocks(to - from), GRAIN, sum_blocks, &p);
-        sum += p.sum;
+        if (from < to) sum += param_sum(x + from, to - from, from);
     }
     return sum;
 }

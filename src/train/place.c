@@ -49,7 +49,6 @@ Status place_check(const Config *c, bool training)
         {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
         {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
-        {c->digest_steps > 0, "and --digest-steps", "leave out --digest-steps"},
         {c->poison, "and --poison", "leave out --poison"},
     };
     if (!place_wanted(c)) return without_pipeline(c);

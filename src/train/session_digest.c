@@ -2,11 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session.h"
+#include "train/session_pipeline.h"
 
 /* `there` lies in the backend's memory. */
 static Status sum_values(const Session *s, const float *there, const Intervals *of, uint64_t *sum)
 {
+    if (s->pipeline) return pipeline_digest(s, there, sum);
     const ParamTable *params = &s->model->params;
     const Backend *b = s->options.backend;
     size_t bytes = (size_t)params->size * sizeof *there;
@@ -61,5 +62,7 @@ Status session_gradient_digest(const Session *s, uint64_t *digest)
 Status session_weights_digest(const Session *s, uint64_t *digest)
 {
     bool own;
-    return sum_values(s, session_part(s, STATE_WEIGHTS, &own), NULL, digest);
+    const float *weights = session_part(s, STATE_WEIGHTS, &own);
+    if (s->pipeline) TRY(pipeline_check_same(s, weights));
+    return sum_values(s, weights, NULL, digest);
 }

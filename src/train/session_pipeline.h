@@ -103,6 +103,8 @@ Status pipeline_collect(const Session *s, float *whole, const float *place);
 /* Elements of the whole space, of tensors that are held here; gaps between tensors are 0. */
 void pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to);
 Status pipeline_check_same(const Session *s, const float *weights);
+/* Collective. params_sum of the whole space, of values that lie as the place's weights do. */
+Status pipeline_digest(const Session *s, const float *values, uint64_t *digest);
 /* Collective: a form that any rank's LayerNorms ask for. */
 Status pipeline_merge_forms(const Session *s, uint8_t *forms);
 

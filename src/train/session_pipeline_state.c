@@ -92,6 +92,24 @@ Status pipeline_check_same(const Session *s, const float *weights)
     return status;
 }
 
+Status pipeline_digest(const Session *s, const float *values, uint64_t *digest)
+{
+    const PipelinePlace *at = s->plan.input.place;
+    Ranks *ranks = s->options.ranks;
+    size_t bytes = sizeof(uint64_t);
+    uint64_t *sums = mem_alloc(bytes);
+    for (int i = 0; i < at->held.params.count; i++) {
+        const Param *own = &at->held.params.params[i];
+        if (place_keeper(at, at->of_whole[i]) == ranks_rank(ranks))
+            *sums += param_sum(values + own->offset, param_held(own), at->whole->params.params[at->of_whole[i]].offset);
+    }
+    Status status = ranks_gather(ranks, (void **)&sums, &bytes);
+    *digest = 0;
+    for (size_t r = 0; r < bytes / sizeof *sums && status == OK; r++) *digest += sums[r];
+    free(sums);
+    return status;
+}
+
 Status pipeline_merge_forms(const Session *s, uint8_t *forms)
 {
     Ranks *ranks = s->options.ranks;

@@ -60,7 +60,7 @@ plain() {
     ended 0
 }
 
-this=("${glue[@]}" "${steps[@]}" --backend ref --do-eval --eval-every 2)
+this=("${glue[@]}" "${steps[@]}" --backend ref --do-eval --eval-every 2 --digest-steps 2)
 plain 1
 for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     piped 2 plain1 "$schedule"
@@ -68,6 +68,8 @@ for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b zb-h1 zb-v interleaved"); do
 done
 cmp plain1/best/model.safetensors "2 of zb-v/best/model.safetensors" || complain "another best model"
 drawn "2 of zb-v" 2 3
+digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
+[ "$(digests_of plain1)" = "$(digests_of "2 of zb-v")" ] || complain "zb-v has other digests"
 rm -r plain1
 
 # replicas, stages of different sizes, vector code, bf16 on the wire
