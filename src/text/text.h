@@ -90,6 +90,8 @@ VocabTrainer *vocab_trainer_new(VocabTraining options);
 /* `text` is any number of whole lines: no word continues in the next call. Leaves out special pieces, and words of more
    than 100 characters, which always become [UNK]. */
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len);
+/* Adds the words of `more`, which was made with the same options. */
+void vocab_trainer_merge(VocabTrainer *t, const VocabTrainer *more);
 /* Call once. Text that gives fewer pieces than asked makes a smaller Vocab, with a warning. Errors: no words; a size
    without room for any character. */
 Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab);

@@ -31,20 +31,28 @@ VocabTrainer *vocab_trainer_new(VocabTraining options)
     return t;
 }
 
+static void count_word(VocabTrainer *t, const char *word, size_t len, int64_t count)
+{
+    size_t i = string_table_add(&t->words, word, len);
+    if (i >= t->counts_cap) {
+        size_t before = t->counts_cap;
+        t->counts_cap = before ? 2 * before : 1024;
+        t->counts = mem_resize(t->counts, t->counts_cap, sizeof *t->counts);
+        memset(t->counts + before, 0, (t->counts_cap - before) * sizeof *t->counts);
+    }
+    t->counts[i] += count;
+}
+
 static void count_words(void *context, const Word *words, size_t n)
 {
-    VocabTrainer *t = context;
-    for (const Word *w = words; w < words + n; w++) {
-        if (w->chars > WORD_MAX || (w->text[0] == '[' && w->chars > 1)) continue;
-        size_t i = string_table_add(&t->words, w->text, w->len);
-        if (i >= t->counts_cap) {
-            size_t before = t->counts_cap;
-            t->counts_cap = before ? 2 * before : 1024;
-            t->counts = mem_resize(t->counts, t->counts_cap, sizeof *t->counts);
-            memset(t->counts + before, 0, (t->counts_cap - before) * sizeof *t->counts);
-        }
-        t->counts[i]++;
-    }
+    for (const Word *w = words; w < words + n; w++)
+        if (w->chars <= WORD_MAX && (w->text[0] != '[' || w->chars == 1)) count_word(context, w->text, w->len, 1);
+}
+
+void vocab_trainer_merge(VocabTrainer *t, const VocabTrainer *more)
+{
+    for (size_t i = 0; i < more->words.count; i++)
+        count_word(t, more->words.text + more->words.start[i], string_table_len(&more->words, i), more->counts[i]);
 }
 
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len)

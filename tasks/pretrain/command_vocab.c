@@ -2,12 +2,15 @@
    are read (sentence, sentence1, sentence2, question …), so that indices and labels do not enter the vocabulary. */
 #include <string.h>
 
+#include "base/thread.h"
 #include "tasks/pretrain/inputs.h"
+#include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
 #include "text/text.h"
 #include "train/signals.h"
 
 #define MAX_COLUMNS 64
+#define LEAST_PART  ((size_t)1 << 20) /* bytes of a file that a thread is worth */
 
 static bool is_text_column(const char *name, size_t len)
 {
@@ -44,7 +47,63 @@ static void add_columns(VocabTrainer *t, const char *line, size_t len, const boo
     }
 }
 
-static Status add_file(VocabTrainer *t, const char *path)
+/* The lines of a text without columns. */
+static void add_lines(VocabTrainer *t, const char *text, const char *end)
+{
+    for (const char *stop; text < end; text = stop + 1) {
+        stop = memchr(text, '\n', (size_t)(end - text));
+        if (!stop) stop = end;
+        size_t len = (size_t)(stop - text);
+        if (len && text[len - 1] == '\r') len--;
+        vocab_trainer_add(t, text, len);
+    }
+}
+
+typedef struct {
+    VocabTrainer *trainer;
+    const char *begin, *end;
+    pthread_t thread;
+    bool started;
+} Part;
+
+static void *count_part(void *arg)
+{
+    Part *p = arg;
+    add_lines(p->trainer, p->begin, p->end);
+    return NULL;
+}
+
+/* The same by all cores: each counts the words of consecutive lines, and the counts are added. */
+static void add_text(VocabTrainer *t, const VocabTraining *training, const char *text, const char *end)
+{
+    Part parts[POOL_MOST];
+    size_t cores = (size_t)pool_usable_cores(), most = (size_t)(end - text) / LEAST_PART;
+    size_t n = cores < POOL_MOST ? cores : POOL_MOST, share;
+    if (n > most) n = most;
+    if (n < 2) {
+        add_lines(t, text, end);
+        return;
+    }
+    share = (size_t)(end - text) / n;
+    for (size_t i = 0; i < n; i++) {
+        Part *p = &parts[i];
+        *p = (Part){.trainer = i ? vocab_trainer_new(*training) : t, .begin = text, .end = end};
+        const char *stop =
+            i + 1 < n && (size_t)(end - text) > share ? memchr(text + share, '\n', (size_t)(end - text) - share) : NULL;
+        if (stop) p->end = stop + 1;
+        text = p->end;
+        p->started = i > 0 && thread_start(&p->thread, count_part, p) == 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!parts[i].started) count_part(&parts[i]);
+    for (size_t i = 1; i < n; i++) {
+        if (parts[i].started) pthread_join(parts[i].thread, NULL);
+        vocab_trainer_merge(t, parts[i].trainer);
+        vocab_trainer_free(parts[i].trainer);
+    }
+}
+
+static Status add_file(VocabTrainer *t, const VocabTraining *training, const char *path)
 {
     FileMap map;
     bool wanted[MAX_COLUMNS] = {false};
@@ -57,17 +116,16 @@ static Status add_file(VocabTrainer *t, const char *path)
     }
     size_t start = map.size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark */
     bool table = str_ends_with(path, ".tsv"), first = true;
-    for (size_t i = start; i < map.size; first = false) {
+    if (!table && map.size) add_text(t, training, text + start, text + map.size);
+    for (size_t i = start; table && i < map.size; first = false) {
         const char *end = memchr(text + i, '\n', map.size - i);
         size_t len = end ? (size_t)(end - text) - i : map.size - i, cut = len;
         if (cut && text[i + cut - 1] == '\r') cut--;
         if (table && first) {
             table = text_columns(text + i, cut, wanted);
-            if (!table) vocab_trainer_add(t, text + i, cut); /* no known header: all columns are text */
-        } else if (table) {
-            add_columns(t, text + i, cut, wanted);
+            if (!table) add_text(t, training, text + i, text + map.size); /* no known header: all columns are text */
         } else {
-            vocab_trainer_add(t, text + i, cut);
+            add_columns(t, text + i, cut, wanted);
         }
         i += len + 1;
     }
@@ -76,11 +134,11 @@ static Status add_file(VocabTrainer *t, const char *path)
     return status;
 }
 
-static Status add_inputs(VocabTrainer *t, const FileList *inputs)
+static Status add_inputs(VocabTrainer *t, const VocabTraining *training, const FileList *inputs)
 {
     for (int i = 0; i < inputs->count; i++) {
         if (*signals_stop()) return fail(E_STOPPED, "stopped; the same command begins the vocabulary again");
-        TRY(add_file(t, inputs->paths[i]));
+        TRY(add_file(t, training, inputs->paths[i]));
     }
     return OK;
 }
@@ -95,10 +153,10 @@ Status command_vocab(const Config *c)
     TokenizerOptions text = {
         .lower_case = strcmp(c->do_lower_case, "no") != 0, .strip_accents = -1, .split_chinese = true};
     if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
-    VocabTrainer *t =
-        vocab_trainer_new((VocabTraining){.size = (int32_t)c->size, .min_count = c->min_count, .normalisation = text});
+    VocabTraining training = {.size = (int32_t)c->size, .min_count = c->min_count, .normalisation = text};
+    VocabTrainer *t = vocab_trainer_new(training);
     TRY_DONE(inputs_find(&inputs, c->input, false));
-    TRY_DONE(add_inputs(t, &inputs));
+    TRY_DONE(add_inputs(t, &training, &inputs));
     TRY_DONE(vocab_trainer_finish(t, &vocab));
     TRY_DONE(vocab_write(vocab, c->output));
     log_info("%s: %d pieces", c->output, vocab_size(vocab));

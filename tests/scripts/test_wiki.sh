@@ -62,6 +62,14 @@ expect 0 "${run[@]}" --output-dir halted
 cmp <(cat whole/part-*) <(cat halted/part-*) || complain "stopped $stopped times, the text differs"
 if compgen -G 'halted/*.tmp.*' >/dev/null; then complain "temporaries are left: $(ls halted)"; fi
 
+# -- a vocabulary of this text by one core and by all; a thread counts 1 MiB at least
+for ((i = 0; i < 12; i++)); do cat whole/part-*; done >large.txt
+expect 0 "$CAIRN_BINARY" vocab --input large.txt --output all.vocab --size 2000
+if command -v taskset >/dev/null && taskset -c 0 true 2>/dev/null; then
+    expect 0 taskset -c 0 "$CAIRN_BINARY" vocab --input large.txt --output one.vocab --size 2000
+    cmp all.vocab one.vocab || complain "the vocabulary depends on the number of cores"
+fi
+
 # -- two at once on one folder
 if command -v flock >/dev/null; then
     mkdir -p locked && touch locked/.lock

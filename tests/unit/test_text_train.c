@@ -274,12 +274,37 @@ static void test_real_text(void **state)
     free(path);
 }
 
+/* Words counted in parts, and added, give the vocabulary of the whole. */
+static void test_merged_counts(void **state)
+{
+    (void)state;
+    static const char first[] = "hug hug hug pug pun [SEP] bun.", second[] = "pun pun bun hugs hugs, mug mug mug";
+    VocabTraining options = {.size = 40, .normalisation = uncased};
+    VocabTrainer *whole = vocab_trainer_new(options), *a = vocab_trainer_new(options), *b = vocab_trainer_new(options);
+    Vocab *expected, *found;
+    log_set_level(LOG_ERROR);
+    vocab_trainer_add(whole, first, sizeof first - 1);
+    vocab_trainer_add(whole, second, sizeof second - 1);
+    vocab_trainer_add(a, first, sizeof first - 1);
+    vocab_trainer_add(b, second, sizeof second - 1);
+    vocab_trainer_merge(b, a);
+    assert_ok(vocab_trainer_finish(whole, &expected));
+    assert_ok(vocab_trainer_finish(b, &found));
+    log_set_level(LOG_INFO);
+    Digest x = vocab_digest(expected), y = vocab_digest(found);
+    assert_memory_equal(&x, &y, sizeof x);
+    vocab_free(expected);
+    vocab_free(found);
+    vocab_trainer_free(whole);
+    vocab_trainer_free(a);
+    vocab_trainer_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_against_recounting),
-        cmocka_unit_test(test_real_text),
+        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_merged_counts),      cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_against_recounting), cmocka_unit_test(test_real_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
