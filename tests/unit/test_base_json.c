@@ -1,4 +1,7 @@
 /* Reading JSON: values, and refusals with line and column. */
+#include <sys/resource.h>
+
+#include "asan.h"
 #include "testing.h"
 
 static Json *parse(const char *text)
@@ -263,6 +266,34 @@ static void test_reads_files(void **state)
     free(directory);
 }
 
+/* A million numbers in 16 MiB of new addresses: jansson's allocations fail. */
+static int parses_without_memory(void *arg)
+{
+    const Buf *text = arg;
+    struct rlimit none = {.rlim_cur = 16 << 20, .rlim_max = 16 << 20};
+    Json *doc;
+    if (setrlimit(RLIMIT_DATA, &none) != 0) return 1;
+    return js_parse("test.json", text->data, text->len, &doc) == OK ? 2 : 3;
+}
+
+static void test_no_memory_ends_with_76(void **state)
+{
+    (void)state;
+    Buf text = {0}, errors = {0};
+#ifdef TESTING_ASAN
+    skip(); /* it needs addresses of its own */
+#endif
+    buf_puts(&text, "[0");
+    for (int i = 0; i < 1000000; i++) buf_puts(&text, ",1");
+    buf_puts(&text, "]");
+    int wait_status = testing_child(parses_without_memory, &text, &errors);
+    assert_true(WIFEXITED(wait_status));
+    assert_int_equal(WEXITSTATUS(wait_status), 76);
+    assert_non_null(strstr(errors.data, "the system has no memory left"));
+    buf_free(&errors);
+    buf_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_every_beginning_is_refused),
         cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_reads_files),
+        cmocka_unit_test(test_no_memory_ends_with_76),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
