@@ -1,6 +1,8 @@
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +38,14 @@ static void set_message(char text[MESSAGE_BYTES], int length)
 Status status_fail(Status status, const char *format, ...)
 {
     char text[MESSAGE_BYTES];
+    bool no_memory = status == E_IO && errno == ENOMEM && strstr(format, "%m");
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) strcpy(text, "(a message that cannot be printed)");
     set_message(text, n);
-    return status;
+    return no_memory ? E_MEMORY : status;
 }
 
 Status status_context(Status status, const char *format, ...)

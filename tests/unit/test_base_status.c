@@ -49,6 +49,10 @@ static void test_context(void **state)
     errno = ENOENT;
     assert_status(fail(E_IO, "x: %m"), E_IO);
     assert_string_equal(status_message(), "x: No such file or directory");
+    errno = ENOMEM;
+    assert_status(fail(E_IO, "x: cannot list: %m"), E_MEMORY);
+    assert_status(fail(E_IO, "x is a folder"), E_IO);
+    assert_status(fail(E_FORMAT, "x: %m"), E_FORMAT);
 }
 
 static void test_names_and_codes(void **state)
