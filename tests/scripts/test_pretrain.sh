@@ -336,7 +336,7 @@ run 2 bad "${small[@]}" --data-dir bare --vocab short.txt
 says short.txt 590 600
 sed 's/"vocab_size": 600/"vocab_size": 590/' model.json >smaller.json
 run 1 bad "${small[@]}" --data-dir bare --model-config smaller.json --vocab short.txt
-says "bare/part-00000.hdf5" "input_ids: row " "the vocabulary has 0 to 589"
+says "bare/part-00000.hdf5" "_ids: row " "the vocabulary has 0 to 589"
 # The same words in another order: detected by the manifest, else by the first token, also without drawn masks.
 tac vocab.txt >turned.txt
 run 2 bad "${small[@]}" --vocab turned.txt
