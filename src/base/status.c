@@ -34,7 +34,8 @@ static void set_message(char text[MESSAGE_BYTES], int length)
     strcpy(last, text);
 }
 
-/* The arguments may point into the last message, so the new one is built beside it. */
+/* The arguments may point into the last message, so the new one is built beside it. What the system refuses for lack of
+   memory is E_MEMORY, whatever call it was. */
 Status status_fail(Status status, const char *format, ...)
 {
     char text[MESSAGE_BYTES];

@@ -47,8 +47,7 @@ typedef enum {
         if (!(cond)) status_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                                             \
     } while (0)
 
-/* Records this thread's message and returns `status`; E_MEMORY for E_IO with %m where errno is ENOMEM. The arguments
-   may contain status_message(). */
+/* Records this thread's message and returns `status`. The arguments may contain status_message(); %m works. */
 Status status_fail(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);`. OK
    returns OK and changes nothing. */

@@ -43,6 +43,7 @@ sweep() {
     for i in "${!ends[@]}"; do printf '%s %s: %d (code, asked by: runs)\n' "$1" "$i" "${ends[$i]}"; done
 }
 
+ulimit -c 0 # libraries crash
 make_tiny_bert bert
 glue=(glue --do-train --do-eval --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample")
 sweep "$(quick_or_deep 15 1000)" "$CAIRN_BINARY" "${glue[@]}" --backend ref
