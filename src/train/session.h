@@ -158,7 +158,8 @@ Status session_run_pipeline(Session *s, const SessionStep *step);
 Status session_find_bad_pipeline(Session *s, const SessionStep *step);
 /* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
    ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
-   sums behind the works, and of K-FAC's work outside gaps. `sums`, `update`: by clock_monotonic. */
+   sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
+ */
 typedef struct {
     double works, idle, bubble, filled, exposed;
     Span sums, update;

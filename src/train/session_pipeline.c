@@ -225,7 +225,7 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     TRY(pipeline_kfac_end(p));
     p->times.sums = (Span){start, clock_monotonic()};
     p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];
-    return OK;
+    return pipeline_longest(p, &p->times.exposed);
 }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */

@@ -93,6 +93,8 @@ Status pipeline_sum_stages(const SessionPipeline *p);
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */
 Status pipeline_sum_losses(SessionPipeline *p);
+/* Collective. The largest of all ranks' numbers. */
+Status pipeline_longest(const SessionPipeline *p, double *seconds);
 /* The chunk of a place with the last stage, for a direction; −1: none. */
 int pipeline_last_chunk(const PipelinePlace *at, int direction);
 
