@@ -29,6 +29,7 @@ typedef struct {
     double bubble;       /* the share of the ranks' time until the last work that has none */
     double filled;       /* with K-FAC, the share of the bubble that its work takes */
     double exposed_s;    /* of sums behind the last work and K-FAC's work outside gaps, of the rank with most */
+    bool fill_measured;  /* with K-FAC, its work had places by measured times, not by predicted ones */
     bool kfac;           /* with K-FAC: */
     double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
     int64_t kfac_set;    /* whose inverses the update used, from 0 */
