@@ -290,6 +290,7 @@ static Status run_work(ExecPipeline *p, const Work *w)
     double start = clock_monotonic(), before = p->idle;
     Status status = w->kind < N_WORKS ? run_order_work(p, w) : p->o.item(p->o.self, w);
     note_work(p, w, start, p->idle - before);
+    if (p->o.ran) p->o.ran(p->o.self, w, clock_monotonic() - start - (p->idle - before));
     return status;
 }
 

@@ -119,6 +119,7 @@ void metrics_line(const StepRecord *r, Buf *line)
         put_member(line, "bubble", r->bubble);
         if (r->kfac) put_member(line, "filled", r->filled);
         put_member(line, "exposed_s", r->exposed_s);
+        if (r->kfac) buf_printf(line, ", \"fill_costs\": \"%s\"", r->fill_measured ? "measured" : "predicted");
     }
     if (r->kfac) {
         put_member(line, "kfac_norm", r->kfac_norm);

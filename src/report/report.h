@@ -28,7 +28,8 @@ typedef struct {
     bool pipeline;       /* in a pipeline: */
     double bubble;       /* the share of the ranks' time until the last work that has none */
     double filled;       /* with K-FAC, the share of the bubble that its work takes */
-    double exposed_s;    /* on rank 0: of sums behind the last work, and of K-FAC's work outside gaps */
+    double exposed_s;    /* of sums behind the last work and K-FAC's work outside gaps, of the rank with most */
+    bool fill_measured;  /* with K-FAC, its work had places by measured times, not by predicted ones */
     bool kfac;           /* with K-FAC: */
     double kfac_norm;    /* of the tensors that it preconditions; grad_norm is of the others */
     int64_t kfac_set;    /* whose inverses the update used, from 0 */

@@ -147,6 +147,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
         record.bubble = times.bubble;
         record.filled = times.filled;
         record.exposed_s = times.exposed;
+        record.fill_measured = times.measured;
     }
     take_losses(l, stats, &record);
     l->record = record;

@@ -41,6 +41,7 @@ typedef struct {
     int factors;
     double precondition; /* of a layer's gradients, once a step */
 } KfacCosts;
+enum { KFAC_SQUARES = 4 }; /* linears of a layer, the first ones, that have as many outputs as inputs */
 void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *rows, double seq_len, Dtype compute,
                 const LayerCosts *given, KfacCosts *costs);
 
@@ -80,6 +81,7 @@ typedef struct {
     double precondition; /* seconds, part of `update` */
     Fill fill;
     double latency, boundary_s; /* seconds of a message, and of a boundary on a link */
+    double set_sum;             /* seconds of the exchange of a place's set between its holders */
     bool *late;                 // (layers) the operand of A is made again by B
     int (*curve_slots)[2];      // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
 } PipelinePlan;

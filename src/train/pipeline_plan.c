@@ -120,7 +120,7 @@ static Status fill_bubbles(Maker *m)
                            .whole = !m->r->given->given,
                            .least_piece = 20 * in->rates.overhead};
     if (p->grid.replicas * p->grid.directions > 1 && m->network.bytes > 0)
-        problem.sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
+        problem.sum = p->set_sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);
     Status status = fill_verify(&problem, &p->fill);
     if (status == OK) status = pipeline_take_slots(m, &problem);

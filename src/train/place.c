@@ -238,7 +238,7 @@ void place_free(PipelinePlace *p)
     free(p->chunks);
     free(p->slots);
     free(p->levels);
-    place_fill_free(p);
+    place_fill_free(p, &p->fill);
     kfac_free(&p->kfac);
     model_free(&p->held);
     free(p);

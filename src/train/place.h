@@ -10,6 +10,7 @@
 /* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
 typedef struct {
     double latency, boundary; /* seconds on a link */
+    double sum, behind;       /* seconds of a set's exchange between holders; of a step behind its works */
     KfacCosts costs;
     int gathered;        /* steps that statistics may take */
     double *seconds;     // (N_WORKS, stages) of a work
@@ -56,8 +57,16 @@ Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
 
 /* Collective: rank 0's plan becomes that of all. */
 Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks);
-void place_simulate(PipelinePlace *p); /* after the schedules */
-void place_fill_free(PipelinePlace *p);
+void place_simulate(PipelinePlace *p);                         /* after the schedules */
+void place_fill_free(const PipelinePlace *p, PlaceFill *fill); /* takes a zeroed one */
+/* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, the two inverses of a
+   square linear at once, those of another. */
+int place_n_costs(const PipelinePlace *p);
+int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage);
+int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool square);
+/* The assignment for measured seconds (place_n_costs; 0: the planned ones hold), within the place's slots, verified.
+   All ranks have the same `made`. The caller frees both, also after a failure. */
+Status place_refill(const PipelinePlace *p, const double *measured, PlaceFill *fill, Fill *made);
 int place_chunks(const PipelinePlace *p);
 /* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
 int place_direction(const PipelinePlace *p, int chunk);

@@ -13,6 +13,8 @@ static void take_plan(PipelinePlace *p, const PipelinePlan *plan)
     int stages = p->grid.stages;
     f->latency = plan->latency;
     f->boundary = plan->boundary_s;
+    f->sum = plan->set_sum;
+    f->behind = plan->timeline.sums_s - plan->timeline.works_s + plan->update;
     f->costs = plan->costs;
     f->gathered = plan->fill.gathered;
     for (int kind = 0; kind < N_WORKS; kind++)
@@ -31,11 +33,13 @@ Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks
     f->late = mem_array(layers, sizeof *f->late);
     f->slots = mem_array(chunks, sizeof *f->slots);
     if (ranks_first(ranks)) take_plan(p, plan);
-    double numbers[] = {f->latency, f->boundary, f->gathered};
+    double numbers[] = {f->latency, f->boundary, f->gathered, f->sum, f->behind};
     TRY(ranks_broadcast(ranks, numbers, sizeof numbers));
     f->latency = numbers[0];
     f->boundary = numbers[1];
     f->gathered = (int)numbers[2];
+    f->sum = numbers[3];
+    f->behind = numbers[4];
     TRY(ranks_broadcast(ranks, &f->costs, sizeof f->costs));
     TRY(ranks_broadcast(ranks, f->seconds, works * sizeof *f->seconds));
     TRY(ranks_broadcast(ranks, f->late, layers * sizeof *f->late));
@@ -52,24 +56,98 @@ static void take_slots(PipelinePlace *p, int chunk)
     }
 }
 
-void place_simulate(PipelinePlace *p)
+static void simulate(const PipelinePlace *p, PlaceFill *f)
 {
-    PlaceFill *f = &p->fill;
     ScheduleCosts costs = {.latency = f->latency, .boundary = f->boundary};
-    if (!kfac_sets(&p->kfac)) return;
     for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = f->seconds + kind * p->grid.stages;
     f->timelines = mem_array((size_t)shape(p)->micros + 1, sizeof *f->timelines);
     for (int n = 1; n <= shape(p)->micros; n++) schedule_simulate(&p->schedules[n], &costs, &f->timelines[n]);
+}
+
+void place_simulate(PipelinePlace *p)
+{
+    if (!kfac_sets(&p->kfac)) return;
+    simulate(p, &p->fill);
     for (int chunk = 0; chunk < place_chunks(p); chunk++) take_slots(p, chunk);
 }
 
-void place_fill_free(PipelinePlace *p)
+void place_fill_free(const PipelinePlace *p, PlaceFill *f)
 {
-    PlaceFill *f = &p->fill;
     for (int n = 0; f->timelines && n <= shape(p)->micros; n++) timeline_free(&f->timelines[n]);
     free(f->timelines);
     free(f->seconds);
     free(f->late);
     free(f->slots);
     *f = (PlaceFill){0};
+}
+
+/* ---- made anew from measured times ---- */
+
+int place_n_costs(const PipelinePlace *p) { return N_WORKS * p->grid.stages + 4; }
+
+int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage) { return (int)kind * p->grid.stages + stage; }
+
+int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool square)
+{
+    return N_WORKS * p->grid.stages + (int)kind + (kind == FILL_INVERSE && !square);
+}
+
+static void take(double *seconds, double measured)
+{
+    if (measured > 0) *seconds = measured;
+}
+
+static void take_measured(const PipelinePlace *p, const double *measured, PlaceFill *f)
+{
+    int works = N_WORKS * p->grid.stages;
+    size_t layers = (size_t)p->whole->config.layers;
+    *f = p->fill;
+    f->slots = NULL; /* the place has taken them */
+    f->seconds = mem_array((size_t)works, sizeof *f->seconds);
+    f->late = mem_array(layers, sizeof *f->late);
+    memcpy(f->late, p->fill.late, layers * sizeof *f->late);
+    for (int i = 0; i < works; i++) {
+        f->seconds[i] = p->fill.seconds[i];
+        take(&f->seconds[i], measured[i]);
+    }
+    for (FillKind kind = FILL_INPUTS; kind <= FILL_GRADIENTS; kind++)
+        take(&f->costs.statistics[kind], measured[place_kfac_cost(p, kind, false)]);
+    for (int i = 0; i < f->costs.factors; i++)
+        take(&f->costs.inverse[i], measured[place_kfac_cost(p, FILL_INVERSE, i < KFAC_SQUARES)]);
+    simulate(p, f);
+}
+
+static Status verify(const PipelinePlace *p, const FillProblem *problem, const Fill *made)
+{
+    FillOrders orders;
+    TRY(fill_verify(problem, made));
+    fill_make_orders(problem, made, p->number, p->slots, &orders);
+    Status status = fill_verify_orders(problem, p->number, p->slots, &orders);
+    fill_orders_free(&orders);
+    return status;
+}
+
+Status place_refill(const PipelinePlace *p, const double *measured, PlaceFill *f, Fill *made)
+{
+    int stages = p->grid.stages, *first = mem_array((size_t)stages + 1, sizeof *first);
+    take_measured(p, measured, f);
+    for (int s = 0; s < stages; s++) first[s + 1] = first[s] + p->stages[s].layers;
+    const Timeline *timeline = &f->timelines[shape(p)->micros];
+    const FillProblem problem = {.schedule = &p->schedules[shape(p)->micros],
+                                 .timeline = timeline,
+                                 .first = first,
+                                 .late = f->late,
+                                 .statistics = {f->costs.statistics[0], f->costs.statistics[1]},
+                                 .inverse = f->costs.inverse,
+                                 .factors = f->costs.factors,
+                                 .replicas = p->grid.replicas,
+                                 .sum = f->sum,
+                                 .step = timeline->works_s + f->behind,
+                                 .steps = p->kfac.lag > 0 ? p->kfac.lag : 1,
+                                 .whole = true};
+    fill_make(&problem, made);
+    f->gathered = made->gathered;
+    Status status = verify(p, &problem, made);
+    free(first);
+    return status;
 }

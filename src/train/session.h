@@ -158,10 +158,12 @@ Status session_run_pipeline(Session *s, const SessionStep *step);
 Status session_find_bad_pipeline(Session *s, const SessionStep *step);
 /* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
    ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
-   sums behind the works, and of K-FAC's work outside gaps. `sums`, `update`: by clock_monotonic. */
+   sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
+   `measured`: K-FAC's work had places by measured times, not by predicted ones. */
 typedef struct {
     double works, idle, bubble, filled, exposed;
     Span sums, update;
+    bool measured;
 } PipelineTimes;
 PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */
 /* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */

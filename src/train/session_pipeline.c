@@ -56,6 +56,7 @@ void pipeline_close(SessionPipeline *p)
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
     pipeline_kfac_free(&p->kfac);
+    pipeline_measure_free(p);
     schedule_free(&p->one);
     free(p->norm_parts);
     free(p->more);
@@ -93,6 +94,7 @@ static void open_links(SessionPipeline *p)
                              .boundary = plan->input.training ? place_boundary(p->place, &plan->train) : 0,
                              .fill = fill_train,
                              .item = pipeline_kfac_item,
+                             .ran = session_kfac(p->session) ? pipeline_note : NULL,
                              .self = p};
     if (plan->input.training) exec_pipeline_open(&o, &p->works);
     if (!plan->input.evaluation) return;
@@ -100,6 +102,7 @@ static void open_links(SessionPipeline *p)
     o.chunks = p->eval;
     o.boundary = place_boundary(p->place, &plan->eval);
     o.fill = fill_eval;
+    o.ran = NULL;
     exec_pipeline_open(&o, &p->evaluation);
 }
 
@@ -208,7 +211,8 @@ static void take_times(SessionPipeline *p, PipelineTimes before)
 {
     PipelineTimes now = {0};
     exec_pipeline_seconds(p->works, &now.works, &now.idle);
-    p->times = (PipelineTimes){.works = now.works - before.works, .idle = now.idle - before.idle};
+    p->times =
+        (PipelineTimes){.works = now.works - before.works, .idle = now.idle - before.idle, .measured = p->measure.done};
 }
 
 Status session_run_pipeline(Session *s, const SessionStep *step)
@@ -225,7 +229,7 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     TRY(pipeline_kfac_end(p));
     p->times.sums = (Span){start, clock_monotonic()};
     p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];
-    return OK;
+    return pipeline_longest(p, &p->times.exposed);
 }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */

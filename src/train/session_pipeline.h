@@ -22,6 +22,19 @@ typedef struct {
     double seconds[2]; /* of this step's items: without a gap of their own, and with one */
 } PipelineKfac;
 
+/* How long works took in the first steps, until K-FAC's are assigned anew (session_pipeline_costs.c). */
+typedef struct {
+    int cost; /* place_n_costs */
+    double seconds;
+} CostSample;
+typedef struct {
+    int64_t first;  /* step of this process, which warms up; 0: none yet */
+    bool on, done;  /* done: `fill` has what was measured */
+    PlaceFill fill; /* from then on, in place of the place's */
+    CostSample *samples;
+    int n, cap;
+} PipelineMeasure;
+
 struct SessionPipeline {
     const PipelinePlace *place;
     Comm *link;           /* the places of this pipeline; NULL: one */
@@ -40,6 +53,7 @@ struct SessionPipeline {
     Stats sums; /* of the last step, as the next one */
     PipelineTimes times;
     PipelineKfac kfac;
+    PipelineMeasure measure;
 };
 
 /* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
@@ -84,6 +98,14 @@ int64_t pipeline_kfac_failed(SessionPipeline *p);
 Status pipeline_kfac_collect(const Session *s, float *packed);
 Status pipeline_kfac_spread(const Session *s, const float *packed);
 
+/* ---- its measured costs (session_pipeline_costs.c) ---- */
+const PlaceFill *pipeline_fill(const SessionPipeline *p);
+void pipeline_measure(SessionPipeline *p, int64_t step); /* before a step */
+void pipeline_note(void *self, const Work *w, double seconds);
+/* Collective. After a set is complete: once all ranks' works were measured, the next sets' are assigned by them. */
+Status pipeline_take_costs(SessionPipeline *p);
+void pipeline_measure_free(SessionPipeline *p);
+
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
 Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
@@ -93,6 +115,8 @@ Status pipeline_sum_stages(const SessionPipeline *p);
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */
 Status pipeline_sum_losses(SessionPipeline *p);
+/* Collective. The largest of all ranks' numbers. */
+Status pipeline_longest(const SessionPipeline *p, double *seconds);
 /* The chunk of a place with the last stage, for a direction; −1: none. */
 int pipeline_last_chunk(const PipelinePlace *at, int direction);
 

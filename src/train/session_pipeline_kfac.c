@@ -46,7 +46,7 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
                                  .place = at->number,
                                  .chunk = chunk,
                                  .micro = micro,
-                                 .seconds = at->fill.costs.statistics[kind]};
+                                 .seconds = pipeline_fill(p)->costs.statistics[kind]};
                 if (micro >= pass->micros[direction]) continue;
                 for (item.layer = stage->first; item.layer < stage->first + stage->layers; item.layer++)
                     add_item(&p->kfac, item, pass->rows[direction][micro]);
@@ -68,11 +68,9 @@ static int longer_first(const void *a, const void *b)
     return x->first - y->first;
 }
 
-/* KfacCosts has a layer's linears in the order of roles; sizes tell those that matter. */
 static double inverse_seconds(const SessionPipeline *p, const KfacLinear *l)
 {
-    enum { SQUARE, WIDE = 4 };
-    return p->place->fill.costs.inverse[l->k == l->n ? SQUARE : WIDE];
+    return pipeline_fill(p)->costs.inverse[l->k == l->n ? 0 : KFAC_SQUARES];
 }
 
 static void queue_inverses(SessionPipeline *p)
@@ -115,7 +113,7 @@ static int steps_past(const SessionPipeline *p) { return (int)(p->kfac.step - p-
 /* The step of the last statistics; a step is left for inverses, where more than one is allowed. */
 static bool gathers_until_now(const SessionPipeline *p)
 {
-    int most = steps_allowed(p) - 1, planned = p->place->fill.gathered;
+    int most = steps_allowed(p) - 1, planned = pipeline_fill(p)->gathered;
     return p->kfac.refresh && !p->kfac.summed && steps_past(p) >= (planned < most ? planned : most > 1 ? most : 1);
 }
 
@@ -124,6 +122,7 @@ Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens)
     PipelineKfac *k = &p->kfac;
     k->step = step;
     k->seconds[0] = k->seconds[1] = 0;
+    pipeline_measure(p, step);
     if (!n_tokens) return OK;
     k->refresh = step;
     k->summed = false;
@@ -143,7 +142,7 @@ static void place_items(SessionPipeline *p, const ExecPass *pass, const Timeline
                            .least = GAP_LEAST * timeline->works_s,
                            .refresh = k->refresh == k->step,
                            .inverses = k->summed,
-                           .late = p->place->fill.late};
+                           .late = pipeline_fill(p)->late};
     for (int i = 0; i < k->n; i++)
         if (!k->items[i].taken) k->items[i].start = k->items[i].end = -1;
     if (k->refresh && p->first == 0) (void)fill_gaps(&gaps, k->items, k->n);
@@ -152,7 +151,7 @@ static void place_items(SessionPipeline *p, const ExecPass *pass, const Timeline
 void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
 {
     PipelineKfac *k = &p->kfac;
-    const Timeline *timeline = &p->place->fill.timelines[pass->schedule->shape.micros];
+    const Timeline *timeline = &pipeline_fill(p)->timelines[pass->schedule->shape.micros];
     const FillStep step = {.schedule = pass->schedule,
                            .place = p->place->number,
                            .micros = {pass->micros[0], pass->micros[1]},
@@ -233,7 +232,9 @@ static Status run_rest(SessionPipeline *p)
     for (int i = 0; i < k->n; i++) {
         if (k->items[i].taken) continue;
         k->items[i].taken = true;
+        double start = clock_monotonic();
         TRY(run_inverse(p->session, k->items[i].factor));
+        pipeline_note(p, &(Work){.kind = WORK_INVERSE, .item = i}, clock_monotonic() - start);
     }
     return OK;
 }
@@ -251,7 +252,7 @@ static Status complete(SessionPipeline *p)
     TRY(exchange(p, comm_gather_parts));
     TRY(count_failed(p));
     p->kfac.refresh = 0;
-    return OK;
+    return pipeline_take_costs(p);
 }
 
 Status pipeline_kfac_end(SessionPipeline *p)

@@ -1,5 +1,6 @@
 /* What a pipeline's ranks add up behind a step's works: gradients between holders, the two gradients of a tied word
    embedding, losses. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,17 @@ Status pipeline_sum_losses(SessionPipeline *p)
         }
     }
 done:
+    free(all);
+    return status;
+}
+
+Status pipeline_longest(const SessionPipeline *p, double *seconds)
+{
+    Ranks *ranks = p->session->options.ranks;
+    if (!ranks) return OK;
+    double *all = mem_array((size_t)p->ranks, sizeof *all);
+    Status status = comm_allgather(ranks_comm(ranks), seconds, sizeof *seconds, all);
+    for (int r = 0; r < p->ranks && status == OK; r++) *seconds = fmax(*seconds, all[r]);
     free(all);
     return status;
 }

@@ -36,6 +36,9 @@ for schedule in $(quick_or_deep "1f1b" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     same plain1 "$schedule" 7
     [ "$(grep -c '"kfac_failed": 0' "$schedule/metrics.jsonl")" -eq 2 ] || complain "$schedule: not 2 complete sets"
     grep -q '"filled": [0-9.]*[1-9]' "$schedule/metrics.jsonl" || complain "$schedule: nothing ran in a gap"
+    # the set that is complete in step 6 is the first whose statistics and inverses were measured
+    [ "$(grep -o '"fill_costs": "[a-z]*"' "$schedule/metrics.jsonl" | uniq -c | tr -s ' \n' ' ')" = \
+        ' 6 "fill_costs": "predicted" 1 "fill_costs": "measured" ' ] || complain "$schedule: other costs than expected"
 done
 
 # two replicas, which share out the inverses
@@ -46,10 +49,12 @@ same plain2 zb 7
 run 2 chimera --pipeline chimera --recompute selective
 same plain2 chimera 7
 
-# no lag: every inverse is ready in its step
+# no lag: every inverse is ready in its step; from step 5 on their places come from measured times
 this=("${glue[@]}" --backend cpu --kfac-lag 0)
 run 1 now
 run 2 now2 --pipeline zb-v
+grep -q "K-FAC's work is assigned by measured times" log.0 || complain "zb-v: nothing was assigned anew"
+[ "$(grep -c '"fill_costs": "measured"' now2/metrics.jsonl)" -eq 3 ] || complain "zb-v: measured costs in other steps"
 same now now2 7
 
 # saved in the middle of a set, resumed with other stages and without
