@@ -69,7 +69,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=(smoke ours peer tests report)
-[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-128-two-passes large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
 
 work=$(mktemp -d)
 if [ -z "$results" ]; then
@@ -491,6 +491,13 @@ any_order() { # NAME ROW-OF-THE-TABLE...
     unset CAIRN_CUDA_ANY_ORDER
 }
 
+# Attention's backward in two kernels, as for long sequences, beside the one that is taken up to 512 tokens.
+two_passes() { # NAME ROW-OF-THE-TABLE...
+    export CAIRN_CUDA_TWO_PASSES=1
+    our_case "$1" none "$(few '' --ops)" "${@:2}"
+    unset CAIRN_CUDA_TWO_PASSES
+}
+
 # Attention by cuDNN beside our own: a step without dropout, for cuDNN's is used for nothing else.
 both_attentions() { # ROW-OF-THE-TABLE...
     local kind
@@ -553,6 +560,7 @@ part_ours() {
     largest_batch
     row_of large-128 && our_case large-128-policies "none selective full offload" '' "${row[@]}"
     for name in large-128 large-512 large-wiki; do row_of "$name" && both_attentions "${row[@]}"; done
+    for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && two_passes "$name-two-passes" "${row[@]}"; done
     row_of large-128 && any_order large-128-any-order "${row[@]}"
     for name in base-wiki large-mnli base-mnli; do row_of "$name" && our_case "$name" "none lean" '' "${row[@]}"; done
     our_ranks

@@ -86,7 +86,8 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
     case OP_ATTENTION_BWD: /* 2 products forward; 5 backward, the scores again among them */
         cost.product_flops = (call->op == OP_ATTENTION ? 2 : 5) * 2.0 * n_rows * seq_len *
                              (double)(call->attr.attention.heads * call->attr.attention.head_dim);
-        if (call->op == OP_ATTENTION_BWD) /* two passes, dq and then dk and dv, read these */
+        /* two passes, dq and then dk and dv, read these; one kernel finds most of the second in the cache */
+        if (call->op == OP_ATTENTION_BWD)
             cost.bytes +=
                 operand_bytes(IN(call, ATTENTION_BWD, qkv), rows) + operand_bytes(IN(call, ATTENTION_BWD, do), rows);
         break;

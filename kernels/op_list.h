@@ -82,7 +82,8 @@
    where the backend has one layout; add, dx (R, k) c. dx must lie in the memory of add, which the product adds to. */
 #define LINEAR_DGRAD_OPERANDS(IN, OUT, op) IN(op, dy) IN(op, w) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
 
-/* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). */
+/* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). db is absent where
+   the op that makes dy adds to it: GELU_BWD or ADDNORM_BWD, as column sums of the stored dy. */
 #define LINEAR_WGRAD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, dy) OUT(op, dw, ADDED) OUT(op, db, ADDED + OPTIONAL)
 
 /* ATTENTION: per sequence and head, o = dropout(softmax(q·kᵀ·scale))·v; lse is the log-sum-exp of each query's scaled
@@ -102,9 +103,10 @@
 #define GELU_OPERANDS(IN, OUT, op) IN(op, pre) OUT(op, g, MAY_SHARE(op, pre))
 
 /* GELU_BWD: dpre = gelu'(pre)·dg and, where wanted, g = gelu(pre) again in the same pass. All (R, F) c; dpre may lie in
-   dg's memory, g in pre's. */
+   dg's memory, g in pre's. db (F) += column sums of dpre. */
 #define GELU_BWD_OPERANDS(IN, OUT, op)                                                                                 \
-    IN(op, pre) IN(op, dg) OUT(op, dpre, MAY_SHARE(op, dg)) OUT(op, g, OPTIONAL + MAY_SHARE(op, pre))
+    IN(op, pre) IN(op, dg) OUT(op, dpre, MAY_SHARE(op, dg)) OUT(op, g, OPTIONAL + MAY_SHARE(op, pre))                  \
+    OUT(op, db, ADDED + OPTIONAL)
 
 /* ADDNORM: xhat = normalise(dropout(d) + x), y = γ·xhat + β. Form Y keeps y; form XHAT keeps xhat, and y is made from
    the rounded xhat. d, x, y, xhat (R, H) c; gamma, beta (H); pos, seq (R); rstd (R). y may lie in d's memory. */
@@ -113,10 +115,11 @@
     OUT(op, y, MAY_SHARE(op, d)) OUT(op, rstd) OUT(op, xhat, OPTIONAL)
 
 /* ADDNORM_BWD: dd is the gradient of d (dropout applied), dx that of the residual x. kept (R, H) c is y or xhat, by the
-   form; dy, dd, dx (R, H) c; dgamma, dbeta (H). dx may lie in dy's memory. */
+   form; dy, dd, dx (R, H) c; dgamma, dbeta (H). dx may lie in dy's memory. db (H) += column sums of dd. */
 #define ADDNORM_BWD_OPERANDS(IN, OUT, op)                                                                              \
     IN(op, kept) IN(op, rstd) IN(op, gamma) IN(op, beta) IN(op, dy) IN(op, pos) IN(op, seq) IN(op, ctl, CTL)           \
-    OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
+    OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)                 \
+    OUT(op, db, ADDED + OPTIONAL)
 
 /* AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT. xhat, y (R, H) c; gamma, beta (H). */
 #define AFFINE_OPERANDS(IN, OUT, op) IN(op, xhat) IN(op, gamma) IN(op, beta) OUT(op, y)

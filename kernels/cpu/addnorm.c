@@ -5,6 +5,7 @@ typedef struct {
     int64_t rows;
     char *rows_scratch;    /* per part: vec->norm_scratch */
     float *dgamma, *dbeta; /* per block: (H), backward only */
+    float *db;             /* as cpu_take_db */
     size_t each, line;
     HostScratch space;
 } AddnormWork;
@@ -17,6 +18,7 @@ static AddnormWork addnorm_work(const OpCall *call, int64_t rows, int64_t cols, 
     w.rows_scratch = cpu_take_parts(&w.space, w.each);
     w.dgamma = cpu_take_sums(&w.space, rows, backward ? w.line : 0);
     w.dbeta = cpu_take_sums(&w.space, rows, backward ? w.line : 0);
+    if (backward) w.db = cpu_take_db(&w.space, OUT(call, ADDNORM_BWD, db), rows, cols);
     return w;
 }
 
@@ -97,6 +99,7 @@ Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     int64_t stride = (int64_t)(w.line / sizeof(float));
     cpu_add_blocks(OUT(call, ADDNORM_BWD, dgamma)->data, w.dgamma, w.rows, stride, dy->cols);
     cpu_add_blocks(OUT(call, ADDNORM_BWD, dbeta)->data, w.dbeta, w.rows, stride, dy->cols);
+    cpu_add_db(OUT(call, ADDNORM_BWD, db), OUT(call, ADDNORM_BWD, dd), w.rows, w.db);
     return OK;
 }
 

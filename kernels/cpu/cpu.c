@@ -218,3 +218,13 @@ void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols,
     cpu_parallel(sum_part, &s);
     cpu_add_blocks(sums, blocks, rows, s.stride, cols);
 }
+
+float *cpu_take_db(HostScratch *s, const Operand *db, int64_t rows, int64_t cols)
+{
+    return cpu_take_sums(s, rows, operand_present(db) ? cpu_line((size_t)cols * sizeof(float)) : 0);
+}
+
+void cpu_add_db(const Operand *db, const Operand *dy, int64_t rows, float *blocks)
+{
+    if (operand_present(db)) cpu_add_column_sums(db->data, dy->data, rows, dy->cols, cpu_is_bf16(dy->dtype), blocks);
+}

@@ -60,7 +60,7 @@ static inline CpuSpan cpu_block(int64_t rows, int64_t block)
     X(ATTENTION, cpu_attention, cpu_attention_scratch, no_prepare)                                                     \
     X(ATTENTION_BWD, cpu_attention_bwd, cpu_attention_scratch, no_prepare)                                             \
     X(GELU, cpu_gelu, no_scratch, no_prepare)                                                                          \
-    X(GELU_BWD, cpu_gelu_bwd, no_scratch, no_prepare)                                                                  \
+    X(GELU_BWD, cpu_gelu_bwd, cpu_gelu_bwd_scratch, no_prepare)                                                        \
     X(ADDNORM, cpu_addnorm, cpu_addnorm_scratch, no_prepare)                                                           \
     X(ADDNORM_BWD, cpu_addnorm_bwd, cpu_addnorm_bwd_scratch, no_prepare)                                               \
     X(AFFINE, cpu_affine, no_scratch, no_prepare)                                                                      \
@@ -109,6 +109,9 @@ static inline void *cpu_take_sums(HostScratch *s, int64_t rows, size_t each)
 /* Σ over rows of x (rows, cols) added to sums (cols): each block's rows, then block after block. Scratch: cpu_take_sums
    of cpu_line(cols · 4) bytes. */
 void cpu_add_column_sums(float *sums, const void *x, int64_t rows, int64_t cols, bool bf16, float *blocks);
+/* A bias gradient, where it is present: its scratch, and db (cols) += column sums of dy (rows, cols). */
+float *cpu_take_db(HostScratch *s, const Operand *db, int64_t rows, int64_t cols);
+void cpu_add_db(const Operand *db, const Operand *dy, int64_t rows, float *blocks);
 /* to (n) += the sums of all blocks of so many rows, `stride` floats apart. */
 void cpu_add_blocks(float *to, const float *blocks, int64_t rows, int64_t stride, int64_t n);
 

@@ -37,14 +37,31 @@ Status cpu_gelu(const OpCall *call, const RowCounts *rows)
     return OK;
 }
 
+static float *db_sums(const OpCall *call, const RowCounts *rows, HostScratch *s)
+{
+    const Operand *pre = IN(call, GELU_BWD, pre);
+    return cpu_take_db(s, OUT(call, GELU_BWD, db), rows_in(pre->rows, rows), pre->cols);
+}
+
+size_t cpu_gelu_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    HostScratch s = {0};
+    (void)db_sums(call, rows, &s);
+    return s.bytes;
+}
+
 Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
     const Operand *pre = IN(call, GELU_BWD, pre), *g = OUT(call, GELU_BWD, g);
+    HostScratch scratch = {.base = call->scratch};
+    float *sums = db_sums(call, rows, &scratch);
+    host_check_scratch(call, scratch.bytes);
     GeluWork w = {.pre = pre->data, .dg = IN(call, GELU_BWD, dg)->data, .dpre = OUT(call, GELU_BWD, dpre)->data};
     w.g = operand_present(g) ? g->data : NULL;
     w.n = rows_in(pre->rows, rows) * pre->cols;
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
     cpu_parallel(backward_part, &w);
+    cpu_add_db(OUT(call, GELU_BWD, db), OUT(call, GELU_BWD, dpre), rows_in(pre->rows, rows), sums);
     return OK;
 }

@@ -70,7 +70,7 @@ Status cpu_curvature(const OpCall *call, const RowCounts *rows)
 
 /* ---- to (rows, columns) += leftᵀ·right over their rows, in pieces of our own tiles ---- */
 
-#define PIECE_ROWS    96
+#define PIECE_ROWS    192
 #define PIECE_COLUMNS 384
 
 typedef struct {
@@ -105,12 +105,14 @@ static void add_product(const float *left, int64_t n, const float *right, int64_
 /* ---- INVERT: the symmetric sweep operator (Goodnight, 1979), block by block, in the upper triangle ---- */
 
 #define BLOCK 128
+#define INNER 32 /* rows of a block that are solved one by one; a product takes them out of the others */
 
 typedef struct {
     float *m;           // (n, n)
     float *w, *minus_w; // (BLOCK, n): rows of the block, then R⁻ᵀ times them, and its negative
     float *z;           // (BLOCK, n): the block's inverse times its rows
     float *pivot;       // (BLOCK, BLOCK): R
+    float *minus_pivot; // (BLOCK, BLOCK): −R, and Rᵀ's negative behind it
     char *pieces;
     HostScratch space;
 } InvertScratch;
@@ -124,6 +126,7 @@ static InvertScratch invert_scratch(const OpCall *call)
     s.minus_w = host_take(&s.space, BLOCK * n, sizeof(float));
     s.z = host_take(&s.space, BLOCK * n, sizeof(float));
     s.pivot = host_take(&s.space, BLOCK * BLOCK, sizeof(float));
+    s.minus_pivot = host_take(&s.space, 2 * BLOCK * BLOCK, sizeof(float));
     s.pieces = cpu_take_parts(&s.space, pieces_scratch());
     return s;
 }
@@ -168,6 +171,9 @@ static bool factor_pivot(const Sweep *w)
         for (int64_t j = r; j < w->size; j++) row[j] /= d;
         for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(factor[i] + i, row + i, row[i], w->size - i);
     }
+    float(*minus)[BLOCK] = (float(*)[BLOCK])(void *)w->s->minus_pivot, (*transposed)[BLOCK] = minus + BLOCK;
+    for (int64_t r = 0; r < w->size; r++)
+        for (int64_t j = r + 1; j < w->size; j++) minus[r][j] = transposed[j][r] = -factor[r][j];
     return true;
 }
 
@@ -198,22 +204,43 @@ static void divide(float *x, float d, int64_t n)
 
 #define CHUNK 256 /* columns that are solved together: half a second-level cache */
 
+/* to[first_row, end_row) += minusᵀ·to[row, row + rows) in these columns; `minus` (BLOCK, BLOCK). */
+static void take_out(const Sweep *w, const float *minus, float *to, int64_t row, int64_t rows, CpuSpan to_rows,
+                     CpuSpan columns, int part)
+{
+    GradProduct p = {.x = to + row * w->n, .dy = minus + row * BLOCK, .dw = to, .rows = rows, .k = w->n, .n = BLOCK};
+    if (to_rows.first < to_rows.end)
+        cpu.vec->grad_product(&p, to_rows.first, to_rows.end, columns.first, columns.end,
+                              w->s->pieces + (size_t)part * pieces_scratch());
+}
+
 /* w = R⁻ᵀ·w, z = R⁻¹·w, by substitution: products with inverses of R or of the block would square the matrix's
    condition in the error. */
-static void solve_columns(const Sweep *w, int64_t first, int64_t count)
+static void solve_columns(const Sweep *w, CpuSpan columns, int part)
 {
     const float(*factor)[BLOCK] = (const float(*)[BLOCK])(void *)w->s->pivot;
-    float *y = w->s->w + first, *minus_y = w->s->minus_w + first, *z = w->s->z + first;
-    for (int64_t r = 0; r < w->size; r++) {
-        divide(y + r * w->n, factor[r][r], count);
-        for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(y + i * w->n, y + r * w->n, factor[r][i], count);
+    const float *minus = w->s->minus_pivot, *transposed = minus + BLOCK * BLOCK;
+    float *y = w->s->w + columns.first, *minus_y = w->s->minus_w + columns.first, *z = w->s->z + columns.first;
+    int64_t count = columns.end - columns.first, last = w->size - 1;
+    for (int64_t in = 0; in < w->size; in += INNER) {
+        int64_t end = in + INNER < w->size ? in + INNER : w->size;
+        for (int64_t r = in; r < end; r++) {
+            divide(y + r * w->n, factor[r][r], count);
+            for (int64_t i = r + 1; i < end; i++) cpu.vec->descend(y + i * w->n, y + r * w->n, factor[r][i], count);
+        }
+        take_out(w, minus, w->s->w, in, end - in, (CpuSpan){end, w->size}, columns, part);
     }
-    for (int64_t r = BLOCK - 1; r >= 0; r--) {
+    for (int64_t r = 0; r < BLOCK; r++) {
         memcpy(z + r * w->n, y + r * w->n, (size_t)count * sizeof *z);
         for (int64_t c = 0; c < count; c++) minus_y[r * w->n + c] = -y[r * w->n + c];
-        if (r >= w->size) continue;
-        for (int64_t i = r + 1; i < w->size; i++) cpu.vec->descend(z + r * w->n, z + i * w->n, factor[r][i], count);
-        divide(z + r * w->n, factor[r][r], count);
+    }
+    for (int64_t in = last / INNER * INNER; in >= 0; in -= INNER) {
+        int64_t end = in + INNER < w->size ? in + INNER : w->size;
+        for (int64_t r = end - 1; r >= in; r--) {
+            for (int64_t i = r + 1; i < end; i++) cpu.vec->descend(z + r * w->n, z + i * w->n, factor[r][i], count);
+            divide(z + r * w->n, factor[r][r], count);
+        }
+        take_out(w, transposed, w->s->z, in, end - in, (CpuSpan){0, in}, columns, part);
     }
 }
 
@@ -223,7 +250,7 @@ static void solve_part(void *arg, int part)
     CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
     take_rows(w, mine);
     for (int64_t j = mine.first; j < mine.end; j += CHUNK)
-        solve_columns(w, j, mine.end - j < CHUNK ? mine.end - j : CHUNK);
+        solve_columns(w, (CpuSpan){j, mine.end - j < CHUNK ? mine.end : j + CHUNK}, part);
 }
 
 /* The block's rows of m become z, negative in its own columns, where z is the block's inverse. */

@@ -24,8 +24,7 @@ typedef struct {
 static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_t n_rows)
 {
     LinearScratch s = {.space.base = call->scratch};
-    bool sums = p->kind == PRODUCT_GRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
-    s.sums = cpu_take_sums(&s.space, n_rows, sums ? cpu_line((size_t)p->n * sizeof(float)) : 0);
+    if (p->kind == PRODUCT_GRAD) s.sums = cpu_take_db(&s.space, OUT(call, LINEAR_WGRAD, db), n_rows, p->n);
     /* a weight gradient of one grain has any number of rows */
     bool any = p->kind == PRODUCT_GRAD || call->in[0].rows.kind != ROWS_TOKENS;
     s.product = host_take(&s.space, 1, product_scratch(p, n_rows, any));
@@ -59,11 +58,11 @@ Status cpu_linear(const OpCall *call, const RowCounts *rows)
 
 Status cpu_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
+    const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy);
     int64_t n_rows = rows_in(x->rows, rows);
     Product p = product_of(call);
     LinearScratch s = linear_scratch(call, &p, n_rows);
     host_check_scratch(call, s.space.bytes);
-    if (operand_present(db)) cpu_add_column_sums(db->data, dy->data, n_rows, p.n, cpu_is_bf16(dy->dtype), s.sums);
+    cpu_add_db(OUT(call, LINEAR_WGRAD, db), dy, n_rows, s.sums);
     return product_run(&p, n_rows, x->data, dy->data, NULL, OUT(call, LINEAR_WGRAD, dw)->data, s.product);
 }

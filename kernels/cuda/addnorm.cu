@@ -1,9 +1,9 @@
 /* ADDNORM, its backward, AFFINE. Bytes per element in bf16: forward 6 (d, x, y; 8 where xhat is kept), backward 8
    (kept, dy, dd, dx), AFFINE 4; γ, β and a row's scalars come from caches.
 
-   In the backward a warp (or block, see rows.cuh) takes rows at a fixed stride and sums its columns for γ and β in
-   shared memory. A block leaves one part, and a second kernel adds the parts. The number of parts, and so the order of
-   the sums, depends on the number of rows alone. */
+   In the backward a warp (or block, see rows.cuh) takes rows at a fixed stride and sums its columns for γ, β and the
+   bias in shared memory. A block leaves one part, and a second kernel adds the parts. The number of parts, and so the
+   order of the sums, depends on the number of rows alone. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -90,7 +90,8 @@ template <typename T> struct AddNormBwd {
     const int32_t *pos, *seq;  // (T)
     const Ctl *ctl;
     T *dd, *dx;   // (T, H); dx may lie in dy's memory, or be absent
-    float *parts; // (blocks, 2, H)
+    float *parts; // (blocks, sums, H): of γ, β and, where it is wanted, of db
+    int sums;
     int64_t rows, cols;
     RowDropout dropout;
     bool from_y;
@@ -104,14 +105,16 @@ template <typename S> static inline int64_t backward_blocks(int64_t rows)
     return all < most ? all : most;
 }
 
-/* γ's and β's sums in shared memory: (rows, 2, groups, 2, lanes) of four floats. Each thread has its own, so that
-   none waits for another until the end; half a group at a time, so that lanes have no bank conflicts. */
+/* The sums in shared memory: (sums, rows, groups, 2, lanes) of four floats. Each thread has its own, so that none waits
+   for another until the end; half a group at a time, so that lanes have no bank conflicts. */
 template <typename S> struct NormSums {
-    static constexpr size_t bytes = (size_t)S::rows * 2 * S::cols * sizeof(float);
+    static constexpr size_t bytes = (size_t)S::rows * S::cols * sizeof(float); /* of each sum */
+    /* 1/γ, once for a block's rows; the widest rows leave no room for it on each GPU */
+    static constexpr size_t inverse_bytes = S::warps == 1 ? S::cols * sizeof(float) : 0;
 
     __device__ static inline float4 *place(float4 *sums, int row, int which, int i)
     {
-        return sums + (((row * 2 + which) * S::groups + i) * 2) * S::lanes + S::lane();
+        return sums + (((which * S::rows + row) * S::groups + i) * 2) * S::lanes + S::lane();
     }
     __device__ static inline void load(const float4 *from, float v[GROUP])
     {
@@ -140,10 +143,20 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
     CUDA_SHARED_DYNAMIC(float4, sums);
     int64_t n = a.cols, step = (int64_t)gridDim.x * S::rows;
     Dropout dropout = dropout_now(a.dropout, a.ctl);
-    CUDA_UNROLL for (int i = 0; i < 2 * S::groups; i++)
-    {
+    for (int which = 0; which < a.sums; which++) CUDA_UNROLL
+    for (int i = 0; i < S::groups; i++) {
         const float zeros[GROUP] = {};
-        NormSums<S>::store(NormSums<S>::place(sums, S::row(), i % 2, i / 2), zeros);
+        NormSums<S>::store(NormSums<S>::place(sums, S::row(), which, i), zeros);
+    }
+    float4 *inverse = sums + a.sums * (int)(NormSums<S>::bytes / sizeof *sums);
+    if (NormSums<S>::inverse_bytes) {
+        for (int i = S::row(); i < S::groups; i += S::rows) {
+            float gamma[GROUP] = {};
+            S::load(a.gamma, i, n, gamma);
+            CUDA_UNROLL for (int k = 0; k < GROUP; k++) gamma[k] = 1.0f / gamma[k];
+            NormSums<S>::store(NormSums<S>::place(inverse, 0, 0, i), gamma);
+        }
+        __syncthreads();
     }
     for (int64_t r = (int64_t)blockIdx.x * S::rows + S::row(); r < a.rows; r += step) {
         float xhat[S::groups][GROUP], ds[S::groups][GROUP];
@@ -157,9 +170,14 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
             float gamma[GROUP] = {}, beta[GROUP] = {}, product[GROUP];
             S::load(a.gamma, i, n, gamma);
             if (a.from_y) {
+                float scale[GROUP];
                 S::load(a.beta, i, n, beta);
+                if (NormSums<S>::inverse_bytes)
+                    NormSums<S>::load(NormSums<S>::place(inverse, 0, 0, i), scale);
+                else
+                    CUDA_UNROLL for (int k = 0; k < GROUP; k++) scale[k] = __fdividef(1.0f, gamma[k]);
                 CUDA_UNROLL for (int k = 0; k < GROUP; k++) xhat[i][k] =
-                    S::has(i, k, n) ? __fdividef(xhat[i][k] - beta[k], gamma[k]) : 0.0f;
+                    S::has(i, k, n) ? (xhat[i][k] - beta[k]) * scale[k] : 0.0f;
             }
             CUDA_UNROLL for (int k = 0; k < GROUP; k++) product[k] = ds[i][k] * xhat[i][k];
             NormSums<S>::add(NormSums<S>::place(sums, S::row(), 0, i), product);
@@ -174,23 +192,30 @@ __global__ void __launch_bounds__(S::threads, S::warps == 1 ? 4 : 1) addnorm_bwd
             if (a.dx) S::store(a.dx + r * n, i, n, ds[i]);
             if (S::column(i) < n) drop_group(ds[i], dropout, S::column(i), position, sequence);
             S::store(a.dd + r * n, i, n, ds[i]);
+            if (a.sums > 2) {
+                CUDA_UNROLL for (int k = 0; k < GROUP; k++) ds[i][k] = rounded<T>(ds[i][k]);
+                NormSums<S>::add(NormSums<S>::place(sums, S::row(), 2, i), ds[i]);
+            }
             __syncwarp();
         }
     }
     __syncthreads();
-    for (int i = S::row(); i < 2 * S::groups; i += S::rows) { /* the block's rows in their order */
+    for (int i = S::row(); i < a.sums * S::groups; i += S::rows) { /* the block's rows in their order */
+        int which = i / S::groups, group = i % S::groups;
         float all[GROUP] = {};
         CUDA_UNROLL for (int row = 0; row < S::rows; row++)
         {
             float v[GROUP];
-            NormSums<S>::load(NormSums<S>::place(sums, row, i % 2, i / 2), v);
+            NormSums<S>::load(NormSums<S>::place(sums, row, which, group), v);
             CUDA_UNROLL for (int k = 0; k < GROUP; k++) all[k] += v[k];
         }
-        S::store(a.parts + ((int64_t)blockIdx.x * 2 + i % 2) * n, i / 2, n, all);
+        S::store(a.parts + ((int64_t)blockIdx.x * a.sums + which) * n, group, n, all);
     }
 }
 
 static bool whole_cols(int64_t cols) { return cols % GROUP == 0; }
+
+static int norm_sums(const OpCall *call) { return operand_present(OUT(call, ADDNORM_BWD, db)) ? 3 : 2; }
 
 size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
@@ -199,7 +224,7 @@ size_t cuda_addnorm_bwd_scratch(const OpCall *call, const RowCounts *rows)
     if (rows_check(call, dy->cols) != OK) return 0; /* the call reports it */
     ROWS_BY_SHAPE(dy->cols, whole_cols(dy->cols), S, most = backward_blocks<S>(n));
     ROWS_BY_SHAPE(dy->cols, false, S, most = most > backward_blocks<S>(n) ? most : backward_blocks<S>(n));
-    return (size_t)(most * 2 * dy->cols) * sizeof(float);
+    return (size_t)(most * norm_sums(call) * dy->cols) * sizeof(float);
 }
 
 template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCounts *rows)
@@ -216,14 +241,18 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     a.dd = cuda_data<T>(OUT(call, ADDNORM_BWD, dd)), a.dx = cuda_data<T>(OUT(call, ADDNORM_BWD, dx));
     a.parts = static_cast<float *>(cuda_scratch(call, cuda_addnorm_bwd_scratch(call, rows)));
     a.rows = rows_in(dy->rows, rows), a.cols = dy->cols;
+    a.sums = norm_sums(call);
     a.dropout = row_dropout(call->attr.norm.dropout, call->attr.norm.site);
     a.from_y = call->attr.norm.form == NORM_FORM_Y;
     bool whole = whole_cols(a.cols) && on_16(a.kept, a.dy, a.gamma, a.beta, a.dd, a.dx, a.parts);
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
-        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, NormSums<S>::bytes, a));
-        return rows_add_parts(a.parts, blocks, a.cols, cuda_data<float>(OUT(call, ADDNORM_BWD, dgamma)),
-                              cuda_data<float>(OUT(call, ADDNORM_BWD, dbeta)));
+        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads,
+                        a.sums * NormSums<S>::bytes + NormSums<S>::inverse_bytes, a));
+        return columns_add_parts(
+            a.parts, blocks, a.cols,
+            {{cuda_data<float>(OUT(call, ADDNORM_BWD, dgamma)), cuda_data<float>(OUT(call, ADDNORM_BWD, dbeta)),
+              cuda_data<float>(OUT(call, ADDNORM_BWD, db))}});
     });
 }
 
@@ -231,37 +260,6 @@ Status cuda_addnorm_bwd(const OpCall *call, const RowCounts *rows)
 {
     TRY(rows_check(call, IN(call, ADDNORM_BWD, dy)->cols));
     CUDA_BY_TYPE(IN(call, ADDNORM_BWD, dy)->dtype, T, return addnorm_bwd<T>(call, rows));
-}
-
-/* ---- the parts of γ's and β's gradients: a block has 32 columns, a warp every sixteenth part ---- */
-
-enum { PART_WARPS = 16, PART_THREADS = PART_WARPS * CUDA_WARP };
-
-__global__ void __launch_bounds__(PART_THREADS)
-    norm_add_parts_kernel(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
-{
-    CUDA_SHARED(float, sums, [PART_WARPS][CUDA_WARP]);
-    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
-    int64_t column = (int64_t)blockIdx.x * CUDA_WARP + lane; /* of 2·cols */
-    float sum = 0;
-    if (column < 2 * cols) {
-        CUDA_UNROLL for (int64_t i = warp; i < n; i += PART_WARPS) sum += parts[i * 2 * cols + column];
-    }
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp != 0 || column >= 2 * cols) return;
-    sum = 0;
-    CUDA_UNROLL for (int w = 0; w < PART_WARPS; w++) sum += sums[w][lane];
-    if (column < cols)
-        dgamma[column] += sum;
-    else
-        dbeta[column - cols] += sum;
-}
-
-Status rows_add_parts(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta)
-{
-    return CUDA_LAUNCH((norm_add_parts_kernel), (unsigned)((2 * cols + CUDA_WARP - 1) / CUDA_WARP), PART_THREADS, 0,
-                       parts, n, cols, dgamma, dbeta);
 }
 
 /* ---- AFFINE: the formula of ADDNORM in form XHAT, so the same bits ---- */

@@ -107,12 +107,13 @@ template <typename T, int D> struct AttentionTile {
     __device__ static inline int on(int start, int i) { return start ^ 16 * i; }
 
     /* Starts copying `n` rows, at most `room`, of x and of y (unless NULL) into two tiles, y's `room` rows behind x's,
-       by all threads of the block. Rows from n to the next multiple of 16 become zeros. A thread has one column of
+       by all `threads` of the block. Rows from n to the next multiple of 16 become zeros. A thread has one column of
        chunks, whose place in a row stays the same in each of its rows, so an address costs one addition. */
+    template <int threads = ATTENTION_THREADS>
     __device__ static inline void copy(T *tile, const T *x, int x_stride, const T *y, int y_stride, int n, int room,
                                        const Attention<T> &a)
     {
-        constexpr int apart = ATTENTION_THREADS / chunks; /* rows of a thread */
+        constexpr int apart = threads / chunks; /* rows of a thread */
         int row = static_cast<int>(threadIdx.x) / chunks, column = static_cast<int>(threadIdx.x) % chunks * chunk;
         int rows = min((n + 15) / 16 * 16, room), columns = a.head_dim - column;
         int in_x = row * x_stride + column, in_y = row * y_stride + column;
@@ -139,32 +140,35 @@ template <typename T, int D> struct AttentionTile {
 
     /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's.
        One group for copy_async_wait. */
+    template <int threads = ATTENTION_THREADS>
     __device__ static inline void copy_stage(T *stages, int i, const T *x, int x_stride, const T *y, int y_stride,
                                              int length, const Attention<T> &a)
     {
         T *stage = stages + (i & 1) * 2 * step * D;
         int row = i * step;
-        copy(stage, x + row * x_stride, x_stride, y + row * y_stride, y_stride, length - row, step, a);
+        copy<threads>(stage, x + row * x_stride, x_stride, y + row * y_stride, y_stride, length - row, step, a);
         copy_async_commit();
     }
 
-    /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`. factor[0] is of
-       row g, factor[1] of row g + 8. */
-    __device__ static inline void store(T *tile, const float x[D / 8][4], const float factor[2], T *to, int stride,
-                                        int n, const Attention<T> &a)
+    /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`; x begins at column
+       `from`. factor[0] is of row g, factor[1] of row g + 8. */
+    template <int columns = D>
+    __device__ static inline void store(T *tile, const float x[columns / 8][4], const float factor[2], T *to,
+                                        int stride, int n, const Attention<T> &a, int from = 0)
     {
+        constexpr int across = columns / chunk;
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
         __syncwarp();
         CUDA_UNROLL
-        for (int i = 0; i < D / 8; i++) CUDA_UNROLL
+        for (int i = 0; i < columns / 8; i++) CUDA_UNROLL
         for (int second = 0; second < 2; second++)
-            *reinterpret_cast<AttentionPair<T> *>(tile + at(g + 8 * second, 8 * i + 2 * c)) = {
+            *reinterpret_cast<AttentionPair<T> *>(tile + at(g + 8 * second, from + 8 * i + 2 * c)) = {
                 {from_float<T>(x[i][2 * second] * factor[second]),
                  from_float<T>(x[i][2 * second + 1] * factor[second])}};
         __syncwarp();
         CUDA_ROLL
-        for (int i = lane; i < 16 * chunks; i += CUDA_WARP) {
-            int row = i / chunks, column = i % chunks * chunk;
+        for (int i = lane; i < 16 * across; i += CUDA_WARP) {
+            int row = i / across, column = from + i % across * chunk;
             if (row < n) store_chunk(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
         }
     }
@@ -181,10 +185,11 @@ template <typename T, int D> struct AttentionTile {
     }
 
     /* Zeros in this head's columns of rows [first, end) of x, by all threads. */
+    template <int threads = ATTENTION_THREADS>
     __device__ static inline void clear(T *x, int stride, int first, int end, const Attention<T> &a)
     {
         CUDA_ROLL
-        for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += ATTENTION_THREADS)
+        for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += threads)
             store_chunk(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
     }
 };
@@ -302,6 +307,15 @@ __device__ static inline void attention_mask(float x[2][4], int n)
         if (i / 4 * 8 + 2 * c + i % 2 >= n) x[i / 4][i % 4] = -INFINITY;
 }
 
+/* Rows from n on become −∞. */
+__device__ static inline void attention_mask_rows(float x[2][4], int n)
+{
+    int g = static_cast<int>(threadIdx.x) % CUDA_WARP / 4;
+    CUDA_UNROLL
+    for (int i = 0; i < 8; i++)
+        if (g + i % 4 / 2 * 8 >= n) x[i / 4][i % 4] = -INFINITY;
+}
+
 /* Over the four lanes that hold a row. */
 __device__ static inline float attention_row_max(float x)
 {
@@ -377,6 +391,10 @@ bool attention_by_cudnn(const OpCall *call);
 size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows);
 Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n); /* E_USAGE: cuDNN cannot do it */
 Status attention_cudnn(const OpCall *call, const RowCounts *rows);
+
+/* attention_bwd_whole.cu: ATTENTION_BWD in one kernel, where types, shapes and the GPU's shared memory allow it. */
+bool attention_bwd_is_whole(const OpCall *call);
+Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {

@@ -208,6 +208,7 @@ template <typename T, int D> static Status attention_bwd_launch(const Attention<
 Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
+    if (attention_bwd_is_whole(call)) return attention_bwd_whole(call, rows);
     CUDA_BY_TYPE(IN(call, ATTENTION_BWD, qkv)->dtype, T, {
         Attention<T> a = attention_of<T>(call, rows);
         a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));

@@ -18,7 +18,7 @@ extern "C" {
     X(ATTENTION, cuda_attention, cuda_attention_scratch, cuda_attention_prepare)                                       \
     X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_scratch, cuda_attention_prepare)                               \
     X(GELU, cuda_gelu, no_scratch, no_prepare)                                                                         \
-    X(GELU_BWD, cuda_gelu_bwd, no_scratch, no_prepare)                                                                 \
+    X(GELU_BWD, cuda_gelu_bwd, cuda_gelu_bwd_scratch, no_prepare)                                                      \
     X(ADDNORM, cuda_addnorm, no_scratch, no_prepare)                                                                   \
     X(ADDNORM_BWD, cuda_addnorm_bwd, cuda_addnorm_bwd_scratch, no_prepare)                                             \
     X(AFFINE, cuda_affine, no_scratch, no_prepare)                                                                     \
@@ -55,5 +55,8 @@ CUDA_OP_LIST(X)
 #ifdef __cplusplus
 }
 #endif
+
+/* CAIRN_CUDA_TWO_PASSES (attention_bwd_whole.cu). */
+bool attention_in_two_passes(void);
 
 #endif

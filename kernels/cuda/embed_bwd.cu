@@ -317,8 +317,9 @@ template <typename T> static Status embed_bwd(const OpCall *call, const RowCount
         TRY(CUDA_LAUNCH((embed_bwd_kernel<T, S>), dim3((unsigned)b.chunks, N_TABLES), S::threads, 0, b, dx)));
     unsigned tiles = (unsigned)((cols + PIECE_COLS - 1) / PIECE_COLS);
     TRY(CUDA_LAUNCH((embed_pieces_kernel), dim3((unsigned)b.chunks, tiles, N_TABLES), PIECE_THREADS, 0, b, whole));
-    return rows_add_parts(b.parts, b.chunks, cols, cuda_data<float>(OUT(call, EMBED_BWD, dgamma)),
-                          cuda_data<float>(OUT(call, EMBED_BWD, dbeta)));
+    return columns_add_parts(
+        b.parts, b.chunks, cols,
+        {{cuda_data<float>(OUT(call, EMBED_BWD, dgamma)), cuda_data<float>(OUT(call, EMBED_BWD, dbeta))}});
 }
 
 Status cuda_embed_bwd(const OpCall *call, const RowCounts *rows)

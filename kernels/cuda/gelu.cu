@@ -50,7 +50,8 @@ template <GeluKind KIND> struct Gelu<float, KIND> {
     }
 };
 
-/* ---- kernels: a thread has PER groups of eight elements, a block's groups are neighbours ---- */
+/* ---- kernels: a thread has PER groups of eight elements, a block's groups are neighbours; backward goes by rows ----
+ */
 
 enum { THREADS = 256, PER = 2, BLOCK = THREADS * PER * GROUP };
 
@@ -72,28 +73,32 @@ __global__ void __launch_bounds__(THREADS) gelu_kernel(const T *pre, T *g, int64
     }
 }
 
-/* dpre may lie in dg's memory, g in pre's; g may be absent. */
+/* dpre may lie in dg's memory, g in pre's; g may be absent. `parts`: of the column sums of dpre (columns.cuh); NULL:
+   they are not wanted. */
 template <typename T, GeluKind KIND>
-__global__ void __launch_bounds__(THREADS)
-    gelu_bwd_kernel(const T *pre, const T *dg, T *dpre, T *g, int64_t n, bool wide)
+__global__ void __launch_bounds__(COLUMNS_THREADS, 4)
+    gelu_bwd_kernel(const T *pre, const T *dg, T *dpre, T *g, float *parts, int64_t rows, int64_t cols, bool wide)
 {
-    float x[PER][GROUP], dx[PER][GROUP];
-    CUDA_UNROLL for (int u = 0; u < PER; u++)
-    {
-        load_group(pre + first_of(u), n - first_of(u), wide, x[u]);
-        load_group(dg + first_of(u), n - first_of(u), wide, dx[u]);
-    }
-    CUDA_UNROLL for (int u = 0; u < PER; u++)
-    {
+    CUDA_SHARED(float, sums, [COLUMNS_WARPS * COLUMNS_BLOCK]);
+    ColumnsPlace p = columns_place(rows);
+    float sum[GROUP] = {};
+    CUDA_ROLL
+    for (int64_t r = p.row; r < p.end; r += COLUMNS_WARPS) {
+        float x[GROUP], dx[GROUP];
+        int64_t at = r * cols + p.column, left = cols - p.column;
+        load_group(pre + at, left, wide, x);
+        load_group(dg + at, left, wide, dx);
         CUDA_UNROLL for (int k = 0; k < GROUP; k++)
         {
-            GeluValue value = Gelu<T, KIND>::at(x[u][k]);
-            x[u][k] = value.g;
-            dx[u][k] *= value.slope;
+            GeluValue value = Gelu<T, KIND>::at(x[k]);
+            x[k] = value.g;
+            dx[k] = rounded<T>(dx[k] * value.slope);
+            sum[k] += dx[k];
         }
-        store_group(dpre + first_of(u), n - first_of(u), wide, dx[u]);
-        if (g) store_group(g + first_of(u), n - first_of(u), wide, x[u]);
+        store_group(dpre + at, left, wide, dx);
+        if (g) store_group(g + at, left, wide, x);
     }
+    if (parts) columns_leave(sum, parts, cols, sums);
 }
 
 /* ---- the ops ---- */
@@ -105,12 +110,24 @@ template <typename T, GeluKind KIND> static Status gelu(const OpCall *call, int6
     return CUDA_LAUNCH((gelu_kernel<T, KIND>), cuda_blocks(n, BLOCK), THREADS, 0, pre, g, n, on_16(pre, g));
 }
 
-template <typename T, GeluKind KIND> static Status gelu_bwd(const OpCall *call, int64_t n)
+size_t cuda_gelu_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *pre = IN(call, GELU_BWD, pre);
+    return operand_present(OUT(call, GELU_BWD, db)) ? columns_scratch(rows_in(pre->rows, rows), pre->cols) : 0;
+}
+
+template <typename T, GeluKind KIND> static Status gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
     const T *pre = cuda_data<const T>(IN(call, GELU_BWD, pre)), *dg = cuda_data<const T>(IN(call, GELU_BWD, dg));
     T *dpre = cuda_data<T>(OUT(call, GELU_BWD, dpre)), *g = cuda_data<T>(OUT(call, GELU_BWD, g));
-    return CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), cuda_blocks(n, BLOCK), THREADS, 0, pre, dg, dpre, g, n,
-                       on_16(pre, dg, dpre, g));
+    const Operand *db = OUT(call, GELU_BWD, db);
+    int64_t n = rows_in(call->in[0].rows, rows), cols = call->in[0].cols;
+    bool wide = cols % GROUP == 0 && on_16(pre, dg, dpre, g);
+    float *parts = static_cast<float *>(cuda_scratch(call, cuda_gelu_bwd_scratch(call, rows)));
+    if (!operand_present(db)) parts = NULL;
+    TRY(CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), columns_grid(n, cols), COLUMNS_THREADS, 0, pre, dg, dpre, g, parts, n,
+                    cols, wide));
+    return parts ? columns_add_parts(parts, columns_parts(n), cols, {{cuda_data<float>(db)}}) : OK;
 }
 
 Status cuda_gelu(const OpCall *call, const RowCounts *rows)
@@ -123,9 +140,7 @@ Status cuda_gelu(const OpCall *call, const RowCounts *rows)
 
 Status cuda_gelu_bwd(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *pre = IN(call, GELU_BWD, pre);
-    int64_t n = rows_in(pre->rows, rows) * pre->cols;
-    CUDA_BY_TYPE(pre->dtype, T,
-                 return call->attr.gelu.kind == GELU_ERF ? gelu_bwd<T, GELU_ERF>(call, n)
-                                                         : gelu_bwd<T, GELU_TANH>(call, n));
+    CUDA_BY_TYPE(IN(call, GELU_BWD, pre)->dtype, T,
+                 return call->attr.gelu.kind == GELU_ERF ? gelu_bwd<T, GELU_ERF>(call, rows)
+                                                         : gelu_bwd<T, GELU_TANH>(call, rows));
 }

@@ -1,72 +1,9 @@
-/* LINEAR, LINEAR_DGRAD, LINEAR_WGRAD: products of product.h; and the bias gradient's column sums. x is (rows, k),
-   y (rows, n), the weight and its only copy (n, k). */
-#include "kernels/cuda/kernel.cuh"
+/* LINEAR, LINEAR_DGRAD, LINEAR_WGRAD: products of product.h; and a bias gradient that the op that makes dy leaves to
+   WGRAD. x is (rows, k), y (rows, n), the weight and its only copy (n, k). */
+#include "kernels/cuda/columns.cuh"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
-
-/* ---- db += column sums of dy: sums over parts of the rows, then over the parts, each in a fixed order ---- */
-
-#define PART_ROWS 128
-#define WARPS     8   /* of a block; each takes every eighth row of the part */
-#define COLUMNS   256 /* of a block: eight per lane */
-
-static int64_t parts_of(int64_t rows) { return (rows + PART_ROWS - 1) / PART_ROWS; }
-
-template <typename T> __global__ void linear_parts_kernel(const T *x, float *parts, int64_t rows, int64_t n)
-{
-    CUDA_SHARED(float, sums, [WARPS][COLUMNS]);
-    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
-    int64_t first = (int64_t)blockIdx.y * PART_ROWS, end = first + PART_ROWS < rows ? first + PART_ROWS : rows;
-    int64_t column = (int64_t)blockIdx.x * COLUMNS + lane * 8;
-    bool whole = n % 8 == 0 && column + 8 <= n && reinterpret_cast<uintptr_t>(x) % 16 == 0;
-    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int64_t r = first + warp; r < end; r += WARPS) {
-        float v[8];
-        if (whole) {
-            load8(x + r * n + column, v);
-            CUDA_UNROLL for (int i = 0; i < 8; i++) sum[i] += v[i];
-        } else {
-            CUDA_UNROLL for (int i = 0; i < 8; i++) if (column + i < n) sum[i] += to_float(x[r * n + column + i]);
-        }
-    }
-    CUDA_UNROLL for (int i = 0; i < 8; i++) sums[warp][lane * 8 + i] = sum[i];
-    __syncthreads();
-    column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
-    if (column >= n) return;
-    float all = 0;
-    CUDA_UNROLL for (int w = 0; w < WARPS; w++) all += sums[w][threadIdx.x];
-    parts[(int64_t)blockIdx.y * n + column] = all;
-}
-
-/* One block: 32 columns; eight rows of threads share the parts. */
-__global__ void linear_db_kernel(const float *parts, float *to, int64_t n_parts, int64_t n)
-{
-    CUDA_SHARED(float, sums, [WARPS][CUDA_WARP]);
-    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
-    int64_t column = (int64_t)blockIdx.x * CUDA_WARP + lane;
-    float sum = 0;
-    for (int64_t p = warp; p < n_parts && column < n; p += WARPS) sum += parts[p * n + column];
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp > 0 || column >= n) return;
-    float all = 0;
-    CUDA_UNROLL for (int w = 0; w < WARPS; w++) all += sums[w][lane];
-    to[column] += all;
-}
-
-static Status add_column_sums(const Operand *x, float *to, int64_t rows, int64_t n, float *parts)
-{
-    if (rows == 0) return OK;
-    int64_t n_parts = parts_of(rows);
-    dim3 grid(cuda_blocks(n, COLUMNS), (unsigned)n_parts);
-    CUDA_BY_TYPE(
-        x->dtype, T,
-        TRY(CUDA_LAUNCH((linear_parts_kernel<T>), grid, WARPS * CUDA_WARP, 0, cuda_data<const T>(x), parts, rows, n)));
-    return CUDA_LAUNCH((linear_db_kernel), cuda_blocks(n, CUDA_WARP), WARPS * CUDA_WARP, 0, parts, to, n_parts, n);
-}
-
-/* ---- the ops ---- */
 
 static Product linear_product(const OpCall *call, const RowCounts *rows)
 {
@@ -107,8 +44,8 @@ static bool with_db(const OpCall *call)
 /* A workspace on 256 bytes, where scratch starts on 64; behind it the parts of db. */
 size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
-    int64_t parts = with_db(call) ? parts_of(rows_in(call->in[0].rows, rows)) * call->attr.linear.n : 0;
-    return 256 + product_workspace() + (size_t)parts * sizeof(float);
+    int64_t n_rows = rows_in(call->in[0].rows, rows);
+    return 256 + product_workspace() + (with_db(call) ? columns_scratch(n_rows, call->attr.linear.n) : 0);
 }
 
 Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
@@ -126,8 +63,7 @@ Status cuda_linear(const OpCall *call, const RowCounts *rows)
     Product p = linear_product(call, rows);
     (void)cuda_scratch(call, cuda_linear_scratch(call, rows));
     if (with_db(call))
-        TRY(add_column_sums(IN(call, LINEAR_WGRAD, dy), cuda_data<float>(OUT(call, LINEAR_WGRAD, db)),
-                            rows_in(call->in[0].rows, rows), call->attr.linear.n,
-                            reinterpret_cast<float *>(static_cast<char *>(p.workspace) + product_workspace())));
+        TRY(columns_add(IN(call, LINEAR_WGRAD, dy), rows, OUT(call, LINEAR_WGRAD, db),
+                        static_cast<char *>(p.workspace) + product_workspace()));
     return product_run(&p);
 }

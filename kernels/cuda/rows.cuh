@@ -1,5 +1,5 @@
 /* Shared by the kernels of rows: a row of a (rows, cols) tensor held in the registers of one warp or one block, sums
-   over it, dropout of eight neighbouring columns, and column sums over rows.
+   over it, and dropout of eight neighbouring columns.
 
    Columns are taken in groups of eight: 16 bytes of bf16 or fp16. Group i of a row's lane l begins at column
    8·(i·lanes + l). A sum over a row adds a lane's groups in their order, then the tree of a warp, then the warps from
@@ -9,7 +9,7 @@
 #ifndef CAIRN_KERNELS_CUDA_ROWS_CUH
 #define CAIRN_KERNELS_CUDA_ROWS_CUH
 
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/columns.cuh"
 
 static const int GROUP = 8;
 static const int64_t ROW_COLS = 8192; /* longest row */
@@ -199,11 +199,5 @@ __device__ static inline void row_normalise_bwd(float (&dxhat)[S::groups][GROUP]
     CUDA_UNROLL for (int i = 0; i < S::groups; i++) CUDA_UNROLL for (int k = 0; k < GROUP; k++) dxhat[i][k] =
         rstd * (dxhat[i][k] - mean - xhat[i][k] * mean_dot);
 }
-
-/* ---- column sums ---- */
-
-/* dgamma and dbeta (cols) += the sums of parts (n, 2, cols) over n; the parts of γ's and β's gradients.
-   In addnorm.cu. */
-Status rows_add_parts(const float *parts, int64_t n, int64_t cols, float *dgamma, float *dbeta);
 
 #endif

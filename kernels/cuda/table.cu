@@ -51,7 +51,10 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     b->device->ranges = names && *names && strcmp(names, "0") != 0;
     char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s", d->name, d->major, d->minor,
                             d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
-                            product_describe(), b->cudnn ? sdpa_describe() : "own");
+                            product_describe(),
+                            b->cudnn                    ? sdpa_describe()
+                            : attention_in_two_passes() ? "own, backward in two passes"
+                                                        : "own");
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
     snprintf(b->device->unit, sizeof b->device->unit, "%s", d->unit);

@@ -95,5 +95,6 @@ Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     }
     ref_add_sums(dgamma, s.dgamma, n);
     ref_add_sums(dbeta, s.dbeta, n);
+    ref_add_columns(OUT(call, ADDNORM_BWD, db), dd, rows_in(dd->rows, rows));
     return OK;
 }

@@ -41,11 +41,12 @@ Status ref_gelu_bwd(const OpCall *call, const RowCounts *rows)
     const Operand *pre = IN(call, GELU_BWD, pre), *dg = IN(call, GELU_BWD, dg);
     const Operand *dpre = OUT(call, GELU_BWD, dpre), *g = OUT(call, GELU_BWD, g);
     float (*gate)(float, float *) = call->attr.gelu.kind == GELU_ERF ? gate_erf : gate_tanh;
-    int64_t n = rows_in(pre->rows, rows) * pre->cols;
-    for (int64_t i = 0; i < n; i++) {
+    int64_t n_rows = rows_in(pre->rows, rows);
+    for (int64_t i = 0; i < n_rows * pre->cols; i++) {
         float x = ref_load(pre, i), slope, open = gate(x, &slope);
         ref_store(dpre, i, ref_load(dg, i) * slope);
         if (operand_present(g)) ref_store(g, i, x * open); /* g may lie in pre's memory */
     }
+    ref_add_columns(OUT(call, GELU_BWD, db), dpre, n_rows);
     return OK;
 }

@@ -6,7 +6,6 @@
 
 typedef struct {
     float *x, *w, *y; // (BLOCK, depth), (depth), (BLOCK, columns); WGRAD: x and dy
-    double *db;       // (n); WGRAD only
     HostScratch space;
 } LinearScratch;
 
@@ -19,7 +18,6 @@ static LinearScratch linear_scratch(const OpCall *call)
     s.x = host_take(&s.space, BLOCK * depth, sizeof(float));
     s.w = host_take(&s.space, wgrad ? 0 : depth, sizeof(float));
     s.y = host_take(&s.space, BLOCK * columns, sizeof(float));
-    s.db = host_take(&s.space, wgrad ? columns : 0, sizeof(double));
     return s;
 }
 
@@ -71,22 +69,18 @@ Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
 
 Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy), *db = OUT(call, LINEAR_WGRAD, db);
+    const Operand *x = IN(call, LINEAR_WGRAD, x), *dy = IN(call, LINEAR_WGRAD, dy);
     float *dw = OUT(call, LINEAR_WGRAD, dw)->data; // (n, k)
     int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
     LinearScratch s = linear_scratch(call);
     host_check_scratch(call, s.space.bytes);
-    memset(s.db, 0, (size_t)n * sizeof *s.db);
     for (int64_t first = 0; first < n_rows; first += BLOCK) {
         int64_t block = n_rows - first < BLOCK ? n_rows - first : BLOCK;
         const float *xs = ref_read(x, first * k, block * k, s.x);
         const float *dys = ref_read(dy, first * n, block * n, s.y);
         for (int64_t j = 0; j < n; j++)
-            for (int64_t r = 0; r < block; r++) {
-                ref_axpy(dw + j * k, dys[r * n + j], xs + r * k, k);
-                s.db[j] += dys[r * n + j];
-            }
+            for (int64_t r = 0; r < block; r++) ref_axpy(dw + j * k, dys[r * n + j], xs + r * k, k);
     }
-    if (operand_present(db)) ref_add_sums(db->data, s.db, n);
+    ref_add_columns(OUT(call, LINEAR_WGRAD, db), dy, n_rows);
     return OK;
 }

@@ -122,6 +122,9 @@ typedef struct {
 RefRows ref_rows(const OpCall *call);
 OpScratch ref_rows_scratch;
 
+/* to (cols) += the column sums of x (n, cols). An absent `to` is no error. */
+void ref_add_columns(const Operand *to, const Operand *x, int64_t n);
+
 /* to += sums */
 static inline void ref_add_sums(float *to, const double *sums, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* Scratch of the ops that work row by row. */
+/* Scratch of the ops that work row by row, and sums over rows. */
 #include "kernels/ref/ref.h"
 
 static RefRows ref_rows_layout(const OpCall *call, HostScratch *s)
@@ -16,6 +16,16 @@ static RefRows ref_rows_layout(const OpCall *call, HostScratch *s)
     r.dgamma = host_take(s, cols, sizeof(double));
     r.dbeta = host_take(s, cols, sizeof(double));
     return r;
+}
+
+void ref_add_columns(const Operand *to, const Operand *x, int64_t n)
+{
+    float *sums = to->data;
+    for (int64_t j = 0; operand_present(to) && j < x->cols; j++) {
+        double sum = 0;
+        for (int64_t r = 0; r < n; r++) sum += ref_load(x, r * x->cols + j);
+        sums[j] += (float)sum;
+    }
 }
 
 size_t ref_rows_scratch(const OpCall *call, const RowCounts *rows)

@@ -18,6 +18,8 @@
     X(ATTENTION_HALF, 146, "tokens", "sequences of this length reach half of the rate of long ones")                   \
     X(ATTENTION_DROPOUT, 0.68, "of the rate without",                                                                  \
       "forward issues 1015 instructions per 64 keys with dropout: 238 TFLOP/s at most at 1.755 GHz, 190 likely")       \
+    X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
+      "backward in one kernel: 448 cycles of shared memory per 64 queries and 16 keys, in place of 586")               \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
     X(KERNEL_SECONDS, 1.2e-6, "s a kernel", "from one kernel to the next inside a captured graph")                     \
     X(CONTEXT_BYTES, 629145600, "bytes", "CUDA's context, cuBLASLt and our kernels, as seen on Hopper")
@@ -75,6 +77,15 @@ double device_peak(const DeviceSpec *d, Dtype compute) { return compute == F32 ?
 
 size_t device_context_bytes(void) { return (size_t)ASSUMED(CONTEXT_BYTES); }
 
+/* Where the cuda backend has ATTENTION_BWD in one kernel (kernels/cuda/attention_bwd_whole.cu), on Hopper. */
+static bool attention_is_whole(const OpCall *call)
+{
+    enum { LONGEST = 512, COLUMNS = 64 };
+    int longest = call->attr.attention.longest;
+    return dtype_size(IN(call, ATTENTION_BWD, qkv)->dtype) == 2 && longest > 0 && longest <= LONGEST &&
+           call->attr.attention.head_dim <= COLUMNS;
+}
+
 /* Kernels that the cuda backend launches for a call. */
 static int kernels_of(const OpCall *call, const RowCounts *rows)
 {
@@ -85,8 +96,11 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
         return OUT(call, LINEAR, y)->dtype != F32 ? 2 : 1;
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
         return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
+    case OP_GELU_BWD: /* the rows, the sum of db's parts */
+        return operand_present(OUT(call, GELU_BWD, db)) ? 2 : 1;
     case OP_ATTENTION_BWD: /* dq; dk and dv */
-    case OP_ADDNORM_BWD:   /* the rows, the sum of γ's and β's parts */
+        return attention_is_whole(call) ? 1 : 2;
+    case OP_ADDNORM_BWD: /* the rows, the sum of the parts of γ, β and db */
     case OP_LAMB:
     case OP_GRAD_NORM:
         return 2;
@@ -103,6 +117,7 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
 static GpuRates gpu_rates(const DeviceSpec *d)
 {
     return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
+                      .attention_whole = ASSUMED(ATTENTION_WHOLE),
                       .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
                       .product_ramp = ASSUMED(PRODUCT_RAMP),
                       .multiprocessors = d->multiprocessors,

@@ -11,6 +11,7 @@ typedef struct {
     InstrId *producer; /* (forward tensors): the forward instr that writes it, or NONE */
     InstrId *delayed;  /* LINEAR instrs whose WGRAD waits for the GELU_BWD that makes their input again */
     int n_delayed;
+    bool bias_sums;
 } Backward;
 
 /* "l3.qkv" → "l3.dqkv". */
@@ -49,11 +50,25 @@ static void emit(Backward *pass, Op op, const Instr *f, InstrId origin, OpAttr a
     pass->p->instrs[b].origin = origin;
 }
 
+/* The output db of the instr, whose output `dy` it sums; NULL: it has none. */
+static TensorId *bias_sums_of(Instr *i, TensorId dy)
+{
+    if (i->op == OP_GELU_BWD && i->out[GELU_BWD_OUT_dpre] == dy) return &i->out[GELU_BWD_OUT_db];
+    if (i->op == OP_ADDNORM_BWD && i->out[ADDNORM_BWD_OUT_dd] == dy) return &i->out[ADDNORM_BWD_OUT_db];
+    return NULL;
+}
+
 static void emit_wgrad(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
-    emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[LINEAR_IN_x], pass->grad[f.out[LINEAR_OUT_y]]),
-         IDS(param_grad(pass, f.in[LINEAR_IN_w]), param_grad(pass, f.in[LINEAR_IN_bias])));
+    TensorId dy = pass->grad[f.out[LINEAR_OUT_y]], db = param_grad(pass, f.in[LINEAR_IN_bias]);
+    TensorId *sums = pass->bias_sums && db != NONE ? bias_sums_of(&pass->p->instrs[plan_maker(pass->p, dy)], dy) : NULL;
+    if (sums) {
+        *sums = db;
+        db = NONE;
+    }
+    emit(pass, OP_LINEAR_WGRAD, &f, i, f.attr, IDS(f.in[LINEAR_IN_x], dy),
+         IDS(param_grad(pass, f.in[LINEAR_IN_w]), db));
 }
 
 /* The weight gradient goes first, so that the input's memory is free. After a GELU it waits, because the GELU's
@@ -78,7 +93,7 @@ static void backward_gelu(Backward *pass, InstrId i)
 {
     const Instr f = pass->p->instrs[i];
     TensorId pre = f.in[GELU_IN_pre], g = f.out[GELU_OUT_g], dpre = grad_tensor(pass, pre);
-    emit(pass, OP_GELU_BWD, &f, i, f.attr, IDS(pre, pass->grad[g]), IDS(dpre, NONE));
+    emit(pass, OP_GELU_BWD, &f, i, f.attr, IDS(pre, pass->grad[g]), IDS(dpre, NONE, NONE));
     pass->grad[pre] = dpre;
     int kept = 0;
     for (int k = 0; k < pass->n_delayed; k++) {
@@ -103,7 +118,7 @@ static void backward_addnorm(Backward *pass, InstrId i)
     emit(pass, OP_ADDNORM_BWD, &f, i, f.attr,
          IDS(kept, f.out[ADDNORM_OUT_rstd], gamma, beta, pass->grad[y], f.in[ADDNORM_IN_pos], f.in[ADDNORM_IN_seq],
              f.in[ADDNORM_IN_ctl]),
-         IDS(dd, dx, param_grad(pass, gamma), param_grad(pass, beta)));
+         IDS(dd, dx, param_grad(pass, gamma), param_grad(pass, beta), NONE));
     pass->grad[d] = dd;
     if (x != NONE) pass->grad[x] = dx;
 }
@@ -201,13 +216,14 @@ static void backward_instr(Backward *pass, InstrId i)
     pass->grad[x] = g;
 }
 
-void plan_backward(Plan *p)
+void plan_backward(Plan *p, bool bias_sums)
 {
     int32_t n_tensors = p->n_tensors, n_instrs = p->n_instrs;
     Backward pass = {.p = p,
                      .grad = mem_array((size_t)n_tensors, sizeof(TensorId)),
                      .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
-                     .delayed = mem_array((size_t)n_instrs, sizeof(InstrId))};
+                     .delayed = mem_array((size_t)n_instrs, sizeof(InstrId)),
+                     .bias_sums = bias_sums};
     for (TensorId t = 0; t < n_tensors; t++) pass.grad[t] = pass.producer[t] = NONE;
     for (InstrId i = 0; i < n_instrs; i++)
         for (int k = 0; k < OP_MAX_OUT; k++)

@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
 # The machine code for Hopper, as far as a GPU is not needed to judge it: sums that depend on chance (atomic additions of
-# floating-point numbers), spills of bf16 kernels, and the instructions of attention's main loops. First that the checks
-# find what they look for.
+# floating-point numbers), spills of bf16 kernels, and instructions and cycles of shared memory of the kernels that take
+# most of a step (sass.tsv). First that the checks find what they look for.
 set -euo pipefail
-build=${CAIRN_TEST_BUILD_DIR:-build} architecture=sm_90a
+build=${CAIRN_TEST_BUILD_DIR:-build} architecture=sm_90a here=$(dirname "$0")
 PATH=$PATH:/usr/local/cuda/bin
-
-# What nvcc 13.0 made of a stage of 64 keys or queries in bf16, heads of 64, dropout on: the main loop, its copies of
-# whole stages and its tiles four times each, unaligned copies left out.
-recorded='attention_kernel 1015
-attention_dq_kernel 1115
-attention_dkv_kernel 1238'
+# cuobjdump is the toolkit's, or of the Python packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm.
+for folder in $(python3 -c 'import sys; print("\n".join(sys.path[1:]))' 2>/dev/null || true); do
+    for bin in "$folder"/nvidia/*/bin; do [ ! -x "$bin/cuobjdump" ] || PATH=$PATH:$bin; done
+done
 
 atomics() { grep -E '^[[:space:]]*/\*[0-9a-f]+\*/.*[[:space:]](ATOM|ATOMG|ATOMS|RED)\.[A-Z0-9.]*(F16|BF16|F32|F64)' || true; }
 
@@ -20,56 +18,31 @@ spills() {
          END { for (kernel in count) printf "%s: %d loads and stores of local memory\n", kernel, count[kernel] }'
 }
 
-# Instructions of a stage, for each attention kernel of bf16 with heads of 64.
-stages() {
-    awk '
-        function finish(   i, l, m, main, weight, sum) {
-            if (kernel ~ /bfloat16Li64/) {
-                for (l = 1; l <= loops; l++) {
-                    products[l] = mma[last[l]] - mma[first[l] - 1]
-                    copies[l] = copied[last[l]] - copied[first[l] - 1]
-                    if (products[l] && copies[l] && (!main || last[l] - first[l] < last[main] - first[main])) main = l
-                }
-                for (i = first[main]; main && i <= last[main]; i++) {
-                    weight = 1
-                    for (m = 1; m <= loops; m++)
-                        if (m != main && first[m] >= first[main] && last[m] <= last[main] && i >= first[m] && i <= last[m])
-                            weight *= products[m] || copies[m] ? 4 : 0
-                    sum += weight
-                }
-                sub(/^_Z[0-9]+/, "", kernel)
-                sub(/I13__nv_bfloat16.*/, "", kernel)
-                print kernel, sum + 0
-            }
-            n = loops = 0
-            split("", at)
-        }
-        /Function : / { finish(); kernel = $3 }
-        /^[ \t]*\/\*[0-9a-f]+\*\/[ \t]/ {
-            address = substr($1, 3, length($1) - 4)
-            sub(/^0+/, "", address)
-            at[address] = ++n
-            mma[n] = mma[n - 1] + ($0 ~ /HMMA/)
-            copied[n] = copied[n - 1] + ($0 ~ /LDGSTS/)
-            if ($0 ~ /BRA/ && match($0, /0x[0-9a-f]+ ;/)) {
-                target = substr($0, RSTART + 2, RLENGTH - 4)
-                if (target in at) { first[++loops] = at[target]; last[loops] = n }
-            }
-        }
-        END { finish() }'
-}
+counts() { awk -f "$here/sass.awk" "$1" -; }
 
 sample='		Function : _Z16attention_kernelI13__nv_bfloat16Li64EE
         /*0000*/                   MOV R1, c[0x0][0x28] ;
-        /*0010*/                   IADD3 R1, R1, 0x1, RZ ;
+        /*0010*/                   LDG.E.128 R12, desc[UR14][R2.64] ;
         /*0020*/              @!P0 LDGSTS.E.BYPASS.128 [R95], desc[UR14][R88.64], !P0 ;
         /*0030*/              @!P0 BRA 0x20 ;
         /*0040*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
         /*0050*/               @P1 BRA 0x10 ;
         /*0060*/                   STL [R1], R2 ;
         /*0070*/                   RED.E.ADD.F32.FTZ.RN.STRONG.GPU desc[UR4][R2.64], R5 ;
-        /*0080*/                   ATOMG.E.ADD.STRONG.GPU PT, R0, desc[UR4][R2.64], R5 ;'
-[ "$(stages <<<"$sample")" = "attention_kernel 11" ] || { echo "a stage of the sample has $(stages <<<"$sample")" && exit 1; }
+        /*0080*/                   ATOMG.E.ADD.STRONG.GPU PT, R0, desc[UR4][R2.64], R5 ;
+        /*0090*/               @P3 BRA 0xb0 ;
+        /*00a0*/                   LDG.E.U16 R2, desc[UR6][R2.64] ;
+        /*00b0*/                   EXIT ;
+        /*00c0*/                   RET.REL.NODEC R24 0x0 ;'
+# The copies in the sample's loop run four times. No way takes the access of 16 bits, nor what follows EXIT.
+table='attention_kernel stage
+attention_kernel loop
+attention_kernel all'
+expected='attention_kernel 11 16
+attention_kernel 5 4
+attention_kernel 11 4'
+found=$(counts <(echo "$table") <<<"$sample")
+[ "$found" = "$expected" ] || { printf 'the sample has the counts\n%s\nexpected\n%s\n' "$found" "$expected" && exit 1; }
 [ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l)" = "1 1" ] || { echo "the checks find too little, or too much" && exit 1; }
 
 command -v cuobjdump >/dev/null || { echo "skipped: there is no cuobjdump" && exit 77; }
@@ -87,12 +60,17 @@ found=$(atomics <"$work/sass")
 [ -z "$found" ] || bad "atomic additions, whose order is chance: $found"
 found=$(spills <"$work/sass")
 [ -z "$found" ] || bad "$found"
-stages <"$work/sass" >"$work/stages"
-while read -r kernel most; do
-    count=$(awk -v kernel="$kernel" '$1 == kernel { print $2 }' "$work/stages")
-    echo "$kernel: ${count:=0} instructions a stage, recorded $most"
-    [ "$count" -gt 0 ] || bad "$kernel: no main loop was found"
-    ! nvcc --version | grep -q 'release 13\.0' || [ "$count" -le "$most" ] || bad "$kernel: $count instructions a stage, more than $most"
-done <<<"$recorded"
+# Units and ways: sass.awk. Both counts of a unit must not be above the recorded ones.
+counts "$here/sass.tsv" <"$work/sass" >"$work/counts"
+compiler=$(nvcc --version | grep -o 'release [0-9.]*') || compiler=none
+while IFS=$'\t' read -r kernel way most most_shared unit; do
+    case $kernel in '' | '#'* | kernel) continue ;; esac
+    read -r count shared < <(awk -v kernel="$kernel" '$1 == kernel { print $2, $3 }' "$work/counts") || true
+    echo "$kernel, $unit ($way): ${count:=0} instructions, recorded $most; ${shared:=0} cycles of shared memory, recorded $most_shared"
+    [ "$count" -gt 0 ] || bad "$kernel: not found, or its loop is not"
+    [ "$compiler" = "release 13.0" ] || continue # the table's compiler
+    [ "$count" -le "$most" ] || bad "$kernel: $count instructions, more than $most"
+    [ "$shared" -le "$most_shared" ] || bad "$kernel: $shared cycles of shared memory, more than $most_shared"
+done <"$here/sass.tsv"
 [ "$failed" -eq 0 ] && echo "$kernels kernels: no floating-point atomics, no spills in bf16"
 exit "$failed"

@@ -103,6 +103,13 @@ void case_expect_rows_equal(const OpCase *a, int64_t a_row, const OpCase *b, int
 /* Runs both on every backend: rows [row, row + n) of `a` have the bits of b's first n, in outputs x and y (may be
  * NULL). */
 void case_expect_independent(OpCase *a, int64_t row, OpCase *b, int64_t n, const char *x, const char *y);
+/* For case_check of a case with db: sums of what is rounded to `dtype`, and now and then otherwise than by ref. */
+static inline Tolerance tolerance_of_sums(Dtype dtype)
+{
+    return (Tolerance){.f32 = dtype == F32 ? TOLERANCE_F32 : TOLERANCE_BF16};
+}
+/* After a run: accumulated `db` (cols) is its old value plus the column sums of the output `dy` as it is stored. */
+void case_expect_column_sums(const OpCase *c, const char *db, const char *dy);
 /* On every backend: an accumulated output becomes its old value plus the result from zeros. */
 void case_expect_accumulated(OpCase *c, const char *name);
 void case_expect_zero_rows(const OpCase *c, const char *name, int64_t first, int64_t end);

@@ -87,6 +87,22 @@ static void expect_close_stats(const char *what, const Stats *a, const Stats *b,
                  b->kfac_norm, (double)b->kfac_scale);
 }
 
+void case_expect_column_sums(const OpCase *c, const char *db, const char *dy)
+{
+    int64_t cols = case_count(c, db), rows = case_count(c, dy) / cols;
+    const float *before = (const float *)(const void *)slot_find(c, db)->initial;
+    float *found = case_values(c, db), *values = case_values(c, dy), *expected = mem_array((size_t)cols, sizeof(float));
+    for (int64_t j = 0; j < cols; j++) {
+        double sum = (double)before[j];
+        for (int64_t r = 0; r < rows; r++) sum += (double)values[r * cols + j];
+        expected[j] = (float)sum;
+    }
+    expect_close(db, found, expected, cols, 1e-6);
+    free(found);
+    free(values);
+    free(expected);
+}
+
 void case_expect_accumulated(OpCase *c, const char *name)
 {
     Slot *s = slot_find(c, name);

@@ -91,6 +91,11 @@ static void check_shapes(const Shape *list, size_t count)
             case_check(&backward, (Tolerance){0});
             case_expect_accumulated(&backward, "dgamma");
             case_expect_accumulated(&backward, "dbeta");
+            case_free(&backward);
+            backward_init(&backward, &list[i], &forward, compute_types[t]);
+            case_add_random(&backward, "db", F32, fixed(list[i].hidden), 1, 1);
+            case_check(&backward, tolerance_of_sums(compute_types[t]));
+            case_expect_accumulated(&backward, "db");
             case_free(&forward);
             case_free(&backward);
         }
@@ -113,6 +118,35 @@ static void test_wide(void **state)
         {{2}, 1, 2, 8190, NORM_FORM_XHAT, true, 0.1f},   {{2, 1}, 2, 3, 300, NORM_FORM_Y, true, 0.1f},
     };
     check_shapes(wide, sizeof wide / sizeof *wide);
+}
+
+/* On every backend db holds the sums of dd as it is stored; the other outputs have the bits that they have without. */
+static void test_db(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES; i++)
+        for (int t = 0; t < N_COMPUTE; t++) {
+            OpCase forward, with, without;
+            const Shape *s = &shapes[i];
+            forward_init(&forward, s, compute_types[t]);
+            case_run(&forward, ops_ref(), (RunOptions){0});
+            backward_init(&without, s, &forward, compute_types[t]);
+            backward_init(&with, s, &forward, compute_types[t]);
+            case_add_random(&with, "db", F32, fixed(s->hidden), 1, 1);
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&with, backend)) continue;
+                case_run(&with, backend, (RunOptions){0});
+                case_run(&without, backend, (RunOptions){0});
+                case_expect_rows_equal(&with, 0, &without, 0, s->rows, "dd");
+                if (s->residual) case_expect_rows_equal(&with, 0, &without, 0, s->rows, "dx");
+                case_expect_rows_equal(&with, 0, &without, 0, s->hidden, "dgamma");
+                case_expect_rows_equal(&with, 0, &without, 0, s->hidden, "dbeta");
+                case_expect_column_sums(&with, "db", "dd");
+            }
+            case_free(&forward);
+            case_free(&with);
+            case_free(&without);
+        }
 }
 
 /* The forward in double from the stored operands, with the dropout's definition; xhat and y. */
@@ -320,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_db),
         cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_masks),

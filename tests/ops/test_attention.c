@@ -12,6 +12,7 @@ static const Shape shapes[] = {
     {{48, 15}, 2, 64, 2, 2, 80, 0.5f, 0},
     {{33, 31}, 2, 64, 2, 1, 128, 0.1f, 0},
     {{200}, 1, 200, 1, 1, 32, 0, 0},
+    {{300, 129, 5}, 3, 512, 4, 1, 64, 0.1f, 0},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -284,6 +285,43 @@ static void test_extreme_scores(void **state)
         }
 }
 
+/* All scores far below 0: a key behind the sequence's end, whose score would be 0, has no part in dq. */
+static void test_low_scores(void **state)
+{
+    (void)state;
+    enum { LENGTH = 21, D = 32 };
+    const Shape s = {{LENGTH}, 1, 64, 1, 1, D, 0, 0};
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase forward, backward;
+        float row[3 * D];
+        forward_init(&forward, &s, compute_types[t]);
+        for (int i = 0; i < LENGTH; i++) {
+            for (int j = 0; j < 3 * D; j++)
+                row[j] = (j < D ? 8.0f : j < 2 * D ? -8.0f : 1.0f) + (float)(i * j % 7) / 64;
+            case_set(&forward, "qkv", i * 3 * D, 3 * D, row);
+        }
+        case_check(&forward, (Tolerance){1e-3, 1e-2});
+        backward_init(&backward, &s, &forward, compute_types[t]);
+        case_check(&backward, (Tolerance){1e-2, 2e-2});
+        case_free(&forward);
+        case_free(&backward);
+    }
+}
+
+/* The groups below run everything again with sequences of at most 128, and of at most 512 tokens. */
+static int at_most_128(void **state)
+{
+    (void)state;
+    longest_said = 128;
+    return 0;
+}
+static int at_most_512(void **state)
+{
+    (void)state;
+    longest_said = 512;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +333,9 @@ int main(void)
         cmocka_unit_test(test_rectangle),
         cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_low_scores),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed += cmocka_run_group_tests(tests, at_most_128, NULL);
+    return failed + cmocka_run_group_tests(tests, at_most_512, NULL);
 }

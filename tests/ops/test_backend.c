@@ -212,7 +212,7 @@ static void test_op_table(void **state)
     const OpInfo *info = op_info(OP_GELU_BWD);
     assert_string_equal(info->name, "gelu_bwd");
     assert_int_equal(info->n_in, 2);
-    assert_int_equal(info->n_out, 2);
+    assert_int_equal(info->n_out, 3);
     const OperandInfo *dpre = &info->out[GELU_BWD_OUT_dpre], *g = &info->out[GELU_BWD_OUT_g];
     assert_string_equal(g->name, "g");
     assert_true(g->optional && !g->accumulated && !g->shares_always);

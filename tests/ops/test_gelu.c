@@ -6,7 +6,7 @@
 typedef struct {
     int64_t rows, cols;
 } Shape;
-static const Shape shapes[] = {{1, 52}, {63, 52}, {64, 144}, {65, 20}, {200, 52}, {1, 1}};
+static const Shape shapes[] = {{1, 52}, {63, 52}, {64, 144}, {65, 20}, {200, 52}, {1, 1}, {130, 264}};
 static const GeluKind kinds[] = {GELU_ERF, GELU_TANH};
 
 static void forward_init(OpCase *c, Shape s, Dtype dtype, GeluKind kind, double scale)
@@ -25,6 +25,13 @@ static void backward_init(OpCase *c, Shape s, Dtype dtype, GeluKind kind, double
     if (again) case_add(c, "g", dtype, rows_kind(ROWS_TOKENS), s.cols);
 }
 
+/* With db, the column sums of dpre. */
+static void summed_init(OpCase *c, Shape s, Dtype dtype, GeluKind kind, double scale, bool again)
+{
+    backward_init(c, s, dtype, kind, scale, again);
+    case_add_random(c, "db", F32, fixed(s.cols), 1, 1);
+}
+
 static void test_shapes(void **state)
 {
     (void)state;
@@ -41,8 +48,36 @@ static void test_shapes(void **state)
                         backward_init(&c, shapes[i], compute_types[t], kinds[kind], scales[scale], again);
                         case_check(&c, (Tolerance){0});
                         case_free(&c);
+                        summed_init(&c, shapes[i], compute_types[t], kinds[kind], scales[scale], again);
+                        case_check(&c, tolerance_of_sums(compute_types[t]));
+                        case_expect_accumulated(&c, "db");
+                        case_free(&c);
                     }
                 }
+}
+
+/* On every backend db holds the sums of dpre as it is stored, and dpre the bits that it has without db. */
+static void test_db(void **state)
+{
+    (void)state;
+    for (int t = 0; t < N_COMPUTE; t++) {
+        OpCase with, without;
+        Shape s = {200, 264};
+        summed_init(&with, s, compute_types[t], GELU_ERF, 4, true);
+        backward_init(&without, s, compute_types[t], GELU_ERF, 4, true);
+        case_copy_rows(&without, 0, &with, 0, s.rows, "pre");
+        case_copy_rows(&without, 0, &with, 0, s.rows, "dg");
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            if (!case_runs_on(&with, backend)) continue;
+            case_run(&with, backend, (RunOptions){0});
+            case_run(&without, backend, (RunOptions){0});
+            case_expect_rows_equal(&with, 0, &without, 0, s.rows, "dpre");
+            case_expect_rows_equal(&with, 0, &without, 0, s.rows, "g");
+            case_expect_column_sums(&with, "db", "dpre");
+        }
+        case_free(&with);
+        case_free(&without);
+    }
 }
 
 static double exact(GeluKind kind, double x)
@@ -145,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_db),
         cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_recomputed_is_the_same),

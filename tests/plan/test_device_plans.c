@@ -106,6 +106,53 @@ static void test_memory_of_a_device(void **state)
     model_free(&m);
 }
 
+/* Instrs of `micro` that add to this gradient; `by` is the op of the last. */
+static int writers(const Plan *p, TensorId gradient, Op *by)
+{
+    int n = 0;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
+        for (int k = 0; k < OP_MAX_OUT; k++)
+            if (p->instrs[i].out[k] == gradient) {
+                *by = p->instrs[i].op;
+                n++;
+            }
+    return n;
+}
+
+/* On a device the op that makes dy adds up the bias gradient, where it can; on a host LINEAR_WGRAD does, always. */
+static void test_bias_gradients(void **state)
+{
+    static const Level levels[] = {LEVEL_NONE, LEVEL_LEAN, LEVEL_SELECTIVE, LEVEL_FULL};
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        Model m;
+        Plan p;
+        ModelTensors t;
+        uint8_t of_layers[LAYERS];
+        bool device = k % 2;
+        int found[N_OPS] = {0};
+        make_large(&m);
+        PlanRequest r = request(&m, 16, 128, 20);
+        r.one_copy = device;
+        r.levels = of_layers;
+        memset(of_layers, levels[k / 2], sizeof of_layers);
+        assert_ok(plan_make(&r, &p, &t, NULL));
+        for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
+            const Instr *instr = &p.instrs[i];
+            if (instr->op != OP_LINEAR || instr->phase != PHASE_FORWARD) continue;
+            Op by = N_OPS;
+            assert_int_not_equal(instr->in[LINEAR_IN_bias], NONE);
+            assert_int_equal(writers(&p, p.tensors[instr->in[LINEAR_IN_bias]].grad, &by), 1);
+            found[by]++;
+        }
+        assert_int_equal(found[OP_ADDNORM_BWD], device ? 2 * LAYERS : 0);
+        assert_int_equal(found[OP_GELU_BWD], device ? LAYERS + 1 : 0);                  /* the MLM head's */
+        assert_int_equal(found[OP_LINEAR_WGRAD], device ? LAYERS + 2 : 4 * LAYERS + 3); /* of qkv, pooler, NSP */
+        plan_free(&p);
+        model_free(&m);
+    }
+}
+
 static void test_rates(void **state)
 {
     const DeviceSpec *h200, *a100, *none;
@@ -187,6 +234,10 @@ static void test_gpu_rates(void **state)
     RowCounts one = {.count = {[ROWS_TOKENS] = 64}};
     assert_int_equal(rates.gpu->kernels(&without, &one), 1);
     assert_int_equal(rates.gpu->kernels(&with, &one), 3);
+    OpCall gelu = {.op = OP_GELU_BWD};
+    assert_int_equal(rates.gpu->kernels(&gelu, &one), 1);
+    *OUT(&gelu, GELU_BWD, db) = (Operand){.dtype = F32, .rows = rows_fixed(1), .cols = 1024};
+    assert_int_equal(rates.gpu->kernels(&gelu, &one), 2);
 }
 
 static void write_text(const char *path, const char *text) { assert_ok(file_write_durable(path, text, strlen(text))); }
@@ -301,8 +352,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops_of_a_step), cmocka_unit_test(test_memory_of_a_device),
-        cmocka_unit_test(test_rates),           cmocka_unit_test(test_gpu_rates),
-        cmocka_unit_test(test_cost_table),      cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_bias_gradients),  cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_gpu_rates),       cmocka_unit_test(test_cost_table),
+        cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
