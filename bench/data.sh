@@ -58,11 +58,10 @@ echo '</mediawiki>' >>"$work/all.xml"
 xml=$(stat -c %s "$work/all.xml") text=$(cat "$work"/text/part-* | wc -c)
 say "== the same, packed as bz2 =="
 bzip2 -k "$work/all.xml"
-for n in ${threads//,/ }; do
-    printf '%s threads: ' "$n"
-    measured "$xml" "$cairn" wiki --input "$work/all.xml.bz2" --output-dir "$work/text-bz2-$n" --threads "$n"
-    if [ "$n" = "${threads%%,*}" ]; then wiki_rate=$rate; fi
-done
+"$folder/bench_wiki" "$work/all.xml.bz2" --threads "$threads" --passes 1 | tee "$work/bz2"
+wiki_rate=$(awk '/^whole command/ && !rate { rate = $6 } END { print rate }' "$work/bz2")
+printf 'bzip2 alone (libbz2): '
+measured "$xml" bzip2 -t "$work/all.xml.bz2"
 
 say "== text to vocabulary (one thread) =="
 measured "$text" "$cairn" vocab --input "$work/text" --output "$work/vocab.txt"

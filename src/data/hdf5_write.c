@@ -12,6 +12,7 @@
 struct Hdf5Writer {
     char *path, *temporary;
     hid_t id;
+    hid_t transfer; /* how rows are given to the library */
     int n;
     struct WriterColumn {
         Hdf5Spec spec;
@@ -62,6 +63,9 @@ static Status create_locked(Hdf5Writer *w, const Hdf5Spec *specs, int n, int64_t
     H5Pset_obj_track_times(made, 0);
     w->id = H5Fcreate(w->temporary, H5F_ACC_TRUNC, made, H5P_DEFAULT);
     H5Pclose(made);
+    /* The library zeroes its buffer at each write of lists: 1 MiB, unless it is told that less will do. */
+    w->transfer = H5Pcreate(H5P_DATASET_XFER);
+    H5Pset_buffer(w->transfer, sizeof w->lists, NULL, NULL);
     if (w->id < 0) return fail(E_IO, "%s: cannot be made: %s", w->temporary, hdf5_says());
     for (; w->n < n; w->n++) TRY(create_column(w, &w->columns[w->n], &specs[w->n], rows, gzip, chunk_rows));
     return OK;
@@ -75,6 +79,7 @@ static bool close_locked(Hdf5Writer *w)
         if (w->columns[i].type > 0) H5Tclose(w->columns[i].type);
         if (w->columns[i].id > 0) good &= H5Dclose(w->columns[i].id) >= 0;
     }
+    if (w->transfer > 0) H5Pclose(w->transfer);
     if (w->id > 0) good &= H5Fclose(w->id) >= 0;
     w->id = 0;
     return good;
@@ -110,7 +115,7 @@ static Status write_rows(Hdf5Writer *w, int column, int64_t first, int64_t n, co
     Status status = OK;
     hid_t space = H5Dget_space(c->id), memory = H5Screate_simple(H5Sget_simple_extent_ndims(space), count, NULL);
     if (H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, count, NULL) < 0 ||
-        H5Dwrite(c->id, c->type, memory, space, H5P_DEFAULT, values) < 0)
+        H5Dwrite(c->id, c->type, memory, space, w->transfer, values) < 0)
         status =
             fail(E_IO, "%s: dataset %s, rows from %lld: %s", w->temporary, c->spec.name, (long long)first, hdf5_says());
     H5Sclose(memory);

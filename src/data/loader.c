@@ -213,7 +213,8 @@ size_t shards_memory(const Shards *s, double mean_length, bool steps)
     double longest = (double)s->o.max_length, length = fmin(LENGTH_SPREAD * mean_length, longest), rows = 1;
     double masks = fmin((double)s->o.max_predictions, length), stored = s->n_masked ? masks : 0;
     for (int64_t i = 0; i < s->n_blocks; i++) rows = fmax(rows, (double)s->blocks[i].sequences);
-    double as_read = rows * longest * WIDE_COLUMNS * sizeof(int32_t), count = (double)s->count;
+    double open = (double)((s->n_files < SHARDS_OPEN_FILES ? s->n_files : SHARDS_OPEN_FILES) * SHARDS_OPEN_BYTES);
+    double as_read = rows * longest * WIDE_COLUMNS * sizeof(int32_t) + open, count = (double)s->count;
     if (!steps) return (size_t)(as_read + bytes_of(2 * rows, length, masks));
     double window = fmin((double)s->window_blocks * rows, count), batch = fmin((double)s->o.batch_size, count);
     return (size_t)(as_read + bytes_of((s->n_windows > 1 ? 2 : 1) * window, length, stored) +

@@ -32,26 +32,26 @@ static Status wait_for_input(const RecordsInput *in)
 static Status read_block(RecordsInput *in, void *out, size_t *n)
 {
     ssize_t got;
-    if (in->fd < 0) {
-        *n = in->memory_len < BLOCK ? in->memory_len : BLOCK;
-        if (*n) memcpy(out, in->memory, *n);
-        in->memory += *n;
-        in->memory_len -= *n;
-    } else {
-        if (in->stop) TRY(wait_for_input(in));
-        do got = read(in->fd, out, BLOCK);
-        while (got < 0 && errno == EINTR);
-        if (got < 0) return fail(E_IO, "%s: cannot read it: %m", in->name);
-        *n = (size_t)got;
-    }
-    if (*n == 0) in->file_end = true;
+    if (in->stop) TRY(wait_for_input(in));
+    do got = read(in->fd, out, BLOCK);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return fail(E_IO, "%s: cannot read it: %m", in->name);
+    *n = (size_t)got;
     return OK;
 }
 
 static Status read_packed(RecordsInput *in)
 {
     in->packed_at = in->packed;
-    return read_block(in, in->packed, &in->packed_len);
+    if (in->fd >= 0) {
+        TRY(read_block(in, in->packed, &in->packed_len));
+    } else { /* memory is read where it is */
+        in->packed_at = in->memory;
+        in->packed_len = in->memory_len;
+        in->memory_len = 0;
+    }
+    if (in->packed_len == 0) in->file_end = true;
+    return OK;
 }
 
 Status records_input_open(RecordsInput *in, const char *name, const char *path)
@@ -65,9 +65,9 @@ Status records_input_open(RecordsInput *in, const char *name, const char *path)
         if (fstat(in->fd, &info) == 0 && S_ISDIR(info.st_mode))
             return fail(E_IO, "%s: a folder; expected a file of rows", name);
     }
-    in->packed = mem_alloc(BLOCK);
+    if (path) in->packed = mem_alloc(BLOCK);
     TRY(read_packed(in));
-    if (in->packed_len >= 2 && in->packed[0] == 0x1f && in->packed[1] == 0x8b)
+    if (in->packed_len >= 2 && in->packed_at[0] == 0x1f && in->packed_at[1] == 0x8b)
         return status_context(gz_open(&in->gz), "%s", name);
     return OK;
 }

@@ -22,7 +22,7 @@ typedef struct {
 
 Status records_input_open(RecordsInput *in, const char *name, const char *path); /* path NULL: memory is set */
 void records_input_close(RecordsInput *in);                                      /* takes a zeroed one with fd −1 */
-/* Appends up to 1 MiB to `out`; in->end: nothing is left. */
+/* Appends up to 1 MiB to `out`, of plain memory all; in->end: nothing is left. */
 Status records_input_more(RecordsInput *in, Buf *out);
 
 /* ---- rows ---- */

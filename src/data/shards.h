@@ -1,7 +1,7 @@
 /* A folder of shards as an endless sequence of batches, and as a list to evaluate on.
 
    Layouts may be mixed (docs/files.md 8). An epoch's order has two levels (docs/contracts.md 3), so that rows which are
-   compressed together are read together. Memory holds at most two windows of 2^22 tokens and three batches; 16 files
+   compressed together are read together. Memory holds at most two windows of 2^22 tokens and three batches; 8 files
    are open. A thread reads ahead: batch + 1 while the caller works on batch, and the next window. Batches can be
    requested in any order; their sequences and masks depend on the files, the seed and the batch's number alone. One
    thread at a time may call. */

@@ -8,7 +8,8 @@
 #include "data/shard_file.h"
 #include "data/shards.h"
 
-#define SHARDS_OPEN_FILES    16
+#define SHARDS_OPEN_FILES    8
+#define SHARDS_OPEN_BYTES    ((size_t)2 << 20)  /* that HDF5 and the heaps of lists keep for each (measured) */
 #define SHARDS_BLOCK_ROWS    256                /* at least, where the file is long enough */
 #define SHARDS_MOST_ROWS     8192               /* of a block, however its file is compressed */
 #define SHARDS_WINDOW_TOKENS (INT64_C(1) << 22) /* or one block */

@@ -256,9 +256,9 @@ static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over
     }
     Status status = draw_curves(&c, over, loss ? "Training loss" : "Masked words guessed right in training",
                                 loss ? "loss" : "mlm-accuracy", loss ? "loss" : "share",
-                                equal && loss && n > 1 ? "equal, bit for bit"
-                                : smoothed             ? "mean of 20 steps"
-                                                       : NULL,
+                                same       ? "equal, bit for bit"
+                                : smoothed ? "mean of 20 steps"
+                                           : NULL,
                                 draw, context);
     curves_free(&c);
     return status;

@@ -124,6 +124,8 @@ void timeline_panels_free(TimelinePanel *panels, int n);
 void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out);
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
 void markup_text(Buf *out, const char *s);
+/* About the width of a text in the wider of the usual sans-serif fonts; never much too small. */
+double markup_text_width(const char *s, double size);
 
 /* ---- the summary of a run: OUT/run.json (summary.c) ---- */
 #define SUMMARY_MOST 32

@@ -7,7 +7,7 @@
 
 #include "report/report.h"
 
-enum { WIDTH = 860, NARROW = 600, BOTTOM = 52, TITLE = 34, LEGEND_ROW = 20, SAMPLE = 28 };
+enum { WIDTH = 860, NARROW = 600, BOTTOM = 52, TITLE = 34, LEGEND_ROW = 20, SAMPLE = 28, Y_LABEL = 16, TICK_GAP = 8 };
 #define MOST_TICKS 7
 #define FONT       12.0
 
@@ -49,7 +49,6 @@ void markup_text(Buf *out, const char *s)
     }
 }
 
-/* About the width in the wider of the usual sans-serif fonts; never much too small. */
 static double letter_width(unsigned char c)
 {
     if (c >= 0xc0) return 1.0; /* first byte of a character beyond ASCII */
@@ -59,7 +58,7 @@ static double letter_width(unsigned char c)
     return c >= 'A' && c <= 'Z' ? 0.74 : 0.64;
 }
 
-static double text_width(const char *s, double size)
+double markup_text_width(const char *s, double size)
 {
     double sum = 0;
     for (; *s; s++) sum += letter_width((unsigned char)*s) * size;
@@ -70,7 +69,7 @@ static double text_width(const char *s, double size)
 static void put_fitting(Buf *out, const char *s, double size, double room)
 {
     size_t len = 0;
-    if (text_width(s, size) <= room) {
+    if (markup_text_width(s, size) <= room) {
         markup_text(out, s);
         return;
     }
@@ -175,6 +174,19 @@ static void put_tick(Buf *out, const Axis *a, double v)
     if (exponent) buf_printf(out, "e%d", exponent);
 }
 
+/* The margin at the left has room for the label of the y axis and its widest tick. */
+static void widen_margin(Drawing *d)
+{
+    int n = (int)((d->y.high - d->y.low) / d->y.step + 0.5);
+    for (int i = 0; i <= n; i++) {
+        Buf tick = {0};
+        put_tick(&tick, &d->y, d->y.low + i * d->y.step);
+        int wanted = Y_LABEL + 8 + (int)ceil(markup_text_width(tick.data, FONT)) + TICK_GAP;
+        if (wanted > d->left) d->left = wanted;
+        buf_free(&tick);
+    }
+}
+
 static void put_axes(const Drawing *d)
 {
     Buf *out = d->out;
@@ -185,7 +197,7 @@ static void put_axes(const Drawing *d)
         buf_printf(
             out,
             "<path d=\"M%d,%.1fH%d\" class=\"grid\" stroke=\"#ddd\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
-            d->left, at, d->width - d->right, d->left - 8, at + 4);
+            d->left, at, d->width - d->right, d->left - TICK_GAP, at + 4);
         put_tick(out, &d->y, v);
         buf_puts(out, "</text>\n");
     }
@@ -201,8 +213,8 @@ static void put_axes(const Drawing *d)
     buf_printf(out, "<path d=\"M%d,%dH%d\" stroke=\"#888\"/>\n", d->left, floor_y, d->width - d->right);
     buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", d->left + d->plot_width / 2, floor_y + 42);
     put_fitting(out, d->chart->x_label, FONT, d->plot_width);
-    buf_printf(out, "</text>\n<text x=\"16\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 16 %d)\">", middle,
-               middle);
+    buf_printf(out, "</text>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\" transform=\"rotate(-90 %d %d)\">", Y_LABEL,
+               middle, Y_LABEL, middle);
     put_fitting(out, d->chart->y_label, FONT, d->plot_height);
     buf_puts(out, "</text>\n");
     if (d->empty)
@@ -314,7 +326,7 @@ static int put_legend(const Drawing *d, Buf *out)
     for (int k = 0; k < d->chart->n_series; k++) {
         const char *name = d->chart->series[k].name;
         if (!name || !*name) continue;
-        double room = fmin(text_width(name, FONT), d->plot_width - SAMPLE);
+        double room = fmin(markup_text_width(name, FONT), d->plot_width - SAMPLE);
         if (drawn && at + SAMPLE + room > d->width - d->right) {
             at = d->left;
             row++;
@@ -344,12 +356,13 @@ void chart_svg(const Chart *c, Buf *out)
                  .right = narrow ? 14 : 28,
                  .title = narrow ? 14 : 16,
                  .plot_height = narrow ? 240 : 302};
-    d.plot_width = width - d.left - d.right;
     make_axes(&d);
+    widen_margin(&d);
+    d.plot_width = width - d.left - d.right;
     d.top = TITLE + put_legend(&d, NULL) * LEGEND_ROW + 12;
     int height = d.top + d.plot_height + BOTTOM, title_x = narrow ? 14 : d.left;
-    double room = width - title_x - d.right, note = c->note ? fmin(text_width(c->note, FONT), room / 2) : 0;
-    if (narrow && text_width(c->title, d.title * 1.08) + note + 20 > room) note = 0; /* the title comes first */
+    double room = width - title_x - d.right, note = c->note ? fmin(markup_text_width(c->note, FONT), room / 2) : 0;
+    if (narrow && markup_text_width(c->title, d.title * 1.08) + note + 20 > room) note = 0; /* the title comes first */
     buf_printf(out,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\" fill=\"#333\" role=\"img\">\n"

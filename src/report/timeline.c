@@ -8,7 +8,17 @@
 #include "report/page.h"
 #include "report/table.h"
 
-enum { LEFT = 78, RIGHT = 14, TOP = 62, ROW = 34, BAR = 24, BOTTOM = 46, MOST_LANES = 8, MOST_OPS = 15 };
+enum {
+    LEFT = 78,
+    RIGHT = 14,
+    TOP = 62,
+    LEGEND_ROW = 16,
+    ROW = 34,
+    BAR = 24,
+    BOTTOM = 46,
+    MOST_LANES = 8,
+    MOST_OPS = 15
+};
 #define LEAST_WIDTH 0.4 /* pixels of a bar of its own */
 
 /* Phases, with the classes of their colours (svg.c). */
@@ -99,7 +109,7 @@ static void merge(StepTimeline *t, double scale)
     t->n = n;
 }
 
-static void put_axis(Buf *out, double ms, int width, int floor_y)
+static void put_axis(Buf *out, double ms, int width, int top, int floor_y)
 {
     double plot = width - LEFT - RIGHT, step = pow(10, floor(log10(ms)));
     if (ms / step > 5) step *= 2;
@@ -113,37 +123,46 @@ static void put_axis(Buf *out, double ms, int width, int floor_y)
         buf_printf(out,
                    "<path d=\"M%.1f,%dV%d\" class=\"grid\" stroke=\"#ddd\"/>\n<text x=\"%.1f\" y=\"%d\" "
                    "text-anchor=\"middle\">%.*f</text>\n",
-                   x, TOP - 6, floor_y, x, floor_y + 16, digits, i * step);
+                   x, top - 6, floor_y, x, floor_y + 16, digits, i * step);
     }
     buf_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">ms</text>\n", LEFT + plot / 2, floor_y + 36);
 }
 
-static void put_legend(const StepTimeline *t, Buf *out)
+/* Returns the height of its rows after the first. `out` NULL: draws nothing. */
+static int put_legend(const StepTimeline *t, int width, Buf *out)
 {
     bool seen[N_PHASES] = {false};
-    double x = 14;
+    int x = 14, down = 0;
     for (int i = 0; i < t->n; i++) seen[t->spans[i].phase] = true;
     for (int i = 0; i < N_PHASES; i++) {
         if (!seen[i]) continue;
-        buf_printf(out, "<rect x=\"%.0f\" y=\"36\" width=\"10\" height=\"10\" class=\"f%d\" fill=\"%s\"/>\n", x,
-                   phases[i].class, phases[i].colour);
-        buf_printf(out, "<text x=\"%.0f\" y=\"45\">%s</text>\n", x + 14, phases[i].name);
-        x += 21 + 6.1 * (double)strlen(phases[i].name);
+        int room = 14 + (int)ceil(markup_text_width(phases[i].name, 12));
+        if (x + room > width - RIGHT) {
+            x = 14;
+            down += LEGEND_ROW;
+        }
+        if (out) {
+            buf_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"10\" height=\"10\" class=\"f%d\" fill=\"%s\"/>\n", x,
+                       36 + down, phases[i].class, phases[i].colour);
+            buf_printf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", x + 14, 45 + down, phases[i].name);
+        }
+        x += room + 8;
     }
+    return down;
 }
 
-static void put_lanes(const StepTimeline *t, double scale, const int *row, Buf *out)
+static void put_lanes(const StepTimeline *t, double scale, const int *row, int top, Buf *out)
 {
     for (int lane = 0; lane < MOST_LANES; lane++) {
         if (row[lane] < 0) continue;
-        buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", LEFT - 8, TOP + row[lane] * ROW + 16);
+        buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", LEFT - 8, top + row[lane] * ROW + 16);
         markup_text(out, t->names[lane] ? t->names[lane] : "?");
         buf_puts(out, "</text>\n");
     }
     for (int i = 0; i < t->n; i++) {
         const StepSpan *s = &t->spans[i];
         buf_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"f%d\" fill=\"%s\"/>\n",
-                   LEFT + (s->begin - t->begin) * scale, TOP + row[s->lane] * ROW,
+                   LEFT + (s->begin - t->begin) * scale, top + row[s->lane] * ROW,
                    fmax((s->end - s->begin) * scale, LEAST_WIDTH), BAR, phases[s->phase].class,
                    phases[s->phase].colour);
     }
@@ -161,7 +180,7 @@ bool timeline_svg(const Json *trace, int width, Buf *out)
             for (int i = 0; i < t.n && !used; i++) used = t.spans[i].lane == lane;
             row[lane] = used ? rows++ : -1;
         }
-        int floor_y = TOP + rows * ROW;
+        int top = TOP + put_legend(&t, width, NULL), floor_y = top + rows * ROW;
         qsort(t.spans, (size_t)t.n, sizeof *t.spans, by_place);
         merge(&t, scale);
         buf_printf(out,
@@ -170,9 +189,9 @@ bool timeline_svg(const Json *trace, int width, Buf *out)
                    "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n"
                    "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">Timeline of one step</text>\n",
                    width, floor_y + BOTTOM, width, floor_y + BOTTOM, width, floor_y + BOTTOM);
-        put_legend(&t, out);
-        put_axis(out, (t.end - t.begin) / 1e3, width, floor_y);
-        put_lanes(&t, scale, row, out);
+        put_legend(&t, width, out);
+        put_axis(out, (t.end - t.begin) / 1e3, width, top, floor_y);
+        put_lanes(&t, scale, row, top, out);
         buf_puts(out, "</svg>\n");
     }
     for (int i = 0; i < MOST_LANES; i++) free(t.names[i]);

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "text/text.h"
 
@@ -29,6 +30,28 @@ typedef struct {
     const char *text;
     uint32_t len, chars; /* bytes, scalars */
 } Word;
+/* The first bytes of a word, then zeros: WORD_READABLE at most. */
+typedef struct {
+    uint64_t low, high;
+} WordKey;
+static inline WordKey word_key(const Word *w)
+{
+    /* keep[8 + n] keeps the first n bytes of eight: none of them below, all beyond. */
+    static const uint64_t keep[25] = {
+        [9] = UINT64_MAX >> 56,  [10] = UINT64_MAX >> 48, [11] = UINT64_MAX >> 40, [12] = UINT64_MAX >> 32,
+        [13] = UINT64_MAX >> 24, [14] = UINT64_MAX >> 16, [15] = UINT64_MAX >> 8,  [16 ... 24] = UINT64_MAX};
+    size_t len = w->len < WORD_READABLE ? w->len : WORD_READABLE;
+    WordKey k;
+    memcpy(&k, w->text, sizeof k);
+    k.low &= keep[len + 8];
+    k.high &= keep[len];
+    return k;
+}
+static inline size_t word_key_hash(WordKey k, int bits)
+{
+    return (size_t)(((k.low ^ (k.high << 29 | k.high >> 35)) * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - bits));
+}
+
 typedef void WordsFn(void *context, const Word *words, size_t n);
 
 /* Calls each(context, …) for all words of `text`, in order, one or many at a time. */

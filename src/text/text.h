@@ -2,7 +2,7 @@
    docs/contracts.md 11).
 
    A Vocab maps pieces to ids, is read-only once made, and any number of threads may share it. A Tokenizer is a Vocab, a
-   few options and a cache of 512 KiB with the words that it met: each thread that encodes has its own. The classes of
+   few options and a cache of 4 MiB with the words that it met: each thread that encodes has its own. The classes of
    characters (space, punctuation, lower case, accent) are frozen in unicode_tables.c, which names its Python and
    Unicode version. */
 #ifndef CAIRN_TEXT_TEXT_H
@@ -91,7 +91,7 @@ VocabTrainer *vocab_trainer_new(VocabTraining options);
    than 100 characters, which always become [UNK]. */
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len);
 /* Adds the words of `more`, which was made with the same options. */
-void vocab_trainer_merge(VocabTrainer *t, const VocabTrainer *more);
+void vocab_trainer_merge(VocabTrainer *t, VocabTrainer *more);
 /* Call once. Text that gives fewer pieces than asked makes a smaller Vocab, with a warning. Errors: no words; a size
    without room for any character. */
 Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab);

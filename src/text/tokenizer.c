@@ -4,19 +4,32 @@
 #include "text/normalize.h"
 #include "text/vocab.h"
 
-/* Words met before, with their pieces: each has one place, and takes it from the word before. So a word costs the same
-   whatever the text. */
-#define CACHE_BITS   14
-#define CACHE_PIECES 3 /* a word of more is not kept */
+/* Words met before, with their pieces. A set is a cache line with two words; a new word takes the place of the older
+   one. So a word costs the same whatever the text. 4 MiB hold nearly all words of an English text; larger than a core's
+   own cache, so sets are read ahead. */
+#ifdef CAIRN_FUZZ
+#    define CACHE_BITS 4 /* words collide, and a tokenizer is made quickly */
+#else
+#    define CACHE_BITS 16
+#endif
+#define CACHE_WAYS   2
+#define CACHE_PIECES 3
+#define CACHE_MORE   4 /* further pieces of one word of a set; a word with more is not kept */
 typedef struct {
-    uint64_t key[2]; /* the word's bytes, then zeros; WORD_READABLE at most */
+    WordKey key; /* of a word of WORD_READABLE bytes at most */
     int32_t ids[CACHE_PIECES], n_ids;
 } CachedWord;
+
+typedef struct {
+    CachedWord words[CACHE_WAYS]; /* the newer one first */
+} CacheSet;
 
 struct Tokenizer {
     const Vocab *vocab;
     TokenizerOptions options;
-    CachedWord *cache; // (1 << CACHE_BITS)
+    CacheSet *cache;             // (1 << CACHE_BITS), each a cache line
+    int32_t (*more)[CACHE_MORE]; // (1 << CACHE_BITS, CACHE_MORE) of the set's only word with more than CACHE_PIECES
+    void *memory;                /* of the cache */
 };
 
 Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
@@ -24,14 +37,17 @@ Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
     Tokenizer *t = mem_alloc(sizeof *t);
     t->vocab = vocab;
     t->options = options;
-    t->cache = mem_array((size_t)1 << CACHE_BITS, sizeof *t->cache);
+    t->memory = mem_array(((size_t)1 << CACHE_BITS) + 1, sizeof *t->cache);
+    t->cache = (CacheSet *)(((uintptr_t)t->memory + sizeof *t->cache - 1) & -(uintptr_t)sizeof *t->cache);
+    t->more = mem_array((size_t)1 << CACHE_BITS, sizeof *t->more);
     return t;
 }
 
 void tokenizer_free(Tokenizer *t)
 {
     if (!t) return;
-    free(t->cache);
+    free(t->memory);
+    free(t->more);
     free(t);
 }
 
@@ -42,8 +58,7 @@ void token_ids_free(TokenIds *ids)
 }
 
 typedef struct {
-    const Vocab *vocab;
-    CachedWord *cache;
+    const Tokenizer *tokenizer;
     TokenIds *out;
 } Encoding;
 
@@ -79,50 +94,71 @@ static void reserve_ids(TokenIds *out, size_t n)
     out->ids = mem_resize(out->ids, out->cap, sizeof *out->ids);
 }
 
-/* Cuts a word and keeps its pieces at `c`, if it fits there. */
-static __attribute__((noinline)) void meet_word(const Encoding *e, const Word *w, CachedWord *c, uint64_t low,
-                                                uint64_t high)
+typedef struct {
+    WordKey key;
+    CacheSet *set;
+} Place;
+
+/* Cuts a word and keeps its pieces in the set, if they fit there. */
+static __attribute__((noinline)) void meet_word(const Encoding *e, const Word *w, const Place *p)
 {
     TokenIds *out = e->out;
+    const Tokenizer *t = e->tokenizer;
     size_t before = out->count;
-    cut_word(e->vocab, w, out);
-    size_t n = out->count - before;
-    if (w->len > WORD_READABLE || n > CACHE_PIECES) return;
-    *c = (CachedWord){.key = {low, high}, .n_ids = (int32_t)n};
-    memcpy(c->ids, out->ids + before, n * sizeof *c->ids);
+    cut_word(t->vocab, w, out);
+    size_t n = out->count - before, kept = n < CACHE_PIECES ? n : CACHE_PIECES;
+    if (w->len > WORD_READABLE || n > CACHE_PIECES + CACHE_MORE) return;
+    CachedWord *c = p->set->words;
+    c[1] = c[0];
+    c[0] = (CachedWord){.key = p->key, .n_ids = (int32_t)n};
+    memcpy(c[0].ids, out->ids + before, kept * sizeof *out->ids);
+    if (n == kept) return;
+    memcpy(t->more[p->set - t->cache], out->ids + before + kept, (n - kept) * sizeof *out->ids);
+    if (c[1].n_ids > CACHE_PIECES) c[1] = (CachedWord){0};
+}
+
+/* The word's key and its set in the cache, which the processor begins to read. */
+static inline Place find_place(CacheSet *cache, const Word *w)
+{
+    WordKey key = word_key(w);
+    CacheSet *set = &cache[word_key_hash(key, CACHE_BITS)];
+    __builtin_prefetch(set);
+    return (Place){key, set};
 }
 
 static void encode_words(void *context, const Word *words, size_t n)
 {
-    /* keep[8 + n] keeps the first n bytes of eight: none of them below, all beyond. */
-    static const uint64_t keep[25] = {
-        [9] = UINT64_MAX >> 56,  [10] = UINT64_MAX >> 48, [11] = UINT64_MAX >> 40, [12] = UINT64_MAX >> 32,
-        [13] = UINT64_MAX >> 24, [14] = UINT64_MAX >> 16, [15] = UINT64_MAX >> 8,  [16 ... 24] = UINT64_MAX};
+    enum { AHEAD = 8, MOST = CACHE_PIECES + CACHE_MORE }; /* sets that are read at once; pieces of a word */
     const Encoding e = *(const Encoding *)context;
+    const Tokenizer *t = e.tokenizer;
     TokenIds *out = e.out;
-    reserve_ids(out, n * CACHE_PIECES);
-    for (const Word *w = words; w < words + n; w++) {
-        size_t len = w->len < WORD_READABLE ? w->len : WORD_READABLE;
-        uint64_t low, high;
-        memcpy(&low, w->text, 8);
-        memcpy(&high, w->text + 8, 8);
-        low &= keep[len + 8];
-        high &= keep[len];
-        uint64_t hash = (low ^ (high << 29 | high >> 35)) * UINT64_C(0x9E3779B97F4A7C15);
-        CachedWord *c = &e.cache[hash >> (64 - CACHE_BITS)];
-        if (c->key[0] == low && c->key[1] == high && w->len <= WORD_READABLE) {
-            memcpy(out->ids + out->count, c->ids, sizeof c->ids);
-            out->count += (size_t)c->n_ids;
+    Place places[AHEAD];
+    reserve_ids(out, n * MOST);
+    int32_t *ids = out->ids + out->count;
+    for (size_t i = 0; i < n && i < AHEAD; i++) places[i] = find_place(t->cache, &words[i]);
+    for (size_t i = 0; i < n; i++) {
+        const Word *w = &words[i];
+        const Place p = places[i % AHEAD];
+        const CachedWord *c = p.set->words;
+        if (i + AHEAD < n) places[i % AHEAD] = find_place(t->cache, w + AHEAD);
+        c += ((c->key.low ^ p.key.low) | (c->key.high ^ p.key.high)) != 0;
+        if (c->key.low == p.key.low && c->key.high == p.key.high && w->len <= WORD_READABLE) {
+            memcpy(ids, c->ids, sizeof c->ids);
+            if (c->n_ids > CACHE_PIECES) memcpy(ids + CACHE_PIECES, t->more[p.set - t->cache], sizeof *t->more);
+            ids += c->n_ids;
         } else {
-            meet_word(&e, w, c, low, high);
-            reserve_ids(out, (size_t)(words + n - w) * CACHE_PIECES);
+            out->count = (size_t)(ids - out->ids);
+            meet_word(&e, w, &p);
+            reserve_ids(out, (n - i) * MOST);
+            ids = out->ids + out->count;
         }
     }
+    out->count = (size_t)(ids - out->ids);
 }
 
 void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out)
 {
-    Encoding e = {t->vocab, t->cache, out};
+    Encoding e = {t, out};
     text_words(&t->options, text, len, encode_words, &e);
 }
 

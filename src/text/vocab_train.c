@@ -14,17 +14,27 @@
 
 /* ---- Counting words ---- */
 
+/* Words met lately, whose counts are not in the table yet: a word gives way to another one with its place. */
+#define MET_BITS 16
+typedef struct {
+    WordKey key;
+    int64_t count; /* 0: none */
+    size_t len;    /* WORD_READABLE at most */
+} MetWord;
+
 struct VocabTrainer {
     VocabTraining options;
     StringTable words;
     int64_t *counts; // (words.count)
     size_t counts_cap;
+    MetWord *met; // (1 << MET_BITS)
 };
 
 VocabTrainer *vocab_trainer_new(VocabTraining options)
 {
     VocabTrainer *t = mem_alloc(sizeof *t);
     t->options = options;
+    t->met = mem_array((size_t)1 << MET_BITS, sizeof *t->met);
     if (options.alphabet <= 0) t->options.alphabet = DEFAULT_ALPHABET;
     if (options.min_count <= 0) t->options.min_count = DEFAULT_COUNT;
     if (options.max_piece <= 0) t->options.max_piece = DEFAULT_PIECE;
@@ -43,14 +53,50 @@ static void count_word(VocabTrainer *t, const char *word, size_t len, int64_t co
     t->counts[i] += count;
 }
 
-static void count_words(void *context, const Word *words, size_t n)
+static void count_met(VocabTrainer *t, MetWord *m)
 {
-    for (const Word *w = words; w < words + n; w++)
-        if (w->chars <= WORD_MAX && (w->text[0] != '[' || w->chars == 1)) count_word(context, w->text, w->len, 1);
+    if (m->count) count_word(t, (const char *)&m->key, m->len, m->count);
+    m->count = 0;
 }
 
-void vocab_trainer_merge(VocabTrainer *t, const VocabTrainer *more)
+static void count_all_met(VocabTrainer *t)
 {
+    for (size_t i = 0; i < (size_t)1 << MET_BITS; i++) count_met(t, &t->met[i]);
+}
+
+static void count_words(void *context, const Word *words, size_t n)
+{
+    enum { TOGETHER = 16 }; /* places that are read at once */
+    VocabTrainer *t = context;
+    for (const Word *end = words + n, *stop; words < end; words = stop) {
+        WordKey keys[TOGETHER];
+        MetWord *places[TOGETHER];
+        stop = end - words < TOGETHER ? end : words + TOGETHER;
+        for (const Word *w = words; w < stop; w++) {
+            keys[w - words] = word_key(w);
+            places[w - words] = &t->met[word_key_hash(keys[w - words], MET_BITS)];
+            __builtin_prefetch(places[w - words], 1);
+        }
+        for (const Word *w = words; w < stop; w++) {
+            WordKey key = keys[w - words];
+            MetWord *m = places[w - words];
+            if (w->chars > WORD_MAX || (w->text[0] == '[' && w->chars > 1)) continue;
+            if (w->len > WORD_READABLE) {
+                count_word(t, w->text, w->len, 1);
+                continue;
+            }
+            if (m->key.low != key.low || m->key.high != key.high) {
+                count_met(t, m);
+                *m = (MetWord){.key = key, .len = w->len};
+            }
+            m->count++;
+        }
+    }
+}
+
+void vocab_trainer_merge(VocabTrainer *t, VocabTrainer *more)
+{
+    count_all_met(more);
     for (size_t i = 0; i < more->words.count; i++)
         count_word(t, more->words.text + more->words.start[i], string_table_len(&more->words, i), more->counts[i]);
 }
@@ -65,6 +111,7 @@ void vocab_trainer_free(VocabTrainer *t)
     if (!t) return;
     string_table_free(&t->words);
     free(t->counts);
+    free(t->met);
     free(t);
 }
 
@@ -194,6 +241,7 @@ Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab)
     Merging m = {.options = &t->options};
     Buf lines = {0};
     *vocab = NULL;
+    count_all_met(t);
     for (int i = 0; i < N_SPECIAL; i++) merging_add_symbol(&m, special_pieces[i].text, special_pieces[i].len, 0);
     TRY_DONE(add_alphabet(t, &m));
     load_words(t, &m);

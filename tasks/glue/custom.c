@@ -220,13 +220,18 @@ static Status check_names(const char *model, char *const *names, int n)
 
 Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
 {
-    char **names = NULL;
+    char **names = NULL, *config = NULL;
     int n = 0;
     HeadKind kind;
     Status status = OK;
     TRY(import_problem(model, &kind));
     if (kind == HEAD_SPAN)
         return fail(E_USAGE, "%s answers questions, and has no labels; use `cairn squad --do-predict`", model);
+    if (!(config = import_find_config(model)))
+        TRY_DONE(fail(E_USAGE,
+                      "%s has no config.json, which names a classifier's labels ('id2label'); expected the "
+                      "output folder of `cairn glue` or of Hugging Face",
+                      model));
     TRY_DONE(import_labels(model, &names, &n));
     c->task.multi = kind == HEAD_MULTI;
     if (kind == HEAD_REGRESSION) {
@@ -234,14 +239,16 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
         goto done;
     }
     if (kind == HEAD_CLASSIFIER && n < 2)
-        TRY_DONE(fail(E_USAGE,
-                      "the config.json of %s names no labels ('id2label'). Train a classifier with `cairn glue`, or "
-                      "give it the labels of this one as --labels x,y,z",
-                      model));
+        TRY_DONE(
+            fail(E_USAGE,
+                 "%s names no labels ('id2label'): expected a classifier's. Train one with `cairn glue --model %s`, "
+                 "or write the labels into the file",
+                 config, model));
     TRY_DONE(check_names(model, names, n));
     be_classes(c, names, n);
     names = NULL;
 done:
+    free(config);
     if (names) import_labels_free(names, n);
     return status;
 }

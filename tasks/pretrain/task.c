@@ -170,7 +170,8 @@ static Status open_shards(const Run *r, bool evaluation, Shards **shards)
                        .whole_words = c->whole_words,
                        .picked = evaluation ? c->eval_count : 0};
     TRY(shards_open(folder, &o, shards));
-    if (shards_count(*shards) < o.picked)
+    if (shards_count(*shards) < o.picked &&
+        (c->command != COMMAND_ADAPT || c->source[OPTION_eval_count] != FROM_PRESET))
         log_warn("%s: its %lld sequences are evaluated, fewer than --eval-count %lld", folder,
                  (long long)shards_count(*shards), (long long)o.picked);
     log_info("%s: %lld sequences for %s", folder, (long long)shards_count(*shards),

@@ -36,6 +36,12 @@ static Status check(Run *r)
                     "--max-seq-length %lld leaves no room for the paragraph behind a question of --max-query-length "
                     "%lld tokens and [CLS], [SEP], [SEP]; give at least %lld",
                     (long long)c->max_seq_length, (long long)c->max_query_length, (long long)c->max_query_length + 4);
+    int64_t room = c->max_seq_length - c->max_query_length - 3;
+    if (c->doc_stride > room)
+        log_warn(
+            "--doc-stride %lld: a window has room for %lld tokens of the paragraph behind a long question, so words "
+            "between two windows are in none; give at most %lld",
+            (long long)c->doc_stride, (long long)room, (long long)room);
     if (!c->version_2 && c->source[OPTION_null_score_diff_threshold] != FROM_DEFAULT &&
         c->null_score_diff_threshold != 0)
         return fail(E_USAGE, "--null-score-diff-threshold is for questions without an answer: give --version-2");

@@ -7,11 +7,11 @@
 #include "data/gz.h"
 #include "tasks/pretrain/wiki/article.h"
 #include "tasks/pretrain/wiki/sentences.h"
-#include "tasks/pretrain/wiki/unpack.h"
+#include "tasks/pretrain/wiki/unpack_bz2.h"
 #include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
-#define LIMIT 4096 /* bytes of an article: small enough to be reached */
+#define LIMIT 1024 /* bytes of an article: small enough to be reached */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

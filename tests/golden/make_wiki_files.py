@@ -17,3 +17,22 @@ streams = [bz2.compress(source[a:b], 9) for a, b in zip(cuts, cuts[1:])]
 half = len(source) // 2
 packed = [gzip.compress(part, 9, mtime=0) for part in (source[:half], source[half:])]
 (folder / "sample.xml.gz").write_bytes(b"".join(packed))
+
+
+def draws(count):
+    """Numbers below 2**16, as in tests/unit/test_wiki_input.c."""
+    state = 1
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) % 2**31
+        yield state >> 15
+
+
+cases = [
+    b"a",
+    b"ab" * 150000,  # a text that repeats: the list of its block is shorter than the block
+    b"c" * 1000000,
+    b"".join(bytes([97 + n % 26]) * n for n in range(1, 600)),
+    bytes(x & 255 for x in draws(6000)),
+    bytes(33 + ((x | 65536) & -(x | 65536)).bit_length() for x in draws(20000)),  # codes of 1 to 14 bits
+]
+(folder / "cases.bz2").write_bytes(b"".join(bz2.compress(case, 1) for case in cases))

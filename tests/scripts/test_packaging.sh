@@ -117,5 +117,9 @@ if [ -n "${CAIRN_TEST_DEEP:-}" ] && command -v dh >/dev/null && command -v dpkg-
     dpkg-deb -x cairn_*_*.deb unpacked
     expect 0 env -u CAIRN_BACKEND_DIR unpacked/usr/bin/cairn doctor --output-dir "$work"
     has_file unpacked/usr/lib/cairn/cairn_cpu.so unpacked/usr/share/man/man1/cairn.1.gz
+    # The package's own test, as autopkgtest runs it after installing: in the source folder, with the package's program.
+    cd source
+    expect 0 env -u CAIRN_BACKEND_DIR CAIRN_BINARY="$work/debian/unpacked/usr/bin/cairn" AUTOPKGTEST_TMP="$work" sh debian/tests/quickstart
+    says "equal, bit for bit, over 20 steps"
 fi
 finish

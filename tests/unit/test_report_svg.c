@@ -411,6 +411,33 @@ static void test_legend_fits(void **state)
         }
 }
 
+/* The label of the y axis and the ticks have room beside each other, in a font with digits as wide as DejaVu Sans'. */
+static void test_wide_ticks(void **state)
+{
+    (void)state;
+    static const double largest[] = {0.001, 0.00012, 1, 1e5, 999999, 3e7};
+    for (size_t k = 0; k < sizeof largest / sizeof *largest; k++)
+        for (int width = 380; width <= 860; width += 480) {
+            double y[] = {-largest[k], largest[k]};
+            ChartSeries s[] = {{.name = "one", .y = y, .n = 2}};
+            Picture p = draw(&(Chart){.title = "Title",
+                                      .x_label = "step",
+                                      .y_label = "learning rate",
+                                      .series = s,
+                                      .n_series = 1,
+                                      .width = width});
+            int ticks = 0;
+            for (int i = 0; i < p.m.n; i++) {
+                const Element *e = &p.m.elements[i];
+                if (strcmp(e->name, "text") != 0 || !has(e, "text-anchor", "end")) continue;
+                ticks++;
+                assert_true(number(e, "x") - 0.6 * 12 * (double)strlen(e->text) > 16 + 4);
+            }
+            assert_true(ticks > 2);
+            picture_free(&p);
+        }
+}
+
 static void test_long_texts_are_cut(void **state)
 {
     (void)state;
@@ -528,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_very_many_points),
         cmocka_unit_test(test_escaping),
         cmocka_unit_test(test_legend_fits),
+        cmocka_unit_test(test_wide_ticks),
         cmocka_unit_test(test_long_texts_are_cut),
         cmocka_unit_test(test_styles),
     };

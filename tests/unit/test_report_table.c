@@ -119,12 +119,53 @@ static void test_timeline(void **state)
     buf_free(&out);
 }
 
+/* All phases, in a wide picture and in a narrow one: no name reaches the sample behind it, and none lies on a lane. */
+static void test_legend_of_a_timeline(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"forward", "recompute", "backward", "update", "begin"};
+    Buf events = {0};
+    buf_puts(&events, EVENT("0", "0", "1000", "host", "step 4"));
+    for (int i = 0; i < 5; i++) buf_printf(&events, "," EVENT("1", "%d", "100", "%s", "x"), 100 * i, names[i]);
+    Json *doc = trace_of(events.data);
+    for (int width = 360; width <= 860; width += 100) {
+        Buf out = {0};
+        Markup m = {0};
+        int found = 0;
+        double lowest = 0;
+        assert_true(timeline_svg(doc, width, &out));
+        markup_expect(out.data, &m);
+        for (int i = 0; i < m.n; i++) {
+            const Element *sample = &m.elements[i];
+            const char *height = markup_attribute(sample, "height");
+            if (!height || strcmp(height, "10") != 0) {
+                if (height && strcmp(height, "24") == 0) assert_true(atof(markup_attribute(sample, "y")) > lowest);
+                continue;
+            }
+            const Element *name = &m.elements[i + 1], *next = &m.elements[i + 2];
+            double x = atof(markup_attribute(name, "x")), y = atof(markup_attribute(sample, "y")),
+                   end = x + 0.58 * 12 * (double)strlen(name->text); /* as wide as DejaVu Sans */
+            found++;
+            lowest = fmax(lowest, y + 10);
+            assert_true(end <= width);
+            if (markup_attribute(next, "y") && atof(markup_attribute(next, "y")) == y)
+                assert_true(end < atof(markup_attribute(next, "x")));
+        }
+        assert_int_equal(found, 5);
+        markup_free(&m);
+        buf_free(&out);
+    }
+    js_free(doc);
+    buf_free(&events);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_print),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_legend_of_a_timeline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

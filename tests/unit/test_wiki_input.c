@@ -229,10 +229,10 @@ static void refusals(void **state)
          "xz", 7},
         {"PK\3\4abc", "zip", 7},
         {"a\0b", "NUL", 3},
-        {"\n \n\n", "no article", 4},
-        {"Gr\xfc\xdf.\n", "no article", 6},
-        {"BZh9\x17\x72\x45\x38\x50\x90\0\0\0\0", "no article", 14},
-        {"\x1f\x8b\x08\0", "no article", 4},
+        {"\n \n\n", "found no sentence", 4},
+        {"Gr\xfc\xdf.\n", "found no sentence", 6},
+        {"BZh9\x17\x72\x45\x38\x50\x90\0\0\0\0", "found no sentence", 14},
+        {"\x1f\x8b\x08\0", "found no sentence", 4},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (i >= sizeof bad / sizeof *bad - 2 && !can_unpack()) continue;
@@ -308,12 +308,104 @@ static void magic_at_any_bit(void **state)
     }
 }
 
+/* ---- bz2's blocks ---- */
+
+static uint32_t draw(uint32_t *state)
+{
+    *state = (*state * 1103515245u + 12345u) & 0x7FFFFFFFu;
+    return *state >> 15;
+}
+
+/* What tests/golden/make_wiki_files.py packs. */
+static void make_cases(Buf *text)
+{
+    buf_puts(text, "a");
+    for (int i = 0; i < 150000; i++) buf_puts(text, "ab");
+    for (int i = 0; i < 1000000; i++) buf_puts(text, "c");
+    for (int n = 1; n < 600; n++)
+        for (int i = 0; i < n; i++) buf_append(text, &(char){(char)('a' + n % 26)}, 1);
+    for (uint32_t i = 0, state = 1; i < 6000; i++) buf_append(text, &(char){(char)draw(&state)}, 1);
+    for (uint32_t i = 0, state = 1; i < 20000; i++)
+        buf_append(text, &(char){(char)(34 + __builtin_ctz(draw(&state) | 65536))}, 1);
+}
+
+static void read_pieces(const char *path, Buf *text, int *broken)
+{
+    TextFile *file;
+    TextPiece piece = {0};
+    bool end;
+    text->len = 0;
+    *broken = 0;
+    assert_ok(text_file_open(&file, path, "text"));
+    for (;;) {
+        assert_ok(text_file_next(file, &piece, &end));
+        if (end) break;
+        text_piece_unpack(&piece, true);
+        *broken += piece.state != PIECE_WHOLE;
+        buf_append(text, piece.text.data, piece.text.len);
+        if (piece.state == PIECE_CUT) break;
+    }
+    text_piece_free(&piece);
+    text_file_close(file);
+}
+
+/* Texts that repeat, runs of every length, all bytes, long codes. */
+static void blocks_of_all_kinds(void **state)
+{
+    (void)state;
+    Buf expected = {0}, text = {0};
+    int broken;
+    make_cases(&expected);
+    read_pieces("tests/golden/wiki/cases.bz2", &text, &broken);
+    assert_int_equal(broken, 0);
+    assert_int_equal(text.len, expected.len);
+    assert_memory_equal(text.data, expected.data, text.len);
+    buf_free(&expected);
+    buf_free(&text);
+}
+
+/* Any byte that is changed is noticed: a block is broken, or the file's end is. */
+static void changed_bytes_of_blocks(void **state)
+{
+    (void)state;
+    Buf data = {0}, whole = {0}, text = {0};
+    uint64_t random = 5;
+    int broken;
+    read_pieces("tests/golden/wiki/cases.bz2", &whole, &broken);
+    assert_ok(file_read("tests/golden/wiki/cases.bz2", 1 << 20, &data));
+    for (int i = 0; i < 60; i++) {
+        size_t at = testing_random(&random) % data.len;
+        char before = data.data[at];
+        data.data[at] = (char)(before ^ (1 << testing_random(&random) % 8));
+        char *path = write_file("changed.bz2", data.data, data.len);
+        read_pieces(path, &text, &broken);
+        data.data[at] = before;
+        if (broken == 0) { /* in a stream's head, end or padding, which hold no text */
+            assert_int_equal(text.len, whole.len);
+            assert_memory_equal(text.data, whole.data, text.len);
+        }
+        free(path);
+    }
+    buf_free(&data);
+    buf_free(&whole);
+    buf_free(&text);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(cut_files),     TEST(damaged_block), TEST(bad_pages),    TEST(article_of_50_mb), TEST(text_folders),
-        TEST(endless_texts), TEST(refusals),      TEST(other_output), TEST(magic_at_any_bit),
+        TEST(cut_files),
+        TEST(damaged_block),
+        TEST(bad_pages),
+        TEST(article_of_50_mb),
+        TEST(text_folders),
+        TEST(endless_texts),
+        TEST(refusals),
+        TEST(other_output),
+        TEST(magic_at_any_bit),
+        TEST(blocks_of_all_kinds),
+        TEST(changed_bytes_of_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

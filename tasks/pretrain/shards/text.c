@@ -11,7 +11,8 @@
 #define WINDOW          (1 << 20)                    /* also the longest line */
 #define LONGEST_SEARCH  ((uint64_t)4 << 20)          /* for an empty line, after a chunk's border */
 #define DOCUMENT_TOKENS ((size_t)1 << 18)            /* longer documents are cut */
-#define PART_TOKENS     ((size_t)1 << 13)            /* without pairs */
+#define PART_TOKENS     ((size_t)1 << 13)            /* without pairs, where a cut costs nothing */
+#define NARROW          256                          /* ids that are narrowed at once */
 #define MAGIC           UINT64_C(0x31736b6e75686343) /* "Cchunks1" */
 
 typedef struct ShardsDocument {
@@ -173,7 +174,7 @@ static void add_sentence(Chunking *x, const char *line, size_t len)
     if (w->ids.count == 0) return;
     bool full = x->open && w->documents[w->n_documents - 1].tokens >= (j->pairs.alone ? PART_TOKENS : DOCUMENT_TOKENS);
     if (!x->open || full) begin_document(x, line, len, full);
-    x->r->cut_documents += full;
+    x->r->cut_documents += full && !j->pairs.alone;
     ShardsDocument *d = &w->documents[w->n_documents - 1];
     d->sentences++;
     d->tokens += (uint32_t)w->ids.count;
@@ -182,12 +183,12 @@ static void add_sentence(Chunking *x, const char *line, size_t len)
     if (j->id_bytes == 4) {
         buf_append(&w->words, w->ids.ids, w->ids.count * sizeof *w->ids.ids);
     } else {
-        uint16_t *narrow = (uint16_t *)w->ids.ids; /* in place: each lies at or before where it was */
-        for (size_t i = 0; i < w->ids.count; i++) {
-            uint16_t id = (uint16_t)w->ids.ids[i];
-            memcpy(&narrow[i], &id, sizeof id);
+        uint16_t narrow[NARROW];
+        for (size_t at = 0, n; at < w->ids.count; at += n) {
+            n = w->ids.count - at < NARROW ? w->ids.count - at : NARROW;
+            for (size_t k = 0; k < n; k++) narrow[k] = (uint16_t)w->ids.ids[at + k];
+            buf_append(&w->words, narrow, n * sizeof *narrow);
         }
-        buf_append(&w->words, narrow, w->ids.count * sizeof *narrow);
     }
     x->r->sentences++;
     x->r->tokens += (int64_t)w->ids.count;
@@ -297,9 +298,28 @@ static Status read_exactly(int fd, const char *path, uint64_t at, void *out, siz
     return OK;
 }
 
+/* Widens n little-endian ids, as every machine that Cairn runs on has them; true if all are below limit. */
+static bool widen(const char *from, size_t id_bytes, size_t n, uint32_t limit, int32_t *out)
+{
+    uint32_t most = 0;
+    if (id_bytes == 4) {
+        memcpy(out, from, 4 * n);
+        for (size_t i = 0; i < n; i++) most = (uint32_t)out[i] > most ? (uint32_t)out[i] : most;
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            uint16_t id;
+            memcpy(&id, from + 2 * i, sizeof id);
+            out[i] = id;
+            most = id > most ? id : most;
+        }
+    }
+    return most < limit;
+}
+
 static Status parse_documents(const ShardsJob *j, const char *path, const Buf *record, Documents *d)
 {
     size_t id_bytes = (size_t)j->id_bytes;
+    uint32_t limit = (uint32_t)vocab_size(j->vocab);
     for (size_t at = 0; at < record->len;) {
         uint32_t counts[4], length;
         if (record->len - at < sizeof counts) return fail_damaged(path);
@@ -312,12 +332,8 @@ static Status parse_documents(const ShardsJob *j, const char *path, const Buf *r
             memcpy(&length, record->data + lengths + 4 * (size_t)s, 4);
             if (length == 0 || id_bytes * length > end - ids) return fail_damaged(path);
             int32_t *out = documents_sentence(d, length);
-            for (uint32_t i = 0; i < length; i++, ids += id_bytes) {
-                uint32_t id = 0;
-                memcpy(&id, record->data + ids, id_bytes); /* little-endian, as every machine that Cairn runs on */
-                if (id >= (uint32_t)vocab_size(j->vocab)) return fail_damaged(path);
-                out[i] = (int32_t)id;
-            }
+            if (!widen(record->data + ids, id_bytes, length, limit, out)) return fail_damaged(path);
+            ids += id_bytes * length;
         }
         at = end;
     }

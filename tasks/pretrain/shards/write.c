@@ -65,6 +65,16 @@ static void store_number(void *out, int bytes, int64_t at, int32_t value)
         ((int32_t *)out)[at] = value;
 }
 
+static void store_numbers(void *out, int bytes, int64_t at, const int32_t *values, int64_t n)
+{
+    if (bytes == 2) {
+        int16_t *to = (int16_t *)out + at;
+        for (int64_t k = 0; k < n; k++) to[k] = (int16_t)values[k];
+    } else {
+        for (int64_t k = 0; k < n; k++) store_number(out, bytes, at + k, values[k]);
+    }
+}
+
 /* Writes a sequence's numbers of a column to out[at …] and returns their count. `before`: tokens before it in its row.
  */
 static int64_t put_sequence(const Column *f, const Examples *e, int64_t i, int64_t before, void *out, int64_t at)
@@ -74,20 +84,20 @@ static int64_t put_sequence(const Column *f, const Examples *e, int64_t i, int64
     int second = 0;
     switch (f->column) {
     case SHARD_INPUT_IDS:
-        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->ids[from + k]);
+        store_numbers(out, f->bytes, at, e->ids + from, n);
         return n;
     case SHARD_INPUT_MASK:
-        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, 1);
+        memset((int8_t *)out + at, 1, (size_t)n); /* one byte each, as the next */
         return n;
     case SHARD_SEGMENT_IDS:
-        for (int64_t k = 0; k < n; k++) store_number(out, f->bytes, at + k, e->types[from + k]);
+        memcpy((int8_t *)out + at, e->types + from, (size_t)n);
         return n;
     case SHARD_MASKED_POSITIONS:
         for (int64_t k = 0; k < masked; k++)
             store_number(out, f->bytes, at + k, (int32_t)before + e->masked_place[masks + k]);
         return masked;
     case SHARD_MASKED_IDS:
-        for (int64_t k = 0; k < masked; k++) store_number(out, f->bytes, at + k, e->masked_label[masks + k]);
+        store_numbers(out, f->bytes, at, e->masked_label + masks, masked);
         return masked;
     case SHARD_SPECIAL_POSITIONS:
         while (e->types[from + second] == 0) second++;
@@ -106,27 +116,28 @@ static int64_t put_sequence(const Column *f, const Examples *e, int64_t i, int64
 
 /* The sequences of each row, in the order of the file. */
 typedef struct {
-    Permutation order;       /* of the rows */
+    int64_t count, *order;   // (count)
     int64_t *packed, *first; /* of packed rows, as shards_pack gives them; NULL: one sequence per row */
 } Rows;
 
 static Rows rows_of(const ShardsJob *j, const Examples *e, int shard)
 {
-    Rows r = {0};
-    int64_t count = e->count;
+    Rows r = {.count = e->count};
     if (j->form == SHARDS_PACKED) {
-        r.packed = mem_array((size_t)count, sizeof *r.packed);
-        r.first = mem_array((size_t)count + 1, sizeof *r.first);
-        count = shards_pack(e->offset, count, j->pairs.max_length, r.packed, r.first);
+        r.packed = mem_array((size_t)e->count, sizeof *r.packed);
+        r.first = mem_array((size_t)e->count + 1, sizeof *r.first);
+        r.count = shards_pack(e->offset, e->count, j->pairs.max_length, r.packed, r.first);
     }
-    r.order = permutation(j->pairs.seed, (uint32_t)shard, count);
+    Permutation order = permutation(j->pairs.seed, (uint32_t)shard, r.count);
+    r.order = mem_array((size_t)r.count, sizeof *r.order);
+    permutation_fill(&order, r.order);
     return r;
 }
 
-/* Writes row k of a column to out[at …] and returns its count of numbers. */
-static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int64_t k, void *out, int64_t at)
+/* Writes a row of a column to out[at …] and returns its count of numbers. */
+static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int64_t row, void *out, int64_t at)
 {
-    int64_t row = permutation_at(&rows->order, k), n = 0, before = 0, begin = rows->first ? rows->first[row] : row,
+    int64_t n = 0, before = 0, begin = rows->first ? rows->first[row] : row,
             end = rows->first ? rows->first[row + 1] : row + 1;
     for (int64_t m = begin; m < end; m++) {
         int64_t i = rows->packed ? rows->packed[m] : m;
@@ -137,7 +148,7 @@ static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int
     return f->width ? f->width : n;
 }
 
-static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *order, const char *path)
+static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *r, const char *path)
 {
     const Examples *e = &w->sequences.e;
     Column columns[MOST_COLUMNS];
@@ -145,7 +156,7 @@ static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *order,
     Hdf5Writer *file = NULL;
     Status status = OK;
     int n = columns_of(j, columns);
-    int64_t count = order->order.n;
+    int64_t count = r->count;
     for (int i = 0; i < n; i++)
         specs[i] = (Hdf5Spec){shard_column_names[columns[i].column], columns[i].bytes, columns[i].width, 0};
     if (!w->rows) w->rows = mem_array((size_t)SLICE * (size_t)j->pairs.max_length, sizeof(int32_t));
@@ -155,7 +166,8 @@ static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *order,
         int64_t rows = count - first < SLICE ? count - first : SLICE;
         for (int i = 0; i < n && status == OK; i++) {
             for (int64_t k = 0; k < rows; k++)
-                w->offset[k + 1] = w->offset[k] + put_row(&columns[i], e, order, first + k, w->rows, w->offset[k]);
+                w->offset[k + 1] =
+                    w->offset[k] + put_row(&columns[i], e, r, r->order[first + k], w->rows, w->offset[k]);
             status = columns[i].width ? hdf5_write(file, i, first, rows, w->rows)
                                       : hdf5_write_lists(file, i, first, rows, w->rows, w->offset);
         }
@@ -202,6 +214,7 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     Rows rows = rows_of(j, e, i);
     Status status = write_rows(j, w, &rows, path);
     if (status == OK) status = file_digest(path, &r->digest, &r->size);
+    free(rows.order);
     free(rows.packed);
     free(rows.first);
     free(name);

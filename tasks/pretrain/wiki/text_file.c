@@ -10,17 +10,18 @@
 
 #include "data/gz.h"
 #include "data/records.h"
-#include "tasks/pretrain/wiki/unpack.h"
+#include "tasks/pretrain/wiki/unpack_bz2.h"
 
-#define READ_BYTES  ((size_t)1 << 20)
-#define PIECE_BYTES ((size_t)1 << 20) /* of text, from plain and gz files */
-#define BLOCK_TEXT  ((size_t)4 << 20) /* more than any block of real text; runs of one character reach 46 MB */
-#define BLOCK_MOST  ((size_t)48 << 20)
-#define BLOCK_BYTES ((uint64_t)4 << 20) /* packed; 900 kB of text never need more */
-#define BLOCK_MAGIC UINT64_C(0x314159265359)
-#define END_MAGIC   UINT64_C(0x177245385090)
-#define MAGIC_BITS  48
-#define NO_BLOCK    UINT64_MAX
+#define READ_BYTES   ((size_t)1 << 20)
+#define PIECE_BYTES  ((size_t)1 << 20) /* of text, from plain and gz files */
+#define BLOCK_TEXT   ((size_t)4 << 20) /* more than any block of real text; runs of one character reach 46 MB */
+#define BLOCK_MOST   ((size_t)48 << 20)
+#define BLOCK_BYTES  ((uint64_t)4 << 20) /* packed; 900 kB of text never need more */
+#define BLOCK_MAGIC  UINT64_C(0x314159265359)
+#define END_MAGIC    UINT64_C(0x177245385090)
+#define MAGIC_BITS   48
+#define MOST_BETWEEN (32 + 7 + 32) /* bits between streams: checksum, padding, "BZh9" */
+#define NO_BLOCK     UINT64_MAX
 
 struct TextFile {
     char *path;
@@ -32,6 +33,7 @@ struct TextFile {
     bool eof, ended;     /* ended: the last bytes were a complete end */
     uint64_t block;      /* bit of the file at which a block begins; NO_BLOCK */
     uint64_t scan;       /* bit of the file from which the search continues */
+    uint64_t after;      /* bit of the file behind the last block or end of a stream */
     GzReader *gz;
     Records *records;
     char *column;
@@ -93,10 +95,7 @@ static Status detect(TextFile *f)
         f->packing = PACKING_BZ2;
     else if (f->window.len >= 2 && memcmp(p, "\x1f\x8b", 2) == 0)
         f->packing = PACKING_GZ;
-    Status status = f->packing == PACKING_BZ2  ? unpack_bz2_available()
-                    : f->packing == PACKING_GZ ? gz_open(&f->gz)
-                                               : OK;
-    return status_context(status, "%s", f->path);
+    return f->packing == PACKING_GZ ? status_context(gz_open(&f->gz), "%s", f->path) : OK;
 }
 
 static Status open_records(TextFile *f)
@@ -165,7 +164,7 @@ Status text_file_seek(TextFile *f, uint64_t mark)
     f->window.len = f->used = 0;
     f->eof = f->ended = false;
     f->block = NO_BLOCK;
-    f->scan = mark;
+    f->scan = f->after = mark;
     return OK;
 }
 
@@ -214,10 +213,7 @@ static void make_block(TextFile *f, TextPiece *piece, uint64_t end, PieceState s
     piece->n_bits = end - f->block;
     piece->state = state;
     piece->packed.len = 0;
-    if (state == PIECE_WHOLE) {
-        buf_append(&piece->packed, f->window.data + (first - f->base), bytes);
-        buf_append(&piece->packed, "", 1); /* shifting reads one byte more */
-    }
+    if (state == PIECE_WHOLE) buf_append(&piece->packed, f->window.data + (first - f->base), bytes);
 }
 
 static Status next_block(TextFile *f, TextPiece *piece, bool *end)
@@ -231,7 +227,14 @@ static Status next_block(TextFile *f, TextPiece *piece, bool *end)
                 : text_file_find_magic((const uint8_t *)f->window.data, f->scan - base, stop - base, &block);
         if (found != UINT64_MAX) {
             uint64_t bit = base + found, before = f->block;
-            f->scan = bit + MAGIC_BITS;
+            if (before == NO_BLOCK && bit - f->after > MOST_BETWEEN) { /* a magic number between is damaged */
+                f->block = f->after;
+                make_block(f, piece, bit, PIECE_BROKEN);
+                f->block = NO_BLOCK;
+                f->after = f->scan = bit;
+                return OK;
+            }
+            f->scan = f->after = bit + MAGIC_BITS;
             f->ended = !block;
             if (before != NO_BLOCK) make_block(f, piece, bit, PIECE_WHOLE);
             f->block = block ? bit : NO_BLOCK;
@@ -243,6 +246,7 @@ static Status next_block(TextFile *f, TextPiece *piece, bool *end)
         if (f->block != NO_BLOCK && stop - f->block > 8 * BLOCK_BYTES) { /* the next magic number is damaged */
             make_block(f, piece, stop, PIECE_BROKEN);
             f->block = NO_BLOCK;
+            f->after = stop;
             return OK;
         }
         uint64_t keep = (f->block != NO_BLOCK && f->block < f->scan ? f->block : f->scan) / 8;

@@ -238,7 +238,7 @@ Status wiki_make_text(const WikiOptions *options, WikiCounts *counts)
         TRY_DONE(check_disk(r));
         TRY_DONE(read_files(r));
         if (r->parts.counts.articles == 0) {
-            status = fail(E_FORMAT, "%s: no article with a sentence in it (%lld pages, %lld redirects, %lld left out)",
+            status = fail(E_FORMAT, "%s: expected text, found no sentence (%lld pages, %lld redirects, %lld left out)",
                           options->input, (long long)r->parts.counts.pages, (long long)r->parts.counts.redirects,
                           (long long)(r->parts.counts.broken + r->parts.counts.too_large));
             goto done;

@@ -31,7 +31,8 @@ static Status add_folder(WikiFiles *files, const char *path, int depth)
 static Status add_path(WikiFiles *files, const char *path, int depth)
 {
     struct stat info;
-    if (stat(path, &info) != 0) return fail(E_IO, "%s: %m", path);
+    if (stat(path, &info) != 0)
+        return fail(E_IO, "%s: cannot read it: %m; expected a dump, a text file or a folder of them", path);
     if (S_ISDIR(info.st_mode)) {
         if (depth > 16) return fail(E_FORMAT, "%s: folders nested more than 16 deep, or in a loop", path);
         size_t before = files->n;
@@ -41,7 +42,9 @@ static Status add_path(WikiFiles *files, const char *path, int depth)
         qsort(files->paths + before, files->n - before, sizeof *files->paths, by_path);
         return OK;
     }
-    if (!S_ISREG(info.st_mode)) return depth > 0 ? OK : fail(E_FORMAT, "%s: neither a file nor a folder", path);
+    if (!S_ISREG(info.st_mode))
+        return depth > 0 ? OK
+                         : fail(E_FORMAT, "%s: neither a file nor a folder; pack or write the text into a file", path);
     MEM_GROW(files->paths, files->n, files->cap);
     files->paths[files->n++] = mem_strdup(path);
     files->bytes += (uint64_t)info.st_size;
